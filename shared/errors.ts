@@ -1,0 +1,17 @@
+/** Retrying cannot help: the input itself is wrong. A consumer dead-letters the message. */
+export class PermanentError extends Error {
+  override readonly name: string = 'PermanentError';
+}
+
+/**
+ * The user must change something before this can work: a flag, a file, an address. The message
+ * names the thing, the value and the remedy, so the top prints it alone, without a stack.
+ */
+export class UserError extends Error {
+  override readonly name: string = 'UserError';
+}
+
+/** What a `catch` caught, as text for a message that quotes it. */
+export function errorText(caught: unknown): string {
+  return caught instanceof Error ? caught.message : String(caught);
+}

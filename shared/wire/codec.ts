@@ -1,0 +1,84 @@
+import { decode as unpack, encode as pack } from '@msgpack/msgpack';
+import { z } from 'zod';
+import { PermanentError } from '../errors.js';
+
+/** A message that does not mean what its subject promises. It stays wrong however often it comes. */
+export class WireError extends PermanentError {
+  override readonly name = 'WireError';
+}
+
+/**
+ * The bytes of a message: MessagePack, in which typed arrays travel as little-endian blocks.
+ *
+ * @throws {WireError} if the value breaks its own schema, so that nothing malformed leaves.
+ */
+export function encode<Schema extends z.ZodType>(
+  schema: Schema,
+  message: z.output<Schema>,
+): Uint8Array {
+  const encoded = z.safeEncode(schema, message);
+  if (!encoded.success) throw new WireError(`cannot send: ${describe(encoded.error)}`);
+  return pack(encoded.data, { ignoreUndefined: true });
+}
+
+/**
+ * The message in `data`.
+ *
+ * @param subject where it came from, for the error.
+ * @throws {WireError} naming each wrong field, its path and what was expected.
+ */
+export function decode<Schema extends z.ZodType>(
+  schema: Schema,
+  subject: string,
+  data: Uint8Array,
+): z.output<Schema> {
+  let body: unknown;
+  try {
+    body = unpack(data);
+  } catch (cause) {
+    throw new WireError(`${subject}: not MessagePack (${data.byteLength} bytes)`, { cause });
+  }
+  const parsed = schema.safeParse(body);
+  if (!parsed.success) throw new WireError(`${subject}: ${describe(parsed.error)}`);
+  return parsed.data;
+}
+
+function describe(error: z.ZodError): string {
+  return error.issues
+    .map(({ path, message }) => `${path.map(String).join('.') || 'message'}: ${message}`)
+    .join('; ');
+}
+
+/** Token ids on the wire: little-endian int32, 4 bytes a token. */
+export const Int32Block = z.codec(z.instanceof(Uint8Array), z.instanceof(Int32Array), {
+  decode: (bytes, context) => {
+    if (bytes.byteLength % 4 !== 0) return notAMultiple(bytes, context);
+    return new Int32Array(aligned(bytes));
+  },
+  encode: (array) => new Uint8Array(array.buffer, array.byteOffset, array.byteLength),
+});
+
+/** Logprobs on the wire: little-endian float32, 4 bytes a value. */
+export const Float32Block = z.codec(z.instanceof(Uint8Array), z.instanceof(Float32Array), {
+  decode: (bytes, context) => {
+    if (bytes.byteLength % 4 !== 0) return notAMultiple(bytes, context);
+    return new Float32Array(aligned(bytes));
+  },
+  encode: (array) => new Uint8Array(array.buffer, array.byteOffset, array.byteLength),
+});
+
+/** A copy at an aligned address: a MessagePack block starts at any byte. */
+function aligned(bytes: Uint8Array): ArrayBuffer {
+  const copy = new ArrayBuffer(bytes.byteLength);
+  new Uint8Array(copy).set(bytes);
+  return copy;
+}
+
+function notAMultiple(bytes: Uint8Array, context: z.core.ParsePayload): never {
+  context.issues.push({
+    code: 'custom',
+    input: bytes,
+    message: `a block of 4-byte elements cannot have ${bytes.byteLength} bytes`,
+  });
+  return z.NEVER;
+}

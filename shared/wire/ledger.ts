@@ -1,0 +1,34 @@
+import { z } from 'zod';
+
+/** How many tickets came to each end. `issued` is the sum of the others, at every moment. */
+export const GroupCounts = z.strictObject({
+  issued: z.int().nonnegative(),
+  trained: z.int().nonnegative(),
+  skippedZeroVariance: z.int().nonnegative(),
+  stale: z.int().nonnegative(),
+  dead: z.int().nonnegative(),
+  outstanding: z.int().nonnegative(),
+});
+export type GroupCounts = z.infer<typeof GroupCounts>;
+
+/** What the saved weights have consumed: a restarted learner starts from exactly here. */
+export const Checkpoint = z.strictObject({
+  v: z.literal(1),
+  step: z.int().nonnegative(),
+  version: z.int().nonnegative(),
+  statePath: z.string().startsWith('tinker://'), // the backend's weights and optimizer
+  nextOrder: z.int().nonnegative(), // of the next ticket to issue
+  consumedBelow: z.int().nonnegative(), // every lower order is trained, skipped, stale or dead
+  consumedAbove: z.array(z.int().nonnegative()), // and of the higher ones, these
+  counts: GroupCounts, // as of this checkpoint
+  savedAt: z.number(), // ms since the epoch
+});
+export type Checkpoint = z.infer<typeof Checkpoint>;
+
+/** Which learner may train. Held by compare-and-set, lost when it is not renewed. */
+export const LeaderLease = z.strictObject({
+  v: z.literal(1),
+  holder: z.string().min(1),
+  renewedAt: z.number(), // ms since the epoch
+});
+export type LeaderLease = z.infer<typeof LeaderLease>;

@@ -1,0 +1,21 @@
+import { z } from 'zod';
+
+/** One published policy version: where its weights are and how to sample with it. */
+export const PolicyManifest = z.strictObject({
+  v: z.literal(1),
+  version: z.int().nonnegative(), // 0 is the base policy; counts optimizer steps
+  samplerPath: z.string().startsWith('tinker://'),
+  samplingSessionId: z.string().min(1).optional(), // shared by all actors that sample by the backend
+  adapter: z
+    .strictObject({
+      object: z.string().min(1), // in the run's object store; a PEFT adapter_model.safetensors
+      sha256: z.string().regex(/^[0-9a-f]{64}$/),
+      bytes: z.int().positive(),
+      rank: z.int().positive(),
+      alpha: z.number().positive(),
+    })
+    .optional(), // absent when the backend does not hand out weights
+  smallestUsefulVersion: z.int().nonnegative(), // older rollouts than this can no longer be trained
+  publishedAt: z.number(), // ms since the epoch
+});
+export type PolicyManifest = z.infer<typeof PolicyManifest>;

@@ -1,0 +1,56 @@
+import { z } from 'zod';
+import { Float32Block, Int32Block } from './codec.js';
+import { Ticket } from './ticket.js';
+
+/** Runs of tokens sampled by one policy version, in order: [version, number of tokens]. */
+const VersionRuns = z.array(z.tuple([z.int().nonnegative(), z.int().positive()])).min(1);
+
+/** One sampled answer, with what is needed to train on it off-policy. */
+export const Rollout = z
+  .strictObject({
+    tokens: Int32Block, // [T], the stop token included when `stopReason` is stop
+    behaviorLogprobs: Float32Block, // [T], of the distribution that each token was drawn from
+    versions: VersionRuns, // the policy version behind each token, run-length coded
+    stopReason: z.enum(['stop', 'length']),
+  })
+  .check(({ value, issues }) => {
+    const length = value.tokens.length;
+    const complain = (path: string, message: string) =>
+      issues.push({ code: 'custom', input: value, path: [path], message });
+    if (length === 0) complain('tokens', 'a rollout has at least one token');
+    if (value.tokens.some((token) => token < 0)) complain('tokens', 'a token id is at least 0');
+    if (value.behaviorLogprobs.length !== length) {
+      complain('behaviorLogprobs', `expected one logprob for each of ${length} tokens`);
+    }
+    if (!value.behaviorLogprobs.every((logprob) => Number.isFinite(logprob) && logprob <= 0)) {
+      complain('behaviorLogprobs', 'a logprob is finite and at most 0');
+    }
+    if (value.versions.reduce((sum, [, count]) => sum + count, 0) !== length) {
+      complain('versions', `expected the runs to cover ${length} tokens`);
+    }
+  });
+export type Rollout = z.output<typeof Rollout>;
+
+/** The rollouts of one ticket, on their way from an actor to the reward service. */
+export const RolloutGroup = z
+  .strictObject({
+    v: z.literal(1),
+    ticket: Ticket,
+    actor: z.string().min(1).max(128),
+    promptTokens: Int32Block, // [P], shared by the whole group
+    rollouts: z.array(Rollout).min(1), // [G]
+    startedAt: z.number(), // ms since the epoch, when the first token was sampled
+    finishedAt: z.number(), // ms since the epoch
+  })
+  .refine((group) => group.rollouts.length === group.ticket.groupSize, {
+    path: ['rollouts'],
+    message: 'expected as many rollouts as the ticket asked for',
+  });
+export type RolloutGroup = z.output<typeof RolloutGroup>;
+
+/** The version of the oldest token of a group: what its staleness is counted from. */
+export function oldestVersion(group: RolloutGroup): number {
+  return Math.min(
+    ...group.rollouts.flatMap(({ versions }) => versions.map(([version]) => version)),
+  );
+}

@@ -1,0 +1,27 @@
+import { z } from 'zod';
+
+/** Which problems a ticket draws on: those that are trained on, or the held-out ones. */
+export const Split = z.enum(['train', 'eval']);
+export type Split = z.infer<typeof Split>;
+
+export const SamplingParams = z.strictObject({
+  temperature: z.number().min(0), // 0 is greedy: always the most probable token
+  maxTokens: z.int().positive(),
+  seed: z.int().nonnegative(), // of this group; the same seed and policy give the same rollouts
+});
+export type SamplingParams = z.infer<typeof SamplingParams>;
+
+/** The permission to sample one group. Its stream's size is the staleness budget. */
+export const Ticket = z.strictObject({
+  v: z.literal(1), // wire version: bump it when an older reader would misread the message
+  ticketId: z.string().min(1).max(128), // unique in the run; a reissue keeps it and counts `attempt`
+  order: z.int().nonnegative(), // position in the run's sequence of tickets: the first goes first
+  problemId: z.string().min(1).max(256),
+  split: Split,
+  groupSize: z.int().positive().max(4096),
+  samplingParams: SamplingParams,
+  issuedAtVersion: z.int().nonnegative(), // the actor samples with this policy version or a newer one
+  pinnedVersion: z.int().nonnegative().optional(), // eval only: sample with exactly this version
+  attempt: z.int().nonnegative(),
+});
+export type Ticket = z.infer<typeof Ticket>;
