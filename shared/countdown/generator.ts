@@ -1,0 +1,105 @@
+import { UserError } from '../errors.js';
+import { createRandom, type Random } from '../random.js';
+import type { DatasetSpec } from '../wire/run-config.js';
+import { problemKey, problemOf, type Problem } from './problem.js';
+import { leaf, operators, print, type Tree } from './tree.js';
+
+export type GeneratorSpec = Extract<DatasetSpec, { kind: 'generator' }>;
+
+/** What a single draw depends on: how many numbers, how large they and the target may be. */
+export type Difficulty = Pick<GeneratorSpec, 'numbers' | 'maxNumber' | 'maxTarget'>;
+
+export interface SolvedProblem {
+  readonly problem: Problem;
+  /** An expression such as `(7-3)*21` that uses every number once and has exactly the target's value. */
+  readonly witness: string;
+}
+
+/**
+ * The problems of a generated dataset, the held-out ones (`testSize`) first. No two have the same
+ * numbers and target. The seed alone fixes the sequence: other sizes only cut it elsewhere.
+ *
+ * @throws {UserError} when the ranges hold fewer different problems than asked for.
+ */
+export function generateProblems(spec: GeneratorSpec): SolvedProblem[] {
+  const random = createRandom(spec.seed);
+  const wanted = spec.testSize + spec.trainSize;
+  const seen = new Set<string>();
+  const solved: SolvedProblem[] = [];
+  for (let drawsInVain = 0; solved.length < wanted;) {
+    const drawn = drawProblem(random, spec);
+    const key = drawn === undefined ? undefined : problemKey(drawn.problem);
+    if (drawn !== undefined && key !== undefined && !seen.has(key)) {
+      seen.add(key);
+      solved.push(drawn);
+      drawsInVain = 0;
+    } else if (++drawsInVain === maxDrawsInVain) {
+      throw new UserError(
+        `the dataset asks for ${wanted} different problems, but after ${solved.length} the generator ` +
+          `finds no new one (${spec.numbers.join(' or ')} numbers up to ${spec.maxNumber}, targets up ` +
+          `to ${spec.maxTarget}); ask for fewer, or raise the largest number or target`,
+      );
+    }
+  }
+  return solved;
+}
+
+/**
+ * One random solved problem, which may repeat an earlier one; undefined when this draw failed.
+ *
+ * The distribution: how many numbers, the shape of the expression and each operator are uniform;
+ * then numbers, uniform in 1..maxNumber, are redrawn until every step of the expression is a
+ * positive integer and the last one at most maxTarget. So all four operators are common in the
+ * witnesses (of 100,000 problems of 3 numbers up to 99 and targets up to 100, in percent: 29 +,
+ * 35 -, 15 *, 20 /; redrawing whole expressions would leave hardly a product or quotient), and
+ * targets are spread evenly but for the smallest tenth, which gets 17 percent. The problem shows
+ * its numbers in an order that says nothing about the witness.
+ */
+export function drawProblem(random: Random, difficulty: Difficulty): SolvedProblem | undefined {
+  const { numbers: counts, maxNumber, maxTarget } = difficulty;
+  const count = counts[random.int(counts.length)]!;
+  const tree = randomTree(random, 0, count);
+  const numbers = new Array<number>(count);
+  for (let attempt = 0; attempt < maxRedraws; attempt++) {
+    for (let i = 0; i < count; i++) numbers[i] = 1 + random.int(maxNumber);
+    const target = positiveInteger(tree, numbers);
+    if (target !== undefined && target <= maxTarget) {
+      const problem = problemOf(random.shuffle(numbers), target);
+      return { problem, witness: print(tree, numbers) };
+    }
+  }
+  return undefined;
+}
+
+const maxRedraws = 64; // then this shape and these operators hardly fit the ranges: take others
+const maxDrawsInVain = 10_000;
+
+/** A random expression over the leaves `from`, …, `from + count - 1`. */
+function randomTree(random: Random, from: number, count: number): Tree {
+  if (count === 1) return leaf(from);
+  const countLeft = 1 + random.int(count - 1);
+  return {
+    operator: operators[random.int(operators.length)]!,
+    left: randomTree(random, from, countLeft),
+    right: randomTree(random, from + countLeft, count - countLeft),
+  };
+}
+
+/** The value of `tree`, or undefined unless it and all its parts are positive integers. */
+function positiveInteger(tree: Tree, numbers: readonly number[]): number | undefined {
+  if (tree.operator === undefined) return numbers[tree.index];
+  const left = positiveInteger(tree.left, numbers);
+  if (left === undefined) return undefined;
+  const right = positiveInteger(tree.right, numbers);
+  if (right === undefined) return undefined;
+  switch (tree.operator) {
+    case '+':
+      return left + right;
+    case '-':
+      return left > right ? left - right : undefined;
+    case '*':
+      return left * right <= Number.MAX_SAFE_INTEGER ? left * right : undefined;
+    case '/':
+      return left % right === 0 ? left / right : undefined;
+  }
+}
