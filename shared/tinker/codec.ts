@@ -1,0 +1,260 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import type { DescMessage, MessageShape } from '@bufbuild/protobuf';
+import { errorText, PermanentError } from '../errors.js';
+import { LossName } from '../wire/run-config.js';
+import { checkData } from './datum.js';
+import { bytesOf, int64Bytes, readFloats, readIntegers, readOffsets } from './tensor-bytes.js';
+import * as pb from './tinker_pb.js';
+import { lossInputs } from './types.js';
+import type {
+  Datum,
+  ForwardBackwardRequest,
+  ForwardBackwardResult,
+  SampledSequence,
+  SampleResult,
+} from './types.js';
+
+/** The content type of every message of this file. */
+export const protobufType = 'application/x-protobuf';
+
+/** @throws {PermanentError} if a datum is malformed, so that nothing malformed leaves. */
+export function encodeForwardBackwardRequest(request: ForwardBackwardRequest): Uint8Array {
+  checkData(request.data);
+  return toBinary(
+    pb.ForwardBackwardRequestSchema,
+    create(pb.ForwardBackwardRequestSchema, {
+      modelId: request.modelId,
+      seqId: request.seqId,
+      data: request.data.map(toDatumMessage),
+      lossFn: request.loss,
+      lossFnConfig: { ...request.config },
+      forwardOnly: request.isForwardOnly,
+    }),
+  );
+}
+
+/**
+ * The request in `bytes`. Loss inputs of other names are left out, as TuFT does.
+ *
+ * @throws {PermanentError} if it is no such message or asks for what only text-and-dense-array
+ *   backends lack: images, sparse or 2-D tensors, an unknown loss.
+ */
+export function decodeForwardBackwardRequest(bytes: Uint8Array): ForwardBackwardRequest {
+  const message = parse(pb.ForwardBackwardRequestSchema, bytes);
+  const loss = LossName.safeParse(message.lossFn);
+  if (!loss.success) {
+    throw new PermanentError(
+      `loss_fn is ${JSON.stringify(message.lossFn)}, expected ${LossName.options.join(', ')}`,
+    );
+  }
+  const data = message.data.map((datum, i) => within(`datum ${i}`, () => fromDatumMessage(datum)));
+  checkData(data);
+  return {
+    modelId: message.modelId,
+    seqId: message.seqId,
+    data,
+    loss: loss.data,
+    config: message.lossFnConfig,
+    isForwardOnly: message.forwardOnly,
+  };
+}
+
+/** @param outputType what the server calls the outputs; TuFT uses the loss's name. */
+export function encodeForwardBackwardResult(
+  outputType: string,
+  result: ForwardBackwardResult,
+): Uint8Array {
+  const offsets = [0];
+  for (const { byteLength } of result.logprobs) offsets.push(offsets.at(-1)! + byteLength);
+  const data = new Uint8Array(offsets.at(-1)!);
+  result.logprobs.forEach((logprobs, i) => {
+    data.set(bytesOf(logprobs), offsets[i]);
+  });
+
+  const record = create(pb.ArrayRecordSchema, {
+    typeTag: outputType,
+    numDatums: BigInt(result.logprobs.length),
+  });
+  record.fields['logprobs'] = create(pb.BatchedTensorSchema, {
+    data,
+    offsets: int64Bytes(offsets),
+    dtype: pb.DType.DTYPE_FLOAT32,
+  });
+  return toBinary(
+    pb.ForwardBackwardOutputSchema,
+    create(pb.ForwardBackwardOutputSchema, {
+      lossFnOutputType: outputType,
+      lossFnOutputs: [record],
+      metrics: result.metrics,
+    }),
+  );
+}
+
+/** @throws {PermanentError} if `bytes` are no such message or its offsets do not fit its data. */
+export function decodeForwardBackwardResult(bytes: Uint8Array): ForwardBackwardResult {
+  const message = parse(pb.ForwardBackwardOutputSchema, bytes);
+  const logprobs = message.lossFnOutputs.flatMap((record, i) =>
+    within(`output record ${i}`, () => logprobsOfRecord(record)),
+  );
+  return { logprobs, metrics: message.metrics };
+}
+
+export function encodeSampleResult(result: SampleResult): Uint8Array {
+  const message = create(pb.SampleResponseSchema, {
+    sequences: result.sequences.map((sequence) =>
+      create(pb.SampledSequenceSchema, {
+        stopReason: sequence.stopReason === 'length' ? pb.StopReason.LENGTH : pb.StopReason.STOP,
+        tokens: bytesOf(sequence.tokens),
+        logprobs: bytesOf(sequence.logprobs),
+      }),
+    ),
+  });
+  if (result.promptLogprobs) message.promptLogprobs = bytesOf(result.promptLogprobs);
+  return toBinary(pb.SampleResponseSchema, message);
+}
+
+/** @throws {PermanentError} if `bytes` are no such message or a token came without a logprob. */
+export function decodeSampleResult(bytes: Uint8Array): SampleResult {
+  const { sequences, promptLogprobs } = parse(pb.SampleResponseSchema, bytes);
+  return {
+    sequences: sequences.map((sequence, i) =>
+      within(`sequence ${i}`, () => fromSequenceMessage(sequence)),
+    ),
+    ...(promptLogprobs && { promptLogprobs: readFloats(promptLogprobs, pb.DType.DTYPE_FLOAT32) }),
+  };
+}
+
+function toDatumMessage(datum: Datum): pb.Datum {
+  const shape = [BigInt(datum.tokens.length)];
+  const dense = (value: Uint8Array, dtype: pb.DType) =>
+    create(pb.TensorSchema, { encoding: { case: 'dense', value }, dtype, shape });
+
+  const message = create(pb.DatumSchema, {
+    modelInput: [
+      create(pb.ChunkSchema, {
+        chunk: {
+          case: 'encodedText',
+          value: create(pb.EncodedTextChunkSchema, { tokens: bytesOf(datum.tokens) }),
+        },
+      }),
+    ],
+  });
+  message.lossFnInputs['target_tokens'] = dense(
+    int64Bytes(datum.targetTokens),
+    pb.DType.DTYPE_INT64,
+  );
+  for (const name of lossInputs) {
+    const values = datum.inputs[name];
+    if (values) message.lossFnInputs[name] = dense(bytesOf(values), pb.DType.DTYPE_FLOAT32);
+  }
+  return message;
+}
+
+function fromDatumMessage(datum: pb.Datum): Datum {
+  const chunks = datum.modelInput.map(({ chunk }) => {
+    if (chunk.case === 'encodedText') return readIntegers(chunk.value.tokens, pb.DType.DTYPE_INT32);
+    throw new PermanentError(`model_input holds ${chunk.case ?? 'an empty chunk'}, expected text`);
+  });
+  const target = datum.lossFnInputs['target_tokens'];
+  if (!target) throw new PermanentError('loss_fn_inputs.target_tokens is missing');
+
+  const inputs: Partial<Record<(typeof lossInputs)[number], Float32Array>> = {};
+  for (const name of lossInputs) {
+    const tensor = datum.lossFnInputs[name];
+    if (tensor) inputs[name] = readDense(name, tensor, readFloats);
+  }
+  return {
+    tokens: concatenate(chunks),
+    targetTokens: readDense('target_tokens', target, readIntegers),
+    inputs,
+  };
+}
+
+function readDense<Values extends ArrayLike<number>>(
+  name: string,
+  { encoding, dtype, shape }: pb.Tensor,
+  read: (bytes: Uint8Array, dtype: pb.DType) => Values,
+): Values {
+  return within(name, () => {
+    if (encoding.case !== 'dense') {
+      throw new PermanentError(`expected a dense tensor, found ${encoding.case ?? 'no encoding'}`);
+    }
+    const values = read(encoding.value, dtype);
+    const isVector =
+      shape.length === 0 || (shape.length === 1 && Number(shape[0]) === values.length);
+    if (!isVector) {
+      throw new PermanentError(
+        `shape [${shape.join(', ')}] for ${values.length} elements, not 1-D`,
+      );
+    }
+    return values;
+  });
+}
+
+function logprobsOfRecord(record: pb.ArrayRecord): Float32Array[] {
+  const tensor = record.fields['logprobs'];
+  const count = Number(record.numDatums);
+  if (!tensor) return Array.from({ length: count }, () => new Float32Array());
+
+  const offsets = readOffsets(tensor.offsets);
+  const isRising = offsets.every((offset, i) => offset >= (i === 0 ? 0 : offsets[i - 1]!));
+  if (offsets[0] !== 0 || !isRising || offsets.at(-1)! > tensor.data.byteLength) {
+    throw new PermanentError(`offsets [${offsets.join(', ')}] leave the data`);
+  }
+  if (count !== 0 && offsets.length !== count + 1) {
+    throw new PermanentError(`${offsets.length} offsets for ${count} datums`);
+  }
+  if (tensor.trailingShape.some((size) => size !== 1n)) {
+    throw new PermanentError(`logprobs of trailing shape [${tensor.trailingShape.join(', ')}]`);
+  }
+  return offsets
+    .slice(1)
+    .map((end, i) => readFloats(tensor.data.subarray(offsets[i], end), tensor.dtype));
+}
+
+function fromSequenceMessage(sequence: pb.SampledSequence): SampledSequence {
+  const tokens = readIntegers(sequence.tokens, pb.DType.DTYPE_INT32);
+  const logprobs = readFloats(sequence.logprobs ?? new Uint8Array(), pb.DType.DTYPE_FLOAT32);
+  if (logprobs.length !== tokens.length) {
+    throw new PermanentError(`${logprobs.length} logprobs for ${tokens.length} tokens`);
+  }
+  switch (sequence.stopReason) {
+    case pb.StopReason.STOP:
+      return { tokens, logprobs, stopReason: 'stop' };
+    case pb.StopReason.LENGTH:
+      return { tokens, logprobs, stopReason: 'length' };
+    default:
+      throw new PermanentError(`unknown stop reason ${String(sequence.stopReason)}`);
+  }
+}
+
+function parse<Desc extends DescMessage>(schema: Desc, bytes: Uint8Array): MessageShape<Desc> {
+  try {
+    return fromBinary(schema, bytes);
+  } catch (cause) {
+    throw new PermanentError(
+      `${bytes.byteLength} bytes are no ${schema.name}: ${errorText(cause)}`,
+      { cause },
+    );
+  }
+}
+
+/** Runs `read`, naming `place` in front of what it complains about. */
+function within<T>(place: string, read: () => T): T {
+  try {
+    return read();
+  } catch (caught) {
+    throw new PermanentError(`${place}: ${errorText(caught)}`, { cause: caught });
+  }
+}
+
+function concatenate(arrays: readonly Int32Array[]): Int32Array {
+  if (arrays.length === 1) return arrays[0]!;
+  const joined = new Int32Array(arrays.reduce((sum, { length }) => sum + length, 0));
+  let offset = 0;
+  for (const array of arrays) {
+    joined.set(array, offset);
+    offset += array.length;
+  }
+  return joined;
+}

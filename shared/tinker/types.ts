@@ -1,0 +1,52 @@
+import type { LossName } from '../wire/run-config.js';
+
+/**
+ * One sequence to train on. Position i scores `targetTokens[i]` given `tokens[0..i]`: the caller has
+ * done the shift, the backend does none. A loss is a sum over positions; 0 in `weights` or
+ * `advantages` leaves a position out.
+ */
+export interface Datum {
+  readonly tokens: Int32Array; // [N]
+  readonly targetTokens: Int32Array; // [N]
+  readonly inputs: Readonly<Partial<Record<LossInput, Float32Array>>>; // each [N]
+}
+
+/** Per-position inputs of a loss: `weights` for cross_entropy, the other two for the rest. */
+export const lossInputs = ['weights', 'logprobs', 'advantages'] as const;
+export type LossInput = (typeof lossInputs)[number];
+
+/** One forward_backward request, as it travels: at most a chunk of what the caller asked for. */
+export interface ForwardBackwardRequest {
+  readonly modelId: string;
+  readonly seqId: number; // from 1; 0 when the sender left it out
+  readonly data: readonly Datum[];
+  readonly loss: LossName;
+  readonly config: Readonly<Record<string, number>>; // thresholds, beta, temperature
+  readonly isForwardOnly: boolean;
+}
+
+export interface ForwardBackwardResult {
+  readonly logprobs: Float32Array[]; // a datum each, [N]: of the targets, before any update
+  readonly metrics: Record<string, number>; // named `name:reduction`, as in `loss:sum`
+}
+
+/** One AdamW step. Every value is always sent, since servers' defaults differ. */
+export interface AdamParams {
+  readonly learningRate: number;
+  readonly beta1: number;
+  readonly beta2: number;
+  readonly eps: number;
+  readonly weightDecay: number; // decoupled
+  readonly gradClipNorm: number; // largest global norm; 0: no clipping
+}
+
+export interface SampledSequence {
+  readonly tokens: Int32Array; // [T], the stop token included when `stopReason` is stop
+  readonly logprobs: Float32Array; // [T], of the distribution that each token was drawn from
+  readonly stopReason: 'stop' | 'length';
+}
+
+export interface SampleResult {
+  readonly sequences: SampledSequence[];
+  readonly promptLogprobs?: Float32Array; // [P], NaN where there is none, as for the first token
+}
