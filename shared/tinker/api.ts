@@ -1,0 +1,269 @@
+import { z } from 'zod';
+
+/**
+ * The JSON bodies of the Tinker HTTP API, SDK 0.25: one schema each, for the client and for the
+ * embedded server. Unknown fields are left out without a complaint, since newer clients and servers
+ * add some. Absent and null mean the same: the SDK drops nulls, other clients may write them. A
+ * client sends what a schema's `parse` returns: defaults written out, as the SDK does.
+ */
+const optional = <Schema extends z.ZodType>(schema: Schema) =>
+  schema.nullish().transform((value) => value ?? undefined);
+
+const kind = <Name extends string>(name: Name) => z.literal(name).default(name);
+const count = z.int().nonnegative();
+
+/** `POST /api/v1/client/config` */
+export const ClientConfigRequest = z.object({ sdk_version: z.string() });
+export const ClientConfigResponse = z.object({
+  pjwt_auth_enabled: z.boolean().default(false),
+  parallel_fwdbwd_chunks: z.boolean().default(true),
+  fwdbwd_max_chunk_len: z.int().positive().default(1024), // datums a request
+  fwdbwd_max_chunk_bytes_count: z.int().positive().default(5_000_000), // estimated bytes a request
+  billing_exception_max_pause_duration_sec: z.number().nonnegative().default(3600),
+});
+export type ClientConfigResponse = z.output<typeof ClientConfigResponse>;
+
+/** `POST /api/v1/auth/token` */
+export const AuthTokenResponse = z.object({ jwt: z.string().min(1) });
+
+/** `GET /api/v1/get_server_capabilities` */
+export const ServerCapabilities = z.object({
+  supported_models: z.array(
+    z.object({
+      model_name: optional(z.string()),
+      max_context_length: optional(z.int().positive()),
+      capabilities: optional(z.array(z.string())), // TuFT's: training, sampling
+    }),
+  ),
+});
+
+/** `POST /api/v1/create_session` */
+export const CreateSessionRequest = z.object({
+  type: kind('create_session'),
+  tags: z.array(z.string()),
+  user_metadata: optional(z.record(z.string(), z.unknown())),
+  sdk_version: z.string(),
+  project_id: optional(z.string()),
+});
+export const CreateSessionResponse = z.object({
+  session_id: z.string().min(1),
+  info_message: optional(z.string()),
+  warning_message: optional(z.string()),
+  error_message: optional(z.string()),
+});
+
+/** `POST /api/v1/session_heartbeat` */
+export const SessionHeartbeatRequest = z.object({
+  type: kind('session_heartbeat'),
+  session_id: z.string(),
+});
+export const SessionHeartbeatResponse = z.object({});
+
+/** The promise of a result, which `retrieve_future` fulfils. */
+export const UntypedFuture = z.object({
+  request_id: z.string().min(1),
+  model_id: optional(z.string()),
+});
+
+/** `POST /api/v1/create_model` → a future of ModelResult */
+export const LoraConfig = z.object({
+  rank: z.int().positive(),
+  seed: optional(z.int()),
+  train_unembed: z.boolean().default(true),
+  train_mlp: z.boolean().default(true),
+  train_attn: z.boolean().default(true),
+});
+export const CreateModelRequest = z.object({
+  type: kind('create_model'),
+  session_id: z.string(),
+  model_seq_id: count,
+  base_model: z.string(),
+  user_metadata: optional(z.record(z.string(), z.unknown())),
+  lora_config: optional(LoraConfig),
+});
+export const ModelResult = z.object({ model_id: z.string().min(1) });
+
+/** `POST /api/v1/get_info` and `POST /api/v1/unload_model` */
+export const GetInfoRequest = z.object({ type: kind('get_info'), model_id: z.string() });
+export const UnloadModelRequest = z.object({ type: kind('unload_model'), model_id: z.string() });
+export const ModelInfo = z.object({
+  model_id: z.string(),
+  model_name: optional(z.string()),
+  is_lora: optional(z.boolean()),
+  lora_rank: optional(z.int().positive()),
+  model_data: z.object({
+    arch: optional(z.string()),
+    model_name: optional(z.string()),
+    tokenizer_id: optional(z.string()),
+  }),
+});
+
+/** The JSON form of forward_backward and forward, spoken up to SDK 0.24: §10.3 of the reference. */
+const JsonTensor = z.object({
+  data: z.array(z.number()),
+  dtype: z.enum(['float32', 'int64']),
+  shape: optional(z.array(count)),
+});
+const ForwardBackwardInput = z.object({
+  data: z.array(
+    z.object({
+      model_input: z.object({
+        chunks: z.array(
+          z.object({ type: z.literal('encoded_text'), tokens: z.array(z.int().nonnegative()) }),
+        ),
+      }),
+      loss_fn_inputs: z.record(z.string(), JsonTensor),
+    }),
+  ),
+  loss_fn: z.string(),
+  loss_fn_config: optional(z.record(z.string(), z.number())),
+});
+export const ForwardBackwardJsonRequest = z.object({
+  forward_backward_input: ForwardBackwardInput,
+  model_id: z.string(),
+  seq_id: z.int(),
+});
+export const ForwardJsonRequest = z.object({
+  forward_input: ForwardBackwardInput,
+  model_id: z.string(),
+  seq_id: z.int(),
+});
+export const ForwardBackwardJsonResult = z.object({
+  loss_fn_output_type: z.string().default(''),
+  loss_fn_outputs: z.array(z.record(z.string(), z.object({ data: z.array(z.number()) }))),
+  metrics: optional(z.record(z.string(), z.number())),
+});
+
+/** `POST /api/v1/optim_step` → a future of OptimStepResult. The defaults are the SDK's. */
+export const OptimStepRequest = z.object({
+  type: kind('optim_step'),
+  adam_params: z.object({
+    learning_rate: z.number().default(1e-4),
+    beta1: z.number().default(0.9),
+    beta2: z.number().default(0.95),
+    eps: z.number().default(1e-12),
+    weight_decay: z.number().default(0),
+    grad_clip_norm: z.number().default(0),
+  }),
+  model_id: z.string(),
+  seq_id: optional(z.int()),
+});
+export const OptimStepResult = z.object({
+  metrics: optional(z.record(z.string(), z.number())),
+});
+
+/** `POST /api/v1/save_weights` → a future of SaveResult; `path` is a bare name. */
+export const SaveWeightsRequest = z.object({
+  type: kind('save_weights'),
+  model_id: z.string(),
+  path: optional(z.string()),
+  seq_id: optional(z.int()),
+  ttl_seconds: optional(z.number()),
+  overwrite: optional(z.boolean()),
+});
+
+/** `POST /api/v1/save_weights_for_sampler` → a future of SaveResult: named or for one session. */
+export const SaveWeightsForSamplerRequest = z.object({
+  type: kind('save_weights_for_sampler'),
+  model_id: z.string(),
+  path: optional(z.string()),
+  sampling_session_seq_id: optional(z.int()),
+  seq_id: optional(z.int()),
+  ttl_seconds: optional(z.number()),
+});
+export const SaveResult = z.object({
+  path: optional(z.string()),
+  sampling_session_id: optional(z.string()),
+});
+
+/** `POST /api/v1/load_weights` → a future of LoadResult */
+export const LoadWeightsRequest = z.object({
+  type: kind('load_weights'),
+  model_id: optional(z.string()), // the form without it creates a model: not every server can
+  seq_id: optional(z.int()),
+  path: z.string(),
+  optimizer: z.boolean(),
+});
+export const LoadResult = z.object({ path: optional(z.string()) });
+
+/** `POST /api/v1/create_sampling_session` */
+export const CreateSamplingSessionRequest = z.object({
+  type: kind('create_sampling_session'),
+  session_id: z.string(),
+  sampling_session_seq_id: optional(z.int()),
+  base_model: optional(z.string()),
+  model_path: optional(z.string()),
+});
+export const CreateSamplingSessionResponse = z.object({ sampling_session_id: z.string().min(1) });
+
+/** `POST /api/v1/asample` → a future of SampleJsonResult, or of the protobuf SampleResponse */
+export const SampleRequest = z.object({
+  type: kind('sample'),
+  num_samples: z.int().positive().default(1),
+  prompt: z.object({
+    chunks: z.array(
+      z.object({ type: z.literal('encoded_text'), tokens: z.array(z.int().nonnegative()) }),
+    ),
+  }),
+  sampling_params: z.object({
+    max_tokens: optional(z.int().positive()),
+    seed: optional(z.int()),
+    stop: optional(z.union([z.string(), z.array(z.string()), z.array(z.int())])),
+    temperature: z.number().nonnegative().default(1),
+    top_k: z.int().default(-1),
+    top_p: z.number().default(1),
+  }),
+  sampling_session_id: optional(z.string()),
+  seq_id: optional(z.union([z.number(), z.bigint(), z.string()])), // the SDK's may exceed 2^53
+  base_model: optional(z.string()),
+  model_path: optional(z.string()),
+  prompt_logprobs: optional(z.boolean()),
+  topk_prompt_logprobs: count.default(0),
+});
+export const SampleJsonResult = z.object({
+  sequences: z.array(
+    z.object({
+      stop_reason: z.enum(['stop', 'length']),
+      tokens: z.array(z.int().nonnegative()),
+      logprobs: z.array(z.number()),
+    }),
+  ),
+  prompt_logprobs: optional(z.array(z.number().nullable())),
+});
+
+/** `POST /api/v1/retrieve_future`: a result, or one of the three answers below it */
+export const RetrieveFutureRequest = z.object({
+  request_id: z.string(),
+  allow_metadata_only: z.boolean().default(false),
+});
+export const TryAgain = z.object({
+  type: z.literal('try_again'),
+  request_id: optional(z.string()),
+  queue_state: optional(z.string()), // active, paused_capacity, paused_rate_limit
+  queue_state_reason: optional(z.string()),
+});
+export const CompleteMetadata = z.object({ status: z.literal('complete_metadata') });
+export const FailedFuture = z.object({
+  error: z.string(),
+  category: z.enum(['unknown', 'server', 'user']).catch('unknown'),
+});
+
+/** `GET /api/v1/training_runs/{id}/checkpoints?limit=&offset=` */
+export const CheckpointList = z.object({
+  checkpoints: z.array(
+    z.object({
+      checkpoint_id: z.string(),
+      checkpoint_type: z.enum(['training', 'sampler']),
+      tinker_path: z.string(),
+      time: optional(z.string()),
+      size_bytes: optional(z.number()),
+    }),
+  ),
+  cursor: optional(z.object({ offset: count, limit: count, total_count: optional(count) })),
+});
+
+/** `GET …/checkpoints/{id}/archive`, the form without a redirect */
+export const ArchiveResponse = z.object({ url: z.string().min(1), expires: optional(z.string()) });
+
+/** What every server of this API answers to a bad request; `detail` may be FastAPI's list. */
+export const ErrorResponse = z.object({ detail: z.unknown() });
