@@ -1,0 +1,72 @@
+import type { Tensor } from './safetensors.js';
+
+/** Sums of gradients since the last step, by parameter; each in its parameter's shape. */
+export type Gradients = Map<string, Float32Array>;
+
+/** What AdamW remembers of each parameter. */
+export interface Moments {
+  step: number;
+  readonly first: Map<string, Float32Array>;
+  readonly second: Map<string, Float32Array>;
+}
+
+export interface AdamParams {
+  readonly learningRate: number;
+  readonly beta1: number;
+  readonly beta2: number;
+  readonly eps: number;
+  readonly weightDecay: number; // decoupled
+  readonly gradClipNorm: number; // 0: no clipping
+}
+
+export function freshMoments(parameters: ReadonlyMap<string, Tensor>): Moments {
+  const zeros = () =>
+    new Map([...parameters].map(([key, { data }]) => [key, new Float32Array(data.length)]));
+  return { step: 0, first: zeros(), second: zeros() };
+}
+
+/**
+ * One AdamW step, in place: parameters and moments change, gradients are left as they are.
+ *
+ * Source: Loshchilov & Hutter 2017, arXiv:1711.05101, as PyTorch's AdamW computes it.
+ *
+ * @returns the global norm of the gradients before clipping.
+ */
+export function adamWStep(
+  parameters: ReadonlyMap<string, Tensor>,
+  gradients: Gradients,
+  moments: Moments,
+  { learningRate, beta1, beta2, eps, weightDecay, gradClipNorm }: AdamParams,
+): { gradNorm: number } {
+  const gradNorm = globalNorm(gradients);
+  const clip = gradClipNorm > 0 && gradNorm > gradClipNorm ? gradClipNorm / (gradNorm + 1e-6) : 1;
+
+  moments.step += 1;
+  const correction1 = 1 - beta1 ** moments.step;
+  const correction2 = Math.sqrt(1 - beta2 ** moments.step);
+  for (const [key, { data }] of parameters) {
+    const gradient = gradients.get(key);
+    if (gradient === undefined) continue;
+    const m = moments.first.get(key)!;
+    const v = moments.second.get(key)!;
+    for (let i = 0; i < data.length; i++) {
+      const g = gradient[i]! * clip;
+      m[i] = beta1 * m[i]! + (1 - beta1) * g;
+      v[i] = beta2 * v[i]! + (1 - beta2) * g * g;
+      const denominator = Math.sqrt(v[i]!) / correction2 + eps;
+      data[i] =
+        data[i]! * (1 - learningRate * weightDecay) -
+        ((learningRate / correction1) * m[i]!) / denominator;
+    }
+  }
+  return { gradNorm };
+}
+
+/** The Euclidean norm over all gradients together. */
+export function globalNorm(gradients: Gradients): number {
+  let sum = 0;
+  for (const gradient of gradients.values()) {
+    for (const value of gradient) sum += value * value;
+  }
+  return Math.sqrt(sum);
+}

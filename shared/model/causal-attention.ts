@@ -1,0 +1,86 @@
+import type { Graph, Value } from './graph/graph.js';
+import {
+  add,
+  cast,
+  lessOrEqual,
+  matmul,
+  mul,
+  reshape,
+  softmax,
+  transpose,
+  where,
+} from './graph/operators.js';
+import type { ModelConfig } from './model-config.js';
+import type { TokenDims } from './transformer.js';
+
+/** Position 0, 1, … of each token, as int64 [time]. */
+export function timeRange(graph: Graph, time: string): Value {
+  const length = graph.apply('Squeeze', [graph.length(time)], { dims: [], type: 'int64' });
+  return graph.apply('Range', [graph.int(0), length, graph.int(1)], {
+    dims: [time],
+    type: 'int64',
+  });
+}
+
+/** 0 where a token may look (itself and before), -∞ where it may not: [time, time]. */
+export function causalBias(graph: Graph, time: string): Value {
+  const range = timeRange(graph, time);
+  const isVisible = lessOrEqual(
+    graph,
+    reshape(graph, range, [1, time]),
+    reshape(graph, range, [time, 1]),
+  );
+  return where(graph, isVisible, graph.float(0), graph.float(-Infinity));
+}
+
+/**
+ * Grouped-query attention of every token to itself and those before it, in its own sequence.
+ * Sequences are padded at the end, where nobody looks.
+ */
+export function causalAttention(
+  graph: Graph,
+  config: ModelConfig,
+  dims: TokenDims,
+  bias: Value,
+): (query: Value, key: Value, value: Value) => Value {
+  const { headDim, numHeads, numKvHeads } = config;
+  const { batch, time } = dims;
+  const perGroup = numHeads / numKvHeads;
+  const scale = graph.float(1 / Math.sqrt(headDim));
+
+  return (query, key, value) => {
+    const q = transpose(
+      graph,
+      reshape(graph, query, [batch, time, numKvHeads, perGroup, headDim]),
+      [0, 2, 3, 1, 4],
+    );
+    const k = transpose(
+      graph,
+      reshape(graph, key, [batch, time, numKvHeads, 1, headDim]),
+      [0, 2, 3, 4, 1],
+    );
+    const v = transpose(
+      graph,
+      reshape(graph, value, [batch, time, numKvHeads, 1, headDim]),
+      [0, 2, 3, 1, 4],
+    );
+    const scores = add(graph, matmul(graph, mul(graph, q, scale), k), bias);
+    const context = matmul(graph, softmax(graph, scores), v); // [batch, kvHeads, perGroup, time, D]
+    return reshape(graph, transpose(graph, context, [0, 3, 1, 2, 4]), [
+      dims.rows,
+      numHeads * headDim,
+    ]);
+  };
+}
+
+/** `positions` of a batch of sequences that all begin at 0: [batch, time]. */
+export function sequencePositions(
+  graph: Graph,
+  { batch, time }: { batch: string; time: string },
+): Value {
+  const shape = graph.shape([batch, time]);
+  return graph.apply('Expand', [cast(graph, timeRange(graph, time), 'int64'), shape], {
+    dims: [batch, time],
+    type: 'int64',
+  });
+}

@@ -1,0 +1,108 @@
+import { create, toBinary, type MessageInitShape } from '@bufbuild/protobuf';
+import {
+  AttributeProto_AttributeType as AttributeType,
+  ModelProtoSchema,
+  TensorProto_DataLocation as DataLocation,
+  type AttributeProtoSchema,
+  type ValueInfoProtoSchema,
+} from '../onnx/onnx_pb.js';
+import type { Attribute, ElementType, Graph, Value, Weight } from './graph.js';
+
+const opset = 23; // the first with RMSNormalization and RotaryEmbedding
+const irVersion = 10;
+const elementTypes: Record<ElementType, number> = { float32: 1, int64: 7, bool: 9 };
+
+/** The file that the graph's weights claim to lie in; the session is handed its bytes. */
+export const weightsFile = 'weights.bin';
+
+/** The graph as the bytes of an ONNX model whose weights are external data in `weightsFile`. */
+export function serialize(graph: Graph): Uint8Array {
+  const names = new Map(graph.outputs.map(({ name, value }) => [value.name, name]));
+  const call = (value: Value) => names.get(value.name) ?? value.name;
+  const offsets = weightOffsets(graph.weights);
+
+  const model = create(ModelProtoSchema, {
+    irVersion: BigInt(irVersion),
+    producerName: 'offbeat',
+    opsetImport: [{ domain: '', version: BigInt(opset) }],
+    graph: {
+      name: 'offbeat',
+      node: graph.nodes.map(({ op, inputs, outputs, attributes }) => ({
+        name: outputs[0]!.name,
+        opType: op,
+        input: inputs.map(call),
+        output: outputs.map(call),
+        attribute: Object.entries(attributes).map(([name, value]) => attribute(name, value)),
+      })),
+      initializer: [
+        ...graph.constants.map(({ value, data }) => ({
+          ...tensorHead(value),
+          rawData: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
+        })),
+        ...graph.weights.map(({ value, data }, i) => ({
+          ...tensorHead(value),
+          dataLocation: DataLocation.EXTERNAL,
+          externalData: [
+            { key: 'location', value: weightsFile },
+            { key: 'offset', value: String(offsets[i]) },
+            { key: 'length', value: String(data.byteLength) },
+          ],
+        })),
+      ],
+      input: graph.inputs.map((value) => valueInfo(value.name, value)),
+      output: graph.outputs.map(({ name, value }) => valueInfo(name, value)),
+    },
+  });
+  return toBinary(ModelProtoSchema, model);
+}
+
+/** The bytes of `weightsFile`. */
+export function weightBytes(weights: readonly Weight[]): Uint8Array {
+  const offsets = weightOffsets(weights);
+  const last = weights.at(-1);
+  const file = new Uint8Array(last === undefined ? 0 : offsets.at(-1)! + last.data.byteLength);
+  weights.forEach(({ data }, i) => {
+    file.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), offsets[i]);
+  });
+  return file;
+}
+
+/** Each weight begins at a multiple of 64 bytes, as vector loads like it. */
+function weightOffsets(weights: readonly Weight[]): number[] {
+  let end = 0;
+  return weights.map(({ data }) => {
+    const begin = Math.ceil(end / 64) * 64;
+    end = begin + data.byteLength;
+    return begin;
+  });
+}
+
+function tensorHead(value: Value): { name: string; dims: bigint[]; dataType: number } {
+  return {
+    name: value.name,
+    dims: value.dims.map((dim) => BigInt(dim)),
+    dataType: elementTypes[value.type],
+  };
+}
+
+function valueInfo(
+  name: string,
+  { type, dims }: Value,
+): MessageInitShape<typeof ValueInfoProtoSchema> {
+  const dim = dims.map((length) => ({
+    value:
+      typeof length === 'number'
+        ? { case: 'dimValue' as const, value: BigInt(length) }
+        : { case: 'dimParam' as const, value: length },
+  }));
+  return { name, type: { tensorType: { elemType: elementTypes[type], shape: { dim } } } };
+}
+
+function attribute(name: string, value: Attribute): MessageInitShape<typeof AttributeProtoSchema> {
+  if (typeof value === 'number') return { name, type: AttributeType.INT, i: BigInt(value) };
+  if (typeof value === 'string') {
+    return { name, type: AttributeType.STRING, s: new TextEncoder().encode(value) };
+  }
+  if ('float' in value) return { name, type: AttributeType.FLOAT, f: value.float };
+  return { name, type: AttributeType.INTS, ints: value.map(BigInt) };
+}

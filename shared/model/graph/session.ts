@@ -1,0 +1,58 @@
+import { InferenceSession, Tensor as OrtTensor } from 'onnxruntime-node';
+import type { Graph } from './graph.js';
+import { serialize, weightBytes, weightsFile } from './serialize.js';
+
+export { OrtTensor };
+export type Feeds = Record<string, OrtTensor>;
+
+/**
+ * A graph made ready to run by ONNX Runtime on the CPU. A run is a synchronous native call that
+ * blocks its thread, so services keep sessions in worker threads.
+ */
+export class Session {
+  readonly #session: InferenceSession;
+
+  private constructor(session: InferenceSession) {
+    this.#session = session;
+  }
+
+  /** @param threads how many threads one run may use: the CPU limit at most. */
+  static async create(graph: Graph, threads: number): Promise<Session> {
+    const session = await InferenceSession.create(serialize(graph), {
+      executionProviders: ['cpu'],
+      graphOptimizationLevel: 'all',
+      executionMode: 'sequential',
+      intraOpNumThreads: threads,
+      interOpNumThreads: 1,
+      // Threads that spin between operators would take the cores from the other processes.
+      extra: { session: { intra_op: { allow_spinning: '0' } } },
+      logSeverityLevel: 3,
+      ...(graph.weights.length > 0
+        ? { externalData: [{ path: weightsFile, data: weightBytes(graph.weights) }] }
+        : {}),
+    });
+    return new Session(session);
+  }
+
+  run(feeds: Feeds): Promise<InferenceSession.OnnxValueMapType> {
+    return this.#session.run(feeds);
+  }
+}
+
+/** A float32 tensor over `data`, which is not copied. */
+export function floats(data: Float32Array, dims: readonly number[]): OrtTensor {
+  return new OrtTensor('float32', data, dims);
+}
+
+/** An int64 tensor with the given whole numbers. */
+export function integers(data: ArrayLike<number>, dims: readonly number[]): OrtTensor {
+  return new OrtTensor('int64', BigInt64Array.from(Array.from(data, BigInt)), dims);
+}
+
+/** The float32 elements of one output. */
+export function floatOutput(
+  outputs: InferenceSession.OnnxValueMapType,
+  name: string,
+): Float32Array {
+  return outputs[name]!.data as Float32Array;
+}

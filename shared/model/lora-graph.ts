@@ -1,0 +1,67 @@
+import type { Graph, Value } from './graph/graph.js';
+import { gemm, mul } from './graph/operators.js';
+import type { Adapter } from './lora.js';
+import { floats, type Feeds } from './graph/session.js';
+import { linearModules } from './parameters.js';
+import type { ModelConfig } from './model-config.js';
+
+/** LoRA's matrices as inputs of a graph: a new adapter is new input tensors, nothing is rebuilt. */
+export interface LoraValues {
+  readonly scale: Value; // alpha / rank, scalar
+  readonly matrices: ReadonlyMap<string, Value>; // by the adapter's keys
+}
+
+/** The adapted modules of every layer, such as `self_attn.q_proj`, sorted: what a graph is built for. */
+export type AdaptedModules = readonly string[];
+
+export function adaptedModules(adapter: Adapter): AdaptedModules {
+  const names = [...adapter.tensors.keys()].map(
+    (key) => /^layers\.\d+\.(.+)\.lora_[AB]$/.exec(key)?.[1],
+  );
+  return [...new Set(names.filter((name) => name !== undefined))].sort();
+}
+
+/** Declares the inputs for an adapter of any rank: A [rank, in] and B [out, rank] of each module. */
+export function loraInputs(
+  graph: Graph,
+  config: ModelConfig,
+  modules: AdaptedModules,
+): LoraValues | undefined {
+  if (modules.length === 0) return undefined;
+  const matrices = new Map<string, Value>();
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    for (const { module, out, in: width } of linearModules(config)) {
+      if (!modules.includes(module)) continue;
+      const key = `layers.${layer}.${module}`;
+      matrices.set(`${key}.lora_A`, graph.input(`${key}.lora_A`, 'float32', ['rank', width]));
+      matrices.set(`${key}.lora_B`, graph.input(`${key}.lora_B`, 'float32', [out, 'rank']));
+    }
+  }
+  return { scale: graph.input('lora_scale', 'float32', []), matrices };
+}
+
+/** An adapter as what a run is fed. The tensors share its memory. */
+export function loraFeeds(adapter: Adapter): Feeds {
+  const feeds: Feeds = { lora_scale: floats(Float32Array.of(adapter.alpha / adapter.rank), []) };
+  for (const [key, { data, dims }] of adapter.tensors) feeds[key] = floats(data, dims);
+  return feeds;
+}
+
+/**
+ * `base + scale · x·Aᵀ·Bᵀ` where the module is adapted.
+ *
+ * Source: LoRA (Hu et al. 2021, arXiv:2106.09685).
+ */
+export function lowRankUpdate(
+  graph: Graph,
+  lora: LoraValues | undefined,
+  module: string,
+  x: Value,
+  base: Value,
+): Value {
+  const a = lora?.matrices.get(`${module}.lora_A`);
+  const b = lora?.matrices.get(`${module}.lora_B`);
+  if (lora === undefined || a === undefined || b === undefined) return base;
+  const narrow = mul(graph, gemm(graph, x, a, { transB: true }), lora.scale);
+  return gemm(graph, narrow, b, { transB: true, c: base });
+}

@@ -1,0 +1,106 @@
+import { PermanentError } from '../errors.js';
+import { createRandom } from '../random.js';
+import type { ModelConfig } from './model-config.js';
+import { linearModules } from './parameters.js';
+import { encodeSafetensors, parseSafetensors, toFloat32, type Tensor } from './safetensors.js';
+
+/** A LoRA adapter: what RL trains and what a policy version is made of. */
+export interface Adapter {
+  readonly rank: number;
+  readonly alpha: number; // the update is alpha / rank · B·A
+  /** `layers.0.self_attn.q_proj.lora_A` [rank, in] and `….lora_B` [out, rank], in layer order. */
+  readonly tensors: ReadonlyMap<string, Tensor>;
+}
+
+export interface AdapterOptions {
+  readonly rank: number;
+  readonly alpha: number;
+  readonly seed: number;
+  readonly attn: boolean; // adapt query, key, value and output projections
+  readonly mlp: boolean; // adapt gate, up and down projections
+}
+
+/**
+ * A fresh adapter, which changes nothing yet: A is drawn Kaiming-uniform, B is zero, as in PEFT.
+ *
+ * @throws {PermanentError} when neither attention nor the MLP is to be adapted.
+ */
+export function createAdapter(config: ModelConfig, options: AdapterOptions): Adapter {
+  const { rank, alpha, seed, attn, mlp } = options;
+  const modules = linearModules(config).filter(({ group }) => (group === 'attn' ? attn : mlp));
+  if (modules.length === 0) {
+    throw new PermanentError('an adapter needs train_attn or train_mlp; both are false');
+  }
+  const random = createRandom(`lora ${seed}`);
+  const tensors = new Map<string, Tensor>();
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    for (const { module, out, in: width } of modules) {
+      const key = `layers.${layer}.${module}`;
+      const bound = 1 / Math.sqrt(width); // Kaiming-uniform with a = sqrt(5)
+      const a = Float32Array.from({ length: rank * width }, () => (random.next() * 2 - 1) * bound);
+      tensors.set(`${key}.lora_A`, { dims: [rank, width], data: a });
+      tensors.set(`${key}.lora_B`, { dims: [out, rank], data: new Float32Array(out * rank) });
+    }
+  }
+  return { rank, alpha, tensors };
+}
+
+const peftPrefix = 'base_model.model.model.';
+
+/** The adapter in PEFT's layout: `adapter_model.safetensors` and the text of `adapter_config.json`. */
+export function encodeAdapter(
+  adapter: Adapter,
+  baseModel = '',
+): { safetensors: Uint8Array; config: string } {
+  const named = [...adapter.tensors].map(
+    ([key, tensor]) => [`${peftPrefix}${key}.weight`, tensor] as const,
+  );
+  const modules = [...adapter.tensors.keys()].map((key) => key.split('.').at(-2)!);
+  const config = {
+    peft_type: 'LORA',
+    task_type: 'CAUSAL_LM',
+    base_model_name_or_path: baseModel,
+    r: adapter.rank,
+    lora_alpha: adapter.alpha,
+    lora_dropout: 0,
+    bias: 'none',
+    fan_in_fan_out: false,
+    inference_mode: true,
+    target_modules: [...new Set(modules)],
+  };
+  return {
+    safetensors: encodeSafetensors(new Map(named), { format: 'pt' }),
+    config: `${JSON.stringify(config, undefined, 2)}\n`,
+  };
+}
+
+/**
+ * The adapter in a PEFT `adapter_model.safetensors`.
+ *
+ * @throws {PermanentError} when the file is broken, or its matrices do not pair up at this rank.
+ */
+export function decodeAdapter(
+  safetensors: Uint8Array,
+  { rank, alpha }: { rank: number; alpha: number },
+): Adapter {
+  const tensors = new Map<string, Tensor>();
+  for (const [name, entry] of parseSafetensors(safetensors, 'the adapter')) {
+    const key = /^base_model\.model\.model\.(layers\.\d+\..+\.lora_[AB])\.weight$/.exec(name)?.[1];
+    if (key === undefined) {
+      throw new PermanentError(`the adapter holds ${name}, which is not LoRA of a layer's module`);
+    }
+    const rankAxis = key.endsWith('A') ? 0 : 1;
+    if (entry.dims.length !== 2 || entry.dims[rankAxis] !== rank) {
+      throw new PermanentError(
+        `the adapter's ${name} has shape [${entry.dims.join()}], not rank ${rank}`,
+      );
+    }
+    tensors.set(key, { dims: entry.dims, data: toFloat32(entry) });
+  }
+  for (const key of tensors.keys()) {
+    const partner = key.replace(/[AB]$/, (letter) => (letter === 'A' ? 'B' : 'A'));
+    if (!tensors.has(partner)) throw new PermanentError(`the adapter lacks ${partner}`);
+  }
+  if (tensors.size === 0) throw new PermanentError('the adapter is empty');
+  return { rank, alpha, tensors };
+}

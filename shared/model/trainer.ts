@@ -1,0 +1,196 @@
+import { PermanentError } from '../errors.js';
+import type { LossName } from '../wire/run-config.js';
+import type { Gradients } from './adamw.js';
+import { batchByLength, paddedFloats, paddedIntegers } from './batching.js';
+import { differentiate } from './graph/differentiate.js';
+import { Graph } from './graph/graph.js';
+import { floatOutput, floats, Session, type Feeds } from './graph/session.js';
+import { loss, lossInputs } from './loss-graph.js';
+import { adaptedModules, loraFeeds, type AdaptedModules } from './lora-graph.js';
+import type { Adapter } from './lora.js';
+import type { ModelConfig } from './model-config.js';
+import { readWeights, type ModelDirectory } from './model-directory.js';
+import type { Tensor } from './safetensors.js';
+import { Scorer } from './scorer.js';
+import { frozen, sequenceLogprobs } from './sequence-graph.js';
+
+/** One sequence to learn from. No shift is applied: targets[i] is judged given tokens[0…i]. */
+export interface TrainingDatum {
+  readonly tokens: Int32Array; // [N]
+  readonly targetTokens: Int32Array; // [N]
+  readonly weights?: Float32Array; // [N]
+  readonly logprobs?: Float32Array; // [N], of the behavior policy
+  readonly advantages?: Float32Array; // [N]
+}
+
+export interface TrainingResult {
+  readonly logprobs: Float32Array[]; // for each datum [N], before any update
+  readonly lossSum: number;
+}
+
+const maxTokensPerBatch = 4096;
+
+/** Computes losses of LoRA policies and their exact gradients. */
+export class Trainer {
+  readonly #config: ModelConfig;
+  readonly #weights: ReadonlyMap<string, Tensor>;
+  readonly #threads: number;
+  readonly #scorer: Scorer;
+  readonly #sessions = new Map<string, Promise<Session>>();
+
+  constructor(config: ModelConfig, weights: ReadonlyMap<string, Tensor>, threads: number) {
+    this.#config = config;
+    this.#weights = weights;
+    this.#threads = threads;
+    this.#scorer = new Scorer(config, weights, threads);
+  }
+
+  static async load(directory: ModelDirectory, { threads }: { threads: number }): Promise<Trainer> {
+    return new Trainer(directory.config, await readWeights(directory), threads);
+  }
+
+  /**
+   * @param config the loss's settings, and `temperature` (default 1), which divides the logits.
+   * @param gradients what dLoss/dAdapter is added to.
+   * @throws {PermanentError} when a datum lacks an array of the loss, or has one of another length.
+   */
+  async forwardBackward(
+    adapter: Adapter,
+    data: readonly TrainingDatum[],
+    name: LossName,
+    config: Readonly<Record<string, number>>,
+    gradients: Gradients,
+  ): Promise<TrainingResult> {
+    checkData(data, name, this.#config.vocabSize);
+    const session = await this.#session(name, adaptedModules(adapter));
+    const { arrays, settings } = lossInputs[name];
+    const constants: Feeds = { temperature: scalar(config['temperature'] ?? 1) };
+    for (const [key, fallback] of Object.entries(settings)) {
+      constants[key] = scalar(config[key] ?? fallback);
+    }
+    Object.assign(constants, loraFeeds(adapter));
+
+    const lengths = data.map(({ tokens }) => tokens.length);
+    const logprobs: Float32Array[] = new Array<Float32Array>(data.length);
+    let lossSum = 0;
+    for (const batch of batchByLength(lengths, maxTokensPerBatch)) {
+      const time = Math.max(...batch.map((index) => lengths[index]!));
+      const rows = batch.map((index) => data[index]!);
+      const feeds: Feeds = {
+        ...constants,
+        tokens: paddedIntegers(
+          rows.map(({ tokens }) => tokens),
+          time,
+        ),
+        targets: paddedIntegers(
+          rows.map(({ targetTokens }) => targetTokens),
+          time,
+        ),
+        mask: paddedFloats(
+          rows.map(({ tokens }) => new Float32Array(tokens.length).fill(1)),
+          time,
+        ),
+      };
+      for (const key of arrays)
+        feeds[key] = paddedFloats(
+          rows.map((row) => row[key]!),
+          time,
+        );
+
+      const outputs = await session.run(feeds);
+      lossSum += floatOutput(outputs, 'loss')[0]!;
+      const found = floatOutput(outputs, 'current_logprobs');
+      batch.forEach((index, row) => {
+        logprobs[index] = found.slice(row * time, row * time + lengths[index]!);
+      });
+      for (const [key, { data: parameter }] of adapter.tensors) {
+        accumulate(gradients, key, parameter.length, floatOutput(outputs, `d ${key}`));
+      }
+    }
+    return { logprobs, lossSum };
+  }
+
+  /** The logprobs of the targets alone. */
+  forward(
+    adapter: Adapter,
+    data: readonly TrainingDatum[],
+    temperature: number,
+  ): Promise<Float32Array[]> {
+    return this.#scorer.logprobs(
+      data.map(({ tokens }) => tokens),
+      data.map(({ targetTokens }) => targetTokens),
+      adapter,
+      temperature,
+    );
+  }
+
+  #session(name: LossName, modules: AdaptedModules): Promise<Session> {
+    const key = `${name} ${modules.join()}`;
+    let session = this.#sessions.get(key);
+    if (session === undefined) {
+      session = Session.create(this.#graph(name, modules), this.#threads);
+      this.#sessions.set(key, session);
+    }
+    return session;
+  }
+
+  #graph(name: LossName, modules: AdaptedModules): Graph {
+    const graph = new Graph();
+    const { logprobs, lora } = sequenceLogprobs(
+      graph,
+      this.#config,
+      frozen(this.#weights),
+      modules,
+    );
+    const total = loss(graph, name, logprobs);
+    const parameters = [...lora!.matrices];
+    const derivatives = differentiate(
+      graph,
+      total,
+      parameters.map(([, value]) => value),
+    );
+    graph.output('loss', total);
+    graph.output('current_logprobs', logprobs);
+    parameters.forEach(([key], i) => {
+      graph.output(`d ${key}`, derivatives[i]!);
+    });
+    return graph;
+  }
+}
+
+/** Adds one batch's gradient to the sum. */
+export function accumulate(
+  gradients: Gradients,
+  key: string,
+  length: number,
+  part: Float32Array,
+): void {
+  let sum = gradients.get(key);
+  if (sum === undefined) gradients.set(key, (sum = new Float32Array(length)));
+  for (let i = 0; i < length; i++) sum[i]! += part[i]!;
+}
+
+function scalar(value: number): Feeds[string] {
+  return floats(Float32Array.of(value), []);
+}
+
+function checkData(data: readonly TrainingDatum[], name: LossName, vocabSize: number): void {
+  data.forEach((datum, index) => {
+    const length = datum.tokens.length;
+    const refuse = (why: string): never => {
+      throw new PermanentError(`${name}: data[${index}] ${why}`);
+    };
+    if (length === 0) refuse('has no tokens');
+    if (datum.targetTokens.length !== length) {
+      refuse(`has ${length} tokens but ${datum.targetTokens.length} target_tokens`);
+    }
+    for (const token of [...datum.tokens, ...datum.targetTokens]) {
+      if (token < 0 || token >= vocabSize)
+        refuse(`has token ${token} of a vocabulary of ${vocabSize}`);
+    }
+    for (const key of lossInputs[name].arrays) {
+      const found = datum[key]?.length;
+      if (found !== length) refuse(`needs ${length} ${key}, found ${found ?? 'none'}`);
+    }
+  });
+}

@@ -1,0 +1,99 @@
+import type { Dim, Graph, Value } from './graph/graph.js';
+import { add, gather, gemm, mul, reshape, rmsNorm, rotate, sigmoid } from './graph/operators.js';
+import { lowRankUpdate, type LoraValues } from './lora-graph.js';
+import type { ModelConfig } from './model-config.js';
+import { rotaryTables } from './rotary.js';
+
+/** The shape of the tokens that pass through the model: `rows` = batch · time tokens in all. */
+export interface TokenDims {
+  readonly batch: Dim;
+  readonly time: Dim;
+  readonly rows: Dim;
+}
+
+export interface TransformerInputs {
+  /** The model's weights by their Hugging Face names: constants, or inputs when they are trained. */
+  readonly weight: (name: string) => Value;
+  readonly lora: LoraValues | undefined;
+  readonly tokens: Value; // [rows] int64
+  readonly positions: Value; // [batch, time] int64
+  readonly dims: TokenDims;
+  /**
+   * Attention proper, which each graph does in its own way.
+   *
+   * @param query [batch, time, heads · D], and key and value [batch, time, kvHeads · D]
+   * @returns [rows, heads · D]
+   */
+  readonly attend: (layer: number, query: Value, key: Value, value: Value) => Value;
+}
+
+/**
+ * Appends a decoder-only transformer to the graph: RMSNorm, grouped-query attention with rotary
+ * embedding, SwiGLU, residual connections.
+ *
+ * Source: the Qwen3, Qwen2 and Llama architectures as Hugging Face transformers defines them.
+ *
+ * @returns the last hidden state after the final norm, [rows, hiddenSize].
+ */
+export function transformer(graph: Graph, config: ModelConfig, inputs: TransformerInputs): Value {
+  const { weight, lora, tokens, positions, dims, attend } = inputs;
+  const { headDim, numHeads, numKvHeads, rmsNormEps } = config;
+  const { cos, sin } = rotaryTables(graph, config);
+
+  const linear = (x: Value, layer: number, module: string): Value => {
+    const name = `model.layers.${layer}.${module}`;
+    const hasBias = config.hasAttentionBias && /[qkv]_proj$/.test(module);
+    const base = gemm(graph, x, weight(`${name}.weight`), {
+      transB: true,
+      ...(hasBias ? { c: weight(`${name}.bias`) } : {}),
+    });
+    return lowRankUpdate(graph, lora, `layers.${layer}.${module}`, x, base);
+  };
+
+  const normalizeHeads = (x: Value, name: string, heads: number): Value => {
+    if (!config.hasQueryKeyNorm) return x;
+    const perHead = reshape(graph, x, [dims.rows, heads, headDim]);
+    const normalized = rmsNorm(graph, perHead, weight(name), rmsNormEps);
+    return reshape(graph, normalized, [dims.rows, heads * headDim]);
+  };
+
+  const rotated = (x: Value, heads: number): Value => {
+    const sequence = reshape(graph, x, [dims.batch, dims.time, heads * headDim]);
+    return rotate(graph, sequence, { cos, sin, positions, heads });
+  };
+
+  let x = gather(graph, weight('model.embed_tokens.weight'), tokens);
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    const at = `model.layers.${layer}`;
+
+    const h = rmsNorm(graph, x, weight(`${at}.input_layernorm.weight`), rmsNormEps);
+    const q = linear(h, layer, 'self_attn.q_proj');
+    const k = linear(h, layer, 'self_attn.k_proj');
+    const v = linear(h, layer, 'self_attn.v_proj');
+    const context = attend(
+      layer,
+      rotated(normalizeHeads(q, `${at}.self_attn.q_norm.weight`, numHeads), numHeads),
+      rotated(normalizeHeads(k, `${at}.self_attn.k_norm.weight`, numKvHeads), numKvHeads),
+      reshape(graph, v, [dims.batch, dims.time, numKvHeads * headDim]),
+    );
+    x = add(graph, x, linear(context, layer, 'self_attn.o_proj'));
+
+    const m = rmsNorm(graph, x, weight(`${at}.post_attention_layernorm.weight`), rmsNormEps);
+    const gate = linear(m, layer, 'mlp.gate_proj');
+    const silu = mul(graph, gate, sigmoid(graph, gate));
+    const gated = mul(graph, silu, linear(m, layer, 'mlp.up_proj'));
+    x = add(graph, x, linear(gated, layer, 'mlp.down_proj'));
+  }
+  return rmsNorm(graph, x, weight('model.norm.weight'), rmsNormEps);
+}
+
+/** The output head: logits [rows, vocabSize] of hidden states [rows, hiddenSize]. */
+export function head(
+  graph: Graph,
+  config: ModelConfig,
+  weight: (name: string) => Value,
+  hidden: Value,
+): Value {
+  const name = config.hasTiedHead ? 'model.embed_tokens.weight' : 'lm_head.weight';
+  return gemm(graph, hidden, weight(name), { transB: true });
+}
