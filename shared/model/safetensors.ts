@@ -76,7 +76,7 @@ function parseHeader(bytes: Uint8Array, refuse: (why: string) => never): z.infer
 
 /** The elements of an entry as float32, in memory of their own. Half precision is widened exactly. */
 export function toFloat32({ dtype, bytes }: TensorEntry): Float32Array {
-  const copy = bytes.slice().buffer;
+  const copy = new Uint8Array(bytes).buffer; // not slice(): a Buffer's slice copies nothing
   if (dtype === 'F32') return new Float32Array(copy);
   const halves = new Uint16Array(copy);
   if (dtype === 'F16') return Float32Array.from(halves, halfToFloat);

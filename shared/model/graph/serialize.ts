@@ -6,20 +6,16 @@ import {
   type AttributeProtoSchema,
   type ValueInfoProtoSchema,
 } from '../onnx/onnx_pb.js';
-import type { Attribute, ElementType, Graph, Value, Weight } from './graph.js';
+import type { Attribute, ElementType, Graph, Value } from './graph.js';
 
 const opset = 23; // the first with RMSNormalization and RotaryEmbedding
 const irVersion = 10;
 const elementTypes: Record<ElementType, number> = { float32: 1, int64: 7, bool: 9 };
 
-/** The file that the graph's weights claim to lie in; the session is handed its bytes. */
-export const weightsFile = 'weights.bin';
-
-/** The graph as the bytes of an ONNX model whose weights are external data in `weightsFile`. */
+/** The graph as the bytes of an ONNX model whose weights are external data: each in a file of its own name. */
 export function serialize(graph: Graph): Uint8Array {
   const names = new Map(graph.outputs.map(({ name, value }) => [value.name, name]));
   const call = (value: Value) => names.get(value.name) ?? value.name;
-  const offsets = weightOffsets(graph.weights);
 
   const model = create(ModelProtoSchema, {
     irVersion: BigInt(irVersion),
@@ -39,14 +35,10 @@ export function serialize(graph: Graph): Uint8Array {
           ...tensorHead(value),
           rawData: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
         })),
-        ...graph.weights.map(({ value, data }, i) => ({
+        ...graph.weights.map(({ value }) => ({
           ...tensorHead(value),
           dataLocation: DataLocation.EXTERNAL,
-          externalData: [
-            { key: 'location', value: weightsFile },
-            { key: 'offset', value: String(offsets[i]) },
-            { key: 'length', value: String(data.byteLength) },
-          ],
+          externalData: [{ key: 'location', value: value.name }],
         })),
       ],
       input: graph.inputs.map((value) => valueInfo(value.name, value)),
@@ -54,27 +46,6 @@ export function serialize(graph: Graph): Uint8Array {
     },
   });
   return toBinary(ModelProtoSchema, model);
-}
-
-/** The bytes of `weightsFile`. */
-export function weightBytes(weights: readonly Weight[]): Uint8Array {
-  const offsets = weightOffsets(weights);
-  const last = weights.at(-1);
-  const file = new Uint8Array(last === undefined ? 0 : offsets.at(-1)! + last.data.byteLength);
-  weights.forEach(({ data }, i) => {
-    file.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), offsets[i]);
-  });
-  return file;
-}
-
-/** Each weight begins at a multiple of 64 bytes, as vector loads like it. */
-function weightOffsets(weights: readonly Weight[]): number[] {
-  let end = 0;
-  return weights.map(({ data }) => {
-    const begin = Math.ceil(end / 64) * 64;
-    end = begin + data.byteLength;
-    return begin;
-  });
 }
 
 function tensorHead(value: Value): { name: string; dims: bigint[]; dataType: number } {

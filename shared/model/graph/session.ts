@@ -1,6 +1,6 @@
 import { InferenceSession, Tensor as OrtTensor } from 'onnxruntime-node';
 import type { Graph } from './graph.js';
-import { serialize, weightBytes, weightsFile } from './serialize.js';
+import { serialize } from './serialize.js';
 
 export { OrtTensor };
 export type Feeds = Record<string, OrtTensor>;
@@ -27,9 +27,10 @@ export class Session {
       // Threads that spin between operators would take the cores from the other processes.
       extra: { session: { intra_op: { allow_spinning: '0' } } },
       logSeverityLevel: 3,
-      ...(graph.weights.length > 0
-        ? { externalData: [{ path: weightsFile, data: weightBytes(graph.weights) }] }
-        : {}),
+      externalData: graph.weights.map(({ value, data }) => ({
+        path: value.name,
+        data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
+      })),
     });
     return new Session(session);
   }

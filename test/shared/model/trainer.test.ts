@@ -1,0 +1,108 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { Gradients } from '../../../shared/model/adamw.js';
+import { createAdapter, type Adapter } from '../../../shared/model/lora.js';
+import { readWeights } from '../../../shared/model/model-directory.js';
+import { Trainer, type TrainingDatum } from '../../../shared/model/trainer.js';
+import { createRandom } from '../../../shared/random.js';
+import type { LossName } from '../../../shared/wire/run-config.js';
+import { tinyModel } from '../../support/tiny-model.js';
+
+const random = createRandom('trainer test');
+const floats = (length: number, low: number, high: number) =>
+  Float32Array.from({ length }, () => low + (high - low) * random.next());
+const tokens = (length: number) => Int32Array.from({ length }, () => random.int(22));
+
+/** Two sequences of different length, so that one of them is padded. */
+const data: TrainingDatum[] = [7, 4].map((length) => ({
+  tokens: tokens(length),
+  targetTokens: tokens(length),
+  weights: floats(length, 0, 1),
+  logprobs: floats(length, -4, -2),
+  advantages: floats(length, -1, 1),
+}));
+
+const settings: Record<LossName, Record<string, number>> = {
+  cross_entropy: {},
+  importance_sampling: {},
+  ppo: { clip_low_threshold: 0.5, clip_high_threshold: 2 },
+  cispo: { clip_low_threshold: 0, clip_high_threshold: 1.5 },
+  dro: { beta: 0.3 },
+};
+
+/** An adapter whose B is not zero, so that A has a gradient. */
+function warmAdapter(adapter: Adapter): Adapter {
+  for (const { data: matrix } of adapter.tensors.values()) {
+    matrix.forEach((value, i) => (matrix[i] = value + (random.next() - 0.5) * 0.2));
+  }
+  return adapter;
+}
+
+describe('the training graph of a whole model', async () => {
+  await using directory = await tinyModel();
+  const trainer = new Trainer(directory.config, await readWeights(directory), 1);
+  const adapter = warmAdapter(
+    createAdapter(directory.config, { rank: 3, alpha: 6, seed: 1, attn: true, mlp: true }),
+  );
+
+  for (const [name, config] of Object.entries(settings) as [LossName, Record<string, number>][]) {
+    it(`gives gradients of ${name} that agree with finite differences`, async () => {
+      const gradients: Gradients = new Map();
+      await trainer.forwardBackward(
+        adapter,
+        data,
+        name,
+        { ...config, temperature: 0.9 },
+        gradients,
+      );
+
+      // One random direction through all parameters at once compares every gradient.
+      const directions = new Map(
+        [...adapter.tensors].map(([key, tensor]) => [key, floats(tensor.data.length, -1, 1)]),
+      );
+      const lossAt = async (step: number) => {
+        const moved = new Map(
+          [...adapter.tensors].map(([key, { dims, data: at }]) => [
+            key,
+            { dims, data: at.map((value, i) => value + step * directions.get(key)![i]!) },
+          ]),
+        );
+        const weights = name === 'cispo' ? await frozenRatio(trainer, adapter, config) : undefined;
+        const { lossSum } = await trainer.forwardBackward(
+          { ...adapter, tensors: moved },
+          weights ?? data,
+          weights === undefined ? name : 'cross_entropy',
+          { ...config, temperature: 0.9 },
+          new Map(),
+        );
+        return lossSum;
+      };
+      const step = 2e-3;
+      const measured = ((await lossAt(step)) - (await lossAt(-step))) / (2 * step);
+      let derived = 0;
+      for (const [key, gradient] of gradients) {
+        gradient.forEach((value, i) => (derived += value * directions.get(key)![i]!));
+      }
+      assert.ok(Math.abs(derived) > 0.05, `the direction has a slope: ${derived}`);
+      const error = Math.abs(measured - derived) / Math.abs(derived);
+      assert.ok(error < 1e-2, `derived ${derived}, measured ${measured}`);
+    });
+  }
+});
+
+/** cispo's clipped ratio is a constant for its gradient: that of cross-entropy with weights clip(r)·A. */
+async function frozenRatio(
+  trainer: Trainer,
+  adapter: Adapter,
+  config: Record<string, number>,
+): Promise<TrainingDatum[]> {
+  const logprobs = await trainer.forward(adapter, data, 0.9);
+  return data.map((datum, row) => ({
+    ...datum,
+    weights: datum.advantages!.map((advantage, i) => {
+      const ratio = Math.exp(logprobs[row]![i]! - datum.logprobs![i]!);
+      const low = config['clip_low_threshold']!;
+      return advantage * Math.min(Math.max(ratio, low), config['clip_high_threshold']!);
+    }),
+  }));
+}
