@@ -1,8 +1,8 @@
 import { UserError } from '../errors.js';
 import { createRandom, type Random } from '../random.js';
 import type { DatasetSpec } from '../wire/run-config.js';
+import { operators, print, type Expression, type Operator } from './expression.js';
 import { problemKey, problemOf, type Problem } from './problem.js';
-import { leaf, operators, print, type Tree } from './tree.js';
 
 export type GeneratorSpec = Extract<DatasetSpec, { kind: 'generator' }>;
 
@@ -58,14 +58,14 @@ export function generateProblems(spec: GeneratorSpec): SolvedProblem[] {
 export function drawProblem(random: Random, difficulty: Difficulty): SolvedProblem | undefined {
   const { numbers: counts, maxNumber, maxTarget } = difficulty;
   const count = counts[random.int(counts.length)]!;
-  const tree = randomTree(random, 0, count);
+  const template = randomTemplate(random, 0, count);
   const numbers = new Array<number>(count);
   for (let attempt = 0; attempt < maxRedraws; attempt++) {
     for (let i = 0; i < count; i++) numbers[i] = 1 + random.int(maxNumber);
-    const target = positiveInteger(tree, numbers);
+    const target = positiveInteger(template, numbers);
     if (target !== undefined && target <= maxTarget) {
       const problem = problemOf(random.shuffle(numbers), target);
-      return { problem, witness: print(tree, numbers) };
+      return { problem, witness: print(filledIn(template, numbers)) };
     }
   }
   return undefined;
@@ -74,25 +74,34 @@ export function drawProblem(random: Random, difficulty: Difficulty): SolvedProbl
 const maxRedraws = 64; // then this shape and these operators hardly fit the ranges: take others
 const maxDrawsInVain = 10_000;
 
-/** A random expression over the leaves `from`, …, `from + count - 1`. */
-function randomTree(random: Random, from: number, count: number): Tree {
-  if (count === 1) return leaf(from);
+/** An expression whose leaves are positions in a list of numbers still to be drawn. */
+type Template = number | { operator: Operator; left: Template; right: Template };
+
+/** A random template over the positions `from`, …, `from + count - 1`. */
+function randomTemplate(random: Random, from: number, count: number): Template {
+  if (count === 1) return from;
   const countLeft = 1 + random.int(count - 1);
   return {
     operator: operators[random.int(operators.length)]!,
-    left: randomTree(random, from, countLeft),
-    right: randomTree(random, from + countLeft, count - countLeft),
+    left: randomTemplate(random, from, countLeft),
+    right: randomTemplate(random, from + countLeft, count - countLeft),
   };
 }
 
-/** The value of `tree`, or undefined unless it and all its parts are positive integers. */
-function positiveInteger(tree: Tree, numbers: readonly number[]): number | undefined {
-  if (tree.operator === undefined) return numbers[tree.index];
-  const left = positiveInteger(tree.left, numbers);
+function filledIn(template: Template, numbers: readonly number[]): Expression {
+  if (typeof template === 'number') return numbers[template]!;
+  const { operator, left, right } = template;
+  return { operator, left: filledIn(left, numbers), right: filledIn(right, numbers) };
+}
+
+/** The value with these numbers, or undefined unless it and all its parts are positive integers. */
+function positiveInteger(template: Template, numbers: readonly number[]): number | undefined {
+  if (typeof template === 'number') return numbers[template];
+  const left = positiveInteger(template.left, numbers);
   if (left === undefined) return undefined;
-  const right = positiveInteger(tree.right, numbers);
+  const right = positiveInteger(template.right, numbers);
   if (right === undefined) return undefined;
-  switch (tree.operator) {
+  switch (template.operator) {
     case '+':
       return left + right;
     case '-':

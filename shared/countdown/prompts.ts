@@ -16,11 +16,10 @@ export interface Style {
   readonly stop: readonly string[];
 }
 
-const rules =
-  'You may use +, -, *, / and parentheses, and each number can only be used once. ' +
-  'Put ONLY the final expression inside <answer>...</answer>. ';
+const fewshotForm = 'inside <answer>...</answer>';
 const fewshotExample = 'Example: <answer>(1+2)/3</answer>.';
 const fewshotAnswer = 'A: <answer>(2*3)+7</answer>';
+const thinkForm = 'in <answer> </answer> tags';
 const thinkExample = 'for example <answer> (1 + 2) / 3 </answer>';
 
 export const styles: Readonly<Record<PromptStyle, Style>> = {
@@ -36,10 +35,10 @@ export const styles: Readonly<Record<PromptStyle, Style>> = {
   /** Source: TuFT's Countdown guide: a solved question, then ours, as plain text ending in `A:`. */
   fewshot: {
     render: ({ numbers, target }) =>
-      `${question([2, 3, 7], 13)}${fewshotAnswer}\n${question(numbers, target)}A:`,
+      `${question([2, 3, 7], 13)}\n${fewshotAnswer}\n\n${question(numbers, target)}\nA:`,
     answer: 'block',
     allowsTargetTail: false,
-    examples: [fewshotExample, fewshotAnswer],
+    examples: [fewshotForm, fewshotExample, fewshotAnswer],
     stop: ['</answer>'],
   },
 
@@ -50,11 +49,11 @@ export const styles: Readonly<Record<PromptStyle, Style>> = {
       'in the mind and then provides the user with the answer.<|im_end|>\n<|im_start|>user\n ' +
       `Using the numbers [${numbers.join(', ')}], create an equation that equals ${target}. ` +
       'You can use basic arithmetic operations (+, -, *, /) and each number can only be used once. ' +
-      'Show your work in <think> </think> tags. And return the final answer in <answer> </answer> ' +
-      `tags, ${thinkExample}.<|im_end|>\n<|im_start|>assistant\nLet me solve this step by step.\n<think>`,
+      'Show your work in <think> </think> tags. ' +
+      `And return the final answer ${thinkForm}, ${thinkExample}.<|im_end|>\n<|im_start|>assistant\nLet me solve this step by step.\n<think>`,
     answer: 'block',
     allowsTargetTail: true,
-    examples: [thinkExample],
+    examples: [thinkForm, thinkExample],
     stop: [],
   },
 };
@@ -67,7 +66,7 @@ export function renderPrompt(style: PromptStyle, problem: Problem): string {
 function question(numbers: readonly number[], target: number): string {
   return (
     `Q: Using the numbers ${numbers.join(', ')}, reach the target number ${target}. ` +
-    rules +
-    fewshotExample
+    'You may use +, -, *, / and parentheses, and each number can only be used once. ' +
+    `Put ONLY the final expression ${fewshotForm}. ${fewshotExample}`
   );
 }

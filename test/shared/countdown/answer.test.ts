@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { extractAnswer } from '../../../shared/countdown/answer.js';
+import { problemOf } from '../../../shared/countdown/problem.js';
+import { renderPrompt } from '../../../shared/countdown/prompts.js';
+
+const problem = problemOf([3, 7, 21], 64);
+const fewshot = (completion: string) => extractAnswer('fewshot', problem, completion);
+const think = (completion: string) => extractAnswer('think', problem, completion)?.trim();
+
+describe('the answer of a compact completion', () => {
+  it('is all of it', () => {
+    assert.equal(extractAnswer('compact', problem, '(7-3)*21'), '(7-3)*21');
+  });
+  it('is missing when nothing was written', () => {
+    assert.equal(extractAnswer('compact', problem, ''), undefined);
+    assert.equal(extractAnswer('compact', problem, ' \n'), undefined);
+  });
+});
+
+describe('the answer of a completion in blocks', () => {
+  const cases: [completion: string, answer: string | undefined][] = [
+    [' <answer>3+7*21</answer>', '3+7*21'],
+    ['<answer>1</answer> no: <answer>2</answer>', '2'],
+    ['<answer>1</answer> and <answer>2', '1'], // the last complete one
+    ['<answer>1<answer>2</answer>', '2'],
+    ['<answer>1</answer></answer>', '1'],
+    ['</answer><answer>', undefined],
+    ['<answer>3+7', undefined],
+    ['3+7</answer>', undefined],
+    ['3+7', undefined],
+    ['', undefined],
+    ['<answer></answer>', ''],
+    ['<ANSWER>3</ANSWER>', undefined],
+    ['<answer >3</answer >', undefined],
+    ['<answer>3\n+7</answer>', '3\n+7'],
+    ['<answer><b>3</b></answer>', '<b>3</b>'],
+    ['<answer>3</answer>\0\ud800', '3'],
+  ];
+  for (const [completion, answer] of cases) {
+    it(`${JSON.stringify(completion)} gives ${JSON.stringify(answer)}`, () => {
+      assert.equal(fewshot(completion), answer);
+    });
+  }
+
+  it("is never the prompt's own example, however often it is repeated", () => {
+    for (const style of ['fewshot', 'think'] as const) {
+      const echo = renderPrompt(style, problem);
+      assert.equal(extractAnswer(style, problem, echo), undefined);
+      assert.equal(extractAnswer(style, problem, `<answer>3</answer> ${echo.repeat(3)}`), '3');
+    }
+  });
+
+  it('may be what an example says, if it is given as an answer', () => {
+    assert.equal(fewshot(' <answer>(1+2)/3</answer>'), '(1+2)/3');
+  });
+
+  it('is found at once in a megabyte of tags, or not at all', () => {
+    const million = 1_000_000;
+    assert.equal(fewshot('<answer>'.repeat(million / 8)), undefined);
+    assert.equal(fewshot('</answer>'.repeat(million / 9)), undefined);
+    assert.equal(fewshot('Example: <answer>(1+2)/3</answer>.'.repeat(million / 34)), undefined);
+    assert.equal(fewshot(`${'<answer>'.repeat(million / 8)}7</answer>`), '7');
+  });
+});
+
+describe('a tail "= target"', () => {
+  it('belongs to a think answer, as models that show their work write it', () => {
+    assert.equal(think('<answer> 42 + 19 + 4 - 1 = 64 </answer>'), '42 + 19 + 4 - 1');
+    assert.equal(think('<answer>(71 - 70 + 62)=64</answer>'), '(71 - 70 + 62)');
+  });
+  it('stays, to be refused, when it claims another number', () => {
+    assert.equal(think('<answer>3+7=10</answer>'), '3+7=10');
+    assert.equal(think('<answer>3+7=64.0</answer>'), '3+7=64.0');
+  });
+  it('does not belong to a fewshot answer', () => {
+    assert.equal(fewshot('<answer>3+7=64</answer>'), '3+7=64');
+  });
+});
