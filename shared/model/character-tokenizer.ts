@@ -13,7 +13,9 @@ export const characterEosTokenId = special.indexOf('<eos>');
  * @returns file name → text, for a Hugging Face model directory.
  */
 export function characterTokenizerFiles(): Record<string, string> {
-  const vocab = Object.fromEntries([...special, ...alphabet].map((token, id) => [token, id]));
+  const vocab = Object.fromEntries(
+    [...special, ...Array.from(alphabet)].map((token, id) => [token, id]),
+  );
   const tokenizer = {
     version: '1.0',
     truncation: null,

@@ -40,8 +40,9 @@ export function loraInputs(
   return { scale: graph.input('lora_scale', 'float32', []), matrices };
 }
 
-/** An adapter as what a run is fed. The tensors share its memory. */
+/** An adapter as what a run is fed: nothing if it adapts no module. The tensors share its memory. */
 export function loraFeeds(adapter: Adapter): Feeds {
+  if (adapter.tensors.size === 0) return {};
   const feeds: Feeds = { lora_scale: floats(Float32Array.of(adapter.alpha / adapter.rank), []) };
   for (const [key, { data, dims }] of adapter.tensors) feeds[key] = floats(data, dims);
   return feeds;

@@ -45,6 +45,9 @@ export function createAdapter(config: ModelConfig, options: AdapterOptions): Ada
   return { rank, alpha, tensors };
 }
 
+/** The adapter that adapts nothing: the base policy. */
+export const noAdapter: Adapter = { rank: 1, alpha: 1, tensors: new Map() };
+
 const peftPrefix = 'base_model.model.model.';
 
 /** The adapter in PEFT's layout: `adapter_model.safetensors` and the text of `adapter_config.json`. */

@@ -18,7 +18,9 @@ export interface Tokenizer {
  *
  * @throws {UserError} when the directory's tokenizer files are missing or broken.
  */
-export async function loadTokenizer(directory: ModelDirectory): Promise<Tokenizer> {
+export async function loadTokenizer(
+  directory: Pick<ModelDirectory, 'path' | 'config'>,
+): Promise<Tokenizer> {
   const path = resolve(directory.path);
   env.allowRemoteModels = false;
   env.localModelPath = dirname(path);

@@ -1,0 +1,75 @@
+import { availableParallelism } from 'node:os';
+import { z } from 'zod';
+import { loadConfig } from '../config.js';
+import { characterVocabSize } from '../model/character-tokenizer.js';
+import { embeddedModelPath, readModelDirectory } from '../model/model-directory.js';
+import { qwen3ConfigText, randomWeights, writeModelDirectory } from '../model/model-writer.js';
+import { loadTokenizer } from '../model/tokenizer.js';
+import { runService } from '../service.js';
+import { embeddedDataset } from './embedded-dataset.js';
+import { solvedProblems } from './corpus.js';
+import { LanguageModel } from './language-model.js';
+
+/** The defaults make the model that ships in the repository. */
+const PretrainConfig = z.object({
+  out: z.string().default(embeddedModelPath).describe('folder of the model directory to write'),
+  seed: z.coerce.number().int().nonnegative().default(0),
+  steps: z.coerce.number().int().positive().default(600),
+  batchSize: z.coerce.number().int().positive().default(256),
+  learningRate: z.coerce.number().positive().default(2e-3),
+  warmupSteps: z.coerce.number().int().positive().default(50),
+  hiddenSize: z.coerce.number().int().positive().default(128),
+  numLayers: z.coerce.number().int().positive().default(4),
+  maxNumber: z.coerce.number().int().positive().default(embeddedDataset.maxNumber),
+  maxTarget: z.coerce.number().int().positive().default(embeddedDataset.maxTarget),
+  threads: z.coerce.number().int().positive().default(availableParallelism()),
+  saveEvery: z.coerce.number().int().nonnegative().default(0).describe('steps; 0: only at the end'),
+});
+
+await runService('pretrain', async ({ log, signal }) => {
+  const config = loadConfig(PretrainConfig, 'pretrain', process.argv.slice(2), process.env);
+  const configText = qwen3ConfigText({
+    vocabSize: characterVocabSize,
+    hiddenSize: config.hiddenSize,
+    intermediateSize: 3 * config.hiddenSize,
+    numLayers: config.numLayers,
+    numHeads: config.hiddenSize / 32,
+    numKvHeads: config.hiddenSize / 64,
+    headDim: 32,
+    maxPositions: 64,
+  });
+  const weights = randomWeights(configText, config.seed);
+  const save = () => writeModelDirectory(config.out, configText, weights);
+  await save();
+  const directory = await readModelDirectory(config.out);
+  const model = await LanguageModel.create(directory.config, weights, config.threads);
+  const { maxNumber, maxTarget } = config;
+  const corpus = solvedProblems(
+    await loadTokenizer(directory),
+    { ...embeddedDataset, maxNumber, maxTarget },
+    config.seed,
+  );
+
+  for (let step = 1; step <= config.steps && !signal.aborted; step++) {
+    const examples = Array.from({ length: config.batchSize }, () => corpus.next().value);
+    const nats = await model.step(examples, {
+      learningRate: config.learningRate * schedule(step, config),
+      beta1: 0.9,
+      beta2: 0.95,
+      eps: 1e-8,
+      weightDecay: 0.01,
+      gradClipNorm: 1,
+    });
+    if (step % 20 === 0) log.info({ step, natsPerToken: Number(nats.toFixed(4)) }, 'trained');
+    if (config.saveEvery > 0 && step % config.saveEvery === 0) await save();
+  }
+  await save();
+  log.info({ out: config.out }, 'written');
+});
+
+/** Linear warm-up, then a cosine down to a tenth. */
+function schedule(step: number, { steps, warmupSteps }: z.infer<typeof PretrainConfig>): number {
+  if (step < warmupSteps) return step / warmupSteps;
+  const progress = (step - warmupSteps) / Math.max(1, steps - warmupSteps);
+  return 0.1 + 0.45 * (1 + Math.cos(Math.PI * progress));
+}
