@@ -1,0 +1,45 @@
+import { renderPrompt } from '../shared/countdown/prompts.js';
+import type { Dataset } from '../shared/countdown/dataset.js';
+import { PermanentError } from '../shared/errors.js';
+import type { Tokenizer } from '../shared/model/tokenizer.js';
+import type { RunConfig } from '../shared/wire/run-config.js';
+import type { Ticket } from '../shared/wire/ticket.js';
+import type { GroupRequest } from './sampler.js';
+
+/** What turns a ticket into a prompt. The ticket names the problem; its numbers are looked up here. */
+export interface PromptSource {
+  readonly dataset: Pick<Dataset, 'problem'>;
+  readonly promptStyle: RunConfig['promptStyle'];
+  readonly tokenizer: Pick<Tokenizer, 'encode' | 'eosTokenIds'>;
+  readonly maxContext: number | undefined; // tokens of prompt and answer together
+}
+
+/**
+ * What to sample for a ticket.
+ *
+ * @throws {PermanentError} if the problem is unknown here, or its prompt leaves the model no room.
+ */
+export function groupRequest(ticket: Ticket, source: PromptSource): GroupRequest {
+  const problem = source.dataset.problem(ticket.problemId);
+  if (problem === undefined) {
+    throw new PermanentError(
+      `ticket ${ticket.ticketId} asks for problem ${ticket.problemId}, which the run's dataset does not have`,
+    );
+  }
+  const prompt = source.tokenizer.encode(renderPrompt(source.promptStyle, problem));
+  const { temperature, maxTokens, seed } = ticket.samplingParams;
+  const needed = prompt.length + maxTokens;
+  if (source.maxContext !== undefined && needed > source.maxContext) {
+    throw new PermanentError(
+      `ticket ${ticket.ticketId} needs ${needed} tokens (prompt ${prompt.length}, answer ${maxTokens}), but the model has room for ${source.maxContext}; lower the run's max tokens`,
+    );
+  }
+  return {
+    prompt,
+    count: ticket.groupSize,
+    temperature,
+    maxTokens,
+    stopTokenIds: source.tokenizer.eosTokenIds,
+    seed,
+  };
+}

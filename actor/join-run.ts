@@ -1,0 +1,64 @@
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { loadDataset, type Dataset } from '../shared/countdown/dataset.js';
+import { errorText, UserError } from '../shared/errors.js';
+import { parseModelConfig, type ModelConfig } from '../shared/model/model-config.js';
+import { readModelDirectory, type ModelDirectory } from '../shared/model/model-directory.js';
+import { loadTokenizer, type Tokenizer } from '../shared/model/tokenizer.js';
+import type { RunConfig } from '../shared/wire/run-config.js';
+
+/** What an actor holds itself and must agree on with the learner. */
+export interface JoinedRun {
+  readonly dataset: Dataset;
+  readonly tokenizer: Tokenizer;
+  readonly directory: ModelDirectory | undefined; // absent when only the tokenizer is here
+}
+
+/**
+ * Loads the run's dataset and this actor's model directory.
+ *
+ * @param needsWeights whether the model itself is to run here; if not, the tokenizer is enough, and
+ *   the model's digest is compared only where the weights happen to be.
+ * @throws {UserError} if the dataset or the model differs from what the run is trained on.
+ */
+export async function joinRun(
+  runConfig: RunConfig,
+  modelDir: string,
+  needsWeights: boolean,
+): Promise<JoinedRun> {
+  const dataset = await loadDataset(runConfig.dataset);
+  if (dataset.digest !== runConfig.datasetDigest) {
+    throw new UserError(
+      `run ${runConfig.run} is trained on a dataset with digest ${runConfig.datasetDigest}, but the one here has ${dataset.digest}; give this actor the learner's dataset and version of offbeat`,
+    );
+  }
+  const directory =
+    needsWeights || hasWeights(modelDir) ? await readModelDirectory(modelDir) : undefined;
+  if (directory !== undefined && directory.digest !== runConfig.model.digest) {
+    throw new UserError(
+      `run ${runConfig.run} trains ${runConfig.model.name} with digest ${runConfig.model.digest}, but --model-dir ${modelDir} has ${directory.digest}; name the directory of the learner's model`,
+    );
+  }
+  const config = directory?.config ?? (await readConfig(modelDir));
+  return { dataset, directory, tokenizer: await loadTokenizer({ path: modelDir, config }) };
+}
+
+function hasWeights(modelDir: string): boolean {
+  return ['model.safetensors', 'model.safetensors.index.json'].some((file) =>
+    existsSync(join(modelDir, file)),
+  );
+}
+
+async function readConfig(modelDir: string): Promise<ModelConfig> {
+  const path = join(modelDir, 'config.json');
+  try {
+    return parseModelConfig(await readFile(path, 'utf8'), path);
+  } catch (cause) {
+    if (cause instanceof UserError) throw cause;
+    throw new UserError(
+      `cannot read ${path} (${errorText(cause)}); --model-dir names a directory with config.json and the model's tokenizer`,
+      { cause },
+    );
+  }
+}

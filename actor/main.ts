@@ -1,0 +1,81 @@
+import type { Broker } from '../shared/broker/broker.js';
+import { connectBroker } from '../shared/broker/connect.js';
+import { loadConfig } from '../shared/config.js';
+import { runService } from '../shared/service.js';
+import { serveHealth } from '../shared/telemetry/health-server.js';
+import type { Logger } from '../shared/telemetry/logger.js';
+import type { ActorLease } from '../shared/wire/actor-lease.js';
+import { measuredActivity } from './activity.js';
+import { ActorConfig } from './config.js';
+import { joinRun } from './join-run.js';
+import { openSampler } from './open-sampler.js';
+import { PolicyFollower } from './policy-follower.js';
+import { renewLease } from './renew-lease.js';
+import { sampleTickets } from './sample-tickets.js';
+import { together } from './together.js';
+
+/** The actor service: leases tickets, samples their groups with the newest policy, delivers them. */
+export async function main(
+  argv: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+): Promise<void> {
+  await runService('actor', async ({ log, signal }) => {
+    const config = loadConfig(ActorConfig, 'actor', argv, env);
+    await together(signal, [(ending) => serve(config, log, ending)]);
+  });
+}
+
+/** Everything between a checked configuration and the end of the process. */
+async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Promise<void> {
+  let missing: () => string | undefined = () => 'connecting to NATS';
+  await using health = await serveHealth(config.healthHost, config.healthPort, () => {
+    const reason = missing();
+    return reason === undefined ? { isReady: true } : { isReady: false, reason };
+  });
+  log.info({ actor: config.name, run: config.run, healthPort: health.port }, 'started');
+
+  await using broker = await connectBroker({ ...config, client: config.name, log, signal });
+  missing = () => 'waiting for the learner to write the run configuration';
+  const runConfig = await broker.config.wait(signal);
+
+  missing = () => 'loading the dataset and the model';
+  const joined = await joinRun(runConfig, config.modelDir, config.sampler === 'onnx');
+  await using sampler = await openSampler({ config, runConfig, joined, broker, log, signal });
+  const policies = new PolicyFollower({ store: broker.policy, sampler, log });
+  missing = () => unreadiness(broker, policies);
+
+  let groups = 0;
+  const lease = (): ActorLease | undefined => {
+    const version = policies.oldestInUse;
+    if (version === undefined) return undefined;
+    const lastSeenAt = Date.now();
+    return { v: 1, actor: config.name, version, sampler: sampler.kind, groups, lastSeenAt };
+  };
+  const { dataset, tokenizer } = joined;
+  const { promptStyle } = runConfig;
+  const { maxContext } = sampler;
+  const sampling = {
+    broker,
+    actor: config.name,
+    prompts: { dataset, tokenizer, promptStyle, maxContext },
+    sampler,
+    policies,
+    activity: measuredActivity(),
+    inFlightUpdates: config.inFlightUpdates,
+    log,
+    onGroup: () => groups++,
+  };
+  log.info({ sampler: sampler.kind, model: runConfig.model.name }, 'joined the run');
+  await together(signal, [
+    (ending) => sampler.guard(ending),
+    (ending) => policies.follow(ending),
+    (ending) => renewLease(broker.actors, lease, log, ending),
+    (ending) => sampleTickets(sampling, ending),
+  ]);
+}
+
+/** Why the actor cannot sample now, or undefined when it can. */
+function unreadiness(broker: Broker, policies: PolicyFollower): string | undefined {
+  if (!broker.isConnected) return 'NATS is disconnected';
+  return policies.version === undefined ? 'waiting for the first policy version' : undefined;
+}

@@ -1,0 +1,184 @@
+import { Worker } from 'node:worker_threads';
+import type { PolicyStore } from '../shared/broker/policy-store.js';
+import { UserError } from '../shared/errors.js';
+import type { ModelDirectory } from '../shared/model/model-directory.js';
+import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
+import { fromFailure } from './decoder-failure.js';
+import type { DecoderWorkerData, FromDecoder, ToDecoder } from './decoder-messages.js';
+import type { GroupRequest, PolicyChoice, SampledRollout, Sampler } from './sampler.js';
+import { aborted } from './together.js';
+
+export interface OnnxSamplerOptions {
+  readonly directory: ModelDirectory;
+  readonly threads: number; // of the matrix products
+  readonly policies: Pick<PolicyStore, 'fetchAdapter'>;
+  readonly signal: AbortSignal; // gives up loading the model
+}
+
+/** Someone who waits for an answer of the worker. */
+interface Waiter<T> {
+  readonly resolve: (value: T) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/**
+ * Samples with the model itself, which lives in a worker thread, so that the main thread stays free
+ * for NATS and HTTP. This is its main thread's side.
+ */
+export class OnnxSampler implements Sampler {
+  readonly kind = 'onnx';
+  readonly concurrency = 1; // a group's rollouts already share every step
+  readonly maxContext: number;
+  readonly #loads = new Map<number, Waiter<void>>(); // by version
+  readonly #groups = new Map<number, Waiter<SampledRollout[]>>(); // by id
+  readonly #worker: Worker;
+  readonly #ready: Promise<void>;
+  readonly #broken = new AbortController(); // its reason: why this can never sample again
+  #nextId = 0;
+
+  /**
+   * Starts the worker and loads the model.
+   *
+   * @throws {UserError} if the directory's weights are not what its configuration says.
+   */
+  static async start(options: OnnxSamplerOptions): Promise<OnnxSampler> {
+    const { signal } = options;
+    signal.throwIfAborted();
+    const sampler = new OnnxSampler(options);
+    const giveUp = (): void => {
+      sampler.#break(signal.reason as Error);
+    };
+    signal.addEventListener('abort', giveUp);
+    try {
+      await sampler.#ready;
+      return sampler;
+    } catch (error) {
+      await sampler[Symbol.asyncDispose]();
+      throw error;
+    } finally {
+      signal.removeEventListener('abort', giveUp);
+    }
+  }
+
+  private constructor(private readonly options: OnnxSamplerOptions) {
+    const { directory, threads } = options;
+    this.maxContext = directory.config.maxPositions;
+    this.#worker = new Worker(new URL('./decoder-worker.js', import.meta.url), {
+      workerData: { modelPath: directory.path, threads } satisfies DecoderWorkerData,
+    });
+    this.#ready = new Promise((resolve, reject) => {
+      this.#worker.on('message', (message: FromDecoder) => {
+        if (message.kind === 'ready') resolve();
+        else this.#take(message);
+      });
+      this.#broken.signal.addEventListener('abort', () => {
+        reject(this.#broken.signal.reason as Error);
+      });
+    });
+    this.#worker.on('error', (error) => {
+      this.#break(new Error(`the actor's decoder died: ${error.message}`, { cause: error }));
+    });
+    this.#worker.on('exit', (code) => {
+      this.#break(new Error(`the actor's decoder ended unexpectedly, with code ${code}`));
+    });
+  }
+
+  async load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
+    const { version, adapter } = manifest;
+    if (adapter === undefined) {
+      throw new UserError(
+        `policy version ${version} comes without its adapter, because the backend hands out no weights; start the actors with --sampler tinker`,
+      );
+    }
+    const safetensors = await this.options.policies.fetchAdapter(manifest);
+    signal.throwIfAborted();
+    const { rank, alpha } = adapter;
+    await this.#ask(this.#loads, version, {
+      kind: 'load',
+      adapter: { version, safetensors, rank, alpha },
+    });
+  }
+
+  drop(version: number): void {
+    this.#send({ kind: 'drop', version });
+  }
+
+  async sample(
+    request: GroupRequest,
+    policy: PolicyChoice,
+    signal: AbortSignal,
+  ): Promise<SampledRollout[]> {
+    signal.throwIfAborted();
+    const id = this.#nextId++;
+    const abandon = (): void => {
+      this.#send({ kind: 'abort', id });
+    };
+    signal.addEventListener('abort', abandon, { once: true });
+    try {
+      return await this.#ask(this.#groups, id, { kind: 'sample', id, request, policy });
+    } catch (error) {
+      signal.throwIfAborted();
+      throw error;
+    } finally {
+      signal.removeEventListener('abort', abandon);
+    }
+  }
+
+  async guard(signal: AbortSignal): Promise<void> {
+    await aborted(AbortSignal.any([signal, this.#broken.signal]));
+    if (!signal.aborted) throw this.#broken.signal.reason;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#break(new Error('the sampler was closed'));
+    await this.#worker.terminate();
+  }
+
+  #ask<T>(waiters: Map<number, Waiter<T>>, key: number, message: ToDecoder): Promise<T> {
+    if (this.#broken.signal.aborted) return Promise.reject(this.#broken.signal.reason as Error);
+    return new Promise((resolve, reject) => {
+      waiters.set(key, { resolve, reject });
+      this.#send(message);
+    });
+  }
+
+  #take(message: Exclude<FromDecoder, { kind: 'ready' }>): void {
+    switch (message.kind) {
+      case 'broken':
+        this.#break(fromFailure(message.failure));
+        return;
+      case 'loaded':
+        settle(this.#loads, message.version)?.resolve();
+        return;
+      case 'refused':
+        settle(this.#loads, message.version)?.reject(fromFailure(message.failure));
+        return;
+      case 'sampled':
+        settle(this.#groups, message.id)?.resolve(message.rollouts);
+        return;
+      case 'failed':
+        settle(this.#groups, message.id)?.reject(fromFailure(message.failure));
+        return;
+    }
+  }
+
+  #break(error: Error): void {
+    if (this.#broken.signal.aborted) return;
+    this.#broken.abort(error);
+    for (const waiters of [this.#loads, this.#groups]) {
+      for (const { reject } of waiters.values()) reject(error);
+      waiters.clear();
+    }
+  }
+
+  #send(message: ToDecoder): void {
+    this.#worker.postMessage(message);
+  }
+}
+
+/** Takes the waiter out of its map: an answer is for once. */
+function settle<T>(waiters: Map<number, Waiter<T>>, key: number): Waiter<T> | undefined {
+  const waiter = waiters.get(key);
+  waiters.delete(key);
+  return waiter;
+}

@@ -1,0 +1,196 @@
+import { EventEmitter, once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Gauge, Histogram } from 'prom-client';
+import type { PolicyStore } from '../shared/broker/policy-store.js';
+import { PermanentError, UserError } from '../shared/errors.js';
+import type { Logger } from '../shared/telemetry/logger.js';
+import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
+import type { Sampler } from './sampler.js';
+import { together } from './together.js';
+
+/** A version that stays loaded until it is disposed of. */
+export interface Hold extends Disposable {
+  readonly manifest: PolicyManifest;
+}
+
+export interface PolicyFollowerOptions {
+  readonly store: Pick<PolicyStore, 'watch' | 'at'>;
+  readonly sampler: Pick<Sampler, 'load' | 'drop'>;
+  readonly log: Logger;
+  readonly retryDelayMs?: number; // between attempts to load a version
+}
+
+/** One loaded version (or one that is being loaded) and how many groups sample with it. */
+interface Held {
+  manifest: PolicyManifest;
+  readonly loading: Promise<void>;
+  uses: number;
+}
+
+/** Versions that nobody uses but that stay loaded: evals are pinned to versions that were newest. */
+const keptUnused = 2;
+
+const policyVersion = new Gauge({
+  name: 'rl_actor_policy_version',
+  help: 'The newest policy version that this actor is ready to sample with.',
+});
+const adoptionSeconds = new Histogram({
+  name: 'rl_actor_policy_adoption_seconds',
+  help: 'From the publication of a policy version to the moment at which the next token may use it.',
+  buckets: [0.01, 0.03, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30],
+});
+
+/**
+ * Keeps the newest published policy loaded in the sampler, and an older one while a ticket is pinned
+ * to it. Versions that are overtaken before they could be loaded are skipped.
+ */
+export class PolicyFollower {
+  readonly #held = new Map<number, Held>(); // the least recently used first
+  readonly #changes = new EventEmitter().setMaxListeners(0); // 'change': newest or wanted moved
+  readonly #startedAt = Date.now();
+  #newest: PolicyManifest | undefined; // loaded
+  #wanted: PolicyManifest | undefined; // published
+
+  constructor(private readonly options: PolicyFollowerOptions) {}
+
+  /** The newest version that is ready, or undefined before the first. */
+  get version(): number | undefined {
+    return this.#newest?.version;
+  }
+
+  /** The oldest version that must not be retired yet, or undefined before the first. */
+  get oldestInUse(): number | undefined {
+    const used = [...this.#held.values()].filter(({ uses }) => uses > 0);
+    const versions = used.map(({ manifest }) => manifest.version);
+    if (this.#newest !== undefined) versions.push(this.#newest.version);
+    return versions.length === 0 ? undefined : Math.min(...versions);
+  }
+
+  /**
+   * Follows the published versions until `signal` aborts. A version that cannot be loaded is tried
+   * again, visibly, until a newer one takes its place.
+   *
+   * @throws {UserError} if the sampler can never use what is published.
+   */
+  async follow(signal: AbortSignal): Promise<void> {
+    await together(signal, [(ending) => this.#watch(ending), (ending) => this.#loadWanted(ending)]);
+  }
+
+  /** Holds the newest version, once it is at least `version`. */
+  async holdAtLeast(version: number, signal: AbortSignal): Promise<Hold> {
+    while (this.#newest === undefined || this.#newest.version < version) {
+      await this.#change(signal);
+    }
+    return this.#hold(this.#newest, signal);
+  }
+
+  /**
+   * Holds exactly `version`, once it is published.
+   *
+   * @throws {PermanentError} if it was retired.
+   */
+  async holdExactly(version: number, signal: AbortSignal): Promise<Hold> {
+    for (;;) {
+      const published = this.#wanted?.version ?? -1;
+      const manifest = this.#held.get(version)?.manifest ?? (await this.options.store.at(version));
+      if (manifest !== undefined) return this.#hold(manifest, signal);
+      if (published >= version) {
+        throw new PermanentError(
+          `policy version ${version} was retired; the newest is ${published}`,
+        );
+      }
+      if ((this.#wanted?.version ?? -1) === published) await this.#change(signal);
+    }
+  }
+
+  async #watch(signal: AbortSignal): Promise<void> {
+    for await (const manifest of this.options.store.watch(signal)) {
+      this.#wanted = manifest;
+      this.#changes.emit('change');
+    }
+  }
+
+  async #loadWanted(signal: AbortSignal): Promise<void> {
+    const { log, retryDelayMs = 1_000 } = this.options;
+    for (;;) {
+      signal.throwIfAborted();
+      const manifest = this.#wanted;
+      if (manifest === undefined || !isNews(manifest, this.#newest)) {
+        await this.#change(signal);
+        continue;
+      }
+      try {
+        await this.#adopt(manifest, signal);
+      } catch (err) {
+        if (err instanceof UserError || signal.aborted) throw err;
+        log.warn({ err, version: manifest.version }, 'cannot load the policy, trying again');
+        await sleep(retryDelayMs, undefined, { signal });
+      }
+    }
+  }
+
+  async #adopt(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
+    using _hold = await this.#hold(manifest, signal);
+    const held = this.#held.get(manifest.version);
+    if (held !== undefined && isNews(manifest, held.manifest)) {
+      await this.options.sampler.load(manifest, signal); // in place of what was published before
+      held.manifest = manifest;
+    }
+    this.#newest = manifest;
+    policyVersion.set(manifest.version);
+    const seconds = (Date.now() - manifest.publishedAt) / 1_000;
+    // What was published before this process ran waited for the process, not for the adoption.
+    if (manifest.publishedAt >= this.#startedAt) adoptionSeconds.observe(Math.max(0, seconds));
+    this.options.log.info({ version: manifest.version, seconds }, 'policy adopted');
+    this.#changes.emit('change');
+  }
+
+  async #hold(manifest: PolicyManifest, signal: AbortSignal): Promise<Hold> {
+    const { version } = manifest;
+    const held = this.#held.get(version) ?? {
+      manifest,
+      loading: this.options.sampler.load(manifest, signal),
+      uses: 0,
+    };
+    this.#held.set(version, held);
+    held.uses++; // before the wait: what is being waited for is in use
+    try {
+      await held.loading;
+    } catch (error) {
+      if (this.#held.get(version) === held) this.#held.delete(version);
+      throw error;
+    }
+    let isHeld = true;
+    return {
+      manifest: held.manifest,
+      [Symbol.dispose]: () => {
+        if (!isHeld) return;
+        isHeld = false;
+        held.uses--;
+        this.#held.delete(version);
+        this.#held.set(version, held);
+        this.#dropUnused();
+      },
+    };
+  }
+
+  #dropUnused(): void {
+    const unused = [...this.#held.values()].filter(
+      ({ uses, manifest }) => uses === 0 && manifest.version !== this.#newest?.version,
+    );
+    for (const { manifest } of unused.slice(0, Math.max(0, unused.length - keptUnused))) {
+      this.#held.delete(manifest.version);
+      this.options.sampler.drop(manifest.version);
+    }
+  }
+
+  async #change(signal: AbortSignal): Promise<void> {
+    await once(this.#changes, 'change', { signal });
+  }
+}
+
+/** A newer version, or the same one published again, such as with a new sampling session. */
+function isNews(manifest: PolicyManifest, known: PolicyManifest | undefined): boolean {
+  if (known === undefined || manifest.version > known.version) return true;
+  return manifest.version === known.version && manifest.publishedAt > known.publishedAt;
+}

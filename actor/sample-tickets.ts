@@ -1,0 +1,126 @@
+import pLimit from 'p-limit';
+import { Counter, Histogram } from 'prom-client';
+import type { Broker } from '../shared/broker/broker.js';
+import { consume } from '../shared/broker/consume.js';
+import { UserError } from '../shared/errors.js';
+import type { Logger } from '../shared/telemetry/logger.js';
+import { RolloutGroup } from '../shared/wire/rollout-group.js';
+import { Ticket } from '../shared/wire/ticket.js';
+import type { Activity } from './activity.js';
+import { groupRequest, type PromptSource } from './group-request.js';
+import type { Hold, PolicyFollower } from './policy-follower.js';
+import { rolloutGroup, tokenCount } from './rollout-group.js';
+import type { Sampler } from './sampler.js';
+import { aborted, together } from './together.js';
+
+export interface SampleTicketsOptions {
+  readonly broker: Broker;
+  readonly actor: string;
+  readonly prompts: PromptSource;
+  readonly sampler: Sampler;
+  readonly policies: PolicyFollower;
+  readonly activity: Activity;
+  readonly inFlightUpdates: boolean;
+  readonly log: Logger;
+  readonly onGroup: () => void; // after each group that was delivered
+}
+
+const sampledTokens = new Counter({
+  name: 'rl_actor_tokens_total',
+  help: 'Tokens that this actor sampled, prompts not counted.',
+  labelNames: ['split'],
+});
+const sampledRollouts = new Counter({
+  name: 'rl_actor_rollouts_total',
+  help: 'Rollouts that this actor sampled.',
+  labelNames: ['split'],
+});
+const groupSeconds = new Histogram({
+  name: 'rl_actor_group_seconds',
+  help: 'Time that sampling one group took, from its first token to its last.',
+  labelNames: ['split'],
+  buckets: [0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300],
+});
+
+/**
+ * Leases tickets and delivers the group of each, until `signal` aborts. A ticket is acknowledged
+ * after its group was stored; until then it belongs to whoever takes it up when this actor stops.
+ */
+export async function sampleTickets(
+  options: SampleTicketsOptions,
+  signal: AbortSignal,
+): Promise<void> {
+  const { broker, actor, sampler, activity, log, onGroup } = options;
+  const subject = broker.names.subjects.rollouts(actor);
+  const turn = pLimit(sampler.concurrency);
+  const refusal = new AbortController(); // its reason: what the user must mend before any ticket works
+  const lease = (source: 'tickets.train' | 'tickets.eval') => (ending: AbortSignal) =>
+    consume(
+      broker,
+      source,
+      Ticket,
+      { signal: ending, log, stage: 'actor', concurrency: sampler.concurrency },
+      async ({ value: ticket }) => {
+        try {
+          const group = await sampleTicket(ticket, options, turn, ending);
+          using _publishing = activity.enter('publish');
+          const msgId = `${ticket.ticketId}.${ticket.attempt}`; // stored once, however often sampled
+          await broker.publish(subject, RolloutGroup, group, { msgId, signal: ending });
+          onGroup();
+        } catch (error) {
+          if (error instanceof UserError) refusal.abort(error);
+          throw error;
+        }
+      },
+    );
+  await together(signal, [
+    lease('tickets.train'),
+    lease('tickets.eval'),
+    async (ending) => {
+      await aborted(AbortSignal.any([ending, refusal.signal]));
+      refusal.signal.throwIfAborted();
+    },
+  ]);
+}
+
+/** The group of one ticket. Rejects soon after `signal` aborts, which may be for this ticket alone. */
+async function sampleTicket(
+  ticket: Ticket,
+  options: SampleTicketsOptions,
+  turn: <T>(task: () => Promise<T>) => Promise<T>,
+  signal: AbortSignal,
+): Promise<RolloutGroup> {
+  const { actor, prompts, sampler, activity, inFlightUpdates } = options;
+  const request = groupRequest(ticket, prompts);
+  using policy = await holdPolicy(ticket, options, signal);
+  return turn(async () => {
+    using _sampling = activity.enter('sampling');
+    const startedAt = Date.now();
+    const choice = {
+      version: policy.manifest.version,
+      adoptsNewer: inFlightUpdates && ticket.pinnedVersion === undefined,
+    };
+    const rollouts = await sampler.sample(request, choice, signal);
+    const finishedAt = Date.now();
+    const { prompt } = request;
+    const group = rolloutGroup({ ticket, actor, prompt, rollouts, startedAt, finishedAt });
+
+    const labels = { split: ticket.split };
+    sampledTokens.inc(labels, tokenCount(group));
+    sampledRollouts.inc(labels, rollouts.length);
+    groupSeconds.observe(labels, (finishedAt - startedAt) / 1_000);
+    return group;
+  });
+}
+
+/** The version that a ticket is sampled with: the one that it is pinned to, or the newest. */
+async function holdPolicy(
+  { pinnedVersion, issuedAtVersion }: Ticket,
+  { policies, activity }: SampleTicketsOptions,
+  signal: AbortSignal,
+): Promise<Hold> {
+  using _waiting = activity.enter('policy');
+  return pinnedVersion === undefined
+    ? await policies.holdAtLeast(issuedAtVersion, signal)
+    : await policies.holdExactly(pinnedVersion, signal);
+}

@@ -1,0 +1,60 @@
+import { createRandom } from '../shared/random.js';
+import type { SampledRollout } from '../shared/model/decoder.js';
+import type { SampledSequence } from '../shared/tinker/types.js';
+import { extendRuns } from './version-runs.js';
+
+/**
+ * How many tokens the next sample call may produce.
+ *
+ * @param segmentTokens tokens a call; 0 asks for the rest of the answer at once.
+ * @returns 0 when the answer is complete.
+ */
+export function nextSegmentLength(
+  sampled: number,
+  maxTokens: number,
+  segmentTokens: number,
+): number {
+  const rest = Math.max(0, maxTokens - sampled);
+  return segmentTokens === 0 ? rest : Math.min(rest, segmentTokens);
+}
+
+/** The rollout so far, longer by a segment that `version` sampled. */
+export function appendSegment(
+  rollout: SampledRollout | undefined,
+  { tokens, logprobs, stopReason }: SampledSequence,
+  version: number,
+): SampledRollout {
+  return {
+    tokens: joinTokens(rollout?.tokens ?? [], tokens),
+    behaviorLogprobs: joinLogprobs(rollout?.behaviorLogprobs ?? [], logprobs),
+    versions: extendRuns(rollout?.versions ?? [], version, tokens.length),
+    stopReason,
+  };
+}
+
+/** What the continuation of a rollout starts from: [P + T] prompt and everything sampled so far. */
+export function continuedPrompt(prompt: Int32Array, rollout: SampledRollout): Int32Array {
+  return joinTokens(prompt, rollout.tokens);
+}
+
+/**
+ * The seed of one continuation. Rollouts of a group share the ticket's seed, but each continues by
+ * a call of its own, which would draw the same numbers again from the same seed.
+ */
+export function continuationSeed(seed: number, rolloutIndex: number, sampled: number): number {
+  return createRandom(`${seed}/${rolloutIndex}/${sampled}`).int(2 ** 31);
+}
+
+function joinTokens(head: ArrayLike<number>, tail: Int32Array): Int32Array {
+  const whole = new Int32Array(head.length + tail.length);
+  whole.set(head);
+  whole.set(tail, head.length);
+  return whole;
+}
+
+function joinLogprobs(head: ArrayLike<number>, tail: Float32Array): Float32Array {
+  const whole = new Float32Array(head.length + tail.length);
+  whole.set(head);
+  whole.set(tail, head.length);
+  return whole;
+}

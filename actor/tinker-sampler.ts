@@ -1,0 +1,147 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { UserError } from '../shared/errors.js';
+import { TinkerClient } from '../shared/tinker/client.js';
+import { RunLost, Unavailable } from '../shared/tinker/errors.js';
+import type { Sampler as SampleCalls } from '../shared/tinker/sampler.js';
+import type { SampledSequence } from '../shared/tinker/types.js';
+import type { Logger } from '../shared/telemetry/logger.js';
+import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
+import type { GroupRequest, PolicyChoice, SampledRollout, Sampler } from './sampler.js';
+import { appendSegment, continuationSeed, continuedPrompt, nextSegmentLength } from './segments.js';
+import { aborted } from './together.js';
+
+export interface TinkerSamplerOptions {
+  readonly baseUrl: string;
+  readonly apiKey: string;
+  readonly modelName: string; // as the backend calls it
+  readonly concurrency: number; // groups at once
+  readonly segmentTokens: number; // a call; 0: the whole answer in one call, by one version
+  readonly log: Logger;
+  readonly signal: AbortSignal;
+}
+
+const retryDelayMs = 5_000;
+/** A lost sampling session is opened anew by the learner or not at all, as for an old version. */
+const maxLostAttempts = 12;
+
+/** Samples by calls to the backend, on the sampling session that the learner opened for each version. */
+export class TinkerSampler implements Sampler {
+  readonly kind = 'tinker';
+  readonly concurrency: number;
+  readonly #versions = new Map<number, SampleCalls>();
+
+  /** @throws {UserError} if the backend cannot be used, or does not serve the run's model. */
+  static async connect(options: TinkerSamplerOptions): Promise<TinkerSampler> {
+    const { baseUrl, modelName } = options;
+    const client = await TinkerClient.connect(options);
+    const model = client.models.find(({ name }) => name === modelName);
+    if (model === undefined) {
+      await client[Symbol.asyncDispose]();
+      const names = client.models.map(({ name }) => name).join(', ');
+      throw new UserError(
+        `the backend at ${baseUrl} does not serve ${modelName}, the model of this run, but ${names}; give --backend-url of the learner's backend`,
+      );
+    }
+    return new TinkerSampler(options, client, model.maxContextLength);
+  }
+
+  private constructor(
+    private readonly options: TinkerSamplerOptions,
+    private readonly client: TinkerClient,
+    readonly maxContext: number | undefined,
+  ) {
+    this.concurrency = options.concurrency;
+  }
+
+  load({ version, samplingSessionId }: PolicyManifest): Promise<void> {
+    if (samplingSessionId === undefined) {
+      const reason = `policy version ${version} names no sampling session; start the actors with --sampler onnx`;
+      return Promise.reject(new UserError(reason));
+    }
+    this.#versions.set(version, this.client.sampler(samplingSessionId));
+    return Promise.resolve();
+  }
+
+  drop(version: number): void {
+    this.#versions.delete(version);
+  }
+
+  /** The group starts as one call; in segments, each rollout goes on by calls of its own. */
+  async sample(
+    request: GroupRequest,
+    policy: PolicyChoice,
+    signal: AbortSignal,
+  ): Promise<SampledRollout[]> {
+    const segmentTokens = policy.adoptsNewer ? this.options.segmentTokens : 0;
+    const maxTokens = nextSegmentLength(0, request.maxTokens, segmentTokens);
+    const starts = await this.#call(policy.version, { ...request, maxTokens }, signal);
+    return Promise.all(
+      starts.map((segment, index) => {
+        const rollout = appendSegment(undefined, segment, policy.version);
+        return this.#complete(rollout, { request, index, segmentTokens }, signal);
+      }),
+    );
+  }
+
+  async guard(signal: AbortSignal): Promise<void> {
+    await aborted(signal);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.client[Symbol.asyncDispose]();
+  }
+
+  /** Continues a rollout on the newest version of each moment until it has ended. */
+  async #complete(
+    start: SampledRollout,
+    of: { request: GroupRequest; index: number; segmentTokens: number },
+    signal: AbortSignal,
+  ): Promise<SampledRollout> {
+    const { request, index, segmentTokens } = of;
+    let rollout = start;
+    for (;;) {
+      const sampled = rollout.tokens.length;
+      const maxTokens = nextSegmentLength(sampled, request.maxTokens, segmentTokens);
+      if (rollout.stopReason === 'stop' || maxTokens === 0) return rollout;
+      const version = Math.max(...this.#versions.keys());
+      const prompt = continuedPrompt(request.prompt, rollout);
+      const seed = continuationSeed(request.seed, index, sampled);
+      const call = { ...request, prompt, seed, maxTokens, count: 1 };
+      const [segment] = await this.#call(version, call, signal);
+      if (segment === undefined || segment.tokens.length === 0) {
+        throw new Error(`the backend continued a rollout of ${sampled} tokens by none`);
+      }
+      rollout = appendSegment(rollout, segment, version);
+    }
+  }
+
+  /** One sample call. While the backend is away it is repeated: the ticket's lease is prolonged. */
+  async #call(
+    version: number,
+    request: GroupRequest,
+    signal: AbortSignal,
+  ): Promise<SampledSequence[]> {
+    const { prompt, count, maxTokens, temperature, seed, stopTokenIds } = request;
+    for (let lost = 0; ;) {
+      const calls = this.#versions.get(version); // again: the version may have a new session
+      if (calls === undefined) throw new Error(`policy version ${version} is not loaded`);
+      try {
+        return await calls.sample({
+          prompt,
+          numSamples: count,
+          maxTokens,
+          temperature,
+          seed,
+          stop: [...stopTokenIds],
+          signal,
+        });
+      } catch (err) {
+        if (err instanceof RunLost) lost++;
+        else if (!(err instanceof Unavailable)) throw err;
+        if (lost === maxLostAttempts) throw err;
+        this.options.log.warn({ err, version }, 'the backend does not sample, trying again');
+        await sleep(retryDelayMs, undefined, { signal });
+      }
+    }
+  }
+}

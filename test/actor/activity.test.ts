@@ -1,0 +1,55 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Activity, type IdleCause } from '../../actor/activity.js';
+
+/** An activity on a clock that the test moves, and the idle seconds that it reports. */
+function watched() {
+  const clock = { ms: 0 };
+  const idle: Record<IdleCause, number> = { ticket: 0, policy: 0, publish: 0 };
+  const activity = new Activity(
+    () => clock.ms,
+    (cause, seconds) => {
+      idle[cause] += seconds;
+    },
+  );
+  return { activity, idle, after: (seconds: number) => (clock.ms += seconds * 1_000) };
+}
+
+describe('the idle time of an actor', () => {
+  it('is the time in which nothing is sampled, by what a ticket waits for', () => {
+    const { activity, idle, after } = watched();
+    after(1); // no ticket
+    const waiting = activity.enter('policy');
+    after(2);
+    waiting[Symbol.dispose]();
+    const sampling = activity.enter('sampling');
+    after(4);
+    sampling[Symbol.dispose]();
+    const publishing = activity.enter('publish');
+    after(8);
+    publishing[Symbol.dispose]();
+    after(16);
+    activity.settle();
+    assert.deepEqual(idle, { ticket: 17, policy: 2, publish: 8 });
+  });
+
+  it('is none while any group is sampled', () => {
+    const { activity, idle, after } = watched();
+    using _sampling = activity.enter('sampling');
+    using _waiting = activity.enter('policy');
+    using _publishing = activity.enter('publish');
+    after(5);
+    activity.settle();
+    assert.deepEqual(idle, { ticket: 0, policy: 0, publish: 0 });
+    assert.equal(activity.sampling, 1);
+  });
+
+  it('blames a full stream rather than a missing policy', () => {
+    const { activity, idle, after } = watched();
+    using _waiting = activity.enter('policy');
+    using _publishing = activity.enter('publish');
+    after(3);
+    activity.settle();
+    assert.deepEqual(idle, { ticket: 0, policy: 0, publish: 3 });
+  });
+});

@@ -1,0 +1,40 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { ActorConfig, defaultName } from '../../actor/config.js';
+import { loadConfig } from '../../shared/config.js';
+
+const load = (...argv: string[]) => loadConfig(ActorConfig, 'actor', argv, { ACTOR_RUN: 'r' });
+
+describe('the configuration of an actor', () => {
+  it('needs only the run', () => {
+    const config = load();
+    assert.equal(config.sampler, 'onnx');
+    assert.equal(config.inFlightUpdates, true);
+    assert.match(config.name, /^[A-Za-z0-9_-]+$/);
+  });
+
+  it('switches in-flight updates off', () => {
+    assert.equal(load('--no-in-flight-updates').inFlightUpdates, false);
+  });
+
+  it('lacks an address and a key when it is to sample by the backend', () => {
+    assert.throws(() => load('--sampler', 'tinker'), /--backend-url[^]*--api-key/);
+  });
+
+  it('is complete with both', () => {
+    const backend = ['--backend-url', 'http://127.0.0.1:10610', '--api-key', 'tml-1'];
+    assert.equal(load('--sampler', 'tinker', ...backend, '--segment-tokens', '16').concurrency, 8);
+  });
+
+  it('refuses segments where the sampler has none', () => {
+    assert.throws(() => load('--segment-tokens', '16'), /--segment-tokens.*is "?16"?.*tinker/);
+  });
+
+  it('refuses a name that is no token of a subject', () => {
+    assert.throws(() => load('--name', 'a.b'), /--name .*"a\.b"/);
+  });
+
+  it('makes a name of a host with dots', () => {
+    assert.equal(defaultName('node-1.cluster.local', 42), 'node-1-cluster-local-42');
+  });
+});

@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { groupRequest } from '../../actor/group-request.js';
+import { PermanentError } from '../../shared/errors.js';
+import { ticket } from './values.js';
+
+const problem = { id: 'train-0', numbers: [3, 7, 21], target: 64 };
+const source = {
+  dataset: { problem: (id: string) => (id === problem.id ? problem : undefined) },
+  promptStyle: 'compact' as const,
+  tokenizer: {
+    encode: (text: string) => Int32Array.from(text, (char) => char.charCodeAt(0)),
+    eosTokenIds: [2],
+  },
+  maxContext: 64,
+};
+
+describe('what is sampled for a ticket', () => {
+  it('is the prompt of its problem, with its own sampling parameters', () => {
+    const { prompt, ...rest } = groupRequest(ticket(), source);
+    assert.equal(String.fromCharCode(...prompt), '3 7 21=64:');
+    assert.deepEqual(rest, { count: 2, temperature: 1, maxTokens: 8, seed: 7, stopTokenIds: [2] });
+  });
+
+  it('is nothing when the problem is unknown', () => {
+    const unknown = ticket({ ticketId: 't-9', problemId: 'nowhere' });
+    assert.throws(
+      () => groupRequest(unknown, source),
+      (error: unknown) => error instanceof PermanentError && /t-9.*nowhere/.test(error.message),
+    );
+  });
+
+  it('may fill the context to its last token, and not one more', () => {
+    const room = source.maxContext - '3 7 21=64:'.length;
+    const params = { temperature: 1, seed: 7 };
+    const fits = ticket({ samplingParams: { ...params, maxTokens: room } });
+    assert.equal(groupRequest(fits, source).maxTokens, room);
+    const over = ticket({ samplingParams: { ...params, maxTokens: room + 1 } });
+    assert.throws(() => groupRequest(over, source), PermanentError);
+    assert.equal(groupRequest(over, { ...source, maxContext: undefined }).maxTokens, room + 1);
+  });
+});

@@ -1,0 +1,182 @@
+import assert from 'node:assert/strict';
+import { EventEmitter, on } from 'node:events';
+import { after, describe, it } from 'node:test';
+import { pino } from 'pino';
+import { PolicyFollower } from '../../actor/policy-follower.js';
+import { PermanentError, UserError } from '../../shared/errors.js';
+import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import { manifest } from './values.js';
+
+const log = pino({ level: 'silent' });
+
+/** A follower of versions that the test publishes, and what it asked the sampler to do. */
+function followed(load: (manifest: PolicyManifest) => Promise<void> = () => Promise.resolve()) {
+  const published = new Map<number, PolicyManifest>();
+  const news = new EventEmitter();
+  const calls: string[] = [];
+  const policies = new PolicyFollower({
+    log,
+    retryDelayMs: 1,
+    store: {
+      at: (version) => Promise.resolve(published.get(version)),
+      async *watch(signal) {
+        for await (const [next] of on(news, 'manifest', { signal })) yield next as PolicyManifest;
+      },
+    },
+    sampler: {
+      load: async (next) => {
+        calls.push(`load ${next.version}`);
+        await load(next);
+      },
+      drop: (version) => calls.push(`drop ${version}`),
+    },
+  });
+  const stop = new AbortController();
+  const following = policies.follow(stop.signal);
+  following.catch(() => undefined); // the test that expects an error awaits it itself
+  after(() => {
+    stop.abort();
+  });
+  const republish = (next: PolicyManifest): void => {
+    published.set(next.version, next);
+    news.emit('manifest', next);
+  };
+  const publish = (...versions: number[]): void => {
+    for (const version of versions) republish(manifest(version));
+  };
+  return { policies, publish, republish, calls, following };
+}
+
+const never = new AbortController().signal;
+
+describe('following the policy', () => {
+  it('waits until the newest version is new enough', async () => {
+    const { policies, publish } = followed();
+    assert.equal(policies.version, undefined);
+    const waiting = policies.holdAtLeast(2, never);
+    publish(0, 1);
+    using early = await policies.holdAtLeast(1, never);
+    assert.equal(early.manifest.version, 1);
+    publish(3);
+    using hold = await waiting;
+    assert.equal(hold.manifest.version, 3);
+    assert.equal(policies.version, 3);
+  });
+
+  it('skips versions that were overtaken while another was loaded', async () => {
+    let finish = (): void => undefined;
+    const slow = new Promise<void>((resolve) => (finish = resolve));
+    const { policies, publish, calls } = followed(({ version }) =>
+      version === 0 ? slow : Promise.resolve(),
+    );
+    publish(0, 1, 2, 3);
+    await new Promise(setImmediate); // all four have been heard of
+    finish();
+    using _hold = await policies.holdAtLeast(3, never);
+    assert.deepEqual(calls, ['load 0', 'load 3']);
+  });
+
+  it('tries a version again that could not be loaded', async () => {
+    let attempts = 0;
+    const { policies, publish } = followed(() =>
+      ++attempts < 3 ? Promise.reject(new Error('lost on the way')) : Promise.resolve(),
+    );
+    publish(0);
+    using _hold = await policies.holdAtLeast(0, never);
+    assert.equal(attempts, 3);
+  });
+
+  it('takes a version again that is published with a new session', async () => {
+    const { policies, publish, republish, calls } = followed();
+    publish(0);
+    (await policies.holdAtLeast(0, never))[Symbol.dispose]();
+    republish(manifest(0, { samplingSessionId: 'another', publishedAt: 1 }));
+    await new Promise(setImmediate); // it has been heard of
+    publish(1);
+    (await policies.holdAtLeast(1, never))[Symbol.dispose]();
+    using hold = await policies.holdExactly(0, never);
+    assert.deepEqual(calls, ['load 0', 'load 0', 'load 1']);
+    assert.equal(hold.manifest.samplingSessionId, 'another');
+  });
+
+  it('ends when the sampler can never use what is published', async () => {
+    const { publish, following } = followed(() => Promise.reject(new UserError('no adapter')));
+    publish(0);
+    await assert.rejects(following, /no adapter/);
+  });
+
+  it('stops waiting when it is told to', async () => {
+    const { policies } = followed();
+    const stop = new AbortController();
+    const waiting = policies.holdAtLeast(0, stop.signal);
+    stop.abort();
+    await assert.rejects(waiting, { name: 'AbortError' });
+  });
+});
+
+describe('a pinned version', () => {
+  it('is loaded from its own manifest, whatever the newest is', async () => {
+    const { policies, publish, calls } = followed();
+    publish(0);
+    using _newest = await policies.holdAtLeast(0, never);
+    publish(1, 2);
+    using _newer = await policies.holdAtLeast(2, never);
+    using pinned = await policies.holdExactly(1, never);
+    assert.equal(pinned.manifest.version, 1);
+    assert(calls.includes('load 1'));
+    assert.equal(policies.version, 2);
+  });
+
+  it('is waited for until it is published', async () => {
+    const { policies, publish } = followed();
+    const waiting = policies.holdExactly(1, never);
+    publish(0);
+    using _newest = await policies.holdAtLeast(0, never);
+    publish(1);
+    using pinned = await waiting;
+    assert.equal(pinned.manifest.version, 1);
+  });
+
+  it('that is gone will never come', async () => {
+    const { policies, publish } = followed();
+    publish(3);
+    using _newest = await policies.holdAtLeast(3, never);
+    await assert.rejects(policies.holdExactly(1, never), PermanentError);
+  });
+
+  it('is what must not be retired, as long as it is held', async () => {
+    const { policies, publish } = followed();
+    publish(0);
+    const pinned = await policies.holdExactly(0, never);
+    publish(4);
+    using _newest = await policies.holdAtLeast(4, never);
+    assert.equal(policies.oldestInUse, 0);
+    pinned[Symbol.dispose]();
+    assert.equal(policies.oldestInUse, 4);
+  });
+});
+
+describe('versions that nobody uses', () => {
+  it('are dropped, but for the newest and the last two before', async () => {
+    const { policies, publish, calls } = followed();
+    for (const version of [0, 1, 2, 3, 4]) {
+      publish(version);
+      const hold = await policies.holdAtLeast(version, never);
+      hold[Symbol.dispose]();
+    }
+    assert.deepEqual(
+      calls.filter((call) => call.startsWith('drop')),
+      ['drop 0', 'drop 1'],
+    );
+  });
+
+  it('are not loaded again when a ticket is pinned to one of the last', async () => {
+    const { policies, publish, calls } = followed();
+    publish(0);
+    (await policies.holdAtLeast(0, never))[Symbol.dispose]();
+    publish(1);
+    using _newest = await policies.holdAtLeast(1, never);
+    using _pinned = await policies.holdExactly(0, never);
+    assert.deepEqual(calls, ['load 0', 'load 1']);
+  });
+});

@@ -1,0 +1,41 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { rolloutGroup, tokenCount } from '../../actor/rollout-group.js';
+import { decode, encode, WireError } from '../../shared/wire/codec.js';
+import { RolloutGroup, type Rollout } from '../../shared/wire/rollout-group.js';
+import { rollout, ticket } from './values.js';
+
+const groupOf = (...rollouts: Rollout[]) =>
+  rolloutGroup({
+    ticket: ticket({ groupSize: 2 }),
+    actor: 'actor-0',
+    prompt: Int32Array.of(1, 2),
+    rollouts,
+    startedAt: 1_000,
+    finishedAt: 1_500,
+  });
+
+describe('the message of a sampled group', () => {
+  it('arrives as it was sampled', () => {
+    const group = groupOf(rollout(), rollout({ stopReason: 'length' }));
+    assert.deepEqual(decode(RolloutGroup, 'rollouts', encode(RolloutGroup, group)), group);
+    assert.equal(tokenCount(group), 6);
+  });
+
+  it('has no logprob above 0', () => {
+    const certain = rollout({ behaviorLogprobs: Float32Array.of(1e-7, -0.25, 0) });
+    assert.deepEqual(
+      groupOf(certain, rollout()).rollouts[0]!.behaviorLogprobs,
+      Float32Array.of(0, -0.25, 0),
+    );
+  });
+
+  it('does not leave with a logprob that is no number', () => {
+    const broken = rollout({ behaviorLogprobs: Float32Array.of(NaN, -0.25, 0) });
+    assert.throws(() => encode(RolloutGroup, groupOf(broken, rollout())), WireError);
+  });
+
+  it('does not leave with a rollout missing', () => {
+    assert.throws(() => encode(RolloutGroup, groupOf(rollout())), WireError);
+  });
+});
