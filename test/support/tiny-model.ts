@@ -1,6 +1,9 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { createAdapter, type Adapter } from '../../shared/model/lora.js';
+import type { ModelConfig } from '../../shared/model/model-config.js';
+import { createRandom } from '../../shared/random.js';
 import { characterVocabSize } from '../../shared/model/character-tokenizer.js';
 import { readModelDirectory, type ModelDirectory } from '../../shared/model/model-directory.js';
 import {
@@ -39,4 +42,14 @@ export async function tinyModel(
     ...(await readModelDirectory(path)),
     [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }),
   };
+}
+
+/** An adapter of rank 3 whose B is not zero: it changes the policy, and A has a gradient. */
+export function warmAdapter(config: ModelConfig, seed: number): Adapter {
+  const random = createRandom(`warm ${seed}`);
+  const adapter = createAdapter(config, { rank: 3, alpha: 6, seed, attn: true, mlp: true });
+  for (const { data } of adapter.tensors.values()) {
+    data.forEach((value, i) => (data[i] = value + (random.next() - 0.5) * 0.2));
+  }
+  return adapter;
 }

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { Gradients } from '../../../shared/model/adamw.js';
-import { createAdapter, type Adapter } from '../../../shared/model/lora.js';
+import type { Adapter } from '../../../shared/model/lora.js';
 import { readWeights } from '../../../shared/model/model-directory.js';
 import { Trainer, type TrainingDatum } from '../../../shared/model/trainer.js';
 import { createRandom } from '../../../shared/random.js';
 import type { LossName } from '../../../shared/wire/run-config.js';
-import { tinyModel } from '../../support/tiny-model.js';
+import { tinyModel, warmAdapter } from '../../support/tiny-model.js';
 
 const random = createRandom('trainer test');
 const floats = (length: number, low: number, high: number) =>
@@ -30,20 +30,10 @@ const settings: Record<LossName, Record<string, number>> = {
   dro: { beta: 0.3 },
 };
 
-/** An adapter whose B is not zero, so that A has a gradient. */
-function warmAdapter(adapter: Adapter): Adapter {
-  for (const { data: matrix } of adapter.tensors.values()) {
-    matrix.forEach((value, i) => (matrix[i] = value + (random.next() - 0.5) * 0.2));
-  }
-  return adapter;
-}
-
 describe('the training graph of a whole model', async () => {
   await using directory = await tinyModel();
   const trainer = new Trainer(directory.config, await readWeights(directory), 1);
-  const adapter = warmAdapter(
-    createAdapter(directory.config, { rank: 3, alpha: 6, seed: 1, attn: true, mlp: true }),
-  );
+  const adapter = warmAdapter(directory.config, 1);
 
   for (const [name, config] of Object.entries(settings) as [LossName, Record<string, number>][]) {
     it(`gives gradients of ${name} that agree with finite differences`, async () => {
