@@ -1,0 +1,159 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { OnnxSampler } from '../../actor/onnx-sampler.js';
+import type { GroupRequest } from '../../actor/sampler.js';
+import { PermanentError, UserError } from '../../shared/errors.js';
+import type { ModelDirectory } from '../../shared/model/model-directory.js';
+import { Scorer } from '../../shared/model/scorer.js';
+import { tinyModel } from '../support/tiny-model.js';
+import { adapterOf, manifestWithAdapter, publishedAdapter } from './adapters.js';
+import { manifest } from './values.js';
+
+const never = new AbortController().signal;
+
+/** A group that goes on to its last token: nothing stops it. */
+const long: GroupRequest = {
+  prompt: Int32Array.of(3, 4, 5),
+  count: 2,
+  temperature: 1,
+  maxTokens: 400,
+  stopTokenIds: [],
+  seed: 11,
+};
+const short = { ...long, maxTokens: 6 };
+
+describe('the onnx sampler', () => {
+  let directory: ModelDirectory & AsyncDisposable;
+  let sampler: OnnxSampler;
+  const load = (version: number) => sampler.load(manifestWithAdapter(version), never);
+
+  before(async () => {
+    directory = await tinyModel(1, { maxPositions: 512 });
+    sampler = await OnnxSampler.start({
+      directory,
+      threads: 1,
+      signal: never,
+      policies: {
+        fetchAdapter: ({ version }) =>
+          Promise.resolve(publishedAdapter(version, directory.config).bytes),
+      },
+    });
+  });
+  after(async () => {
+    await sampler[Symbol.asyncDispose]();
+    await directory[Symbol.asyncDispose]();
+  });
+
+  /** [T] logprobs of a rollout's tokens under one version, by the scoring graph. */
+  async function scored(tokens: Int32Array, version: number): Promise<Float32Array> {
+    const scorer = await Scorer.load(directory, { threads: 1 });
+    const whole = Int32Array.of(...long.prompt, ...tokens);
+    const adapter = adapterOf(version, directory.config);
+    const [logprobs] = await scorer.logprobs([whole.slice(0, -1)], [whole.slice(1)], adapter, 1);
+    return logprobs!.slice(long.prompt.length - 1);
+  }
+
+  function assertClose(actual: Float32Array, expected: Float32Array): void {
+    actual.forEach((value, i) => {
+      assert(Math.abs(value - expected[i]!) < 1e-4, `token ${i}: ${value} and ${expected[i]}`);
+    });
+  }
+
+  it('samples with the version that it is told to, and says so', async () => {
+    await load(0);
+    await load(1);
+    for (const version of [0, 1]) {
+      const rollouts = await sampler.sample(short, { version, adoptsNewer: false }, never);
+      assert.equal(rollouts.length, 2);
+      for (const { tokens, behaviorLogprobs, versions } of rollouts) {
+        assert.deepEqual(versions, [[version, 6]]);
+        assertClose(behaviorLogprobs, await scored(tokens, version));
+      }
+    }
+  });
+
+  it('adopts a newer version between two tokens of a group', async () => {
+    await load(2);
+    let isSampling = true;
+    const sampling = sampler
+      .sample(long, { version: 2, adoptsNewer: true }, never)
+      .finally(() => (isSampling = false));
+    // Each load is answered between two tokens, so several fall into the 400 of this group.
+    for (let version = 3; isSampling; version++) await load(version);
+
+    for (const { tokens, behaviorLogprobs, versions } of await sampling) {
+      const [[firstVersion, firstCount]] = versions as [[number, number]];
+      assert(versions.length > 1, `one version alone: ${JSON.stringify(versions)}`);
+      assert.deepEqual(
+        versions.map(([version]) => version),
+        versions.map(([version]) => version).toSorted((a, b) => a - b),
+      );
+      assert.equal(
+        versions.reduce((sum, [, count]) => sum + count, 0),
+        400,
+      );
+      assertClose(
+        behaviorLogprobs.slice(0, firstCount),
+        await scored(tokens.slice(0, firstCount), firstVersion),
+      );
+    }
+  });
+
+  it('keeps to its version when newer ones arrive but are not to be adopted', async () => {
+    await load(0);
+    let isSampling = true;
+    const sampling = sampler
+      .sample(long, { version: 0, adoptsNewer: false }, never)
+      .finally(() => (isSampling = false));
+    for (let version = 1_000; isSampling; version++) await load(version);
+    for (const { versions } of await sampling) assert.deepEqual(versions, [[0, 400]]);
+  });
+
+  it('keeps a version that is dropped to the end of the group', async () => {
+    await load(5);
+    const sampling = sampler.sample(short, { version: 5, adoptsNewer: false }, never);
+    sampler.drop(5);
+    for (const { versions } of await sampling) assert.deepEqual(versions, [[5, 6]]);
+    await assert.rejects(
+      sampler.sample(short, { version: 5, adoptsNewer: false }, never),
+      /version 5 is not loaded/,
+    );
+  });
+
+  it('abandons a group between two tokens, and goes on with the next', async () => {
+    await load(0);
+    const stop = new AbortController();
+    const endless = { ...long, count: 64, maxTokens: 500 };
+    const sampling = sampler.sample(endless, { version: 0, adoptsNewer: false }, stop.signal);
+    stop.abort();
+    await assert.rejects(sampling, { name: 'AbortError' });
+    const next = await sampler.sample(short, { version: 0, adoptsNewer: false }, never);
+    assert.equal(next.length, 2);
+  });
+
+  it('refuses an adapter that is no adapter, and keeps what it has', async () => {
+    await using other = await OnnxSampler.start({
+      directory,
+      threads: 1,
+      signal: never,
+      policies: { fetchAdapter: () => Promise.resolve(Uint8Array.of(1, 2, 3)) },
+    });
+    await assert.rejects(other.load(manifestWithAdapter(0), never), PermanentError);
+    await load(0);
+  });
+
+  it('tells the user when a version comes without weights', async () => {
+    await assert.rejects(sampler.load(manifest(0), never), (error: unknown) => {
+      return error instanceof UserError && error.message.includes('--sampler tinker');
+    });
+  });
+
+  it('ends its guard with the reason when it can sample no more', async () => {
+    const policies = { fetchAdapter: () => Promise.reject(new Error('not asked for')) };
+    const other = await OnnxSampler.start({ directory, threads: 1, signal: never, policies });
+    const guarded = assert.rejects(other.guard(never), /closed/);
+    await other[Symbol.asyncDispose]();
+    await guarded;
+    await assert.rejects(other.sample(short, { version: 0, adoptsNewer: false }, never), /closed/);
+  });
+});
