@@ -1,0 +1,111 @@
+import { PermanentError } from '../shared/errors.js';
+import type { Dataset } from '../shared/countdown/dataset.js';
+import type { Problem } from '../shared/countdown/problem.js';
+import type { Rollout, RolloutGroup } from '../shared/wire/rollout-group.js';
+import type { Ticket } from '../shared/wire/ticket.js';
+
+export type RefusalReason =
+  | 'unknown_problem'
+  | 'wrong_split'
+  | 'wrong_prompt'
+  | 'wrong_length'
+  | 'wrong_token'
+  | 'wrong_version';
+
+/** A group that no reward can be given to: it is dead-lettered with this reason. */
+export class GroupRefused extends PermanentError {
+  override readonly name = 'GroupRefused';
+  constructor(
+    readonly reason: RefusalReason,
+    detail: string,
+  ) {
+    super(`${reason}: ${detail}`);
+  }
+}
+
+/**
+ * The problem that a ticket names, from this service's own data: nothing that an actor sends decides
+ * what its rollouts are judged by.
+ *
+ * @throws {GroupRefused} if there is none, or the ticket says train of a held-out problem or the reverse.
+ */
+export function problemOfTicket(dataset: SplitDataset, ticket: Ticket): Problem {
+  const { problemId, split, ticketId } = ticket;
+  const problem = dataset[split].get(problemId);
+  if (problem !== undefined) return problem;
+  const isElsewhere = dataset[split === 'train' ? 'eval' : 'train'].has(problemId);
+  throw isElsewhere
+    ? new GroupRefused('wrong_split', `${problemId} of ticket ${ticketId} is not in split ${split}`)
+    : new GroupRefused('unknown_problem', `${problemId} of ticket ${ticketId} is in no split`);
+}
+
+/** The problems of each split by id. */
+export type SplitDataset = Readonly<Record<Ticket['split'], ReadonlyMap<string, Problem>>>;
+
+export function bySplit({ train, test }: Pick<Dataset, 'train' | 'test'>): SplitDataset {
+  const index = (problems: readonly Problem[]) =>
+    new Map(problems.map((problem) => [problem.id, problem]));
+  return { train: index(train), eval: index(test) };
+}
+
+/**
+ * Makes sure that the group is an answer to its ticket, as far as a message can show it.
+ *
+ * @param promptTokens [P] of the ticket's problem under the run's prompt style.
+ * @throws {GroupRefused} naming the rollout, what was found and what was expected.
+ */
+export function refuseMismatch(
+  group: RolloutGroup,
+  promptTokens: Int32Array,
+  vocabSize: number,
+): void {
+  const { ticket } = group;
+  if (!sameTokens(group.promptTokens, promptTokens)) {
+    throw new GroupRefused(
+      'wrong_prompt',
+      `the ${group.promptTokens.length} prompt tokens of ticket ${ticket.ticketId} are not the ` +
+        `${promptTokens.length} of ${ticket.problemId}; does ${group.actor} use another tokenizer or prompt style?`,
+    );
+  }
+  for (const [i, rollout] of group.rollouts.entries()) {
+    const complaint = complaintAbout(rollout, ticket, vocabSize);
+    if (complaint !== undefined) {
+      const [reason, detail] = complaint;
+      throw new GroupRefused(reason, `rollout ${i} of ticket ${ticket.ticketId} ${detail}`);
+    }
+  }
+}
+
+function complaintAbout(
+  { tokens, versions }: Rollout,
+  { samplingParams: { maxTokens }, issuedAtVersion, pinnedVersion }: Ticket,
+  vocabSize: number,
+): [RefusalReason, string] | undefined {
+  if (tokens.length > maxTokens) {
+    return ['wrong_length', `has ${tokens.length} tokens; the ticket allows ${maxTokens}`];
+  }
+  const foreign = tokens.find((token) => token >= vocabSize);
+  if (foreign !== undefined) {
+    return ['wrong_token', `has token ${foreign}; the vocabulary has ${vocabSize}`];
+  }
+  const used = versions.map(([version]) => version);
+  const old = used.find((version) => version < issuedAtVersion);
+  if (old !== undefined) {
+    return [
+      'wrong_version',
+      `was sampled by version ${old}; the ticket asks for ${issuedAtVersion} or newer`,
+    ];
+  }
+  const other = used.find((version) => pinnedVersion !== undefined && version !== pinnedVersion);
+  if (other !== undefined) {
+    return [
+      'wrong_version',
+      `was sampled by version ${other}; the ticket asks for exactly ${pinnedVersion!}`,
+    ];
+  }
+  return undefined;
+}
+
+function sameTokens(a: Int32Array, b: Int32Array): boolean {
+  return a.length === b.length && a.every((token, i) => token === b[i]);
+}

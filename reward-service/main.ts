@@ -1,0 +1,52 @@
+import { connectBroker } from '../shared/broker/connect.js';
+import { loadConfig } from '../shared/config.js';
+import { runService } from '../shared/service.js';
+import { serveHealth } from '../shared/telemetry/health-server.js';
+import type { Logger } from '../shared/telemetry/logger.js';
+import { RewardServiceConfig } from './config.js';
+import { serveScores } from './http-server.js';
+import { loadJudge } from './load-judge.js';
+import { scoreRollouts } from './score-rollouts.js';
+
+/** Scores the rollouts of a run: any number of replicas share the work, and none keeps state. */
+export async function main(
+  argv: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+): Promise<void> {
+  await runService('reward-service', async ({ log, signal }) => {
+    const config = loadConfig(RewardServiceConfig, 'reward-service', argv, env);
+    try {
+      await serve(config, log, signal);
+    } catch (caught) {
+      // Asked to end while it still waited for something: there is nothing to finish.
+      if (!signal.aborted || !isAbort(caught)) throw caught;
+    }
+    log.info('stopped');
+  });
+}
+
+async function serve(config: RewardServiceConfig, log: Logger, signal: AbortSignal): Promise<void> {
+  const { name, healthHost, healthPort, httpHost, httpPort } = config;
+  let missing: () => string | undefined = () => 'connecting to NATS';
+  await using health = await serveHealth(healthHost, healthPort, () => {
+    const reason = missing();
+    return reason === undefined ? { isReady: true } : { isReady: false, reason };
+  });
+  log.info({ name, run: config.run, healthPort: health.port }, 'started');
+
+  await using broker = await connectBroker({ ...config, client: name, log, signal });
+  missing = () => 'waiting for the learner to write the run configuration';
+  const run = await broker.config.wait(signal);
+
+  missing = () => 'loading the problems and the tokenizer';
+  const judge = await loadJudge(run, config);
+  await using scores = await serveScores({ host: httpHost, port: httpPort, judge, log });
+  missing = () => (broker.isConnected ? undefined : 'NATS is disconnected');
+  log.info({ httpPort: scores.port }, 'joined the run');
+
+  await scoreRollouts({ broker, judge, scorer: name, log, signal });
+}
+
+function isAbort(caught: unknown): boolean {
+  return caught instanceof Error && caught.name === 'AbortError';
+}

@@ -1,0 +1,30 @@
+import { Counter, Histogram } from 'prom-client';
+import type { Score } from '../shared/wire/scored-group.js';
+
+const scores = new Counter({
+  name: 'reward_service_scores_total',
+  help: 'Completions scored, by what was found and by where they came from (stream or http)',
+  labelNames: ['reason', 'source'] as const,
+});
+
+export const scoredGroups = new Counter({
+  name: 'reward_service_groups_total',
+  help: 'Groups scored and handed on, by split',
+  labelNames: ['split'] as const,
+});
+
+export const refusedGroups = new Counter({
+  name: 'reward_service_refused_groups_total',
+  help: 'Groups that do not answer their ticket and went to the dead letters, by reason',
+  labelNames: ['reason'] as const,
+});
+
+export const groupSeconds = new Histogram({
+  name: 'reward_service_group_seconds',
+  help: 'From taking a group to knowing that its scores are stored',
+  buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30],
+});
+
+export function countScores(given: readonly Score[], source: 'stream' | 'http'): void {
+  for (const { reason } of given) scores.inc({ reason, source });
+}

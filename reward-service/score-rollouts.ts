@@ -1,0 +1,74 @@
+import type { Broker } from '../shared/broker/broker.js';
+import { consume } from '../shared/broker/consume.js';
+import type { Logger } from '../shared/telemetry/logger.js';
+import { RolloutGroup } from '../shared/wire/rollout-group.js';
+import { ScoredGroup } from '../shared/wire/scored-group.js';
+import { GroupRefused } from './check-group.js';
+import type { Judge } from './judge.js';
+import { countScores, groupSeconds, refusedGroups, scoredGroups } from './metrics.js';
+
+export interface ScoreRolloutsOptions {
+  readonly broker: Broker;
+  readonly judge: Judge;
+  readonly scorer: string; // the name of this replica
+  readonly log: Logger;
+  readonly signal: AbortSignal;
+}
+
+const concurrency = 8; // groups whose scores are on their way to the stream
+const drainMs = 5_000; // that a group in hand may still take after the signal
+
+/**
+ * Scores each group of the run once and hands it on, until the signal: then those in hand are
+ * finished and nothing new is taken. A group is acknowledged when its scores are stored; one that
+ * comes twice is stored once, by its message id.
+ */
+export async function scoreRollouts(options: ScoreRolloutsOptions): Promise<void> {
+  const { broker, judge, scorer, log, signal } = options;
+  const { subjects } = broker.names;
+  const drained = delayed(signal, drainMs);
+
+  await consume(
+    broker,
+    'rollouts',
+    RolloutGroup,
+    { signal, log, stage: 'reward', concurrency },
+    async ({ value: group }) => {
+      const stopTimer = groupSeconds.startTimer();
+      const { ticketId, attempt, split } = group.ticket;
+      const scores = judged(group);
+      const { isDuplicate } = await broker.publish(
+        subjects.scored(split),
+        ScoredGroup,
+        { v: 1, group, scores, scorer, scoredAt: Date.now() },
+        { msgId: `${ticketId}.${attempt}`, signal: drained },
+      );
+      stopTimer();
+      if (isDuplicate) {
+        log.info({ ticketId, attempt }, 'scored before');
+        return;
+      }
+      scoredGroups.inc({ split });
+      countScores(scores, 'stream');
+    },
+  );
+
+  function judged(group: RolloutGroup) {
+    try {
+      return judge.scoreGroup(group);
+    } catch (caught) {
+      if (caught instanceof GroupRefused) refusedGroups.inc({ reason: caught.reason });
+      throw caught;
+    }
+  }
+}
+
+/** Aborts so many milliseconds after `signal` does. */
+function delayed(signal: AbortSignal, ms: number): AbortSignal {
+  const later = new AbortController();
+  const abort = () => {
+    later.abort(signal.reason);
+  };
+  signal.addEventListener('abort', () => setTimeout(abort, ms).unref(), { once: true });
+  return later.signal;
+}

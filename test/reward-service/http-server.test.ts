@@ -1,0 +1,99 @@
+import assert from 'node:assert/strict';
+import { connect } from 'node:net';
+import { after, before, describe, it } from 'node:test';
+import { register } from 'prom-client';
+import { scoreAnswer } from '../../shared/countdown/score.js';
+import { createLogger } from '../../shared/telemetry/logger.js';
+import { serveScores, type ScoreServer } from '../../reward-service/http-server.js';
+import { dataset, trained } from './values.js';
+
+const log = createLogger('test');
+log.level = 'silent';
+const judge = {
+  problem: (id: string) => dataset.problem(id),
+  scoreText: (problem: typeof trained, completion: string) => {
+    if (completion === 'crash') throw new Error('a secret detail');
+    return scoreAnswer('compact', problem, completion, { formatScore: 0, shaping: 'none' });
+  },
+};
+const options = { host: '127.0.0.1', port: 0, judge, log };
+
+describe('POST /score', () => {
+  let server: ScoreServer;
+  let url: string;
+  before(async () => {
+    server = await serveScores(options);
+    url = `http://127.0.0.1:${server.port}/score`;
+  });
+  after(() => server[Symbol.asyncDispose]());
+
+  const post = async (body: string | Uint8Array<ArrayBuffer>) => {
+    const response = await fetch(url, { method: 'POST', body });
+    return { status: response.status, body: (await response.json()) as Record<string, unknown> };
+  };
+  const request = (completion: string) => JSON.stringify({ problemId: trained.id, completion });
+
+  it('scores one completion, and several', async () => {
+    const one = await post(request('(7-3)*21'));
+    assert.deepEqual([one.status, one.body['reward']], [200, 1]);
+    const two = await post(`[${request('(7-3)*21')},${request('7')}]`);
+    assert.equal(two.status, 200);
+    assert.equal(two.body['length'], 2);
+  });
+
+  it('is counted by reason', async () => {
+    const counted = async () => {
+      const text = await register.getSingleMetricAsString('reward_service_scores_total');
+      return Number(/\{reason="no_answer",source="http"\} (\d+)/.exec(text)?.[1] ?? 0);
+    };
+    const before = await counted();
+    await post(`[${request('')},${request(' ')}]`);
+    assert.equal(await counted(), before + 2);
+  });
+
+  it('says what is wrong with a request', async () => {
+    assert.deepEqual(await post('{'), { status: 400, body: { error: 'the body is not JSON' } });
+    assert.equal((await post(JSON.stringify({ problemId: 'x', completion: '' }))).status, 404);
+  });
+
+  it('knows one path and one method', async () => {
+    assert.equal((await fetch(url)).status, 405);
+    const elsewhere = await fetch(url.replace('/score', '/'), { method: 'POST' });
+    assert.equal(elsewhere.status, 404);
+    assert.deepEqual(await elsewhere.json(), { error: 'try POST /score' });
+  });
+
+  it('refuses more than a megabyte, and goes on serving', async () => {
+    const { status, body } = await post(request('1'.repeat(1 << 20)));
+    assert.equal(status, 413);
+    assert.match(String(body['error']), /more than 1048576 bytes/);
+    assert.equal((await post(request('7'))).status, 200);
+  });
+
+  it('survives a body that ends early and one that is not UTF-8', async () => {
+    await new Promise<void>((resolve) => {
+      const socket = connect(server.port, '127.0.0.1', () => {
+        socket.write('POST /score HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"comp');
+        socket.end();
+      });
+      socket.resume().once('close', () => {
+        resolve();
+      });
+    });
+    assert.equal((await post(Uint8Array.of(0xff, 0xfe, 0x7b))).status, 400);
+    assert.equal((await post(request('7'))).status, 200);
+  });
+
+  it('does not show how it failed', async () => {
+    const { status, body } = await post(request('crash'));
+    assert.equal(status, 500);
+    assert(!JSON.stringify(body).includes('secret'));
+  });
+
+  it('names the remedy when its port is taken', async () => {
+    await assert.rejects(serveScores({ ...options, port: server.port }), {
+      name: 'UserError',
+      message: /cannot serve scores on 127\.0\.0\.1:\d+ .*choose another --http-port/,
+    });
+  });
+});

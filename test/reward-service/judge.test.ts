@@ -1,0 +1,121 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { characterVocabSize } from '../../shared/model/character-tokenizer.js';
+import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
+import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import { GroupRefused, type RefusalReason } from '../../reward-service/check-group.js';
+import { createJudge, type Judge } from '../../reward-service/judge.js';
+import { tinyModel } from '../support/tiny-model.js';
+import { answers, dataset, heldOut, trained } from './values.js';
+
+const run = {
+  promptStyle: 'compact',
+  reward: { formatScore: 0.1, shaping: 'constant' },
+} as const;
+
+let model: Awaited<ReturnType<typeof tinyModel>>;
+let tokenizer: Tokenizer;
+let judge: Judge;
+before(async () => {
+  model = await tinyModel();
+  tokenizer = await loadTokenizer(model);
+  judge = createJudge(run, dataset, tokenizer, characterVocabSize);
+});
+after(() => model[Symbol.asyncDispose]());
+
+describe('the judge of a run', () => {
+  it('scores a group in its order, from its tokens', () => {
+    const scores = judge.scoreGroup(answers(tokenizer, ['(7-3)*21', '7-3+21', '21', '7-']));
+    assert.deepEqual(
+      scores.map(({ exactReward, reason }) => [exactReward, reason]),
+      [
+        ['1', 'correct'],
+        ['1/10', 'wrong_value'],
+        ['1/10', 'wrong_numbers'],
+        ['1/10', 'wrong_numbers'],
+      ],
+    );
+  });
+
+  it('scores a held-out problem for an eval ticket', () => {
+    const group = answers(tokenizer, ['2*5-9'], { split: 'eval' }, heldOut);
+    assert.equal(judge.scoreGroup(group)[0]!.reward, 1);
+  });
+
+  it('reads nothing behind the end of the sequence', () => {
+    const group = answers(tokenizer, ['(7-3)*21']);
+    const { tokens } = group.rollouts[0]!;
+    const longer = Int32Array.of(...tokens, ...tokenizer.encode('+1'));
+    const [score] = judge.scoreGroup(withRollout(group, { tokens: longer }));
+    assert.equal(score!.reason, 'correct');
+  });
+
+  it('scores a text with other rewards or another style when asked to', () => {
+    const near = '<answer>3*21+7</answer>';
+    const reward = { formatScore: 0.1, shaping: 'continuous' } as const;
+    assert.equal(judge.scoreText(trained, '3*21+7').exactReward, '1/10');
+    assert.equal(judge.scoreText(trained, '3*21+7', { reward }).exactReward, '4/25');
+    const other = judge.scoreText(trained, near, { reward, promptStyle: 'fewshot' });
+    assert.equal(other.exactReward, '4/25');
+  });
+});
+
+describe('a group that does not answer its ticket is refused', () => {
+  const refused = (group: RolloutGroup, reason: RefusalReason, message: RegExp) => {
+    assert.throws(
+      () => judge.scoreGroup(group),
+      (error: unknown) => {
+        assert(error instanceof GroupRefused);
+        assert.equal(error.reason, reason);
+        assert.match(error.message, message);
+        return true;
+      },
+    );
+  };
+  const group = (named: Parameters<typeof answers>[2] = {}) =>
+    answers(tokenizer, ['(7-3)*21', '3'], named);
+
+  it('for a problem that this service does not know', () => {
+    refused(group({ problemId: '1,2,3=4000' }), 'unknown_problem', /1,2,3=4000 of ticket t-0/);
+  });
+
+  it('for training on a held-out problem', () => {
+    const leaked = answers(tokenizer, ['2*5-9'], { split: 'train' }, heldOut);
+    refused(leaked, 'wrong_split', /is not in split train/);
+    refused(group({ split: 'eval' }), 'wrong_split', /is not in split eval/);
+  });
+
+  it("for another problem's prompt, even an easier one's with its answer", () => {
+    const easier = answers(tokenizer, ['2*5-9'], {}, heldOut).promptTokens;
+    refused({ ...group(), promptTokens: easier }, 'wrong_prompt', /actor-0 use another tokenizer/);
+    refused({ ...group(), promptTokens: new Int32Array() }, 'wrong_prompt', /the 0 prompt tokens/);
+  });
+
+  it('for more tokens than the ticket allows', () => {
+    const samplingParams = { temperature: 1, maxTokens: 8, seed: 7 };
+    refused(group({ samplingParams }), 'wrong_length', /rollout 0 .* has 9 tokens; .* allows 8/);
+  });
+
+  it('for a token outside the vocabulary', () => {
+    const tokens = Int32Array.of(characterVocabSize);
+    refused(withRollout(group(), { tokens }), 'wrong_token', /rollout 0 .* has token 22;/);
+  });
+
+  it('for a version older than the ticket, or another than an eval ticket pins', () => {
+    const versions: [number, number][] = [
+      [2, 4],
+      [3, 5],
+    ];
+    refused(withRollout(group(), { versions }), 'wrong_version', /version 2; .* 3 or newer/);
+    refused(group({ pinnedVersion: 4 }), 'wrong_version', /version 3; .* exactly 4/);
+  });
+});
+
+/** The group with its first rollout changed. */
+function withRollout(
+  group: RolloutGroup,
+  changed: Partial<RolloutGroup['rollouts'][number]>,
+): RolloutGroup {
+  const [first, ...others] = group.rollouts;
+  return { ...group, rollouts: [{ ...first!, ...changed }, ...others] };
+}

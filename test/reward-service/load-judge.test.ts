@@ -1,0 +1,57 @@
+import assert from 'node:assert/strict';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { loadDataset } from '../../shared/countdown/dataset.js';
+import type { DatasetSpec, RunConfig } from '../../shared/wire/run-config.js';
+import { loadJudge } from '../../reward-service/load-judge.js';
+import { runConfig } from '../support/run-config.js';
+import { tinyModel } from '../support/tiny-model.js';
+
+describe('loading the judge of a run', () => {
+  let model: Awaited<ReturnType<typeof tinyModel>>;
+  let run: RunConfig;
+  before(async () => {
+    model = await tinyModel();
+    const config = runConfig();
+    run = {
+      ...config,
+      model: { name: 'tiny', digest: model.digest },
+      datasetDigest: (await loadDataset(config.dataset)).digest,
+    };
+  });
+  after(() => model[Symbol.asyncDispose]());
+  const load = (changed: Partial<RunConfig> = {}, datasetPath?: string) =>
+    loadJudge({ ...run, ...changed }, { modelDir: model.path, datasetPath });
+
+  it('succeeds with the data and the model that the run names', async () => {
+    const { test } = await loadDataset(run.dataset);
+    const judge = await load();
+    assert.equal(judge.problem(test[0]!.id)?.id, test[0]!.id);
+  });
+
+  it('is refused with other problems than those of the run', async () => {
+    await assert.rejects(load({ datasetDigest: '0'.repeat(64) }), {
+      name: 'UserError',
+      message: /the problems here have the digest [0-9a-f]{64}, those of run .* 0{64}/,
+    });
+  });
+
+  it('is refused with another model than that of the run', async () => {
+    await assert.rejects(load({ model: { name: 'other', digest: '1'.repeat(64) } }), {
+      name: 'UserError',
+      message: /has the digest [0-9a-f]{64}, that of run .*\(other\) 1{64}; .*--model-dir/,
+    });
+  });
+
+  it("reads the run's file from where this machine keeps it", async () => {
+    const here = join(model.path, 'problems.jsonl');
+    await writeFile(here, '{"nums":[1,2],"target":3}\n{"nums":[3,4],"target":7}\n');
+    const dataset: DatasetSpec = { kind: 'jsonl', path: here, seed: 0, testSize: 1 };
+    const { digest: datasetDigest } = await loadDataset(dataset);
+    const elsewhere = { ...dataset, path: join(model.path, 'missing.jsonl') };
+    const judge = await load({ dataset: elsewhere, datasetDigest }, here);
+    assert.equal(judge.problem('3,4=7')?.target, 7);
+    await assert.rejects(load({ dataset: elsewhere, datasetDigest }), /missing\.jsonl/);
+  });
+});

@@ -1,0 +1,108 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { scoreAnswer } from '../../shared/countdown/score.js';
+import type { Judge } from '../../reward-service/judge.js';
+import { answerScoreRequest, RequestRefused } from '../../reward-service/score-requests.js';
+import { dataset, trained } from './values.js';
+
+const judge: Pick<Judge, 'scoreText' | 'problem'> = {
+  problem: (id) => dataset.problem(id),
+  scoreText: (problem, completion, { promptStyle, reward } = {}) =>
+    scoreAnswer(
+      promptStyle ?? 'compact',
+      problem,
+      completion,
+      reward ?? { formatScore: 0, shaping: 'none' },
+    ),
+};
+const ask = (body: unknown) => answerScoreRequest(judge, JSON.stringify(body));
+
+describe('a score request', () => {
+  it('is answered for a problem of the run by its id', () => {
+    assert.deepEqual(ask({ problemId: trained.id, completion: '(7-3)*21' }), {
+      reward: 1,
+      exactReward: '1',
+      hasFormat: true,
+      isValid: true,
+      isCorrect: true,
+      reason: 'correct',
+    });
+  });
+
+  it('is answered for any problem by its content, in another style, with other rewards', () => {
+    const score = ask({
+      numbers: [1, 2],
+      target: 4,
+      completion: '<answer>1+2</answer>',
+      promptStyle: 'think',
+      reward: { formatScore: 0.5, shaping: 'continuous' },
+    });
+    assert(!Array.isArray(score));
+    assert.equal(score.exactReward, '3/4');
+  });
+
+  it('is answered in order when there are several', () => {
+    const completions = ['(7-3)*21', '', '7*21'];
+    const scores = ask(completions.map((completion) => ({ problemId: trained.id, completion })));
+    assert(Array.isArray(scores));
+    assert.deepEqual(
+      scores.map(({ reason }) => reason),
+      ['correct', 'no_answer', 'wrong_numbers'],
+    );
+    assert.deepEqual(ask([]), []);
+  });
+
+  const refused: [what: string, body: unknown, status: number, message: RegExp][] = [
+    ['no object', 7, 400, /the body: .*object/],
+    ['null', null, 400, /the body: .*object/],
+    ['nothing in it', {}, 400, /completion: /],
+    ['no problem', { completion: '1' }, 400, /give either problemId, or numbers and target/],
+    ['half a problem', { numbers: [1, 2], completion: '1' }, 400, /give either problemId/],
+    [
+      'two problems',
+      { problemId: trained.id, numbers: [1, 2], target: 3, completion: '1' },
+      400,
+      /give either problemId/,
+    ],
+    ['an unknown id', { problemId: '9=9', completion: '9' }, 404, /no problem "9=9"/],
+    ['a misspelt key', { problemId: trained.id, complation: '1' }, 400, /complation/],
+    ['numbers as text', { numbers: ['1', '2'], target: 3, completion: '1' }, 400, /numbers\.0: /],
+    [
+      'too many numbers',
+      { numbers: Array(17).fill(1), target: 3, completion: '1' },
+      400,
+      /numbers: /,
+    ],
+    ['a fraction', { numbers: [0.5, 2], target: 1, completion: '1' }, 400, /numbers\.0: /],
+    [
+      'an unknown style',
+      { problemId: trained.id, completion: '1', promptStyle: 'x' },
+      400,
+      /promptStyle/,
+    ],
+    [
+      'a bad one among good ones',
+      [{ problemId: trained.id, completion: '1' }, { problemId: trained.id }],
+      400,
+      /1\.completion: /,
+    ],
+    ['too many', Array(1_001).fill({ problemId: trained.id, completion: '1' }), 400, /1000/],
+  ];
+  for (const [what, body, status, message] of refused) {
+    it(`with ${what} is refused with ${status} and the reason`, () => {
+      assert.throws(
+        () => ask(body),
+        (error: unknown) => {
+          assert(error instanceof RequestRefused);
+          assert.equal(error.status, status);
+          assert.match(error.message, message);
+          return true;
+        },
+      );
+    });
+  }
+
+  it('that is not JSON is refused', () => {
+    assert.throws(() => answerScoreRequest(judge, '{"completion": '), /the body is not JSON/);
+  });
+});

@@ -1,0 +1,59 @@
+import type { Tokenizer } from '../../shared/model/tokenizer.js';
+import { problemOf, type Problem } from '../../shared/countdown/problem.js';
+import type { Dataset } from '../../shared/countdown/dataset.js';
+import { renderPrompt } from '../../shared/countdown/prompts.js';
+import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import type { Ticket } from '../../shared/wire/ticket.js';
+
+export const trained = problemOf([3, 7, 21], 84);
+export const heldOut = problemOf([2, 5, 9], 1);
+
+/** One problem to train on and one held out. */
+export const dataset: Dataset = {
+  digest: 'two problems',
+  train: [trained],
+  test: [heldOut],
+  problem: (id) => [trained, heldOut].find((problem) => problem.id === id),
+};
+
+export function ticket(named: Partial<Ticket> = {}): Ticket {
+  return {
+    v: 1,
+    ticketId: 't-0',
+    order: 0,
+    problemId: trained.id,
+    split: 'train',
+    groupSize: 2,
+    samplingParams: { temperature: 1, maxTokens: 16, seed: 7 },
+    issuedAtVersion: 3,
+    attempt: 0,
+    ...named,
+  };
+}
+
+/** A group that answers its ticket with these texts, each ended by the end-of-sequence token. */
+export function answers(
+  tokenizer: Tokenizer,
+  texts: readonly string[],
+  named: Partial<Ticket> = {},
+  problem: Problem = trained,
+): RolloutGroup {
+  const eos = tokenizer.eosTokenIds[0]!;
+  return {
+    v: 1,
+    ticket: ticket({ groupSize: texts.length, problemId: problem.id, ...named }),
+    actor: 'actor-0',
+    promptTokens: Int32Array.from(tokenizer.encode(renderPrompt('compact', problem))),
+    rollouts: texts.map((text) => {
+      const tokens = Int32Array.of(...tokenizer.encode(text), eos);
+      return {
+        tokens,
+        behaviorLogprobs: new Float32Array(tokens.length).fill(-0.5),
+        versions: [[3, tokens.length]],
+        stopReason: 'stop',
+      };
+    }),
+    startedAt: 1_000,
+    finishedAt: 2_000,
+  };
+}
