@@ -1,0 +1,177 @@
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { addAbortListener, once } from 'node:events';
+import { Counter } from 'prom-client';
+import { errorText, PermanentError, UserError } from '../../shared/errors.js';
+import type { Logger } from '../../shared/telemetry/logger.js';
+import { assertAuthorized } from './api-key.js';
+import { ApiError } from './api-error.js';
+import { jsonReply, matchPath, type Reply, type Route } from './http-api.js';
+
+const requestsTotal = new Counter({
+  name: 'local_backend_requests_total',
+  help: 'HTTP requests answered, by route and status',
+  labelNames: ['route', 'status'],
+});
+
+export interface HttpOptions {
+  readonly host: string;
+  readonly port: number; // 0: any
+  readonly apiKey: string;
+  readonly routes: readonly Route[];
+  readonly log: Logger;
+}
+
+export interface HttpServer extends AsyncDisposable {
+  readonly port: number;
+}
+
+const maxBodyBytes = 64 * 1024 * 1024; // TuFT's limit; clients keep requests near 5 MB
+const drainMs = 3_000; // how long answers under way may take when the server stops
+
+/**
+ * Serves the routes. Every refusal has a body `{"detail": …}`: clients take an empty 400 for a
+ * proxy's.
+ *
+ * @throws {UserError} when the address cannot be bound.
+ */
+export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
+  const { host, port, apiKey, routes, log } = options;
+  const stopping = new AbortController();
+  const running = new Set<Promise<void>>();
+
+  const server = createServer((request, response) => {
+    const answered = respond(request, response)
+      .catch((error: unknown) => {
+        log.error({ err: error }, 'answering failed');
+        response.destroy();
+      })
+      .finally(() => running.delete(answered));
+    running.add(answered);
+  });
+  server.headersTimeout = 20_000;
+  server.requestTimeout = 120_000; // for a whole body to arrive
+  server.keepAliveTimeout = 75_000; // longer than clients keep idle connections
+
+  async function respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const gone = new AbortController();
+    response.once('close', () => {
+      gone.abort();
+    });
+    const signal = AbortSignal.any([gone.signal, stopping.signal]);
+    const route: { name: string } = { name: 'none' };
+    const reply = await answer(request, signal, route).catch((error: unknown) => {
+      return signal.aborted ? undefined : toReply(error, log, route.name);
+    });
+    if (reply === undefined || response.destroyed) return;
+    requestsTotal.inc({ route: route.name, status: reply.status });
+    if (!request.complete) response.setHeader('connection', 'close'); // an unread body follows
+    if (stopping.signal.aborted) response.setHeader('connection', 'close');
+    response.writeHead(reply.status, reply.headers).end(reply.body);
+  }
+
+  async function answer(
+    request: IncomingMessage,
+    signal: AbortSignal,
+    seen: { name: string },
+  ): Promise<Reply> {
+    const { pathname, query } = readUrl(request.url ?? '/');
+    const here = routes.flatMap((route) => {
+      const params = matchPath(route.path, pathname);
+      return params === undefined ? [] : [{ route, params }];
+    });
+    const found = here.find(({ route }) => route.method === request.method);
+    if (found?.route.isOpen !== true) assertAuthorized(request.headers, apiKey);
+    if (found === undefined) {
+      if (here.length === 0) throw new ApiError(404, `${pathname} is not part of this API`);
+      const allow = here.map(({ route }) => route.method).join(', ');
+      throw new ApiError(405, `${request.method ?? ''} is not allowed here`, { allow });
+    }
+    seen.name = `${found.route.method} ${found.route.path}`;
+    return found.route.handle({
+      headers: request.headers,
+      query,
+      params: found.params.map(decode),
+      signal,
+      body: () => readBody(request, signal),
+    });
+  }
+
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error) => {
+      reject(
+        new UserError(
+          `cannot serve the Tinker API on ${host}:${port} (${errorText(error)}); choose another --port, or 0 for any`,
+        ),
+      );
+    });
+    server.listen(port, host, resolve);
+  });
+  const address = server.address();
+  return {
+    port: typeof address === 'object' && address !== null ? address.port : port,
+    async [Symbol.asyncDispose]() {
+      const closed = once(server, 'close');
+      server.close();
+      stopping.abort(); // long polls answer at once
+      using patience = timeout(drainMs);
+      await Promise.race([Promise.allSettled(running), patience.over]);
+      server.closeAllConnections();
+      await closed;
+    },
+  };
+}
+
+async function readBody(request: IncomingMessage, signal: AbortSignal): Promise<Buffer> {
+  const refuse = () => new ApiError(413, `the body is larger than ${maxBodyBytes} bytes`);
+  const encoding = request.headers['content-encoding'];
+  if (encoding !== undefined && encoding !== 'identity') {
+    throw new ApiError(415, `content-encoding ${encoding} is not supported; send it plain`);
+  }
+  if (Number(request.headers['content-length']) > maxBodyBytes) throw refuse();
+  using _stop = addAbortListener(signal, () => request.destroy());
+  const parts: Buffer[] = [];
+  let size = 0;
+  const arriving = request.iterator({ destroyOnReturn: false }); // the refusal needs the connection
+  for await (const part of arriving as AsyncIterable<Buffer>) {
+    size += part.byteLength;
+    if (size > maxBodyBytes) throw refuse();
+    parts.push(part);
+  }
+  return Buffer.concat(parts);
+}
+
+function readUrl(text: string): { pathname: string; query: URLSearchParams } {
+  const [pathname = '/', query = ''] = text.split('?', 2);
+  return { pathname, query: new URLSearchParams(query) };
+}
+
+function decode(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    throw new ApiError(400, `${JSON.stringify(part)} in the path is not percent-encoded text`);
+  }
+}
+
+function toReply(error: unknown, log: Logger, route: string): Reply {
+  if (error instanceof ApiError) {
+    const reply = jsonReply(error.status, { detail: error.detail });
+    return { ...reply, headers: { ...reply.headers, ...error.headers } };
+  }
+  if (error instanceof PermanentError) return jsonReply(400, { detail: error.message });
+  log.error({ err: error, route }, 'request failed');
+  return jsonReply(500, { detail: `Server error: ${errorText(error)}` });
+}
+
+function timeout(ms: number): { over: Promise<void> } & Disposable {
+  let timer: NodeJS.Timeout | undefined;
+  const over = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, ms);
+  });
+  return {
+    over,
+    [Symbol.dispose]() {
+      clearTimeout(timer);
+    },
+  };
+}

@@ -1,0 +1,146 @@
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { parentPort } from 'node:worker_threads';
+import { errorText, PermanentError } from '../../shared/errors.js';
+import { Decoder } from '../../shared/model/decoder.js';
+import { createAdapter, decodeAdapter, type Adapter } from '../../shared/model/lora.js';
+import { readModelDirectory, type ModelDirectory } from '../../shared/model/model-directory.js';
+import { Scorer } from '../../shared/model/scorer.js';
+import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
+import type { SampledSequence } from '../../shared/tinker/types.js';
+import { lengthAtStop } from './stop-strings.js';
+import { serveCalls } from './worker-calls.js';
+
+/** Where the weights of a sampling session lie; absent for the base model. */
+export interface AdapterFile {
+  readonly folder: string; // holds adapter_model.safetensors
+  readonly sha256: string; // which content the session was made for
+  readonly rank: number;
+  readonly alpha: number;
+}
+
+/** What the sampling thread does; calls run one after another. */
+export interface SamplingCalls {
+  /** Comes first. @throws {UserError} on a broken model directory. */
+  load(input: { modelDir: string; threads: number }): Promise<void>;
+  sample(input: {
+    adapter: AdapterFile | undefined;
+    prompt: Int32Array; // [P]
+    count: number;
+    maxTokens: number;
+    temperature: number; // 0: greedy
+    seed: number;
+    stopTokenIds: readonly number[]; // beside the model's own end of sequence
+    stopStrings: readonly string[];
+  }): Promise<SampledSequence[]>;
+  /** [P], NaN for the first token, which nothing predicts. */
+  promptLogprobs(input: {
+    adapter: AdapterFile | undefined;
+    prompt: Int32Array; // [P]
+    temperature: number;
+  }): Promise<Float32Array>;
+}
+
+if (parentPort === null) throw new Error('sampling-worker runs as a worker thread');
+let setup: { directory: ModelDirectory; threads: number; decoder: Decoder } | undefined;
+
+function loaded() {
+  if (setup === undefined) throw new Error('the sampling model is not loaded');
+  return setup;
+}
+
+/** Made when first asked for. */
+function lazily<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | undefined;
+  return () => (made ??= make());
+}
+
+const scorer = lazily(() => Scorer.load(loaded().directory, { threads: loaded().threads }));
+const tokenizer = lazily(() => loadTokenizer(loaded().directory));
+
+const cachedAdapters = 8; // sessions of the newest few policy versions sample side by side
+const adapters = new Map<string, Adapter>(); // by digest, the least recently used first
+
+async function readAdapter(file: AdapterFile): Promise<Adapter> {
+  const cached = adapters.get(file.sha256);
+  const adapter = cached ?? decodeAdapter(await readWhole(file), file);
+  adapters.delete(file.sha256);
+  adapters.set(file.sha256, adapter);
+  if (adapters.size > cachedAdapters) adapters.delete(adapters.keys().next().value!);
+  return adapter;
+}
+
+async function readWhole({ folder, sha256 }: AdapterFile): Promise<Uint8Array> {
+  const path = join(folder, 'adapter_model.safetensors');
+  const remedy = 'create another sampling session';
+  const bytes = await readFile(path).catch((cause: unknown) => {
+    throw new PermanentError(
+      `the checkpoint of this sampling session cannot be read (${errorText(cause)}); ${remedy}`,
+    );
+  });
+  if (createHash('sha256').update(bytes).digest('hex') === sha256) return bytes;
+  throw new PermanentError(
+    `the checkpoint of this sampling session was saved anew since; ${remedy}`,
+  );
+}
+
+/** Stop strings that one token spells: sampling can end at that token already. */
+function soleTokens(stopStrings: readonly string[], texts: Tokenizer | undefined): number[] {
+  return stopStrings.flatMap((stop) => {
+    const tokens = texts?.encode(stop) ?? [];
+    return tokens.length === 1 && texts?.decode(tokens).includes(stop) === true ? [...tokens] : [];
+  });
+}
+
+/** The base model as a policy: a fresh adapter changes nothing. */
+function neutralAdapter(): Adapter {
+  const { config } = loaded().directory;
+  return createAdapter(config, { rank: 1, alpha: 1, seed: 0, attn: true, mlp: true });
+}
+
+serveCalls<SamplingCalls>(parentPort, {
+  async load({ modelDir, threads }) {
+    const directory = await readModelDirectory(modelDir);
+    setup = { directory, threads, decoder: await Decoder.load(directory, { threads }) };
+  },
+
+  async sample({ adapter: file, stopTokenIds, stopStrings, ...request }) {
+    const { decoder, directory } = loaded();
+    const policy = {
+      version: 0,
+      adapter: file === undefined ? neutralAdapter() : await readAdapter(file),
+    };
+    const ownStops = directory.config.eosTokenIds;
+    const stops = ownStops.length > 0 ? ownStops : (await tokenizer()).eosTokenIds;
+    const texts = stopStrings.length === 0 ? undefined : await tokenizer();
+    const rollouts = await decoder.sampleGroup(
+      {
+        ...request,
+        stopTokenIds: [...stops, ...stopTokenIds, ...soleTokens(stopStrings, texts)],
+      },
+      () => policy,
+    );
+    const decode = (tokens: Int32Array) => texts?.decode(tokens) ?? '';
+    return rollouts.map(({ tokens, behaviorLogprobs, stopReason }) => {
+      // A stop string can begin in one token and end in another, so it is looked for in the text.
+      const length = lengthAtStop(tokens, decode, stopStrings);
+      return {
+        tokens: tokens.slice(0, length),
+        logprobs: behaviorLogprobs.slice(0, length),
+        stopReason: length === undefined ? stopReason : 'stop',
+      };
+    });
+  },
+
+  async promptLogprobs({ adapter: file, prompt, temperature }) {
+    const adapter = file === undefined ? undefined : await readAdapter(file);
+    const all = new Float32Array(prompt.length).fill(NaN);
+    if (prompt.length < 2) return all;
+    const [logprobs] = await (
+      await scorer()
+    ).logprobs([prompt.slice(0, -1)], [prompt.slice(1)], adapter, temperature);
+    all.set(logprobs!, 1);
+    return all;
+  },
+});
