@@ -5,20 +5,23 @@
 // @generated from file tinker/tinker.proto (package tinker_public, syntax proto3)
 /* eslint-disable */
 
-import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
-import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Message } from "@bufbuild/protobuf";
+import type { GenEnum, GenFile, GenMessage } from '@bufbuild/protobuf/codegenv2';
+import { enumDesc, fileDesc, messageDesc } from '@bufbuild/protobuf/codegenv2';
+import type { Message } from '@bufbuild/protobuf';
 
 /**
  * Describes the file tinker/tinker.proto.
  */
-export const file_tinker_tinker: GenFile = /*@__PURE__*/
-  fileDesc("ChN0aW5rZXIvdGlua2VyLnByb3RvEg10aW5rZXJfcHVibGljIosCChZGb3J3YXJkQmFja3dhcmRSZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJEg4KBnNlcV9pZBgCIAEoBRIiCgRkYXRhGAMgAygLMhQudGlua2VyX3B1YmxpYy5EYXR1bRIPCgdsb3NzX2ZuGAQgASgJEk8KDmxvc3NfZm5fY29uZmlnGAUgAygLMjcudGlua2VyX3B1YmxpYy5Gb3J3YXJkQmFja3dhcmRSZXF1ZXN0Lkxvc3NGbkNvbmZpZ0VudHJ5EhQKDGZvcndhcmRfb25seRgGIAEoCBozChFMb3NzRm5Db25maWdFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAE6AjgBIr4BCgVEYXR1bRIpCgttb2RlbF9pbnB1dBgBIAMoCzIULnRpbmtlcl9wdWJsaWMuQ2h1bmsSPgoObG9zc19mbl9pbnB1dHMYAiADKAsyJi50aW5rZXJfcHVibGljLkRhdHVtLkxvc3NGbklucHV0c0VudHJ5GkoKEUxvc3NGbklucHV0c0VudHJ5EgsKA2tleRgBIAEoCRIkCgV2YWx1ZRgCIAEoCzIVLnRpbmtlcl9wdWJsaWMuVGVuc29yOgI4ASKfAQoFQ2h1bmsSNwoMZW5jb2RlZF90ZXh0GAEgASgLMh8udGlua2VyX3B1YmxpYy5FbmNvZGVkVGV4dENodW5rSAASKgoFaW1hZ2UYAiABKAsyGS50aW5rZXJfcHVibGljLkltYWdlQ2h1bmtIABIoCgRkbWVsGAMgASgLMhgudGlua2VyX3B1YmxpYy5EbWVsQ2h1bmtIAEIHCgVjaHVuayIiChBFbmNvZGVkVGV4dENodW5rEg4KBnRva2VucxgBIAEoDCJcCgpJbWFnZUNodW5rEgwKBGRhdGEYASABKAwSDgoGZm9ybWF0GAIgASgJEhwKD2V4cGVjdGVkX3Rva2VucxgDIAEoBUgAiAEBQhIKEF9leHBlY3RlZF90b2tlbnMiGQoJRG1lbENodW5rEgwKBGRtZWwYASABKAwiRgoJU3BhcnNlQ3NyEg4KBnZhbHVlcxgBIAEoDBIUCgxjcm93X2luZGljZXMYAiABKAwSEwoLY29sX2luZGljZXMYAyABKAwiiQEKBlRlbnNvchIPCgVkZW5zZRgBIAEoDEgAEi4KCnNwYXJzZV9jc3IYAiABKAsyGC50aW5rZXJfcHVibGljLlNwYXJzZUNzckgAEiMKBWR0eXBlGAMgASgOMhQudGlua2VyX3B1YmxpYy5EVHlwZRINCgVzaGFwZRgEIAMoA0IKCghlbmNvZGluZyJrCg1CYXRjaGVkVGVuc29yEgwKBGRhdGEYASABKAwSDwoHb2Zmc2V0cxgCIAEoDBIjCgVkdHlwZRgDIAEoDjIULnRpbmtlcl9wdWJsaWMuRFR5cGUSFgoOdHJhaWxpbmdfc2hhcGUYBCADKAMiuAEKC0FycmF5UmVjb3JkEhAKCHR5cGVfdGFnGAEgASgJEjYKBmZpZWxkcxgCIAMoCzImLnRpbmtlcl9wdWJsaWMuQXJyYXlSZWNvcmQuRmllbGRzRW50cnkSEgoKbnVtX2RhdHVtcxgDIAEoAxpLCgtGaWVsZHNFbnRyeRILCgNrZXkYASABKAkSKwoFdmFsdWUYAiABKAsyHC50aW5rZXJfcHVibGljLkJhdGNoZWRUZW5zb3I6AjgBIt0BChVGb3J3YXJkQmFja3dhcmRPdXRwdXQSGwoTbG9zc19mbl9vdXRwdXRfdHlwZRgBIAEoCRIzCg9sb3NzX2ZuX291dHB1dHMYAiADKAsyGi50aW5rZXJfcHVibGljLkFycmF5UmVjb3JkEkIKB21ldHJpY3MYAyADKAsyMS50aW5rZXJfcHVibGljLkZvcndhcmRCYWNrd2FyZE91dHB1dC5NZXRyaWNzRW50cnkaLgoMTWV0cmljc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAToCOAEi9QEKDlNhbXBsZVJlc3BvbnNlEjEKCXNlcXVlbmNlcxgBIAMoCzIeLnRpbmtlcl9wdWJsaWMuU2FtcGxlZFNlcXVlbmNlEhwKD3Byb21wdF9sb2dwcm9icxgCIAEoDEgAiAEBEkQKFHRvcGtfcHJvbXB0X2xvZ3Byb2JzGAMgASgLMiEudGlua2VyX3B1YmxpYy5Ub3BrUHJvbXB0TG9ncHJvYnNIAYgBARIfChdwcm9tcHRfY2FjaGVfaGl0X3Rva2VucxgEIAEoBUISChBfcHJvbXB0X2xvZ3Byb2JzQhcKFV90b3BrX3Byb21wdF9sb2dwcm9icyJ1Cg9TYW1wbGVkU2VxdWVuY2USLgoLc3RvcF9yZWFzb24YASABKA4yGS50aW5rZXJfcHVibGljLlN0b3BSZWFzb24SDgoGdG9rZW5zGAIgASgMEhUKCGxvZ3Byb2JzGAMgASgMSACIAQFCCwoJX2xvZ3Byb2JzIlsKElRvcGtQcm9tcHRMb2dwcm9icxIRCgl0b2tlbl9pZHMYASABKAwSEAoIbG9ncHJvYnMYAiABKAwSCQoBaxgDIAEoDRIVCg1wcm9tcHRfbGVuZ3RoGAQgASgNKjoKClN0b3BSZWFzb24SFAoQU1RPUF9SRUFTT05fU1RPUBAAEhYKElNUT1BfUkVBU09OX0xFTkdUSBABKmcKBURUeXBlEhUKEURUWVBFX1VOU1BFQ0lGSUVEEAASEQoNRFRZUEVfRkxPQVQzMhABEg8KC0RUWVBFX0lOVDY0EAISDwoLRFRZUEVfSU5UMzIQAxISCg5EVFlQRV9CRkxPQVQxNhAEYgZwcm90bzM");
+export const file_tinker_tinker: GenFile =
+  /*@__PURE__*/
+  fileDesc(
+    'ChN0aW5rZXIvdGlua2VyLnByb3RvEg10aW5rZXJfcHVibGljIosCChZGb3J3YXJkQmFja3dhcmRSZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJEg4KBnNlcV9pZBgCIAEoBRIiCgRkYXRhGAMgAygLMhQudGlua2VyX3B1YmxpYy5EYXR1bRIPCgdsb3NzX2ZuGAQgASgJEk8KDmxvc3NfZm5fY29uZmlnGAUgAygLMjcudGlua2VyX3B1YmxpYy5Gb3J3YXJkQmFja3dhcmRSZXF1ZXN0Lkxvc3NGbkNvbmZpZ0VudHJ5EhQKDGZvcndhcmRfb25seRgGIAEoCBozChFMb3NzRm5Db25maWdFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAE6AjgBIr4BCgVEYXR1bRIpCgttb2RlbF9pbnB1dBgBIAMoCzIULnRpbmtlcl9wdWJsaWMuQ2h1bmsSPgoObG9zc19mbl9pbnB1dHMYAiADKAsyJi50aW5rZXJfcHVibGljLkRhdHVtLkxvc3NGbklucHV0c0VudHJ5GkoKEUxvc3NGbklucHV0c0VudHJ5EgsKA2tleRgBIAEoCRIkCgV2YWx1ZRgCIAEoCzIVLnRpbmtlcl9wdWJsaWMuVGVuc29yOgI4ASKfAQoFQ2h1bmsSNwoMZW5jb2RlZF90ZXh0GAEgASgLMh8udGlua2VyX3B1YmxpYy5FbmNvZGVkVGV4dENodW5rSAASKgoFaW1hZ2UYAiABKAsyGS50aW5rZXJfcHVibGljLkltYWdlQ2h1bmtIABIoCgRkbWVsGAMgASgLMhgudGlua2VyX3B1YmxpYy5EbWVsQ2h1bmtIAEIHCgVjaHVuayIiChBFbmNvZGVkVGV4dENodW5rEg4KBnRva2VucxgBIAEoDCJcCgpJbWFnZUNodW5rEgwKBGRhdGEYASABKAwSDgoGZm9ybWF0GAIgASgJEhwKD2V4cGVjdGVkX3Rva2VucxgDIAEoBUgAiAEBQhIKEF9leHBlY3RlZF90b2tlbnMiGQoJRG1lbENodW5rEgwKBGRtZWwYASABKAwiRgoJU3BhcnNlQ3NyEg4KBnZhbHVlcxgBIAEoDBIUCgxjcm93X2luZGljZXMYAiABKAwSEwoLY29sX2luZGljZXMYAyABKAwiiQEKBlRlbnNvchIPCgVkZW5zZRgBIAEoDEgAEi4KCnNwYXJzZV9jc3IYAiABKAsyGC50aW5rZXJfcHVibGljLlNwYXJzZUNzckgAEiMKBWR0eXBlGAMgASgOMhQudGlua2VyX3B1YmxpYy5EVHlwZRINCgVzaGFwZRgEIAMoA0IKCghlbmNvZGluZyJrCg1CYXRjaGVkVGVuc29yEgwKBGRhdGEYASABKAwSDwoHb2Zmc2V0cxgCIAEoDBIjCgVkdHlwZRgDIAEoDjIULnRpbmtlcl9wdWJsaWMuRFR5cGUSFgoOdHJhaWxpbmdfc2hhcGUYBCADKAMiuAEKC0FycmF5UmVjb3JkEhAKCHR5cGVfdGFnGAEgASgJEjYKBmZpZWxkcxgCIAMoCzImLnRpbmtlcl9wdWJsaWMuQXJyYXlSZWNvcmQuRmllbGRzRW50cnkSEgoKbnVtX2RhdHVtcxgDIAEoAxpLCgtGaWVsZHNFbnRyeRILCgNrZXkYASABKAkSKwoFdmFsdWUYAiABKAsyHC50aW5rZXJfcHVibGljLkJhdGNoZWRUZW5zb3I6AjgBIt0BChVGb3J3YXJkQmFja3dhcmRPdXRwdXQSGwoTbG9zc19mbl9vdXRwdXRfdHlwZRgBIAEoCRIzCg9sb3NzX2ZuX291dHB1dHMYAiADKAsyGi50aW5rZXJfcHVibGljLkFycmF5UmVjb3JkEkIKB21ldHJpY3MYAyADKAsyMS50aW5rZXJfcHVibGljLkZvcndhcmRCYWNrd2FyZE91dHB1dC5NZXRyaWNzRW50cnkaLgoMTWV0cmljc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAToCOAEi9QEKDlNhbXBsZVJlc3BvbnNlEjEKCXNlcXVlbmNlcxgBIAMoCzIeLnRpbmtlcl9wdWJsaWMuU2FtcGxlZFNlcXVlbmNlEhwKD3Byb21wdF9sb2dwcm9icxgCIAEoDEgAiAEBEkQKFHRvcGtfcHJvbXB0X2xvZ3Byb2JzGAMgASgLMiEudGlua2VyX3B1YmxpYy5Ub3BrUHJvbXB0TG9ncHJvYnNIAYgBARIfChdwcm9tcHRfY2FjaGVfaGl0X3Rva2VucxgEIAEoBUISChBfcHJvbXB0X2xvZ3Byb2JzQhcKFV90b3BrX3Byb21wdF9sb2dwcm9icyJ1Cg9TYW1wbGVkU2VxdWVuY2USLgoLc3RvcF9yZWFzb24YASABKA4yGS50aW5rZXJfcHVibGljLlN0b3BSZWFzb24SDgoGdG9rZW5zGAIgASgMEhUKCGxvZ3Byb2JzGAMgASgMSACIAQFCCwoJX2xvZ3Byb2JzIlsKElRvcGtQcm9tcHRMb2dwcm9icxIRCgl0b2tlbl9pZHMYASABKAwSEAoIbG9ncHJvYnMYAiABKAwSCQoBaxgDIAEoDRIVCg1wcm9tcHRfbGVuZ3RoGAQgASgNKjoKClN0b3BSZWFzb24SFAoQU1RPUF9SRUFTT05fU1RPUBAAEhYKElNUT1BfUkVBU09OX0xFTkdUSBABKmcKBURUeXBlEhUKEURUWVBFX1VOU1BFQ0lGSUVEEAASEQoNRFRZUEVfRkxPQVQzMhABEg8KC0RUWVBFX0lOVDY0EAISDwoLRFRZUEVfSU5UMzIQAxISCg5EVFlQRV9CRkxPQVQxNhAEYgZwcm90bzM',
+  );
 
 /**
  * @generated from message tinker_public.ForwardBackwardRequest
  */
-export type ForwardBackwardRequest = Message<"tinker_public.ForwardBackwardRequest"> & {
+export type ForwardBackwardRequest = Message<'tinker_public.ForwardBackwardRequest'> & {
   /**
    * @generated from field: string model_id = 1;
    */
@@ -56,13 +59,14 @@ export type ForwardBackwardRequest = Message<"tinker_public.ForwardBackwardReque
  * Describes the message tinker_public.ForwardBackwardRequest.
  * Use `create(ForwardBackwardRequestSchema)` to create a new message.
  */
-export const ForwardBackwardRequestSchema: GenMessage<ForwardBackwardRequest> = /*@__PURE__*/
+export const ForwardBackwardRequestSchema: GenMessage<ForwardBackwardRequest> =
+  /*@__PURE__*/
   messageDesc(file_tinker_tinker, 0);
 
 /**
  * @generated from message tinker_public.Datum
  */
-export type Datum = Message<"tinker_public.Datum"> & {
+export type Datum = Message<'tinker_public.Datum'> & {
   /**
    * @generated from field: repeated tinker_public.Chunk model_input = 1;
    */
@@ -78,48 +82,50 @@ export type Datum = Message<"tinker_public.Datum"> & {
  * Describes the message tinker_public.Datum.
  * Use `create(DatumSchema)` to create a new message.
  */
-export const DatumSchema: GenMessage<Datum> = /*@__PURE__*/
-  messageDesc(file_tinker_tinker, 1);
+export const DatumSchema: GenMessage<Datum> = /*@__PURE__*/ messageDesc(file_tinker_tinker, 1);
 
 /**
  * @generated from message tinker_public.Chunk
  */
-export type Chunk = Message<"tinker_public.Chunk"> & {
+export type Chunk = Message<'tinker_public.Chunk'> & {
   /**
    * @generated from oneof tinker_public.Chunk.chunk
    */
-  chunk: {
-    /**
-     * @generated from field: tinker_public.EncodedTextChunk encoded_text = 1;
-     */
-    value: EncodedTextChunk;
-    case: "encodedText";
-  } | {
-    /**
-     * @generated from field: tinker_public.ImageChunk image = 2;
-     */
-    value: ImageChunk;
-    case: "image";
-  } | {
-    /**
-     * @generated from field: tinker_public.DmelChunk dmel = 3;
-     */
-    value: DmelChunk;
-    case: "dmel";
-  } | { case: undefined; value?: undefined };
+  chunk:
+    | {
+        /**
+         * @generated from field: tinker_public.EncodedTextChunk encoded_text = 1;
+         */
+        value: EncodedTextChunk;
+        case: 'encodedText';
+      }
+    | {
+        /**
+         * @generated from field: tinker_public.ImageChunk image = 2;
+         */
+        value: ImageChunk;
+        case: 'image';
+      }
+    | {
+        /**
+         * @generated from field: tinker_public.DmelChunk dmel = 3;
+         */
+        value: DmelChunk;
+        case: 'dmel';
+      }
+    | { case: undefined; value?: undefined };
 };
 
 /**
  * Describes the message tinker_public.Chunk.
  * Use `create(ChunkSchema)` to create a new message.
  */
-export const ChunkSchema: GenMessage<Chunk> = /*@__PURE__*/
-  messageDesc(file_tinker_tinker, 2);
+export const ChunkSchema: GenMessage<Chunk> = /*@__PURE__*/ messageDesc(file_tinker_tinker, 2);
 
 /**
  * @generated from message tinker_public.EncodedTextChunk
  */
-export type EncodedTextChunk = Message<"tinker_public.EncodedTextChunk"> & {
+export type EncodedTextChunk = Message<'tinker_public.EncodedTextChunk'> & {
   /**
    * int32
    *
@@ -132,13 +138,14 @@ export type EncodedTextChunk = Message<"tinker_public.EncodedTextChunk"> & {
  * Describes the message tinker_public.EncodedTextChunk.
  * Use `create(EncodedTextChunkSchema)` to create a new message.
  */
-export const EncodedTextChunkSchema: GenMessage<EncodedTextChunk> = /*@__PURE__*/
+export const EncodedTextChunkSchema: GenMessage<EncodedTextChunk> =
+  /*@__PURE__*/
   messageDesc(file_tinker_tinker, 3);
 
 /**
  * @generated from message tinker_public.ImageChunk
  */
-export type ImageChunk = Message<"tinker_public.ImageChunk"> & {
+export type ImageChunk = Message<'tinker_public.ImageChunk'> & {
   /**
    * @generated from field: bytes data = 1;
    */
@@ -159,13 +166,14 @@ export type ImageChunk = Message<"tinker_public.ImageChunk"> & {
  * Describes the message tinker_public.ImageChunk.
  * Use `create(ImageChunkSchema)` to create a new message.
  */
-export const ImageChunkSchema: GenMessage<ImageChunk> = /*@__PURE__*/
+export const ImageChunkSchema: GenMessage<ImageChunk> =
+  /*@__PURE__*/
   messageDesc(file_tinker_tinker, 4);
 
 /**
  * @generated from message tinker_public.DmelChunk
  */
-export type DmelChunk = Message<"tinker_public.DmelChunk"> & {
+export type DmelChunk = Message<'tinker_public.DmelChunk'> & {
   /**
    * @generated from field: bytes dmel = 1;
    */
@@ -176,13 +184,14 @@ export type DmelChunk = Message<"tinker_public.DmelChunk"> & {
  * Describes the message tinker_public.DmelChunk.
  * Use `create(DmelChunkSchema)` to create a new message.
  */
-export const DmelChunkSchema: GenMessage<DmelChunk> = /*@__PURE__*/
+export const DmelChunkSchema: GenMessage<DmelChunk> =
+  /*@__PURE__*/
   messageDesc(file_tinker_tinker, 5);
 
 /**
  * @generated from message tinker_public.SparseCsr
  */
-export type SparseCsr = Message<"tinker_public.SparseCsr"> & {
+export type SparseCsr = Message<'tinker_public.SparseCsr'> & {
   /**
    * @generated from field: bytes values = 1;
    */
@@ -207,29 +216,33 @@ export type SparseCsr = Message<"tinker_public.SparseCsr"> & {
  * Describes the message tinker_public.SparseCsr.
  * Use `create(SparseCsrSchema)` to create a new message.
  */
-export const SparseCsrSchema: GenMessage<SparseCsr> = /*@__PURE__*/
+export const SparseCsrSchema: GenMessage<SparseCsr> =
+  /*@__PURE__*/
   messageDesc(file_tinker_tinker, 6);
 
 /**
  * @generated from message tinker_public.Tensor
  */
-export type Tensor = Message<"tinker_public.Tensor"> & {
+export type Tensor = Message<'tinker_public.Tensor'> & {
   /**
    * @generated from oneof tinker_public.Tensor.encoding
    */
-  encoding: {
-    /**
-     * @generated from field: bytes dense = 1;
-     */
-    value: Uint8Array;
-    case: "dense";
-  } | {
-    /**
-     * @generated from field: tinker_public.SparseCsr sparse_csr = 2;
-     */
-    value: SparseCsr;
-    case: "sparseCsr";
-  } | { case: undefined; value?: undefined };
+  encoding:
+    | {
+        /**
+         * @generated from field: bytes dense = 1;
+         */
+        value: Uint8Array;
+        case: 'dense';
+      }
+    | {
+        /**
+         * @generated from field: tinker_public.SparseCsr sparse_csr = 2;
+         */
+        value: SparseCsr;
+        case: 'sparseCsr';
+      }
+    | { case: undefined; value?: undefined };
 
   /**
    * @generated from field: tinker_public.DType dtype = 3;
@@ -246,13 +259,12 @@ export type Tensor = Message<"tinker_public.Tensor"> & {
  * Describes the message tinker_public.Tensor.
  * Use `create(TensorSchema)` to create a new message.
  */
-export const TensorSchema: GenMessage<Tensor> = /*@__PURE__*/
-  messageDesc(file_tinker_tinker, 7);
+export const TensorSchema: GenMessage<Tensor> = /*@__PURE__*/ messageDesc(file_tinker_tinker, 7);
 
 /**
  * @generated from message tinker_public.BatchedTensor
  */
-export type BatchedTensor = Message<"tinker_public.BatchedTensor"> & {
+export type BatchedTensor = Message<'tinker_public.BatchedTensor'> & {
   /**
    * every datum's elements, one after another
    *
@@ -282,13 +294,14 @@ export type BatchedTensor = Message<"tinker_public.BatchedTensor"> & {
  * Describes the message tinker_public.BatchedTensor.
  * Use `create(BatchedTensorSchema)` to create a new message.
  */
-export const BatchedTensorSchema: GenMessage<BatchedTensor> = /*@__PURE__*/
+export const BatchedTensorSchema: GenMessage<BatchedTensor> =
+  /*@__PURE__*/
   messageDesc(file_tinker_tinker, 8);
 
 /**
  * @generated from message tinker_public.ArrayRecord
  */
-export type ArrayRecord = Message<"tinker_public.ArrayRecord"> & {
+export type ArrayRecord = Message<'tinker_public.ArrayRecord'> & {
   /**
    * @generated from field: string type_tag = 1;
    */
@@ -309,13 +322,14 @@ export type ArrayRecord = Message<"tinker_public.ArrayRecord"> & {
  * Describes the message tinker_public.ArrayRecord.
  * Use `create(ArrayRecordSchema)` to create a new message.
  */
-export const ArrayRecordSchema: GenMessage<ArrayRecord> = /*@__PURE__*/
+export const ArrayRecordSchema: GenMessage<ArrayRecord> =
+  /*@__PURE__*/
   messageDesc(file_tinker_tinker, 9);
 
 /**
  * @generated from message tinker_public.ForwardBackwardOutput
  */
-export type ForwardBackwardOutput = Message<"tinker_public.ForwardBackwardOutput"> & {
+export type ForwardBackwardOutput = Message<'tinker_public.ForwardBackwardOutput'> & {
   /**
    * @generated from field: string loss_fn_output_type = 1;
    */
@@ -336,13 +350,14 @@ export type ForwardBackwardOutput = Message<"tinker_public.ForwardBackwardOutput
  * Describes the message tinker_public.ForwardBackwardOutput.
  * Use `create(ForwardBackwardOutputSchema)` to create a new message.
  */
-export const ForwardBackwardOutputSchema: GenMessage<ForwardBackwardOutput> = /*@__PURE__*/
+export const ForwardBackwardOutputSchema: GenMessage<ForwardBackwardOutput> =
+  /*@__PURE__*/
   messageDesc(file_tinker_tinker, 10);
 
 /**
  * @generated from message tinker_public.SampleResponse
  */
-export type SampleResponse = Message<"tinker_public.SampleResponse"> & {
+export type SampleResponse = Message<'tinker_public.SampleResponse'> & {
   /**
    * @generated from field: repeated tinker_public.SampledSequence sequences = 1;
    */
@@ -370,13 +385,14 @@ export type SampleResponse = Message<"tinker_public.SampleResponse"> & {
  * Describes the message tinker_public.SampleResponse.
  * Use `create(SampleResponseSchema)` to create a new message.
  */
-export const SampleResponseSchema: GenMessage<SampleResponse> = /*@__PURE__*/
+export const SampleResponseSchema: GenMessage<SampleResponse> =
+  /*@__PURE__*/
   messageDesc(file_tinker_tinker, 11);
 
 /**
  * @generated from message tinker_public.SampledSequence
  */
-export type SampledSequence = Message<"tinker_public.SampledSequence"> & {
+export type SampledSequence = Message<'tinker_public.SampledSequence'> & {
   /**
    * @generated from field: tinker_public.StopReason stop_reason = 1;
    */
@@ -401,13 +417,14 @@ export type SampledSequence = Message<"tinker_public.SampledSequence"> & {
  * Describes the message tinker_public.SampledSequence.
  * Use `create(SampledSequenceSchema)` to create a new message.
  */
-export const SampledSequenceSchema: GenMessage<SampledSequence> = /*@__PURE__*/
+export const SampledSequenceSchema: GenMessage<SampledSequence> =
+  /*@__PURE__*/
   messageDesc(file_tinker_tinker, 12);
 
 /**
  * @generated from message tinker_public.TopkPromptLogprobs
  */
-export type TopkPromptLogprobs = Message<"tinker_public.TopkPromptLogprobs"> & {
+export type TopkPromptLogprobs = Message<'tinker_public.TopkPromptLogprobs'> & {
   /**
    * int32, row-major [n, k]
    *
@@ -439,7 +456,8 @@ export type TopkPromptLogprobs = Message<"tinker_public.TopkPromptLogprobs"> & {
  * Describes the message tinker_public.TopkPromptLogprobs.
  * Use `create(TopkPromptLogprobsSchema)` to create a new message.
  */
-export const TopkPromptLogprobsSchema: GenMessage<TopkPromptLogprobs> = /*@__PURE__*/
+export const TopkPromptLogprobsSchema: GenMessage<TopkPromptLogprobs> =
+  /*@__PURE__*/
   messageDesc(file_tinker_tinker, 13);
 
 /**
@@ -460,8 +478,7 @@ export enum StopReason {
 /**
  * Describes the enum tinker_public.StopReason.
  */
-export const StopReasonSchema: GenEnum<StopReason> = /*@__PURE__*/
-  enumDesc(file_tinker_tinker, 0);
+export const StopReasonSchema: GenEnum<StopReason> = /*@__PURE__*/ enumDesc(file_tinker_tinker, 0);
 
 /**
  * @generated from enum tinker_public.DType
@@ -496,6 +513,4 @@ export enum DType {
 /**
  * Describes the enum tinker_public.DType.
  */
-export const DTypeSchema: GenEnum<DType> = /*@__PURE__*/
-  enumDesc(file_tinker_tinker, 1);
-
+export const DTypeSchema: GenEnum<DType> = /*@__PURE__*/ enumDesc(file_tinker_tinker, 1);

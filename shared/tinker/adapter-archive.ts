@@ -1,0 +1,192 @@
+import { readFile, stat } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { extract } from 'tar-stream';
+import { z } from 'zod';
+import { errorText, PermanentError } from '../errors.js';
+import { ArchiveResponse } from './api.js';
+import { AdapterOutOfReach, BadAnswer, Unavailable } from './errors.js';
+import { NoAnswer, waitable, type TinkerHttp } from './http.js';
+import { checkpointUrl, type TinkerPath } from './tinker-path.js';
+
+/** A LoRA adapter in PEFT's layout; the update of a weight is (alpha / rank) · B · A. */
+export interface DownloadedAdapter {
+  readonly adapter: Uint8Array; // adapter_model.safetensors
+  readonly rank: number;
+  readonly alpha: number;
+}
+
+/**
+ * Fetches a checkpoint's adapter. The server names a place: a tar on the web, or, as TuFT does, a
+ * directory of its own disk, which must then be mounted here too.
+ *
+ * @param checkpointDir where the server's checkpoint directory is mounted on this machine, if not
+ *   under the same path.
+ * @throws {AdapterOutOfReach} if the place is not reachable from here.
+ */
+export async function downloadAdapter(
+  http: TinkerHttp,
+  path: TinkerPath,
+  checkpointDir: string | undefined,
+  signal: AbortSignal,
+): Promise<DownloadedAdapter> {
+  const url = await locate(http, path, signal);
+  const files =
+    url.protocol === 'file:'
+      ? await readDirectory(url, path, checkpointDir)
+      : await readTar(url, await fetchTar(http, url, signal));
+  const { r, lora_alpha } = parseConfig(files[configFile]!, url);
+  return { adapter: files[weightsFile]!, rank: r, alpha: lora_alpha };
+}
+
+type Files = Partial<Record<string, Uint8Array>>;
+
+const weightsFile = 'adapter_model.safetensors';
+const configFile = 'adapter_config.json';
+const maxBytes: Readonly<Record<string, number>> = {
+  [weightsFile]: 2 ** 31,
+  [configFile]: 2 ** 20,
+};
+const maxArchiveBytes = 2 ** 31 + 2 ** 24;
+
+/** What changes the meaning of the weights beyond (alpha / rank) · B · A is refused, by its key. */
+const AdapterConfig = z.object({
+  r: z.int().positive(),
+  lora_alpha: z.number().positive(),
+  use_rslora: z.literal(false).nullish(),
+  use_dora: z.literal(false).nullish(),
+  fan_in_fan_out: z.literal(false).nullish(),
+  rank_pattern: z.strictObject({}).nullish(),
+  alpha_pattern: z.strictObject({}).nullish(),
+});
+
+async function locate(http: TinkerHttp, path: TinkerPath, signal: AbortSignal): Promise<URL> {
+  const request = {
+    operation: 'archive',
+    method: 'GET',
+    path: `${checkpointUrl(path)}/archive`,
+  } as const;
+  const isRedirect = ({ status }: { status: number }) => status >= 300 && status < 400;
+  // A 503 means that the archive is still being built.
+  const answer = await http.call(request, signal, { isDone: isRedirect, max500s: 1 });
+  const text = isRedirect(answer)
+    ? answer.headers.get('location')
+    : answer.parse(ArchiveResponse).url;
+  if (text === null || !URL.canParse(text, answer.url)) {
+    throw answer.unexpected(`${JSON.stringify(text)} is no address of an archive`);
+  }
+  const url = new URL(text, answer.url);
+  if (['http:', 'https:', 'file:'].includes(url.protocol)) return url;
+  throw new AdapterOutOfReach(
+    `the server at ${http.baseUrl} keeps its adapters at ${url.protocol}//…: expected http, https or file`,
+  );
+}
+
+async function fetchTar(http: TinkerHttp, url: URL, signal: AbortSignal): Promise<Uint8Array> {
+  const patience = http.patience();
+  for (;;) {
+    try {
+      const answer = await http.download('archive download', url, maxArchiveBytes, signal);
+      if (answer.isOk) return answer.bytes;
+      if (!waitable(answer)) throw answer.error;
+      await patience.wait(answer.failure, answer.headers, signal);
+    } catch (caught) {
+      if (caught instanceof Unavailable) throw outOfReach(caught.message);
+      if (!(caught instanceof NoAnswer)) throw caught;
+      await patience.wait(caught.failure, undefined, signal, caught);
+    }
+  }
+}
+
+async function readTar(url: URL, bytes: Uint8Array): Promise<Files> {
+  const complain = (detail: string, cause?: unknown) =>
+    new BadAnswer(
+      { operation: 'archive download', url: url.origin + url.pathname, detail },
+      { cause },
+    );
+  const files: Files = {};
+  const entries = extract();
+  entries.end(bytes);
+  try {
+    for await (const entry of entries) {
+      const { name, type, size } = entry.header;
+      const limit = maxBytes[basename(name)];
+      if (type !== 'file' || limit === undefined) {
+        entry.resume();
+        continue;
+      }
+      if (name.split('/').includes('..')) throw complain(`an entry is named ${name}`);
+      if (size > limit) throw complain(`${name} has ${size} bytes, more than ${limit}`);
+      if (files[basename(name)]) throw complain(`it holds ${basename(name)} twice`);
+      const parts: Uint8Array[] = [];
+      for await (const part of entry) parts.push(part as Uint8Array);
+      files[basename(name)] = Buffer.concat(parts);
+    }
+  } catch (caught) {
+    if (caught instanceof BadAnswer) throw caught;
+    throw complain(`not a tar archive: ${errorText(caught)}`, caught);
+  }
+  for (const name of Object.keys(maxBytes)) {
+    if (!files[name]) throw complain(`it holds no ${name}`);
+  }
+  return files;
+}
+
+async function readDirectory(
+  url: URL,
+  { runId, name }: TinkerPath,
+  checkpointDir: string | undefined,
+): Promise<Files> {
+  const named = checkpointDir === undefined ? localPath(url) : join(checkpointDir, runId, name);
+  const folder = basename(named) === 'adapter' ? dirname(named) : named;
+  if (basename(folder) !== name) {
+    // A server may make us read an adapter of the checkpoint asked for, and nothing else.
+    throw outOfReach(`the server names ${folder} for the checkpoint ${name}`);
+  }
+  const files: Files = {};
+  for (const [file, limit] of Object.entries(maxBytes)) {
+    const place = join(folder, 'adapter', file);
+    try {
+      const { size } = await stat(place);
+      if (size > limit) throw new PermanentError(`${place} has ${size} bytes, more than ${limit}`);
+      files[file] = await readFile(place);
+    } catch (caught) {
+      if (caught instanceof PermanentError) throw caught;
+      throw outOfReach(
+        `the server keeps the adapter on its own disk: ${errorText(caught)}`,
+        caught,
+      );
+    }
+  }
+  return files;
+}
+
+function localPath(url: URL): string {
+  try {
+    return fileURLToPath(url);
+  } catch (cause) {
+    throw outOfReach(`the server names ${url.href}: ${errorText(cause)}`, cause);
+  }
+}
+
+function outOfReach(what: string, cause?: unknown): AdapterOutOfReach {
+  const remedy =
+    'Mount its checkpoint directory here and say where, or sample through the server instead of locally';
+  return new AdapterOutOfReach(`${what}. ${remedy}.`, { cause });
+}
+
+function parseConfig(bytes: Uint8Array, url: URL): z.output<typeof AdapterConfig> {
+  const place = `${configFile} from ${url.origin === 'null' ? url.protocol : url.origin}${url.pathname}`;
+  let json: unknown;
+  try {
+    json = JSON.parse(new TextDecoder().decode(bytes));
+  } catch (cause) {
+    throw new PermanentError(`${place} is not JSON: ${errorText(cause)}`, { cause });
+  }
+  const config = AdapterConfig.safeParse(json);
+  if (config.success) return config.data;
+  const issues = config.error.issues.map(({ path, message }) => `${path.join('.')}: ${message}`);
+  throw new PermanentError(
+    `${place} describes an adapter that is not plain LoRA: ${issues.join('; ')}`,
+  );
+}

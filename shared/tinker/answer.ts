@@ -1,0 +1,78 @@
+import type { z } from 'zod';
+import { ErrorResponse } from './api.js';
+import { protobufType } from './codec.js';
+import { BadAnswer, errorOfStatus, type Failure, type TinkerError } from './errors.js';
+import { isTransient } from './retry.js';
+
+/** What a server answered, of whatever status; read and classed, never interpreted beyond that. */
+export class Answer {
+  constructor(
+    private readonly operation: string,
+    readonly url: string,
+    readonly status: number,
+    readonly headers: Headers,
+    readonly bytes: Uint8Array,
+  ) {}
+
+  get isOk(): boolean {
+    return this.status >= 200 && this.status < 300;
+  }
+
+  get isTransient(): boolean {
+    return isTransient(this.status, this.headers, this.bytes.byteLength === 0);
+  }
+
+  get isProtobuf(): boolean {
+    return this.headers.get('content-type')?.includes(protobufType) ?? false;
+  }
+
+  /** The body as JSON, undefined if it is none. */
+  json(): unknown {
+    try {
+      return JSON.parse(this.#text());
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** @throws {BadAnswer} if the body is not what the API promises. */
+  parse<Schema extends z.ZodType>(schema: Schema): z.output<Schema> {
+    const parsed = schema.safeParse(this.json());
+    if (parsed.success) return parsed.data;
+    const [issue] = parsed.error.issues;
+    throw this.unexpected(`${issue?.path.join('.') ?? ''}: ${issue?.message ?? 'not JSON'}`);
+  }
+
+  /** The error of an answer that breaks the protocol, with what is wrong in it. */
+  unexpected(complaint: string): BadAnswer {
+    return new BadAnswer(this.#failure(`${complaint}, in the answer ${this.#excerpt()}`));
+  }
+
+  /** The failure of an answer that is not ok. */
+  get failure(): Failure & { status: number } {
+    const location = this.headers.get('location');
+    if (location !== null) return this.#failure(`it redirects to ${location}`);
+    const body = ErrorResponse.safeParse(this.json());
+    const detail = body.success ? body.data.detail : undefined;
+    if (detail === undefined) return this.#failure(this.#excerpt());
+    return this.#failure(typeof detail === 'string' ? detail : JSON.stringify(detail));
+  }
+
+  get error(): TinkerError {
+    return errorOfStatus(this.failure);
+  }
+
+  #failure(detail: string): Failure & { status: number } {
+    return { operation: this.operation, url: this.url, status: this.status, detail };
+  }
+
+  #excerpt(): string {
+    const text = this.isProtobuf ? `${this.bytes.byteLength} bytes of protobuf` : this.#text();
+    if (text === '') return 'an empty body';
+    return text.length > 500 ? `${text.slice(0, 500)}…` : text;
+  }
+
+  #text(): string {
+    return new TextDecoder().decode(this.bytes);
+  }
+}

@@ -1,0 +1,216 @@
+import { errorText, UserError } from '../errors.js';
+import { downloadAdapter, type DownloadedAdapter } from './adapter-archive.js';
+import {
+  CheckpointList,
+  CreateModelRequest,
+  CreateSamplingSessionRequest,
+  CreateSamplingSessionResponse,
+  UntypedFuture,
+} from './api.js';
+import { retrieve } from './future.js';
+import { shakeHands, type ServedModel } from './handshake.js';
+import { TinkerHttp, type HttpOptions } from './http.js';
+import { LinkedAbort } from './linked-abort.js';
+import type { Dialect } from './operations.js';
+import { createModelType } from './result-types.js';
+import { Sampler } from './sampler.js';
+import { Session } from './session.js';
+import { checkpointsUrl, checkpointUrl, parseTinkerPath } from './tinker-path.js';
+import { TrainingRun } from './training-run.js';
+
+export interface TinkerClientOptions extends HttpOptions {
+  readonly signal: AbortSignal;
+  /** Where the server's checkpoint directory is mounted here, if under another path than there. */
+  readonly checkpointDir?: string;
+  /** How long to wait for a server that is just starting. */
+  readonly connectPatienceMs?: number;
+}
+
+export interface LoraModelOptions {
+  readonly baseModel: string; // as the server calls it
+  readonly rank: number;
+  readonly seed?: number; // TuFT ignores it
+  readonly trainUnembed?: boolean; // also the output head, where the server can; off by default
+}
+
+export interface CheckpointInfo {
+  readonly path: string; // tinker://…
+  readonly kind: 'training' | 'sampler';
+  readonly time?: string; // ISO 8601
+  readonly bytes?: number;
+}
+
+/** A connection to one Tinker server: TuFT, the hosted service, or the embedded backend. */
+export class TinkerClient implements AsyncDisposable {
+  readonly #abort: LinkedAbort;
+
+  private constructor(
+    private readonly options: TinkerClientOptions,
+    private readonly http: TinkerHttp,
+    private readonly dialect: Dialect,
+    readonly models: readonly ServedModel[],
+    private readonly session: Session,
+    abort: LinkedAbort,
+  ) {
+    this.#abort = abort;
+  }
+
+  /**
+   * Reads the server's configuration and its models, and opens a session.
+   *
+   * @throws {UserError} if no Tinker server answers there, or not to this key.
+   */
+  static async connect(options: TinkerClientOptions): Promise<TinkerClient> {
+    const http = new TinkerHttp(options);
+    const abort = new LinkedAbort(options.signal);
+    try {
+      const patienceMs = options.connectPatienceMs ?? 10_000;
+      const { config, models } = await shakeHands(http, options.apiKey, patienceMs, abort.signal);
+      const chunks = {
+        maxLength: config.fwdbwd_max_chunk_len,
+        maxBytes: config.fwdbwd_max_chunk_bytes_count,
+      };
+      const session = await Session.open(http, abort.signal);
+      const dialect = { chunks, isJsonOnly: false };
+      return new TinkerClient(options, http, dialect, models, session, abort);
+    } catch (caught) {
+      abort[Symbol.dispose]();
+      if (options.signal.aborted || caught instanceof UserError) throw caught;
+      throw new UserError(
+        `no Tinker server can be used at ${http.baseUrl}: ${errorText(caught)} Start one there, or give another backend URL.`,
+        { cause: caught },
+      );
+    }
+  }
+
+  /**
+   * A new LoRA adapter to train.
+   *
+   * @throws {UserError} if the server does not serve the base model.
+   */
+  async createLoraModel(options: LoraModelOptions): Promise<TrainingRun> {
+    const { signal } = this.#abort;
+    this.#checkServed(options.baseModel);
+    const modelId = await this.session.create(async (session_id, model_seq_id) => {
+      const json = CreateModelRequest.parse({
+        session_id,
+        model_seq_id,
+        base_model: options.baseModel,
+        lora_config: {
+          rank: options.rank,
+          seed: options.seed,
+          train_unembed: options.trainUnembed ?? false,
+        },
+      });
+      const operation = 'create_model';
+      // TuFT makes the adapter before it answers. It would make a second one of a repeated request,
+      // which wastes memory there but harms no run; without the repetition a run could not begin.
+      const request = {
+        operation,
+        path: '/api/v1/create_model',
+        body: { json },
+        timeoutMs: 280_000,
+      };
+      const answer = await this.http.call(request, signal, { max500s: 1 });
+      const requestId = answer.parse(UntypedFuture).request_id;
+      const model = await retrieve(
+        this.http,
+        { operation, requestId, type: createModelType },
+        signal,
+      );
+      return model.model_id;
+    });
+    this.http.log.info({ modelId, ...options }, 'model created');
+    return new TrainingRun(modelId, this.http, this.dialect, signal);
+  }
+
+  /** A run that goes on from a saved state, its optimizer included. */
+  async restoreLoraModel(
+    options: LoraModelOptions & { readonly statePath: string },
+  ): Promise<TrainingRun> {
+    const { statePath, ...model } = options;
+    parseTinkerPath(statePath);
+    const run = await this.createLoraModel(model);
+    await run.loadState(statePath, { optimizer: true });
+    return run;
+  }
+
+  /** Opens a session that samples with saved weights. Returns its id, which others may use too. */
+  createSamplingSession(modelPath: string): Promise<string> {
+    parseTinkerPath(modelPath);
+    return this.session.create(async (session_id, sampling_session_seq_id) => {
+      const json = CreateSamplingSessionRequest.parse({
+        session_id,
+        sampling_session_seq_id,
+        model_path: modelPath,
+      });
+      const path = '/api/v1/create_sampling_session';
+      const request = {
+        operation: 'create_sampling_session',
+        path,
+        body: { json },
+        timeoutMs: 280_000,
+      };
+      const answer = await this.http.call(request, this.#abort.signal, { max500s: 1 });
+      return answer.parse(CreateSamplingSessionResponse).sampling_session_id;
+    });
+  }
+
+  /** Samples on a session, whoever opened it. */
+  sampler(samplingSessionId: string): Sampler {
+    return new Sampler(samplingSessionId, this.http, this.#abort.signal);
+  }
+
+  /** @throws {AdapterOutOfReach} if the server does not hand out weights in a way that gets here. */
+  async downloadAdapter(tinkerPath: string): Promise<DownloadedAdapter> {
+    const path = parseTinkerPath(tinkerPath);
+    return downloadAdapter(this.http, path, this.options.checkpointDir, this.#abort.signal);
+  }
+
+  /** The checkpoints of a run, of both kinds. */
+  async listCheckpoints(runId: string): Promise<CheckpointInfo[]> {
+    const found: CheckpointInfo[] = [];
+    for (;;) {
+      const path = `${checkpointsUrl(runId)}?limit=${pageLength}&offset=${found.length}`;
+      const request = { operation: 'list checkpoints', method: 'GET', path } as const;
+      const answer = await this.http.call(request, this.#abort.signal, { max500s: 1 });
+      const { checkpoints, cursor } = answer.parse(CheckpointList);
+      for (const { tinker_path, checkpoint_type, time, size_bytes } of checkpoints) {
+        found.push({
+          path: tinker_path,
+          kind: checkpoint_type,
+          ...(time !== undefined && { time }),
+          ...(size_bytes !== undefined && { bytes: size_bytes }),
+        });
+      }
+      const total = cursor?.total_count ?? found.length;
+      if (checkpoints.length === 0 || found.length >= total) return found;
+    }
+  }
+
+  /** Deletes a checkpoint; one that is gone already is no error. */
+  async deleteCheckpoint(tinkerPath: string): Promise<void> {
+    const path = checkpointUrl(parseTinkerPath(tinkerPath));
+    const request = { operation: 'delete checkpoint', method: 'DELETE', path } as const;
+    const isDone = ({ status }: { status: number }) => status === 404;
+    await this.http.call(request, this.#abort.signal, { max500s: 1, isDone });
+  }
+
+  /** Ends the heartbeat and everything that still waits. Runs and checkpoints stay on the server. */
+  [Symbol.asyncDispose](): Promise<void> {
+    this.session[Symbol.dispose]();
+    this.#abort.abort(new Error('the Tinker client is closed'));
+    this.#abort[Symbol.dispose]();
+    return Promise.resolve();
+  }
+
+  #checkServed(baseModel: string): void {
+    const names = this.models.map(({ name }) => name);
+    if (names.length === 0 || names.includes(baseModel)) return;
+    throw new UserError(
+      `the server at ${this.http.baseUrl} does not serve the model ${JSON.stringify(baseModel)}: it serves ${names.join(', ')}`,
+    );
+  }
+}
+
+const pageLength = 100;

@@ -1,0 +1,132 @@
+import { errorText } from '../errors.js';
+import type { Answer } from './answer.js';
+import { CompleteMetadata, FailedFuture, RetrieveFutureRequest, TryAgain } from './api.js';
+import { protobufType } from './codec.js';
+import {
+  BadRequest,
+  expectedId,
+  SequenceConflict,
+  Unavailable,
+  type TinkerError,
+} from './errors.js';
+import { NoAnswer, waitable, type TinkerHttp } from './http.js';
+import type { ResultType } from './result-types.js';
+
+/** What a server promised: the result of `operation` under `requestId`. */
+export interface Future<T> {
+  readonly operation: string;
+  readonly requestId: string;
+  readonly type: ResultType<T>;
+}
+
+/**
+ * Polls until the result is there. A server holds a poll while the operation runs (TuFT up to
+ * 120 s), so a pending answer is followed by the next poll almost at once; anything that failed is
+ * followed by one after a wait.
+ *
+ * Source: §2.6 of the protocol reference, row by row.
+ *
+ * @throws {BadRequest} if the operation failed for what was asked.
+ * @throws {SequenceConflict} if it did not run for its sequence id.
+ * @throws {RunLost} if the server no longer knows the promise.
+ * @throws {Unavailable} if no poll was answered for too long, or the server failed at the operation.
+ */
+export async function retrieve<T>(
+  http: TinkerHttp,
+  future: Future<T>,
+  signal: AbortSignal,
+): Promise<T> {
+  const patience = http.patience();
+  const deadline = http.now() + deadlineMs;
+  let badRequests = 0;
+  for (let iteration = 0; ; iteration++) {
+    let answer: Answer;
+    try {
+      answer = await http.send(poll(future, iteration), signal);
+    } catch (caught) {
+      if (!(caught instanceof NoAnswer)) throw caught;
+      await patience.wait(caught.failure, undefined, signal, caught);
+      continue;
+    }
+    const reading = read(answer, future);
+    if ('value' in reading) return reading.value;
+    if ('isPending' in reading) {
+      patience.renew();
+      if (http.now() > deadline) throw overdue(answer);
+      await http.sleep(minPauseMs, signal);
+    } else if (reading.isTransient || (answer.status === 400 && badRequests++ < 3)) {
+      await patience.wait(answer.failure, answer.headers, signal);
+    } else {
+      throw reading.error;
+    }
+  }
+}
+
+/** Above the 120 s that TuFT holds a poll: its "try again" must win against our own timeout. */
+const pollTimeoutMs = 150_000;
+const minPauseMs = 50; // should a server not hold polls at all
+const deadlineMs = 2 * 3_600_000; // of one operation that stays pending
+
+type Reading<T> =
+  | { readonly value: T }
+  | { readonly isPending: true }
+  | { readonly error: TinkerError; readonly isTransient: boolean };
+
+function poll(future: Future<unknown>, iteration: number) {
+  const json = RetrieveFutureRequest.parse({ request_id: future.requestId });
+  const accept = future.type.protobuf ? `${protobufType}, application/json` : 'application/json';
+  return {
+    operation: future.operation,
+    path: '/api/v1/retrieve_future',
+    body: { json },
+    timeoutMs: pollTimeoutMs,
+    headers: {
+      accept,
+      'x-tinker-request-iteration': String(iteration),
+      'x-tinker-request-type': future.type.name,
+    },
+  };
+}
+
+function read<T>(answer: Answer, { type }: Future<T>): Reading<T> {
+  const json = answer.isProtobuf ? undefined : answer.json();
+  const isPending = TryAgain.safeParse(json).success || CompleteMetadata.safeParse(json).success;
+  if (isPending && (answer.isOk || answer.status === 408)) return { isPending };
+
+  if (!answer.isOk) {
+    const { error } = answer;
+    // TuFT reports an operation's own 408, 409 and 5xx as a poll's: with these words it is final.
+    const isFinal = /^failed to retrieve future/i.test(answer.failure.detail);
+    const isOperations = isFinal && answer.status !== 429;
+    return { error, isTransient: waitable(answer) && !isOperations };
+  }
+  const failed = FailedFuture.safeParse(json);
+  if (failed.success) {
+    return { error: errorOfFuture(answer, failed.data), isTransient: false };
+  }
+  if (!answer.isProtobuf) return { value: answer.parse(type.json) };
+  if (!type.protobuf) throw answer.unexpected('expected JSON');
+  try {
+    return { value: type.protobuf(answer.bytes) };
+  } catch (caught) {
+    throw answer.unexpected(errorText(caught));
+  }
+}
+
+function errorOfFuture(
+  { url, failure: { operation } }: Answer,
+  { error: detail, category }: { error: string; category: string },
+): TinkerError {
+  const failure = { operation, url, detail };
+  const expected = expectedId(detail);
+  if (expected !== undefined) return new SequenceConflict(failure, expected);
+  return category === 'user' ? new BadRequest(failure) : new Unavailable(failure);
+}
+
+function overdue({ url, failure: { operation } }: Answer): Unavailable {
+  return new Unavailable({
+    operation,
+    url,
+    detail: `still pending after ${deadlineMs / 3_600_000} h`,
+  });
+}

@@ -1,0 +1,74 @@
+import {
+  AuthTokenResponse,
+  ClientConfigRequest,
+  ClientConfigResponse,
+  ServerCapabilities,
+} from './api.js';
+import type { TinkerHttp } from './http.js';
+import { sdkVersion } from './session.js';
+import { TokenSource } from './token-source.js';
+
+/** A model that the server trains or samples. */
+export interface ServedModel {
+  readonly name: string;
+  readonly maxContextLength?: number; // tokens
+  readonly capabilities?: readonly string[]; // training, sampling; absent: the server does not say
+}
+
+/** What a server says of itself before any session. */
+export interface Handshake {
+  readonly config: ClientConfigResponse;
+  readonly models: ServedModel[];
+}
+
+/**
+ * Reads the server's configuration, adopts its short-lived tokens if it wants those, and lists its
+ * models.
+ *
+ * @param patienceMs how long to wait for a server that is just starting.
+ */
+export async function shakeHands(
+  http: TinkerHttp,
+  apiKey: string,
+  patienceMs: number,
+  signal: AbortSignal,
+): Promise<Handshake> {
+  const config = await fetchConfig(http, patienceMs, signal);
+  http.billingPauseMs = config.billing_exception_max_pause_duration_sec * 1000;
+  if (config.pjwt_auth_enabled) useTokens(http, apiKey);
+  return { config, models: await fetchModels(http, signal) };
+}
+
+async function fetchConfig(
+  http: TinkerHttp,
+  patienceMs: number,
+  signal: AbortSignal,
+): Promise<ClientConfigResponse> {
+  const json = ClientConfigRequest.parse({ sdk_version: sdkVersion });
+  const request = { operation: 'client/config', path: '/api/v1/client/config', body: { json } };
+  const answer = await http.call(request, signal, { patience: http.patience(patienceMs) });
+  return answer.parse(ClientConfigResponse);
+}
+
+async function fetchModels(http: TinkerHttp, signal: AbortSignal): Promise<ServedModel[]> {
+  const path = '/api/v1/get_server_capabilities';
+  const request = { operation: 'get_server_capabilities', method: 'GET', path } as const;
+  const answer = await http.call(request, signal);
+  return answer.parse(ServerCapabilities).supported_models.flatMap((model) => {
+    if (model.model_name === undefined) return [];
+    return {
+      name: model.model_name,
+      ...(model.max_context_length !== undefined && { maxContextLength: model.max_context_length }),
+      ...(model.capabilities && { capabilities: model.capabilities }),
+    };
+  });
+}
+
+function useTokens(http: TinkerHttp, apiKey: string): void {
+  const tokens = new TokenSource(async (signal) => {
+    const path = '/api/v1/auth/token';
+    const request = { operation: 'auth/token', path, body: { json: {} }, credential: apiKey };
+    return (await http.call(request, signal)).parse(AuthTokenResponse).jwt;
+  });
+  http.credential = (signal) => tokens.token(signal);
+}

@@ -1,0 +1,237 @@
+import { addAbortListener } from 'node:events';
+import { setTimeout as delay } from 'node:timers/promises';
+import { errorText, UserError } from '../errors.js';
+import type { Logger } from '../telemetry/logger.js';
+import { Answer } from './answer.js';
+import { protobufType } from './codec.js';
+import { BadAnswer, type Failure } from './errors.js';
+import { Patience } from './patience.js';
+import { wasNeverSent } from './retry.js';
+
+/** Where the server is, and what a test replaces: the network and time. */
+export interface HttpOptions {
+  readonly baseUrl: string; // its own path stays in front of the API's paths
+  readonly apiKey: string;
+  readonly log: Logger;
+  readonly fetch?: typeof fetch;
+  readonly sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
+  readonly now?: () => number; // ms, rising
+  readonly random?: () => number; // in [0, 1)
+  /** How long an operation goes on without a usable answer before it gives up. */
+  readonly patienceMs?: number;
+}
+
+export interface TinkerRequest {
+  readonly operation: string; // for errors and logs
+  readonly path: string; // from /api/v1/
+  readonly method?: 'GET' | 'POST' | 'DELETE'; // POST unless said otherwise
+  readonly body?: { readonly json: unknown } | { readonly protobuf: Uint8Array };
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly timeoutMs?: number; // of one attempt
+  readonly credential?: string; // instead of the client's
+}
+
+/** No answer came: the connection failed, or the time of an attempt ran out. */
+export class NoAnswer extends Error {
+  override readonly name = 'NoAnswer';
+
+  constructor(
+    readonly failure: Failure,
+    readonly isTimeout: boolean,
+    /** True if the server cannot have seen the request; otherwise nobody knows. */
+    readonly isUnsent: boolean,
+    options?: ErrorOptions,
+  ) {
+    super(failure.detail, options);
+  }
+}
+
+/** Requests to one server: authenticated, bounded in time and size, retried where that is safe. */
+export class TinkerHttp {
+  readonly baseUrl: string;
+  readonly log: Logger;
+  /** Takes over from the API key once the server asks for short-lived tokens. */
+  credential: (signal: AbortSignal) => Promise<string>;
+  readonly now: () => number;
+  readonly random: () => number;
+  readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>;
+  readonly #fetch: typeof fetch;
+  readonly #patienceMs: number;
+  billingPauseMs = 3_600_000;
+
+  /** @throws {UserError} if the base URL is no http(s) URL or the key cannot be a header. */
+  constructor(options: HttpOptions) {
+    this.baseUrl = checkBaseUrl(options.baseUrl);
+    checkApiKey(options.apiKey);
+    this.log = options.log;
+    this.credential = () => Promise.resolve(options.apiKey);
+    this.now = options.now ?? (() => performance.now());
+    this.random = options.random ?? Math.random;
+    // Not unref'd: somebody awaits it, and a process must not end between two attempts.
+    this.sleep = options.sleep ?? ((ms, signal) => delay(ms, undefined, { signal }));
+    this.#fetch = options.fetch ?? fetch;
+    this.#patienceMs = options.patienceMs ?? 300_000;
+  }
+
+  /** A fresh allowance of waiting, for one operation. */
+  patience(limitMs = this.#patienceMs): Patience {
+    return new Patience(this, limitMs);
+  }
+
+  /**
+   * One attempt. Resolves with an answer of any status; redirects are answers too, since following
+   * one would hand the API key to another host.
+   *
+   * @throws {NoAnswer} if none came.
+   */
+  async send(request: TinkerRequest, signal: AbortSignal): Promise<Answer> {
+    const url = this.baseUrl + request.path;
+    const headers = new Headers({ accept: 'application/json', ...request.headers });
+    headers.set('x-api-key', request.credential ?? (await this.credential(signal)));
+    headers.set('user-agent', 'offbeat');
+    const init: RequestInit = { method: request.method ?? 'POST', headers, redirect: 'manual' };
+    if (request.body !== undefined) {
+      const isJson = 'json' in request.body;
+      headers.set('content-type', isJson ? 'application/json' : protobufType);
+      init.body = isJson ? JSON.stringify(request.body.json) : request.body.protobuf;
+    }
+    const timeoutMs = request.timeoutMs ?? 60_000;
+    return this.#within(request.operation, url, timeoutMs, signal, async (attempt) => {
+      const response = await this.#fetch(url, { ...init, signal: attempt });
+      const bytes = await readBounded(response, maxAnswerBytes);
+      if (bytes !== undefined) {
+        return new Answer(request.operation, url, response.status, response.headers, bytes);
+      }
+      const detail = `its answer is larger than ${maxAnswerBytes} bytes`;
+      throw new BadAnswer({ operation: request.operation, url, status: response.status, detail });
+    });
+  }
+
+  /**
+   * Attempts until an answer is ok, waiting longer and longer: for requests that may safely arrive
+   * twice.
+   *
+   * @param options.max500s how many answers 500 to take for transient: TuFT gives them, for ever, to
+   *   unknown ids on some routes (§1.4 of the protocol reference).
+   * @param options.isDone which answers besides the 2xx to return.
+   * @throws {TinkerError} of the class that the last answer calls for.
+   */
+  async call(
+    request: TinkerRequest,
+    signal: AbortSignal,
+    options: { patience?: Patience; max500s?: number; isDone?: (answer: Answer) => boolean } = {},
+  ): Promise<Answer> {
+    const { patience = this.patience(), max500s = Infinity } = options;
+    for (let seen500s = 0; ;) {
+      try {
+        const answer = await this.send(request, signal);
+        if (answer.isOk || options.isDone?.(answer) === true) return answer;
+        if (!waitable(answer) || (answer.status === 500 && ++seen500s > max500s)) {
+          throw answer.error;
+        }
+        await patience.wait(answer.failure, answer.headers, signal);
+      } catch (caught) {
+        if (!(caught instanceof NoAnswer)) throw caught;
+        await patience.wait(caught.failure, undefined, signal, caught);
+      }
+    }
+  }
+
+  /** Fetches from elsewhere, such as an archive's signed URL: no key unless it is this server. */
+  async download(operation: string, url: URL, maxBytes: number, signal: AbortSignal) {
+    const isHere = url.origin === new URL(this.baseUrl).origin;
+    const headers = isHere ? { 'x-api-key': await this.credential(signal) } : {};
+    const redirect = isHere ? 'error' : 'follow';
+    const shown = `${url.origin}${url.pathname}`; // a signed URL's query is a secret
+    return this.#within(operation, shown, 280_000, signal, async (attempt) => {
+      const response = await this.#fetch(url, { headers, redirect, signal: attempt });
+      const bytes = await readBounded(response, maxBytes);
+      if (bytes !== undefined) {
+        return new Answer(operation, shown, response.status, response.headers, bytes);
+      }
+      const detail = `it is larger than ${maxBytes} bytes`;
+      throw new BadAnswer({ operation, url: shown, status: response.status, detail });
+    });
+  }
+
+  async #within(
+    operation: string,
+    url: string,
+    timeoutMs: number,
+    signal: AbortSignal,
+    run: (signal: AbortSignal) => Promise<Answer>,
+  ): Promise<Answer> {
+    signal.throwIfAborted();
+    const attempt = new AbortController();
+    const outOfTime = new Error(`no answer within ${timeoutMs / 1000} s`);
+    const timer = setTimeout(() => {
+      attempt.abort(outOfTime);
+    }, timeoutMs).unref(); // the socket keeps the process alive while it waits
+    using _abortWithCaller = addAbortListener(signal, () => {
+      attempt.abort();
+    });
+    try {
+      return await run(attempt.signal);
+    } catch (caught) {
+      signal.throwIfAborted();
+      if (caught instanceof BadAnswer) throw caught;
+      const isTimeout = attempt.signal.reason === outOfTime;
+      const detail = isTimeout ? outOfTime.message : networkText(caught);
+      const isUnsent = !isTimeout && wasNeverSent(caught);
+      throw new NoAnswer({ operation, url, detail }, isTimeout, isUnsent, { cause: caught });
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+/** Whether to ask again: "not now", or an account whose payment is being settled. */
+export function waitable(answer: Answer): boolean {
+  return answer.isTransient || answer.status === 402;
+}
+
+/** Larger than any result of a chunk by far, smaller than what would end this process. */
+const maxAnswerBytes = 512 * 1024 * 1024;
+
+async function readBounded(response: Response, maxBytes: number): Promise<Uint8Array | undefined> {
+  if (Number(response.headers.get('content-length')) > maxBytes) {
+    await response.body?.cancel();
+    return undefined;
+  }
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for await (const part of (response.body ?? []) as AsyncIterable<Uint8Array>) {
+    size += part.byteLength;
+    if (size > maxBytes) return undefined; // leaving the loop cancels the body
+    parts.push(part);
+  }
+  return Buffer.concat(parts);
+}
+
+function networkText(caught: unknown): string {
+  const cause = caught instanceof Error ? caught.cause : undefined;
+  const code = (cause as { code?: unknown } | undefined)?.code;
+  if (typeof code === 'string') return `${errorText(caught)} (${code})`;
+  return cause instanceof Error ? `${errorText(caught)} (${cause.message})` : errorText(caught);
+}
+
+function checkBaseUrl(text: string): string {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (url?.protocol !== 'http:' && url?.protocol !== 'https:') {
+    throw new UserError(
+      `the backend URL is ${JSON.stringify(text)}: expected http://host:port or https://host, with a path if the server has one`,
+    );
+  }
+  if (url.username !== '' || url.search !== '' || url.hash !== '') {
+    throw new UserError(
+      `the backend URL ${url.origin}${url.pathname} carries a user, a query or a fragment: leave them out, the API key is a setting of its own`,
+    );
+  }
+  return url.href.replace(/\/+$/, '');
+}
+
+function checkApiKey(key: string): void {
+  if (!/^[\x21-\x7e]+$/.test(key)) {
+    throw new UserError('the API key is empty or has blanks or control characters: set the key');
+  }
+}

@@ -1,0 +1,138 @@
+import type { Answer } from './answer.js';
+import {
+  LoadWeightsRequest,
+  OptimStepRequest,
+  SaveWeightsForSamplerRequest,
+  SaveWeightsRequest,
+} from './api.js';
+import type { ChunkLimits } from './chunks.js';
+import { encodeForwardBackwardRequest } from './codec.js';
+import { jsonForwardBackward } from './json-request.js';
+import {
+  forwardBackwardType,
+  loadType,
+  optimStepType,
+  saveForSamplerType,
+  saveStateType,
+} from './result-types.js';
+import type { SequencedOperation } from './submission-queue.js';
+import type { AdamParams, ForwardBackwardRequest, ForwardBackwardResult } from './types.js';
+
+/** How to talk to this server; every run of a client shares it. */
+export interface Dialect {
+  readonly chunks: ChunkLimits;
+  /** Becomes true once the server refuses protobuf, as those older than SDK 0.25 do. */
+  isJsonOnly: boolean;
+}
+
+/** forward_backward, or forward alone, of one chunk of data. */
+export function pass(
+  what: Omit<ForwardBackwardRequest, 'seqId'>,
+  dialect: Dialect,
+): SequencedOperation<ForwardBackwardResult> {
+  return {
+    name: what.isForwardOnly ? 'forward' : 'forward_backward',
+    type: forwardBackwardType,
+    request: (seqId) => {
+      const request = { ...what, seqId };
+      return dialect.isJsonOnly
+        ? jsonForwardBackward(request)
+        : {
+            path: '/api/v1/forward_backward',
+            body: { protobuf: encodeForwardBackwardRequest(request) },
+          };
+    },
+    adapt: (refusal) => {
+      if (dialect.isJsonOnly || !refusesProtobuf(refusal)) return false;
+      dialect.isJsonOnly = true;
+      return true;
+    },
+    // The gradients have counted and the weights are still the same, since nothing is sent behind
+    // an operation in doubt: a pass that leaves gradients alone returns what was lost.
+    afterLoss: () => ({ operation: pass({ ...what, isForwardOnly: true }, dialect) }),
+  };
+}
+
+export function optimStep(
+  modelId: string,
+  adam: AdamParams,
+): SequencedOperation<Record<string, number>> {
+  const adam_params = {
+    learning_rate: adam.learningRate,
+    beta1: adam.beta1,
+    beta2: adam.beta2,
+    eps: adam.eps,
+    weight_decay: adam.weightDecay,
+    grad_clip_norm: adam.gradClipNorm,
+  };
+  return {
+    name: 'optim_step',
+    type: optimStepType,
+    request: (seq_id) => ({
+      path: '/api/v1/optim_step',
+      body: { json: OptimStepRequest.parse({ adam_params, model_id: modelId, seq_id }) },
+    }),
+    afterLoss: () => ({ value: {} }), // only its metrics are lost
+  };
+}
+
+/** Saves adapter and optimizer under a name. Saving again writes the same. */
+export function saveState(modelId: string, name: string): SequencedOperation<string> {
+  const operation: SequencedOperation<string> = {
+    name: 'save_weights',
+    type: saveStateType,
+    request: (seq_id) => ({
+      path: '/api/v1/save_weights',
+      body: { json: SaveWeightsRequest.parse({ model_id: modelId, path: name, seq_id }) },
+    }),
+    afterLoss: () => ({ operation }),
+  };
+  return operation;
+}
+
+/** Saves the adapter alone under a name. Saving again writes the same. */
+export function saveWeightsForSampler(modelId: string, name: string): SequencedOperation<string> {
+  const operation: SequencedOperation<string> = {
+    name: 'save_weights_for_sampler',
+    type: saveForSamplerType,
+    request: (seq_id) => ({
+      path: '/api/v1/save_weights_for_sampler',
+      body: { json: SaveWeightsForSamplerRequest.parse({ model_id: modelId, path: name, seq_id }) },
+    }),
+    afterLoss: () => ({ operation }),
+  };
+  return operation;
+}
+
+export function loadState(
+  modelId: string,
+  path: string,
+  hasOptimizer: boolean,
+): SequencedOperation<unknown> {
+  return {
+    name: 'load_weights',
+    type: loadType,
+    request: (seq_id) => ({
+      path: '/api/v1/load_weights',
+      body: {
+        json: LoadWeightsRequest.parse({
+          model_id: modelId,
+          seq_id,
+          path,
+          optimizer: hasOptimizer,
+        }),
+      },
+    }),
+    afterLoss: () => ({ value: undefined }),
+  };
+}
+
+/**
+ * Whether a server that knows only the JSON form refuses a protobuf body: 415, or FastAPI's
+ * complaint about the fields of a body that it took for JSON.
+ */
+function refusesProtobuf(refusal: Answer): boolean {
+  if (refusal.status === 415) return true;
+  if (refusal.status === 400) return /parsing the body/i.test(refusal.failure.detail);
+  return refusal.status === 422 && /"loc":\s*\[\s*"body"/.test(refusal.failure.detail);
+}

@@ -1,0 +1,66 @@
+import { z } from 'zod';
+import {
+  ForwardBackwardJsonResult,
+  LoadResult,
+  ModelResult,
+  OptimStepResult,
+  SampleJsonResult,
+  SaveResult,
+} from './api.js';
+import { decodeForwardBackwardResult, decodeSampleResult } from './codec.js';
+import type { ForwardBackwardResult, SampleResult } from './types.js';
+
+/** How the result of a future reads, in each of the forms that a server may choose. */
+export interface ResultType<T> {
+  readonly name: string; // as the X-Tinker-Request-Type header calls it
+  readonly json: z.ZodType<T>;
+  readonly protobuf?: (bytes: Uint8Array) => T;
+}
+
+export const forwardBackwardType: ResultType<ForwardBackwardResult> = {
+  name: 'ForwardBackward',
+  protobuf: decodeForwardBackwardResult,
+  json: ForwardBackwardJsonResult.transform(({ loss_fn_outputs, metrics }) => ({
+    logprobs: loss_fn_outputs.map((output) => Float32Array.from(output['logprobs']?.data ?? [])),
+    metrics: metrics ?? {},
+  })),
+};
+
+export const sampleType: ResultType<SampleResult> = {
+  name: 'Sample',
+  protobuf: decodeSampleResult,
+  json: SampleJsonResult.transform(({ sequences, prompt_logprobs: prompt }) => ({
+    sequences: sequences.map(({ tokens, logprobs, stop_reason }) => ({
+      tokens: Int32Array.from(tokens),
+      logprobs: Float32Array.from(logprobs),
+      stopReason: stop_reason,
+    })),
+    ...(prompt && { promptLogprobs: Float32Array.from(prompt, (logprob) => logprob ?? NaN) }),
+  })),
+};
+
+export const createModelType: ResultType<z.output<typeof ModelResult>> = {
+  name: 'CreateModel',
+  json: ModelResult,
+};
+
+export const optimStepType: ResultType<Record<string, number>> = {
+  name: 'OptimStep',
+  json: OptimStepResult.transform(({ metrics }) => metrics ?? {}),
+};
+
+/** The tinker path of what was saved. */
+export const saveStateType: ResultType<string> = savedAs('SaveWeights');
+export const saveForSamplerType: ResultType<string> = savedAs('SaveWeightsForSampler');
+
+export const loadType: ResultType<z.output<typeof LoadResult>> = {
+  name: 'LoadWeights',
+  json: LoadResult,
+};
+
+function savedAs(name: string): ResultType<string> {
+  const path = SaveResult.transform((result) => result.path).pipe(
+    z.string().startsWith('tinker://'),
+  );
+  return { name, json: path };
+}

@@ -1,0 +1,110 @@
+import { randomInt } from 'node:crypto';
+import { LinkedAbort } from './linked-abort.js';
+import { SampleRequest, UntypedFuture } from './api.js';
+import { BadAnswer, RunLost } from './errors.js';
+import { retrieve } from './future.js';
+import type { TinkerHttp } from './http.js';
+import { sampleType } from './result-types.js';
+import type { SampledSequence, SampleResult } from './types.js';
+
+export interface SampleOptions {
+  readonly prompt: Int32Array; // [P]
+  readonly numSamples: number;
+  readonly maxTokens: number;
+  readonly temperature: number; // 0: greedy
+  readonly seed?: number;
+  /** Texts or token ids that end a completion. */
+  readonly stop?: readonly string[] | readonly number[];
+  readonly signal?: AbortSignal;
+}
+
+/** Samples with the weights of one sampling session. Calls are independent and may run at once. */
+export class Sampler {
+  /**
+   * Several processes share a session, and a server may take an id that it has seen for a copy of
+   * the same request: each process counts from a place of its own.
+   */
+  #seqId = randomInt(2 ** 31) * 2 ** 21;
+
+  constructor(
+    readonly samplingSessionId: string,
+    private readonly http: TinkerHttp,
+    private readonly clientSignal: AbortSignal,
+  ) {}
+
+  /**
+   * @returns [numSamples] completions. Logprobs are those of the distribution sampled from, that is
+   *   after temperature.
+   * @throws {RunLost} if the server has lost the session.
+   */
+  async sample(options: SampleOptions): Promise<SampledSequence[]> {
+    const { sequences } = await this.#ask(options, false);
+    if (sequences.length !== options.numSamples) {
+      throw this.#unexpected(`${sequences.length} sequences for ${options.numSamples} samples`);
+    }
+    return sequences;
+  }
+
+  /** The logprob of each token given those before it: [P], the first NaN. */
+  async logprobs(tokens: Int32Array, signal?: AbortSignal): Promise<Float32Array> {
+    const options = { prompt: tokens, numSamples: 1, maxTokens: 1, temperature: 1 };
+    const { promptLogprobs } = await this.#ask({ ...options, ...(signal && { signal }) }, true);
+    if (promptLogprobs?.length !== tokens.length) {
+      throw this.#unexpected(
+        `${promptLogprobs?.length ?? 0} prompt logprobs for ${tokens.length} tokens`,
+      );
+    }
+    return promptLogprobs;
+  }
+
+  async #ask(options: SampleOptions, isForPrompt: boolean): Promise<SampleResult> {
+    const { prompt, numSamples, maxTokens, temperature, seed, stop } = options;
+    const json = SampleRequest.parse({
+      num_samples: numSamples,
+      prompt: { chunks: [{ type: 'encoded_text', tokens: [...prompt] }] },
+      // Always explicit: TuFT's default is 16 tokens, and it takes a plain text for a list of letters.
+      sampling_params: {
+        max_tokens: maxTokens,
+        temperature,
+        seed,
+        ...(stop && stop.length > 0 && { stop: [...stop] }),
+      },
+      sampling_session_id: this.samplingSessionId,
+      seq_id: this.#seqId++,
+      ...(isForPrompt && { prompt_logprobs: true }),
+    });
+    using call = new LinkedAbort(this.clientSignal, options.signal);
+    const { signal } = call;
+    for (let attempt = 1; ; attempt++) {
+      const requestId = await this.#submit(json, signal);
+      try {
+        const future = { operation: 'asample', requestId, type: sampleType };
+        return await retrieve(this.http, future, signal);
+      } catch (error) {
+        // The promise was lost, as in a restart of the server; the session may well be there.
+        if (!(error instanceof RunLost) || attempt === maxAttempts) throw error;
+        this.http.log.warn({ attempt, detail: error.failure.detail }, 'sampling again');
+      }
+    }
+  }
+
+  /** Sampling has no effect on the server, so that a copy under the same id does no harm. */
+  async #submit(json: unknown, signal: AbortSignal): Promise<string> {
+    const answer = await this.http.call(
+      {
+        operation: 'asample',
+        path: '/api/v1/asample',
+        body: { json },
+        headers: { 'x-tinker-sampling-backpressure': '1' },
+      },
+      signal,
+    );
+    return answer.parse(UntypedFuture).request_id;
+  }
+
+  #unexpected(detail: string): BadAnswer {
+    return new BadAnswer({ operation: 'asample', url: this.http.baseUrl, detail });
+  }
+}
+
+const maxAttempts = 3;

@@ -1,0 +1,244 @@
+import type { Logger } from '../telemetry/logger.js';
+import type { Answer } from './answer.js';
+import { OptimStepRequest, UntypedFuture } from './api.js';
+import { BadRequest, RunLost, SequenceConflict, type Failure } from './errors.js';
+import { retrieve } from './future.js';
+import { NoAnswer, waitable, type TinkerHttp, type TinkerRequest } from './http.js';
+import { optimStepType, type ResultType } from './result-types.js';
+
+/** An operation that a server runs at its turn, told by a sequence id. */
+export interface SequencedOperation<T> {
+  readonly name: string;
+  readonly type: ResultType<T>;
+  request(seqId: number): Omit<TinkerRequest, 'operation'>;
+  /** Looks at a refusal: true if `request` makes another one now that may be accepted. */
+  adapt?(refusal: Answer): boolean;
+  /** When the operation was done but its result is lost: the result, or what brings it again. */
+  afterLoss(): { readonly value: T } | { readonly operation: SequencedOperation<T> };
+}
+
+/** An accepted operation, and whether the server may have got it before. */
+interface Started<T> {
+  readonly result: Promise<T>;
+  readonly isResent: boolean;
+}
+
+/**
+ * The operations of one training run, in the order of the calls: each is accepted by the server
+ * before the next is sent, several may be running, and their results are awaited separately.
+ *
+ * Two things go wrong on a network, and servers differ in what then happens to sequence ids (§4.4 of
+ * the protocol reference; TuFT forgives nothing):
+ * - *An operation fails.* What was called before its failure was known is refused here too, so that
+ *   no optimizer step runs on half a batch. The next call first asks the server which id it expects.
+ * - *An answer is lost.* The operation may or may not have been accepted. It is sent again under
+ *   the same id, and nothing behind it until it ended: either the server recognizes the copy, or it
+ *   complains that this id is done, or it had never seen the first.
+ */
+export class SubmissionQueue {
+  #nextId = 1;
+  #highestSent = 0;
+  #lastDone = 0;
+  #isInDoubt = false; // whether #nextId is what the server expects
+  #era = 0; // counts failures: a call of an earlier era is not sent any more
+  #failure: unknown; // that began this era
+  #lost: RunLost | undefined;
+  #probes = 0;
+  #turn: Promise<unknown> = Promise.resolve();
+  #settled: Promise<unknown> = Promise.resolve(); // when all that was sent has ended
+
+  constructor(
+    private readonly http: TinkerHttp,
+    private readonly modelId: string,
+    private readonly signal: AbortSignal,
+    private readonly log: Logger = http.log,
+  ) {}
+
+  /**
+   * The result of `operation`, run after all that was called before.
+   *
+   * @throws {SequenceConflict} with the first failure as cause, if that was of an earlier operation.
+   * @throws {RunLost} and ever again, once the server has lost the run.
+   */
+  run<T>(operation: SequencedOperation<T>): Promise<T> {
+    const era = this.#era;
+    const started = this.#turn.then(() => this.#submit(operation, era));
+    this.#turn = started.catch(() => undefined);
+    return started.then(({ result }) => result);
+  }
+
+  async #submit<T>(operation: SequencedOperation<T>, era: number): Promise<Started<T>> {
+    if (this.#lost) throw this.#lost;
+    if (era !== this.#era) throw this.#skipped(operation);
+    try {
+      if (this.#isInDoubt) await this.#resync();
+      const before = this.#settled;
+      const { result, isResent } = await this.#start(operation, before);
+      const watched = result.catch((error: unknown) => {
+        this.#isInDoubt = true; // servers differ in whether a failure consumes its id
+        this.#fail(error, era);
+        throw error;
+      });
+      const ended = watched.catch(() => undefined);
+      this.#settled = before.then(() => ended);
+      if (isResent) await ended; // what comes behind would run on the wrong side of it
+      return { result: watched, isResent };
+    } catch (error) {
+      // A request that was refused at the door has not consumed its id.
+      if (!(error instanceof BadRequest)) this.#isInDoubt = true;
+      this.#fail(error, era);
+      throw error;
+    }
+  }
+
+  async #start<T>(operation: SequencedOperation<T>, before: Promise<unknown>): Promise<Started<T>> {
+    const id = this.#nextId;
+    const { requestId, isResent } = await this.#post(operation, id);
+    this.#nextId = id + 1;
+
+    const finish = async (): Promise<T> => {
+      if (requestId === undefined) return this.#afterLoss(operation, id, before);
+      try {
+        const future = { operation: operation.name, requestId, type: operation.type };
+        const value = await retrieve(this.http, future, this.signal);
+        this.#lastDone = Math.max(this.#lastDone, id);
+        return value;
+      } catch (error) {
+        if (isResent && isDone(error, id)) return this.#afterLoss(operation, id, before);
+        if (!(error instanceof SequenceConflict)) throw error;
+        await before; // the operation to blame is one of those
+        throw new SequenceConflict(error.failure, error.expected, { cause: this.#failure });
+      }
+    };
+    return { result: finish(), isResent };
+  }
+
+  /** Sends until accepted. Without a request id, the server has done the operation already. */
+  async #post(
+    operation: SequencedOperation<unknown>,
+    id: number,
+  ): Promise<{ requestId?: string; isResent: boolean }> {
+    const patience = this.http.patience();
+    this.#highestSent = Math.max(this.#highestSent, id);
+    let isResent = false;
+    for (;;) {
+      let answer: Answer;
+      try {
+        answer = await this.http.send(
+          { operation: operation.name, ...operation.request(id) },
+          this.signal,
+        );
+      } catch (caught) {
+        if (!(caught instanceof NoAnswer)) throw caught;
+        isResent ||= !caught.isUnsent;
+        await patience.wait(caught.failure, undefined, this.signal, caught);
+        continue;
+      }
+      if (answer.isOk) {
+        return { requestId: answer.parse(UntypedFuture).request_id, isResent };
+      }
+      if (operation.adapt?.(answer) === true) continue;
+      if (waitable(answer)) {
+        // 429 and 402 refuse at the door; behind anything else the work may have begun.
+        isResent ||= answer.status !== 429 && answer.status !== 402;
+        await patience.wait(answer.failure, answer.headers, this.signal);
+        continue;
+      }
+      const { error } = answer;
+      if (isResent && isDone(error, id)) return { isResent };
+      throw error;
+    }
+  }
+
+  async #afterLoss<T>(
+    operation: SequencedOperation<T>,
+    id: number,
+    before: Promise<unknown>,
+  ): Promise<T> {
+    this.log.warn(
+      { operation: operation.name, seqId: id },
+      'done by the server, but its result was lost',
+    );
+    this.#lastDone = Math.max(this.#lastDone, id);
+    const remedy = operation.afterLoss();
+    if ('value' in remedy) return remedy.value;
+    const again = await this.#start(remedy.operation, before);
+    return again.result;
+  }
+
+  /** Asks the server for the id that it expects, after all that was sent has ended. */
+  async #resync(): Promise<void> {
+    await this.#settled;
+    if (this.#lost) throw this.#lost;
+    const expected = await this.#probe();
+    this.#isInDoubt = false;
+    if (expected === undefined) {
+      this.log.warn(
+        { seqId: this.#nextId },
+        'the server does not tell which sequence id it expects',
+      );
+      return;
+    }
+    if (expected <= this.#lastDone || expected > this.#highestSent + 1) {
+      const detail =
+        expected <= this.#lastDone
+          ? `it expects operation ${expected} though it has done ${this.#lastDone}: its state is older`
+          : `it expects operation ${expected} after ${this.#highestSent}: another client trains this run`;
+      throw new RunLost({ ...this.#place('optim_step'), detail });
+    }
+    this.log.info({ seqId: expected }, 'sequence id found again');
+    this.#nextId = expected;
+  }
+
+  /**
+   * No endpoint tells the expected id, but the refusal of an impossible one does: ids start at 1.
+   * Should a server run it nevertheless, a learning rate of 0 leaves the weights as they are. Each
+   * probe differs in a number without effect, or a server that recognizes copies would answer with
+   * what it expected the last time.
+   */
+  async #probe(): Promise<number | undefined> {
+    const operation = 'sequence probe';
+    const json = OptimStepRequest.parse({
+      adam_params: { learning_rate: 0, eps: 1 + this.#probes++ },
+      model_id: this.modelId,
+      seq_id: 0,
+    });
+    const request = { operation, path: '/api/v1/optim_step', body: { json } };
+    try {
+      const answer = await this.http.call(request, this.signal);
+      const { request_id: requestId } = answer.parse(UntypedFuture);
+      await retrieve(this.http, { operation, requestId, type: optimStepType }, this.signal);
+      return undefined;
+    } catch (error) {
+      if (error instanceof SequenceConflict) return error.expected;
+      if (error instanceof BadRequest) return undefined;
+      throw error;
+    }
+  }
+
+  #fail(error: unknown, era: number): void {
+    if (error instanceof RunLost) this.#lost = error;
+    // A refused request never reached its turn, so its id is still free.
+    if (!(error instanceof BadRequest && error.failure.status !== undefined))
+      this.#isInDoubt = true;
+    if (era !== this.#era) return; // a consequence of the failure that ended that era
+    this.#era++;
+    this.#failure = error;
+  }
+
+  #skipped(operation: SequencedOperation<unknown>): SequenceConflict {
+    const detail = 'not sent, because an operation called before it failed';
+    return new SequenceConflict({ ...this.#place(operation.name), detail }, undefined, {
+      cause: this.#failure,
+    });
+  }
+
+  #place(operation: string): Omit<Failure, 'detail'> {
+    return { operation, url: this.http.baseUrl };
+  }
+}
+
+/** Whether the server refuses the copy of an operation because the operation is done. */
+function isDone(error: unknown, id: number): boolean {
+  return error instanceof SequenceConflict && error.expected !== undefined && error.expected > id;
+}

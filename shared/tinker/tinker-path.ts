@@ -1,0 +1,48 @@
+import { PermanentError } from '../errors.js';
+
+/** `tinker://<run>/weights/<name>`: a saved state, or `sampler_weights`: an adapter alone. */
+export interface TinkerPath {
+  readonly runId: string;
+  readonly kind: 'weights' | 'sampler_weights';
+  readonly name: string;
+}
+
+/** @throws {PermanentError} on anything but three parts of a known kind. */
+export function parseTinkerPath(path: string): TinkerPath {
+  const [, runId, kind, name] =
+    /^tinker:\/\/([^/]+)\/(weights|sampler_weights)\/([^/]+)$/.exec(path) ?? [];
+  if (runId === undefined || name === undefined || isDots(runId) || isDots(name)) {
+    throw new PermanentError(
+      `${JSON.stringify(path)} is no tinker path, as in tinker://<run>/weights/<name>`,
+    );
+  }
+  return { runId, kind: kind as TinkerPath['kind'], name };
+}
+
+/** The API's path of a run's checkpoints. */
+export function checkpointsUrl(runId: string): string {
+  return `/api/v1/training_runs/${encodeURIComponent(runId)}/checkpoints`;
+}
+
+/** The API's path of one checkpoint. */
+export function checkpointUrl({ runId, kind, name }: TinkerPath): string {
+  return `${checkpointsUrl(runId)}/${kind}/${encodeURIComponent(name)}`;
+}
+
+/**
+ * A name under which a server may save: TuFT makes it a directory without a look at it.
+ *
+ * @throws {PermanentError} on a name that could leave that directory.
+ */
+export function checkName(name: string): string {
+  if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/.test(name)) {
+    throw new PermanentError(
+      `${JSON.stringify(name)} is no checkpoint name: 1 to 128 letters, digits, ., _ or -`,
+    );
+  }
+  return name;
+}
+
+function isDots(part: string): boolean {
+  return part === '.' || part === '..';
+}

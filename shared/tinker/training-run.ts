@@ -1,0 +1,140 @@
+import { PermanentError } from '../errors.js';
+import type { LossName } from '../wire/run-config.js';
+import { GetInfoRequest, ModelInfo } from './api.js';
+import { combineResults, splitData } from './chunks.js';
+import { checkData } from './datum.js';
+import { BadAnswer } from './errors.js';
+import type { TinkerHttp } from './http.js';
+import * as operations from './operations.js';
+import { SubmissionQueue } from './submission-queue.js';
+import { checkName } from './tinker-path.js';
+import type { AdamParams, Datum, ForwardBackwardResult } from './types.js';
+
+/**
+ * One LoRA adapter in training, on the server. Calls run in their order and may be made without
+ * awaiting the ones before; a rejection may be looked at late, it is no unhandled one. After a failure,
+ * what was called before it was known is refused too: see SubmissionQueue.
+ */
+export class TrainingRun {
+  readonly #queue: SubmissionQueue;
+  readonly #names = new Map<string, string>(); // of checkpoints, by what they hold
+
+  constructor(
+    readonly modelId: string,
+    private readonly http: TinkerHttp,
+    private readonly dialect: operations.Dialect,
+    private readonly signal: AbortSignal,
+  ) {
+    this.#queue = new SubmissionQueue(http, modelId, signal);
+  }
+
+  /**
+   * Adds the gradients of the loss, a sum over all positions of all data, to those on the server.
+   * Large data travels in several requests; if one fails, the gradients of others may have counted.
+   *
+   * @param config every threshold of the loss, since servers' defaults differ, and `temperature`.
+   * @throws {PermanentError} before anything is sent, if a datum is malformed.
+   */
+  forwardBackward(
+    data: readonly Datum[],
+    loss: LossName,
+    config: Readonly<Record<string, number>>,
+  ): Promise<ForwardBackwardResult> {
+    return awaitedLater(this.#passes(data, loss, config, false));
+  }
+
+  /** The same logprobs and metrics, without touching gradients. */
+  forward(
+    data: readonly Datum[],
+    loss: LossName,
+    config: Readonly<Record<string, number>>,
+  ): Promise<ForwardBackwardResult> {
+    return awaitedLater(this.#passes(data, loss, config, true));
+  }
+
+  /** Spends the gradients in one AdamW step. Returns its metrics; {} if their answer was lost. */
+  optimStep(adam: AdamParams): Promise<Record<string, number>> {
+    return awaitedLater(this.#queue.run(operations.optimStep(this.modelId, adam)));
+  }
+
+  /**
+   * Saves adapter and optimizer. Returns the tinker path.
+   *
+   * @throws {PermanentError} if the name could leave a directory, or holds sampler weights.
+   */
+  saveState(name: string): Promise<string> {
+    return awaitedLater(this.#save(name, operations.saveState));
+  }
+
+  /** Saves the adapter alone, to sample with or to download. As `saveState` else. */
+  saveWeightsForSampler(name: string): Promise<string> {
+    return awaitedLater(this.#save(name, operations.saveWeightsForSampler));
+  }
+
+  /** Replaces the weights; with `optimizer` its moments too, which otherwise start afresh. */
+  loadState(path: string, { optimizer }: { optimizer: boolean }): Promise<void> {
+    const load = operations.loadState(this.modelId, path, optimizer);
+    return awaitedLater(this.#queue.run(load).then(() => undefined));
+  }
+
+  /** What the server says of the run. */
+  async info(): Promise<{ baseModel?: string; loraRank?: number; tokenizerId?: string }> {
+    const json = GetInfoRequest.parse({ model_id: this.modelId });
+    const request = { operation: 'get_info', path: '/api/v1/get_info', body: { json } };
+    const answer = await this.http.call(request, this.signal, { max500s: 1 });
+    const { model_name, lora_rank, model_data } = answer.parse(ModelInfo);
+    const baseModel = model_name ?? model_data.model_name;
+    return {
+      ...(baseModel !== undefined && { baseModel }),
+      ...(lora_rank !== undefined && { loraRank: lora_rank }),
+      ...(model_data.tokenizer_id !== undefined && { tokenizerId: model_data.tokenizer_id }),
+    };
+  }
+
+  async #passes(
+    data: readonly Datum[],
+    loss: LossName,
+    config: Readonly<Record<string, number>>,
+    isForwardOnly: boolean,
+  ): Promise<ForwardBackwardResult> {
+    checkData(data);
+    const chunks = splitData(data, this.dialect.chunks);
+    const results = chunks.map((chunk) => {
+      const what = { modelId: this.modelId, data: chunk, loss, config, isForwardOnly };
+      return this.#queue.run(operations.pass(what, this.dialect));
+    });
+    const result = combineResults(await Promise.all(results));
+    this.#checkLengths(data, result);
+    return result;
+  }
+
+  /** Logprobs that do not lie beside their tokens would be learned from as if they did. */
+  #checkLengths(data: readonly Datum[], { logprobs }: ForwardBackwardResult): void {
+    const expected = data.map(({ tokens }) => tokens.length);
+    const found = logprobs.map(({ length }) => length);
+    if (String(found) === String(expected)) return;
+    const i = expected.findIndex((length, index) => length !== found[index]);
+    const detail = `logprobs of ${found.length} datums for ${expected.length}; datum ${i} has ${found[i] ?? 0} for ${expected[i] ?? 0} tokens`;
+    throw new BadAnswer({ operation: 'forward_backward', url: this.http.baseUrl, detail });
+  }
+
+  async #save(
+    name: string,
+    save: typeof operations.saveState | typeof operations.saveWeightsForSampler,
+  ): Promise<string> {
+    const operation = save(this.modelId, checkName(name));
+    const holds = this.#names.get(name) ?? operation.name;
+    if (holds !== operation.name) {
+      // TuFT keeps both kinds in one directory, where one overwrites the other.
+      throw new PermanentError(`the name ${name} holds a ${holds} already: choose another`);
+    }
+    this.#names.set(name, operation.name);
+    return this.#queue.run(operation);
+  }
+}
+
+/** Marks a rejection as handled, for callers that go on and await a batch of calls at its end. */
+function awaitedLater<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(() => undefined);
+  return promise;
+}
