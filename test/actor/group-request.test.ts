@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { groupRequest } from '../../actor/group-request.js';
 import { PermanentError } from '../../shared/errors.js';
-import { ticket } from './values.js';
+import { ticket } from '../support/messages.js';
 
-const problem = { id: 'train-0', numbers: [3, 7, 21], target: 64 };
+const problem = { id: 'p-0', numbers: [3, 7, 21], target: 64 };
 const source = {
   dataset: { problem: (id: string) => (id === problem.id ? problem : undefined) },
   promptStyle: 'compact' as const,
@@ -19,7 +19,7 @@ describe('what is sampled for a ticket', () => {
   it('is the prompt of its problem, with its own sampling parameters', () => {
     const { prompt, ...rest } = groupRequest(ticket(), source);
     assert.equal(String.fromCharCode(...prompt), '3 7 21=64:');
-    assert.deepEqual(rest, { count: 2, temperature: 1, maxTokens: 8, seed: 7, stopTokenIds: [2] });
+    assert.deepEqual(rest, { count: 2, temperature: 1, maxTokens: 16, seed: 7, stopTokenIds: [2] });
   });
 
   it('is nothing when the problem is unknown', () => {

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { rolloutGroup, tokenCount } from '../../actor/rollout-group.js';
 import { decode, encode, WireError } from '../../shared/wire/codec.js';
 import { RolloutGroup, type Rollout } from '../../shared/wire/rollout-group.js';
-import { rollout, ticket } from './values.js';
+import { rollout, ticket } from '../support/messages.js';
 
 const groupOf = (...rollouts: Rollout[]) =>
   rolloutGroup({
@@ -17,13 +17,13 @@ const groupOf = (...rollouts: Rollout[]) =>
 
 describe('the message of a sampled group', () => {
   it('arrives as it was sampled', () => {
-    const group = groupOf(rollout(), rollout({ stopReason: 'length' }));
+    const group = groupOf(rollout(), rollout(3, { stopReason: 'length' }));
     assert.deepEqual(decode(RolloutGroup, 'rollouts', encode(RolloutGroup, group)), group);
     assert.equal(tokenCount(group), 6);
   });
 
   it('has no logprob above 0', () => {
-    const certain = rollout({ behaviorLogprobs: Float32Array.of(1e-7, -0.25, 0) });
+    const certain = rollout(3, { behaviorLogprobs: Float32Array.of(1e-7, -0.25, 0) });
     assert.deepEqual(
       groupOf(certain, rollout()).rollouts[0]!.behaviorLogprobs,
       Float32Array.of(0, -0.25, 0),
@@ -31,7 +31,7 @@ describe('the message of a sampled group', () => {
   });
 
   it('does not leave with a logprob that is no number', () => {
-    const broken = rollout({ behaviorLogprobs: Float32Array.of(NaN, -0.25, 0) });
+    const broken = rollout(3, { behaviorLogprobs: Float32Array.of(NaN, -0.25, 0) });
     assert.throws(() => encode(RolloutGroup, groupOf(broken, rollout())), WireError);
   });
 
