@@ -1,5 +1,5 @@
 import { causalAttention, causalBias, sequencePositions } from './causal-attention.js';
-import { Graph, type Value } from './graph/graph.js';
+import { Graph, type Dim, type Value } from './graph/graph.js';
 import {
   add,
   concat,
@@ -8,10 +8,11 @@ import {
   mul,
   reshape,
   slice,
+  stack,
   softmax,
   transpose,
 } from './graph/operators.js';
-import { loraInputs, type AdaptedModules } from './lora-graph.js';
+import { stackedLoraInputs, type AdaptedModules } from './lora-graph.js';
 import type { ModelConfig } from './model-config.js';
 import { sampleToken } from './sampling-graph.js';
 import type { WeightSource } from './sequence-graph.js';
@@ -22,9 +23,10 @@ import { head, transformer } from './transformer.js';
  * first token. `decodeGraph` advances all rollouts by one token: each attends to the prompt, which
  * they share, and to what it has written itself.
  *
- * Keys are cached transposed, so that appending a token is one Concat and attending one MatMul:
- *   prompt_key.<layer>   [1, kvHeads, D, prompt]    prompt_value.<layer> [1, kvHeads, prompt, D]
- *   past_key.<layer>     [batch, kvHeads, D, past]  past_value.<layer>   [batch, kvHeads, past, D]
+ * Keys are cached transposed, so that attending is one MatMul, and the layers lie stacked, because
+ * each tensor that crosses into a run costs time:
+ *   prompt_key [layers, kvHeads, D, prompt]        prompt_value [layers, kvHeads, prompt, D]
+ *   past_key   [layers, batch, kvHeads, D, past]   past_value   [layers, batch, kvHeads, past, D]
  */
 
 /** Inputs: `tokens` [1, prompt], sampling's and LoRA's. Outputs: sampling's and the prompt's cache. */
@@ -34,10 +36,12 @@ export function prefillGraph(
   modules: AdaptedModules,
 ): Graph {
   const graph = new Graph();
-  const { numKvHeads, headDim, vocabSize } = config;
+  const { numLayers, numKvHeads, headDim, vocabSize } = config;
+  const keys: Value[] = [];
+  const values: Value[] = [];
   const dims = { batch: 'one', time: 'prompt', rows: 'prompt' };
   const tokens = graph.input('tokens', 'int64', [dims.batch, dims.time]);
-  const lora = loraInputs(graph, config, modules);
+  const lora = stackedLoraInputs(graph, config, modules);
   const weight = source(graph);
   const attention = causalAttention(graph, config, dims, causalBias(graph, dims.time));
 
@@ -47,14 +51,16 @@ export function prefillGraph(
     tokens: reshape(graph, tokens, [dims.rows]),
     positions: sequencePositions(graph, dims),
     dims,
-    attend: (layer, query, key, value) => {
+    attend: (_layer, query, key, value) => {
       const split = (x: Value, perm: number[]) =>
-        transpose(graph, reshape(graph, x, ['one', 'prompt', numKvHeads, headDim]), perm);
-      graph.output(`prompt_key.${layer}`, split(key, [0, 2, 3, 1]));
-      graph.output(`prompt_value.${layer}`, split(value, [0, 2, 1, 3]));
+        transpose(graph, reshape(graph, x, [1, 'prompt', numKvHeads, headDim]), perm);
+      keys.push(split(key, [0, 2, 3, 1]));
+      values.push(split(value, [0, 2, 1, 3]));
       return attention(query, key, value);
     },
   });
+  graph.output('prompt_key', concat(graph, keys, 0, numLayers));
+  graph.output('prompt_value', concat(graph, values, 0, numLayers));
   const end = graph.length('prompt');
   const last = slice(graph, hidden, 0, [add(graph, end, graph.ints(-1)), end, 1]);
   sampleToken(graph, head(graph, config, weight, last), vocabSize);
@@ -64,7 +70,7 @@ export function prefillGraph(
 /**
  * Inputs: `rows` [batch], which rollouts of the step before go on; `tokens` [batch], their newest
  * tokens; `position` [1, 1], where these stand; the caches, sampling's and LoRA's inputs.
- * Outputs: sampling's, and `key.<layer>`, `value.<layer>`: the past with this token appended.
+ * Outputs: sampling's, and `key` and `value`: the past with this token appended.
  */
 export function decodeGraph(
   config: ModelConfig,
@@ -72,58 +78,47 @@ export function decodeGraph(
   modules: AdaptedModules,
 ): Graph {
   const graph = new Graph();
-  const { numHeads, numKvHeads, headDim, vocabSize } = config;
+  const { numLayers, numHeads, numKvHeads, headDim, vocabSize } = config;
   const dims = { batch: 'batch', time: 1, rows: 'batch' };
   const tokens = graph.input('tokens', 'int64', ['batch']);
   const rows = graph.input('rows', 'int64', ['batch']);
   const position = graph.input('position', 'int64', [1, 1]);
-  const lora = loraInputs(graph, config, modules);
+  const lora = stackedLoraInputs(graph, config, modules);
   const weight = source(graph);
   const scale = graph.float(1 / Math.sqrt(headDim));
   const perGroup = numHeads / numKvHeads;
 
-  const attend = (layer: number, query: Value, key: Value, value: Value): Value => {
-    const promptKey = graph.input(`prompt_key.${layer}`, 'float32', [
-      1,
-      numKvHeads,
-      headDim,
-      'prompt',
-    ]);
-    const promptValue = graph.input(`prompt_value.${layer}`, 'float32', [
-      1,
-      numKvHeads,
-      'prompt',
-      headDim,
-    ]);
-    const pastKey = graph.input(`past_key.${layer}`, 'float32', [
-      'before',
-      numKvHeads,
-      headDim,
-      'past',
-    ]);
-    const pastValue = graph.input(`past_value.${layer}`, 'float32', [
-      'before',
-      numKvHeads,
-      'past',
-      headDim,
-    ]);
+  const cache = (name: string, dims: readonly Dim[]) =>
+    graph.input(name, 'float32', [numLayers, ...dims]);
+  const promptKey = cache('prompt_key', [numKvHeads, headDim, 'prompt']);
+  const promptValue = cache('prompt_value', [numKvHeads, 'prompt', headDim]);
+  const pastKey = cache('past_key', ['before', numKvHeads, headDim, 'past']);
+  const pastValue = cache('past_value', ['before', numKvHeads, 'past', headDim]);
+  const allKeys: Value[] = [];
+  const allValues: Value[] = [];
 
+  const attend = (layer: number, query: Value, key: Value, value: Value): Value => {
+    const ofLayer = (x: Value) => gather(graph, x, graph.int(layer));
     const newKey = reshape(graph, key, ['batch', numKvHeads, headDim, 1]);
     const newValue = reshape(graph, value, ['batch', numKvHeads, 1, headDim]);
-    const keys = concat(graph, [gather(graph, pastKey, rows), newKey], 3, 'own');
-    const values = concat(graph, [gather(graph, pastValue, rows), newValue], 2, 'own');
-    graph.output(`key.${layer}`, keys);
-    graph.output(`value.${layer}`, values);
+    const keys = concat(graph, [gather(graph, ofLayer(pastKey), rows), newKey], 3, 'own');
+    const values = concat(graph, [gather(graph, ofLayer(pastValue), rows), newValue], 2, 'own');
+    allKeys.push(keys);
+    allValues.push(values);
 
     const grouped = reshape(graph, query, ['batch', numKvHeads, perGroup, headDim]);
     const q = mul(graph, grouped, scale);
-    const toPrompt = matmul(graph, q, promptKey);
+    const toPrompt = matmul(graph, q, ofLayer(promptKey));
     const scores = concat(graph, [toPrompt, matmul(graph, q, keys)], 3, 'all');
     const shares = softmax(graph, scores); // [batch, kvHeads, perGroup, prompt + own]
     const split = graph.length('prompt');
     const onPrompt = slice(graph, shares, 3, [graph.ints(0), split, 'prompt']);
     const onOwn = slice(graph, shares, 3, [split, graph.ints(Number.MAX_SAFE_INTEGER), 'own']);
-    const context = add(graph, matmul(graph, onPrompt, promptValue), matmul(graph, onOwn, values));
+    const context = add(
+      graph,
+      matmul(graph, onPrompt, ofLayer(promptValue)),
+      matmul(graph, onOwn, values),
+    );
     return reshape(graph, context, ['batch', numHeads * headDim]);
   };
 
@@ -133,5 +128,7 @@ export function decodeGraph(
   });
   const hidden = transformer(graph, config, { weight, lora, tokens, positions, dims, attend });
   sampleToken(graph, head(graph, config, weight, hidden), vocabSize);
+  graph.output('key', stack(graph, allKeys));
+  graph.output('value', stack(graph, allValues));
   return graph;
 }

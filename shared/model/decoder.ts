@@ -3,7 +3,7 @@ import { UserError } from '../errors.js';
 import { createRandom } from '../random.js';
 import { decodeGraph, prefillGraph } from './decode-graph.js';
 import { floatOutput, floats, integers, OrtTensor, Session, type Feeds } from './graph/session.js';
-import { adaptedModules, loraFeeds, type AdaptedModules } from './lora-graph.js';
+import { adaptedModules, stackedLoraFeeds, type AdaptedModules } from './lora-graph.js';
 import type { Adapter } from './lora.js';
 import type { ModelConfig } from './model-config.js';
 import { readWeights, type ModelDirectory } from './model-directory.js';
@@ -52,6 +52,7 @@ export class Decoder {
   readonly #weights: ReadonlyMap<string, Tensor>;
   readonly #threads: number;
   readonly #sessions = new Map<string, Promise<Sessions>>();
+  readonly #feeds = new WeakMap<Adapter, Feeds>();
 
   constructor(config: ModelConfig, weights: ReadonlyMap<string, Tensor>, threads: number) {
     this.#config = config;
@@ -90,14 +91,17 @@ export class Decoder {
 
     let current = policy();
     const { prefill, decode } = await this.#load(adaptedModules(current.adapter));
+    let lora = this.#loraFeeds(current.adapter);
     const first = await prefill.run({
       tokens: integers(prompt, [1, prompt.length]),
       ...draws.feeds(count),
-      ...loraFeeds(current.adapter),
+      ...lora,
     });
-    const promptCache = this.#promptCache(first);
+    const promptCache: Feeds = {
+      prompt_key: first['prompt_key'] as OrtTensor,
+      prompt_value: first['prompt_value'] as OrtTensor,
+    };
     let cache = this.#emptyCache(count);
-    let lora = loraFeeds(current.adapter);
     let live = drafts.map((_, index) => index); // the rollouts in the batch, row by row
     let sampled = first;
 
@@ -110,7 +114,7 @@ export class Decoder {
       if (live.length === 0 || length === maxTokens) break;
 
       const newest = policy();
-      if (newest.version !== current.version) lora = loraFeeds(newest.adapter);
+      if (newest.version !== current.version) lora = this.#loraFeeds(newest.adapter);
       current = newest;
       sampled = await decode.run({
         tokens: integers(
@@ -124,7 +128,10 @@ export class Decoder {
         ...cache,
         ...lora,
       });
-      cache = this.#grownCache(sampled);
+      cache = {
+        past_key: sampled['key'] as OrtTensor,
+        past_value: sampled['value'] as OrtTensor,
+      };
     }
     return drafts.map(({ tokens, logprobs, versions, isStopped }) => ({
       tokens: Int32Array.from(tokens),
@@ -132,6 +139,13 @@ export class Decoder {
       versions,
       stopReason: isStopped ? 'stop' : 'length',
     }));
+  }
+
+  /** The feeds of an adapter, kept for as long as the adapter lives. */
+  #loraFeeds(adapter: Adapter): Feeds {
+    let feeds = this.#feeds.get(adapter);
+    if (feeds === undefined) this.#feeds.set(adapter, (feeds = stackedLoraFeeds(adapter)));
+    return feeds;
   }
 
   #load(modules: AdaptedModules): Promise<Sessions> {
@@ -148,32 +162,13 @@ export class Decoder {
     return sessions;
   }
 
-  #promptCache(outputs: InferenceSession.OnnxValueMapType): Feeds {
-    return this.#layers((layer) => ({
-      [`prompt_key.${layer}`]: outputs[`prompt_key.${layer}`] as OrtTensor,
-      [`prompt_value.${layer}`]: outputs[`prompt_value.${layer}`] as OrtTensor,
-    }));
-  }
-
   #emptyCache(count: number): Feeds {
-    const { numKvHeads, headDim } = this.#config;
-    return this.#layers((layer) => ({
-      [`past_key.${layer}`]: floats(new Float32Array(0), [count, numKvHeads, headDim, 0]),
-      [`past_value.${layer}`]: floats(new Float32Array(0), [count, numKvHeads, 0, headDim]),
-    }));
-  }
-
-  #grownCache(outputs: InferenceSession.OnnxValueMapType): Feeds {
-    return this.#layers((layer) => ({
-      [`past_key.${layer}`]: outputs[`key.${layer}`] as OrtTensor,
-      [`past_value.${layer}`]: outputs[`value.${layer}`] as OrtTensor,
-    }));
-  }
-
-  #layers(feeds: (layer: number) => Feeds): Feeds {
-    const all: Feeds = {};
-    for (let layer = 0; layer < this.#config.numLayers; layer++) Object.assign(all, feeds(layer));
-    return all;
+    const { numLayers, numKvHeads, headDim } = this.#config;
+    const nothing = new Float32Array(0);
+    return {
+      past_key: floats(nothing, [numLayers, count, numKvHeads, headDim, 0]),
+      past_value: floats(nothing, [numLayers, count, numKvHeads, 0, headDim]),
+    };
   }
 }
 

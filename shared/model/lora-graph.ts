@@ -1,9 +1,10 @@
 import type { Graph, Value } from './graph/graph.js';
-import { gemm, mul } from './graph/operators.js';
+import { gather, gemm, mul } from './graph/operators.js';
 import type { Adapter } from './lora.js';
 import { floats, type Feeds } from './graph/session.js';
 import { linearModules } from './parameters.js';
 import type { ModelConfig } from './model-config.js';
+import type { Tensor } from './safetensors.js';
 
 /** LoRA's matrices as inputs of a graph: a new adapter is new input tensors, nothing is rebuilt. */
 export interface LoraValues {
@@ -21,7 +22,7 @@ export function adaptedModules(adapter: Adapter): AdaptedModules {
   return [...new Set(names.filter((name) => name !== undefined))].sort();
 }
 
-/** Declares the inputs for an adapter of any rank: A [rank, in] and B [out, rank] of each module. */
+/** Declares an input for each matrix of an adapter of any rank: A [rank, in] and B [out, rank]. */
 export function loraInputs(
   graph: Graph,
   config: ModelConfig,
@@ -45,6 +46,53 @@ export function loraFeeds(adapter: Adapter): Feeds {
   if (adapter.tensors.size === 0) return {};
   const feeds: Feeds = { lora_scale: floats(Float32Array.of(adapter.alpha / adapter.rank), []) };
   for (const [key, { data, dims }] of adapter.tensors) feeds[key] = floats(data, dims);
+  return feeds;
+}
+
+/**
+ * Declares an input for each module, in which the matrices of all layers lie one after another. A run
+ * pays some 10 µs for every tensor that it is handed, which is more than a step of a small model's
+ * decoding takes for the arithmetic.
+ */
+export function stackedLoraInputs(
+  graph: Graph,
+  config: ModelConfig,
+  modules: AdaptedModules,
+): LoraValues | undefined {
+  if (modules.length === 0) return undefined;
+  const { numLayers } = config;
+  const matrices = new Map<string, Value>();
+  for (const { module, out, in: width } of linearModules(config)) {
+    if (!modules.includes(module)) continue;
+    const a = graph.input(`${module}.lora_A`, 'float32', [numLayers, 'rank', width]);
+    const b = graph.input(`${module}.lora_B`, 'float32', [numLayers, out, 'rank']);
+    for (let layer = 0; layer < numLayers; layer++) {
+      matrices.set(`layers.${layer}.${module}.lora_A`, gather(graph, a, graph.int(layer)));
+      matrices.set(`layers.${layer}.${module}.lora_B`, gather(graph, b, graph.int(layer)));
+    }
+  }
+  return { scale: graph.input('lora_scale', 'float32', []), matrices };
+}
+
+/** An adapter as what a run of a graph with stacked inputs is fed. */
+export function stackedLoraFeeds(adapter: Adapter): Feeds {
+  if (adapter.tensors.size === 0) return {};
+  const stacks = new Map<string, Tensor[]>();
+  for (const [key, tensor] of adapter.tensors) {
+    const name = key.replace(/^layers\.\d+\./, '');
+    const stack = stacks.get(name);
+    if (stack === undefined) stacks.set(name, [tensor]);
+    else stack.push(tensor);
+  }
+  const feeds: Feeds = { lora_scale: floats(Float32Array.of(adapter.alpha / adapter.rank), []) };
+  for (const [name, layers] of stacks) {
+    const { dims, data } = layers[0]!;
+    const all = new Float32Array(layers.length * data.length);
+    layers.forEach((layer, i) => {
+      all.set(layer.data, i * data.length);
+    });
+    feeds[name] = floats(all, [layers.length, ...dims]);
+  }
   return feeds;
 }
 

@@ -129,6 +129,15 @@ export function concat(graph: Graph, parts: readonly Value[], axis: number, leng
   return graph.apply('Concat', parts, { dims, type: parts[0]!.type }, { axis });
 }
 
+/** Values of one shape side by side along a new first axis. */
+export function stack(graph: Graph, parts: readonly Value[]): Value {
+  const { dims, type } = parts[0]!;
+  const lifted = parts.map((part) =>
+    graph.apply('Unsqueeze', [part, graph.ints(0)], { dims: [1, ...dims], type }),
+  );
+  return concat(graph, lifted, 0, parts.length);
+}
+
 /** Elements `start` up to but not including `end` of one axis, given as int64 tensors [1]. */
 export function slice(
   graph: Graph,
