@@ -41,7 +41,7 @@ export async function scoreRollouts(options: ScoreRolloutsOptions): Promise<void
         subjects.scored(split),
         ScoredGroup,
         { v: 1, group, scores, scorer, scoredAt: Date.now() },
-        { msgId: `${ticketId}.${attempt}`, signal: drained },
+        { msgId: `${ticketId}-${attempt}`, signal: drained },
       );
       stopTimer();
       if (isDuplicate) {

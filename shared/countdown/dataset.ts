@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { open } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { errorText, UserError } from '../errors.js';
 import { createRandom } from '../random.js';
@@ -60,27 +60,31 @@ async function readRows(path: string): Promise<Problem[]> {
   const problems: Problem[] = [];
   const complaints: string[] = [];
   let badLines = 0;
-  let lineNumber = 0;
-  try {
-    await using file = await open(path);
-    for await (const line of file.readLines()) {
-      lineNumber++;
-      if (line.trim() === '') continue;
-      const row = parseRow(line);
-      if (typeof row !== 'string') problems.push(problemOf(row.nums, row.target));
-      else if (++badLines <= maxComplaints) complaints.push(`  - line ${lineNumber}: ${row}`);
-    }
-  } catch (cause) {
-    throw new UserError(`cannot read the problems in ${path}: ${errorText(cause)}`, { cause });
+  for (const [index, line] of (await readText(path)).split('\n').entries()) {
+    if (line.trim() === '') continue;
+    const row = parseRow(line);
+    if (typeof row !== 'string') problems.push(problemOf(row.nums, row.target));
+    else if (++badLines <= maxComplaints) complaints.push(`  - line ${index + 1}: ${row}`);
   }
   if (badLines > maxComplaints) complaints.push(`  - and ${badLines - maxComplaints} more`);
   if (complaints.length > 0) {
     throw new UserError(
-      `${path} has ${badLines} bad lines; each must be {"nums": [3, 7, 21], "target": 64}:\n` +
-        complaints.join('\n'),
+      `${path} has ${badLines} bad ${badLines === 1 ? 'line' : 'lines'}; ` +
+        `each must be like {"nums": [3, 7, 21], "target": 84}:\n${complaints.join('\n')}`,
     );
   }
   return problems;
+}
+
+async function readText(path: string): Promise<string> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (cause) {
+    throw new UserError(
+      `cannot read the problems in ${path} (${errorText(cause)}); give a file with one JSON object a line`,
+      { cause },
+    );
+  }
 }
 
 /** The row of a line, or what is wrong with it. */

@@ -5,7 +5,7 @@ import { after, before, describe, it } from 'node:test';
 import { loadDataset } from '../../shared/countdown/dataset.js';
 import type { DatasetSpec, RunConfig } from '../../shared/wire/run-config.js';
 import { loadJudge } from '../../reward-service/load-judge.js';
-import { runConfig } from '../support/run-config.js';
+import { runConfig } from '../support/messages.js';
 import { tinyModel } from '../support/tiny-model.js';
 
 describe('loading the judge of a run', () => {

@@ -4,6 +4,7 @@ import type { Dataset } from '../../shared/countdown/dataset.js';
 import { renderPrompt } from '../../shared/countdown/prompts.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
+import { ticket } from '../support/messages.js';
 
 export const trained = problemOf([3, 7, 21], 84);
 export const heldOut = problemOf([2, 5, 9], 1);
@@ -16,21 +17,6 @@ export const dataset: Dataset = {
   problem: (id) => [trained, heldOut].find((problem) => problem.id === id),
 };
 
-export function ticket(named: Partial<Ticket> = {}): Ticket {
-  return {
-    v: 1,
-    ticketId: 't-0',
-    order: 0,
-    problemId: trained.id,
-    split: 'train',
-    groupSize: 2,
-    samplingParams: { temperature: 1, maxTokens: 16, seed: 7 },
-    issuedAtVersion: 3,
-    attempt: 0,
-    ...named,
-  };
-}
-
 /** A group that answers its ticket with these texts, each ended by the end-of-sequence token. */
 export function answers(
   tokenizer: Tokenizer,
@@ -41,7 +27,12 @@ export function answers(
   const eos = tokenizer.eosTokenIds[0]!;
   return {
     v: 1,
-    ticket: ticket({ groupSize: texts.length, problemId: problem.id, ...named }),
+    ticket: ticket({
+      problemId: problem.id,
+      groupSize: texts.length,
+      issuedAtVersion: 3,
+      ...named,
+    }),
     actor: 'actor-0',
     promptTokens: Int32Array.from(tokenizer.encode(renderPrompt('compact', problem))),
     rollouts: texts.map((text) => {
