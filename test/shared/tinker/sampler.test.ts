@@ -1,0 +1,141 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { encodeSampleResult } from '../../../shared/tinker/codec.js';
+import { BadAnswer, RunLost } from '../../../shared/tinker/errors.js';
+import { connectTo, ScriptedServer, type Reply } from './scripted-server.js';
+
+const sequence = {
+  tokens: Int32Array.of(11, 12),
+  logprobs: Float32Array.of(-0.5, -0.25),
+  stopReason: 'stop' as const,
+};
+const options = {
+  prompt: Int32Array.of(3, 4),
+  numSamples: 2,
+  maxTokens: 8,
+  temperature: 0.7,
+  seed: 5,
+  stop: [9],
+};
+const both: Reply = {
+  bytes: encodeSampleResult({ sequences: [sequence, sequence] }),
+  type: 'application/x-protobuf',
+};
+const accepted: Reply = { status: 202, json: { request_id: 'sample', model_id: null } };
+
+describe('a sampler', () => {
+  it('asks with everything explicit, and returns tokens with their logprobs', async () => {
+    await using server = await ScriptedServer.start();
+    server.script('POST asample', accepted);
+    server.script('POST retrieve_future', both);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    assert.deepEqual(await client.sampler('shared').sample(options), [sequence, sequence]);
+
+    const { seq_id, ...body } = server.sent('asample')[0]!.json;
+    assert(Number.isSafeInteger(seq_id));
+    assert.deepEqual(body, {
+      type: 'sample',
+      num_samples: 2,
+      prompt: { chunks: [{ type: 'encoded_text', tokens: [3, 4] }] },
+      sampling_params: {
+        max_tokens: 8,
+        seed: 5,
+        stop: [9],
+        temperature: 0.7,
+        top_k: -1,
+        top_p: 1,
+      },
+      sampling_session_id: 'shared',
+      topk_prompt_logprobs: 0,
+    });
+  });
+
+  it('counts from a place of its own, since others share the session', async () => {
+    await using server = await ScriptedServer.start();
+    server.script('POST asample', accepted);
+    server.script('POST retrieve_future', both);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const [one, other] = [client.sampler('shared'), client.sampler('shared')];
+    for (const sampler of [one, one, other]) await sampler.sample(options);
+    const [first, second, third] = server.sent('asample').map(({ json }) => Number(json['seq_id']));
+    assert.equal(second! - first!, 1);
+    assert(Math.abs(third! - first!) > 1000);
+  });
+
+  it('repeats a request that is turned away, under the same id', async () => {
+    await using server = await ScriptedServer.start();
+    const busy = { status: 429, json: { detail: 'full' }, headers: { 'retry-after': '1' } };
+    server.script('POST asample', busy, 'cut', accepted);
+    server.script('POST retrieve_future', both);
+    const { client, time } = await connectTo(server);
+    await using _closed = client;
+    await client.sampler('shared').sample(options);
+    const ids = server.sent('asample').map(({ json }) => json['seq_id']);
+    assert.equal(ids.length, 3);
+    assert.equal(new Set(ids).size, 1);
+    assert.equal(time.slept[0], 1000);
+  });
+
+  it('samples again when the promise is lost, but not for ever', async () => {
+    await using server = await ScriptedServer.start();
+    const lost = { status: 410, json: { detail: 'promise lost' } };
+    server.script('POST asample', accepted);
+    server.script('POST retrieve_future', lost, both, lost);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const sampler = client.sampler('shared');
+    assert.equal((await sampler.sample(options)).length, 2);
+    await assert.rejects(sampler.sample(options), RunLost);
+    assert.equal(server.sent('asample').length, 2 + 3);
+  });
+
+  it('reads the JSON form, and gives prompt logprobs with NaN for the first', async () => {
+    await using server = await ScriptedServer.start();
+    server.script('POST asample', accepted);
+    server.script('POST retrieve_future', {
+      json: {
+        type: 'sample',
+        sequences: [{ stop_reason: 'length', tokens: [1], logprobs: [-0.5] }],
+        prompt_logprobs: [null, -2],
+      },
+    });
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const sampler = client.sampler('shared');
+    assert.deepEqual(await sampler.logprobs(Int32Array.of(3, 4)), Float32Array.of(NaN, -2));
+    const { prompt_logprobs, sampling_params } = server.sent('asample')[0]!.json;
+    assert.equal(prompt_logprobs, true);
+    assert.equal((sampling_params as { max_tokens: number }).max_tokens, 1);
+    assert.deepEqual(await sampler.sample({ ...options, numSamples: 1 }), [
+      { tokens: Int32Array.of(1), logprobs: Float32Array.of(-0.5), stopReason: 'length' },
+    ]);
+  });
+
+  it('refuses fewer sequences than were asked for', async () => {
+    await using server = await ScriptedServer.start();
+    server.script('POST asample', accepted);
+    server.script('POST retrieve_future', both);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const sampled = client.sampler('shared').sample({ ...options, numSamples: 3 });
+    await assert.rejects(
+      sampled,
+      (error) => error instanceof BadAnswer && /2 sequences for 3 samples/.test(error.message),
+    );
+  });
+
+  it('ends with the signal of the call', async () => {
+    await using server = await ScriptedServer.start();
+    server.script('POST asample', accepted);
+    server.script('POST retrieve_future', 'hang');
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const call = new AbortController();
+    const sampled = client.sampler('shared').sample({ ...options, signal: call.signal });
+    while (server.sent('retrieve_future').length === 0) await new Promise(setImmediate);
+    call.abort(new Error('ticket expired'));
+    await assert.rejects(sampled, /ticket expired/);
+  });
+});

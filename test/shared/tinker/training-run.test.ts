@@ -1,0 +1,500 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { PermanentError } from '../../../shared/errors.js';
+import { encodeForwardBackwardResult } from '../../../shared/tinker/codec.js';
+import {
+  AccessRefused,
+  BadAnswer,
+  BadRequest,
+  RunLost,
+  SequenceConflict,
+  Unavailable,
+} from '../../../shared/tinker/errors.js';
+import { connectTo, ScriptedServer } from './scripted-server.js';
+import { adam, datum, StrictRun } from './strict-run.js';
+
+const thresholds = { clip_low_threshold: 0, clip_high_threshold: 4 };
+
+describe('a training run', () => {
+  it('sends pipelined calls in their order, with ids from 1, each after the one before', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+
+    const [first, second, metrics] = await Promise.all([
+      run.forwardBackward([datum(1, 2), datum(3)], 'cispo', thresholds),
+      run.forwardBackward([datum(4)], 'cispo', thresholds),
+      run.optimStep(adam),
+    ]);
+    assert.deepEqual(strict.seqIds, [1, 2, 3]);
+    assert.deepEqual(strict.done, ['forward_backward 2', 'forward_backward 1', 'optim_step']);
+    assert.deepEqual(first.logprobs, [Float32Array.of(-1, -2), Float32Array.of(-3)]);
+    assert.deepEqual(second.metrics, { 'loss:sum': 1 });
+    assert.deepEqual(metrics, { 'norm:max': 2 });
+  });
+
+  it('does not send an operation before the one in front was accepted', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    let accept = (): void => undefined;
+    const accepted = new Promise<void>((resolve) => (accept = resolve));
+    server.on('POST save_weights', async () => {
+      await accepted;
+      return { json: { request_id: 'none' } };
+    });
+    server.on('POST retrieve_future', ({ json }) =>
+      json['request_id'] === 'none'
+        ? { json: { path: 'tinker://run-1/weights/a' } }
+        : { json: { metrics: null } },
+    );
+
+    const saved = run.saveState('a');
+    const stepped = run.optimStep(adam);
+    while (server.sent('save_weights').length === 0) await new Promise(setImmediate);
+    for (let i = 0; i < 20; i++) await new Promise(setImmediate);
+    assert.equal(server.sent('optim_step').length, 0);
+    accept();
+    await Promise.all([saved, stepped]);
+    assert.equal(server.sent('optim_step').length, 1);
+  });
+
+  it('sends what the protocol asks for, in JSON with every value explicit', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    await run.optimStep(adam);
+    assert.equal(await run.saveState('state-1'), 'tinker://run-1/weights/state-1');
+    assert.equal(
+      await run.saveWeightsForSampler('sampler-1'),
+      'tinker://run-1/sampler_weights/sampler-1',
+    );
+    await run.loadState('tinker://run-1/weights/state-1', { optimizer: false });
+
+    const step = server.sent('optim_step')[0]!;
+    assert.equal(step.headers['x-api-key'], 'tml-test');
+    assert.equal(step.headers['content-type'], 'application/json');
+    assert.deepEqual(step.json, {
+      type: 'optim_step',
+      adam_params: {
+        learning_rate: 0.001,
+        beta1: 0.9,
+        beta2: 0.95,
+        eps: 1e-8,
+        weight_decay: 0,
+        grad_clip_norm: 1,
+      },
+      model_id: 'run-1',
+      seq_id: 1,
+    });
+    assert.deepEqual(server.sent('save_weights')[0]!.json, {
+      type: 'save_weights',
+      model_id: 'run-1',
+      path: 'state-1',
+      seq_id: 2,
+    });
+    assert.deepEqual(server.sent('load_weights')[0]!.json, {
+      type: 'load_weights',
+      model_id: 'run-1',
+      seq_id: 4,
+      path: 'tinker://run-1/weights/state-1',
+      optimizer: false,
+    });
+  });
+
+  it('cuts a call by the limits of client/config and combines the results', async () => {
+    await using server = await ScriptedServer.start();
+    server.on('POST client/config', () => ({ json: { fwdbwd_max_chunk_len: 2 } }));
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+
+    const data = [1, 2, 3, 4, 5].map((token) => datum(token));
+    const [result] = await Promise.all([run.forward(data, 'ppo', {}), run.optimStep(adam)]);
+    assert.deepEqual(strict.done, ['forward 2', 'forward 2', 'forward 1', 'optim_step']);
+    assert.deepEqual(
+      result.logprobs.map((logprobs) => logprobs[0]),
+      [-1, -2, -3, -4, -5],
+    );
+    assert.deepEqual(result.metrics, { 'loss:sum': 5 });
+  });
+
+  it('refuses malformed data and dangerous names before anything is sent', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    await assert.rejects(run.forwardBackward([], 'ppo', {}), PermanentError);
+    await assert.rejects(run.saveState('../x'), /no checkpoint name/);
+    await run.saveState('a');
+    await assert.rejects(run.saveWeightsForSampler('a'), /holds a save_weights already/);
+    assert.deepEqual(strict.done, ['save_weights a']);
+  });
+
+  it('does not take logprobs for those of other tokens', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    const logprobs = [Float32Array.of(-1)];
+    const bytes = encodeForwardBackwardResult('ppo', { logprobs, metrics: {} });
+    server.script('POST retrieve_future', { bytes, type: 'application/x-protobuf' });
+    await assert.rejects(
+      run.forward([datum(1, 2)], 'ppo', {}),
+      (error) => error instanceof BadAnswer && /datum 0 has 1 for 2 tokens/.test(error.message),
+    );
+  });
+});
+
+describe('after a failed operation', () => {
+  it('refuses what was called behind it, then takes the id that the server did not consume', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    strict.mishaps.set(1, 'fail');
+
+    const calls = await Promise.allSettled([
+      run.forwardBackward([datum(1)], 'ppo', {}),
+      run.forwardBackward([datum(2)], 'ppo', {}),
+      run.optimStep(adam),
+    ]);
+    assert.deepEqual(
+      calls.map(({ status }) => status),
+      ['fulfilled', 'rejected', 'rejected'],
+    );
+    const [, failed, behind] = calls.map((call) => 'reason' in call && (call.reason as unknown));
+    assert(failed instanceof BadRequest && /out of memory/.test(failed.message));
+    assert(behind instanceof SequenceConflict);
+    assert.equal(behind.cause, failed);
+
+    await run.optimStep(adam);
+    assert.deepEqual(strict.done, ['forward_backward 1', 'optim_step']);
+    assert.deepEqual(strict.seqIds.slice(-2), [0, 2]); // the probe, then the id it brought
+  });
+
+  it('goes on behind the id where the server consumes it', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server, true);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    strict.mishaps.set(0, 'fail');
+    await assert.rejects(run.forwardBackward([datum(1)], 'ppo', {}), BadRequest);
+    await run.optimStep(adam);
+    await run.optimStep(adam);
+    assert.deepEqual(strict.seqIds, [1, 0, 2, 3]);
+  });
+
+  it('asks anew each time, where a server would answer a copy of the question from memory', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    strict.mishaps.set(0, 'fail').set(2, 'fail');
+    await assert.rejects(run.optimStep(adam), BadRequest);
+    await run.optimStep(adam);
+    await assert.rejects(run.optimStep(adam), BadRequest);
+    await run.optimStep(adam);
+    const probes = server.sent('optim_step').filter(({ json }) => json['seq_id'] === 0);
+    assert.equal(probes.length, 2);
+    assert.notDeepEqual(probes[0]!.json, probes[1]!.json);
+  });
+
+  it('keeps the id of a request that was refused at the door, and sends nothing behind it', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    strict.mishaps.set(0, { status: 422, json: { detail: 'Invalid protobuf request: no' } });
+    const calls = await Promise.allSettled([
+      run.forwardBackward([datum(1)], 'ppo', {}),
+      run.optimStep(adam),
+    ]);
+    assert(calls.every(({ status }) => status === 'rejected'));
+    await run.optimStep(adam);
+    assert.deepEqual(strict.seqIds, [1, 1]); // no probe: nothing was in doubt
+  });
+
+  it('counts on by itself where the server does not tell what it expects', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server, true);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    strict.mishaps.set(0, 'fail');
+    await assert.rejects(run.forwardBackward([datum(1)], 'ppo', {}), BadRequest);
+    server.script(
+      'POST optim_step',
+      { status: 422, json: { detail: 'seq_id out of range' } },
+      { json: { request_id: 'step' } },
+    );
+    server.script('POST retrieve_future', { json: { metrics: {} } });
+    await run.optimStep(adam);
+    assert.deepEqual(strict.seqIds, [1, 0, 2]);
+  });
+
+  it('treats a server whose count went back as one that lost the run', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    await run.optimStep(adam);
+    await run.optimStep(adam);
+    strict.nextSeqId = 1;
+    await assert.rejects(run.optimStep(adam), SequenceConflict);
+    await assert.rejects(run.optimStep(adam), /its state is older/);
+    const sent = server.seen.length;
+    await assert.rejects(run.saveState('a'), RunLost);
+    assert.equal(server.seen.length, sent, 'a lost run is not asked again');
+  });
+
+  it('treats a server that counts further than was sent as trained by another', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    strict.nextSeqId = 7;
+    await assert.rejects(run.optimStep(adam), SequenceConflict);
+    await assert.rejects(run.optimStep(adam), /another client trains this run/);
+  });
+
+  for (const status of [404, 410]) {
+    it(`ends with RunLost when the promise is gone (${status})`, async () => {
+      await using server = await ScriptedServer.start();
+      const strict = new StrictRun(server);
+      const { client } = await connectTo(server);
+      await using _closed = client;
+      const run = await strict.create(client);
+      server.script('POST retrieve_future', { status, json: { detail: 'gone' } });
+      await assert.rejects(run.optimStep(adam), RunLost);
+      await assert.rejects(run.optimStep(adam), RunLost);
+      assert.equal(server.sent('optim_step').length, 1);
+    });
+  }
+});
+
+describe('an operation whose answer is lost', () => {
+  it('is sent again, found done, and its logprobs fetched before anything else', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    strict.mishaps.set(0, 'lose-answer');
+    const [result] = await Promise.all([
+      run.forwardBackward([datum(1, 2), datum(3)], 'ppo', {}),
+      run.optimStep(adam),
+    ]);
+    assert.deepEqual(strict.seqIds, [1, 1, 2, 3]);
+    assert.deepEqual(strict.done, ['forward_backward 2', 'forward 2', 'optim_step']);
+    assert.deepEqual(result.logprobs, [Float32Array.of(-1, -2), Float32Array.of(-3)]);
+  });
+
+  it('is simply answered again by a server that recognizes copies', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server, true);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    strict.mishaps.set(0, 'lose-answer');
+    await Promise.all([run.forwardBackward([datum(1)], 'ppo', {}), run.optimStep(adam)]);
+    assert.deepEqual(strict.seqIds, [1, 1, 2]);
+    assert.deepEqual(strict.done, ['forward_backward 1', 'optim_step']);
+  });
+
+  it('runs once if it was the request that got lost', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    strict.mishaps.set(0, 'lose-request').set(1, 'lose-request');
+    await Promise.all([run.forwardBackward([datum(1)], 'ppo', {}), run.optimStep(adam)]);
+    assert.deepEqual(strict.seqIds, [1, 1, 1, 2]);
+    assert.deepEqual(strict.done, ['forward_backward 1', 'optim_step']);
+  });
+
+  it('steps once, and saves again under a new id', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    strict.mishaps.set(0, 'lose-answer').set(2, 'lose-answer');
+    assert.deepEqual(await run.optimStep(adam), {});
+    assert.equal(await run.saveState('a'), 'tinker://run-1/weights/a');
+    assert.deepEqual(strict.seqIds, [1, 1, 2, 2, 3]);
+    assert.deepEqual(strict.done, ['optim_step', 'save_weights a', 'save_weights a']);
+  });
+
+  it('may be lost several times over, and its recovery too', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    strict.mishaps.set(0, 'lose-answer').set(1, 'lose-answer').set(3, 'lose-answer');
+    const [result] = await Promise.all([
+      run.forwardBackward([datum(5)], 'ppo', {}),
+      run.optimStep(adam),
+    ]);
+    assert.deepEqual(result.logprobs, [Float32Array.of(-5)]);
+    assert.equal(strict.done.filter((name) => name.startsWith('forward_backward')).length, 1);
+    assert.equal(strict.done.at(-1), 'optim_step');
+  });
+
+  it('is sent again after a 503 from between, under the same id', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    strict.mishaps.set(0, { status: 503, bytes: 'no upstream', type: 'text/plain' });
+    await run.optimStep(adam);
+    assert.deepEqual(strict.seqIds, [1, 1]);
+  });
+
+  it('gives up visibly, and then asks what became of it', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const lines: string[] = [];
+    const { client, time } = await connectTo(server, { lines });
+    await using _closed = client;
+    const run = await strict.create(client);
+    for (let i = 0; i < 1000; i++) strict.mishaps.set(i, 'lose-answer');
+    await assert.rejects(run.optimStep(adam), (error) => {
+      assert(error instanceof Unavailable);
+      assert.match(error.message, /^optim_step at http:\/\/127\.0\.0\.1:\d+\/api\/v1\/optim_step/);
+      assert.match(error.message, /gave up after \d+ attempts/);
+      return true;
+    });
+    const waited = time.slept.reduce((sum, ms) => sum + ms, 0);
+    assert(waited > 250_000 && waited <= 300_000, `waited ${waited} ms`);
+    assert(lines.some((line) => line.includes('no usable answer yet, trying again')));
+
+    strict.mishaps.clear();
+    await run.optimStep(adam);
+    assert.deepEqual(strict.done, ['optim_step', 'optim_step']);
+    assert.deepEqual(strict.seqIds.slice(-2), [0, 2]);
+  });
+});
+
+describe('a request that was certainly not accepted', () => {
+  it('is sent again after 429, when the server says', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client, time } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    strict.mishaps.set(0, {
+      status: 429,
+      json: { detail: 'busy' },
+      headers: { 'retry-after': '7' },
+    });
+    await Promise.all([run.optimStep(adam), run.optimStep(adam)]);
+    assert.deepEqual(strict.seqIds, [1, 1, 2]);
+    assert.deepEqual(time.slept, [7_000]);
+  });
+
+  it('is sent again when the connection was refused', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    let isDown = false;
+    const { client } = await connectTo(server, {
+      fetch: (input, init) => {
+        if (!isDown) return fetch(input, init);
+        isDown = false;
+        const cause = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
+        return Promise.reject(new TypeError('fetch failed', { cause }));
+      },
+    });
+    await using _closed = client;
+    const run = await strict.create(client);
+    isDown = true;
+    await run.optimStep(adam);
+    assert.deepEqual(strict.seqIds, [1]);
+  });
+
+  it('is not repeated with a key that is refused', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    strict.mishaps.set(0, { status: 403, json: { detail: 'Invalid API key' } });
+    await assert.rejects(run.optimStep(adam), AccessRefused);
+    assert.deepEqual(strict.seqIds, [1]);
+  });
+});
+
+describe('a server that speaks only the JSON form', () => {
+  const refusals = [
+    { status: 415, json: { detail: 'Unsupported media type' } },
+    { status: 422, json: { detail: [{ type: 'json_invalid', loc: ['body', 0], msg: 'no' }] } },
+    { status: 400, json: { detail: 'There was an error parsing the body' } },
+  ];
+  for (const refusal of refusals) {
+    it(`is found by its ${refusal.status} and then spoken to in JSON, under the same id`, async () => {
+      await using server = await ScriptedServer.start();
+      const strict = new StrictRun(server);
+      const { client } = await connectTo(server);
+      await using _closed = client;
+      const run = await strict.create(client);
+      server.on('POST forward_backward', ({ headers }) =>
+        headers['content-type'] === 'application/json'
+          ? { status: 202, json: { request_id: 'json' } }
+          : refusal,
+      );
+      server.script('POST forward', { status: 202, json: { request_id: 'json' } });
+      server.script('POST retrieve_future', {
+        json: {
+          loss_fn_output_type: 'ppo',
+          loss_fn_outputs: [{ logprobs: { data: [-1.5, -0.5], dtype: 'float32', shape: [2] } }],
+          metrics: { 'loss:sum': 0.75 },
+        },
+      });
+      const result = await run.forwardBackward([datum(5, 6)], 'ppo', thresholds);
+      await run.forward([datum(5, 6)], 'ppo', {});
+
+      assert.deepEqual(result.logprobs, [Float32Array.of(-1.5, -0.5)]);
+      assert.deepEqual(result.metrics, { 'loss:sum': 0.75 });
+      assert.equal(server.sent('forward_backward').length, 2, 'protobuf is tried once');
+      assert.deepEqual(server.sent('forward_backward')[1]!.json, {
+        forward_backward_input: {
+          data: [
+            {
+              model_input: { chunks: [{ type: 'encoded_text', tokens: [5, 6] }] },
+              loss_fn_inputs: {
+                target_tokens: { data: [5, 6], dtype: 'int64', shape: [2] },
+                logprobs: { data: [0, 0], dtype: 'float32', shape: [2] },
+                advantages: { data: [0, 0], dtype: 'float32', shape: [2] },
+              },
+            },
+          ],
+          loss_fn: 'ppo',
+          loss_fn_config: thresholds,
+        },
+        model_id: 'run-1',
+        seq_id: 1,
+      });
+      const { forward_input, seq_id } = server.sent('forward')[0]!.json;
+      assert.equal(seq_id, 2);
+      assert(forward_input);
+    });
+  }
+});
