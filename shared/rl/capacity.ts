@@ -1,0 +1,37 @@
+export interface CapacityState {
+  readonly groupsPerBatch: number;
+  readonly maxStepsOffPolicy: number;
+  /** The version that the confirmed optimizer steps have made. */
+  readonly version: number;
+  /** The newest version that actors can sample with; behind `version` while one is on its way. */
+  readonly publishedVersion: number;
+  /** Tickets issued and not yet trained or dropped, those of the step in progress included. */
+  readonly outstanding: number;
+  /** Optimizer steps that the run still wants, the one in progress included; may be Infinity. */
+  readonly stepsLeft: number;
+}
+
+/**
+ * How many tickets may be issued now: the capacity law,
+ *
+ *     outstanding + taken by the step in progress ≤ (max_steps_off_policy + 1) · groups_per_batch.
+ *
+ * A ticket issued now is sampled by `publishedVersion` or a newer one, so it must be trained by
+ * version `publishedVersion + maxStepsOffPolicy` at the latest. The steps until then have room for
+ * the bound's groups and no more; with that many ahead of it, it cannot come too late. A version
+ * still on its way to the actors costs a step's worth of tickets, and a step that nobody wants gets
+ * none.
+ *
+ * Source: AReaL (Fu et al. 2025, arXiv:2505.24298), its `(η + v + 1)·B - (accepted + running)`,
+ * made exact per group by `chooseGroups`.
+ */
+export function ticketRoom(state: CapacityState): number {
+  const stepsInTime = state.publishedVersion + state.maxStepsOffPolicy + 1 - state.version;
+  const steps = Math.max(0, Math.min(stepsInTime, state.stepsLeft));
+  return Math.max(0, steps * state.groupsPerBatch - state.outstanding);
+}
+
+/** The law's bound: no moment has more tickets outstanding than this. */
+export function ticketBound(maxStepsOffPolicy: number, groupsPerBatch: number): number {
+  return (maxStepsOffPolicy + 1) * groupsPerBatch;
+}

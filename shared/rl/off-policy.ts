@@ -1,0 +1,137 @@
+/** How far the policy in training has moved from the one that sampled, over a set of tokens. */
+export interface OffPolicyStats {
+  readonly tokens: number;
+  /** mean(q - p): estimates KL(behavior ‖ current) without bias; may come out negative. */
+  readonly klV1: number;
+  /** mean((q - p)² / 2): never negative, lower variance, biased away from small divergences. */
+  readonly klV2: number;
+  /** mean(e^(p-q) - 1 - (p - q)): never negative and without bias (Schulman 2020, "k3"). */
+  readonly klK3: number;
+  /** (Σr)² / (n·Σr²): 1 on-policy; 1/n when one token carries all the weight. */
+  readonly essRatio: number;
+  /** Mean of -q: the entropy of the behavior policy, estimated from the tokens that it sampled. */
+  readonly sampledEntropy: number;
+  /** Quantiles of the importance ratio r = e^(p-q). */
+  readonly ratio: { readonly p01: number; readonly p50: number; readonly p99: number };
+  /** Shares of tokens whose ratio lies outside the loss's bounds. */
+  readonly belowShare: number;
+  readonly aboveShare: number;
+}
+
+/** Pairs of one token's logprobs: q of the behavior policy, p of the current one. */
+export interface TokenPairs {
+  readonly behavior: ArrayLike<number>; // [T]
+  readonly current: ArrayLike<number>; // [T]
+}
+
+/** The ratio's bounds in the loss: outside them a token is clipped or masked. */
+export interface RatioBounds {
+  readonly low: number;
+  readonly high: number;
+}
+
+/** No clipping at all: what `importance_sampling` and `dro` do. */
+export const unbounded: RatioBounds = { low: 0, high: Infinity };
+
+/**
+ * The divergences, in the names and with the signs of tinker-cookbook (`kl_sample_train_v1`, `_v2`).
+ * Log-ratios are held within ±20 before they are exponentiated, as in verl: one broken token must
+ * not turn every statistic into infinity.
+ *
+ * @param rollouts only tokens that the policy sampled; prompt positions do not belong here.
+ * @returns undefined when there is no token.
+ * @throws {RangeError} if a rollout's two arrays have different lengths.
+ */
+export function offPolicyStats(
+  rollouts: readonly TokenPairs[],
+  bounds: RatioBounds,
+): OffPolicyStats | undefined {
+  const total = rollouts.reduce((sum, { behavior }) => sum + behavior.length, 0);
+  if (total === 0) return undefined;
+
+  const ratios = new Float64Array(total);
+  let n = 0;
+  let gapSum = 0;
+  let squareSum = 0;
+  let k3Sum = 0;
+  let ratioSum = 0;
+  let ratioSquareSum = 0;
+  let behaviorSum = 0;
+  let below = 0;
+  let above = 0;
+  for (const { behavior, current } of rollouts) {
+    if (behavior.length !== current.length) {
+      throw new RangeError(
+        `offPolicyStats: ${behavior.length} behavior logprobs but ${current.length} current ones`,
+      );
+    }
+    for (let t = 0; t < behavior.length; t++) {
+      const q = behavior[t]!;
+      const logRatio = Math.min(Math.max(current[t]! - q, -20), 20);
+      const ratio = Math.exp(logRatio);
+      ratios[n++] = ratio;
+      gapSum -= logRatio;
+      squareSum += 0.5 * logRatio * logRatio;
+      k3Sum += Math.expm1(logRatio) - logRatio;
+      ratioSum += ratio;
+      ratioSquareSum += ratio * ratio;
+      behaviorSum -= q;
+      if (ratio < bounds.low) below++;
+      if (ratio > bounds.high) above++;
+    }
+  }
+  ratios.sort();
+  return {
+    tokens: n,
+    klV1: gapSum / n,
+    klV2: squareSum / n,
+    klK3: k3Sum / n,
+    essRatio: (ratioSum * ratioSum) / (n * ratioSquareSum),
+    sampledEntropy: behaviorSum / n,
+    ratio: {
+      p01: quantile(ratios, 0.01),
+      p50: quantile(ratios, 0.5),
+      p99: quantile(ratios, 0.99),
+    },
+    belowShare: below / n,
+    aboveShare: above / n,
+  };
+}
+
+/** The statistics of each staleness apart, in rising order; what stale data costs shows here. */
+export function offPolicyStatsByStaleness(
+  rollouts: readonly (TokenPairs & { readonly staleness: number })[],
+  bounds: RatioBounds,
+): Map<number, OffPolicyStats> {
+  const result = new Map<number, OffPolicyStats>();
+  const steps = [...new Set(rollouts.map(({ staleness }) => staleness))].sort((a, b) => a - b);
+  for (const step of steps) {
+    const stats = offPolicyStats(
+      rollouts.filter(({ staleness }) => staleness === step),
+      bounds,
+    );
+    if (stats !== undefined) result.set(step, stats);
+  }
+  return result;
+}
+
+/** The ratio's bounds that a loss and its settings imply. */
+export function ratioBounds(loss: string, config: Readonly<Record<string, number>>): RatioBounds {
+  if (loss !== 'ppo' && loss !== 'cispo') return unbounded;
+  return {
+    low: config['clip_low_threshold'] ?? 0,
+    high: config['clip_high_threshold'] ?? Infinity,
+  };
+}
+
+/**
+ * The q-quantile of sorted values, interpolated linearly between the two nearest ranks.
+ *
+ * @param sorted [n] in rising order, n at least 1.
+ */
+export function quantile(sorted: ArrayLike<number>, q: number): number {
+  const rank = q * (sorted.length - 1);
+  const below = Math.floor(rank);
+  const above = Math.min(below + 1, sorted.length - 1);
+  return sorted[below]! + (rank - below) * (sorted[above]! - sorted[below]!);
+}
