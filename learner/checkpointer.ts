@@ -1,0 +1,102 @@
+import { Gauge } from 'prom-client';
+import type { Broker } from '../shared/broker/broker.js';
+import { errorText } from '../shared/errors.js';
+import type { Logger } from '../shared/telemetry/logger.js';
+import type { TinkerClient } from '../shared/tinker/client.js';
+import type { TrainingRun } from '../shared/tinker/training-run.js';
+import type { BookState } from './group-book.js';
+import { handled } from './handled.js';
+import type { IdleClock } from './idle-clock.js';
+import type { Unsettled } from './unsettled.js';
+
+const checkpointStep = new Gauge({
+  name: 'rl_checkpoint_step',
+  help: 'The optimizer step of the newest checkpoint in the ledger',
+});
+
+/** What the weights of one step have consumed. */
+export interface Consumed {
+  readonly step: number;
+  readonly version: number;
+  readonly book: BookState;
+  readonly messages: readonly number[]; // sequence numbers to acknowledge
+}
+
+export interface CheckpointerOptions {
+  readonly ledger: Pick<Broker['ledger'], 'write'>;
+  readonly client: Pick<TinkerClient, 'deleteCheckpoint'>;
+  readonly run: Pick<TrainingRun, 'saveState'>;
+  readonly unsettled: Unsettled;
+  readonly idle: IdleClock;
+  /** The state that the weights came from, if they were restored. */
+  readonly restored: { readonly step: number; readonly path: string } | undefined;
+  readonly log: Logger;
+}
+
+/**
+ * Checkpoints in the one order that loses nothing: the backend confirms the saved state, the ledger
+ * names it together with what it has consumed, and only then are the consumed messages acknowledged.
+ */
+export class Checkpointer {
+  readonly #options: CheckpointerOptions;
+  #last: Promise<unknown> = Promise.resolve();
+  #saved: { readonly step: number; readonly path: Promise<string> } | undefined;
+  readonly #paths: string[]; // of the states in the ledger so far, oldest first
+
+  constructor(options: CheckpointerOptions) {
+    this.#options = options;
+    const { restored } = options;
+    this.#paths = restored === undefined ? [] : [restored.path];
+    if (restored !== undefined) {
+      this.#saved = { step: restored.step, path: Promise.resolve(restored.path) };
+    }
+  }
+
+  /**
+   * Saves the weights as they are when the operations called so far have run; weights of a step that
+   * is saved already are not saved again. The save is in the backend's queue when this returns.
+   *
+   * @returns what to call once it is known what these weights have consumed.
+   */
+  save(step: number): (consumed: Consumed) => Promise<void> {
+    if (this.#saved?.step !== step) {
+      const { run, idle } = this.#options;
+      const path = idle.during(run.saveState(`state-${String(step).padStart(6, '0')}`));
+      this.#saved = { step, path };
+    }
+    const { path } = this.#saved;
+    return (consumed) => {
+      const written = this.#last.then(async () => this.#write(consumed, await path));
+      this.#last = written.catch(() => undefined);
+      return handled(written);
+    };
+  }
+
+  async #write(consumed: Consumed, statePath: string): Promise<void> {
+    const { ledger, unsettled, log } = this.#options;
+    const { step, version, book, messages } = consumed;
+    await ledger.write({
+      v: 1,
+      step,
+      version,
+      statePath,
+      ...book,
+      consumedAbove: [...book.consumedAbove],
+      savedAt: Date.now(),
+    });
+    await unsettled.settle(messages);
+    checkpointStep.set(step);
+    log.info({ step, version, groups: messages.length }, 'checkpoint written');
+    if (this.#paths.at(-1) !== statePath) this.#paths.push(statePath);
+    await this.#dropOldStates();
+  }
+
+  /** Two remain: the one in the ledger, and one to fall back on by hand. */
+  async #dropOldStates(): Promise<void> {
+    for (const path of this.#paths.splice(0, this.#paths.length - 2)) {
+      await this.#options.client.deleteCheckpoint(path).catch((caught: unknown) => {
+        this.#options.log.warn({ path, reason: errorText(caught) }, 'an old state stays');
+      });
+    }
+  }
+}

@@ -1,0 +1,33 @@
+import { decode as unpack } from '@msgpack/msgpack';
+import { z } from 'zod';
+import type { DeadLetter } from '../shared/broker/dead-letters.js';
+
+/** The ticket in a message that was given up, however little else of the message makes sense. */
+const TicketInside = z.object({ ticketId: z.string(), attempt: z.int().nonnegative() });
+const Anything = z.union([
+  TicketInside, // a ticket
+  z.object({ ticket: TicketInside }).transform(({ ticket }) => ticket), // a rollout group
+  z.object({ group: z.object({ ticket: TicketInside }) }).transform(({ group }) => group.ticket), // a scored group
+]);
+
+/** Which ticket a dead letter was the end of; undefined if its bytes do not tell. */
+export function ticketInside(
+  data: Uint8Array,
+): { readonly ticketId: string; readonly attempt: number } | undefined {
+  try {
+    return Anything.safeParse(unpack(data)).data;
+  } catch {
+    return undefined; // not even MessagePack
+  }
+}
+
+/** Tells of every ticket whose message was given up, those of before this process included. */
+export async function watchDeadLetters(
+  letters: AsyncIterable<Pick<DeadLetter, 'data' | 'stage' | 'reason'>>,
+  onDeath: (ticket: { ticketId: string; attempt: number }, reason: string) => void,
+): Promise<void> {
+  for await (const { data, stage, reason } of letters) {
+    const ticket = ticketInside(data);
+    if (ticket !== undefined) onDeath(ticket, `${stage}: ${reason}`);
+  }
+}

@@ -1,0 +1,94 @@
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { connectBroker } from '../shared/broker/connect.js';
+import { loadConfig } from '../shared/config.js';
+import { loadDataset } from '../shared/countdown/dataset.js';
+import { readModelDirectory } from '../shared/model/model-directory.js';
+import { ticketBound } from '../shared/rl/capacity.js';
+import { runService, type ServiceContext } from '../shared/service.js';
+import { serveHealth } from '../shared/telemetry/health-server.js';
+import { datasetSpec, LearnerConfig, runConfig } from './config.js';
+import { graceAfter } from './grace.js';
+import { chooseModel, settleConfig } from './run-identity.js';
+import { exportDepths } from './stream-depths.js';
+import { summarize } from './summary.js';
+import { TrainingClock } from './training-clock.js';
+import { withRecovery } from './recovery.js';
+import { runSession } from './session.js';
+
+/** The learner service: issues tickets, trains on what comes back, publishes what it learnt. */
+export async function main(
+  argv: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+): Promise<void> {
+  await runService('learner', async (context) => {
+    const settings = loadConfig(LearnerConfig, 'learner', argv, env);
+    try {
+      await learn(settings, context);
+    } catch (caught) {
+      // Asked to stop while it waited for something, before there was anything to save.
+      if (!isAbort(caught, context.signal)) throw caught;
+    }
+  });
+}
+
+async function learn(
+  settings: LearnerConfig,
+  { log, signal: stop }: ServiceContext,
+): Promise<void> {
+  const startedAt = performance.now();
+  let missing: string | undefined = 'connecting to NATS';
+  // What a checkpoint needs still works for a while after the wish to stop.
+  using grace = graceAfter(stop);
+  const { signal } = grace;
+  const broker = await connectBroker({
+    ...{ natsUrl: settings.natsUrl, run: settings.run, client: `learner ${settings.name}` },
+    ...{ log, signal },
+  });
+  await using _broker = broker;
+  await using health = await serveHealth(settings.healthHost, settings.healthPort, () => {
+    const reason = broker.isConnected ? missing : 'NATS is away';
+    return reason === undefined ? { isReady: true } : { isReady: false, reason };
+  });
+  log.info({ run: settings.run, healthPort: health.port }, 'started');
+
+  const directory = await readModelDirectory(settings.modelDir);
+  const dataset = await loadDataset(datasetSpec(settings));
+  const trainTickets = ticketBound(settings.maxStepsOffPolicy, settings.groupsPerBatch);
+  // Both kinds of tickets of an evaluation at once; more than actors hold are not needed.
+  await broker.ensureRun({ trainTickets, evalTickets: 2 * Math.max(1, settings.evalProblems) });
+  using _depths = exportDepths(broker, log);
+
+  missing = 'another learner leads this run';
+  await using leadership = await broker.ledger.lead(settings.name, stop);
+  const clock = new TrainingClock(settings.maxMinutes ?? Infinity, () => performance.now() / 1_000);
+  const runDir = settings.runDir ?? join('runs', settings.run);
+  await mkdir(runDir, { recursive: true });
+
+  const result = await withRecovery(
+    { ...settings, log, stop, signal, progress: () => broker.ledger.read() },
+    async (client) => {
+      missing = 'opening the run';
+      const name = chooseModel(client.models, settings);
+      const found = { model: { name, digest: directory.digest }, datasetDigest: dataset.digest };
+      const config = await settleConfig(broker.config, runConfig(settings, found));
+      await writeFile(join(runDir, 'config.json'), `${JSON.stringify(config, undefined, 2)}\n`);
+      missing = undefined;
+      return runSession({
+        ...{ settings, config, dataset, vocabSize: directory.config.vocabSize, runDir },
+        ...{ broker, client, leadership, clock, stop, log },
+      });
+    },
+  );
+
+  const wallSeconds = (performance.now() - startedAt) / 1_000;
+  const summary = summarize({ run: settings.run, wallSeconds, ...result });
+  await writeFile(join(runDir, 'summary.json'), `${JSON.stringify(summary, undefined, 2)}\n`);
+  await broker.events.emit({ v: 1, at: Date.now(), kind: 'end', summary });
+  log.info({ reason: result.reason }, 'ended');
+  process.stdout.write(`${JSON.stringify(summary)}\n`);
+}
+
+function isAbort(error: unknown, signal: AbortSignal): boolean {
+  return signal.aborted && error instanceof Error && error.name === 'AbortError';
+}

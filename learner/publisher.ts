@@ -1,0 +1,166 @@
+import { Gauge, Histogram } from 'prom-client';
+import type { Broker } from '../shared/broker/broker.js';
+import { smallestUsefulVersion, type Rewind } from '../shared/rl/staleness.js';
+import { errorText, UserError } from '../shared/errors.js';
+import type { Logger } from '../shared/telemetry/logger.js';
+import type { TinkerClient } from '../shared/tinker/client.js';
+import { AdapterOutOfReach } from '../shared/tinker/errors.js';
+import type { TrainingRun } from '../shared/tinker/training-run.js';
+import { handled } from './handled.js';
+import type { IdleClock } from './idle-clock.js';
+
+const publishSeconds = new Histogram({
+  name: 'rl_publish_seconds',
+  help: 'Seconds from an optimizer step to its weights being available to actors, by phase',
+  labelNames: ['phase'],
+  buckets: [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30],
+});
+
+const newestPublished = new Gauge({
+  name: 'rl_policy_version',
+  help: 'Newest policy version that actors can sample with',
+});
+
+export interface PublisherOptions {
+  readonly broker: Pick<Broker, 'policy' | 'events' | 'actors'>;
+  readonly client: Pick<
+    TinkerClient,
+    'downloadAdapter' | 'createSamplingSession' | 'deleteCheckpoint'
+  >;
+  readonly run: Pick<TrainingRun, 'saveWeightsForSampler'>;
+  readonly backendSamples: boolean;
+  readonly idle: IdleClock;
+  readonly maxStepsOffPolicy: number;
+  readonly rewind: Rewind | undefined;
+  readonly log: Logger;
+}
+
+/**
+ * Makes new weights available to the actors: saved for sampling, opened as one sampling session that
+ * all actors share, handed over as an adapter, and named in the manifest. A backend may be unable to
+ * do one of the latter two, and then every actor must sample the other way.
+ */
+export class Publisher {
+  readonly #options: PublisherOptions;
+  #last: Promise<unknown> = Promise.resolve();
+  #newestVersion = -1;
+  #handsOutAdapters = true;
+  readonly #samplerPaths = new Map<number, string>(); // of the versions that are not retired
+
+  constructor(options: PublisherOptions) {
+    this.#options = options;
+  }
+
+  /** The newest version that an actor may have seen: known a moment before it can be used. */
+  get newestVersion(): number {
+    return this.#newestVersion;
+  }
+
+  /**
+   * Publishes the weights as they are when the operations called so far have run. The save is in the
+   * backend's queue when this returns; the rest follows in order of the versions.
+   */
+  publish(version: number): Promise<void> {
+    const { run, idle } = this.#options;
+    const startedAt = performance.now();
+    const saved = idle.during(run.saveWeightsForSampler(`policy-${padded(version)}`));
+    const published = this.#last.then(async () => {
+      const samplerPath = await saved;
+      observe('save', startedAt);
+      await this.#announce(version, samplerPath);
+      observe('total', startedAt);
+    });
+    this.#last = published.catch(() => undefined);
+    return handled(published);
+  }
+
+  async #announce(version: number, samplerPath: string): Promise<void> {
+    const { broker, maxStepsOffPolicy, rewind, log } = this.#options;
+    const [samplingSessionId, adapter] = await Promise.all([
+      this.#open(samplerPath),
+      this.#download(samplerPath),
+    ]);
+    if (samplingSessionId === undefined && adapter === undefined) {
+      throw new UserError(
+        'the backend neither samples nor hands out adapters that reach this machine, so no actor ' +
+          'could use what is trained; use a backend that does one of the two',
+      );
+    }
+    const startedAt = performance.now();
+    this.#newestVersion = version;
+    this.#samplerPaths.set(version, samplerPath);
+    await broker.policy.publish(
+      {
+        version,
+        samplerPath,
+        ...(samplingSessionId === undefined ? {} : { samplingSessionId }),
+        smallestUsefulVersion: smallestUsefulVersion(version, maxStepsOffPolicy, rewind),
+      },
+      adapter,
+    );
+    observe('manifest', startedAt);
+    newestPublished.set(version);
+    log.info({ version }, 'published');
+    await broker.events.emit({ v: 1, at: Date.now(), kind: 'version', version });
+  }
+
+  async #open(samplerPath: string): Promise<string | undefined> {
+    if (!this.#options.backendSamples) return undefined;
+    const startedAt = performance.now();
+    const id = await this.#options.client.createSamplingSession(samplerPath);
+    observe('session', startedAt);
+    return id;
+  }
+
+  async #download(
+    samplerPath: string,
+  ): Promise<{ bytes: Uint8Array; rank: number; alpha: number } | undefined> {
+    if (!this.#handsOutAdapters) return undefined;
+    const startedAt = performance.now();
+    try {
+      const { adapter, rank, alpha } = await this.#options.client.downloadAdapter(samplerPath);
+      observe('download', startedAt);
+      return { bytes: adapter, rank, alpha };
+    } catch (caught) {
+      if (!(caught instanceof AdapterOutOfReach)) throw caught;
+      this.#handsOutAdapters = false;
+      this.#options.log.warn(
+        { reason: errorText(caught) },
+        'no adapters for actors that sample by themselves; start them with --sampler tinker',
+      );
+      return undefined;
+    }
+  }
+
+  /**
+   * Forgets versions that nobody needs: an actor's lease or a ticket that is out names the ones in
+   * use, and those that are still fresh enough to train on may be taken up any moment.
+   *
+   * @param inUse versions that tickets name.
+   */
+  async retire(inUse: Iterable<number>): Promise<void> {
+    const { broker, client, maxStepsOffPolicy, rewind, log } = this.#options;
+    const newest = this.#newestVersion;
+    const keep = new Set(inUse);
+    for (const { version } of await broker.actors.list()) keep.add(version);
+    const useful = smallestUsefulVersion(newest, maxStepsOffPolicy, rewind);
+    for (let version = useful; version <= newest; version++) keep.add(version);
+
+    for (const version of await broker.policy.retire(keep)) {
+      const path = this.#samplerPaths.get(version);
+      if (path === undefined) continue; // of an earlier life of this run
+      this.#samplerPaths.delete(version);
+      await client.deleteCheckpoint(path).catch((caught: unknown) => {
+        log.warn({ version, reason: errorText(caught) }, 'its weights stay with the backend');
+      });
+    }
+  }
+}
+
+function padded(version: number): string {
+  return String(version).padStart(6, '0');
+}
+
+function observe(phase: string, startedAt: number): void {
+  publishSeconds.observe({ phase }, (performance.now() - startedAt) / 1_000);
+}

@@ -1,0 +1,212 @@
+import type { Broker } from '../shared/broker/broker.js';
+import { consume } from '../shared/broker/consume.js';
+import type { Leadership } from '../shared/broker/leadership.js';
+import type { Dataset } from '../shared/countdown/dataset.js';
+import type { Logger } from '../shared/telemetry/logger.js';
+import type { TinkerClient } from '../shared/tinker/client.js';
+import type { RunConfig } from '../shared/wire/run-config.js';
+import type { EvalResult } from '../shared/wire/run-event.js';
+import { ScoredGroup } from '../shared/wire/scored-group.js';
+import { Ticket } from '../shared/wire/ticket.js';
+import { Admission } from './admission.js';
+import { Changes } from './changes.js';
+import { Checkpointer } from './checkpointer.js';
+import type { LearnerConfig } from './config.js';
+import { watchDeadLetters } from './dead-letter-watch.js';
+import { Evaluator } from './evaluator.js';
+import { Failure } from './failure.js';
+import { readHistory, type StepEvent } from './history.js';
+import { IdleClock } from './idle-clock.js';
+import { Intake, type ArrivedGroup } from './intake.js';
+import { MetricsFile } from './metrics-file.js';
+import { openRun } from './opening.js';
+import { Publisher } from './publisher.js';
+import type { EndReason, SummaryInput } from './summary.js';
+import { Tally } from './tally.js';
+import { issueTickets } from './ticket-issuer.js';
+import { orderOf, TicketSource } from './ticket-source.js';
+import { Training } from './training.js';
+import type { TrainingClock } from './training-clock.js';
+import { Unsettled } from './unsettled.js';
+
+export interface SessionOptions {
+  readonly settings: LearnerConfig;
+  readonly config: RunConfig;
+  readonly dataset: Dataset;
+  readonly vocabSize: number;
+  readonly runDir: string;
+  readonly broker: Broker;
+  readonly client: TinkerClient;
+  readonly leadership: Leadership;
+  readonly clock: TrainingClock;
+  /** Asks the learner to stop: it gives up the step in progress, checkpoints and returns. */
+  readonly stop: AbortSignal;
+  readonly log: Logger;
+}
+
+export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
+
+/**
+ * One life of a run with one backend: opens or restores it, evaluates, trains, evaluates. Whatever
+ * ends it early, the ledger's checkpoint is where the next one begins.
+ */
+export async function runSession(options: SessionOptions): Promise<SessionResult> {
+  const { settings, config, dataset, broker, client, leadership, clock, stop, log } = options;
+  const { groupsPerBatch, numMinibatches, maxStepsOffPolicy } = config;
+  const opened = await openRun(broker, client, config, log);
+  const { run, step, version, isResumed, book, rewind } = opened;
+
+  const now = (): number => performance.now() / 1_000;
+  const failure = new Failure();
+  const changes = new Changes();
+  const idle = new IdleClock(now);
+  const unsettled = new Unsettled();
+  const tally = new Tally();
+  const tickets = new TicketSource(
+    config,
+    dataset.train.map(({ id }) => id),
+  );
+  const admission = new Admission<ArrivedGroup>(
+    { groupsPerBatch, numMinibatches, maxStepsOffPolicy, maxSteps: settings.maxSteps ?? Infinity },
+    { step, version, ...(book === undefined ? {} : { book }), rewind },
+  );
+  const backendSamples = doesSample(client, config.model.name);
+  const publisher = new Publisher({
+    ...{ broker, client, run, backendSamples, idle, maxStepsOffPolicy, rewind, log },
+  });
+  const checkpointer = new Checkpointer({
+    ...{ ledger: broker.ledger, client, run, unsettled, idle, restored: opened.state, log },
+  });
+  const newestVersion = (): number => publisher.newestVersion;
+  const publish =
+    (split: 'train' | 'eval') =>
+    async (ticket: Ticket, signal: AbortSignal): Promise<void> => {
+      const msgId = `${ticket.ticketId}.${ticket.attempt}`;
+      await broker.publish(broker.names.subjects.tickets(split), Ticket, ticket, { msgId, signal });
+    };
+  const evaluator = new Evaluator({
+    config,
+    problems: dataset.test.slice(0, settings.evalProblems),
+    samples: settings.evalSamples,
+    publish: publish('eval'),
+    newestVersion,
+    log,
+  });
+  const intake = new Intake({
+    ...{ admission, tickets, unsettled, changes, newestVersion, isResumed, log },
+    vocabSize: options.vocabSize,
+    onScored: (scored, isTrainable) => {
+      tally.scored(scored, isTrainable);
+    },
+  });
+
+  // A run has a checkpoint before anyone works for it, so that there is always one to go back to.
+  if (!isResumed) {
+    const messages: number[] = [];
+    await checkpointer.save(0)({ step, version, book: admission.book.state, messages });
+  }
+  await publisher.publish(version);
+  const history = await readHistory(broker.events, version, step);
+  const steps = [...history.steps];
+  const metricsFile = await MetricsFile.open(options.runDir, steps);
+  await broker.resetConsumer('scored.train');
+  await broker.resetConsumer('scored.eval');
+
+  const training = new Training({
+    ...{ config, run, admission, unsettled, changes, publisher, checkpointer, tally, idle },
+    ...{ failure, log, checkpointEverySteps: settings.checkpointEverySteps },
+    onStep: async (event: StepEvent) => {
+      steps.push(event);
+      await broker.events.emit(event);
+      await metricsFile.append(event);
+    },
+  });
+
+  failure.follow(leadership.signal);
+  const over = new AbortController(); // the session's own end
+  const listening = AbortSignal.any([over.signal, failure.signal]);
+  const inBackground = [
+    consume(
+      broker,
+      'scored.eval',
+      ScoredGroup,
+      { signal: listening, log, stage: 'learner', concurrency: 4 },
+      ({ value }) => {
+        evaluator.receive(value);
+        return Promise.resolve();
+      },
+    ),
+    watchDeadLetters(broker.deadLetters.read(listening), ({ ticketId, attempt }, reason) => {
+      const order = orderOf(ticketId);
+      if (order === undefined) evaluator.die(ticketId);
+      else intake.die(order, attempt, reason);
+    }),
+  ].map((task) => failure.watch(task));
+
+  async function evaluate(): Promise<EvalResult | undefined> {
+    const until = AbortSignal.any([stop, failure.signal]);
+    if (settings.evalProblems === 0 || until.aborted) return undefined;
+    try {
+      const result = await evaluator.run(admission.confirmedVersion, until);
+      await broker.events.emit({ v: 1, at: Date.now(), kind: 'eval', result });
+      return result;
+    } catch (caught) {
+      if (stop.aborted && !failure.signal.aborted) return undefined;
+      throw caught;
+    }
+  }
+
+  /** Trains to the end of the run, of its time, or until it is asked to stop. */
+  async function train(): Promise<EndReason> {
+    using time = clock.start();
+    const ended = new AbortController();
+    const until = AbortSignal.any([stop, time.signal]);
+    const working = AbortSignal.any([until, ended.signal, failure.signal]);
+    const byHand = { concurrency: 1, settle: 'by-hand' } as const;
+    const inflow = [
+      consume(
+        broker,
+        'scored.train',
+        ScoredGroup,
+        { signal: working, log, stage: 'learner', ...byHand },
+        (delivery) => failure.watch(intake.receive(delivery)),
+      ),
+      issueTickets(
+        {
+          ...{ admission, tickets, intake, changes, publish: publish('train') },
+          onReplaced: ({ seq }) => {
+            unsettled.consume(seq);
+          },
+        },
+        working,
+      ),
+    ].map((task) => failure.watch(task));
+    try {
+      await training.run(until);
+    } finally {
+      ended.abort();
+      await Promise.allSettled(inflow);
+    }
+    return stop.aborted ? 'stopped' : admission.isComplete ? 'max_steps' : 'max_minutes';
+  }
+
+  try {
+    const before = history.evals[0] ?? (await evaluate());
+    const reason = stop.aborted ? 'stopped' : await train();
+    const after = await evaluate();
+    return {
+      ...{ reason, steps, before, after },
+      version: admission.confirmedVersion,
+      groups: admission.book.counts,
+    };
+  } finally {
+    over.abort();
+    await Promise.allSettled(inBackground);
+  }
+}
+
+/** Whether actors may sample through the backend; one that does not say may. */
+function doesSample(client: TinkerClient, modelName: string): boolean {
+  const capabilities = client.models.find(({ name }) => name === modelName)?.capabilities;
+  return capabilities?.includes('sampling') ?? true;
+}

@@ -1,0 +1,137 @@
+import { Gauge, Histogram } from 'prom-client';
+import {
+  offPolicyStats,
+  offPolicyStatsByStaleness,
+  ratioBounds,
+  type OffPolicyStats,
+} from '../shared/rl/off-policy.js';
+import type { RunConfig } from '../shared/wire/run-config.js';
+import type { ArrivedGroup } from './intake.js';
+import type { MinibatchResult } from './minibatch-pass.js';
+
+const trainedStaleness = new Histogram({
+  name: 'rl_trained_staleness_steps',
+  help: 'Steps between the policy that trains on a group and the version of its tokens',
+  labelNames: ['basis'],
+  buckets: [0, 1, 2, 4, 8, 16],
+});
+
+const stalenessComponent = new Histogram({
+  name: 'rl_staleness_component_steps',
+  help: 'The part of the staleness that arose while sampling and scoring, and while waiting here',
+  labelNames: ['component'],
+  buckets: [0, 1, 2, 4, 8, 16],
+});
+
+const versionSpan = new Histogram({
+  name: 'rl_rollout_version_span',
+  help: 'How many versions sampled the tokens of one rollout',
+  buckets: [1, 2, 3, 4, 8],
+});
+
+const divergence = new Gauge({
+  name: 'rl_kl_sample_train',
+  help: 'Divergence of the policy in training from the one that sampled, nats a token',
+  labelNames: ['estimator', 'staleness'],
+});
+
+const essRatio = new Gauge({
+  name: 'rl_ess_ratio',
+  help: 'Effective sample size of the importance ratios, as a share of the tokens',
+});
+
+const outsideShare = new Gauge({
+  name: 'rl_is_masked_fraction',
+  help: "Share of tokens whose importance ratio lies outside the loss's bounds",
+  labelNames: ['side'],
+});
+
+const sampledEntropy = new Gauge({
+  name: 'rl_entropy',
+  help: 'Mean of -logprob over the sampled tokens of a step, nats a token',
+  labelNames: ['kind'],
+});
+
+/** A group that a step trained on. */
+export interface TrainedGroup {
+  readonly group: ArrivedGroup;
+  readonly staleness: number;
+}
+
+/**
+ * What a step says of its data and of how far it was off-policy, by the names of `metrics.jsonl`;
+ * sets the gauges of `/metrics` alongside.
+ *
+ * @param version that trained on the groups.
+ */
+export function reportStep(
+  loss: RunConfig['loss'],
+  version: number,
+  trained: readonly TrainedGroup[],
+  results: readonly MinibatchResult[],
+): Record<string, number> {
+  for (const { group, staleness } of trained) observeStaleness(group, version, staleness);
+  const steps = trained.map(({ staleness }) => staleness);
+  const rollouts = results.flatMap(({ rollouts }) => rollouts);
+  const bounds = ratioBounds(loss.name, loss.config);
+  const metrics: Record<string, number> = {
+    'staleness/mean': steps.reduce((sum, value) => sum + value, 0) / steps.length,
+    'staleness/max': Math.max(...steps),
+    'loss/sum': results.reduce((sum, { lossSum }) => sum + lossSum, 0),
+  };
+
+  const all = offPolicyStats(rollouts, bounds);
+  if (all === undefined) return metrics;
+  essRatio.set(all.essRatio);
+  outsideShare.set({ side: 'low' }, all.belowShare);
+  outsideShare.set({ side: 'high' }, all.aboveShare);
+  sampledEntropy.set({ kind: 'sampled' }, all.sampledEntropy);
+  setDivergence('all', all);
+  Object.assign(metrics, {
+    kl_sample_train_v1: all.klV1,
+    kl_sample_train_v2: all.klV2,
+    kl_sample_train_k3: all.klK3,
+    ess_ratio: all.essRatio,
+    'ratio/p01': all.ratio.p01,
+    'ratio/p50': all.ratio.p50,
+    'ratio/p99': all.ratio.p99,
+    'ratio/below_share': all.belowShare,
+    'ratio/above_share': all.aboveShare,
+    'trained/entropy': all.sampledEntropy,
+    'trained/tokens': all.tokens,
+  });
+  for (const [staleness, stats] of offPolicyStatsByStaleness(rollouts, bounds)) {
+    setDivergence(String(staleness), stats);
+    const suffix = `staleness_${staleness}`;
+    metrics[`kl_sample_train_v1/${suffix}`] = stats.klV1;
+    metrics[`kl_sample_train_v2/${suffix}`] = stats.klV2;
+    metrics[`kl_sample_train_k3/${suffix}`] = stats.klK3;
+    metrics[`ess_ratio/${suffix}`] = stats.essRatio;
+    metrics[`ratio/below_share/${suffix}`] = stats.belowShare;
+    metrics[`ratio/above_share/${suffix}`] = stats.aboveShare;
+    metrics[`ratio/p99/${suffix}`] = stats.ratio.p99;
+    metrics[`trained/entropy/${suffix}`] = stats.sampledEntropy;
+  }
+  return metrics;
+}
+
+function setDivergence(staleness: string, { klV1, klV2, klK3 }: OffPolicyStats): void {
+  divergence.set({ estimator: 'v1', staleness }, klV1);
+  divergence.set({ estimator: 'v2', staleness }, klV2);
+  divergence.set({ estimator: 'k3', staleness }, klK3);
+}
+
+function observeStaleness(group: ArrivedGroup, version: number, oldest: number): void {
+  const { rollouts } = group.scored.group;
+  const runs = rollouts.flatMap(({ versions }) => versions);
+  const tokens = runs.reduce((sum, [, count]) => sum + count, 0);
+  const newest = version - Math.max(...group.sampledBy);
+  const weighted = runs.reduce((sum, [by, count]) => sum + (version - by) * count, 0) / tokens;
+  trainedStaleness.observe({ basis: 'oldest_token' }, oldest);
+  trainedStaleness.observe({ basis: 'newest_token' }, newest);
+  trainedStaleness.observe({ basis: 'token_weighted' }, weighted);
+  const inQueue = version - group.arrivedAtVersion;
+  stalenessComponent.observe({ component: 'in_queue' }, inQueue);
+  stalenessComponent.observe({ component: 'in_flight' }, oldest - inQueue);
+  for (const { versions } of rollouts) versionSpan.observe(versions.length);
+}

@@ -1,0 +1,39 @@
+/** The time that a run has trained in this process: what `--max-minutes` counts. Evaluations are not. */
+export class TrainingClock {
+  readonly #limitSeconds: number;
+  readonly #now: () => number;
+  #before = 0;
+  #startedAt: number | undefined;
+
+  /** @param now seconds of a clock that only rises. */
+  constructor(limitMinutes: number, now: () => number) {
+    this.#limitSeconds = limitMinutes * 60;
+    this.#now = now;
+  }
+
+  get seconds(): number {
+    return this.#before + (this.#startedAt === undefined ? 0 : this.#now() - this.#startedAt);
+  }
+
+  get isOver(): boolean {
+    return this.seconds >= this.#limitSeconds;
+  }
+
+  /** Runs until disposed of; `signal` aborts when the time is up. */
+  start(): { readonly signal: AbortSignal } & Disposable {
+    this.#startedAt = this.#now();
+    const over = new AbortController();
+    const timer = setInterval(() => {
+      if (this.isOver) over.abort();
+    }, 50);
+    if (this.isOver) over.abort();
+    return {
+      signal: over.signal,
+      [Symbol.dispose]: () => {
+        clearInterval(timer);
+        this.#before = this.seconds;
+        this.#startedAt = undefined;
+      },
+    };
+  }
+}
