@@ -93,7 +93,7 @@ async function sampleTicket(
   const { actor, prompts, sampler, activity, inFlightUpdates } = options;
   const request = groupRequest(ticket, prompts);
   using policy = await holdPolicy(ticket, options, signal);
-  return turn(async () => {
+  return await turn(async () => {
     using _sampling = activity.enter('sampling');
     const startedAt = Date.now();
     const choice = {

@@ -35,14 +35,14 @@ export class TinkerSampler implements Sampler {
     const { baseUrl, modelName } = options;
     const client = await TinkerClient.connect(options);
     const model = client.models.find(({ name }) => name === modelName);
-    if (model === undefined) {
+    if (model === undefined && client.models.length > 0) {
       await client[Symbol.asyncDispose]();
       const names = client.models.map(({ name }) => name).join(', ');
       throw new UserError(
         `the backend at ${baseUrl} does not serve ${modelName}, the model of this run, but ${names}; give --backend-url of the learner's backend`,
       );
     }
-    return new TinkerSampler(options, client, model.maxContextLength);
+    return new TinkerSampler(options, client, model?.maxContextLength);
   }
 
   private constructor(

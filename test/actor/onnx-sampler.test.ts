@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { OnnxSampler } from '../../actor/onnx-sampler.js';
-import type { GroupRequest } from '../../actor/sampler.js';
+import type { GroupRequest, PolicyChoice, SampledRollout } from '../../actor/sampler.js';
 import { PermanentError, UserError } from '../../shared/errors.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { Scorer } from '../../shared/model/scorer.js';
@@ -25,6 +25,7 @@ const short = { ...long, maxTokens: 6 };
 describe('the onnx sampler', () => {
   let directory: ModelDirectory & AsyncDisposable;
   let sampler: OnnxSampler;
+  let newest = 100;
   const load = (version: number) => sampler.load(manifestWithAdapter(version), never);
 
   before(async () => {
@@ -53,6 +54,14 @@ describe('the onnx sampler', () => {
     return logprobs!.slice(long.prompt.length - 1);
   }
 
+  /** Samples the long group, and loads ever newer versions until it is complete. */
+  async function sampleWhileLoading(policy: PolicyChoice): Promise<SampledRollout[]> {
+    const progress = { isDone: false };
+    const sampling = sampler.sample(long, policy, never).finally(() => (progress.isDone = true));
+    while (!progress.isDone) await load(++newest);
+    return sampling;
+  }
+
   function assertClose(actual: Float32Array, expected: Float32Array): void {
     actual.forEach((value, i) => {
       assert(Math.abs(value - expected[i]!) < 1e-4, `token ${i}: ${value} and ${expected[i]}`);
@@ -74,14 +83,9 @@ describe('the onnx sampler', () => {
 
   it('adopts a newer version between two tokens of a group', async () => {
     await load(2);
-    let isSampling = true;
-    const sampling = sampler
-      .sample(long, { version: 2, adoptsNewer: true }, never)
-      .finally(() => (isSampling = false));
     // Each load is answered between two tokens, so several fall into the 400 of this group.
-    for (let version = 3; isSampling; version++) await load(version);
-
-    for (const { tokens, behaviorLogprobs, versions } of await sampling) {
+    const rollouts = await sampleWhileLoading({ version: 2, adoptsNewer: true });
+    for (const { tokens, behaviorLogprobs, versions } of rollouts) {
       const [[firstVersion, firstCount]] = versions as [[number, number]];
       assert(versions.length > 1, `one version alone: ${JSON.stringify(versions)}`);
       assert.deepEqual(
@@ -101,12 +105,9 @@ describe('the onnx sampler', () => {
 
   it('keeps to its version when newer ones arrive but are not to be adopted', async () => {
     await load(0);
-    let isSampling = true;
-    const sampling = sampler
-      .sample(long, { version: 0, adoptsNewer: false }, never)
-      .finally(() => (isSampling = false));
-    for (let version = 1_000; isSampling; version++) await load(version);
-    for (const { versions } of await sampling) assert.deepEqual(versions, [[0, 400]]);
+    for (const { versions } of await sampleWhileLoading({ version: 0, adoptsNewer: false })) {
+      assert.deepEqual(versions, [[0, 400]]);
+    }
   });
 
   it('keeps a version that is dropped to the end of the group', async () => {

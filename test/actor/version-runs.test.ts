@@ -3,7 +3,9 @@ import { describe, it } from 'node:test';
 import { extendRuns } from '../../actor/version-runs.js';
 
 describe('version runs', () => {
-  it('begin with the first version', () => assert.deepEqual(extendRuns([], 4, 2), [[4, 2]]));
+  it('begin with the first version', () => {
+    assert.deepEqual(extendRuns([], 4, 2), [[4, 2]]);
+  });
   it('grow while the version stays', () => {
     assert.deepEqual(extendRuns([[4, 2]], 4, 3), [[4, 5]]);
   });
@@ -14,7 +16,9 @@ describe('version runs', () => {
       [6, 1],
     ]);
   });
-  it('have no empty run', () => assert.deepEqual(extendRuns([[4, 2]], 6, 0), [[4, 2]]));
+  it('have no empty run', () => {
+    assert.deepEqual(extendRuns([[4, 2]], 6, 0), [[4, 2]]);
+  });
   it('never go back', () => {
     assert.throws(() => extendRuns([[4, 2]], 3, 1), /version 3 .* after version 4/);
   });

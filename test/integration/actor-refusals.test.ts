@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { ActorProcess } from '../support/actor-process.js';
+import { prepareGround, type Ground } from '../support/actor-run.js';
+
+describe('an actor that cannot go on', { timeout: 120_000 }, () => {
+  let ground: Ground;
+
+  before(async () => {
+    ground = await prepareGround();
+  });
+  after(() => ground[Symbol.asyncDispose]());
+
+  it('refuses to start with another model than the run trains', async () => {
+    await using run = await ground.startRun({ model: { name: 'tiny', digest: 'f'.repeat(64) } });
+    await using actor = run.actor('one');
+    assert.equal(await actor.exitCode(), 2);
+    assert.match(actor.errors, new RegExp(`digest f{64}.*--model-dir.*${ground.model.digest}`));
+  });
+
+  it('refuses to start with another dataset than the run is trained on', async () => {
+    await using run = await ground.startRun({ datasetDigest: 'e'.repeat(64) });
+    await using actor = run.actor('one');
+    assert.equal(await actor.exitCode(), 2);
+    assert.match(actor.errors, new RegExp(`digest e{64}.*${ground.dataset.digest}`));
+  });
+
+  it('refuses a policy whose weights are not handed out', async () => {
+    await using run = await ground.startRun();
+    const samplerPath = 'tinker://run/sampler_weights/v0';
+    await run.broker.policy.publish({ version: 0, samplerPath, smallestUsefulVersion: 0 });
+    await using actor = run.actor('one');
+    assert.equal(await actor.exitCode(), 2);
+    assert.match(actor.errors, /version 0 comes without its adapter.*--sampler tinker/);
+  });
+
+  it('ends with a clear message when its decoder dies, and loses no ticket', async () => {
+    await using run = await ground.startRun();
+    await run.publish(0);
+    await run.issue({ issuedAtVersion: 1 });
+    const crash = `import { isMainThread } from 'node:worker_threads';
+      if (!isMainThread) setTimeout(() => process.exit(3), 2_000);`;
+    const preload = `--import=data:text/javascript,${encodeURIComponent(crash)}`;
+    await using actor = run.actor('one', { NODE_OPTIONS: preload });
+    assert.equal(await actor.exitCode(), 1);
+    const crashed = actor.log.find(({ msg }) => msg === 'crashed');
+    assert.match(JSON.stringify(crashed), /decoder ended unexpectedly, with code 3/);
+    assert.equal((await run.broker.depths()).tickets, 1);
+  });
+});
+
+describe('an actor that cannot start', { timeout: 60_000 }, () => {
+  it('names every setting that is wrong', async () => {
+    await using actor = new ActorProcess(['--threads', '0', '--sampler', 'gpu']);
+    assert.equal(await actor.exitCode(), 2);
+    assert.match(actor.errors, /--run[^]*--sampler[^]*--threads/);
+  });
+
+  it('names the server that does not answer', async () => {
+    await using actor = new ActorProcess(['--run', 'r', '--nats-url', 'nats://127.0.0.1:9']);
+    assert.equal(await actor.exitCode(), 2);
+    assert.match(actor.errors, /nats:\/\/127\.0\.0\.1:9.*--nats-url/);
+  });
+});

@@ -1,0 +1,219 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readdir, copyFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import type { GroupRequest } from '../../actor/sampler.js';
+import { TinkerSampler } from '../../actor/tinker-sampler.js';
+import { startLocalBackend, type LocalBackend } from '../../learner/local-backend/local-backend.js';
+import { consume } from '../../shared/broker/consume.js';
+import { loadDataset } from '../../shared/countdown/dataset.js';
+import type { ModelDirectory } from '../../shared/model/model-directory.js';
+import { TinkerClient } from '../../shared/tinker/client.js';
+import type { TrainingRun } from '../../shared/tinker/training-run.js';
+import { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import { Ticket } from '../../shared/wire/ticket.js';
+import { manifest } from '../actor/values.js';
+import { ActorProcess } from '../support/actor-process.js';
+import { brokerOn, silent, until } from '../support/broker.js';
+import { runConfig, ticket } from '../support/messages.js';
+import { NatsServer } from '../support/nats-server.js';
+import { tinyModel } from '../support/tiny-model.js';
+
+const apiKey = 'tml-test-key';
+const modelName = 'tiny';
+const never = new AbortController().signal;
+
+const request: GroupRequest = {
+  prompt: Int32Array.of(3, 4, 5),
+  count: 3,
+  temperature: 1,
+  maxTokens: 7,
+  stopTokenIds: [],
+  seed: 11,
+};
+
+describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
+  const stop = new AbortController();
+  let model: ModelDirectory & AsyncDisposable;
+  let folder: string;
+  let backend: LocalBackend;
+  let learner: TinkerClient;
+  let run: TrainingRun;
+  const samplerPaths: string[] = [];
+  const sessions: string[] = [];
+
+  before(async () => {
+    model = await tinyModel(1);
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-actor-'));
+    backend = await startLocalBackend({
+      host: '127.0.0.1',
+      port: 0,
+      apiKey,
+      modelDir: model.path,
+      modelName,
+      checkpointDir: join(folder, 'checkpoints'),
+      threads: 1,
+      log: silent,
+    });
+    const { signal } = stop;
+    learner = await TinkerClient.connect({ baseUrl: backend.url, apiKey, log: silent, signal });
+    run = await learner.createLoraModel({ baseModel: modelName, rank: 4, seed: 0 });
+    for (const version of [0, 1]) await publish(version);
+  });
+  after(async () => {
+    await learner[Symbol.asyncDispose]();
+    stop.abort();
+    await backend[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true, force: true });
+    await model[Symbol.asyncDispose]();
+  });
+
+  /** Trains a little, far enough to tell the versions apart, and opens the version's session. */
+  async function publish(version: number): Promise<void> {
+    const tokens = Int32Array.of(3, 4, 5, 6, 7);
+    const data = [
+      { tokens, targetTokens: tokens, inputs: { weights: new Float32Array(5).fill(1) } },
+    ];
+    await run.forwardBackward(data, 'cross_entropy', {});
+    const adam = { learningRate: 0.05, beta1: 0.9, beta2: 0.95, eps: 1e-8 };
+    await run.optimStep({ ...adam, weightDecay: 0, gradClipNorm: 0 });
+    const path = await run.saveWeightsForSampler(`v${version}`);
+    samplerPaths[version] = path;
+    sessions[version] = await learner.createSamplingSession(path);
+  }
+
+  const published = (version: number) =>
+    manifest(version, {
+      samplerPath: samplerPaths[version]!,
+      samplingSessionId: sessions[version]!,
+    });
+
+  const connect = (named: { segmentTokens?: number; modelName?: string } = {}) =>
+    TinkerSampler.connect({
+      baseUrl: backend.url,
+      apiKey,
+      modelName,
+      concurrency: 2,
+      segmentTokens: 0,
+      log: silent,
+      signal: never,
+      ...named,
+    });
+
+  /** The logprob of each token of an answer under one version, by the backend's own count. */
+  async function judged(version: number, tokens: Int32Array): Promise<Float32Array> {
+    const whole = Int32Array.of(...request.prompt, ...tokens);
+    const logprobs = await learner.sampler(sessions[version]!).logprobs(whole);
+    return logprobs.slice(request.prompt.length);
+  }
+
+  it('samples a whole group by one version, the same again for the same seed', async () => {
+    await using sampler = await connect();
+    await sampler.load(published(0));
+    await sampler.load(published(1));
+    const policy = { version: 0, adoptsNewer: true };
+    const rollouts = await sampler.sample(request, policy, never);
+    assert.equal(rollouts.length, 3);
+    for (const { tokens, versions, behaviorLogprobs, stopReason } of rollouts) {
+      assert.deepEqual(versions, [[0, 7]]);
+      assert.equal(stopReason, 'length');
+      const expected = await judged(0, tokens);
+      behaviorLogprobs.forEach((logprob, i) => {
+        assert(Math.abs(logprob - expected[i]!) < 1e-4);
+      });
+    }
+    assert.deepEqual(await sampler.sample(request, policy, never), rollouts);
+  });
+
+  it('continues in segments on the newest version, from everything sampled so far', async () => {
+    await using sampler = await connect({ segmentTokens: 3 });
+    await sampler.load(published(0));
+    await sampler.load(published(1));
+    const rollouts = await sampler.sample(request, { version: 0, adoptsNewer: true }, never);
+    for (const { tokens, versions, behaviorLogprobs } of rollouts) {
+      assert.deepEqual(versions, [
+        [0, 3],
+        [1, 4],
+      ]);
+      const [byFirst, bySecond] = [await judged(0, tokens), await judged(1, tokens)];
+      behaviorLogprobs.forEach((logprob, i) => {
+        assert(Math.abs(logprob - (i < 3 ? byFirst : bySecond)[i]!) < 1e-4);
+      });
+    }
+  });
+
+  it('keeps a pinned version to the end, segments or not', async () => {
+    await using sampler = await connect({ segmentTokens: 3 });
+    await sampler.load(published(0));
+    await sampler.load(published(1));
+    const rollouts = await sampler.sample(request, { version: 0, adoptsNewer: false }, never);
+    for (const { versions } of rollouts) assert.deepEqual(versions, [[0, 7]]);
+  });
+
+  it('ends at a stop token, which belongs to the answer', async () => {
+    await using sampler = await connect({ segmentTokens: 2 });
+    await sampler.load(published(0));
+    const stopTokenIds = Array.from({ length: 12 }, (_, id) => id);
+    const stopping = { ...request, count: 16, stopTokenIds };
+    const rollouts = await sampler.sample(stopping, { version: 0, adoptsNewer: true }, never);
+    assert(rollouts.some(({ stopReason }) => stopReason === 'stop'));
+    for (const { tokens, stopReason } of rollouts) {
+      const firstStop = tokens.findIndex((token) => stopTokenIds.includes(token));
+      assert.equal(firstStop, stopReason === 'stop' ? tokens.length - 1 : -1);
+    }
+  });
+
+  it('tells the user when the backend serves another model, or a version has no session', async () => {
+    await assert.rejects(connect({ modelName: 'other' }), /does not serve other.* but tiny/);
+    await using sampler = await connect();
+    const { samplingSessionId: _, ...unopened } = published(0);
+    await assert.rejects(sampler.load(unopened), /no sampling session.*--sampler onnx/);
+  });
+
+  it('needs no model in the actor, which is a process of its own', async () => {
+    await using server = await NatsServer.start();
+    await using broker = await brokerOn(server, { run: 'test' });
+    await broker.ensureRun({ trainTickets: 64, evalTickets: 64 });
+    const config = runConfig({ model: { name: modelName, digest: model.digest } });
+    const dataset = await loadDataset(config.dataset);
+    await broker.config.put({ ...config, datasetDigest: dataset.digest });
+    for (const version of [0, 1]) {
+      const { samplerPath, samplingSessionId } = published(version);
+      const update = { version, samplerPath, smallestUsefulVersion: 0 };
+      await broker.policy.publish({ ...update, samplingSessionId: samplingSessionId! });
+    }
+    const tokenizerOnly = await mkdtemp(join(folder, 'tokenizer-'));
+    for (const file of await readdir(model.path)) {
+      if (file.endsWith('.json')) await copyFile(join(model.path, file), join(tokenizerOnly, file));
+    }
+    const where = ['--nats-url', server.url, '--run', 'test', '--model-dir', tokenizerOnly];
+    const sampling = ['--sampler', 'tinker', '--backend-url', backend.url, '--api-key', apiKey];
+    await using actor = new ActorProcess([...where, ...sampling, '--name', 'remote']);
+
+    for (let order = 0; order < 5; order++) {
+      const { id } = dataset.train[order]!;
+      const pinned = order === 4 ? { split: 'eval' as const, pinnedVersion: 0 } : {};
+      const issued = ticket({ ticketId: `t-${order}`, order, problemId: id, ...pinned });
+      const subject = broker.names.subjects.tickets(issued.split);
+      await broker.publish(subject, Ticket, issued, { msgId: issued.ticketId, signal: never });
+    }
+    const groups: RolloutGroup[] = [];
+    const enough = new AbortController();
+    const options = { signal: enough.signal, log: silent, stage: 'test', concurrency: 1 };
+    await consume(broker, 'rollouts', RolloutGroup, options, ({ value }) => {
+      groups.push(value);
+      if (groups.length === 5) enough.abort();
+      return Promise.resolve();
+    });
+    for (const { ticket: of, rollouts } of groups) {
+      for (const { tokens, versions } of rollouts) {
+        assert.deepEqual(versions, [[of.pinnedVersion ?? 1, tokens.length]]);
+      }
+    }
+    await until(async () =>
+      (await broker.actors.list()).some(({ sampler }) => sampler === 'tinker'),
+    );
+    assert.equal(await actor.stop('SIGTERM'), 0);
+  });
+});
