@@ -71,7 +71,9 @@ function parseHeader(bytes: Uint8Array, refuse: (why: string) => never): z.infer
   if (typeof json !== 'object' || json === null) return refuse('its header is not an object');
   const { __metadata__: _, ...tensors } = json as Record<string, unknown>;
   const parsed = Header.safeParse(tensors);
-  return parsed.success ? parsed.data : refuse(z.prettifyError(parsed.error));
+  return parsed.success
+    ? parsed.data
+    : refuse(`its header is wrong: ${z.prettifyError(parsed.error)}`);
 }
 
 /** The elements of an entry as float32, in memory of their own. Half precision is widened exactly. */

@@ -10,6 +10,6 @@ export const embeddedDataset: GeneratorSpec = {
   numbers: [3],
   maxNumber: 30,
   maxTarget: 100,
-  trainSize: 50_000,
+  trainSize: 30_000,
   testSize: 1_024,
 };

@@ -25,7 +25,13 @@ export class Session {
       intraOpNumThreads: threads,
       interOpNumThreads: 1,
       // Threads that spin between operators would take the cores from the other processes.
-      extra: { session: { intra_op: { allow_spinning: '0' } } },
+      extra: {
+        session: { intra_op: { allow_spinning: '0' } },
+        // It turns a Gather of one layer into a Split of all and as many Squeezes.
+        optimization: {
+          disable_specified_optimizers: 'GatherToSplitFusion;GatherSliceToSplitFusion',
+        },
+      },
       logSeverityLevel: 3,
       externalData: graph.weights.map(({ value, data }) => ({
         path: value.name,

@@ -1,0 +1,85 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import {
+  createAdapter,
+  decodeAdapter,
+  encodeAdapter,
+  noAdapter,
+} from '../../../shared/model/lora.js';
+import { parseModelConfig } from '../../../shared/model/model-config.js';
+import { qwen3ConfigText } from '../../../shared/model/model-writer.js';
+import { encodeSafetensors, parseSafetensors } from '../../../shared/model/safetensors.js';
+import { tinySizes, warmAdapter } from '../../support/tiny-model.js';
+
+const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config.json');
+const options = { rank: 4, alpha: 8, seed: 1, attn: true, mlp: true };
+
+describe('a fresh adapter', () => {
+  it('changes nothing yet: every B is zero and no A is', () => {
+    for (const [key, { data }] of createAdapter(config, options).tensors) {
+      assert.equal(
+        data.every((value) => value === 0),
+        key.endsWith('lora_B'),
+        key,
+      );
+    }
+  });
+
+  it('is the same for the same seed and differs for another', () => {
+    assert.deepEqual(createAdapter(config, options), createAdapter(config, options));
+    assert.notDeepEqual(
+      createAdapter(config, { ...options, seed: 2 }),
+      createAdapter(config, options),
+    );
+  });
+
+  it('adapts attention, the MLP, or both, in every layer', () => {
+    const modules = (attn: boolean, mlp: boolean) =>
+      createAdapter(config, { ...options, attn, mlp }).tensors.size;
+    assert.equal(modules(true, false), 2 * 4 * 2);
+    assert.equal(modules(false, true), 2 * 3 * 2);
+    assert.equal(modules(true, true), 2 * 7 * 2);
+    assert.throws(() => modules(false, false), /train_attn or train_mlp/);
+  });
+});
+
+describe('an adapter on disk', () => {
+  const adapter = warmAdapter(config, 3);
+  const { safetensors, config: text } = encodeAdapter(adapter, 'base');
+
+  it('has the names and shapes of PEFT', () => {
+    const entries = parseSafetensors(safetensors, 'file');
+    const a = entries.get('base_model.model.model.layers.1.mlp.down_proj.lora_A.weight');
+    assert.deepEqual(a?.dims, [3, 24]);
+    const peft = JSON.parse(text) as Record<string, unknown>;
+    assert.equal(peft['r'], 3);
+    assert.equal(peft['lora_alpha'], 6);
+    assert.deepEqual(peft['target_modules'], [
+      'q_proj',
+      'k_proj',
+      'v_proj',
+      'o_proj',
+      'gate_proj',
+      'up_proj',
+      'down_proj',
+    ]);
+  });
+
+  it('comes back bit for bit', () => {
+    assert.deepEqual(decodeAdapter(safetensors, { rank: 3, alpha: 6 }), adapter);
+  });
+
+  it('is refused at another rank, with a stranger, without a partner, or empty', () => {
+    const rename = (name: string) =>
+      encodeSafetensors(new Map([[name, { dims: [3, 16], data: new Float32Array(48) }]]));
+    const decode =
+      (bytes: Uint8Array, rank = 3) =>
+      () =>
+        decodeAdapter(bytes, { rank, alpha: 6 });
+    assert.throws(decode(safetensors, 5), /not rank 5/);
+    assert.throws(decode(rename('lm_head.weight')), /lm_head\.weight, which is not LoRA/);
+    const lone = 'base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight';
+    assert.throws(decode(rename(lone)), /lacks layers\.0\.self_attn\.q_proj\.lora_B/);
+    assert.throws(decode(encodeAdapter(noAdapter).safetensors), /is empty/);
+  });
+});
