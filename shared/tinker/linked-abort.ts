@@ -1,4 +1,4 @@
-import { addAbortListener } from 'node:events';
+import { addAbortListener, setMaxListeners } from 'node:events';
 
 /**
  * A signal that aborts with any of several others, or by itself, and lets go of them when disposed.
@@ -9,9 +9,11 @@ export class LinkedAbort implements Disposable {
   readonly #links: Disposable[] = [];
 
   constructor(...signals: readonly (AbortSignal | undefined)[]) {
+    setMaxListeners(0, this.signal); // every request in flight listens: many are no leak
     for (const signal of signals) {
       if (signal === undefined) continue;
       if (signal.aborted) this.abort(signal.reason);
+      setMaxListeners(0, signal);
       const link = addAbortListener(signal, () => {
         this.abort(signal.reason);
       });

@@ -183,6 +183,29 @@ describe('after a failed operation', () => {
     assert.deepEqual(strict.seqIds.slice(-2), [0, 2]); // the probe, then the id it brought
   });
 
+  it('blames the first failure, also when its consequence is known before it', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    server.on('POST optim_step', ({ json }) => ({ json: { request_id: String(json['seq_id']) } }));
+    let tellFirst = (): void => undefined;
+    const secondIsKnown = new Promise<void>((resolve) => (tellFirst = resolve));
+    server.on('POST retrieve_future', async ({ json }) => {
+      if (json['request_id'] === '1') {
+        await secondIsKnown;
+        return { status: 422, json: { detail: 'Future failed: out of memory' } };
+      }
+      setTimeout(tellFirst, 50); // so that the conflict has arrived by then
+      return { status: 409, json: { detail: 'Sequence conflict: expected 1, got 2.' } };
+    });
+    const [first, second] = await Promise.allSettled([run.optimStep(adam), run.optimStep(adam)]);
+    assert(first.status === 'rejected' && second.status === 'rejected');
+    assert(second.reason instanceof SequenceConflict);
+    assert.equal(second.reason.cause, first.reason);
+  });
+
   it('goes on behind the id where the server consumes it', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server, true);
