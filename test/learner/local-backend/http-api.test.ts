@@ -1,0 +1,106 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { z } from 'zod';
+import { ApiError } from '../../../learner/local-backend/api-error.js';
+import { assertAuthorized } from '../../../learner/local-backend/api-key.js';
+import {
+  matchPath,
+  readJson,
+  readPage,
+  type ApiRequest,
+} from '../../../learner/local-backend/http-api.js';
+
+function request(body: string, contentType = 'application/json'): ApiRequest {
+  return {
+    headers: { 'content-type': contentType },
+    query: new URLSearchParams(),
+    params: [],
+    signal: new AbortController().signal,
+    body: () => Promise.resolve(Buffer.from(body)),
+  };
+}
+
+const status = (expected: number) => (error: unknown) =>
+  error instanceof ApiError && error.status === expected;
+
+describe('a route', () => {
+  it('matches its path part by part', () => {
+    assert.deepEqual(matchPath('/runs/:run', '/runs/r1'), ['r1']);
+    assert.equal(matchPath('/runs/:run', '/runs/r1/more'), undefined);
+    assert.equal(matchPath('/runs/:run', '/runs/'), undefined);
+    assert.equal(matchPath('/runs', '/walks'), undefined);
+  });
+
+  it('takes the rest of the path for a star', () => {
+    assert.deepEqual(matchPath('/runs/:run/c/*', '/runs/r1/c/weights/a/archive'), [
+      'r1',
+      'weights/a/archive',
+    ]);
+    assert.equal(matchPath('/runs/:run/c/*', '/runs/r1/c'), undefined);
+  });
+});
+
+describe('a JSON body', () => {
+  const schema = z.object({ seq_id: z.union([z.number(), z.string()]) });
+
+  it('keeps every digit of a long sequence id', async () => {
+    const body = '{"seq_id": 999999999000000001}';
+    assert.deepEqual(await readJson(request(body), schema), { seq_id: '999999999000000001' });
+    assert.deepEqual(await readJson(request('{"seq_id":7}'), schema), { seq_id: 7 });
+  });
+
+  it('is refused with every violation when it does not fit the schema', async () => {
+    const strict = z.object({ a: z.int(), b: z.string() });
+    await assert.rejects(readJson(request('{"a":1.5}'), strict), (error) => {
+      assert(error instanceof ApiError);
+      assert.equal(error.status, 422);
+      assert(Array.isArray(error.detail));
+      assert.deepEqual(
+        error.detail.map(({ loc }: { loc: unknown }) => loc),
+        [
+          ['body', 'a'],
+          ['body', 'b'],
+        ],
+      );
+      return true;
+    });
+  });
+
+  it('is refused when it is no JSON or says to be something else', async () => {
+    await assert.rejects(readJson(request('{'), schema), status(422));
+    await assert.rejects(readJson(request('{}', 'text/plain'), schema), status(415));
+  });
+});
+
+describe('a listing', () => {
+  it('has a limit and an offset, or its defaults', () => {
+    assert.deepEqual(readPage(new URLSearchParams('limit=5&offset=10'), 20), {
+      limit: 5,
+      offset: 10,
+    });
+    assert.deepEqual(readPage(new URLSearchParams(), 20), { limit: 20, offset: 0 });
+  });
+
+  it('refuses what is no count', () => {
+    for (const query of ['limit=0', 'offset=-1', 'limit=many', 'offset=1.5']) {
+      assert.throws(() => readPage(new URLSearchParams(query), 20), status(422));
+    }
+  });
+});
+
+describe('the API key', () => {
+  it('lets the right one pass', () => {
+    assertAuthorized({ 'x-api-key': 'tml-right' }, 'tml-right');
+  });
+
+  it('refuses none with 401 and another with 403', () => {
+    assert.throws(() => {
+      assertAuthorized({}, 'tml-right');
+    }, status(401));
+    for (const key of ['tml-wrong', 'tml-right ', '']) {
+      assert.throws(() => {
+        assertAuthorized({ 'x-api-key': key }, 'tml-right');
+      }, status(403));
+    }
+  });
+});

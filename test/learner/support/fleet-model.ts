@@ -1,0 +1,180 @@
+import assert from 'node:assert/strict';
+import { Admission, type AdmissionLimits } from '../../../learner/admission.js';
+import { ticketBound } from '../../../shared/rl/capacity.js';
+
+export interface Sampled {
+  readonly order: number;
+  readonly sampledBy: readonly number[];
+}
+
+/** What befalls the group of a ticket once it is scored; a function of its order alone. */
+export type Fate = 'trainable' | 'uniform' | 'dead';
+
+/**
+ * A run without clocks and sockets: a queue of tickets, actors that come, work, die and go, groups
+ * that are scored in any order, and the learner's own steps, each of which may happen whenever it can.
+ * What may not happen, however they interleave, is asserted after every move.
+ */
+export class FleetModel {
+  readonly admission: Admission<Sampled>;
+  /** The groups of each step, in ticket order. */
+  readonly batches: number[][] = [];
+  stale = 0;
+  readonly #limits: AdmissionLimits;
+  readonly #fateOf: (order: number) => Fate;
+  readonly #queue: { order: number; issuedAtVersion: number }[] = [];
+  #actors: { ticket?: { order: number; issuedAtVersion: number }; sampledBy: number[] }[] = [];
+  readonly #scored: Sampled[] = [];
+  #offered: { order: number; issuedAtVersion: number } | undefined;
+  #batch: number[] = [];
+  #nextToPublish = 1;
+
+  constructor(limits: AdmissionLimits, fateOf: (order: number) => Fate) {
+    this.#limits = limits;
+    this.#fateOf = fateOf;
+    this.admission = new Admission<Sampled>(limits, { step: 0, version: 0 });
+  }
+
+  /** Does the move that `choice` names, if it can be done now. @returns whether it was. */
+  move(choice: number): boolean {
+    const { moves } = this;
+    const isDone = moves[choice % moves.length]!(Math.floor(choice / moves.length));
+    this.#assertBounds();
+    return isDone;
+  }
+
+  /** Lets everything happen, in turns, until nothing can happen any more. */
+  drain(): void {
+    if (this.#actors.length === 0) this.#actors.push({ sampledBy: [] });
+    const { moves } = this;
+    const harmless = moves.map((_, i) => i).filter((i) => moves[i] !== this.#leave);
+    const isBusy = (): boolean => harmless.filter((i) => i !== 1).some((i) => this.move(i));
+    while (isBusy()) /* go on */ ;
+  }
+
+  get moves(): readonly ((argument: number) => boolean)[] {
+    return [
+      this.#issue,
+      this.#join,
+      this.#leave,
+      this.#lease,
+      this.#adopt,
+      this.#finish,
+      this.#deliver,
+      this.#cut,
+      this.#confirm,
+      this.#publish,
+    ];
+  }
+
+  /** The learner offers a ticket, and at another time knows that the stream has it. */
+  readonly #issue = (): boolean => {
+    if (this.#offered === undefined) {
+      this.#offered = this.admission.offer();
+      return this.#offered !== undefined;
+    }
+    this.#queue.push(this.#offered);
+    this.#offered = undefined;
+    this.admission.issue();
+    return true;
+  };
+
+  readonly #join = (): boolean => {
+    this.#actors.push({ sampledBy: [] });
+    return true;
+  };
+
+  /** An actor goes, or dies: its ticket returns to the front of the queue. */
+  readonly #leave = (who: number): boolean => {
+    const [actor] = this.#actors.splice(who % Math.max(1, this.#actors.length), 1);
+    if (actor?.ticket !== undefined) this.#queue.unshift(actor.ticket);
+    return actor !== undefined;
+  };
+
+  readonly #lease = (who: number): boolean => {
+    const idle = this.#actors.filter(({ ticket }) => ticket === undefined);
+    const ticket = this.#queue[0];
+    const actor = idle[who % Math.max(1, idle.length)];
+    if (ticket === undefined || actor === undefined) return false;
+    this.#queue.shift();
+    Object.assign(actor, { ticket, sampledBy: [this.admission.publishedVersion] });
+    return true;
+  };
+
+  /** An actor takes up the newest version between two tokens. */
+  readonly #adopt = (who: number): boolean => {
+    const actor = this.#busy(who);
+    const newest = this.admission.publishedVersion;
+    if (actor === undefined || actor.sampledBy.at(-1) === newest) return false;
+    actor.sampledBy = [...actor.sampledBy, newest];
+    return true;
+  };
+
+  readonly #finish = (who: number): boolean => {
+    const actor = this.#busy(who);
+    if (actor === undefined) return false;
+    const { ticket, sampledBy } = actor;
+    this.#scored.push({ order: ticket.order, sampledBy });
+    Object.assign(actor, { ticket: undefined, sampledBy: [] });
+    return true;
+  };
+
+  /** Any scored group arrives: the reward service keeps no order. */
+  readonly #deliver = (which: number): boolean => {
+    const [group] = this.#scored.splice(which % Math.max(1, this.#scored.length), 1);
+    if (group === undefined) return false;
+    const { order, sampledBy } = group;
+    const fate = this.#fateOf(order);
+    if (fate === 'trainable') this.admission.arrive(order, group, sampledBy);
+    else if (fate === 'uniform') this.admission.book.skip(order);
+    else this.admission.book.die(order);
+    return true;
+  };
+
+  readonly #cut = (): boolean => {
+    this.stale += this.admission.refuseStale().length;
+    const { version } = this.admission;
+    const minibatch = this.admission.unconfirmedSteps < 2 ? this.admission.cut() : undefined;
+    if (minibatch === undefined) return false;
+    minibatch.groups.forEach(({ sampledBy }, i) => {
+      const staleness = version - Math.min(...sampledBy);
+      assert.equal(minibatch.staleness[i], staleness);
+      assert(staleness >= 0 && staleness <= this.#limits.maxStepsOffPolicy, `${staleness} steps`);
+    });
+    this.#batch.push(...minibatch.orders);
+    if (minibatch.isLastOfStep) {
+      this.batches.push(this.#batch.sort((a, b) => a - b));
+      this.#batch = [];
+    }
+    return true;
+  };
+
+  readonly #confirm = (): boolean => {
+    if (this.admission.unconfirmedSteps === 0) return false;
+    this.admission.confirmStep();
+    return true;
+  };
+
+  /** Versions reach the actors in order, and only after their step. */
+  readonly #publish = (): boolean => {
+    if (this.#nextToPublish > this.admission.confirmedVersion) return false;
+    this.admission.publish(this.#nextToPublish++);
+    return true;
+  };
+
+  #busy(who: number) {
+    const busy = this.#actors.flatMap((actor) =>
+      actor.ticket === undefined ? [] : [actor as typeof actor & { ticket: { order: number } }],
+    );
+    return busy[who % Math.max(1, busy.length)];
+  }
+
+  #assertBounds(): void {
+    const { maxStepsOffPolicy, groupsPerBatch } = this.#limits;
+    const { issued, outstanding, ...ends } = this.admission.book.counts;
+    const ended = Object.values(ends).reduce((sum, count) => sum + count, 0);
+    assert.equal(issued, ended + outstanding);
+    assert(outstanding <= ticketBound(maxStepsOffPolicy, groupsPerBatch));
+    assert(this.#queue.length <= outstanding);
+  }
+}

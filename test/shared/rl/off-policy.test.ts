@@ -1,0 +1,101 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { ksDistance } from '../../../shared/rl/length-bias.js';
+import {
+  offPolicyStats,
+  offPolicyStatsByStaleness,
+  quantile,
+  ratioBounds,
+  unbounded,
+} from '../../../shared/rl/off-policy.js';
+import { assertClose } from './close.js';
+
+const log2 = Math.log(2);
+// One rollout of three tokens with ratios 1, 2 and 1/2.
+const rollout = { behavior: [-1, -2, -3], current: [-1, -2 + log2, -3 - log2] };
+
+describe('off-policy statistics of ratios 1, 2, 1/2', () => {
+  const stats = offPolicyStats([rollout], { low: 0.8, high: 1.2 })!;
+
+  it('estimate the divergence in three ways', () => {
+    assertClose([stats.klV1], [(0 - log2 + log2) / 3]);
+    assertClose([stats.klV2], [(0.5 * log2 ** 2 * 2) / 3]);
+    // r - 1 - ln r: 0, 1 - ln 2, -1/2 + ln 2.
+    assertClose([stats.klK3], [0.5 / 3]);
+  });
+
+  it('give the effective sample size as a share', () => {
+    assertClose([stats.essRatio], [3.5 ** 2 / (3 * (1 + 4 + 0.25))]);
+  });
+
+  it('give the entropy of what was sampled, and the shares outside the bounds', () => {
+    assertClose(
+      [stats.sampledEntropy, stats.belowShare, stats.aboveShare, stats.tokens],
+      [2, 1 / 3, 1 / 3, 3],
+    );
+    assertClose([stats.ratio.p50], [1]);
+  });
+});
+
+describe('off-policy statistics', () => {
+  it('are those of the same policy when it trains on its own samples', () => {
+    const same = { behavior: [-1, -2], current: [-1, -2] };
+    const stats = offPolicyStats([same], unbounded)!;
+    assert.deepEqual([stats.klV1, stats.klV2, stats.klK3, stats.essRatio], [0, 0, 0, 1]);
+  });
+
+  it('stay finite when one token is broken', () => {
+    const broken = { behavior: [-1, -500], current: [-1, -0.1] };
+    const stats = offPolicyStats([broken], unbounded)!;
+    assert.equal(stats.ratio.p99 < Math.exp(20), true);
+    assertClose([stats.klV2], [0.5 * 0.5 * 20 ** 2]);
+  });
+
+  it('are told apart by staleness, in rising order', () => {
+    const fresh = { ...rollout, staleness: 0 };
+    const old = { behavior: [-1], current: [-1 + log2], staleness: 2 };
+    const byStaleness = offPolicyStatsByStaleness([old, fresh, old], unbounded);
+    assert.deepEqual([...byStaleness.keys()], [0, 2]);
+    assert.equal(byStaleness.get(0)!.tokens, 3);
+    assertClose([byStaleness.get(2)!.klV1], [-log2]);
+  });
+
+  it('do not exist without a token, and refuse arrays that do not match', () => {
+    assert.equal(offPolicyStats([], unbounded), undefined);
+    assert.throws(() => offPolicyStats([{ behavior: [-1], current: [] }], unbounded), /1 behavior/);
+  });
+
+  it('take the bounds from the loss', () => {
+    const config = { clip_low_threshold: 0, clip_high_threshold: 4 };
+    assert.deepEqual(ratioBounds('cispo', config), { low: 0, high: 4 });
+    assert.deepEqual(ratioBounds('dro', { beta: 1 }), unbounded);
+  });
+
+  it('interpolate quantiles between ranks', () => {
+    assert.equal(quantile([1, 2, 3, 5], 0.5), 2.5);
+    assert.equal(quantile([7], 0.99), 7);
+    assert.equal(quantile([0, 10], 0.25), 2.5);
+  });
+});
+
+describe('the distance between two length distributions', () => {
+  const counts = (...lengths: number[]) => {
+    const map = new Map<number, number>();
+    for (const length of lengths) map.set(length, (map.get(length) ?? 0) + 1);
+    return map;
+  };
+
+  it('is 0 for equal shares, whatever the totals', () => {
+    assert.equal(ksDistance(counts(1, 2), counts(1, 1, 2, 2)), 0);
+  });
+
+  it('is the largest gap of the cumulative shares', () => {
+    // At length 1: 1/2 against 1/4; at 2: 1 against 1/2.
+    assert.equal(ksDistance(counts(1, 2), counts(1, 2, 3, 4)), 0.5);
+  });
+
+  it('is 1 when all of one is shorter, and 0 before there is anything to compare', () => {
+    assert.equal(ksDistance(counts(1, 2), counts(3)), 1);
+    assert.equal(ksDistance(counts(), counts(3)), 0);
+  });
+});
