@@ -37,11 +37,13 @@ export function loadConfig<Shape extends z.ZodRawShape>(
       const key = String(issue.path[0] ?? '');
       const name = `--${kebab(key)} (or ${environmentName(service, key)})`;
       const given = values[key];
-      problems.push(
-        given === undefined
-          ? `${name} is missing: ${issue.message}`
-          : `${name} is ${JSON.stringify(given)}: ${issue.message}`,
-      );
+      const found =
+        given !== undefined
+          ? `${name} is ${shown(key, given)}`
+          : issue.code === 'invalid_type'
+            ? `${name} is missing`
+            : name; // a rule about several settings, of which this one has its default
+      problems.push(`${found}: ${issue.message}`);
     }
   }
   if (problems.length > 0 || !parsed.success) {
@@ -60,6 +62,12 @@ export function kebab(key: string): string {
 /** `learner`, `maxSteps` → `LEARNER_MAX_STEPS`. */
 export function environmentName(service: string, key: string): string {
   return `${service}-${kebab(key)}`.toUpperCase().replaceAll('-', '_');
+}
+
+/** A value for an error message, which ends in logs: without what is secret in it. */
+function shown(key: string, value: unknown): string {
+  if (/key$/i.test(key)) return 'set';
+  return JSON.stringify(value).replace(/\/\/[^/@"]*@/, '//…@');
 }
 
 function parseFlags(

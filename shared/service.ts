@@ -1,4 +1,5 @@
 import { UserError } from './errors.js';
+import { onParentGone } from './parent-pipe.js';
 import { createLogger, type Logger } from './telemetry/logger.js';
 
 export interface ServiceContext {
@@ -7,9 +8,18 @@ export interface ServiceContext {
   readonly signal: AbortSignal;
 }
 
+/** Signals this close together are one wish: under npm, Ctrl-C arrives from the terminal and from npm. */
+const sameWishMs = 1_000;
+
+/** How long an orphan may take to finish: the broker and the backend that it needs are going too. */
+const orphanGraceMs = 5_000;
+
 /**
- * Runs a service until `main` returns. The first signal asks it to finish; a second one ends it at
+ * Runs a service until `main` returns. The first signal asks it to finish; a later one ends it at
  * once. Exit code 0 after a clean end, 1 after a crash, 2 when the user has something to change.
+ *
+ * With OFFBEAT_PARENT_PIPE=1 it also finishes when its standard input closes, that is, when the
+ * launcher died in whatever way.
  */
 export async function runService(
   service: string,
@@ -17,13 +27,23 @@ export async function runService(
 ): Promise<void> {
   const log = createLogger(service);
   const shutdown = new AbortController();
+  let askedAt = 0; // ms since the epoch
   for (const name of ['SIGINT', 'SIGTERM'] as const) {
     process.on(name, () => {
-      if (shutdown.signal.aborted) process.exit(130);
+      if (shutdown.signal.aborted) {
+        if (Date.now() - askedAt < sameWishMs) return;
+        process.exit(130);
+      }
+      askedAt = Date.now();
       log.info({ signal: name }, 'shutting down');
       shutdown.abort();
     });
   }
+  onParentGone(process.env, () => {
+    log.warn('the launcher is gone, shutting down');
+    shutdown.abort();
+    setTimeout(() => process.exit(1), orphanGraceMs).unref();
+  });
   try {
     await main({ log, signal: shutdown.signal });
   } catch (err) {

@@ -1,0 +1,64 @@
+import { spawn } from 'node:child_process';
+import { constants } from 'node:os';
+
+const killAfterMs = 10_000;
+
+/**
+ * Runs a command to its end, in a process group of its own: signals that end us are passed on to
+ * all of it, and whatever it leaves behind ends with it.
+ *
+ * @param {{ cwd: string, env?: NodeJS.ProcessEnv, isQuiet?: boolean }} options isQuiet keeps the
+ *   output back, to be shown by who called.
+ * @returns {Promise<{ code: number, output: string }>} 128 + n when signal n ended it, as a shell says.
+ */
+export function runChild(command, args, { cwd, env = process.env, isQuiet = false }) {
+  return new Promise((resolve) => {
+    const stdio = isQuiet ? ['ignore', 'pipe', 'pipe'] : ['ignore', 'inherit', 'inherit'];
+    const child = spawn(command, args, { cwd, env, stdio, detached: true });
+    const chunks = [];
+    child.stdout?.on('data', (chunk) => chunks.push(chunk));
+    child.stderr?.on('data', (chunk) => chunks.push(chunk));
+
+    let patience;
+    const passOn = (signal) => {
+      killGroup(child.pid, signal);
+      patience ??= setTimeout(() => killGroup(child.pid, 'SIGKILL'), killAfterMs);
+    };
+    const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'];
+    for (const signal of signals) process.on(signal, passOn);
+
+    const end = (code, more = '') => {
+      clearTimeout(patience);
+      for (const signal of signals) process.off(signal, passOn);
+      resolve({ code, output: Buffer.concat(chunks).toString() + more });
+    };
+    child.on('error', (error) => end(127, `${command}: ${error.message}\n`));
+    // Leftovers may hold the output open, so that `close` would never come: end them first.
+    child.on('exit', () => killGroup(child.pid, 'SIGKILL'));
+    child.on('close', (code, signal) => end(code ?? 128 + constants.signals[signal]));
+  });
+}
+
+/**
+ * Under npm, ends this process as SIGTERM would when npm is gone: npm may be killed without a
+ * chance to pass it on, and nobody would be left to stop us.
+ */
+export function endWithLauncher() {
+  if (process.env.npm_lifecycle_event === undefined) return;
+  const launcher = process.ppid;
+  const timer = setInterval(() => {
+    if (process.ppid === launcher) return;
+    clearInterval(timer);
+    process.kill(process.pid, 'SIGTERM');
+  }, 500);
+  timer.unref();
+}
+
+function killGroup(pid, signal) {
+  if (pid === undefined) return;
+  try {
+    process.kill(-pid, signal);
+  } catch {
+    // All of it is gone already.
+  }
+}

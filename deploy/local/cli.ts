@@ -1,0 +1,63 @@
+#!/usr/bin/env node
+import { describeFlags } from '../../shared/config-help.js';
+import { UserError } from '../../shared/errors.js';
+import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
+import { up, upHelp } from './up.js';
+
+const purposes: Readonly<Record<ServiceName, string>> = {
+  actor: 'samples groups of rollouts with the newest policy',
+  learner: 'turns scored groups into policy updates',
+  'reward-service': 'scores rollouts',
+  'local-backend': 'a Tinker server that trains a small model on this CPU',
+};
+
+const overview = `usage: offbeat <command> [flags]
+
+  up              trains on this machine: starts everything, shows progress, ends everything
+${serviceNames.map((name) => `  ${name.padEnd(14)}  ${purposes[name]}`).join('\n')}
+  help            this text; offbeat <command> --help explains its flags
+`;
+
+process.exitCode = await run(process.argv.slice(2)).catch((caught: unknown) => {
+  if (!(caught instanceof UserError)) throw caught;
+  process.stderr.write(`${caught.message}\n`);
+  return 2;
+});
+
+/** The exit code; undefined where a service has set it by itself. */
+async function run([command, ...flags]: readonly string[]): Promise<number | undefined> {
+  const wantsHelp = flags.includes('--help') || flags.includes('-h');
+  switch (command) {
+    case 'help':
+    case '--help':
+    case '-h':
+      process.stdout.write(overview);
+      return 0;
+    case 'up':
+      if (!wantsHelp) return await up(flags, process.env);
+      process.stdout.write(await upHelp());
+      return 0;
+    default: {
+      const service = serviceNames.find((name) => name === command);
+      if (service === undefined) {
+        const found = command === undefined ? 'a command is missing' : `unknown command ${command}`;
+        throw new UserError(`${found}; one of up, ${serviceNames.join(', ')}, help is expected`);
+      }
+      if (wantsHelp) process.stdout.write(await serviceHelp(service));
+      else await runService(service, flags);
+      return undefined;
+    }
+  }
+}
+
+async function serviceHelp(service: ServiceName): Promise<string> {
+  const { shape } = await loadSchema(service);
+  return `offbeat ${service}: ${purposes[service]}.\n\n${describeFlags(shape, service)}\n`;
+}
+
+async function runService(service: ServiceName, flags: readonly string[]): Promise<void> {
+  const module = (await import(serviceFile(service, 'main.js'))) as {
+    main(argv: readonly string[], env: NodeJS.ProcessEnv): Promise<void>;
+  };
+  await module.main(flags, process.env);
+}

@@ -1,0 +1,16 @@
+/** How a process ended. */
+export interface Exit {
+  readonly code: number | undefined;
+  readonly signal: NodeJS.Signals | undefined;
+  /** Why it never started, when it did not. */
+  readonly failure?: string;
+}
+
+/** Exit code of a service whose user has something to change: trying again cannot help. */
+export const userErrorCode = 2;
+
+/** `ended with code 1`, for a sentence that begins with the process's name. */
+export function describeExit({ code, signal, failure }: Exit): string {
+  if (failure !== undefined) return `could not start: ${failure}`;
+  return signal === undefined ? `ended with code ${code ?? 'unknown'}` : `was killed by ${signal}`;
+}

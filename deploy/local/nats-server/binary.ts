@@ -1,0 +1,45 @@
+import { access, constants, stat } from 'node:fs/promises';
+import { runCommand } from '../run-command.js';
+
+/** A nats-server that ran and told its version. */
+export interface NatsBinary {
+  readonly path: string;
+  readonly version: string; // 2.9.10
+}
+
+/** Streams, key-value and object store as Offbeat uses them came together in this release. */
+const oldest = '2.9.0';
+
+/**
+ * The nats-server at `path`, once it has shown that it runs here: a file alone may be for another
+ * machine, cut off by a full disk, or too old.
+ *
+ * @returns a sentence saying why not, when it cannot be used.
+ */
+export async function probeNatsBinary(path: string): Promise<NatsBinary | string> {
+  try {
+    await access(path, constants.X_OK);
+    if (!(await stat(path)).isFile()) return `${path} is not a file`;
+  } catch {
+    return `${path} is not an executable file`;
+  }
+  const { code, output } = await runCommand(path, ['--version'], { timeoutMs: 10_000 });
+  const version = /nats-server: v?(\d+\.\d+\.\d+)/.exec(output)?.[1];
+  if (code !== 0 || version === undefined) {
+    return `${path} --version did not answer like a nats-server: ${JSON.stringify(output.slice(0, 200))}`;
+  }
+  if (compareVersions(version, oldest) < 0) {
+    return `${path} is nats-server ${version}; ${oldest} or newer is needed`;
+  }
+  return { path, version };
+}
+
+/** Negative when `a` is older than `b`, by their numbers: 2.9 is before 2.10. */
+export function compareVersions(a: string, b: string): number {
+  const [left, right] = [a, b].map((version) => version.split('.').map(Number));
+  for (let i = 0; i < 3; i++) {
+    const difference = (left![i] ?? 0) - (right![i] ?? 0);
+    if (difference !== 0) return difference;
+  }
+  return 0;
+}

@@ -1,0 +1,39 @@
+import { spawn } from 'node:child_process';
+
+export interface CommandResult {
+  readonly code: number | undefined; // undefined: it could not start, was killed or ran too long
+  readonly output: string; // standard output and error together, in order of arrival
+}
+
+export interface CommandOptions {
+  readonly cwd?: string;
+  readonly timeoutMs: number;
+  readonly signal?: AbortSignal;
+}
+
+/** Runs a short command to its end and never throws: whether its failure matters is the caller's to say. */
+export function runCommand(
+  command: string,
+  args: readonly string[],
+  { cwd, timeoutMs, signal }: CommandOptions,
+): Promise<CommandResult> {
+  return new Promise((resolve) => {
+    const chunks: Buffer[] = [];
+    const child = spawn(command, args, {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      timeout: timeoutMs,
+      ...(cwd !== undefined && { cwd }),
+      ...(signal !== undefined && { signal }),
+    });
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.on('data', (chunk: Buffer) => chunks.push(chunk));
+    }
+    const output = () => Buffer.concat(chunks).toString().trim();
+    child.on('error', (error) => {
+      resolve({ code: undefined, output: `${output()}\n${error.message}`.trim() });
+    });
+    child.on('close', (code) => {
+      resolve({ code: code ?? undefined, output: output() });
+    });
+  });
+}

@@ -1,0 +1,49 @@
+import { mkdir } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { UserError } from '../../shared/errors.js';
+
+/** Everything that a run leaves behind, in one place. */
+export interface RunFolder {
+  readonly path: string; // absolute
+  readonly launch: string; // how it was started; config.json beside it is the learner's
+  readonly summary: string;
+  readonly logs: string;
+  readonly nats: string;
+  readonly checkpoints: string;
+}
+
+/** A name from the local time, which sorts by it: `20261121-014502`. */
+export function runNameAt(now: Date): string {
+  const two = (value: number) => String(value).padStart(2, '0');
+  const date = [now.getFullYear(), two(now.getMonth() + 1), two(now.getDate())].join('');
+  return `${date}-${[now.getHours(), now.getMinutes(), now.getSeconds()].map(two).join('')}`;
+}
+
+/**
+ * Makes `parent`/`name` with its subfolders.
+ *
+ * @throws {UserError} when the run exists: its history is never overwritten.
+ */
+export async function createRunFolder(parent: string, name: string): Promise<RunFolder> {
+  const path = resolve(parent, name);
+  await mkdir(parent, { recursive: true });
+  try {
+    await mkdir(path); // not recursive: of two starts with one name, one is refused
+  } catch (cause) {
+    if ((cause as NodeJS.ErrnoException).code !== 'EEXIST') throw cause;
+    throw new UserError(
+      `the run ${name} exists already in ${path}; choose another name with --run, or delete that folder`,
+      { cause },
+    );
+  }
+  const folder: RunFolder = {
+    path,
+    launch: join(path, 'launch.json'),
+    summary: join(path, 'summary.json'),
+    logs: join(path, 'logs'),
+    nats: join(path, 'nats'),
+    checkpoints: join(path, 'checkpoints'),
+  };
+  for (const subfolder of [folder.logs, folder.nats, folder.checkpoints]) await mkdir(subfolder);
+  return folder;
+}

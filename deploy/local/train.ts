@@ -1,0 +1,123 @@
+import { randomBytes } from 'node:crypto';
+import { pino } from 'pino';
+import { connectBroker } from '../../shared/broker/connect.js';
+import type { Logger } from '../../shared/telemetry/logger.js';
+import { Fleet } from './fleet.js';
+import { followRun } from './follow-run.js';
+import { freePorts } from './free-ports.js';
+import {
+  backendMember,
+  graceMs,
+  learnerMember,
+  stopRanks,
+  workerMembers,
+  type RunPlaces,
+} from './members.js';
+import type { NatsBinary } from './nats-server/binary.js';
+import { startNats } from './nats-server/start.js';
+import type { Goal } from './progress.js';
+import type { RunFolder } from './run-folder.js';
+import type { Screen } from './screen.js';
+import type { StopSignals } from './stop-signals.js';
+import type { UpConfig, UpRequest } from './up-config.js';
+
+export interface TrainOptions {
+  readonly request: UpRequest;
+  readonly run: string;
+  readonly folder: RunFolder;
+  readonly natsBinary: NatsBinary | undefined; // undefined where --nats-url was given
+  readonly screen: Screen;
+  readonly stop: StopSignals;
+}
+
+/**
+ * A run from its first process to its last: returns when the learner finished or a wish to stop
+ * came, and in either case, as when it throws, none of the processes is left.
+ *
+ * @throws {FleetError} when a process ended that the run cannot do without.
+ */
+export async function train(options: TrainOptions): Promise<void> {
+  const { run, folder, screen, stop } = options;
+  const { config, settings } = options.request;
+  await using fleet = new Fleet({ logFolder: folder.logs, report: screen.warn, hurry: stop.hurry });
+  const over = new AbortController();
+  const signal = AbortSignal.any([stop.stop, fleet.failed, over.signal]);
+  const deadlineMs = config.readySeconds * 1_000;
+
+  const natsUrl = config.natsUrl ?? (await startOwnNats(options, fleet, deadlineMs));
+  const log = fileLogger(fleet.logPath('up'));
+  await using broker = await connectBroker({ natsUrl, run, client: 'up', log, signal });
+  const places: RunPlaces = {
+    run,
+    runFolder: folder.path,
+    checkpointFolder: folder.checkpoints,
+    natsUrl,
+    backend: await backendPlace(config),
+  };
+
+  if (config.backendUrl === undefined) {
+    const backend = backendMember(config, places);
+    void fleet.start(backend); // its end shows as the fleet's failure
+    await fleet.ready([backend.name], deadlineMs, signal);
+    if (stop.stop.aborted) return;
+  }
+  const workers = workerMembers(config, places);
+  const learner = learnerMember(config, places, settings);
+  const [finished] = [learner, ...workers].map((member) => fleet.start(member));
+
+  const names = [learner, ...workers].map(({ name }) => name);
+  const watching = Promise.all([
+    fleet.ready(names, deadlineMs, signal).then(() => {
+      if (!signal.aborted) screen.note(`${names.length} services are ready`);
+    }),
+    followRun(broker, { goal: goalOf(settings), screen, signal }),
+  ]);
+  try {
+    await Promise.race([finished, watching]);
+    fleet.failed.throwIfAborted();
+  } finally {
+    over.abort();
+    await watching.catch(() => undefined); // whatever it was, the race or the failure told it
+  }
+}
+
+async function startOwnNats(
+  { natsBinary, folder, screen, stop }: TrainOptions,
+  fleet: Fleet,
+  deadlineMs: number,
+): Promise<string> {
+  if (natsBinary === undefined) throw new Error('neither a nats-server nor --nats-url');
+  const nats = await startNats(natsBinary.path, folder.nats, fleet.logPath('nats-server'), {
+    deadlineMs,
+    signal: stop.stop,
+  });
+  fleet.adopt('nats-server', nats.process, stopRanks.nats, graceMs);
+  screen.note(`nats-server ${natsBinary.version} at ${nats.url}`);
+  return nats.url;
+}
+
+/** A key of its own keeps other users of this machine away from the local backend. */
+async function backendPlace(config: UpConfig): Promise<RunPlaces['backend']> {
+  if (config.backendUrl !== undefined && config.apiKey !== undefined) {
+    return { url: config.backendUrl, apiKey: config.apiKey };
+  }
+  const [port] = await freePorts(1);
+  const apiKey = `tml-${randomBytes(16).toString('hex')}`;
+  return { url: `http://127.0.0.1:${port!}`, apiKey };
+}
+
+function goalOf(settings: UpRequest['settings']): Goal {
+  const { maxSteps, maxMinutes } = settings;
+  return {
+    ...(typeof maxSteps === 'number' && { maxSteps }),
+    ...(typeof maxMinutes === 'number' && { maxMinutes }),
+  };
+}
+
+/** The launcher's own log: standard output is for the person. */
+function fileLogger(path: string): Logger {
+  return pino(
+    { base: { service: 'up', pid: process.pid }, timestamp: pino.stdTimeFunctions.isoTime },
+    pino.destination({ dest: path, sync: true }),
+  );
+}
