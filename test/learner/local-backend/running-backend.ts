@@ -1,6 +1,4 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import {
@@ -8,18 +6,12 @@ import {
   type LocalBackend,
 } from '../../../learner/local-backend/local-backend.js';
 import {
-  qwen3ConfigText,
-  randomWeights,
-  writeModelDirectory,
-} from '../../../shared/model/model-writer.js';
-import {
   decodeForwardBackwardResult,
   decodeSampleResult,
   encodeForwardBackwardRequest,
   protobufType,
 } from '../../../shared/tinker/codec.js';
 import type { Datum, ForwardBackwardRequest } from '../../../shared/tinker/types.js';
-import { tinySizes } from './values.js';
 
 export const apiKey = 'tml-test-key';
 export const modelName = 'test/tiny';
@@ -28,26 +20,18 @@ export interface Json {
   readonly [key: string]: unknown;
 }
 
-/** A folder with a tiny model, removed at the end. */
-export async function tinyModel(): Promise<{ path: string } & AsyncDisposable> {
-  const path = await mkdtemp(join(tmpdir(), 'offbeat-backend-'));
-  const config = qwen3ConfigText(tinySizes);
-  await writeModelDirectory(join(path, 'model'), config, randomWeights(config, 1));
-  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
-}
-
-/** The backend in this process, on the model and the checkpoints under `folder`. */
+/** The backend in this process, with its checkpoints beside the model. */
 export async function startOn(
-  folder: string,
+  modelDir: string,
   given: { pollMs?: number; gapWaitMs?: number; port?: number } = {},
 ): Promise<LocalBackend> {
   return startLocalBackend({
     host: '127.0.0.1',
     port: 0,
     apiKey,
-    modelDir: join(folder, 'model'),
+    modelDir,
     modelName,
-    checkpointDir: join(folder, 'checkpoints'),
+    checkpointDir: join(modelDir, 'checkpoints'),
     threads: 1,
     log: pino({ level: 'silent' }),
     ...given,

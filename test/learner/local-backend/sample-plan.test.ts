@@ -6,7 +6,7 @@ import { characterVocabSize } from '../../../shared/model/character-tokenizer.js
 import { parseModelConfig } from '../../../shared/model/model-config.js';
 import { qwen3ConfigText } from '../../../shared/model/model-writer.js';
 import { SampleRequest } from '../../../shared/tinker/api.js';
-import { tinySizes } from './values.js';
+import { tinySizes } from '../../support/tiny-model.js';
 
 const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config.json');
 const model: ServedModel = {

@@ -1,5 +1,3 @@
-import { characterVocabSize } from '../../../shared/model/character-tokenizer.js';
-import type { ModelSizes } from '../../../shared/model/model-writer.js';
 import type { CheckpointMetadata } from '../../../learner/local-backend/checkpoint-metadata.js';
 import type { CheckpointStore } from '../../../learner/local-backend/checkpoint-store.js';
 
@@ -23,15 +21,3 @@ export function checkpointAbout(
     ...given,
   };
 }
-
-/** A model that trains in milliseconds. */
-export const tinySizes: ModelSizes = {
-  vocabSize: characterVocabSize,
-  hiddenSize: 32,
-  intermediateSize: 64,
-  numLayers: 2,
-  numHeads: 4,
-  numKvHeads: 2,
-  headDim: 8,
-  maxPositions: 64,
-};

@@ -7,8 +7,8 @@ export interface Sampled {
   readonly sampledBy: readonly number[];
 }
 
-/** What befalls the group of a ticket once it is scored; a function of its order alone. */
-export type Fate = 'trainable' | 'uniform' | 'dead';
+/** What befalls a ticket; a function of its order alone. Slow ones end only when all else waits. */
+export type Fate = 'trainable' | 'slow' | 'uniform' | 'dead';
 
 /**
  * A run without clocks and sockets: a queue of tickets, actors that come, work, die and go, groups
@@ -43,13 +43,14 @@ export class FleetModel {
     return isDone;
   }
 
-  /** Lets everything happen, in turns, until nothing can happen any more. */
+  /** Lets everything happen, in turns and the slow last, until nothing can happen any more. */
   drain(): void {
-    if (this.#actors.length === 0) this.#actors.push({ sampledBy: [] });
     const { moves } = this;
-    const harmless = moves.map((_, i) => i).filter((i) => moves[i] !== this.#leave);
-    const isBusy = (): boolean => harmless.filter((i) => i !== 1).some((i) => this.move(i));
-    while (isBusy()) /* go on */ ;
+    const helpful = moves.map((_, i) => i).filter((i) => !this.#isOptional(moves[i]!));
+    const isBusy = (): boolean => helpful.some((i) => this.move(i));
+    do {
+      if (this.#queue.length > 0 && this.#isFullyBusy) this.#join();
+    } while (isBusy() || (this.#queue.length > 0 && this.#isFullyBusy) || this.#finishSlow());
   }
 
   get moves(): readonly ((argument: number) => boolean)[] {
@@ -110,14 +111,17 @@ export class FleetModel {
     return true;
   };
 
-  readonly #finish = (who: number): boolean => {
-    const actor = this.#busy(who);
+  readonly #finish = (who: number): boolean => this.#finishOne(who, (fate) => fate !== 'slow');
+  readonly #finishSlow = (): boolean => this.#finishOne(0, (fate) => fate === 'slow');
+
+  #finishOne(who: number, isReady: (fate: Fate) => boolean): boolean {
+    const actor = this.#busy(who, isReady);
     if (actor === undefined) return false;
     const { ticket, sampledBy } = actor;
     this.#scored.push({ order: ticket.order, sampledBy });
     Object.assign(actor, { ticket: undefined, sampledBy: [] });
     return true;
-  };
+  }
 
   /** Any scored group arrives: the reward service keeps no order. */
   readonly #deliver = (which: number): boolean => {
@@ -125,7 +129,7 @@ export class FleetModel {
     if (group === undefined) return false;
     const { order, sampledBy } = group;
     const fate = this.#fateOf(order);
-    if (fate === 'trainable') this.admission.arrive(order, group, sampledBy);
+    if (fate === 'trainable' || fate === 'slow') this.admission.arrive(order, group, sampledBy);
     else if (fate === 'uniform') this.admission.book.skip(order);
     else this.admission.book.die(order);
     return true;
@@ -162,11 +166,22 @@ export class FleetModel {
     return true;
   };
 
-  #busy(who: number) {
+  #busy(who: number, isReady: (fate: Fate) => boolean = () => true) {
     const busy = this.#actors.flatMap((actor) =>
-      actor.ticket === undefined ? [] : [actor as typeof actor & { ticket: { order: number } }],
+      actor.ticket !== undefined && isReady(this.#fateOf(actor.ticket.order))
+        ? [actor as typeof actor & { ticket: { order: number } }]
+        : [],
     );
     return busy[who % Math.max(1, busy.length)];
+  }
+
+  get #isFullyBusy(): boolean {
+    return this.#actors.every(({ ticket }) => ticket !== undefined);
+  }
+
+  /** What need not happen for the run to go on. */
+  #isOptional(move: (argument: number) => boolean): boolean {
+    return move === this.#join || move === this.#leave;
   }
 
   #assertBounds(): void {
