@@ -5,7 +5,7 @@ import { extract } from 'tar-stream';
 import { z } from 'zod';
 import { errorText, PermanentError } from '../errors.js';
 import { ArchiveResponse } from './api.js';
-import { AdapterOutOfReach, BadAnswer, Unavailable } from './errors.js';
+import { AdapterOutOfReach, BadAnswer } from './errors.js';
 import { NoAnswer, waitable, type TinkerHttp } from './http.js';
 import { checkpointUrl, type TinkerPath } from './tinker-path.js';
 
@@ -91,7 +91,6 @@ async function fetchTar(http: TinkerHttp, url: URL, signal: AbortSignal): Promis
       if (!waitable(answer)) throw answer.error;
       await patience.wait(answer.failure, answer.headers, signal);
     } catch (caught) {
-      if (caught instanceof Unavailable) throw outOfReach(caught.message);
       if (!(caught instanceof NoAnswer)) throw caught;
       await patience.wait(caught.failure, undefined, signal, caught);
     }

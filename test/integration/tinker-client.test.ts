@@ -1,0 +1,161 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { pino } from 'pino';
+import type { LocalBackend } from '../../learner/local-backend/local-backend.js';
+import { decodeAdapter } from '../../shared/model/lora.js';
+import { TinkerClient } from '../../shared/tinker/client.js';
+import { BadRequest, RunLost } from '../../shared/tinker/errors.js';
+import { apiKey, imitation, modelName, startOn } from '../learner/local-backend/running-backend.js';
+import { tinyModel } from '../support/tiny-model.js';
+
+const model = { baseModel: modelName, rank: 4, seed: 3 };
+const data = [imitation([3, 4, 5, 6, 7]), imitation([8, 9, 10])];
+const adam = {
+  learningRate: 1e-2,
+  beta1: 0.9,
+  beta2: 0.95,
+  eps: 1e-8,
+  weightDecay: 0,
+  gradClipNorm: 0,
+};
+
+describe('the Tinker client on the local backend', () => {
+  let folder: Awaited<ReturnType<typeof tinyModel>>;
+  let backend: LocalBackend;
+  let client: TinkerClient;
+  /** Answers to lose, by the end of their path: the work is done, the client never hears of it. */
+  const toLose: string[] = [];
+
+  before(async () => {
+    folder = await tinyModel();
+    backend = await startOn(folder.path, { pollMs: 200, gapWaitMs: 2_000 });
+    client = await TinkerClient.connect({
+      baseUrl: backend.url,
+      apiKey,
+      log: pino({ level: 'silent' }),
+      signal: new AbortController().signal,
+      sleep: () => Promise.resolve(),
+      fetch: async (input, init) => {
+        const response = await fetch(input, init);
+        const lost = toLose.findIndex((path) => response.url.endsWith(path));
+        if (lost === -1) return response;
+        toLose.splice(lost, 1);
+        await response.body?.cancel();
+        throw new TypeError('fetch failed', { cause: { code: 'ECONNRESET' } });
+      },
+    });
+  });
+  after(async () => {
+    await client[Symbol.asyncDispose]();
+    await backend[Symbol.asyncDispose]();
+    await folder[Symbol.asyncDispose]();
+  });
+
+  it('trains pipelined, saves, and goes on from the saved state to the same numbers', async () => {
+    const run = await client.createLoraModel(model);
+    assert.deepEqual(await run.info(), {
+      baseModel: modelName,
+      loraRank: 4,
+      tokenizerId: modelName,
+    });
+    const losses = await Promise.all(
+      [1, 2, 3].map(async () => {
+        const trained = run.forwardBackward(data, 'cross_entropy', {});
+        const stepped = run.optimStep(adam);
+        await stepped;
+        return (await trained).metrics['loss:sum']!;
+      }),
+    );
+    assert(losses[2]! < losses[0]!, `the loss did not fall: ${losses.join(', ')}`);
+
+    const statePath = await run.saveState('state-3');
+    const [before] = [await run.forward(data, 'cross_entropy', {})];
+    const restored = await client.restoreLoraModel({ ...model, statePath });
+    assert.deepEqual(await restored.forward(data, 'cross_entropy', {}), before);
+    for (const each of [run, restored]) {
+      await Promise.all([each.forwardBackward(data, 'cross_entropy', {}), each.optimStep(adam)]);
+    }
+    assert.deepEqual(
+      await restored.forward(data, 'cross_entropy', {}),
+      await run.forward(data, 'cross_entropy', {}),
+    );
+  });
+
+  it('loses answers without losing or repeating work', async () => {
+    const [smooth, bumpy] = [
+      await client.createLoraModel(model),
+      await client.createLoraModel(model),
+    ];
+    const train = async (run: typeof smooth) => {
+      const calls = [1, 2].flatMap(() => [
+        run.forwardBackward(data, 'cross_entropy', {}),
+        run.optimStep(adam).then(() => undefined),
+      ]);
+      return Promise.all(calls);
+    };
+    const expected = await train(smooth);
+    toLose.push('/forward_backward', '/optim_step', '/retrieve_future', '/forward_backward');
+    assert.deepEqual(await train(bumpy), expected);
+    assert.equal(toLose.length, 0);
+  });
+
+  it('goes on after an operation that failed', async () => {
+    const run = await client.createLoraModel(model);
+    const unknownToken = [imitation([3, 2 ** 20, 5])];
+    const failed = run.forwardBackward(unknownToken, 'cross_entropy', {});
+    await assert.rejects(failed, BadRequest);
+    await run.forwardBackward(data, 'cross_entropy', {});
+    await run.optimStep(adam);
+    await assert.rejects(run.loadState('tinker://none/weights/x', { optimizer: true }), BadRequest);
+    await run.optimStep(adam);
+  });
+
+  it('samples, scores and downloads what it saved', async () => {
+    const run = await client.createLoraModel(model);
+    await Promise.all([run.forwardBackward(data, 'cross_entropy', {}), run.optimStep(adam)]);
+    const path = await run.saveWeightsForSampler('sampler-1');
+    const sampler = client.sampler(await client.createSamplingSession(path));
+    const sequences = await sampler.sample({
+      prompt: Int32Array.of(3, 4),
+      numSamples: 3,
+      maxTokens: 5,
+      temperature: 1,
+      seed: 1,
+    });
+    for (const { tokens, logprobs } of sequences) {
+      assert(tokens.length > 0 && tokens.length === logprobs.length);
+    }
+    const tokens = Int32Array.of(3, 4, 5, 6, 7);
+    const scored = await sampler.logprobs(tokens);
+    const { logprobs } = await run.forward([imitation([...tokens])], 'cross_entropy', {});
+    assert(Number.isNaN(scored[0]));
+    logprobs[0]!.forEach((logprob, i) => {
+      assert(Math.abs(logprob - scored[i + 1]!) < 1e-4);
+    });
+
+    const { adapter, rank, alpha } = await client.downloadAdapter(path);
+    assert.equal(rank, 4);
+    assert(decodeAdapter(adapter, { rank, alpha }).tensors.size > 0);
+
+    await run.saveState('state-1');
+    const kinds = (await client.listCheckpoints(run.modelId)).map(({ kind }) => kind);
+    assert.deepEqual(kinds.sort(), ['sampler', 'training']);
+    await client.deleteCheckpoint(path);
+    await client.deleteCheckpoint(path);
+    assert.equal((await client.listCheckpoints(run.modelId)).length, 1);
+  });
+
+  it('learns that the backend was restarted, and restores the run in a new session', async () => {
+    const run = await client.createLoraModel(model);
+    await Promise.all([run.forwardBackward(data, 'cross_entropy', {}), run.optimStep(adam)]);
+    const statePath = await run.saveState('before-restart');
+    const expected = await run.forward(data, 'cross_entropy', {});
+    const port = Number(new URL(backend.url).port);
+    await backend[Symbol.asyncDispose]();
+    backend = await startOn(folder.path, { pollMs: 200, port });
+
+    await assert.rejects(run.optimStep(adam), RunLost);
+    const restored = await client.restoreLoraModel({ ...model, statePath });
+    assert.deepEqual(await restored.forward(data, 'cross_entropy', {}), expected);
+  });
+});
