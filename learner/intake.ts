@@ -5,6 +5,7 @@ import type { Logger } from '../shared/telemetry/logger.js';
 import type { ScoredGroup } from '../shared/wire/scored-group.js';
 import type { Admission } from './admission.js';
 import type { Changes } from './changes.js';
+import type { Tally } from './tally.js';
 import { orderOf, ticketId, type TicketSource } from './ticket-source.js';
 import type { Unsettled } from './unsettled.js';
 import { refusal, versionsOf } from './verdict.js';
@@ -39,8 +40,7 @@ export interface IntakeOptions {
   readonly newestVersion: () => number;
   /** After a crash, groups of tickets that only the lost steps issued are on their way too. */
   readonly isResumed: boolean;
-  /** Told of every group that is accepted, those without variance included. */
-  readonly onScored: (scored: ScoredGroup, isTrainable: boolean) => void;
+  readonly tally: Tally;
   readonly log: Logger;
 }
 
@@ -127,18 +127,18 @@ export class Intake {
   }
 
   #admit(order: number, { value: scored, seq }: Delivery<ScoredGroup>): void {
-    const { admission, unsettled, changes, onScored } = this.#options;
-    const isTrainable = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
-    if (isTrainable) {
+    const { admission, unsettled, changes, tally } = this.#options;
+    if (isUniform(scored.scores.map(({ exactReward }) => exactReward))) {
+      admission.book.skip(order);
+      unsettled.consume(seq);
+      tally.skipped(scored);
+      drop(scored, 'intake', 'zero_variance');
+    } else {
       const sampledBy = versionsOf(scored);
       const group = { scored, seq, sampledBy, arrivedAtVersion: admission.version };
       admission.arrive(order, group, sampledBy);
-    } else {
-      admission.book.skip(order);
-      unsettled.consume(seq);
-      drop(scored, 'intake', 'zero_variance');
+      tally.admitted(scored);
     }
-    onScored(scored, isTrainable);
     changes.notify();
   }
 

@@ -94,10 +94,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   });
   const intake = new Intake({
     ...{ admission, tickets, unsettled, changes, newestVersion, isResumed, log },
-    vocabSize: options.vocabSize,
-    onScored: (scored, isTrainable) => {
-      tally.scored(scored, isTrainable);
-    },
+    ...{ tally, vocabSize: options.vocabSize },
   });
 
   // A run has a checkpoint before anyone works for it, so that there is always one to go back to.

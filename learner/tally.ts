@@ -13,7 +13,7 @@ const lengthKsDistance = new Gauge({
   help: 'Kolmogorov-Smirnov distance between completion lengths as admitted and as trained',
 });
 
-/** Sums over the groups that were scored since the last step, those without variance included. */
+/** Sums over the groups that a step consumed: those it trained on and those that were skipped. */
 interface Sums {
   groups: number;
   rollouts: number;
@@ -28,37 +28,28 @@ interface Sums {
 }
 
 /**
- * How the policy does on the problems that it is trained on: rates over every scored group, since
- * those that are trained on are chosen for their variance.
+ * How the policy does on the problems that it is trained on: rates over every group that a step has
+ * consumed, also those that were skipped on the way, since those trained on are chosen for their
+ * variance. A group counts once, when the step that consumed it is confirmed, or when it is skipped.
  */
 export class Tally {
   #sums = noSums();
   readonly #admittedLengths = new Map<number, number>();
   readonly #trainedLengths = new Map<number, number>();
 
-  /** @param isTrainable whether the group was admitted, and not skipped for its uniform rewards. */
-  scored({ group, scores }: ScoredGroup, isTrainable: boolean): void {
-    const sums = this.#sums;
-    sums.groups += 1;
-    sums.rollouts += scores.length;
-    for (const { tokens, behaviorLogprobs } of group.rollouts) {
-      sums.tokens += tokens.length;
-      for (const logprob of behaviorLogprobs) sums.negativeLogprobs -= logprob;
-      if (isTrainable) count(this.#admittedLengths, tokens.length);
-    }
-    for (const score of scores) {
-      sums.reward += score.reward;
-      if (score.isCorrect) sums.correct += 1;
-      if (score.hasFormat) sums.formatted += 1;
-    }
-    const correct = scores.filter(({ isCorrect }) => isCorrect).length;
-    const kind = correct === scores.length ? 'all_good' : correct === 0 ? 'all_bad' : 'mixed';
-    sums[kind === 'mixed' ? 'mixed' : kind === 'all_good' ? 'allGood' : 'allBad'] += 1;
-    groupOutcomes.inc({ kind });
+  /** A group with variance arrived, to be trained on. */
+  admitted({ group }: ScoredGroup): void {
+    countLengths(this.#admittedLengths, group);
   }
 
-  trained({ group }: ScoredGroup): void {
-    for (const { tokens } of group.rollouts) count(this.#trainedLengths, tokens.length);
+  /** A group without variance arrived. */
+  skipped(scored: ScoredGroup): void {
+    this.#add(scored);
+  }
+
+  trained(scored: ScoredGroup): void {
+    countLengths(this.#trainedLengths, scored.group);
+    this.#add(scored);
   }
 
   /** The rates since the last call, by the names of `metrics.jsonl`; then it starts afresh. */
@@ -67,11 +58,7 @@ export class Tally {
     this.#sums = noSums();
     const distance = ksDistance(this.#admittedLengths, this.#trainedLengths);
     lengthKsDistance.set(distance);
-    const counts = { 'scored/groups': sums.groups, 'scored/rollouts': sums.rollouts };
-    const whole = { ...counts, 'scored/tokens': sums.tokens, length_ks_distance: distance };
-    if (sums.groups === 0) return whole; // redelivered groups alone made this step
     return {
-      ...whole,
       'env/all/correct': sums.correct / sums.rollouts,
       'env/all/format': sums.formatted / sums.rollouts,
       'env/all/reward/total': sums.reward / sums.rollouts,
@@ -80,9 +67,35 @@ export class Tally {
       'by_group/frac_all_bad': sums.allBad / sums.groups,
       entropy: sums.negativeLogprobs / sums.tokens,
       ac_tokens_per_turn: sums.tokens / sums.rollouts,
+      'scored/groups': sums.groups,
+      'scored/rollouts': sums.rollouts,
+      'scored/tokens': sums.tokens,
+      length_ks_distance: distance,
     };
   }
+
+  #add({ group, scores }: ScoredGroup): void {
+    const sums = this.#sums;
+    sums.groups += 1;
+    sums.rollouts += scores.length;
+    for (const { tokens, behaviorLogprobs } of group.rollouts) {
+      sums.tokens += tokens.length;
+      for (const logprob of behaviorLogprobs) sums.negativeLogprobs -= logprob;
+    }
+    let correct = 0;
+    for (const { reward, isCorrect, hasFormat } of scores) {
+      sums.reward += reward;
+      if (hasFormat) sums.formatted += 1;
+      if (isCorrect) correct += 1;
+    }
+    sums.correct += correct;
+    const kind = correct === scores.length ? 'all_good' : correct === 0 ? 'all_bad' : 'mixed';
+    sums[outcomeKeys[kind]] += 1;
+    groupOutcomes.inc({ kind });
+  }
 }
+
+const outcomeKeys = { all_good: 'allGood', all_bad: 'allBad', mixed: 'mixed' } as const;
 
 function noSums(): Sums {
   return {
@@ -99,6 +112,8 @@ function noSums(): Sums {
   };
 }
 
-function count(lengths: Map<number, number>, length: number): void {
-  lengths.set(length, (lengths.get(length) ?? 0) + 1);
+function countLengths(lengths: Map<number, number>, { rollouts }: ScoredGroup['group']): void {
+  for (const { tokens } of rollouts) {
+    lengths.set(tokens.length, (lengths.get(tokens.length) ?? 0) + 1);
+  }
 }

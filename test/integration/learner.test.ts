@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { Summary } from '../../deploy/local/summary.js';
+import { RunConfig } from '../../shared/wire/run-config.js';
+import { TrainingGround } from '../support/training-ground.js';
+
+describe('a learner, an actor and a backend as processes', { timeout: 240_000 }, () => {
+  it('train to the last step, learn, and leave books that balance', async () => {
+    await using ground = await TrainingGround.prepare('whole');
+    const learner = ground.learner({ 'max-steps': 12, 'eval-problems': 6 });
+    ground.actor('actor-0');
+    await ground.startScoring();
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+
+    const summary = Summary.parse(await ground.summary());
+    const { issued, trained, skippedZeroVariance, stale, dead, outstanding } = summary.groups;
+    assert.deepEqual([summary.steps, summary.version], [12, 12]);
+    assert.deepEqual([trained, stale, dead, outstanding], [48, 0, 0, 0]);
+    assert.equal(issued, trained + skippedZeroVariance);
+    assert(summary.staleness.max <= 1);
+    assert.equal(summary.eval?.problems, 6);
+
+    const metrics = await ground.metrics();
+    assert.deepEqual(
+      metrics.map(({ step }) => step),
+      Array.from({ length: 12 }, (_, i) => i + 1),
+    );
+    for (const line of metrics) for (const name of seedNames) assert(Number.isFinite(line[name]));
+    const correct = metrics.map((line) => line['env/all/correct']!);
+    const [early, late] = [correct.slice(0, 3), correct.slice(-3)].map(mean);
+    assert(late! > early!, `from ${early} to ${late}`);
+    // On-policy data has ratio 1, whoever computed the logprobs.
+    const onPolicy = metrics.flatMap((line) => line['kl_sample_train_v2/staleness_0'] ?? []);
+    assert(onPolicy.length > 0 && Math.max(...onPolicy) < 1e-6, `${onPolicy.join(', ')}`);
+
+    const checkpoint = await ground.broker.ledger.read();
+    assert.equal(checkpoint?.step, 12);
+    assert.deepEqual(checkpoint.counts, summary.groups);
+    const depths = await ground.broker.depths();
+    assert.deepEqual(depths, { tickets: 0, rollouts: 0, scored: 0, dead: 0 });
+    const config = await readFile(join(ground.runDir, 'config.json'), 'utf8');
+    assert.deepEqual(RunConfig.parse(JSON.parse(config)), await ground.broker.config.get());
+  });
+});
+
+const seedNames = [
+  'env/all/correct',
+  'env/all/format',
+  'env/all/reward/total',
+  'entropy',
+  'kl_sample_train_v1',
+  'kl_sample_train_v2',
+  'ac_tokens_per_turn',
+];
+
+function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
+}

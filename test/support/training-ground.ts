@@ -1,0 +1,142 @@
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Broker } from '../../shared/broker/broker.js';
+import { consume } from '../../shared/broker/consume.js';
+import type { ModelDirectory } from '../../shared/model/model-directory.js';
+import { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import { ScoredGroup, type Score } from '../../shared/wire/scored-group.js';
+import { brokerOn, silent } from './broker.js';
+import { NatsServer } from './nats-server.js';
+import { ServiceProcess } from './service-process.js';
+import { tinyModel } from './tiny-model.js';
+
+const apiKey = 'tml-learner-test';
+
+/**
+ * All that a learner needs, as processes on a real server: a local backend with a tiny random model,
+ * an actor, and a reward that a random model can earn.
+ */
+export class TrainingGround implements AsyncDisposable {
+  readonly #stop = new AbortController();
+  readonly #processes: ServiceProcess[] = [];
+  #collecting: Promise<void> = Promise.resolve();
+  #backendPort = 0;
+  backend!: ServiceProcess;
+
+  private constructor(
+    readonly run: string,
+    readonly server: NatsServer,
+    readonly broker: Broker,
+    readonly model: ModelDirectory & AsyncDisposable,
+    readonly folder: string,
+  ) {}
+
+  static async prepare(run: string): Promise<TrainingGround> {
+    const server = await NatsServer.start();
+    const model = await tinyModel(1, { maxPositions: 512 });
+    const folder = await mkdtemp(join(tmpdir(), 'offbeat-learner-'));
+    const broker = await brokerOn(server, { run, client: 'observer' });
+    const ground = new TrainingGround(run, server, broker, model, folder);
+    await ground.startBackend();
+    return ground;
+  }
+
+  get runDir(): string {
+    return join(this.folder, 'run');
+  }
+
+  /** Starts the backend, or starts it again where it was. */
+  async startBackend(): Promise<void> {
+    this.backend = this.#start('learner/local-backend', [
+      ...['--port', String(this.#backendPort), '--model-dir', this.model.path],
+      ...['--checkpoint-dir', join(this.folder, 'checkpoints'), '--api-key', apiKey],
+      ...['--model-name', 'tiny', '--threads', '1'],
+    ]);
+    const { url } = await this.backend.says(({ msg }) => msg === 'listening');
+    this.#backendPort = Number(new URL(String(url)).port);
+  }
+
+  actor(name: string): ServiceProcess {
+    const model = ['--model-dir', this.model.path];
+    return this.#start('actor', [...this.#where, ...model, '--name', name]);
+  }
+
+  /** A learner of small steps; the flags add to these or replace them. */
+  learner(flags: Readonly<Record<string, string | number>>): ServiceProcess {
+    const settings = {
+      ...{ 'run-dir': this.runDir, name: 'learner', 'model-dir': this.model.path },
+      ...{ 'backend-url': `http://127.0.0.1:${this.#backendPort}`, 'api-key': apiKey },
+      ...{ 'train-size': 40, 'test-size': 10, numbers: '3', 'max-tokens': 6 },
+      ...{ 'group-size': 4, 'groups-per-batch': 4, 'num-minibatches': 2, 'lora-rank': 4 },
+      ...{ 'max-steps-off-policy': 1, 'eval-problems': 0, 'learning-rate': 0.02 },
+      ...flags,
+    };
+    const words = Object.entries(settings).map(([flag, value]) => `--${flag}=${value}`);
+    return this.#start('learner', [...this.#where, ...words]);
+  }
+
+  /**
+   * Scores what the actors sample: 1 for an answer whose first token is even. A random model earns
+   * it half of the time, and learns to earn it always.
+   */
+  async startScoring(): Promise<void> {
+    const { signal } = this.#stop;
+    const { broker } = this;
+    await broker.config.wait(signal); // the streams are there by then
+    this.#collecting = consume(
+      broker,
+      'rollouts',
+      RolloutGroup,
+      { signal, log: silent, stage: 'reward', concurrency: 4 },
+      async ({ value: group }) => {
+        const scores = group.rollouts.map(({ tokens }) => scoreOf(tokens[0]! % 2 === 0));
+        const { ticketId, attempt, split } = group.ticket;
+        const scored: ScoredGroup = { v: 1, group, scores, scorer: 'test', scoredAt: Date.now() };
+        const msgId = `${ticketId}.${attempt}`;
+        const subject = broker.names.subjects.scored(split);
+        await broker.publish(subject, ScoredGroup, scored, { msgId, signal });
+      },
+    );
+  }
+
+  /** The lines of metrics.jsonl. */
+  async metrics(): Promise<Record<string, number>[]> {
+    const text = await readFile(join(this.runDir, 'metrics.jsonl'), 'utf8');
+    return text
+      .split('\n')
+      .filter((line) => line !== '')
+      .map((line) => JSON.parse(line) as Record<string, number>);
+  }
+
+  async summary(): Promise<unknown> {
+    return JSON.parse(await readFile(join(this.runDir, 'summary.json'), 'utf8'));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await this.#collecting;
+    await Promise.all(this.#processes.map((process) => process[Symbol.asyncDispose]()));
+    await this.broker[Symbol.asyncDispose]();
+    await this.server[Symbol.asyncDispose]();
+    await this.model[Symbol.asyncDispose]();
+    await rm(this.folder, { recursive: true, force: true });
+  }
+
+  get #where(): string[] {
+    return ['--nats-url', this.server.url, '--run', this.run];
+  }
+
+  #start(service: string, flags: string[]): ServiceProcess {
+    const process = new ServiceProcess(service, flags);
+    this.#processes.push(process);
+    return process;
+  }
+}
+
+function scoreOf(isCorrect: boolean): Score {
+  return {
+    ...{ reward: Number(isCorrect), exactReward: String(Number(isCorrect)), isCorrect },
+    ...{ hasFormat: true, isValid: true, reason: isCorrect ? 'correct' : 'wrong_value' },
+  };
+}
