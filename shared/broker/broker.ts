@@ -1,0 +1,179 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Events } from 'nats';
+import type { z } from 'zod';
+import { errorText } from '../errors.js';
+import { encode } from '../wire/codec.js';
+import { ActorLeases } from './actor-leases.js';
+import { DeadLetters, type Original } from './dead-letters.js';
+import { ensureConsumer, ensureStream } from './ensure.js';
+import { EventLog } from './event-log.js';
+import { Ledger } from './ledger.js';
+import { askFor, type Link } from './link.js';
+import type { RunNames, Source } from './names.js';
+import { ObjectBucket } from './object-bucket.js';
+import { PolicyStore } from './policy-store.js';
+import { publish, type Receipt } from './publish.js';
+import { RunConfigStore } from './run-config-store.js';
+import { consumerSettings, maxTries, type RunLimits, streamSettings } from './run-layout.js';
+
+/** One process's connection to what its run keeps in NATS. Made by `connectBroker`. */
+export class Broker implements AsyncDisposable {
+  readonly names: RunNames;
+  /** What to train. */
+  readonly config: RunConfigStore;
+  readonly policy: PolicyStore;
+  readonly ledger: Ledger;
+  readonly actors: ActorLeases;
+  readonly events: EventLog;
+  readonly deadLetters: DeadLetters;
+  /** For the other files of this folder: the connection, and the bodies of large messages. */
+  readonly link: Link;
+  readonly bodies: ObjectBucket;
+
+  readonly #ackWaitMs: Partial<Readonly<Record<Source, number>>>;
+  #limits: RunLimits | undefined;
+
+  constructor(link: Link, ackWaitMs: Partial<Readonly<Record<Source, number>>>) {
+    this.link = link;
+    this.names = link.names;
+    this.bodies = new ObjectBucket(link, link.names.objects.bodies);
+    this.config = new RunConfigStore(link);
+    this.policy = new PolicyStore(link);
+    this.ledger = new Ledger(link);
+    this.actors = new ActorLeases(link);
+    this.events = new EventLog(link, this.bodies);
+    this.deadLetters = new DeadLetters(link, this.bodies);
+    this.#ackWaitMs = ackWaitMs;
+    void this.#followConnection();
+  }
+
+  get run(): string {
+    return this.names.run;
+  }
+
+  /** Whether the server is there now; after an outage the connection comes back by itself. */
+  get isConnected(): boolean {
+    return !this.link.outages.isDown && !this.link.connection.isClosed();
+  }
+
+  /**
+   * Creates the run's streams, consumers and buckets, or adapts them to other limits; the learner's
+   * task alone. Repeated whenever the connection comes back, in case the server lost its storage.
+   *
+   * @throws {UserError} if the server cannot give a setting that was asked for.
+   */
+  async ensureRun(limits: RunLimits): Promise<void> {
+    this.#limits = limits;
+    const streams = streamSettings(this.names, limits);
+    await Promise.all(streams.map((settings) => ensureStream(this.link, settings)));
+    await Promise.all(sources.map((source) => this.#ensureConsumer(source, limits)));
+  }
+
+  /**
+   * Publishes a message and returns when JetStream has stored it. While its stream is full or the
+   * server away it waits and tries again, saying so in the log.
+   *
+   * @param options.msgId what is published again with the same id within the hour is stored once.
+   * @throws {WireError} if the message breaks its schema; the signal's reason, once it aborts.
+   */
+  async publish<S extends z.ZodType>(
+    subject: string,
+    schema: S,
+    message: z.output<S>,
+    options: { msgId: string; signal: AbortSignal },
+  ): Promise<Receipt> {
+    const outgoing = { subject, data: encode(schema, message), msgId: options.msgId };
+    return publish(this.link, this.bodies, outgoing, options.signal);
+  }
+
+  /** Stores a message that cannot be processed, with the reason, the stage and its first subject. */
+  async deadLetter(stage: string, reason: string, original: Original): Promise<void> {
+    await this.deadLetters.store(stage, reason, original);
+  }
+
+  /**
+   * Drops a durable consumer and makes it anew, so that everything unacknowledged is delivered again
+   * at once. The learner does this to the scored ones before it consumes.
+   */
+  async resetConsumer(source: Source): Promise<void> {
+    if (this.#limits === undefined) throw new Error('resetConsumer before ensureRun');
+    const { stream, durable } = this.names.consumer(source);
+    await askFor(this.link, `drop consumer ${durable}`, () =>
+      this.link.jsm.consumers.delete(stream, durable),
+    );
+    await this.#ensureConsumer(source, this.#limits);
+  }
+
+  /** How many messages each queue holds, leased and unacknowledged ones included. */
+  async depths(): Promise<Record<'tickets' | 'rollouts' | 'scored' | 'dead', number>> {
+    const { tickets, rollouts, scored, dead } = this.names.streams;
+    const depth = async (stream: string) => {
+      const info = await askFor(this.link, `look at stream ${stream}`, () =>
+        this.link.jsm.streams.info(stream),
+      );
+      return info?.state.messages ?? 0;
+    };
+    const [ticketDepth, rolloutDepth, scoredDepth, deadDepth] = await Promise.all([
+      depth(tickets),
+      depth(rollouts),
+      depth(scored),
+      depth(dead),
+    ]);
+    return { tickets: ticketDepth, rollouts: rolloutDepth, scored: scoredDepth, dead: deadDepth };
+  }
+
+  /** Deletes everything that the server holds of this run. */
+  async deleteRun(): Promise<void> {
+    this.#limits = undefined;
+    const none = { trainTickets: 0, evalTickets: 0 };
+    for (const { name } of streamSettings(this.names, none)) {
+      await askFor(this.link, `delete stream ${name}`, () => this.link.jsm.streams.delete(name));
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const { connection, log } = this.link;
+    if (connection.isClosed()) return;
+    try {
+      // Sends what is buffered; without a server there is nowhere to send it.
+      const drained = this.isConnected ? connection.drain() : Promise.resolve();
+      await Promise.race([drained, sleep(2_000, undefined, { ref: false })]);
+    } catch (caught) {
+      log.warn({ reason: errorText(caught) }, 'could not drain the connection');
+    }
+    await connection.close();
+  }
+
+  async #ensureConsumer(source: Source, limits: RunLimits): Promise<void> {
+    const settings = consumerSettings(this.names, source, limits, this.#ackWaitMs[source]);
+    await ensureConsumer(this.link, this.names.consumer(source).stream, settings);
+  }
+
+  async #followConnection(): Promise<void> {
+    const { connection, log, outages } = this.link;
+    for await (const { type, data } of connection.status()) {
+      if (type === Events.Disconnect) {
+        outages.begin();
+        if (!connection.isDraining() && !connection.isClosed())
+          log.warn('lost the connection to NATS');
+      } else if (type === Events.Reconnect) {
+        outages.end();
+        log.info('connected to NATS again');
+        void this.#restoreRun();
+      } else if (type === Events.Error) {
+        log.error({ data }, 'NATS complains');
+      }
+    }
+  }
+
+  async #restoreRun(): Promise<void> {
+    if (this.#limits === undefined) return;
+    try {
+      await this.ensureRun(this.#limits);
+    } catch (caught) {
+      this.link.log.error({ reason: errorText(caught) }, 'could not restore the run');
+    }
+  }
+}
+
+const sources = Object.keys(maxTries) as Source[];

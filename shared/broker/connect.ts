@@ -1,0 +1,129 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { connect, type ConnectionOptions, type NatsConnection, NatsError } from 'nats';
+import { errorText, UserError } from '../errors.js';
+import type { Logger } from '../telemetry/logger.js';
+import { Broker } from './broker.js';
+import { classify } from './failures.js';
+import type { Link } from './link.js';
+import { runNames, type Source } from './names.js';
+import { Outages } from './outages.js';
+
+export interface BrokerOptions {
+  /** `nats://host:port`, with `user:password@` or `token@` where the server asks for one. */
+  readonly natsUrl: string;
+  readonly run: string;
+  /** Who this is, as the server's connection list shows it: `actor-0`. */
+  readonly client: string;
+  readonly log: Logger;
+  readonly signal: AbortSignal;
+  /** Overrides how long a message may stay unacknowledged, in milliseconds, where this process creates the run. */
+  readonly ackWaitMs?: Partial<Readonly<Record<Source, number>>>;
+  /** How long the first connection may take, in milliseconds. Later ones are tried for ever. */
+  readonly connectTimeoutMs?: number;
+}
+
+/**
+ * Connects to the run's NATS server and sees that JetStream is on.
+ *
+ * @throws {UserError} if the address is wrong, nothing answers there for 10 seconds, the server
+ * refuses the credentials, or JetStream is off.
+ */
+export async function connectBroker(options: BrokerOptions): Promise<Broker> {
+  const { log, signal } = options;
+  const names = runNames(options.run);
+  const connection = await dial(options);
+  try {
+    const jsm = await reachJetStream(connection, options);
+    const js = connection.jetstream();
+    const link: Link = { connection, js, jsm, names, log, outages: new Outages(), signal };
+    return new Broker(link, options.ackWaitMs ?? {});
+  } catch (caught) {
+    await connection.close();
+    throw caught;
+  }
+}
+
+/** The address without its credentials: what may be shown. */
+export function shownAddress(natsUrl: string): string {
+  const url = parseAddress(natsUrl);
+  return `${url.protocol}//${url.host}`;
+}
+
+async function dial(options: BrokerOptions): Promise<NatsConnection> {
+  const { natsUrl, log, signal } = options;
+  const address = shownAddress(natsUrl);
+  const startedAt = performance.now();
+  const timeoutMs = options.connectTimeoutMs ?? 10_000;
+  for (let attempt = 1; ; attempt++) {
+    signal.throwIfAborted();
+    try {
+      return await connect(connectionOptions(options));
+    } catch (caught) {
+      if (caught instanceof NatsError && (caught.isAuthError() || caught.isPermissionError())) {
+        throw new UserError(
+          `NATS at ${address} refused the credentials (${errorText(caught)}); give them as nats://user:password@host:port`,
+          { cause: caught },
+        );
+      }
+      if (performance.now() - startedAt > timeoutMs) {
+        throw new UserError(
+          `no NATS server answers at ${address} (${errorText(caught)}); start one with \`nats-server -js\`, or name another with --nats-url`,
+          { cause: caught },
+        );
+      }
+      log.warn({ natsUrl: address, attempt, reason: errorText(caught) }, 'waiting for NATS');
+      await sleep(Math.min(250 * attempt, 1_000), undefined, { signal });
+    }
+  }
+}
+
+function connectionOptions({ natsUrl, run, client }: BrokerOptions): ConnectionOptions {
+  const { protocol, host, username, password } = parseAddress(natsUrl);
+  return {
+    servers: host,
+    ...(protocol === 'tls:' ? { tls: {} } : {}),
+    name: `offbeat/${run}/${client}`,
+    ...(password !== ''
+      ? { user: decodeURIComponent(username), pass: decodeURIComponent(password) }
+      : username !== ''
+        ? { token: decodeURIComponent(username) }
+        : {}),
+    timeout: 5_000,
+    maxReconnectAttempts: -1, // a server that comes back after an hour finds us waiting
+    reconnectTimeWait: 250,
+    reconnectJitter: 250,
+    pingInterval: 10_000, // a dead peer is noticed within 30 s, however silent the network
+  };
+}
+
+/** A server that has just started answers before JetStream does; 503 may mean either. */
+async function reachJetStream(connection: NatsConnection, options: BrokerOptions) {
+  const { natsUrl, log, signal, connectTimeoutMs = 5_000 } = options;
+  const startedAt = performance.now();
+  for (;;) {
+    try {
+      return await connection.jetstreamManager();
+    } catch (caught) {
+      if (classify(caught) !== 'away') throw caught;
+      if (performance.now() - startedAt > connectTimeoutMs) {
+        throw new UserError(
+          `NATS at ${shownAddress(natsUrl)} runs without JetStream; start it with \`nats-server -js\`, or add \`jetstream {}\` to its configuration`,
+          { cause: caught },
+        );
+      }
+      log.warn({ reason: errorText(caught) }, 'waiting for JetStream');
+      await sleep(250, undefined, { signal });
+    }
+  }
+}
+
+function parseAddress(natsUrl: string): URL {
+  const url = URL.canParse(natsUrl) ? new URL(natsUrl) : undefined;
+  if (url === undefined || !['nats:', 'tls:'].includes(url.protocol) || url.hostname === '') {
+    // Not shown in full: it may hold a password.
+    throw new UserError(
+      `the NATS URL ${JSON.stringify(natsUrl.replace(/\/\/.*@/, '//…@'))} is not of the form nats://host:port`,
+    );
+  }
+  return url;
+}

@@ -1,0 +1,53 @@
+import { ErrorCode, NatsError } from 'nats';
+
+/**
+ * What an error of NATS means to the caller.
+ *
+ * - `full`: the stream holds all it may; there is room once somebody acknowledges.
+ * - `away`: the server does not answer, or JetStream is still starting; try again.
+ * - `absent`: the stream, consumer, key or object does not exist.
+ * - `conflict`: somebody else wrote first.
+ * - `closed`: this connection has ended and will not come back.
+ * - `other`: trying again cannot help.
+ */
+export type Failure = 'full' | 'away' | 'absent' | 'conflict' | 'closed' | 'other';
+
+/** "Full" and "no such stream" are both status 503: only `err_code` tells them apart. */
+export function classify(caught: unknown): Failure {
+  if (!(caught instanceof NatsError)) return 'other';
+  const errCode = caught.api_error?.err_code;
+  if (errCode !== undefined) {
+    if (fullCodes.has(errCode)) return 'full';
+    if (absentCodes.has(errCode)) return 'absent';
+    if (errCode === 10071) return 'conflict'; // wrong last sequence
+    return caught.api_error?.code === 503 ? 'away' : 'other';
+  }
+  if (awayCodes.has(caught.code)) return 'away';
+  if (closedCodes.has(caught.code)) return 'closed';
+  return caught.code === (ErrorCode.JetStream404NoMessages as string) ? 'absent' : 'other';
+}
+
+const fullCodes = new Set([
+  10002, // resource limits exceeded for account
+  10023, // insufficient resources
+  10028, // insufficient memory resources
+  10047, // insufficient storage resources
+  10077, // maximum messages (or bytes) exceeded
+]);
+
+const absentCodes = new Set([
+  10014, // consumer not found
+  10037, // no message found
+  10059, // stream not found
+]);
+
+const awayCodes = new Set<string>([
+  ErrorCode.Timeout,
+  ErrorCode.NoResponders, // no stream takes the subject, or JetStream is not up yet
+  ErrorCode.Disconnect,
+  ErrorCode.ConnectionRefused,
+  ErrorCode.ConnectionTimeout,
+  ErrorCode.JetStream408RequestTimeout,
+]);
+
+const closedCodes = new Set<string>([ErrorCode.ConnectionClosed, ErrorCode.ConnectionDraining]);

@@ -1,0 +1,102 @@
+import type { KV, KvEntry } from 'nats';
+import type { z } from 'zod';
+import { decode, encode } from '../wire/codec.js';
+import { classify } from './failures.js';
+import { ask, askFor, type Link } from './link.js';
+
+/** A value and the revision that a compare-and-set names. */
+export interface Entry<T> {
+  readonly value: T;
+  readonly revision: number;
+}
+
+/** A key-value bucket of the run. Reads ask the stream's leader, so they see every earlier write. */
+export class KeyValue {
+  readonly #link: Link;
+  readonly #bucket: string;
+  #kv: KV | undefined;
+
+  constructor(link: Link, bucket: string) {
+    this.#link = link;
+    this.#bucket = bucket;
+  }
+
+  /** @throws {WireError} if the stored value is not what `schema` says. */
+  async get<S extends z.ZodType>(schema: S, key: string): Promise<Entry<z.output<S>> | undefined> {
+    const entry = await this.#entry(key);
+    if (entry?.operation !== 'PUT') return undefined;
+    const { value, revision } = entry;
+    return { value: decode(schema, `${this.#bucket}.${key}`, value), revision };
+  }
+
+  /** Replaces whatever is there. */
+  async put<S extends z.ZodType>(schema: S, key: string, value: z.output<S>): Promise<number> {
+    const bytes = encode(schema, value);
+    const kv = await this.#open();
+    return this.#ask(`write ${key}`, () => kv.put(key, bytes));
+  }
+
+  /**
+   * Writes only if nobody wrote since `expected` (undefined: if there is nothing yet).
+   *
+   * @returns the new revision, or `undefined` if somebody else was first. A write whose answer was
+   * lost and that is found in place counts as done.
+   */
+  async compareAndSet<S extends z.ZodType>(
+    schema: S,
+    key: string,
+    value: z.output<S>,
+    expected: number | undefined,
+  ): Promise<number | undefined> {
+    const bytes = encode(schema, value);
+    const kv = await this.#open();
+    try {
+      return await this.#ask(`write ${key}`, () =>
+        expected === undefined ? kv.create(key, bytes) : kv.update(key, bytes, expected),
+      );
+    } catch (caught) {
+      if (classify(caught) !== 'conflict') throw caught;
+      const entry = await this.#entry(key);
+      const isOurs = entry?.operation === 'PUT' && Buffer.from(entry.value).equals(bytes);
+      return isOurs ? entry.revision : undefined;
+    }
+  }
+
+  /** Removes the key, leaving no marker behind. */
+  async delete(key: string): Promise<void> {
+    const { jsm } = this.#link;
+    await askFor(this.#link, `delete ${key} of ${this.#bucket}`, () =>
+      jsm.streams.purge(`KV_${this.#bucket}`, { filter: `$KV.${this.#bucket}.${key}` }),
+    );
+  }
+
+  async keys(): Promise<string[]> {
+    const { jsm } = this.#link;
+    const prefix = `$KV.${this.#bucket}.`;
+    const info = await askFor(this.#link, `list ${this.#bucket}`, () =>
+      jsm.streams.info(`KV_${this.#bucket}`, { subjects_filter: `${prefix}>` }),
+    );
+    const subjects = Object.keys(info?.state.subjects ?? {});
+    return subjects.map((subject) => subject.slice(prefix.length)).sort();
+  }
+
+  async #entry(key: string): Promise<KvEntry | undefined> {
+    const kv = await this.#open();
+    return (
+      (await askFor(this.#link, `read ${key} of ${this.#bucket}`, () => kv.get(key))) ?? undefined
+    );
+  }
+
+  #ask<T>(what: string, question: () => Promise<T>): Promise<T> {
+    return ask(this.#link, `${what} of ${this.#bucket}`, question);
+  }
+
+  async #open(): Promise<KV> {
+    // Bound to a stream that ensureRun makes: the client would create it with settings of its own.
+    this.#kv ??= await this.#link.js.views.kv(this.#bucket, {
+      bindOnly: true,
+      allow_direct: false,
+    });
+    return this.#kv;
+  }
+}

@@ -1,0 +1,121 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { errorText } from '../errors.js';
+import { LeaderLease } from '../wire/ledger.js';
+import type { KeyValue } from './key-value.js';
+import type { Link } from './link.js';
+
+/** The right to train. Disposing of it lets another learner lead at once. */
+export interface Leadership extends AsyncDisposable {
+  /** Aborts when another learner leads. */
+  readonly signal: AbortSignal;
+}
+
+export interface LeaseTiming {
+  readonly renewEveryMs: number;
+  /** A lease that has not moved for so long is taken over. */
+  readonly expiresMs: number;
+}
+
+const defaultTiming: LeaseTiming = { renewEveryMs: 2_500, expiresMs: 15_000 };
+const key = 'leader';
+
+/**
+ * Takes the lease as soon as it is free, or this holder's own, or has not been renewed for
+ * `expiresMs` as this process saw it: clocks of different machines are never compared.
+ *
+ * A leader that cannot reach NATS stays leader until it learns that another one leads. Meanwhile it
+ * can neither acknowledge nor publish nor write a checkpoint, so it only risks work of its own, while
+ * giving up would throw that work away at each restart of the server.
+ */
+export async function acquireLeadership(
+  link: Link,
+  bucket: KeyValue,
+  holder: string,
+  signal: AbortSignal,
+  timing: LeaseTiming = defaultTiming,
+): Promise<Leadership> {
+  let watched: { revision: number; sinceMs: number } | undefined;
+  let loggedAt = -Infinity;
+  for (;;) {
+    signal.throwIfAborted();
+    const askedAt = performance.now();
+    const entry = await bucket.get(LeaderLease, key);
+    const now = performance.now();
+    // A slow answer means that the server was away, and with it the leader's chance to renew.
+    const wasAway = now - askedAt > timing.renewEveryMs;
+    if (entry !== undefined && (watched?.revision !== entry.revision || wasAway)) {
+      watched = { revision: entry.revision, sinceMs: now };
+    }
+    const isExpired = watched !== undefined && now - watched.sinceMs >= timing.expiresMs;
+    if (entry === undefined || entry.value.holder === holder || isExpired) {
+      const lease: LeaderLease = { v: 1, holder, renewedAt: Date.now() };
+      const revision = await bucket.compareAndSet(LeaderLease, key, lease, entry?.revision);
+      if (revision !== undefined) {
+        link.log.info({ holder }, 'leads');
+        return hold(link, bucket, holder, revision, timing);
+      }
+    } else if (now - loggedAt > 10_000) {
+      loggedAt = now;
+      link.log.warn(
+        { leader: entry.value.holder, run: link.names.run },
+        'waiting, as another learner leads this run',
+      );
+    }
+    await sleep(Math.min(timing.renewEveryMs, 1_000), undefined, { signal });
+  }
+}
+
+function hold(
+  link: Link,
+  bucket: KeyValue,
+  holder: string,
+  acquired: number,
+  timing: LeaseTiming,
+): Leadership {
+  const lost = new AbortController();
+  const released = new AbortController();
+  let revision = acquired;
+  const isReleased = () => released.signal.aborted;
+  const renewing = renew();
+
+  async function renew(): Promise<void> {
+    while (!isReleased() && !lost.signal.aborted) {
+      try {
+        await sleep(timing.renewEveryMs, undefined, { signal: released.signal, ref: false });
+        const lease: LeaderLease = { v: 1, holder, renewedAt: Date.now() };
+        const renewed = await bucket.compareAndSet(LeaderLease, key, lease, revision);
+        if (renewed === undefined) {
+          link.log.error({ holder }, 'another learner leads this run now');
+          lost.abort(new Error(`another learner leads run ${link.names.run} now`));
+        } else revision = renewed;
+      } catch (caught) {
+        if (isReleased()) return;
+        if (link.signal.aborted || link.connection.isClosed()) {
+          lost.abort(caught); // this process is ending
+          return;
+        }
+        link.log.warn({ holder, reason: errorText(caught) }, 'could not renew the lease');
+      }
+    }
+  }
+
+  return {
+    signal: lost.signal,
+    async [Symbol.asyncDispose]() {
+      released.abort();
+      // While the server is away this would wait for it, and the lease expires by itself anyway.
+      await Promise.race([release(), sleep(2_000, undefined, { ref: false })]);
+    },
+  };
+
+  async function release(): Promise<void> {
+    try {
+      await renewing;
+      if (lost.signal.aborted || link.connection.isClosed()) return;
+      const lease = await bucket.get(LeaderLease, key);
+      if (lease?.revision === revision) await bucket.delete(key);
+    } catch (caught) {
+      link.log.warn({ holder, reason: errorText(caught) }, 'could not release the lease');
+    }
+  }
+}

@@ -1,0 +1,38 @@
+import type { JetStreamClient, JetStreamManager, NatsConnection } from 'nats';
+import type { Logger } from '../telemetry/logger.js';
+import { classify } from './failures.js';
+import type { RunNames } from './names.js';
+import type { Outages } from './outages.js';
+import { retry } from './retry.js';
+
+/** The open connection and what everything in this folder needs along with it. */
+export interface Link {
+  readonly connection: NatsConnection;
+  readonly js: JetStreamClient;
+  readonly jsm: JetStreamManager;
+  readonly names: RunNames;
+  readonly log: Logger;
+  readonly outages: Outages;
+  /** Ends every wait that has no signal of its own. */
+  readonly signal: AbortSignal;
+}
+
+/** Asks the server, waiting out its absence. */
+export function ask<T>(link: Link, what: string, question: () => Promise<T>): Promise<T> {
+  const { log, signal, outages } = link;
+  return retry({ what, log, signal, outages }, question);
+}
+
+/** Asks for something that may not exist: then `undefined`. */
+export async function askFor<T>(
+  link: Link,
+  what: string,
+  question: () => Promise<T>,
+): Promise<T | undefined> {
+  try {
+    return await ask(link, what, question);
+  } catch (caught) {
+    if (classify(caught) === 'absent') return undefined;
+    throw caught;
+  }
+}

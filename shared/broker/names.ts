@@ -1,0 +1,107 @@
+import { UserError } from '../errors.js';
+import { RunName } from '../wire/run-config.js';
+import type { Split } from '../wire/ticket.js';
+
+/** A queue of a run that some service consumes. */
+export type Source = 'tickets.train' | 'tickets.eval' | 'rollouts' | 'scored.train' | 'scored.eval';
+
+/** Every name that a run uses in NATS. All carry the run, so that several runs can share one server. */
+export interface RunNames {
+  readonly run: string;
+  readonly streams: Readonly<Record<'tickets' | 'rollouts' | 'scored' | 'dead' | 'events', string>>;
+  readonly buckets: Readonly<Record<'config' | 'policy' | 'ledger' | 'actors', string>>;
+  /** `weights` holds adapters; `bodies` holds messages that are too large to be one. */
+  readonly objects: Readonly<Record<'weights' | 'bodies', string>>;
+  readonly subjects: {
+    tickets(split: Split): string;
+    rollouts(actor: string): string;
+    scored(split: Split): string;
+    dead(stage: string): string;
+    event(kind: string): string;
+    /** Heard, never stored: the manifest has just changed. */
+    readonly policyChanged: string;
+  };
+  /** The durable consumer of a source: its stream, its name, and what it filters. */
+  consumer(source: Source): {
+    readonly stream: string;
+    readonly durable: string;
+    readonly filter: string;
+  };
+}
+
+/** @throws {UserError} if the run's name cannot be part of subjects and buckets. */
+export function runNames(run: string): RunNames {
+  if (!RunName.safeParse(run).success) {
+    throw new UserError(
+      `the run is called ${JSON.stringify(run)}; use 1 to 48 letters, digits, - or _, beginning with a letter or digit`,
+    );
+  }
+  const subject = (...tokens: string[]) => ['offbeat', run, ...tokens].join('.');
+  const streams = {
+    tickets: `TICKETS_${run}`,
+    rollouts: `ROLLOUTS_${run}`,
+    scored: `SCORED_${run}`,
+    dead: `DEAD_${run}`,
+    events: `EVENTS_${run}`,
+  };
+  const consumers = {
+    'tickets.train': {
+      stream: streams.tickets,
+      durable: 'actors-train',
+      filter: subject('tickets', 'train'),
+    },
+    'tickets.eval': {
+      stream: streams.tickets,
+      durable: 'actors-eval',
+      filter: subject('tickets', 'eval'),
+    },
+    rollouts: { stream: streams.rollouts, durable: 'reward', filter: subject('rollouts', '*') },
+    'scored.train': {
+      stream: streams.scored,
+      durable: 'learner-train',
+      filter: subject('scored', 'train'),
+    },
+    'scored.eval': {
+      stream: streams.scored,
+      durable: 'learner-eval',
+      filter: subject('scored', 'eval'),
+    },
+  } as const satisfies Record<Source, unknown>;
+
+  return {
+    run,
+    streams,
+    buckets: {
+      config: `config_${run}`,
+      policy: `policy_${run}`,
+      ledger: `ledger_${run}`,
+      actors: `actors_${run}`,
+    },
+    objects: { weights: `weights_${run}`, bodies: `bodies_${run}` },
+    subjects: {
+      tickets: (split) => subject('tickets', split),
+      rollouts: (actor) => subject('rollouts', nameToken(actor)),
+      scored: (split) => subject('scored', split),
+      dead: (stage) => subject('dead', nameToken(stage)),
+      event: (kind) => subject('events', nameToken(kind)),
+      policyChanged: subject('policy'),
+    },
+    consumer: (source) => consumers[source],
+  };
+}
+
+/**
+ * A name as one token of a subject or a key, different names staying different: what is not a
+ * letter, a digit, - or _ becomes `=` and its bytes in hexadecimal, so `pod.7` is `pod=2E7`.
+ */
+export function nameToken(name: string): string {
+  const bytes = new TextEncoder().encode(name);
+  return [...bytes]
+    .map((byte) => {
+      const char = String.fromCharCode(byte);
+      return /[A-Za-z0-9_-]/.test(char)
+        ? char
+        : `=${byte.toString(16).toUpperCase().padStart(2, '0')}`;
+    })
+    .join('');
+}

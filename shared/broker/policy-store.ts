@@ -1,0 +1,139 @@
+import { createHash } from 'node:crypto';
+import { PermanentError } from '../errors.js';
+import { PolicyManifest } from '../wire/policy-manifest.js';
+import { KeyValue } from './key-value.js';
+import type { Link } from './link.js';
+import { ObjectBucket } from './object-bucket.js';
+import { ticks } from './tail.js';
+
+/** What the learner says of a version; the store adds where its adapter lies, and when. */
+export type PolicyUpdate = Omit<PolicyManifest, 'v' | 'adapter' | 'publishedAt'>;
+
+/** A LoRA adapter: a PEFT `adapter_model.safetensors` and its scale alpha / rank. */
+export interface PolicyAdapter {
+  readonly bytes: Uint8Array;
+  readonly rank: number;
+  readonly alpha: number;
+}
+
+/** The published policy versions of a run: manifests by version, and their adapters. */
+export class PolicyStore {
+  readonly #link: Link;
+  readonly #manifests: KeyValue;
+  readonly #weights: ObjectBucket;
+
+  constructor(link: Link) {
+    this.#link = link;
+    this.#manifests = new KeyValue(link, link.names.buckets.policy);
+    this.#weights = new ObjectBucket(link, link.names.objects.weights);
+  }
+
+  /**
+   * Publishes a version: the adapter first, then its manifest, then `current`, so that whoever
+   * reads a manifest finds what it names. The current version may be published again, for instance
+   * with a new sampling session; an older one may not.
+   */
+  async publish(update: PolicyUpdate, adapter?: PolicyAdapter): Promise<PolicyManifest> {
+    const { version } = update;
+    const current = await this.#manifests.get(PolicyManifest, 'current');
+    if (current !== undefined && version < current.value.version) {
+      throw new Error(
+        `cannot publish policy version ${version}: ${current.value.version} is out already, and versions only rise`,
+      );
+    }
+    const manifest: PolicyManifest = { ...update, v: 1, publishedAt: Date.now() };
+    if (adapter !== undefined) {
+      const { bytes, rank, alpha } = adapter;
+      const object = `adapter-${version}`;
+      await this.#weights.put(object, bytes);
+      manifest.adapter = { object, sha256: sha256(bytes), bytes: bytes.byteLength, rank, alpha };
+    }
+    await this.#manifests.put(PolicyManifest, `v${version}`, manifest);
+    const revision = await this.#manifests.compareAndSet(
+      PolicyManifest,
+      'current',
+      manifest,
+      current?.revision,
+    );
+    if (revision === undefined) {
+      throw new Error(`another learner published while this one published version ${version}`);
+    }
+    this.#link.connection.publish(this.#link.names.subjects.policyChanged);
+    return manifest;
+  }
+
+  async current(): Promise<PolicyManifest | undefined> {
+    return (await this.#manifests.get(PolicyManifest, 'current'))?.value;
+  }
+
+  async at(version: number): Promise<PolicyManifest | undefined> {
+    return (await this.#manifests.get(PolicyManifest, `v${version}`))?.value;
+  }
+
+  /**
+   * The current manifest, then each newer one; versions never fall, and those that came and went
+   * between two looks are skipped. A version that is published again is told of again.
+   */
+  async *watch(signal: AbortSignal): AsyncGenerator<PolicyManifest, void, undefined> {
+    let seen = 0;
+    for await (const _ of ticks(
+      this.#link,
+      this.#link.names.subjects.policyChanged,
+      1_000,
+      signal,
+    )) {
+      const entry = await this.#manifests.get(PolicyManifest, 'current');
+      if (entry === undefined || entry.revision <= seen) continue;
+      seen = entry.revision;
+      yield entry.value;
+    }
+  }
+
+  /**
+   * The adapter's bytes.
+   *
+   * @throws {PermanentError} if they are not those that the manifest describes.
+   * @throws {Error} if the adapter is gone: retired because a newer version has taken its place.
+   */
+  async fetchAdapter(manifest: PolicyManifest): Promise<Uint8Array> {
+    const { version, adapter } = manifest;
+    if (adapter === undefined) {
+      throw new PermanentError(`policy version ${version} was published without an adapter`);
+    }
+    const bytes = await this.#weights.get(adapter.object);
+    if (bytes === undefined) {
+      throw new Error(`the adapter of policy version ${version} has been retired`);
+    }
+    const digest = sha256(bytes);
+    if (digest !== adapter.sha256) {
+      throw new PermanentError(
+        `the adapter of policy version ${version} has SHA-256 ${digest} (${bytes.byteLength} bytes), its manifest says ${adapter.sha256} (${adapter.bytes} bytes)`,
+      );
+    }
+    return bytes;
+  }
+
+  /**
+   * Deletes manifests and adapters of versions that are not in `keep`; never those of the current.
+   *
+   * @returns the versions that were deleted, rising.
+   */
+  async retire(keep: ReadonlySet<number>): Promise<number[]> {
+    const current = await this.current();
+    const retired = (await this.#manifests.keys())
+      .flatMap((key) => /^v(\d+)$/.exec(key)?.[1] ?? [])
+      .map(Number)
+      .filter((version) => version !== current?.version && !keep.has(version))
+      .sort((a, b) => a - b);
+    for (const version of retired) {
+      // The manifest last: while it stands, a retry after a crash still finds the adapter to delete.
+      await this.#weights.delete(`adapter-${version}`);
+      await this.#manifests.delete(`v${version}`);
+    }
+    return retired;
+  }
+}
+
+function sha256(bytes: Uint8Array): string {
+  return createHash('sha256').update(bytes).digest('hex');
+}

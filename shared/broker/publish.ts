@@ -1,0 +1,89 @@
+import { randomUUID } from 'node:crypto';
+import { headers } from 'nats';
+import { Counter } from 'prom-client';
+import type { Link } from './link.js';
+import type { ObjectBucket } from './object-bucket.js';
+import { retry } from './retry.js';
+
+const published = new Counter({
+  name: 'broker_messages_published_total',
+  help: 'Messages that JetStream acknowledged, duplicates included',
+  labelNames: ['queue'],
+});
+const blockedSeconds = new Counter({
+  name: 'broker_publish_blocked_seconds_total',
+  help: 'Time that publishers waited, because the stream was full or the server away',
+  labelNames: ['queue', 'reason'],
+});
+
+/** Header of a message whose body lies in the object store: the object's name. */
+export const bodyHeader = 'Offbeat-Body';
+
+export interface Outgoing {
+  readonly subject: string;
+  readonly data: Uint8Array;
+  /** The same id within the stream's window is stored once. */
+  readonly msgId: string;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+export interface Receipt {
+  readonly seq: number; // in the stream
+  readonly isDuplicate: boolean; // the stream had it already
+}
+
+/**
+ * Publishes and returns once JetStream has stored it, however long the stream is full or the server
+ * away. A body that the server would refuse for its size goes to `bodies`, and its name instead.
+ */
+export async function publish(
+  link: Link,
+  bodies: ObjectBucket,
+  message: Outgoing,
+  signal: AbortSignal,
+): Promise<Receipt> {
+  const queue = message.subject.split('.')[2] ?? 'other';
+  const fields = headers();
+  for (const [name, value] of Object.entries(message.headers ?? {})) {
+    fields.set(name, headerText(value));
+  }
+  const isLarge = message.data.byteLength > largestBody(link);
+  // A name of its own for each call: the same id may come again with another body.
+  const object = isLarge ? `${message.msgId}-${randomUUID()}` : undefined;
+  if (object !== undefined) {
+    await bodies.put(object, message.data);
+    fields.set(bodyHeader, object);
+  }
+  const data = isLarge ? new Uint8Array() : message.data;
+
+  let attempts = 0;
+  const ack = await retry(
+    {
+      what: `publish to ${message.subject}`,
+      log: link.log,
+      signal,
+      outages: link.outages,
+      onWait: (reason, waitedMs) => {
+        blockedSeconds.inc({ queue, reason }, waitedMs / 1_000);
+      },
+    },
+    (before) => {
+      attempts = before + 1;
+      return link.js.publish(message.subject, data, { msgID: message.msgId, headers: fields });
+    },
+  );
+  published.inc({ queue });
+  // After a lost answer the stored message may be this very one, and then it needs its body.
+  if (object !== undefined && ack.duplicate && attempts === 1) await bodies.delete(object);
+  return { seq: ack.seq, isDuplicate: ack.duplicate };
+}
+
+/** Headers count towards the server's `max_payload`, so they get room. */
+function largestBody(link: Link): number {
+  return (link.connection.info?.max_payload ?? 1_048_576) - 4_096;
+}
+
+/** One line of at most 1,000 characters, as a header must be. */
+function headerText(text: string): string {
+  return text.replace(/[\p{Cc}\s]+/gu, ' ').slice(0, 1_000);
+}

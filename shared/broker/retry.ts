@@ -1,0 +1,71 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { errorText } from '../errors.js';
+import type { Logger } from '../telemetry/logger.js';
+import { classify, type Failure } from './failures.js';
+import type { Outages } from './outages.js';
+
+export interface RetryOptions {
+  /** What is being done, for the log: `publish to …`. */
+  readonly what: string;
+  readonly log: Logger;
+  readonly signal: AbortSignal;
+  /** Given, an attempt fails as soon as the connection breaks, and none is made while it is down. */
+  readonly outages?: Outages;
+  /** Told of each failed attempt and how long the loop waited before the next one. */
+  readonly onWait?: (failure: Failure, waitedMs: number) => void;
+}
+
+/**
+ * Tries until it works: waits while a stream is full or the server is away, with growing, jittered
+ * pauses, and says in the log what it waits for, at once and every 10 seconds.
+ *
+ * @param attempt told how many attempts went before it.
+ * @throws what `attempt` threw, if trying again cannot help; the signal's reason, once it aborts.
+ */
+export async function retry<T>(
+  options: RetryOptions,
+  attempt: (before: number) => Promise<T>,
+): Promise<T> {
+  const { what, log, signal, outages, onWait } = options;
+  const startedAt = performance.now();
+  let loggedAt = -Infinity;
+  for (let before = 0; ; before++) {
+    try {
+      const result = await (outages?.guard(() => attempt(before)) ?? attempt(before));
+      if (loggedAt > -Infinity) {
+        log.info({ what, waitedMs: Math.round(performance.now() - startedAt) }, 'works again');
+      }
+      return result;
+    } catch (caught) {
+      const failure = classify(caught);
+      if (failure !== 'full' && failure !== 'away') throw caught;
+      if (signal.aborted) throw signal.reason;
+      if (performance.now() - loggedAt > logEveryMs) {
+        loggedAt = performance.now();
+        log.warn({ what, failure, reason: describe(caught, failure) }, 'waiting to try again');
+      }
+      const pausedAt = performance.now();
+      try {
+        await sleep(pauseMs(before, Math.random()), undefined, { signal });
+      } catch {
+        throw signal.reason;
+      } finally {
+        onWait?.(failure, performance.now() - pausedAt);
+      }
+    }
+  }
+}
+
+/** Between half and all of 40 ms, 80 ms, … up to 1.28 s, so that many waiters do not march in step. */
+export function pauseMs(attemptsBefore: number, random: number): number {
+  return 40 * 2 ** Math.min(attemptsBefore, 5) * (0.5 + random / 2);
+}
+
+const logEveryMs = 10_000;
+
+function describe(caught: unknown, failure: Failure): string {
+  if (failure === 'full') return `the stream is full (${errorText(caught)})`;
+  return errorText(caught) === '503'
+    ? 'nobody takes it: the learner has not created the run, or JetStream is starting'
+    : `the server does not answer (${errorText(caught)})`;
+}

@@ -1,0 +1,138 @@
+import {
+  AckPolicy,
+  type ConsumerConfig,
+  DeliverPolicy,
+  DiscardPolicy,
+  nanos,
+  ReplayPolicy,
+  RetentionPolicy,
+  StorageType,
+  type StreamConfig,
+} from 'nats';
+import type { RunNames, Source } from './names.js';
+
+/** How many tickets may be outstanding at once: the capacity law's bound. */
+export interface RunLimits {
+  readonly trainTickets: number;
+  readonly evalTickets: number;
+}
+
+/**
+ * How often a ticket or a group is tried before it is given up.
+ *
+ * The server itself is told no limit. A message that used up the server's own `max_deliver` is never
+ * delivered again, counts as no lag, and still keeps its place in a bounded work queue: when a
+ * process dies on the last try, nobody is left to clear it away. So `consume` counts instead.
+ */
+export const maxTries: Readonly<Record<Source, number>> = {
+  'tickets.train': 5,
+  'tickets.eval': 5,
+  rollouts: 5,
+  // A scored group stays unacknowledged until the checkpoint, so redelivery says nothing about it.
+  'scored.train': Infinity,
+  'scored.eval': Infinity,
+};
+
+/** After how long an unacknowledged message goes to someone else, in milliseconds. */
+export const defaultAckWaitMs: Readonly<Record<Source, number>> = {
+  'tickets.train': 30_000,
+  'tickets.eval': 30_000,
+  rollouts: 30_000,
+  'scored.train': 3_600_000,
+  'scored.eval': 3_600_000,
+};
+
+const hourMs = 3_600_000;
+
+/** A stream's settings, in full where this system relies on them. Only what nats-server 2.9 knows. */
+export type StreamSettings = Partial<StreamConfig> & Pick<StreamConfig, 'name' | 'max_msgs'>;
+/** A durable consumer's settings. */
+export type ConsumerSettings = Partial<ConsumerConfig> & { durable_name: string };
+
+/**
+ * The streams of a run, those behind its buckets included. Every one is bounded by messages rather
+ * than bytes: a byte bound on a file stream is reserved on the disk in advance, and a laptop would
+ * refuse the sum. A message is at most the server's `max_payload`.
+ */
+export function streamSettings(names: RunNames, limits: RunLimits): StreamSettings[] {
+  const capacity = limits.trainTickets + limits.evalTickets;
+  const { streams, buckets, objects, run } = names;
+  const queue = (name: string, kind: string, maxMessages: number): StreamSettings => ({
+    ...fileStream(name, [`offbeat.${run}.${kind}.*`], maxMessages),
+    retention: RetentionPolicy.Workqueue,
+    discard: DiscardPolicy.New, // a full queue refuses, and the publisher waits
+    // Covers a ticket that two actors sampled because the first one seemed dead.
+    duplicate_window: nanos(hourMs),
+  });
+  const log = (name: string, kind: string, maxMessages: number): StreamSettings => ({
+    ...fileStream(name, [`offbeat.${run}.${kind}.*`], maxMessages),
+    retention: RetentionPolicy.Limits,
+    discard: DiscardPolicy.Old, // history must never stop the training that it tells of
+  });
+  return [
+    queue(streams.tickets, 'tickets', capacity),
+    // Twice the capacity: a ticket whose lease ran out may be sampled a second time.
+    queue(streams.rollouts, 'rollouts', 2 * capacity),
+    // Trained groups stay until the checkpoint that consumed them, so many more than the capacity.
+    queue(streams.scored, 'scored', 2 * capacity + 32_768),
+    log(streams.dead, 'dead', 10_000),
+    log(streams.events, 'events', 500_000),
+    keyValueStream(buckets.config, 16),
+    keyValueStream(buckets.policy, 10_000),
+    keyValueStream(buckets.ledger, 16),
+    // An actor that is silent for an hour is forgotten, so that renamed pods do not pile up.
+    { ...keyValueStream(buckets.actors, 10_000), max_age: nanos(hourMs) },
+    objectStream(objects.weights, 262_144), // chunks of 128 KiB
+    // Removed as their messages are acknowledged; what a crash leaves behind goes after a month.
+    { ...objectStream(objects.bodies, 65_536), max_age: nanos(30 * 24 * hourMs) },
+  ];
+}
+
+/** The durable consumer of `source`. One filter each: nats-server 2.9 knows no more. */
+export function consumerSettings(
+  names: RunNames,
+  source: Source,
+  limits: RunLimits,
+  ackWaitMs: number = defaultAckWaitMs[source],
+): ConsumerSettings {
+  const { stream, durable, filter } = names.consumer(source);
+  const bound = streamSettings(names, limits).find(({ name }) => name === stream)!.max_msgs;
+  return {
+    durable_name: durable,
+    filter_subject: filter,
+    ack_policy: AckPolicy.Explicit,
+    deliver_policy: DeliverPolicy.All,
+    replay_policy: ReplayPolicy.Instant,
+    ack_wait: nanos(ackWaitMs),
+    max_deliver: -1, // counted in consume, see maxTries
+    // Shared by all replicas. As large as the stream, so it never holds back a replica with room.
+    max_ack_pending: bound,
+    max_waiting: 4_096, // pull requests of all replicas together
+  };
+}
+
+/** The stream behind a key-value bucket, laid out as every NATS client expects it. */
+function keyValueStream(bucket: string, maxMessages: number): StreamSettings {
+  return {
+    ...fileStream(`KV_${bucket}`, [`$KV.${bucket}.>`], maxMessages),
+    retention: RetentionPolicy.Limits,
+    discard: DiscardPolicy.New,
+    max_msgs_per_subject: 1, // the newest value of a key alone
+    allow_rollup_hdrs: true,
+  };
+}
+
+/** The stream behind an object store, laid out as every NATS client expects it. */
+function objectStream(bucket: string, maxMessages: number): StreamSettings {
+  return {
+    ...fileStream(`OBJ_${bucket}`, [`$O.${bucket}.C.>`, `$O.${bucket}.M.>`], maxMessages),
+    retention: RetentionPolicy.Limits,
+    discard: DiscardPolicy.New,
+    allow_rollup_hdrs: true,
+  };
+}
+
+function fileStream(name: string, subjects: string[], maxMessages: number): StreamSettings {
+  // In files, since a restarted server must still have everything that it accepted.
+  return { name, subjects, storage: StorageType.File, max_msgs: maxMessages };
+}

@@ -1,0 +1,64 @@
+import type { StoredMsg } from 'nats';
+import { askFor, type Link } from './link.js';
+
+/**
+ * Every message of a stream from the first, then each new one as it arrives, in order, until the
+ * signal aborts. It holds nothing on the server, so a restarted server loses nothing of it.
+ */
+export async function* tail(
+  link: Link,
+  stream: string,
+  subject: string,
+  signal: AbortSignal,
+): AsyncGenerator<StoredMsg, void, undefined> {
+  let next = 1;
+  for await (const _ of ticks(link, subject, 500, signal)) {
+    for (;;) {
+      const query = { seq: next, next_by_subj: subject };
+      const message = await askFor(link, `read ${stream}`, () =>
+        link.jsm.streams.getMessage(stream, query),
+      );
+      if (message === undefined || signal.aborted) break;
+      next = message.seq + 1;
+      yield message;
+    }
+  }
+}
+
+/**
+ * Ticks at once, then whenever something is published on `subject`, and at the latest every
+ * `everyMs`, until the signal aborts. What is heard is only a hint that it is worth looking: a hint
+ * may come before the server has stored what it announces, or be lost with a connection.
+ */
+export async function* ticks(
+  link: Link,
+  subject: string,
+  everyMs: number,
+  signal: AbortSignal,
+): AsyncGenerator<void, void, undefined> {
+  let isDue = true;
+  let wake: () => void = () => undefined;
+  const tick = () => {
+    isDue = true;
+    wake();
+  };
+  const subscription = link.connection.subscribe(subject, { callback: tick });
+  signal.addEventListener('abort', tick);
+  try {
+    while (!signal.aborted) {
+      isDue = false;
+      yield;
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(tick, everyMs);
+        wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+        if (isDue || signal.aborted) wake();
+      });
+    }
+  } finally {
+    signal.removeEventListener('abort', tick);
+    subscription.unsubscribe();
+  }
+}

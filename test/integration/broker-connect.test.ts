@@ -1,0 +1,81 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { connectBroker } from '../../shared/broker/connect.js';
+import { brokerOn, silent } from '../support/broker.js';
+import { NatsServer } from '../support/nats-server.js';
+
+const options = {
+  run: 'test',
+  client: 'test',
+  log: silent,
+  signal: new AbortController().signal,
+  connectTimeoutMs: 200,
+};
+
+describe('connecting', { timeout: 30_000 }, () => {
+  it('names the address and the remedy when nothing answers', async () => {
+    await using server = await NatsServer.start();
+    await server.stop();
+    await assert.rejects(connectBroker({ ...options, natsUrl: server.url }), {
+      name: 'UserError',
+      message: new RegExp(`no NATS server answers at ${server.url} .*nats-server -js.*--nats-url`),
+    });
+  });
+
+  it('says so when the server runs without JetStream', async () => {
+    await using server = await NatsServer.start({ jetStream: false });
+    await assert.rejects(connectBroker({ ...options, natsUrl: server.url }), {
+      name: 'UserError',
+      message: /runs without JetStream; start it with `nats-server -js`/,
+    });
+  });
+
+  it('takes the password from the address, and never shows it', async () => {
+    await using server = await NatsServer.start({
+      configuration: 'authorization { user: "u", password: "s3cret" }',
+    });
+    const withPassword = (password: string) =>
+      connectBroker({ ...options, natsUrl: `nats://u:${password}@127.0.0.1:${server.port}` });
+    await using broker = await withPassword('s3cret');
+    assert(broker.isConnected);
+    await assert.rejects(withPassword('wr0ng'), (error: Error) => {
+      assert.equal(error.name, 'UserError');
+      assert.match(error.message, /refused the credentials/);
+      assert(!error.message.includes('wr0ng'));
+      return true;
+    });
+  });
+
+  it('refuses what is not the address of a NATS server, or not the name of a run', async () => {
+    await assert.rejects(connectBroker({ ...options, natsUrl: 'http://localhost:4222' }), {
+      name: 'UserError',
+      message: /"http:\/\/localhost:4222" is not of the form nats:\/\/host:port/,
+    });
+    await assert.rejects(connectBroker({ ...options, natsUrl: 'nats://127.0.0.1:1', run: 'a.b' }), {
+      name: 'UserError',
+      message: /the run is called "a\.b"/,
+    });
+  });
+
+  it('stops trying when the signal aborts', async () => {
+    await using server = await NatsServer.start();
+    await server.stop();
+    const stopping = new AbortController();
+    const connecting = connectBroker({
+      ...options,
+      natsUrl: server.url,
+      signal: stopping.signal,
+      connectTimeoutMs: 60_000,
+    });
+    stopping.abort(new Error('interrupted'));
+    await assert.rejects(connecting);
+  });
+
+  it('knows whether the server is there', async () => {
+    await using server = await NatsServer.start();
+    const broker = await brokerOn(server);
+    assert.equal(broker.isConnected, true);
+    await broker[Symbol.asyncDispose]();
+    assert.equal(broker.isConnected, false);
+  });
+});

@@ -1,0 +1,191 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
+import type { Broker } from '../../shared/broker/broker.js';
+import { consume } from '../../shared/broker/consume.js';
+import { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import { Ticket } from '../../shared/wire/ticket.js';
+import { brokerOn, gate, silent, until } from '../support/broker.js';
+import { rolloutGroup, ticket } from '../support/messages.js';
+import { NatsServer } from '../support/nats-server.js';
+
+const limits = { trainTickets: 64, evalTickets: 4 };
+
+describe('a run whose server restarts', { timeout: 60_000 }, () => {
+  for (const how of ['SIGTERM', 'SIGKILL'] as const) {
+    it(`loses nothing and goes on by itself after ${how}`, async () => {
+      await using server = await NatsServer.start();
+      // What was on its way to the actor when the server went comes again after the ack wait.
+      await using learner = await brokerOn(server, { ackWaitMs: { 'tickets.train': 1_000 } });
+      await using actor = await brokerOn(server);
+      await learner.ensureRun(limits);
+      const stopping = new AbortController();
+      const { signal } = stopping;
+
+      const taken = new Set<number>();
+      const options = { signal, log: silent, stage: 'actor', concurrency: 4 };
+      const consuming = consume(actor, 'tickets.train', Ticket, options, ({ value }) => {
+        taken.add(value.order);
+        return Promise.resolve();
+      });
+      const versions: number[] = [];
+      const watching = (async () => {
+        for await (const { version } of actor.policy.watch(signal)) versions.push(version);
+      })();
+
+      const total = 200;
+      const halfway = gate();
+      const publishing = (async () => {
+        for (let order = 0; order < total; order++) {
+          const message = ticket({ ticketId: `t-${order}`, order });
+          const subject = learner.names.subjects.tickets('train');
+          await learner.publish(subject, Ticket, message, { msgId: `t-${order}-0`, signal });
+          if (order === total / 2) halfway.open();
+        }
+      })();
+      await halfway.opened;
+      await server.stop(how);
+      await until(() => !learner.isConnected && !actor.isConnected);
+      await server.resume();
+
+      await publishing;
+      await until(() => taken.size === total);
+      await until(async () => (await learner.depths()).tickets === 0);
+      await learner.policy.publish({
+        version: 1,
+        samplerPath: 'tinker://a',
+        smallestUsefulVersion: 0,
+      });
+      await until(() => versions.includes(1));
+      assert(learner.isConnected);
+      stopping.abort();
+      await Promise.all([consuming, watching]);
+    });
+  }
+
+  it('is made anew when the server comes back without its files', async () => {
+    await using server = await NatsServer.start();
+    await using learner = await brokerOn(server);
+    await learner.ensureRun(limits);
+    const { signal } = new AbortController();
+    await server.stop();
+    await until(() => !learner.isConnected);
+    await server.forget();
+    const subject = learner.names.subjects.tickets('train');
+    const published = learner.publish(subject, Ticket, ticket(), { msgId: 't-0', signal });
+    await server.resume();
+    await published;
+    assert.equal((await learner.depths()).tickets, 1);
+  });
+
+  it('acknowledges across the restart what was taken before it', async () => {
+    await using server = await NatsServer.start();
+    await using learner = await brokerOn(server);
+    await learner.ensureRun(limits);
+    const stopping = new AbortController();
+    const { signal } = stopping;
+    await learner.publish(learner.names.subjects.tickets('train'), Ticket, ticket(), {
+      msgId: 't-0',
+      signal,
+    });
+    const taken = gate();
+    const release = gate();
+    let deliveries = 0;
+    const options = { signal, log: silent, stage: 'actor', concurrency: 1 };
+    const consuming = consume(learner, 'tickets.train', Ticket, options, async () => {
+      deliveries++;
+      taken.open();
+      await release.opened;
+    });
+    await taken.opened;
+    await server.stop('SIGKILL');
+    release.open();
+    await server.resume();
+    await until(async () => (await learner.depths()).tickets === 0);
+    assert.equal(deliveries, 1);
+    stopping.abort();
+    await consuming;
+  });
+});
+
+describe('a message larger than the server takes', { timeout: 30_000 }, () => {
+  let server: NatsServer;
+  let broker: Broker;
+  let stopping: AbortController;
+  before(async () => {
+    server = await NatsServer.start({ maxPayload: 16_384 });
+  });
+  after(() => server[Symbol.asyncDispose]());
+  beforeEach(async () => {
+    stopping = new AbortController();
+    broker = await brokerOn(server);
+    await broker.ensureRun(limits);
+  });
+  afterEach(async () => {
+    await broker.deleteRun();
+    await broker[Symbol.asyncDispose]();
+  });
+
+  const large = rolloutGroup({}, 8_000); // 2 rollouts of 8,000 tokens, about 128 kB
+  const send = (msgId = 'g-0') =>
+    broker.publish(broker.names.subjects.rollouts('actor-0'), RolloutGroup, large, {
+      msgId,
+      signal: stopping.signal,
+    });
+  const bodies = async () => {
+    // Not the client's list: it waits for ever if the last object goes while it looks.
+    const { bodies: bucket } = broker.names.objects;
+    const { state } = await broker.link.jsm.streams.info(`OBJ_${bucket}`, {
+      subjects_filter: `$O.${bucket}.M.>`,
+    });
+    return Object.keys(state.subjects ?? {}).length;
+  };
+  const consumeRollouts = (handle: (group: RolloutGroup) => Promise<void>) =>
+    consume(
+      broker,
+      'rollouts',
+      RolloutGroup,
+      { signal: stopping.signal, log: silent, stage: 'reward', concurrency: 1 },
+      ({ value }) => handle(value),
+    );
+
+  it('goes through the object store, and its body goes when it is acknowledged', async () => {
+    await send();
+    assert.equal(await bodies(), 1);
+    const received: RolloutGroup[] = [];
+    const consuming = consumeRollouts((group) => {
+      received.push(group);
+      return Promise.resolve();
+    });
+    await until(async () => received.length === 1 && (await bodies()) === 0);
+    assert.deepEqual(received[0], large);
+    stopping.abort();
+    await consuming;
+  });
+
+  it('keeps one body when it is published twice', async () => {
+    await send();
+    assert.equal((await send()).isDuplicate, true);
+    assert.equal(await bodies(), 1);
+  });
+
+  it('is put aside when its body is gone', async () => {
+    await send();
+    await broker.link.jsm.streams.purge(`OBJ_${broker.names.objects.bodies}`);
+    const consuming = consumeRollouts(() => Promise.reject(new Error('must not be handled')));
+    for await (const { reason } of broker.deadLetters.read(stopping.signal)) {
+      assert.match(reason, /offbeat\.test\.rollouts\.actor-0: its body g-0-\S+ is gone/);
+      stopping.abort();
+    }
+    await consuming;
+  });
+
+  it('is put aside whole, to be looked at', async () => {
+    const data = randomBytes(100_000);
+    await broker.deadLetter('reward', 'no such problem', { subject: 'offbeat.test.x', data });
+    for await (const letter of broker.deadLetters.read(stopping.signal)) {
+      assert.deepEqual(Buffer.from(letter.data), data);
+      stopping.abort();
+    }
+  });
+});

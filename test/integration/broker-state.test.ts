@@ -1,0 +1,255 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
+import type { Broker } from '../../shared/broker/broker.js';
+import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import type { RunEvent } from '../../shared/wire/run-event.js';
+import { brokerOn, until } from '../support/broker.js';
+import { checkpoint, runConfig } from '../support/messages.js';
+import { NatsServer } from '../support/nats-server.js';
+
+describe('what a run keeps in NATS', { timeout: 30_000 }, () => {
+  let server: NatsServer;
+  let broker: Broker;
+  let stopping: AbortController;
+  before(async () => {
+    server = await NatsServer.start();
+  });
+  after(() => server[Symbol.asyncDispose]());
+  beforeEach(async () => {
+    stopping = new AbortController();
+    broker = await brokerOn(server);
+    await broker.ensureRun({ trainTickets: 4, evalTickets: 2 });
+  });
+  afterEach(async () => {
+    stopping.abort();
+    await broker.deleteRun();
+    await broker[Symbol.asyncDispose]();
+  });
+  const publishVersion = (version: number, bytes?: Uint8Array) =>
+    broker.policy.publish(
+      { version, samplerPath: `tinker://run/sampler/${version}`, smallestUsefulVersion: 0 },
+      bytes && { bytes, rank: 4, alpha: 8 },
+    );
+
+  describe('the policy store', () => {
+    it('hands out the adapter of a version exactly as it was published', async () => {
+      const bytes = Uint8Array.from({ length: 300_000 }, (_, i) => i % 251);
+      const published = await publishVersion(1, bytes);
+      assert.deepEqual(await broker.policy.current(), published);
+      assert.deepEqual(await broker.policy.at(1), published);
+      assert.deepEqual([published.adapter?.rank, published.adapter?.alpha], [4, 8]);
+      assert.deepEqual(
+        Buffer.from(await broker.policy.fetchAdapter(published)),
+        Buffer.from(bytes),
+      );
+    });
+
+    it('refuses an adapter that is not the one that the manifest describes', async () => {
+      const first = await publishVersion(1, Uint8Array.of(1, 2, 3));
+      const second = await publishVersion(2, Uint8Array.of(4, 5, 6));
+      const swapped = {
+        ...first,
+        adapter: { ...first.adapter!, object: second.adapter!.object },
+      } satisfies PolicyManifest;
+      await assert.rejects(
+        broker.policy.fetchAdapter(swapped),
+        /adapter of policy version 1 has SHA-256 [0-9a-f]{64} \(3 bytes\)/,
+      );
+    });
+
+    it('tells watchers of the current version first, then of each newer one, in rising order', async () => {
+      await publishVersion(0);
+      const seen: number[] = [];
+      const watching = (async () => {
+        for await (const { version } of broker.policy.watch(stopping.signal)) seen.push(version);
+      })();
+      await until(() => seen.length === 1);
+      for (let version = 1; version <= 20; version++) await publishVersion(version);
+      await until(() => seen.at(-1) === 20);
+      assert.deepEqual(
+        seen,
+        seen.toSorted((a, b) => a - b),
+      );
+      assert.equal(new Set(seen).size, seen.length);
+      assert.equal(seen[0], 0);
+      stopping.abort();
+      await watching;
+    });
+
+    it('tells a watcher that came before the first version', async () => {
+      const first = broker.policy.watch(stopping.signal).next();
+      await publishVersion(0);
+      assert.equal((await first).value?.version, 0);
+    });
+
+    it('never goes back to an older version', async () => {
+      await publishVersion(3);
+      await assert.rejects(publishVersion(2), /version 2: 3 is out already/);
+      assert.equal((await broker.policy.current())?.version, 3);
+    });
+
+    it('publishes the current version again, with another sampling session', async () => {
+      await publishVersion(3);
+      const update = { version: 3, samplerPath: 'tinker://a', smallestUsefulVersion: 2 };
+      await broker.policy.publish({ ...update, samplingSessionId: 's-2' });
+      assert.equal((await broker.policy.current())?.samplingSessionId, 's-2');
+    });
+
+    it('retires what nobody keeps, but not the current version, and leaves nothing of it', async () => {
+      for (let version = 0; version < 4; version++) {
+        await publishVersion(version, Uint8Array.of(version));
+      }
+      const first = await broker.policy.at(0);
+      assert.deepEqual(await broker.policy.retire(new Set([1])), [0, 2]);
+      assert.equal(await broker.policy.at(0), undefined);
+      assert.notEqual(await broker.policy.at(1), undefined);
+      assert.notEqual(await broker.policy.at(3), undefined);
+      await assert.rejects(broker.policy.fetchAdapter(first!), /version 0 has been retired/);
+      const { state } = await broker.link.jsm.streams.info('OBJ_weights_test');
+      assert.equal(state.messages, 4); // two adapters, each an entry and one chunk
+    });
+  });
+
+  describe('the ledger', () => {
+    const quick = { renewEveryMs: 50, expiresMs: 400 };
+
+    it('keeps the last checkpoint', async () => {
+      assert.equal(await broker.ledger.read(), undefined);
+      await broker.ledger.write(checkpoint({ step: 1 }));
+      await broker.ledger.write(checkpoint({ step: 2 }));
+      assert.equal((await broker.ledger.read())?.step, 2);
+    });
+
+    it('lets one learner lead; the next one leads when the first has finished', async () => {
+      await using other = await brokerOn(server);
+      const first = await broker.ledger.lead('a', stopping.signal, quick);
+      let isSecondLeading = false;
+      const second = other.ledger.lead('b', stopping.signal, quick).then((leadership) => {
+        isSecondLeading = true;
+        return leadership;
+      });
+      // Well past the expiry: it is the renewals that keep the second one waiting.
+      await new Promise((resolve) => setTimeout(resolve, 1_000));
+      assert.equal(isSecondLeading, false);
+      assert.equal(first.signal.aborted, false);
+      await first[Symbol.asyncDispose]();
+      await (await second)[Symbol.asyncDispose]();
+    });
+
+    it('passes to another learner when the leader is gone, and shuts the old one out', async () => {
+      await using old = await brokerOn(server);
+      const lost = await old.ledger.lead('a', stopping.signal, {
+        renewEveryMs: 1_000,
+        expiresMs: 1,
+      });
+      await old.ledger.write(checkpoint({ step: 1 }));
+      // The old leader renews too rarely, as a stopped process does.
+      await using led = await broker.ledger.lead('b', stopping.signal, quick);
+      await assert.rejects(
+        old.ledger.write(checkpoint({ step: 2 })),
+        /another learner has written the ledger of run test/,
+      );
+      assert.equal((await broker.ledger.read())?.step, 1);
+      await broker.ledger.write(checkpoint({ step: 3 }));
+      await until(() => lost.signal.aborted);
+      assert.equal(led.signal.aborted, false);
+      await lost[Symbol.asyncDispose]();
+    });
+
+    it('goes at once to the same learner started again', async () => {
+      await using restarted = await brokerOn(server);
+      const never = { renewEveryMs: 3_600_000, expiresMs: 3_600_000 };
+      const before = await broker.ledger.lead('pod-0', stopping.signal, never);
+      const again = await restarted.ledger.lead('pod-0', stopping.signal, never);
+      await again[Symbol.asyncDispose]();
+      await before[Symbol.asyncDispose]();
+    });
+
+    it('stops waiting for the lead when the signal aborts', async () => {
+      await using other = await brokerOn(server);
+      await using _leading = await broker.ledger.lead('a', stopping.signal);
+      const waiting = new AbortController();
+      const second = other.ledger.lead('b', waiting.signal);
+      waiting.abort();
+      await assert.rejects(second, { name: 'AbortError' });
+    });
+  });
+
+  it('waits for the run configuration and gives it to everyone alike', async () => {
+    await using actor = await brokerOn(server);
+    const waiting = actor.config.wait(stopping.signal);
+    assert.equal(await actor.config.get(), undefined);
+    await broker.config.put(runConfig());
+    assert.deepEqual(await waiting, runConfig());
+    await assert.rejects(
+      broker.config.put(runConfig({ run: 'other' })),
+      /run other does not belong/,
+    );
+  });
+
+  it('lists each actor once, with its newest lease', async () => {
+    const lease = {
+      v: 1,
+      actor: 'pod.1',
+      version: 0,
+      sampler: 'onnx',
+      groups: 0,
+      lastSeenAt: 1,
+    } as const;
+    await broker.actors.renew(lease);
+    await broker.actors.renew({ ...lease, version: 2, lastSeenAt: 2 });
+    await broker.actors.renew({ ...lease, actor: 'pod/1' });
+    const leases = await broker.actors.list();
+    assert.deepEqual(
+      leases.map(({ actor, version }) => [actor, version]).toSorted(),
+      [
+        ['pod.1', 2],
+        ['pod/1', 0],
+      ].toSorted(),
+    );
+  });
+
+  it('tells the history of the run from the beginning and goes on live', async () => {
+    const event = (version: number): RunEvent => ({ v: 1, at: version, kind: 'version', version });
+    await broker.events.emit(event(1));
+    await broker.events.emit(event(2));
+    const seen: number[] = [];
+    const reading = (async () => {
+      for await (const { at } of broker.events.read(stopping.signal)) seen.push(at);
+    })();
+    await until(() => seen.length === 2);
+    await broker.events.emit(event(3));
+    await until(() => seen.length === 3);
+    assert.deepEqual(seen, [1, 2, 3]);
+    stopping.abort();
+    await reading;
+  });
+
+  it('adapts to other limits without losing what is there', async () => {
+    const { signal } = stopping;
+    const { Ticket } = await import('../../shared/wire/ticket.js');
+    const { ticket } = await import('../support/messages.js');
+    for (let order = 0; order < 4; order++) {
+      const message = ticket({ ticketId: `t-${order}`, order });
+      const subject = broker.names.subjects.tickets('train');
+      await broker.publish(subject, Ticket, message, { msgId: `t-${order}`, signal });
+    }
+    await broker.ensureRun({ trainTickets: 1, evalTickets: 1 });
+    assert.equal((await broker.depths()).tickets, 4);
+    await broker.ensureRun({ trainTickets: 40, evalTickets: 2 });
+    const { config } = await broker.link.jsm.streams.info('TICKETS_test');
+    assert.equal(config.max_msgs, 42);
+  });
+
+  it('names the stream that cannot have the settings it needs', async () => {
+    await broker.deleteRun();
+    await broker.link.jsm.streams.add({
+      name: 'TICKETS_test',
+      subjects: ['offbeat.test.tickets.*'],
+    });
+    await assert.rejects(broker.ensureRun({ trainTickets: 1, evalTickets: 1 }), {
+      name: 'UserError',
+      message: /stream TICKETS_test/,
+    });
+  });
+});

@@ -1,0 +1,34 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { pino } from 'pino';
+import type { Broker } from '../../shared/broker/broker.js';
+import { type BrokerOptions, connectBroker } from '../../shared/broker/connect.js';
+import type { NatsServer } from './nats-server.js';
+
+/** Says nothing. */
+export const silent = pino({ level: 'silent' });
+
+/** A broker of run `test` on a test's own server. */
+export function brokerOn(server: NatsServer, over: Partial<BrokerOptions> = {}): Promise<Broker> {
+  return connectBroker({
+    natsUrl: server.url,
+    run: 'test',
+    client: 'test',
+    log: silent,
+    signal: new AbortController().signal,
+    ...over,
+  });
+}
+
+/** Waits until the condition holds; the test's own time limit is what ends it otherwise. */
+export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await condition())) await sleep(10);
+}
+
+/** A promise and the function that resolves it. */
+export function gate(): { readonly opened: Promise<void>; readonly open: () => void } {
+  let open: () => void = () => undefined;
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { opened, open };
+}

@@ -1,0 +1,128 @@
+import type { Checkpoint } from '../../shared/wire/ledger.js';
+import type { Rollout, RolloutGroup } from '../../shared/wire/rollout-group.js';
+import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { ScoredGroup } from '../../shared/wire/scored-group.js';
+import type { Ticket } from '../../shared/wire/ticket.js';
+
+/** Messages that are valid but for what a test names. */
+
+export function ticket(over: Partial<Ticket> = {}): Ticket {
+  return {
+    v: 1,
+    ticketId: 't-0',
+    order: 0,
+    problemId: 'p-0',
+    split: 'train',
+    groupSize: 2,
+    samplingParams: { temperature: 1, maxTokens: 16, seed: 7 },
+    issuedAtVersion: 0,
+    attempt: 0,
+    ...over,
+  };
+}
+
+/** One answer of `length` tokens: ids 1, 2, 3, … and falling logprobs, all by version 0. */
+export function rollout(length = 3, over: Partial<Rollout> = {}): Rollout {
+  return {
+    tokens: Int32Array.from({ length }, (_, i) => i + 1),
+    behaviorLogprobs: Float32Array.from({ length }, (_, i) => -(i + 1) / 8),
+    versions: [[0, length]],
+    stopReason: 'stop',
+    ...over,
+  };
+}
+
+/** A group with as many rollouts as its ticket asks for, each of `length` tokens. */
+export function rolloutGroup(over: Partial<RolloutGroup> = {}, length = 3): RolloutGroup {
+  const forTicket = over.ticket ?? ticket();
+  return {
+    v: 1,
+    ticket: forTicket,
+    actor: 'actor-0',
+    promptTokens: Int32Array.of(5, 6, 7),
+    rollouts: Array.from({ length: forTicket.groupSize }, () => rollout(length)),
+    startedAt: 1_000,
+    finishedAt: 2_000,
+    ...over,
+  };
+}
+
+export function scoredGroup(over: Partial<ScoredGroup> = {}): ScoredGroup {
+  const group = over.group ?? rolloutGroup();
+  return {
+    v: 1,
+    group,
+    scores: group.rollouts.map(() => ({
+      reward: 1,
+      exactReward: '1',
+      hasFormat: true,
+      isValid: true,
+      isCorrect: true,
+      reason: 'correct',
+    })),
+    scorer: 'reward-0',
+    scoredAt: 3_000,
+    ...over,
+  };
+}
+
+export function checkpoint(over: Partial<Checkpoint> = {}): Checkpoint {
+  return {
+    v: 1,
+    step: 3,
+    version: 3,
+    statePath: 'tinker://run/weights/step-3',
+    nextOrder: 12,
+    consumedBelow: 9,
+    consumedAbove: [10],
+    counts: {
+      issued: 12,
+      trained: 9,
+      skippedZeroVariance: 1,
+      stale: 0,
+      dead: 0,
+      outstanding: 2,
+    },
+    savedAt: 4_000,
+    ...over,
+  };
+}
+
+export function runConfig(over: Partial<RunConfig> = {}): RunConfig {
+  return {
+    v: 1,
+    run: 'test',
+    seed: 1,
+    model: { name: 'tiny', digest: 'd' },
+    dataset: {
+      kind: 'generator',
+      seed: 1,
+      numbers: [3],
+      maxNumber: 20,
+      maxTarget: 99,
+      trainSize: 10,
+      testSize: 5,
+    },
+    datasetDigest: 'd',
+    promptStyle: 'compact',
+    reward: { formatScore: 0.1, shaping: 'none' },
+    sampling: { temperature: 1, maxTokens: 16 },
+    groupSize: 4,
+    groupsPerBatch: 2,
+    numMinibatches: 1,
+    maxStepsOffPolicy: 1,
+    lora: { rank: 4, seed: 0 },
+    loss: { name: 'cispo', config: { clip_low_threshold: 0, clip_high_threshold: 4 } },
+    advantage: 'mean_centred',
+    normalization: 'none',
+    adam: {
+      learningRate: 1e-3,
+      beta1: 0.9,
+      beta2: 0.95,
+      eps: 1e-8,
+      weightDecay: 0,
+      gradClipNorm: 1,
+    },
+    ...over,
+  };
+}

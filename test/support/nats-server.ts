@@ -1,0 +1,108 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+export interface NatsServerOptions {
+  /** The largest message that it takes, in bytes; its default is 1 MiB. */
+  readonly maxPayload?: number;
+  readonly jetStream?: boolean;
+  /** Further lines of its configuration. */
+  readonly configuration?: string;
+}
+
+/** A real nats-server of a test's own, on a free loopback port, with its files in a temporary folder. */
+export class NatsServer implements AsyncDisposable {
+  readonly port: number;
+  readonly #folder: string;
+  #child: ChildProcess | undefined;
+
+  private constructor(port: number, folder: string) {
+    this.port = port;
+    this.#folder = folder;
+  }
+
+  /** `OFFBEAT_NATS_SERVER` names the binary, else `nats-server` on the path. */
+  static async start(options: NatsServerOptions = {}): Promise<NatsServer> {
+    const { maxPayload, jetStream = true, configuration = '' } = options;
+    const folder = await mkdtemp(join(tmpdir(), 'offbeat-nats-'));
+    const server = new NatsServer(await freePort(), folder);
+    const lines = [
+      `listen: "127.0.0.1:${server.port}"`,
+      jetStream ? `jetstream { store_dir: "${join(folder, 'store')}" }` : '',
+      maxPayload === undefined ? '' : `max_payload: ${maxPayload}`,
+      configuration,
+    ];
+    await writeFile(join(folder, 'nats.conf'), lines.join('\n'));
+    try {
+      await server.resume();
+    } catch (caught) {
+      await server[Symbol.asyncDispose]();
+      throw caught;
+    }
+    return server;
+  }
+
+  get url(): string {
+    return `nats://127.0.0.1:${this.port}`;
+  }
+
+  /** Ends the process and keeps its files. */
+  async stop(how: 'SIGTERM' | 'SIGKILL' = 'SIGTERM'): Promise<void> {
+    const child = this.#child;
+    this.#child = undefined;
+    if (child?.exitCode !== null || child.signalCode !== null) return;
+    const exited = once(child, 'exit');
+    child.kill(how);
+    await exited;
+  }
+
+  /** Starts it again on the same port and files; resolves when it is ready. */
+  async resume(): Promise<void> {
+    const binary = process.env['OFFBEAT_NATS_SERVER'] ?? 'nats-server';
+    const child = spawn(binary, ['-c', join(this.#folder, 'nats.conf')], {
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
+    this.#child = child;
+    const output: string[] = [];
+    await new Promise<void>((resolve, reject) => {
+      child.once('error', reject);
+      child.once('exit', (code) => {
+        reject(new Error(`${binary} ended with ${code}:\n${output.join('')}`));
+      });
+      child.stderr.on('data', (chunk: Buffer) => {
+        output.push(chunk.toString());
+        if (output.join('').includes('Server is ready')) resolve();
+      });
+    });
+    output.length = 0;
+    child.stderr.removeAllListeners('data').resume();
+  }
+
+  /** Loses its files, as a container without a volume does; only while it is stopped. */
+  async forget(): Promise<void> {
+    await rm(join(this.#folder, 'store'), { recursive: true, force: true });
+  }
+
+  async restart(how: 'SIGTERM' | 'SIGKILL' = 'SIGTERM'): Promise<void> {
+    await this.stop(how);
+    await this.resume();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop('SIGKILL');
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+}
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const address = probe.address();
+  probe.close();
+  await once(probe, 'close');
+  if (address === null || typeof address === 'string') throw new Error('no free port');
+  return address.port;
+}
