@@ -1,13 +1,13 @@
 import { createHash } from 'node:crypto';
-import { mkdir, readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { readdir, readFile } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
 import { errorText } from '../../shared/errors.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
 import { checkName, type TinkerPath } from '../../shared/tinker/tinker-path.js';
 import { notFound } from './api-error.js';
 import { CheckpointMetadata, pathOf } from './checkpoint-metadata.js';
 import { checkpointKinds, formatTinkerPath } from './checkpoint-names.js';
-import { removeFolder, repairFolders, writeFolder } from './durable-folder.js';
+import { makeFolders, removeFolder, repairFolders, writeFolder } from './durable-folder.js';
 
 /** The weights of a checkpoint, as files: the adapter in PEFT's layout. */
 export interface CheckpointFiles {
@@ -31,8 +31,8 @@ export class CheckpointStore {
 
   /** Finds what is under `root`, which is made if missing; a broken checkpoint is logged and left out. */
   static async open(root: string, log: Logger): Promise<CheckpointStore> {
-    const store = new CheckpointStore(root);
-    await mkdir(root, { recursive: true });
+    const store = new CheckpointStore(resolve(root));
+    await makeFolders(resolve(root));
     for (const run of await foldersIn(root)) {
       for (const kind of checkpointKinds) {
         const parent = join(root, run, kind);
@@ -94,7 +94,7 @@ export class CheckpointStore {
     ]);
     if (optimizer !== undefined) files.set(optimizerFile, optimizer);
     const path = pathOf(metadata);
-    await mkdir(join(this.root, path.runId, path.kind), { recursive: true });
+    await makeFolders(dirname(this.#folder(path)));
     await writeFolder(this.#folder(path), files);
     this.#byPath.set(formatTinkerPath(path), metadata);
     return metadata;

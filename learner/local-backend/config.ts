@@ -3,22 +3,27 @@ import { z } from 'zod';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 
 const port = z.coerce.number().int().min(0).max(65_535);
+const text = z.string().min(1);
 
 /** Where the embedded Tinker server finds and serves things; clients bring what to train. */
 export const LocalBackendConfig = z.object({
-  host: z.string().min(1).default('127.0.0.1'),
-  port: port.default(10_610), // 0: any
+  host: text.default('127.0.0.1').describe('address that the Tinker API is served on'),
+  port: port.default(10_610).describe('its port; 0 for any'),
   apiKey: z
     .string()
-    .regex(
-      /^tml-[\x21-\x7e]{4,}$/,
-      'expected tml- and at least 4 more characters, as the SDK sends',
-    ),
-  modelDir: z.string().min(1).default(embeddedModelPath), // a Hugging Face model directory
-  modelName: z.string().min(1).default('offbeat/base'), // as clients ask for it
-  checkpointDir: z.string().min(1).default('checkpoints'),
-  threads: z.coerce.number().int().min(1).max(256).default(availableParallelism()), // fixed: results depend on it
-  healthHost: z.string().min(1).default('127.0.0.1'),
-  healthPort: port.default(0), // 0: any
+    .regex(/^tml-[\x21-\x7e]{4,}$/, 'expected tml- and at least 4 more characters, without blanks')
+    .describe('key that clients must send; Tinker SDKs accept only those that begin with tml-'),
+  modelDir: text.default(embeddedModelPath).describe('Hugging Face directory of the base model'),
+  modelName: text.default('offbeat/base').describe('name under which clients ask for it'),
+  checkpointDir: text.default('checkpoints').describe('where saved weights are kept'),
+  threads: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .max(256)
+    .default(availableParallelism())
+    .describe('threads of training, and as many of sampling; results repeat for the same number'),
+  healthHost: text.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics'),
+  healthPort: port.default(0).describe('their port; 0 for any'),
 });
 export type LocalBackendConfig = z.infer<typeof LocalBackendConfig>;

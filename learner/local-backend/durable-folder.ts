@@ -6,6 +6,16 @@ import { dirname, join } from 'node:path';
 const unfinished = '.new.';
 const replaced = '.old.';
 
+/** Makes a folder and those above it that are missing, so that they outlast a power cut. */
+export async function makeFolders(path: string): Promise<void> {
+  const first = await mkdir(path, { recursive: true });
+  if (first === undefined) return;
+  for (let made = path; ; made = dirname(made)) {
+    await syncFolder(dirname(made));
+    if (made === first || made === dirname(made)) return;
+  }
+}
+
 /**
  * Writes a folder as a whole: after a crash at any moment there is the old content or the new, and
  * after a power cut too, since everything is synced before it gets its name.

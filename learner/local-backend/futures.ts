@@ -15,6 +15,8 @@ export interface FutureLimits {
   readonly keepUnfetchedMs: number;
 }
 
+const sweepEveryMs = 1_000;
+
 interface Future<T> {
   readonly settled: Promise<Outcome<T>>;
   outcome?: Outcome<T>;
@@ -30,6 +32,7 @@ export class FutureStore<T> {
   readonly #instance = randomBytes(6).toString('hex');
   readonly #futures = new Map<string, Future<T>>();
   #created = 0;
+  #sweepAt = 0; // ms since the epoch
 
   constructor(
     private readonly limits: FutureLimits = {
@@ -56,14 +59,18 @@ export class FutureStore<T> {
     return id;
   }
 
+  /** Whether the operation still runs or its result is still kept. */
+  has(id: string): boolean {
+    return this.#find(id) !== undefined;
+  }
+
   /**
    * The outcome, or undefined if the operation still runs after `waitMs` or once `signal` aborts.
    *
    * @throws {ApiError} 410 when the result existed and is gone; 404 for an id never given out.
    */
   async wait(id: string, waitMs: number, signal: AbortSignal): Promise<Outcome<T> | undefined> {
-    this.#sweep();
-    const future = this.#futures.get(id);
+    const future = this.#find(id);
     if (future === undefined) throw this.#explainAbsence(id);
     const outcome = future.outcome ?? (await this.#settledWithin(future, waitMs, signal));
     if (outcome !== undefined) {
@@ -99,8 +106,15 @@ export class FutureStore<T> {
     return new ApiError(410, `request_id ${id} is gone: ${why}; send the operation again`);
   }
 
+  #find(id: string): Future<T> | undefined {
+    const future = this.#futures.get(id);
+    return future !== undefined && future.expiresAt > this.now() ? future : undefined;
+  }
+
   #sweep(): void {
     const now = this.now();
+    if (now < this.#sweepAt) return;
+    this.#sweepAt = now + sweepEveryMs;
     for (const [id, { expiresAt }] of this.#futures) {
       if (expiresAt <= now) this.#futures.delete(id);
     }

@@ -36,36 +36,45 @@ const drainMs = 3_000; // how long answers under way may take when the server st
  */
 export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   const { host, port, apiKey, routes, log } = options;
-  const stopping = new AbortController();
-  const running = new Set<Promise<void>>();
+  const running = new Map<AbortController, Promise<void>>(); // what is being answered
+  let isStopping = false;
 
   const server = createServer((request, response) => {
-    const answered = respond(request, response)
+    const gone = new AbortController(); // the client went away, or this server stops
+    response.once('close', () => {
+      gone.abort();
+    });
+    const answered = respond(request, response, gone.signal)
       .catch((error: unknown) => {
         log.error({ err: error }, 'answering failed');
         response.destroy();
       })
-      .finally(() => running.delete(answered));
-    running.add(answered);
+      .finally(() => running.delete(gone));
+    running.set(gone, answered);
+  });
+  server.on('clientError', (error, socket) => {
+    if (!socket.writable) return;
+    const { body } = jsonReply(400, { detail: `this is not HTTP: ${error.message}` });
+    socket.end(
+      `HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${String(body)}`,
+    );
   });
   server.headersTimeout = 20_000;
   server.requestTimeout = 120_000; // for a whole body to arrive
   server.keepAliveTimeout = 75_000; // longer than clients keep idle connections
 
-  async function respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const gone = new AbortController();
-    response.once('close', () => {
-      gone.abort();
-    });
-    const signal = AbortSignal.any([gone.signal, stopping.signal]);
+  async function respond(
+    request: IncomingMessage,
+    response: ServerResponse,
+    signal: AbortSignal,
+  ): Promise<void> {
     const route: { name: string } = { name: 'none' };
     const reply = await answer(request, signal, route).catch((error: unknown) => {
       return signal.aborted ? undefined : toReply(error, log, route.name);
     });
     if (reply === undefined || response.destroyed) return;
     requestsTotal.inc({ route: route.name, status: reply.status });
-    if (!request.complete) response.setHeader('connection', 'close'); // an unread body follows
-    if (stopping.signal.aborted) response.setHeader('connection', 'close');
+    if (isStopping) response.setHeader('connection', 'close');
     response.writeHead(reply.status, reply.headers).end(reply.body);
   }
 
@@ -112,9 +121,10 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
     async [Symbol.asyncDispose]() {
       const closed = once(server, 'close');
       server.close();
-      stopping.abort(); // long polls answer at once
+      isStopping = true;
+      for (const gone of running.keys()) gone.abort(); // long polls answer at once
       using patience = timeout(drainMs);
-      await Promise.race([Promise.allSettled(running), patience.over]);
+      await Promise.race([Promise.allSettled(running.values()), patience.over]);
       server.closeAllConnections();
       await closed;
     },
@@ -134,7 +144,10 @@ async function readBody(request: IncomingMessage, signal: AbortSignal): Promise<
   const arriving = request.iterator({ destroyOnReturn: false }); // the refusal needs the connection
   for await (const part of arriving as AsyncIterable<Buffer>) {
     size += part.byteLength;
-    if (size > maxBodyBytes) throw refuse();
+    if (size > maxBodyBytes) {
+      request.resume(); // or the client, still sending, would see a reset and not the refusal
+      throw refuse();
+    }
     parts.push(part);
   }
   return Buffer.concat(parts);

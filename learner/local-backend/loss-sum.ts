@@ -1,3 +1,4 @@
+import { PermanentError } from '../../shared/errors.js';
 import { lossInputs } from '../../shared/model/loss-graph.js';
 import type { TrainingDatum } from '../../shared/model/trainer.js';
 import type { LossName } from '../../shared/wire/run-config.js';
@@ -7,7 +8,7 @@ import type { LossName } from '../../shared/wire/run-config.js';
  * formulas as the training graph's, in double precision.
  *
  * @param logprobs for each datum [N]: current logprobs of its targets.
- * @throws {TypeError} when a datum lacks an array of the loss; the trainer refuses it before.
+ * @throws {PermanentError} when a datum lacks an array of the loss, or has one of another length.
  */
 export function lossSum(
   loss: LossName,
@@ -18,6 +19,13 @@ export function lossSum(
   const term = perToken(loss, { ...lossInputs[loss].settings, ...config });
   let sum = 0;
   data.forEach((datum, d) => {
+    for (const name of lossInputs[loss].arrays) {
+      const found = datum[name]?.length;
+      if (found === logprobs[d]!.length) continue;
+      throw new PermanentError(
+        `${loss}: data[${d}] needs ${logprobs[d]!.length} ${name}, found ${found ?? 'none'}`,
+      );
+    }
     logprobs[d]!.forEach((logprob, i) => {
       sum -= term(datum, i, logprob);
     });

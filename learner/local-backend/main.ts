@@ -21,6 +21,7 @@ export async function main(
 
     const stopped = signal.aborted ? Promise.resolve() : once(signal, 'abort');
     await Promise.race([backend.loaded, backend.died, stopped]);
+    if (signal.aborted) return;
     isLoaded = true;
     log.info({ threads: config.threads }, 'ready');
     await Promise.race([backend.died, stopped]);

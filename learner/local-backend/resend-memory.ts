@@ -7,10 +7,14 @@ export class ResendMemory<T> {
 
   constructor(private readonly capacity: number) {}
 
-  /** What `key` led to before, else what `make` returns now; nothing is remembered if it throws. */
-  once(key: string, make: () => T): T {
+  /**
+   * What `key` led to before, else what `make` returns now; nothing is remembered if it throws.
+   *
+   * @param isUsable whether what it led to before can still be used; otherwise it is made anew.
+   */
+  once(key: string, make: () => T, isUsable: (known: T) => boolean = () => true): T {
     const known = this.#entries.get(key);
-    if (known !== undefined) return known;
+    if (known !== undefined && isUsable(known)) return known;
     const made = make();
     this.#entries.set(key, made);
     if (this.#entries.size > this.capacity) {
@@ -18,9 +22,5 @@ export class ResendMemory<T> {
       if (oldest.done !== true) this.#entries.delete(oldest.value);
     }
     return made;
-  }
-
-  forget(key: string): void {
-    this.#entries.delete(key);
   }
 }

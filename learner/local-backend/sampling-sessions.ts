@@ -107,7 +107,9 @@ export class SamplingSessions {
       return this.futures.add(timed('sample', () => this.#run(sampler, plan)));
     };
     if (request.seq_id === undefined) return start();
-    return this.#requests.once(digest.toString('base64'), start);
+    // A sample whose result was dropped can be drawn again, unlike an operation of training.
+    const isKept = (requestId: string) => this.futures.has(requestId);
+    return this.#requests.once(digest.toString('base64'), start, isKept);
   }
 
   async #run(

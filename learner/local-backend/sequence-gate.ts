@@ -89,7 +89,7 @@ export class SequenceGate {
 }
 
 function startTimer(ms: number, run: () => void): () => void {
-  const timer = setTimeout(run, ms);
+  const timer = setTimeout(run, ms).unref(); // a gap must not keep a stopped process alive
   return () => {
     clearTimeout(timer);
   };

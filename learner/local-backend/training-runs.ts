@@ -112,7 +112,8 @@ export class TrainingRuns {
     work: () => Promise<OperationResult>,
   ): string {
     const start = () => this.futures.add(run.gate.run(seqId, () => timed(operation, work)));
-    if (seqId === undefined) return start();
+    // Ids start at 1: clients send 0 to hear the expected one, and each time anew.
+    if (seqId === undefined || seqId < 1) return start();
     const hash = createHash('sha256').update(`${seqId}/${operation}/`);
     for (const part of content) hash.update(part);
     return run.requests.once(hash.digest('base64'), start);

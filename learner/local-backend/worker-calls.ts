@@ -28,6 +28,7 @@ export class WorkerCalls<C extends Calls<C>> implements AsyncDisposable {
   /** Rejects when the thread dies, which nothing but a restart of the process can mend. */
   readonly died: Promise<never>;
   #isDisposed = false;
+  #death: Error | undefined;
   #calls = 0;
 
   constructor(url: URL) {
@@ -40,6 +41,7 @@ export class WorkerCalls<C extends Calls<C>> implements AsyncDisposable {
     });
     this.died = new Promise((_, reject) => {
       const die = (error: Error) => {
+        this.#death ??= error;
         for (const call of this.#pending.values()) call.reject(error);
         this.#pending.clear();
         if (!this.#isDisposed) reject(error);
@@ -61,6 +63,7 @@ export class WorkerCalls<C extends Calls<C>> implements AsyncDisposable {
     name: K,
     input: Parameters<C[K]>[0],
   ): Promise<Awaited<ReturnType<C[K]>>> {
+    if (this.#death !== undefined) return Promise.reject(this.#death);
     return new Promise((resolve, reject) => {
       const id = this.#calls++;
       this.#pending.set(id, { resolve, reject });

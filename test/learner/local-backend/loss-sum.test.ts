@@ -38,6 +38,14 @@ describe('the loss of a forward pass', () => {
     near(value('cispo', { clip_low_threshold: 0, clip_high_threshold: 1.5 }), expected);
   });
 
+  it('is refused for a datum without the arrays of the loss', () => {
+    const bare = { tokens: datum.tokens, targetTokens: datum.targetTokens };
+    assert.throws(
+      () => lossSum('ppo', {}, [datum, bare], [datum.logprobs, datum.logprobs]),
+      /ppo: data\[1\] needs 2 logprobs, found none/,
+    );
+  });
+
   it('charges the squared log ratio for dro', () => {
     const penalty = 0.5 * 0.1 * (Math.log(2) ** 2 + Math.log(0.5) ** 2);
     near(value('dro', { beta: 0.1 }), -(current[0]! * 2 + current[1]! * -4 - penalty));

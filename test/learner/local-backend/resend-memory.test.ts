@@ -32,6 +32,19 @@ describe('the memory of requests', () => {
     );
   });
 
+  it('makes anew what can no longer be used', () => {
+    const memory = new ResendMemory<number>(10);
+    memory.once('a', () => 1);
+    assert.equal(
+      memory.once(
+        'a',
+        () => 2,
+        (known) => known !== 1,
+      ),
+      2,
+    );
+  });
+
   it('forgets the oldest beyond its capacity', () => {
     const memory = new ResendMemory<string>(2);
     for (const key of ['a', 'b', 'c']) memory.once(key, () => `first ${key}`);

@@ -13,6 +13,8 @@ import {
 } from '../../../shared/tinker/codec.js';
 import type { Datum, ForwardBackwardRequest } from '../../../shared/tinker/types.js';
 
+export { tinyModel } from '../../support/tiny-model.js';
+
 export const apiKey = 'tml-test-key';
 export const modelName = 'test/tiny';
 

@@ -1,0 +1,90 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { UserError } from '../../shared/errors.js';
+import {
+  forwardBackward,
+  startOn,
+  tinyModel,
+  Wire,
+} from '../learner/local-backend/running-backend.js';
+
+describe('a local backend that is started again', () => {
+  it('finds the checkpoints of its predecessor, and says that the rest is lost', async () => {
+    await using directory = await tinyModel();
+    let model: string, sampled: unknown, continued: unknown, promise: Record<string, unknown>;
+    {
+      await using backend = await startOn(directory.path);
+      const wire = new Wire(backend.url);
+      const session = await wire.createSession();
+      model = await wire.createModel(session);
+      await wire.sendForwardBackward(forwardBackward(model, 1));
+      await wire.optimStep(model, 2);
+      const save = { model_id: model, path: 'last' };
+      await wire.result(await wire.post('save_weights', { ...save, seq_id: 3 }));
+      promise = await wire.post('save_weights_for_sampler', { ...save, seq_id: 4 });
+      await wire.result(promise);
+      continued = await wire.evaluation(await wire.sendForwardBackward(forwardBackward(model, 5)));
+      sampled = await sample(wire, session, model);
+    }
+
+    await using backend = await startOn(directory.path);
+    const wire = new Wire(backend.url);
+    assert.equal((await wire.tryPost('retrieve_future', promise)).status, 410);
+    assert.equal((await wire.tryPost('get_info', { model_id: model })).status, 404);
+    const run = await wire.get(`training_runs/${model}`);
+    assert.equal(run['lora_rank'], 4);
+    const { checkpoints } = await wire.get('checkpoints');
+    assert.equal((checkpoints as unknown[]).length, 2);
+
+    const session = await wire.createSession();
+    assert.deepEqual(await sample(wire, session, model), sampled);
+    const heir = await wire.createModel(session);
+    const load = { path: `tinker://${model}/weights/last`, optimizer: true };
+    await wire.result(await wire.post('load_weights', { model_id: heir, seq_id: 1, ...load }));
+    assert.deepEqual(
+      await wire.evaluation(await wire.sendForwardBackward(forwardBackward(heir, 2))),
+      continued,
+    );
+  });
+
+  it('names the occupied port and the remedy', async () => {
+    await using directory = await tinyModel();
+    await using backend = await startOn(directory.path);
+    const port = Number(new URL(backend.url).port);
+    await assert.rejects(startOn(directory.path, { port }), (error) => {
+      assert(error instanceof UserError);
+      assert.match(error.message, new RegExp(`:${port} .*EADDRINUSE.*--port`));
+      return true;
+    });
+  });
+
+  it('answers the polls that wait when it stops', async () => {
+    await using directory = await tinyModel();
+    const backend = await startOn(directory.path, { pollMs: 3_600_000, gapWaitMs: 3_600_000 });
+    const wire = new Wire(backend.url);
+    const model = await wire.createModel(await wire.createSession());
+    const promise = await wire.optimStep(model, 2); // waits for id 1
+    const poll = wire.tryPost('retrieve_future', promise);
+    for (let i = 0; i < 5; i++) await wire.get('healthz'); // the poll, sent before, is there
+    await backend[Symbol.asyncDispose]();
+    const answer = (await (await poll).json()) as Record<string, unknown>;
+    assert.equal(answer['type'], 'try_again');
+  });
+});
+
+/** What the sampler checkpoint `last` of a run says to one prompt. */
+async function sample(wire: Wire, session: string, model: string): Promise<unknown> {
+  const { sampling_session_id } = await wire.post('create_sampling_session', {
+    session_id: session,
+    sampling_session_seq_id: 0,
+    model_path: `tinker://${model}/sampler_weights/last`,
+  });
+  const promise = await wire.post('asample', {
+    num_samples: 2,
+    prompt: { chunks: [{ type: 'encoded_text', tokens: [3, 4, 5] }] },
+    sampling_params: { max_tokens: 8 },
+    sampling_session_id,
+    seq_id: 0,
+  });
+  return wire.samples(promise);
+}

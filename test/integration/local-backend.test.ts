@@ -1,0 +1,409 @@
+import assert from 'node:assert/strict';
+import { connect } from 'node:net';
+import { after, before, describe, it } from 'node:test';
+import { extract } from 'tar-stream';
+import type { LocalBackend } from '../../learner/local-backend/local-backend.js';
+import { decodeAdapter } from '../../shared/model/lora.js';
+import {
+  createModelBody,
+  forwardBackward,
+  imitation,
+  startOn,
+  tinyModel,
+  Wire,
+} from '../learner/local-backend/running-backend.js';
+
+describe('the local backend over HTTP', () => {
+  let directory: Awaited<ReturnType<typeof tinyModel>>;
+  let backend: LocalBackend;
+  let wire: Wire;
+  let session: string;
+  let models = 0;
+
+  before(async () => {
+    directory = await tinyModel();
+    backend = await startOn(directory.path, { pollMs: 200 });
+    wire = new Wire(backend.url);
+    session = await wire.createSession();
+  });
+  after(async () => {
+    await backend[Symbol.asyncDispose]();
+    await directory[Symbol.asyncDispose]();
+  });
+  const freshModel = () => wire.createModel(session, models++);
+
+  it('walks the whole path of a training step', async () => {
+    const config = await wire.post('client/config', { sdk_version: '0.25.0' });
+    assert.equal(config['pjwt_auth_enabled'], false);
+    await wire.post('client/dynamic_config', { sdk_version: '0.25.0' });
+    await wire.post('session_heartbeat', { session_id: session });
+
+    const model = await freshModel();
+    const info = await wire.post('get_info', { model_id: model });
+    assert.equal(info['lora_rank'], 4);
+
+    const losses: number[] = [];
+    for (let seq = 1; seq <= 7; seq += 2) {
+      const trained = await wire.sendForwardBackward(forwardBackward(model, seq));
+      const stepped = await wire.optimStep(model, seq + 1);
+      const { logprobs, metrics } = await wire.evaluation(trained);
+      assert.deepEqual(
+        logprobs.map(({ length }) => length),
+        [4, 2],
+      );
+      const sum = logprobs.flatMap((values) => [...values]).reduce((a, b) => a + b, 0);
+      assert(Math.abs(metrics['loss:sum']! + sum) < 1e-4);
+      losses.push(metrics['loss:sum']!);
+      const { metrics: stepMetrics } = await wire.result(stepped);
+      assert((stepMetrics as Record<string, number>)['grad_norm:mean']! > 0);
+    }
+    assert(losses.at(-1)! < losses[0]!, `the loss did not fall: ${losses.join(', ')}`);
+
+    const saved = await wire.result(
+      await wire.post('save_weights_for_sampler', { model_id: model, path: 'v4', seq_id: 9 }),
+    );
+    assert.equal(saved['path'], `tinker://${model}/sampler_weights/v4`);
+    const { sampling_session_id: sampler } = await wire.post('create_sampling_session', {
+      session_id: session,
+      sampling_session_seq_id: 0,
+      model_path: saved['path'],
+    });
+    const promise = await wire.post('asample', {
+      ...sampleBody(String(sampler)),
+      prompt_logprobs: true,
+    });
+    assert.equal((promise['sample_sequence_ids'] as string[]).length, 3);
+    const { sequences, promptLogprobs } = await wire.samples(promise);
+    assert.equal(sequences.length, 3);
+    for (const { tokens, logprobs, stopReason } of sequences) {
+      assert.equal(tokens.length, logprobs.length);
+      assert(tokens.length === 8 || stopReason === 'stop');
+    }
+    assert.equal(promptLogprobs!.length, 3);
+    assert(Number.isNaN(promptLogprobs![0]));
+
+    // The sampler's logprobs are those that training computes for the same tokens.
+    const text = [3, 4, 5, ...sequences[0]!.tokens];
+    const forward = await wire.sendForwardBackward(
+      forwardBackward(model, 10, { data: [imitation(text)], isForwardOnly: true }),
+    );
+    const scored = (await wire.evaluation(forward)).logprobs[0]!;
+    const sampled = [...promptLogprobs!.slice(1), ...sequences[0]!.logprobs];
+    sampled.forEach((logprob, i) => {
+      assert(Math.abs(logprob - scored[i]!) < 1e-4, `token ${i}: ${logprob} and ${scored[i]!}`);
+    });
+  });
+
+  it('executes a request once that arrives twice', async () => {
+    const model = await freshModel();
+    const request = forwardBackward(model, 1);
+    const [first, copy] = [
+      await wire.sendForwardBackward(request),
+      await wire.sendForwardBackward(request),
+    ];
+    assert.equal(copy['request_id'], first['request_id']);
+    const step = await wire.optimStep(model, 2);
+    await wire.result(step);
+    assert.equal((await wire.optimStep(model, 2))['request_id'], step['request_id']);
+    const { metrics } = await wire.result(await wire.optimStep(model, 2));
+    assert.equal((metrics as Record<string, number>)['step:max'], 1);
+  });
+
+  it('makes one model of a create_model that arrives twice', async () => {
+    const body = createModelBody(session, models++);
+    const first = await wire.post('create_model', body);
+    assert.deepEqual(await wire.post('create_model', body), first);
+  });
+
+  it('refuses another operation under a used id, naming the next one', async () => {
+    const model = await freshModel();
+    await wire.result(await wire.optimStep(model, 1));
+    const failed = await wire.result(await wire.optimStep(model, 1, 0.5));
+    assert.match(String(failed['error']), /^Sequence conflict: expected 2, got 1\./);
+    const probe = await wire.result(await wire.optimStep(model, 0));
+    assert.match(String(probe['error']), /^Sequence conflict: expected 2, got 0\./);
+  });
+
+  it('puts operations that arrive out of order into the order of their ids', async () => {
+    const [straight, crossed] = [await freshModel(), await freshModel()];
+    await wire.sendForwardBackward(forwardBackward(straight, 1));
+    await wire.optimStep(straight, 2);
+    const expected = await wire.sendForwardBackward(forwardBackward(straight, 3));
+
+    const last = await wire.sendForwardBackward(forwardBackward(crossed, 3));
+    await wire.optimStep(crossed, 2);
+    await wire.sendForwardBackward(forwardBackward(crossed, 1));
+    assert.deepEqual(await wire.evaluation(last), await wire.evaluation(expected));
+  });
+
+  it('fails an operation whose predecessor never comes, and goes on', async () => {
+    await using impatient = await startOn(directory.path, { gapWaitMs: 50 });
+    const there = new Wire(impatient.url);
+    const model = await there.createModel(await there.createSession());
+    const failed = await there.result(await there.optimStep(model, 2));
+    assert.match(String(failed['error']), /expected 1, got 2/);
+    await there.evaluation(await there.sendForwardBackward(forwardBackward(model, 1)));
+    assert.equal((await there.result(await there.optimStep(model, 3)))['type'], 'optim_step');
+  });
+
+  it('consumes the id of an operation that cannot be carried out', async () => {
+    const model = await freshModel();
+    const foreign = forwardBackward(model, 1, { data: [imitation([3, 900_000, 4])] });
+    const failed = await wire.result(await wire.sendForwardBackward(foreign));
+    assert.equal(failed['category'], 'user');
+    assert.match(String(failed['error']), /token 900000/);
+    const lacking = { ...imitation([3, 4, 5]), inputs: {} };
+    const second = forwardBackward(model, 2, { data: [lacking] });
+    assert.match(
+      String((await wire.result(await wire.sendForwardBackward(second)))['error']),
+      /weights/,
+    );
+    await wire.evaluation(await wire.sendForwardBackward(forwardBackward(model, 3)));
+  });
+
+  it('continues from a saved state bit for bit', async () => {
+    const model = await freshModel();
+    await wire.sendForwardBackward(forwardBackward(model, 1));
+    await wire.optimStep(model, 2);
+    const saved = await wire.result(
+      await wire.post('save_weights', { model_id: model, path: 'state', seq_id: 3 }),
+    );
+    const continueFrom = async (id: string, seq: number) => {
+      await wire.sendForwardBackward(forwardBackward(id, seq));
+      await wire.optimStep(id, seq + 1);
+      return wire.evaluation(await wire.sendForwardBackward(forwardBackward(id, seq + 2)));
+    };
+    const expected = await continueFrom(model, 4);
+
+    const load = (id: string, seq: number, optimizer: boolean) =>
+      wire
+        .post('load_weights', { model_id: id, path: saved['path'], optimizer, seq_id: seq })
+        .then((promise) => wire.result(promise));
+    const other = await freshModel();
+    assert.equal((await load(other, 1, true))['path'], saved['path']);
+    assert.deepEqual(await continueFrom(other, 2), expected);
+    await load(model, 7, true);
+    assert.deepEqual(await continueFrom(model, 8), expected);
+
+    const withoutOptimizer = await freshModel();
+    await load(withoutOptimizer, 1, false);
+    assert.notDeepEqual(await continueFrom(withoutOptimizer, 2), expected);
+  });
+
+  it('does not load what has another geometry or is not there', async () => {
+    const model = await freshModel();
+    const path = `tinker://${model}/weights/small`;
+    await wire.result(
+      await wire.post('save_weights', { model_id: model, path: 'small', seq_id: 1 }),
+    );
+    const larger = await wire.createModel(session, models++, 8);
+    const load = async (seq: number, from: string) =>
+      wire.result(
+        await wire.post('load_weights', {
+          model_id: larger,
+          path: from,
+          optimizer: true,
+          seq_id: seq,
+        }),
+      );
+    assert.match(String((await load(1, path))['error']), /lora_rank is 4 .* and 8 here/);
+    assert.match(String((await load(2, `${path}-other`))['error']), /not found/);
+    assert.match(String((await load(3, 'tinker://../weights/x'))['error']), /tinker path/);
+  });
+
+  it('answers health while it trains', async () => {
+    const model = await freshModel();
+    const long = imitation(Array.from({ length: 60 }, (_, i) => 3 + (i % 19)));
+    const data = new Array<typeof long>(800).fill(long);
+    const promise = await wire.sendForwardBackward(forwardBackward(model, 1, { data }));
+    const order: string[] = [];
+    await Promise.all([
+      wire.evaluation(promise).then(() => order.push('trained')),
+      wire.get('healthz').then(() => order.push('healthy')),
+    ]);
+    assert.deepEqual(order, ['healthy', 'trained']);
+  });
+
+  it('samples the same for the same seed, and ends at stops', async () => {
+    const { sampling_session_id: sampler } = await wire.post('create_sampling_session', {
+      session_id: session,
+      sampling_session_seq_id: 10,
+      base_model: 'test/tiny',
+    });
+    const sample = async (seq_id: number, params: Record<string, unknown>) => {
+      const body = sampleBody(String(sampler), params);
+      return (await wire.samples(await wire.post('asample', { ...body, seq_id }))).sequences;
+    };
+    const first = await sample(0, { seed: 5 });
+    assert.deepEqual(await sample(1, { seed: 5 }), first);
+    assert.notDeepEqual(await sample(2, { seed: 6 }), first);
+    assert.notDeepEqual(await sample(4, {}), await sample(5, {}), 'without a seed each differs');
+
+    const [stopToken] = first[0]!.tokens;
+    const [stopped] = await sample(6, { seed: 5, stop: [stopToken] });
+    assert.deepEqual([...stopped!.tokens], [stopToken]);
+    assert.equal(stopped!.stopReason, 'stop');
+
+    const greedy = await sample(7, { temperature: 0 });
+    assert.deepEqual(greedy[0]!.tokens, greedy[1]!.tokens);
+    const refused = await wire.tryPost('asample', sampleBody(String(sampler), { top_k: 3 }));
+    assert.equal(refused.status, 400);
+    assert.match(await refused.text(), /top_k/);
+  });
+
+  it('gives an unnamed save for the sampler as a sampling session', async () => {
+    const model = await freshModel();
+    const saved = await wire.result(
+      await wire.post('save_weights_for_sampler', {
+        model_id: model,
+        sampling_session_seq_id: 11,
+        seq_id: 1,
+      }),
+    );
+    assert.equal(saved['path'], null);
+    const sampler = String(saved['sampling_session_id']);
+    const { sequences } = await wire.samples(await wire.post('asample', sampleBody(sampler)));
+    assert.equal(sequences.length, 3);
+    const about = await wire.get(`samplers/${sampler}`);
+    assert.equal(about['model_path'], `tinker://${model}/sampler_weights/checkpoint-0001`);
+  });
+
+  it('lists, describes, hands out and deletes checkpoints', async () => {
+    const model = await freshModel();
+    await wire.result(await wire.post('save_weights', { model_id: model, path: 'a', seq_id: 1 }));
+    await wire.result(
+      await wire.post('save_weights_for_sampler', { model_id: model, path: 'a', seq_id: 2 }),
+    );
+    const list = async () => {
+      const { checkpoints } = await wire.get(`training_runs/${model}/checkpoints`);
+      return (checkpoints as { checkpoint_id: string }[]).map((one) => one.checkpoint_id).sort();
+    };
+    assert.deepEqual(await list(), ['sampler_weights/a', 'weights/a']);
+    const about = await wire.post('weights_info', { tinker_path: `tinker://${model}/weights/a` });
+    assert.equal(about['lora_rank'], 4);
+
+    const archive = `training_runs/${model}/checkpoints/sampler_weights/a/archive`;
+    const redirect = await wire.fetch(`/api/v1/${archive}`);
+    assert.equal(redirect.status, 302);
+    const tar = await fetch(redirect.headers.get('location')!); // without a key
+    const files = await untar(new Uint8Array(await tar.arrayBuffer()));
+    const config = JSON.parse(files['adapter_config.json']!.toString()) as Record<string, unknown>;
+    assert.equal(config['r'], 4);
+    assert.equal(config['lora_alpha'], 8);
+    const adapter = decodeAdapter(files['adapter_model.safetensors']!, { rank: 4, alpha: 8 });
+    assert.equal(adapter.tensors.size, 2 * 7 * 2);
+
+    const url = `/api/v1/training_runs/${model}/checkpoints/weights/a`;
+    assert.equal((await wire.fetch(url, { method: 'DELETE' })).status, 204);
+    assert.deepEqual(await list(), ['sampler_weights/a']);
+    assert.equal((await wire.fetch(url, { method: 'DELETE' })).status, 404);
+  });
+
+  it('speaks the JSON form of older clients', async () => {
+    const model = await freshModel();
+    const tensor = (data: number[], dtype: string) => ({ data, dtype, shape: [data.length] });
+    const input = {
+      data: [
+        {
+          model_input: { chunks: [{ type: 'encoded_text', tokens: [3, 4, 5, 6] }] },
+          loss_fn_inputs: {
+            target_tokens: tensor([4, 5, 6, 7], 'int64'),
+            weights: tensor([1, 1, 1, 1], 'float32'),
+          },
+        },
+      ],
+      loss_fn: 'cross_entropy',
+      loss_fn_config: {},
+    };
+    const ids = { model_id: model, seq_id: 1 };
+    const forward = await wire.result(await wire.post('forward', { forward_input: input, ...ids }));
+    const trained = await wire.result(
+      await wire.post('forward_backward', {
+        forward_backward_input: input,
+        model_id: model,
+        seq_id: 2,
+      }),
+    );
+    const loss = (result: typeof forward) =>
+      (result['metrics'] as Record<string, number>)['loss:sum']!;
+    assert(Math.abs(loss(forward) - loss(trained)) < 1e-4);
+    const [output] = trained['loss_fn_outputs'] as { logprobs: { data: number[] } }[];
+    assert.equal(output!.logprobs.data.length, 4);
+  });
+
+  it('answers even what is not HTTP with a detail', async () => {
+    const { hostname, port } = new URL(backend.url);
+    const socket = connect(Number(port), hostname);
+    socket.end('nonsense\r\n\r\n');
+    let text = '';
+    for await (const part of socket as AsyncIterable<Buffer>) text += part.toString();
+    assert.match(text, /^HTTP\/1\.1 400 [^]*\{"detail":".+"\}$/);
+  });
+
+  it('refuses what is wrong with a status and a detail, never with nothing', async () => {
+    const refusals: [Promise<Response>, number][] = [
+      [fetch(`${backend.url}/api/v1/sessions`), 401],
+      [wire.fetch('/api/v1/sessions', { headers: { 'x-api-key': 'tml-other' } }), 403],
+      [wire.fetch('/api/v1/nothing'), 404],
+      [wire.fetch('/api/v1/optim_step'), 405],
+      [wire.tryPost('optim_step', { model_id: 7 }), 422],
+      [wire.tryPost('get_info', { model_id: 'unknown' }), 404],
+      [wire.tryPost('session_heartbeat', { session_id: 'unknown' }), 404],
+      [wire.tryPost('create_model', { ...createModelBody(session, 99), base_model: 'x' }), 404],
+      [wire.tryPost('retrieve_future', { request_id: 'unknown' }), 404],
+      [wire.tryPost('asample', sampleBody('unknown')), 404],
+      [
+        wire.fetch('/api/v1/forward_backward', {
+          method: 'POST',
+          headers: { 'content-type': 'application/x-protobuf' },
+          body: Uint8Array.of(255, 255),
+        }),
+        422,
+      ],
+      [
+        wire.fetch('/api/v1/telemetry', {
+          method: 'POST',
+          headers: { 'content-encoding': 'zstd' },
+          body: '{}',
+        }),
+        415,
+      ],
+      [
+        wire.fetch('/api/v1/telemetry', {
+          method: 'POST',
+          body: new Uint8Array(64 * 1024 * 1024 + 1),
+        }),
+        413,
+      ],
+    ];
+    for (const [request, status] of refusals) {
+      const response = await request;
+      const body = (await response.json()) as { detail?: unknown };
+      assert.equal(response.status, status, JSON.stringify(body));
+      assert(body.detail !== undefined && body.detail !== '', response.url);
+    }
+  });
+});
+
+function sampleBody(samplingSessionId: string, params: Record<string, unknown> = {}) {
+  return {
+    num_samples: 3,
+    prompt: { chunks: [{ type: 'encoded_text', tokens: [3, 4, 5] }] },
+    sampling_params: { max_tokens: 8, temperature: 1, ...params },
+    sampling_session_id: samplingSessionId,
+    seq_id: 0,
+    type: 'sample',
+  };
+}
+
+async function untar(bytes: Uint8Array): Promise<Record<string, Buffer>> {
+  const files: Record<string, Buffer> = {};
+  const reader = extract();
+  reader.end(bytes);
+  for await (const entry of reader) {
+    const parts: Buffer[] = [];
+    for await (const part of entry as AsyncIterable<Buffer>) parts.push(part);
+    files[entry.header.name] = Buffer.concat(parts);
+  }
+  return files;
+}
