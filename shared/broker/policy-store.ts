@@ -4,7 +4,7 @@ import { PolicyManifest } from '../wire/policy-manifest.js';
 import { KeyValue } from './key-value.js';
 import type { Link } from './link.js';
 import { ObjectBucket } from './object-bucket.js';
-import { ticks } from './tail.js';
+import { ticks, untilAborted } from './tail.js';
 
 /** What the learner says of a version; the store adds where its adapter lies, and when. */
 export type PolicyUpdate = Omit<PolicyManifest, 'v' | 'adapter' | 'publishedAt'>;
@@ -82,7 +82,9 @@ export class PolicyStore {
       1_000,
       signal,
     )) {
-      const entry = await this.#manifests.get(PolicyManifest, 'current');
+      const entry = await untilAborted(signal, () =>
+        this.#manifests.get(PolicyManifest, 'current'),
+      );
       if (entry === undefined || entry.revision <= seen) continue;
       seen = entry.revision;
       yield entry.value;

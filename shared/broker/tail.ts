@@ -15,8 +15,8 @@ export async function* tail(
   for await (const _ of ticks(link, subject, 500, signal)) {
     for (;;) {
       const query = { seq: next, next_by_subj: subject };
-      const message = await askFor(link, `read ${stream}`, () =>
-        link.jsm.streams.getMessage(stream, query),
+      const message = await untilAborted(signal, () =>
+        askFor(link, `read ${stream}`, () => link.jsm.streams.getMessage(stream, query)),
       );
       if (message === undefined || signal.aborted) break;
       next = message.seq + 1;
@@ -60,5 +60,18 @@ export async function* ticks(
   } finally {
     signal.removeEventListener('abort', tick);
     subscription.unsubscribe();
+  }
+}
+
+/** What `read` finds, or `undefined` if it failed because of the shutdown: then a reader just ends. */
+export async function untilAborted<T>(
+  signal: AbortSignal,
+  read: () => Promise<T | undefined>,
+): Promise<T | undefined> {
+  try {
+    return await read();
+  } catch (caught) {
+    if (signal.aborted) return undefined;
+    throw caught;
   }
 }

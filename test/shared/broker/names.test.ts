@@ -1,0 +1,64 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { nameToken, runNames } from '../../../shared/broker/names.js';
+
+describe('the names of a run', () => {
+  const names = runNames('night-3');
+
+  it('carry the run in every subject, stream and bucket', () => {
+    assert.equal(names.subjects.tickets('train'), 'offbeat.night-3.tickets.train');
+    assert.equal(names.subjects.scored('eval'), 'offbeat.night-3.scored.eval');
+    assert.equal(names.subjects.rollouts('actor-0'), 'offbeat.night-3.rollouts.actor-0');
+    assert.equal(names.streams.tickets, 'TICKETS_night-3');
+    for (const name of [
+      ...Object.values(names.streams),
+      ...Object.values(names.buckets),
+      ...Object.values(names.objects),
+    ]) {
+      assert.match(name, /_night-3$/);
+    }
+  });
+
+  it('give each queue a durable consumer whose filter takes what is published there', () => {
+    assert.deepEqual(names.consumer('tickets.eval'), {
+      stream: 'TICKETS_night-3',
+      durable: 'actors-eval',
+      filter: names.subjects.tickets('eval'),
+    });
+    assert.equal(names.consumer('rollouts').filter, 'offbeat.night-3.rollouts.*');
+  });
+
+  for (const run of ['', 'a.b', 'a b', '-a', 'a'.repeat(49), 'ü']) {
+    it(`refuse the run ${JSON.stringify(run)}`, () => {
+      assert.throws(() => runNames(run), { name: 'UserError', message: /use 1 to 48 letters/ });
+    });
+  }
+});
+
+describe('a name as a token', () => {
+  it('keeps an ordinary name as it is', () => {
+    assert.equal(nameToken('actor-0_B'), 'actor-0_B');
+  });
+
+  it('is one token of a subject and a key, whatever the name', () => {
+    fc.assert(
+      fc.property(fc.string({ minLength: 1, unit: 'grapheme' }), (name) => {
+        assert.match(nameToken(name), /^[A-Za-z0-9_=-]+$/);
+      }),
+    );
+  });
+
+  it('is different for different names', () => {
+    const name = fc.string({
+      minLength: 1,
+      maxLength: 3,
+      unit: fc.constantFrom('a', '.', '=', '2', 'E', '/', '_', 'é'),
+    });
+    fc.assert(
+      fc.property(name, name, (a, b) => {
+        assert.equal(nameToken(a) === nameToken(b), a === b);
+      }),
+    );
+  });
+});

@@ -1,0 +1,101 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { ErrorCode, NatsError } from 'nats';
+import { classify } from '../../../shared/broker/failures.js';
+import { Outages } from '../../../shared/broker/outages.js';
+import { pauseMs, retry } from '../../../shared/broker/retry.js';
+import { silent } from '../../support/broker.js';
+
+/** As the server answers: a status and an error code of its own. */
+function answer(code: number, err_code: number): NatsError {
+  const error = new NatsError('refused', String(code));
+  error.api_error = { code, err_code, description: 'refused' };
+  return error;
+}
+const timeout = () => NatsError.errorForCode(ErrorCode.Timeout);
+
+describe('what an error of NATS means', () => {
+  const cases: [string, unknown, string][] = [
+    ['a full stream', answer(503, 10077), 'full'],
+    ['a full disk', answer(500, 10047), 'full'],
+    ['no stream at all', NatsError.errorForCode(ErrorCode.NoResponders), 'away'],
+    ['JetStream that is not ready', answer(503, 10008), 'away'],
+    ['no answer in time', timeout(), 'away'],
+    ['a stream that is not there', answer(404, 10059), 'absent'],
+    ['a write that lost the race', answer(400, 10071), 'conflict'],
+    ['a closed connection', NatsError.errorForCode(ErrorCode.ConnectionClosed), 'closed'],
+    ['a name in use', answer(400, 10058), 'other'],
+    ['an error from elsewhere', new TypeError('x'), 'other'],
+  ];
+  for (const [what, error, meaning] of cases) {
+    it(`${what}: ${meaning}`, () => {
+      assert.equal(classify(error), meaning);
+    });
+  }
+});
+
+describe('trying again', () => {
+  const options = { what: 'test', log: silent, signal: new AbortController().signal };
+
+  it('goes on while the stream is full or the server away, telling why it waited', async () => {
+    const waits: string[] = [];
+    const onWait = (failure: string) => waits.push(failure);
+    const result = await retry({ ...options, onWait }, (before) =>
+      before === 0
+        ? Promise.reject(answer(503, 10077))
+        : before === 1
+          ? Promise.reject(timeout())
+          : Promise.resolve('done'),
+    );
+    assert.equal(result, 'done');
+    assert.deepEqual(waits, ['full', 'away']);
+  });
+
+  it('ends at once with what trying again cannot mend', async () => {
+    let attempts = 0;
+    const attempt = () => {
+      attempts++;
+      return Promise.reject(answer(400, 10071));
+    };
+    await assert.rejects(retry(options, attempt), { code: '400' });
+    assert.equal(attempts, 1);
+  });
+
+  it('tries once even when the signal has aborted, then ends with its reason', async () => {
+    const signal = AbortSignal.abort(new Error('shutting down'));
+    assert.equal(await retry({ ...options, signal }, () => Promise.resolve(1)), 1);
+    await assert.rejects(
+      retry({ ...options, signal }, () => Promise.reject(timeout())),
+      /shutting down/,
+    );
+  });
+
+  it('pauses longer each time, up to 1.28 seconds, never twice the same for everyone', () => {
+    assert.deepEqual(
+      [0, 1, 4, 5, 50].map((before) => pauseMs(before, 1)),
+      [40, 80, 640, 1280, 1280],
+    );
+    assert.equal(pauseMs(5, 0), 640);
+  });
+
+  it('gives up an attempt the moment the connection breaks, and makes none while it is down', async () => {
+    const outages = new Outages();
+    let attempts = 0;
+    const onWait = () => {
+      outages.end();
+    };
+    const result = retry({ ...options, outages, onWait }, () => {
+      attempts++;
+      return attempts === 1 ? new Promise(() => undefined) : Promise.resolve('done');
+    });
+    outages.begin();
+    assert.equal(await result, 'done');
+    assert.equal(attempts, 2);
+
+    outages.begin();
+    await assert.rejects(
+      outages.guard(() => Promise.resolve()),
+      { code: 'DISCONNECT' },
+    );
+  });
+});

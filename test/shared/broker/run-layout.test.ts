@@ -1,0 +1,75 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { nanos } from 'nats';
+import { differences } from '../../../shared/broker/ensure.js';
+import { runNames } from '../../../shared/broker/names.js';
+import { consumerSettings, maxTries, streamSettings } from '../../../shared/broker/run-layout.js';
+
+const names = runNames('test');
+const limits = { trainTickets: 48, evalTickets: 16 };
+const streams = streamSettings(names, limits);
+const stream = (name: string) => streams.find((settings) => settings.name === name)!;
+
+describe('the streams of a run', () => {
+  it('hold exactly the tickets that the capacity law allows', () => {
+    assert.equal(stream('TICKETS_test').max_msgs, 64);
+  });
+
+  it('have room for every outstanding group, sampled or scored', () => {
+    assert(stream('ROLLOUTS_test').max_msgs >= 64);
+    assert(stream('SCORED_test').max_msgs >= 64);
+  });
+
+  it('are all bounded and all in files', () => {
+    for (const { name, max_msgs, storage } of streams) {
+      assert(max_msgs > 0 && max_msgs < 1e6, name);
+      assert.equal(storage, 'file', name);
+    }
+  });
+
+  it('refuse what a full queue cannot take, but let history forget', () => {
+    const discards = ['TICKETS', 'ROLLOUTS', 'SCORED', 'DEAD', 'EVENTS'].map(
+      (kind) => stream(`${kind}_test`).discard,
+    );
+    assert.deepEqual(discards, ['new', 'new', 'new', 'old', 'old']);
+  });
+});
+
+describe('the consumers of a run', () => {
+  it('lease a ticket for 30 seconds and a scored group for an hour', () => {
+    assert.equal(consumerSettings(names, 'tickets.train', limits).ack_wait, nanos(30_000));
+    assert.equal(consumerSettings(names, 'scored.train', limits).ack_wait, nanos(3_600_000));
+  });
+
+  it('let as much be under way as their stream holds', () => {
+    for (const source of Object.keys(maxTries) as (keyof typeof maxTries)[]) {
+      const { max_ack_pending } = consumerSettings(names, source, limits);
+      assert.equal(max_ack_pending, stream(names.consumer(source).stream).max_msgs, source);
+    }
+  });
+
+  it('never let the server give a message up by itself', () => {
+    assert.equal(consumerSettings(names, 'rollouts', limits).max_deliver, -1);
+  });
+});
+
+describe('settings as the server has them', () => {
+  const asked = { max_msgs: 12, subjects: ['a.*'] };
+
+  it('agree when every setting asked for came back, whatever else there is', () => {
+    assert.deepEqual(differences(asked, { ...asked, sealed: false }), []);
+  });
+
+  it('are named one by one where they differ', () => {
+    assert.deepEqual(differences(asked, { max_msgs: 13, subjects: ['b'] }), [
+      'max_msgs is 13, not 12',
+      'subjects is ["b"], not ["a.*"]',
+    ]);
+  });
+
+  it('are named when the server dropped them', () => {
+    assert.deepEqual(differences(asked, { subjects: ['a.*'] }), [
+      'max_msgs is unknown to the server, not 12',
+    ]);
+  });
+});
