@@ -7,6 +7,7 @@ import type { Admission } from './admission.js';
 import type { Changes } from './changes.js';
 import type { Checkpointer, Consumed } from './checkpointer.js';
 import type { Failure } from './failure.js';
+import { handled } from './handled.js';
 import type { StepEvent } from './history.js';
 import type { IdleCause, IdleClock } from './idle-clock.js';
 import { drop, type ArrivedGroup } from './intake.js';
@@ -55,6 +56,7 @@ export class Training {
   #open: OpenStep = { trained: [], results: [] };
   #confirmations: Promise<void> = Promise.resolve();
   #publications: Promise<void> = Promise.resolve();
+  #accounts: Promise<void> = Promise.resolve(); // what is written about confirmed steps
   #stepEndedAt = performance.now();
   #idleBefore = 0;
 
@@ -99,6 +101,7 @@ export class Training {
     admission.abandonStep();
     await this.#confirmations;
     await this.#publications;
+    await this.#accounts;
     await this.#options.checkpointer.save(admission.step)(this.#consumed());
   }
 
@@ -113,10 +116,12 @@ export class Training {
     const step = admission.step + admission.unconfirmedSteps;
 
     const optimized = idle.during(run.optimStep(config.adam));
-    const published = publisher.publish(version).then(() => {
-      admission.publish(version);
-      changes.notify();
-    });
+    const published = handled(
+      publisher.publish(version).then(() => {
+        admission.publish(version);
+        changes.notify();
+      }),
+    );
     const isDue = step % this.#options.checkpointEverySteps === 0;
     const checkpoint = isDue ? checkpointer.save(step) : undefined;
 
@@ -129,9 +134,14 @@ export class Training {
         assertConverges(step, report, config);
         this.#confirm(trained);
         const written = checkpoint?.(this.#consumed());
-        await this.#tell({ ...report, ...prefixed('optim', optimizer) });
-        await written;
-        await publisher.retire(this.#versionsOfTickets());
+        const event = this.#event({ ...report, ...prefixed('optim', optimizer) });
+        this.#accounts = failure.watch(
+          this.#accounts.then(async () => {
+            await this.#options.onStep(event);
+            await written;
+            await publisher.retire(this.#versionsOfTickets());
+          }),
+        );
       }),
     );
   }
@@ -148,8 +158,9 @@ export class Training {
     changes.notify();
   }
 
-  async #tell(report: Record<string, number>): Promise<void> {
-    const { admission, idle, tally, config, onStep, log } = this.#options;
+  /** What is to be told of the step that was just confirmed. */
+  #event(report: Record<string, number>): StepEvent {
+    const { admission, idle, tally, config, log } = this.#options;
     const { step, confirmedVersion: version, publishedVersion } = admission;
     const now = performance.now();
     const idleNow = totalSeconds(idle);
@@ -168,8 +179,8 @@ export class Training {
     this.#idleBefore = idleNow;
     const finite = Object.entries(metrics).filter(([, value]) => Number.isFinite(value));
     log.info({ step, version, correct: metrics['env/all/correct'], seconds }, 'step trained');
-    const event = { v: 1, at: Date.now(), kind: 'step', step, version } as const;
-    await onStep({ ...event, metrics: Object.fromEntries(finite) });
+    const metricsNow = Object.fromEntries(finite);
+    return { v: 1, at: Date.now(), kind: 'step', step, version, metrics: metricsNow };
   }
 
   #refuseStale(): void {

@@ -3,7 +3,10 @@ export interface CapacityState {
   readonly maxStepsOffPolicy: number;
   /** The version that the confirmed optimizer steps have made. */
   readonly version: number;
-  /** The newest version that actors can sample with; behind `version` while one is on its way. */
+  /**
+   * The newest version that actors can sample with: behind `version` while one is on its way, ahead
+   * of it when the actors heard of a step before its confirmation did.
+   */
   readonly publishedVersion: number;
   /** Tickets issued and not yet trained or dropped, those of the step in progress included. */
   readonly outstanding: number;
@@ -26,7 +29,8 @@ export interface CapacityState {
  * made exact per group by `chooseGroups`.
  */
 export function ticketRoom(state: CapacityState): number {
-  const stepsInTime = state.publishedVersion + state.maxStepsOffPolicy + 1 - state.version;
+  const behind = Math.max(0, state.version - state.publishedVersion);
+  const stepsInTime = state.maxStepsOffPolicy + 1 - behind;
   const steps = Math.max(0, Math.min(stepsInTime, state.stepsLeft));
   return Math.max(0, steps * state.groupsPerBatch - state.outstanding);
 }

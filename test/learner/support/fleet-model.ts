@@ -159,9 +159,9 @@ export class FleetModel {
     return true;
   };
 
-  /** Versions reach the actors in order, and only after their step. */
+  /** Versions reach the actors in order, after their step, but maybe before it is confirmed here. */
   readonly #publish = (): boolean => {
-    if (this.#nextToPublish > this.admission.confirmedVersion) return false;
+    if (this.#nextToPublish > this.admission.version) return false;
     this.admission.publish(this.#nextToPublish++);
     return true;
   };

@@ -63,6 +63,10 @@ describe('the capacity law, 2 steps off-policy and 8 groups a batch', () => {
     assert.equal(ticketRoom({ ...start, publishedVersion: 1, outstanding: 3 }), 0);
   });
 
+  it('allows no more when the actors are ahead of the confirmation', () => {
+    assert.equal(ticketRoom({ ...start, publishedVersion: 6 }), 24);
+  });
+
   it('asks for nothing beyond the steps that are wanted', () => {
     assert.equal(ticketRoom({ ...start, stepsLeft: 1, outstanding: 5 }), 3);
     assert.equal(ticketRoom({ ...start, stepsLeft: 0 }), 0);

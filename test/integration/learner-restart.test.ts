@@ -1,0 +1,139 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Summary } from '../../deploy/local/summary.js';
+import { until } from '../support/broker.js';
+import { TrainingGround } from '../support/training-ground.js';
+
+const limits = { timeout: 240_000 };
+
+describe('a learner that ends in the middle', limits, () => {
+  it('killed, goes on from its checkpoint and trains every group once', async () => {
+    await using ground = await TrainingGround.prepare('killed');
+    const flags = { 'max-steps': 14, 'checkpoint-every-steps': 3 };
+    const first = ground.learner(flags);
+    ground.actor('actor-0');
+    await ground.startScoring();
+    await first.says(({ msg, step }) => msg === 'step trained' && step === 5);
+    await first.stop('SIGKILL');
+    const restored = await ground.broker.ledger.read();
+    assert(restored !== undefined && restored.step >= 3 && restored.step % 3 === 0);
+    const newest = (await ground.broker.policy.current())!.version;
+
+    const second = ground.learner(flags);
+    const { step } = await second.says(({ msg }) => msg === 'resuming from the last checkpoint');
+    assert.equal(step, restored.step);
+    assert.equal(await second.exitCode(), 0, second.errors + second.tail);
+
+    const summary = Summary.parse(await ground.summary());
+    assert.equal(summary.steps, 14);
+    assert.equal(summary.version, newest + 1 + 14 - restored.step); // a number of its own
+    assertBalanced(summary, 14 * 4);
+    assert.deepEqual(
+      (await ground.metrics()).map((line) => line['step']),
+      Array.from({ length: 14 }, (_, i) => i + 1),
+    );
+    await assertNothingLeft(ground);
+  });
+
+  it('asked to stop, checkpoints the steps that it finished, and goes on later', async () => {
+    await using ground = await TrainingGround.prepare('stopped');
+    const first = ground.learner({ 'checkpoint-every-steps': 100 });
+    ground.actor('actor-0');
+    await ground.startScoring();
+    await first.says(({ msg, step }) => msg === 'step trained' && step === 3);
+    assert.equal(await first.stop('SIGTERM'), 0, first.errors + first.tail);
+    const stopped = Summary.parse(await ground.summary());
+    assert.equal(stopped['reason'], 'stopped');
+    const checkpoint = await ground.broker.ledger.read();
+    assert.equal(checkpoint?.step, stopped.steps);
+    assert.deepEqual(checkpoint.counts, stopped.groups);
+
+    const goal = stopped.steps + 3;
+    const second = ground.learner({ 'checkpoint-every-steps': 100, 'max-steps': goal });
+    assert.equal(await second.exitCode(), 0, second.errors + second.tail);
+    assertBalanced(Summary.parse(await ground.summary()), goal * 4);
+    await assertNothingLeft(ground);
+  });
+
+  it('is followed by the one that waits for its lease', async () => {
+    await using ground = await TrainingGround.prepare('followed');
+    const first = ground.learner({ name: 'first' });
+    ground.actor('actor-0');
+    await ground.startScoring();
+    await first.says(({ msg }) => msg === 'step trained');
+    const second = ground.learner({ name: 'second', 'max-steps': 100 });
+    const waiting = await second.says(({ leader }) => leader !== undefined);
+    assert.equal(waiting['leader'], 'first');
+    await first.stop('SIGTERM');
+    await second.says(({ msg }) => msg === 'step trained');
+    assert.equal(await second.stop('SIGTERM'), 0, second.errors + second.tail);
+  });
+});
+
+describe('a learner whose backend is killed', limits, () => {
+  it('restores the run on the new one and trains every group once', async () => {
+    await using ground = await TrainingGround.prepare('backend');
+    const learner = ground.learner({ 'max-steps': 10, 'checkpoint-every-steps': 2 });
+    ground.actor('actor-0');
+    await ground.startScoring();
+    await learner.says(({ msg, step }) => msg === 'step trained' && step === 4);
+    await ground.backend.stop('SIGKILL');
+    await ground.startBackend();
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    assert(learner.log.some(({ msg }) => msg === 'restoring the run from its last checkpoint'));
+    assertBalanced(Summary.parse(await ground.summary()), 10 * 4);
+    await assertNothingLeft(ground);
+  });
+});
+
+describe('a learner among actors that are killed and others that come', limits, () => {
+  it('loses no ticket and keeps the bound', async () => {
+    await using ground = await TrainingGround.prepare('fleet');
+    const learner = ground.learner({ 'max-steps': 8 });
+    const first = ground.actor('actor-0');
+    await ground.startScoring();
+    await learner.says(({ msg, step }) => msg === 'step trained' && step === 2);
+    ground.actor('actor-1');
+    await first.stop('SIGKILL');
+    ground.actor('actor-2');
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    const summary = Summary.parse(await ground.summary());
+    assertBalanced(summary, 8 * 4);
+    assert(summary.staleness.max <= 1);
+  });
+});
+
+describe('a learner that cannot start', limits, () => {
+  it('says what differs from the configuration that the run began with', async () => {
+    await using ground = await TrainingGround.prepare('twice');
+    const first = ground.learner({});
+    await ground.broker.config.wait(AbortSignal.timeout(60_000));
+    await first.stop('SIGKILL');
+    const second = ground.learner({ 'learning-rate': 0.5 });
+    assert.equal(await second.exitCode(), 2);
+    assert.match(second.errors, /run twice exists with another configuration/);
+    assert.match(second.errors, /adam\.learningRate: stored 0\.02, asked for 0\.5/);
+  });
+
+  it('names a backend that is not there', async () => {
+    await using ground = await TrainingGround.prepare('alone');
+    const learner = ground.learner({ 'backend-url': 'http://127.0.0.1:9' });
+    assert.equal(await learner.exitCode(), 2);
+    assert.match(learner.errors, /127\.0\.0\.1:9/);
+  });
+});
+
+function assertBalanced({ groups }: Summary, trained: number): void {
+  assert.equal(groups.trained, trained);
+  assert.equal(
+    groups.issued,
+    groups.trained + groups.skippedZeroVariance + groups.stale + groups.dead + groups.outstanding,
+  );
+}
+
+/** A run that ended by its steps has used up all that was asked for. */
+async function assertNothingLeft(ground: TrainingGround): Promise<void> {
+  const { counts } = (await ground.broker.ledger.read())!;
+  assert.equal(counts.outstanding, 0);
+  await until(async () => (await ground.broker.depths()).scored === 0);
+}
