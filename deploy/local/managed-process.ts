@@ -63,15 +63,23 @@ export class ManagedProcess {
     await Promise.race([this.exited, sleep(graceMs, undefined, { signal }).catch(() => undefined)]);
     patience.abort();
     this.#kill('SIGKILL', 'group');
-    return await this.exited;
+    const exit = await this.exited;
+    await this.#groupGone();
+    return exit;
   }
 
-  #kill(signal: NodeJS.Signals, whom: 'itself' | 'group'): void {
-    if (this.pid === undefined) return;
+  /** Its own children go a moment later; where nobody buries orphans they stay as zombies, so bounded. */
+  async #groupGone(): Promise<void> {
+    for (let i = 0; i < 10 && this.#kill(0, 'group'); i++) await sleep(20);
+  }
+
+  /** Whether there was a process to take the signal; 0 only asks. */
+  #kill(signal: NodeJS.Signals | 0, whom: 'itself' | 'group'): boolean {
+    if (this.pid === undefined) return false;
     try {
-      process.kill(whom === 'group' ? -this.pid : this.pid, signal);
+      return process.kill(whom === 'group' ? -this.pid : this.pid, signal);
     } catch {
-      // Gone already.
+      return false;
     }
   }
 }

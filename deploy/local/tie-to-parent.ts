@@ -24,6 +24,7 @@ while :; do
   kill -0 "$program" 2>/dev/null || break
 done
 kill -KILL "$watcher" 2>/dev/null
+wait "$watcher" 2>/dev/null
 exit "$code"
 `;
 

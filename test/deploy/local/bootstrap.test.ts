@@ -1,0 +1,124 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { text } from 'node:stream/consumers';
+import { once } from 'node:events';
+import { rm } from 'node:fs/promises';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { isRunning } from '../../support/processes.js';
+import { Project } from './project.js';
+
+describe('what the npm scripts run', { timeout: 60_000 }, () => {
+  let project: Project;
+
+  beforeEach(async () => {
+    project = await Project.create();
+    await project.write(
+      'deploy/local/cli.ts',
+      'console.log(JSON.stringify(process.argv.slice(2)));',
+    );
+  });
+  afterEach(() => project[Symbol.asyncDispose]());
+
+  const start = (args: string[], env: Record<string, string> = {}) =>
+    spawn(process.execPath, ['deploy/local/bootstrap.mjs', ...args], {
+      cwd: project.root,
+      env: { ...process.env, ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+  async function run(args: string[], env: Record<string, string> = {}) {
+    const child = start(args, env);
+    const closed = once(child, 'close') as Promise<[number | null]>;
+    const [out, err, [code]] = await Promise.all([text(child.stdout), text(child.stderr), closed]);
+    return { out, err, code };
+  }
+
+  it('compiles once, passes the arguments on, and is silent about what is up to date', async () => {
+    const first = await run(['start', '--json', 'a b']);
+    assert.deepEqual(first, {
+      out: '["up","--json","a b"]\n',
+      err: 'compiling (never done here)\n',
+      code: 0,
+    });
+    assert.deepEqual(await run(['start']), { out: '["up"]\n', err: '', code: 0 });
+  });
+
+  it('compiles again what changed, and removes what has no source any more', async () => {
+    await project.write('deploy/local/old.ts', '');
+    await run(['start']);
+    await rm(project.path('deploy/local/old.ts'));
+    await project.write('deploy/local/cli.ts', 'console.log("new");');
+    const { out, err } = await run(['start']);
+    assert.deepEqual([out, err], ['new\n', 'compiling (the sources have changed)\n']);
+    assert(!existsSync(project.path('dist/deploy/local/old.js')));
+  });
+
+  it('says what the compiler said, and runs nothing', async () => {
+    await project.write('deploy/local/bad.ts', '// type error');
+    const { out, err, code } = await run(['start']);
+    assert.deepEqual([out, code], ['', 1]);
+    assert.match(
+      err,
+      /deploy\/local\/bad\.ts: a type error\nthe TypeScript compiler failed with code 2/,
+    );
+  });
+
+  it('installs as npm is told to, and says what npm said when that fails', async () => {
+    await rm(project.path('node_modules/.package-lock.json'));
+    await project.write('npm.js', 'console.log(process.argv.slice(2).join(" ")); process.exit(3);');
+    const { err, code } = await run(['start'], { npm_execpath: project.path('npm.js') });
+    assert.equal(code, 1);
+    assert.match(err, /installing dependencies \(node_modules is missing or incomplete\)/);
+    assert.match(err, /ci --include=dev --ignore-scripts .*\nnpm ci failed with code 3/);
+  });
+
+  it('has the exit code of the program, and ends by the signal that ends it', async () => {
+    await project.write('deploy/local/cli.ts', 'process.exitCode = 7;');
+    assert.equal((await run(['start'])).code, 7);
+
+    await project.write('deploy/local/cli.ts', 'console.log("up"); setInterval(() => {}, 1e6);');
+    const child = start(['start']);
+    await once(child.stdout, 'data');
+    child.kill('SIGTERM');
+    assert.deepEqual(await once(child, 'exit'), [null, 'SIGTERM']);
+  });
+
+  it('ends its program when npm was killed and cannot pass anything on', async () => {
+    await project.write(
+      'deploy/local/cli.ts',
+      'console.log(process.pid); setInterval(() => {}, 1e6);',
+    );
+    const npm = `
+      const { spawn } = require('node:child_process');
+      const env = { ...process.env, npm_lifecycle_event: 'start' };
+      spawn(process.execPath, ['deploy/local/bootstrap.mjs', 'start'], { stdio: 'inherit', env });`;
+    const child = spawn(process.execPath, ['--eval', npm], {
+      cwd: project.root,
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    const [pid] = (await once(child.stdout, 'data')) as [Buffer];
+    child.kill('SIGKILL');
+    await once(child.stdout, 'close'); // its last holder, the program, is gone
+    assert(!isRunning(Number(pid)));
+  });
+
+  it('knows its tasks', async () => {
+    const { err, code } = await run(['frob']);
+    assert.equal(code, 1);
+    assert.match(err, /unknown task frob; one of start, pretrain, bench, test is expected/);
+    assert.match((await run(['bench'])).err, /bench has nothing to run yet/);
+  });
+
+  it('lets two starts at once prepare one after the other', async () => {
+    const results = await Promise.all([run(['start']), run(['start'])]);
+    assert.deepEqual(
+      results.map(({ out, code }) => [out, code]),
+      [
+        ['["up"]\n', 0],
+        ['["up"]\n', 0],
+      ],
+    );
+    const compiled = results.filter(({ err }) => err.includes('compiling'));
+    assert.equal(compiled.length, 1);
+  });
+});

@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import { afterEach, before, beforeEach, describe, it } from 'node:test';
+import { Project } from './project.js';
+import { importScript, type RunTests, type Staleness } from './scripts.js';
+
+describe('the installed dependencies', () => {
+  let staleness: Staleness;
+  let project: Project;
+
+  before(async () => {
+    staleness = await importScript('staleness.mjs');
+  });
+  beforeEach(async () => {
+    project = await Project.create();
+  });
+  afterEach(() => project[Symbol.asyncDispose]());
+
+  const why = () => staleness.whyInstallIsStale(project.root);
+  const typescript = { version: '1.0.0', integrity: 'sha512-a' };
+
+  it('are up to date although packages for other systems are absent', () => {
+    assert.equal(why(), undefined);
+  });
+
+  it('are stale when npm never finished', async () => {
+    await project.write('node_modules/.package-lock.json', '{');
+    assert.equal(why(), 'node_modules is missing or incomplete');
+  });
+
+  it('are stale when a locked package is absent, as after an install without development ones', async () => {
+    await project.write('node_modules/.package-lock.json', { packages: {} });
+    assert.equal(why(), 'node_modules/typescript is missing');
+  });
+
+  it('are stale when a package is locked to another content', async () => {
+    const changed = { ...typescript, integrity: 'sha512-c' };
+    await project.write('package-lock.json', { packages: { 'node_modules/typescript': changed } });
+    assert.equal(why(), 'node_modules/typescript has changed');
+  });
+});
+
+describe('the compiled output', () => {
+  let staleness: Staleness;
+  let project: Project;
+
+  before(async () => {
+    staleness = await importScript('staleness.mjs');
+  });
+  beforeEach(async () => {
+    project = await Project.create();
+    await project.write('test/a.test.ts', '1');
+    await project.write('dist/test/a.test.js', '1');
+    await project.write('dist/.fingerprint', staleness.sourceFingerprint(project.root));
+  });
+  afterEach(() => project[Symbol.asyncDispose]());
+
+  const why = () => {
+    const { root } = project;
+    return staleness.whyBuildIsStale(root, staleness.sourceFingerprint(root), 'dist/.fingerprint');
+  };
+
+  it('is up to date when every source was compiled as it is', async () => {
+    assert.equal(why(), undefined);
+    await project.write('test/a.test.ts', '1'); // another time, the same content
+    assert.equal(why(), undefined);
+  });
+
+  it('is stale when a source changes, comes, or settings of the compiler change', async () => {
+    await project.write('test/a.test.ts', '2');
+    assert.equal(why(), 'the sources have changed');
+    await project.write('test/a.test.ts', '1');
+    await project.write('test/b.ts', '');
+    assert.equal(why(), 'the sources have changed');
+  });
+
+  it('is stale when a file of it is gone', async () => {
+    await project.write('test/b.ts', '');
+    await project.write('dist/.fingerprint', staleness.sourceFingerprint(project.root));
+    assert.equal(why(), 'dist/test/b.js is missing');
+  });
+
+  it('is orphaned where its source is gone, and nowhere else', async () => {
+    await project.write('dist/test/gone.test.js', '');
+    await project.write('dist/test/gone.test.js.map', '');
+    await project.write('dist/.tsbuildinfo', '{}');
+    const orphans = ['dist/test/gone.test.js', 'dist/test/gone.test.js.map'];
+    assert.deepEqual(
+      staleness.orphanedOutputs(project.root).sort(),
+      orphans.map((name) => project.path(name)),
+    );
+  });
+});
+
+describe('the choice of test files', () => {
+  const files = ['test/a/one.test.ts', 'test/a/two.test.ts', 'test/b/one.test.ts'];
+  let choose: RunTests['chooseTests'];
+  before(async () => {
+    ({ chooseTests: choose } = await importScript<RunTests>('run-tests.mjs'));
+  });
+
+  it('is all of them without a filter', () => {
+    assert.deepEqual(choose(files, []), { files, unmatched: [] });
+  });
+
+  it('takes parts of a path, of sources as of compiled files', () => {
+    assert.deepEqual(choose(files, ['a/']).files, files.slice(0, 2));
+    assert.deepEqual(choose(files, ['dist/test/b/one.test.js', 'two']).files, files.slice(1));
+  });
+
+  it('tells of a filter that matches nothing', () => {
+    assert.deepEqual(choose(files, ['two', 'three']).unmatched, ['three']);
+  });
+});

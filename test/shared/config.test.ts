@@ -1,0 +1,114 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { z } from 'zod';
+import { loadConfig } from '../../shared/config.js';
+import { UserError } from '../../shared/errors.js';
+
+const Schema = z.object({
+  natsUrl: z.url().default('nats://127.0.0.1:4222'),
+  maxSteps: z.coerce.number().int().positive(),
+  learningRate: z.coerce.number().default(1e-3),
+  verbose: z.boolean().default(false),
+  apiKey: z.string().startsWith('tml-').optional(),
+});
+
+const load = (argv: string[], env: Record<string, string> = {}) =>
+  loadConfig(Schema, 'learner', argv, env);
+
+/** The text of the UserError that these flags cause. */
+function complaint(argv: string[], env: Record<string, string> = {}): string {
+  try {
+    load(argv, env);
+  } catch (caught) {
+    assert(caught instanceof UserError);
+    return caught.message;
+  }
+  return assert.fail('it was accepted');
+}
+
+describe('a configuration', () => {
+  let folder: string;
+  let file: string;
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-config-'));
+    file = join(folder, 'learner.json');
+    await writeFile(file, JSON.stringify({ maxSteps: 3, learningRate: 0.3 }));
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  it('takes a flag over the environment over the file over the default', () => {
+    const { maxSteps, learningRate, natsUrl, verbose } = load(['--max-steps', '1'], {
+      LEARNER_CONFIG: file,
+      LEARNER_MAX_STEPS: '2',
+      LEARNER_LEARNING_RATE: '0.2',
+    });
+    assert.deepEqual([maxSteps, learningRate], [1, 0.2]);
+    assert.deepEqual([natsUrl, verbose], ['nats://127.0.0.1:4222', false]);
+    assert.equal(load(['--config', file]).learningRate, 0.3);
+  });
+
+  it('takes a value after a blank or after =, also a negative one', () => {
+    assert.equal(load(['--max-steps=7']).maxSteps, 7);
+    assert.equal(load(['--max-steps', '7', '--learning-rate', '-1']).learningRate, -1);
+  });
+
+  it('takes a switch without a value, and its opposite', () => {
+    assert.equal(load(['--verbose', '--max-steps', '1']).verbose, true);
+    const env = { LEARNER_VERBOSE: 'true' };
+    assert.equal(load(['--max-steps', '1'], env).verbose, true);
+    assert.equal(load(['--no-verbose', '--max-steps', '1'], env).verbose, false);
+  });
+
+  it('takes an empty variable for one that is not set', () => {
+    assert.equal(
+      load(['--max-steps', '1'], { LEARNER_NATS_URL: '' }).natsUrl,
+      load(['--max-steps', '1']).natsUrl,
+    );
+  });
+
+  it('tells everything that is wrong at once, by the names that its owner knows', () => {
+    const text = complaint([
+      '--frob',
+      '--nats-url',
+      'nowhere',
+      '--learning-rate',
+      'fast',
+      '--config',
+      join(folder, 'none'),
+    ]);
+    assert.match(text, /^learner cannot start:/);
+    assert.match(text, /--frob is not a flag; the flags are --nats-url, --max-steps/);
+    assert.match(text, /--nats-url \(or LEARNER_NATS_URL\) is "nowhere": Invalid URL/);
+    assert.match(text, /--learning-rate \(or LEARNER_LEARNING_RATE\) is "fast"/);
+    assert.match(text, /--max-steps \(or LEARNER_MAX_STEPS\)/);
+    assert.match(text, /--config .*none is not a readable JSON object/);
+  });
+
+  it('tells when a value is missing from a flag', () => {
+    assert.match(complaint(['--max-steps', '--verbose']), /--max-steps needs a value/);
+    assert.match(complaint(['--max-steps']), /--max-steps needs a value/);
+  });
+
+  it('tells of unknown keys in the file', async () => {
+    const path = join(folder, 'unknown.json');
+    await writeFile(path, JSON.stringify({ maxSteps: 3, maxStep: 4 }));
+    assert.match(complaint(['--config', path]), /unknown key "maxStep"/);
+  });
+
+  it('does not show what is secret', () => {
+    const text = complaint([
+      '--max-steps',
+      '1',
+      '--api-key',
+      'hidden1',
+      '--nats-url',
+      '//me:hidden2@h:x',
+    ]);
+    assert.match(text, /--api-key \(or LEARNER_API_KEY\) is set/);
+    assert.doesNotMatch(text, /hidden/);
+  });
+});
