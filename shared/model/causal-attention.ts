@@ -34,8 +34,9 @@ export function causalBias(graph: Graph, time: string): Value {
 }
 
 /**
- * Grouped-query attention of every token to itself and those before it, in its own sequence.
- * Sequences are padded at the end, where nobody looks.
+ * Grouped-query attention of every token to those that `bias` shows it.
+ *
+ * @param bias 0 or -∞, of a shape that broadcasts to [batch, kvHeads, heads / kvHeads, time, time].
  */
 export function causalAttention(
   graph: Graph,

@@ -49,7 +49,7 @@ export function prefillGraph(
     weight,
     lora,
     tokens: reshape(graph, tokens, [dims.rows]),
-    positions: sequencePositions(graph, dims),
+    positions: reshape(graph, sequencePositions(graph, dims), [dims.rows, 1]),
     dims,
     attend: (_layer, query, key, value) => {
       const split = (x: Value, perm: number[]) =>

@@ -34,9 +34,15 @@ export function trainable(weights: ReadonlyMap<string, Tensor>): WeightSource {
   };
 }
 
+/** How the sequences lie in the rows of a batch. */
+export type Layout =
+  | 'plain' // one sequence a row, from its start
+  | 'packed'; // several, which see what `attention_bias` shows them
+
 /**
  * Appends the whole model over padded sequences: given tokens 0…t, how likely is target t?
- * Inputs: `tokens` and `targets` [batch, time], `temperature` scalar, and LoRA's matrices.
+ * Inputs: `tokens` and `targets` [batch, time], `temperature` scalar, and LoRA's matrices; in the
+ * packed layout also `positions` [batch, time] and `attention_bias` [batch, 1, 1, time, time].
  *
  * @returns `logprobs` [batch, time], natural log, of softmax(logits / temperature).
  */
@@ -45,6 +51,7 @@ export function sequenceLogprobs(
   config: ModelConfig,
   source: WeightSource,
   modules: AdaptedModules,
+  layout: Layout = 'plain',
 ): { logprobs: Value; lora: LoraValues | undefined } {
   const dims = { batch: 'batch', time: 'time', rows: 'rows' };
   const tokens = graph.input('tokens', 'int64', [dims.batch, dims.time]);
@@ -52,13 +59,20 @@ export function sequenceLogprobs(
   const temperature = graph.input('temperature', 'float32', []);
   const lora = loraInputs(graph, config, modules);
   const weight = source(graph);
-  const attention = causalAttention(graph, config, dims, causalBias(graph, dims.time));
+  const { positions, bias } =
+    layout === 'plain'
+      ? { positions: sequencePositions(graph, dims), bias: causalBias(graph, dims.time) }
+      : {
+          positions: graph.input('positions', 'int64', [dims.batch, dims.time]),
+          bias: graph.input('attention_bias', 'float32', [dims.batch, 1, 1, dims.time, dims.time]),
+        };
+  const attention = causalAttention(graph, config, dims, bias);
 
   const hidden = transformer(graph, config, {
     weight,
     lora,
     tokens: reshape(graph, tokens, [dims.rows]),
-    positions: sequencePositions(graph, dims),
+    positions: reshape(graph, positions, [dims.rows, 1]),
     dims,
     attend: (_layer, query, key, value) => attention(query, key, value),
   });

@@ -16,7 +16,7 @@ export interface TransformerInputs {
   readonly weight: (name: string) => Value;
   readonly lora: LoraValues | undefined;
   readonly tokens: Value; // [rows] int64
-  readonly positions: Value; // [batch, time] int64
+  readonly positions: Value; // [rows, 1] int64, of each token in its own sequence
   readonly dims: TokenDims;
   /**
    * Attention proper, which each graph does in its own way.
@@ -57,9 +57,12 @@ export function transformer(graph: Graph, config: ModelConfig, inputs: Transform
     return reshape(graph, normalized, [dims.rows, heads * headDim]);
   };
 
+  // As sequences of one token each: ONNX Runtime refuses rows that are longer than the tables,
+  // which a row of several short sequences may be.
   const rotated = (x: Value, heads: number): Value => {
-    const sequence = reshape(graph, x, [dims.batch, dims.time, heads * headDim]);
-    return rotate(graph, sequence, { cos, sin, positions, heads });
+    const tokenwise = reshape(graph, x, [dims.rows, 1, heads * headDim]);
+    const turned = rotate(graph, tokenwise, { cos, sin, positions, heads });
+    return reshape(graph, turned, [dims.batch, dims.time, heads * headDim]);
   };
 
   let x = gather(graph, weight('model.embed_tokens.weight'), tokens);

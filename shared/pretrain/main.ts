@@ -14,9 +14,9 @@ import { LanguageModel } from './language-model.js';
 const PretrainConfig = z.object({
   out: z.string().default(embeddedModelPath).describe('folder of the model directory to write'),
   seed: z.coerce.number().int().nonnegative().default(0),
-  steps: z.coerce.number().int().positive().default(600),
+  steps: z.coerce.number().int().positive().default(480),
   batchSize: z.coerce.number().int().positive().default(256),
-  learningRate: z.coerce.number().positive().default(2e-3),
+  learningRate: z.coerce.number().positive().default(3e-3),
   warmupSteps: z.coerce.number().int().positive().default(50),
   hiddenSize: z.coerce.number().int().positive().default(128),
   numLayers: z.coerce.number().int().positive().default(4),

@@ -78,6 +78,53 @@ describe('the training graph of a whole model', async () => {
       assert.ok(error < 1e-2, `derived ${derived}, measured ${measured}`);
     });
   }
+
+  it('gives a group that shares its prompt the same results as its rollouts one by one', async () => {
+    const prompt = tokens(6);
+    const group = [5, 3, 1].map((length): TrainingDatum => {
+      const text = Int32Array.of(...prompt, ...tokens(length));
+      const own = (values: Float32Array) =>
+        Float32Array.of(...new Array<number>(5).fill(0), ...values);
+      return {
+        tokens: text.subarray(0, -1),
+        targetTokens: text.subarray(1),
+        weights: own(floats(length, 0, 1)),
+        logprobs: own(floats(length, -4, -2)),
+        advantages: own(floats(length, -1, 1)),
+      };
+    });
+    for (const [name, config] of Object.entries(settings) as [LossName, Record<string, number>][]) {
+      const together: Gradients = new Map();
+      const packed = await trainer.forwardBackward(adapter, group, name, config, together);
+      const apart: Gradients = new Map();
+      let lossSum = 0;
+      for (const [i, datum] of group.entries()) {
+        const single = await trainer.forwardBackward(adapter, [datum], name, config, apart);
+        lossSum += single.lossSum;
+        single.logprobs[0]!.forEach((logprob, j) => {
+          assert.ok(Math.abs(logprob - packed.logprobs[i]![j]!) < 1e-5, `${name} ${i} ${j}`);
+        });
+      }
+      assert.ok(Math.abs(packed.lossSum - lossSum) < 1e-4 * (1 + Math.abs(lossSum)), name);
+      for (const [key, gradient] of apart) {
+        gradient.forEach((value, j) => {
+          const found = together.get(key)![j]!;
+          assert.ok(Math.abs(found - value) < 1e-4 * (1 + Math.abs(value)), `${name} ${key} ${j}`);
+        });
+      }
+    }
+  });
+
+  it('refuses a datum that lacks what the loss needs, naming it', async () => {
+    const refused = (datum: TrainingDatum, why: RegExp) =>
+      assert.rejects(trainer.forwardBackward(adapter, [datum], 'ppo', {}, new Map()), why);
+    const { advantages: _, ...without } = data[0]!;
+    await refused(without, /ppo: data\[0\] needs 7 advantages, found none/);
+    await refused({ ...data[0]!, logprobs: floats(3, -1, 0) }, /needs 7 logprobs, found 3/);
+    await refused({ ...data[0]!, targetTokens: tokens(2) }, /7 tokens but 2 target_tokens/);
+    const stranger = data[0]!.tokens.with(2, 999);
+    await refused({ ...data[0]!, tokens: stranger }, /token 999 of a vocabulary of 22/);
+  });
 });
 
 /** cispo's clipped ratio is a constant for its gradient: that of cross-entropy with weights clip(r)·A. */

@@ -1,0 +1,140 @@
+/** What packing needs to know of a sequence. */
+export interface Packable {
+  readonly tokens: Int32Array; // [N]
+  readonly targetTokens: Int32Array; // [N]
+  readonly idle: number; // how many positions from the start contribute nothing to the loss
+}
+
+/** One sequence's own part of a row. */
+export interface Segment {
+  readonly sequence: number; // its index
+  readonly offset: number; // where its own part begins in the row
+  readonly length: number; // of its own part: what follows the shared prefix
+}
+
+/**
+ * Sequences that begin alike, in one row: the prefix that they share, once, then what each has of
+ * its own. The rollouts of a group share their prompt, so that a row of short answers has about half
+ * of the tokens that the sequences have apart.
+ */
+export interface PackedRow {
+  readonly prefix: number; // tokens of the shared prefix
+  readonly segments: readonly Segment[];
+  readonly length: number; // tokens in all
+}
+
+/**
+ * Packs neighbours that share a prefix into rows. Only positions that are idle in every sequence of
+ * the row are shared: there nothing is lost by computing them once.
+ *
+ * @param maxRowTokens longest row that is built of several sequences: attention's cost is quadratic.
+ */
+export function packSharedPrefixes(
+  sequences: readonly Packable[],
+  maxRowTokens: number,
+): PackedRow[] {
+  const rows: PackedRow[] = [];
+  for (let first = 0; first < sequences.length;) {
+    let prefix = sequences[first]!.idle;
+    let end = first + 1;
+    for (; end < sequences.length; end++) {
+      const shared = sharedLength(sequences[first]!, sequences[end]!, prefix);
+      // A neighbour that shares less would make all the others repeat what they share.
+      if (shared === 0 || (end > first + 1 && shared < prefix)) break;
+      if (rowLength(sequences, first, end + 1, shared) > maxRowTokens) break;
+      prefix = shared;
+    }
+    if (end === first + 1) prefix = 0;
+    rows.push(rowOf(sequences, first, end, prefix));
+    first = end;
+  }
+  return rows;
+}
+
+/** How many positions, at most `limit`, two sequences have alike and idle. */
+function sharedLength(a: Packable, b: Packable, limit: number): number {
+  const most = Math.min(limit, b.idle);
+  let shared = 0;
+  while (
+    shared < most &&
+    a.tokens[shared] === b.tokens[shared] &&
+    a.targetTokens[shared] === b.targetTokens[shared]
+  ) {
+    shared++;
+  }
+  return shared;
+}
+
+function rowLength(
+  sequences: readonly Packable[],
+  first: number,
+  end: number,
+  prefix: number,
+): number {
+  let length = prefix;
+  for (let i = first; i < end; i++) length += sequences[i]!.tokens.length - prefix;
+  return length;
+}
+
+function rowOf(
+  sequences: readonly Packable[],
+  first: number,
+  end: number,
+  prefix: number,
+): PackedRow {
+  const segments: Segment[] = [];
+  let offset = prefix;
+  for (let sequence = first; sequence < end; sequence++) {
+    const length = sequences[sequence]!.tokens.length - prefix;
+    segments.push({ sequence, offset, length });
+    offset += length;
+  }
+  return { prefix, segments, length: offset };
+}
+
+/** A row's values, from each sequence's own array: the prefix from the first, then each one's rest. */
+export function packValues<A extends Int32Array | Float32Array>(
+  row: PackedRow,
+  arrays: readonly A[],
+  into: A,
+): A {
+  into.set(arrays[row.segments[0]!.sequence]!.subarray(0, row.prefix));
+  for (const { sequence, offset } of row.segments) {
+    into.set(arrays[sequence]!.subarray(row.prefix), offset);
+  }
+  return into;
+}
+
+/** One sequence's values, gathered from its row's: the inverse of `packValues`. */
+export function unpackValues(row: PackedRow, segment: Segment, values: Float32Array): Float32Array {
+  const own = new Float32Array(row.prefix + segment.length);
+  own.set(values.subarray(0, row.prefix));
+  own.set(values.subarray(segment.offset, segment.offset + segment.length), row.prefix);
+  return own;
+}
+
+/** The position of each of a row's tokens in its own sequence, [time]; padding stands at 0. */
+export function packedPositions(row: PackedRow, time: number): Int32Array {
+  const positions = new Int32Array(time);
+  for (let i = 0; i < row.prefix; i++) positions[i] = i;
+  for (const { offset, length } of row.segments) {
+    for (let i = 0; i < length; i++) positions[offset + i] = row.prefix + i;
+  }
+  return positions;
+}
+
+/**
+ * Who may look at whom in a row: 0 or -∞, [time, time]. A token sees the prefix and its own segment
+ * up to itself; padding sees itself alone, so that its softmax is defined.
+ */
+export function packedBias(row: PackedRow, time: number, into: Float32Array): void {
+  into.fill(-Infinity);
+  const show = (i: number, from: number) => into.fill(0, i * time + from, i * time + i + 1);
+  for (let i = 0; i < time; i++) show(i, i < row.prefix ? 0 : i);
+  for (const { offset, length } of row.segments) {
+    for (let i = offset; i < offset + length; i++) {
+      into.fill(0, i * time, i * time + row.prefix);
+      show(i, offset);
+    }
+  }
+}
