@@ -33,7 +33,7 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
     assert(late! > early!, `from ${early} to ${late}`);
     // On-policy data has ratio 1, whoever computed the logprobs.
     const onPolicy = metrics.flatMap((line) => line['kl_sample_train_v2/staleness_0'] ?? []);
-    assert(onPolicy.length > 0 && Math.max(...onPolicy) < 1e-6, `${onPolicy.join(', ')}`);
+    assert(onPolicy.length > 0 && Math.max(...onPolicy) < 1e-6, onPolicy.join(', '));
 
     const checkpoint = await ground.broker.ledger.read();
     assert.equal(checkpoint?.step, 12);
@@ -42,6 +42,31 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
     assert.deepEqual(depths, { tickets: 0, rollouts: 0, scored: 0, dead: 0 });
     const config = await readFile(join(ground.runDir, 'config.json'), 'utf8');
     assert.deepEqual(RunConfig.parse(JSON.parse(config)), await ground.broker.config.get());
+  });
+
+  it('replace tickets whose messages were given up, also when synchronous', async () => {
+    await using ground = await TrainingGround.prepare('doomed');
+    const learner = ground.learner({ 'max-steps': 4, 'max-steps-off-policy': 0 });
+    ground.actor('actor-0');
+    await ground.startScoring([1, 2, 5]);
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    const { groups, staleness } = Summary.parse(await ground.summary());
+    assert.deepEqual([groups.trained, groups.dead, groups.outstanding], [16, 3, 0]);
+    assert.equal(groups.issued, 16 + 3 + groups.skippedZeroVariance);
+    assert.equal(staleness.max, 0);
+  });
+
+  it('end with their time, in the middle of a step', async () => {
+    await using ground = await TrainingGround.prepare('short');
+    const learner = ground.learner({ 'max-minutes': 0.05, 'eval-problems': 2 });
+    ground.actor('actor-0');
+    await ground.startScoring();
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    const summary = Summary.parse(await ground.summary());
+    assert.equal(summary['reason'], 'max_minutes');
+    assert.equal(summary.groups.trained, summary.steps * 4);
+    assert.equal((await ground.broker.ledger.read())?.step, summary.steps);
+    assert.notEqual(summary.eval?.after, null);
   });
 });
 

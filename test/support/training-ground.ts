@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
+import { PermanentError } from '../../shared/errors.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup, type Score } from '../../shared/wire/scored-group.js';
@@ -79,8 +80,10 @@ export class TrainingGround implements AsyncDisposable {
   /**
    * Scores what the actors sample: 1 for an answer whose first token is even. A random model earns
    * it half of the time, and learns to earn it always.
+   *
+   * @param doomed orders of tickets whose groups cannot be scored.
    */
-  async startScoring(): Promise<void> {
+  async startScoring(doomed: readonly number[] = []): Promise<void> {
     const { signal } = this.#stop;
     const { broker } = this;
     await broker.config.wait(signal); // the streams are there by then
@@ -90,8 +93,9 @@ export class TrainingGround implements AsyncDisposable {
       RolloutGroup,
       { signal, log: silent, stage: 'reward', concurrency: 4 },
       async ({ value: group }) => {
+        const { ticketId, attempt, split, order } = group.ticket;
+        if (split === 'train' && doomed.includes(order)) throw new PermanentError('doomed');
         const scores = group.rollouts.map(({ tokens }) => scoreOf(tokens[0]! % 2 === 0));
-        const { ticketId, attempt, split } = group.ticket;
         const scored: ScoredGroup = { v: 1, group, scores, scorer: 'test', scoredAt: Date.now() };
         const msgId = `${ticketId}.${attempt}`;
         const subject = broker.names.subjects.scored(split);

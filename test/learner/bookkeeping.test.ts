@@ -1,0 +1,270 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { encode as pack } from '@msgpack/msgpack';
+import { Checkpointer } from '../../learner/checkpointer.js';
+import { ticketInside, watchDeadLetters } from '../../learner/dead-letter-watch.js';
+import { readHistory } from '../../learner/history.js';
+import { IdleClock } from '../../learner/idle-clock.js';
+import { summarize } from '../../learner/summary.js';
+import { Tally } from '../../learner/tally.js';
+import { TrainingClock } from '../../learner/training-clock.js';
+import { Unsettled } from '../../learner/unsettled.js';
+import { encode } from '../../shared/wire/codec.js';
+import type { RunEvent } from '../../shared/wire/run-event.js';
+import { ScoredGroup } from '../../shared/wire/scored-group.js';
+import { Ticket } from '../../shared/wire/ticket.js';
+import { gate, silent } from '../support/broker.js';
+import { rollout, rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
+
+describe('the idle clock', () => {
+  it('counts only time without work in flight, under its cause', async () => {
+    let now = 0;
+    const clock = new IdleClock(() => now);
+    clock.waitFor('groups');
+    now = 3;
+    const [first, second] = [gate(), gate()];
+    const [a, b] = [clock.during(first.opened), clock.during(second.opened)];
+    now = 10;
+    first.open();
+    await a;
+    now = 20;
+    second.open();
+    await b; // idle again from here
+    now = 21;
+    clock.waitFor('window');
+    now = 23;
+    clock.waitFor(undefined);
+    now = 50;
+    assert.deepEqual(clock.seconds, { groups: 4, window: 2, version: 0 });
+  });
+
+  it('counts work that fails as ended', async () => {
+    let now = 0;
+    const clock = new IdleClock(() => now);
+    clock.waitFor('version');
+    await assert.rejects(clock.during(Promise.reject(new Error('lost'))));
+    now = 2;
+    assert.equal(clock.seconds.version, 2);
+  });
+});
+
+describe('the training clock', () => {
+  it('adds up the times that it runs, and says when the limit is reached', () => {
+    let now = 0;
+    const clock = new TrainingClock(1, () => now);
+    {
+      using running = clock.start();
+      now = 40;
+      assert(!running.signal.aborted);
+    }
+    now = 1_000; // an evaluation
+    assert.equal(clock.seconds, 40);
+    {
+      using running = clock.start();
+      now = 1_020;
+      assert(!running.signal.aborted);
+    }
+    assert(clock.isOver);
+    using again = clock.start();
+    assert(again.signal.aborted);
+  });
+});
+
+describe('the checkpointer', () => {
+  function setUp() {
+    const happened: string[] = [];
+    const saved = gate();
+    const unsettled = new Unsettled();
+    const record = (what: string) => () => {
+      happened.push(what);
+      return Promise.resolve();
+    };
+    for (const seq of [1, 2, 3]) {
+      unsettled.hold({ seq, ack: record(`ack ${seq}`), dead: record(`dead ${seq}`) });
+    }
+    const checkpointer = new Checkpointer({
+      ledger: { write: ({ step, statePath }) => record(`ledger ${step} ${statePath}`)() },
+      client: { deleteCheckpoint: (path) => record(`delete ${path}`)() },
+      run: {
+        saveState: async (name) => {
+          happened.push(`save ${name}`);
+          await saved.opened;
+          return `tinker://run/weights/${name}`;
+        },
+      },
+      unsettled,
+      idle: new IdleClock(() => 0),
+      restored: { step: 4, path: 'tinker://run/weights/old' },
+      log: silent,
+    });
+    const counts = {
+      issued: 0,
+      trained: 0,
+      skippedZeroVariance: 0,
+      stale: 0,
+      dead: 0,
+      outstanding: 0,
+    };
+    const book = { nextOrder: 0, consumedBelow: 0, consumedAbove: [], counts };
+    return { happened, saved, unsettled, checkpointer, book };
+  }
+
+  it('acknowledges what the weights consumed only when the ledger names them', async () => {
+    const { happened, saved, unsettled, checkpointer, book } = setUp();
+    unsettled.consume(1);
+    unsettled.consume(3);
+    const complete = checkpointer.save(5);
+    const written = complete({ step: 5, version: 5, book, messages: unsettled.consumedSoFar() });
+    unsettled.consume(2); // by the next step
+    assert.deepEqual(happened, ['save state-000005']);
+    saved.open();
+    await written;
+    const path = 'tinker://run/weights/state-000005';
+    assert.deepEqual(happened, ['save state-000005', `ledger 5 ${path}`, 'ack 1', 'ack 3']);
+    assert.deepEqual(unsettled.consumedSoFar(), [2]);
+  });
+
+  it('saves the weights of a step once, and keeps two states', async () => {
+    const { happened, saved, checkpointer, book } = setUp();
+    saved.open();
+    const consumed = { version: 5, book, messages: [] };
+    await checkpointer.save(4)({ ...consumed, step: 4 }); // the restored one
+    await checkpointer.save(5)({ ...consumed, step: 5 });
+    await checkpointer.save(5)({ ...consumed, step: 5 });
+    await checkpointer.save(6)({ ...consumed, step: 6 });
+    assert.deepEqual(
+      happened.filter((what) => !what.startsWith('ledger')),
+      ['save state-000005', 'save state-000006', 'delete tinker://run/weights/old'],
+    );
+  });
+});
+
+describe('dead letters', () => {
+  it('tell which ticket they were the end of, whatever kind of message it was', () => {
+    const dead = ticket({ ticketId: 'train-00000007', attempt: 1 });
+    const expected = { ticketId: 'train-00000007', attempt: 1 };
+    assert.deepEqual(ticketInside(encode(Ticket, dead)), expected);
+    const scored = scoredGroup({ group: rolloutGroup({ ticket: dead }) });
+    assert.deepEqual(ticketInside(encode(ScoredGroup, scored)), expected);
+    assert.deepEqual(
+      ticketInside(pack({ ticket: { ...expected, more: 1 }, broken: true })),
+      expected,
+    );
+  });
+
+  it('of bytes that mean nothing are passed over', async () => {
+    const deaths: string[] = [];
+    async function* letters() {
+      for (const data of [Uint8Array.of(0xc1), pack({ other: 1 }), encode(Ticket, ticket())]) {
+        yield await Promise.resolve({ data, stage: 'actor', reason: 'test' });
+      }
+    }
+    await watchDeadLetters(letters(), ({ ticketId }, reason) =>
+      deaths.push(`${ticketId} ${reason}`),
+    );
+    assert.deepEqual(deaths, ['t-0 actor: test']);
+  });
+});
+
+describe('the history of a run', () => {
+  const step = (n: number, reward: number): RunEvent => ({
+    ...{ v: 1, at: n, kind: 'step', step: n, version: n, metrics: { reward } },
+  });
+
+  it('ends at the announcement, without the steps that a crash undid', async () => {
+    const events: RunEvent[] = [
+      { v: 1, at: 0, kind: 'version', version: 0 },
+      {
+        ...{ v: 1, at: 0, kind: 'eval' },
+        result: { version: 0, problems: 4, sampled: 0.25, greedy: 0.5 },
+      },
+      ...[step(1, 0.1), step(2, 0.2), step(3, 0.3)],
+      { v: 1, at: 9, kind: 'version', version: 4 },
+      ...[step(2, 0.25), step(3, 0.35)],
+      { v: 1, at: 9, kind: 'version', version: 7 },
+    ];
+    async function* read() {
+      for (const event of events) yield await Promise.resolve(event);
+      await new Promise(() => undefined); // live from here: reading on would never end
+    }
+    const history = await readHistory({ read } as never, 7, 2);
+    assert.deepEqual(history.steps, [step(1, 0.1), step(2, 0.25)]);
+    assert.deepEqual(
+      history.evals.map(({ sampled }) => sampled),
+      [0.25],
+    );
+  });
+});
+
+describe('the tally of a step', () => {
+  it('counts each group once: skipped ones when they come, the others when they are trained', () => {
+    const tally = new Tally();
+    const make = (correct: boolean[], lengths: number[]) => {
+      const group = rolloutGroup({ rollouts: lengths.map((length) => rollout(length)) });
+      const { scores } = scoredGroup({ group });
+      return scoredGroup({
+        group,
+        scores: scores.map((score, i) => ({
+          ...{ ...score, isCorrect: correct[i]!, reward: Number(correct[i]), hasFormat: i === 0 },
+        })),
+      });
+    };
+    const mixed = make([true, false], [2, 4]);
+    tally.admitted(mixed);
+    tally.skipped(make([true, true], [1, 1]));
+    tally.trained(mixed);
+    const rates = tally.take();
+    assert.equal(rates['env/all/correct'], 3 / 4);
+    assert.equal(rates['env/all/format'], 2 / 4);
+    assert.equal(rates['ac_tokens_per_turn'], 8 / 4);
+    assert.equal(rates['by_group/frac_all_good'], 1 / 2);
+    assert.equal(rates['by_group/frac_mixed'], 1 / 2);
+    // -logprob is 1/8, 2/8, … along each answer: 3/8 + 10/8 + 1/8 + 1/8 over 8 tokens.
+    assert.equal(rates['entropy'], 15 / 64);
+    assert.equal(rates['length_ks_distance'], 0);
+  });
+
+  it('shows when short answers are trained on before long ones', () => {
+    const tally = new Tally();
+    const [short, long] = [2, 9].map((n) =>
+      scoredGroup({ group: rolloutGroup({ rollouts: [rollout(n), rollout(n)] }) }),
+    );
+    tally.admitted(short!);
+    tally.admitted(long!);
+    tally.trained(short!);
+    assert.equal(tally.take()['length_ks_distance'], 0.5);
+  });
+});
+
+describe('the summary', () => {
+  it('covers the whole run, by time of training', () => {
+    const metrics = { seconds: 2, idle_seconds: 0.5, 'scored/rollouts': 8, 'scored/tokens': 80 };
+    const event = { v: 1, at: 0, kind: 'step' } as const;
+    const summary = summarize({
+      ...{ run: 'r', reason: 'max_steps', version: 2, wallSeconds: 9.87654, before: undefined },
+      groups: { issued: 4, trained: 4, skippedZeroVariance: 0, stale: 0, dead: 0, outstanding: 0 },
+      steps: [
+        {
+          ...event,
+          step: 1,
+          version: 1,
+          metrics: { ...metrics, 'staleness/mean': 0, 'staleness/max': 0 },
+        },
+        {
+          ...event,
+          step: 2,
+          version: 2,
+          metrics: { ...metrics, 'staleness/mean': 1, 'staleness/max': 2 },
+        },
+      ],
+      after: { version: 2, problems: 16, sampled: 0.5, greedy: 0.75 },
+    });
+    assert.deepEqual(summary['staleness'], { mean: 0.5, max: 2 });
+    assert.equal(summary['learnerIdleFraction'], 0.25);
+    assert.deepEqual([summary['rolloutsPerSecond'], summary['tokensPerSecond']], [4, 40]);
+    assert.deepEqual(summary['eval'], {
+      ...{ before: null, after: { sampled: 0.5, greedy: 0.75 }, problems: 16 },
+    });
+    assert.equal(summary['wallSeconds'], 9.8765);
+  });
+});

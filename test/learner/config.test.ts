@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { configDifferences, datasetSpec, LearnerConfig, runConfig } from '../../learner/config.js';
+import { chooseModel, settleConfig } from '../../learner/run-identity.js';
+import { loadConfig } from '../../shared/config.js';
+import { UserError } from '../../shared/errors.js';
+import { RunConfig } from '../../shared/wire/run-config.js';
+
+const load = (...flags: string[]) =>
+  loadConfig(LearnerConfig, 'learner', ['--run', 'r', ...flags], {});
+const found = { model: { name: 'm', digest: 'a' }, datasetDigest: 'b' };
+
+describe("the learner's configuration", () => {
+  it('makes a run configuration in which every setting of the loss is explicit', () => {
+    const config = RunConfig.parse(runConfig(load(), found));
+    assert.deepEqual(config.loss, {
+      ...{ name: 'cispo', config: { clip_low_threshold: 0, clip_high_threshold: 4 } },
+    });
+    const ppo = runConfig(load('--loss', 'ppo', '--clip-high', '1.3'), found);
+    assert.deepEqual(ppo.loss.config, { clip_low_threshold: 0.8, clip_high_threshold: 1.3 });
+    assert.deepEqual(runConfig(load('--loss=dro'), found).loss.config, { beta: 0.01 });
+  });
+
+  it('generates problems, or reads a file', () => {
+    assert.deepEqual(datasetSpec(load('--numbers', '3,4', '--seed', '7')), {
+      ...{ kind: 'generator', seed: 7, numbers: [3, 4], maxNumber: 99, maxTarget: 100 },
+      ...{ trainSize: 20_000, testSize: 1_024 },
+    });
+    assert.deepEqual(datasetSpec(load('--dataset', 'problems.jsonl')), {
+      ...{ kind: 'jsonl', path: 'problems.jsonl', seed: 0, testSize: 1_024 },
+    });
+  });
+
+  const contradictions: [flags: string[], says: RegExp][] = [
+    [
+      ['--num-minibatches', '5'],
+      /--num-minibatches .* must divide --groups-per-batch, which is 64/,
+    ],
+    [['--loss', 'cross_entropy'], /on-policy only: add --max-steps-off-policy 0/],
+    [['--loss', 'dro', '--clip-high', '2'], /--loss dro clips nothing; remove it/],
+    [['--dro-beta', '1'], /--loss cispo has no beta/],
+    [['--loss', 'ppo', '--clip-low', '1.5'], /must be above --clip-low, which is 1.5/],
+    [['--eval-problems', '9', '--test-size', '8'], /only --test-size 8 problems are held out/],
+    [['--group-size', '1'], /--group-size/],
+  ];
+  for (const [flags, says] of contradictions) {
+    it(`refuses ${flags.join(' ')}`, () => {
+      assert.throws(
+        () => load(...flags),
+        (error) => error instanceof UserError && says.test(error.message),
+      );
+    });
+  }
+});
+
+describe('the identity of a run', () => {
+  const ours = runConfig(load(), found);
+
+  it('is what it began with', async () => {
+    let stored: RunConfig | undefined;
+    const store = {
+      get: () => Promise.resolve(stored),
+      put: (config: RunConfig) => {
+        stored = config;
+        return Promise.resolve();
+      },
+    };
+    assert.deepEqual(await settleConfig(store, ours), ours);
+    assert.deepEqual(await settleConfig(store, ours), ours);
+    await assert.rejects(
+      settleConfig(store, runConfig(load('--group-size', '8'), found)),
+      /groupSize: stored 16, asked for 8/,
+    );
+  });
+
+  it('differs where either side has something else', () => {
+    const dro = runConfig(load('--loss', 'dro'), found);
+    assert.deepEqual(configDifferences(ours, dro), [
+      'loss.name: stored "cispo", asked for "dro"',
+      'loss.config.clip_low_threshold: stored 0, asked for none',
+      'loss.config.clip_high_threshold: stored 4, asked for none',
+      'loss.config.beta: stored none, asked for 0.01',
+    ]);
+  });
+
+  it("takes the backend's only model, and asks when there are several", () => {
+    const backendUrl = 'http://backend';
+    assert.equal(chooseModel([{ name: 'a' }], { backendUrl }), 'a');
+    assert.throws(
+      () => chooseModel([{ name: 'a' }, { name: 'b' }], { backendUrl }),
+      /serves a, b: choose the model with --model-name/,
+    );
+    assert.throws(
+      () => chooseModel([{ name: 'a' }], { backendUrl, modelName: 'c' }),
+      /does not serve --model-name c; it serves a/,
+    );
+  });
+});
