@@ -65,7 +65,9 @@ describe('zero variance', () => {
     assert(!isUniform(['0', tiny]));
   });
 
-  it('is judged on the whole group', () => { assert(!isUniform(['1', '1', '1', '0'])); });
+  it('is judged on the whole group', () => {
+    assert(!isUniform(['1', '1', '1', '0']));
+  });
 
   it('refuses what is no fraction', () => {
     assert.throws(() => isUniform(['1/0']), /"1\/0" is not a fraction/);

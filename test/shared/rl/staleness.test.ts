@@ -24,8 +24,12 @@ describe('staleness', () => {
       assert.equal(staleness(10, [6], rewind), 3);
     });
 
-    it('is that of the farthest token', () => { assert.equal(staleness(9, [4, 7], rewind), 3); });
-    it('counts as ever from there on', () => { assert.equal(staleness(12, [10], rewind), 2); });
+    it('is that of the farthest token', () => {
+      assert.equal(staleness(9, [4, 7], rewind), 3);
+    });
+    it('counts as ever from there on', () => {
+      assert.equal(staleness(12, [10], rewind), 2);
+    });
 
     it('leaves versions useful that their numbers would exclude', () => {
       assert.equal(smallestUsefulVersion(9, 2, rewind), 2);
