@@ -1,6 +1,7 @@
 import { hostname } from 'node:os';
 import { z } from 'zod';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
+import { embeddedDataset } from '../shared/pretrain/embedded-dataset.js';
 import { LossName, RunName, type DatasetSpec, type RunConfig } from '../shared/wire/run-config.js';
 
 const whole = z.coerce.number().int();
@@ -57,17 +58,33 @@ export const LearnerConfig = z
       .default(10)
       .describe('steps between checkpoints: what a crash of backend or learner can cost.'),
 
-    seed: whole.min(0).default(0).describe('of problems, their order, sampling and adapter.'),
+    seed: whole.min(0).default(0).describe('of the order of problems, sampling and adapter.'),
     dataset: text.default('generator').describe('generator, or the path of a JSONL file.'),
     numbers: z
       .string()
       .regex(/^\d+(,\d+)*$/, 'expected numbers separated by commas, as in 3,4')
-      .default('3,4')
+      .default(embeddedDataset.numbers.join(','))
       .describe('how many numbers a generated problem may have.'),
-    maxNumber: whole.positive().default(99).describe('the largest number of a generated problem.'),
-    maxTarget: whole.positive().default(100).describe('the largest target of a generated problem.'),
-    trainSize: whole.positive().default(20_000).describe('generated problems to train on.'),
-    testSize: whole.positive().default(1_024).describe('problems held out for evaluation.'),
+    maxNumber: whole
+      .positive()
+      .default(embeddedDataset.maxNumber)
+      .describe('the largest number of a generated problem.'),
+    maxTarget: whole
+      .positive()
+      .default(embeddedDataset.maxTarget)
+      .describe('the largest target of a generated problem.'),
+    trainSize: whole
+      .positive()
+      .default(embeddedDataset.trainSize)
+      .describe('generated problems to train on.'),
+    testSize: whole
+      .positive()
+      .default(embeddedDataset.testSize)
+      .describe('problems held out for evaluation: the first ones.'),
+    datasetSeed: whole
+      .min(0)
+      .default(embeddedDataset.seed)
+      .describe('of the generator, or of the order in a file; --seed leaves the problems alone.'),
     promptStyle: z
       .enum(['compact', 'fewshot', 'think'])
       .default('compact')
@@ -151,7 +168,7 @@ export type LearnerConfig = z.infer<typeof LearnerConfig>;
 
 /** Where the problems come from, as every process of the run must load them. */
 export function datasetSpec(config: LearnerConfig): DatasetSpec {
-  const { seed, testSize } = config;
+  const { datasetSeed: seed, testSize } = config;
   if (config.dataset !== 'generator') {
     return { kind: 'jsonl', path: config.dataset, seed, testSize };
   }
