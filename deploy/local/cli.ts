@@ -18,11 +18,14 @@ ${serviceNames.map((name) => `  ${name.padEnd(14)}  ${purposes[name]}`).join('\n
   help            this text; offbeat <command> --help explains its flags
 `;
 
-process.exitCode = await run(process.argv.slice(2)).catch((caught: unknown) => {
+try {
+  const exitCode = await run(process.argv.slice(2));
+  if (exitCode !== undefined) process.exitCode = exitCode;
+} catch (caught) {
   if (!(caught instanceof UserError)) throw caught;
   process.stderr.write(`${caught.message}\n`);
-  return 2;
-});
+  process.exitCode = 2;
+}
 
 /** The exit code; undefined where a service has set it by itself. */
 async function run([command, ...flags]: readonly string[]): Promise<number | undefined> {

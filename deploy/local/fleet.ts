@@ -30,6 +30,8 @@ export class FleetError extends Error {
   }
 }
 
+const failedGraceMs = 10_000;
+
 interface Running {
   readonly process: ManagedProcess;
   readonly member: Pick<Member, 'stopRank' | 'stopGraceMs'> & Partial<Pick<Member, 'whenItEnds'>>;
@@ -74,7 +76,7 @@ export class Fleet implements AsyncDisposable {
     this.#running.set(name, { member: { stopRank, stopGraceMs }, process });
     this.#watchers.push(
       process.exited.then(async (exit) => {
-        if (!process.isStopping) await this.#failBy(name, exit);
+        if (!process.isStopping) await this.#failBy(name, exit, 1);
       }),
     );
   }
@@ -150,7 +152,7 @@ export class Fleet implements AsyncDisposable {
       restarts = countedRestarts(restarts, Date.now() - process.startedAt);
       const delayMs = member.whenItEnds === 'restarts' ? restartDelayMs(exit, restarts) : undefined;
       if (delayMs === undefined) {
-        await this.#failBy(name, exit);
+        await this.#failBy(name, exit, exit.code === userErrorCode ? userErrorCode : 1);
         return;
       }
       restarts++;
@@ -164,7 +166,11 @@ export class Fleet implements AsyncDisposable {
   }
 
   async #stopOne(name: string, { process, member }: Running): Promise<void> {
-    const exit = await process.stop(member.stopGraceMs, this.#hurry);
+    // After a failure there is little left that could be saved, and less to save it with.
+    const graceMs = this.failed.aborted
+      ? Math.min(member.stopGraceMs, failedGraceMs)
+      : member.stopGraceMs;
+    const exit = await process.stop(graceMs, this.#hurry);
     // nats-server answers SIGTERM with code 1, and only the learner has something to save.
     const isAmiss = member.whenItEnds === 'finishes' && exit.code !== 0;
     if (isAmiss || exit.signal === 'SIGKILL') {
@@ -174,13 +180,13 @@ export class Fleet implements AsyncDisposable {
     }
   }
 
-  async #failBy(name: string, exit: Exit): Promise<void> {
+  async #failBy(name: string, exit: Exit, exitCode: number): Promise<void> {
     if (this.#isStopping()) return;
     const path = this.logPath(name);
     const tail = (await logTail(path, 12)).map((line) => `  | ${line}`);
     this.#fail(
       [`${name} ${describeExit(exit)}; the end of ${path}:`, ...tail].join('\n'),
-      exit.code === userErrorCode ? userErrorCode : 1,
+      exitCode,
     );
   }
 

@@ -1,5 +1,5 @@
 import type { Member } from './fleet.js';
-import { freePorts } from './free-ports.js';
+import { freePort } from './free-port.js';
 import type { ServiceName } from './load-schema.js';
 import { packageRoot } from './package-root.js';
 import { asFlags, type UpConfig, type UpRequest } from './up-config.js';
@@ -124,7 +124,7 @@ function serviceCommand(
   },
 ): Member['command'] {
   return async () => {
-    const [healthPort] = await freePorts(1);
+    const healthPort = await freePort();
     const words = Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`);
     return {
       file: process.execPath,
@@ -132,11 +132,11 @@ function serviceCommand(
         '--enable-source-maps',
         `${packageRoot}dist/deploy/local/cli.js`,
         service,
-        ...[...words, '--health-host=127.0.0.1', `--health-port=${healthPort!}`],
+        ...[...words, '--health-host=127.0.0.1', `--health-port=${healthPort}`],
         ...more,
       ],
       env,
-      healthUrl: `http://127.0.0.1:${healthPort!}`,
+      healthUrl: `http://127.0.0.1:${healthPort}`,
     };
   };
 }

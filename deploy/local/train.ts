@@ -4,7 +4,7 @@ import { connectBroker } from '../../shared/broker/connect.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
 import { Fleet } from './fleet.js';
 import { followRun } from './follow-run.js';
-import { freePorts } from './free-ports.js';
+import { freePort } from './free-port.js';
 import {
   backendMember,
   graceMs,
@@ -101,9 +101,9 @@ async function backendPlace(config: UpConfig): Promise<RunPlaces['backend']> {
   if (config.backendUrl !== undefined && config.apiKey !== undefined) {
     return { url: config.backendUrl, apiKey: config.apiKey };
   }
-  const [port] = await freePorts(1);
+  const port = await freePort();
   const apiKey = `tml-${randomBytes(16).toString('hex')}`;
-  return { url: `http://127.0.0.1:${port!}`, apiKey };
+  return { url: `http://127.0.0.1:${port}`, apiKey };
 }
 
 function goalOf(settings: UpRequest['settings']): Goal {

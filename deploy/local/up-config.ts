@@ -89,10 +89,11 @@ export function loadUpConfig(
     .object({ ...Object.fromEntries(optional), ...UpConfig.shape })
     .check(({ value, issues }) => {
       const input = value as Readonly<Record<string, unknown>>;
+      const isToldOf = (key: string) => issues.some(({ path }) => path?.[0] === key);
       const complain = (key: string, message: string) => {
-        issues.push({ code: 'custom', input, path: [key], message });
+        if (!isToldOf(key)) issues.push({ code: 'custom', input, path: [key], message });
       };
-      checkAddresses(UpConfig.parse(value), env, complain);
+      checkAddresses(value, env, complain);
       // The learner's rules that join several settings.
       const { error } = learner.safeParse({ ...givenOf(input, choices), run: 'any' });
       for (const { path, message } of error?.issues ?? []) complain(String(path[0]), message);

@@ -1,0 +1,48 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { text } from 'node:stream/consumers';
+import { describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const cli = fileURLToPath(new URL('../../../deploy/local/cli.js', import.meta.url));
+const commands = ['up', 'actor', 'learner', 'reward-service', 'local-backend', 'help'];
+
+async function offbeat(...args: string[]) {
+  const child = spawn(process.execPath, [cli, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const closed = once(child, 'close') as Promise<[number | null]>;
+  const [out, err, [code]] = await Promise.all([text(child.stdout), text(child.stderr), closed]);
+  return { out, err, code };
+}
+
+describe('the offbeat command', { timeout: 60_000 }, () => {
+  it('lists its commands', async () => {
+    for (const word of ['help', '--help']) {
+      const { out, code } = await offbeat(word);
+      assert.equal(code, 0);
+      for (const command of commands) assert.match(out, new RegExp(`^  ${command} `, 'm'));
+    }
+  });
+
+  it('refuses what is none, with the list', async () => {
+    const { err, code } = await offbeat('actr');
+    assert.equal(code, 2);
+    assert.equal(err, `unknown command actr; one of ${commands.join(', ')} is expected\n`);
+    assert.match((await offbeat()).err, /a command is missing; one of up, actor/);
+  });
+
+  for (const service of commands.slice(1, -1)) {
+    it(`runs ${service}, with its help and its exit code`, async () => {
+      const help = await offbeat(service, '--help');
+      assert.equal(help.code, 0, help.err);
+      assert.match(
+        help.out,
+        new RegExp(`^offbeat ${service}: [^]*--health-port N\n.*_HEALTH_PORT`),
+      );
+
+      const { err, code } = await offbeat(service, '--frob');
+      assert.equal(code, 2);
+      assert.match(err, new RegExp(`^${service} cannot start:\n  - --frob is not a flag`, 'm'));
+    });
+  }
+});

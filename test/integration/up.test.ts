@@ -1,0 +1,139 @@
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { ModelDirectory } from '../../shared/model/model-directory.js';
+import { Summary } from '../../deploy/local/summary.js';
+import { tinyModel } from '../support/tiny-model.js';
+import { UpProcess } from '../support/up-process.js';
+
+describe('offbeat up', { timeout: 480_000 }, () => {
+  let model: ModelDirectory & AsyncDisposable;
+  /** Small enough for a few seconds; continuous rewards give a random model groups with variance. */
+  let small: string[];
+
+  before(async () => {
+    model = await tinyModel();
+    const settings =
+      '--groups-per-batch=2 --group-size=4 --num-minibatches=1 --max-tokens=12 --lora-rank=2 --shaping=continuous --eval-problems=4 --eval-samples=1';
+    small = [`--model-dir=${model.path}`, ...settings.split(' ')];
+  });
+  after(() => model[Symbol.asyncDispose]());
+
+  it('trains, survives the death of an actor, prints one line of JSON and leaves no process', async () => {
+    await using up = await UpProcess.start([...small, '--max-steps=6', '--json']);
+    await up.says(/4 services are ready/);
+    process.kill(up.pidOf('cli.js actor', '--name=actor-0'), 'SIGKILL');
+    assert.equal(await up.ended(), 0, up.err);
+    assert.deepEqual(up.processes(), []);
+    assert.match(up.err, /actor-0 was killed by SIGKILL; starting it again in 1 s \(1 of 5\)/);
+
+    const [line, ...more] = up.out.trimEnd().split('\n');
+    assert.deepEqual(more, []);
+    const summary = Summary.parse(JSON.parse(line!));
+    assert.deepEqual([summary.run, summary.steps, summary.version], [up.run, 6, 6]);
+    assert(summary.groups.trained >= 12);
+    assert.equal(summary.eval?.problems, 4);
+
+    const services = [
+      'actor-0',
+      'actor-1',
+      'learner',
+      'local-backend',
+      'nats-server',
+      'reward-service',
+      'up',
+    ];
+    assert.deepEqual(
+      (await readdir(up.path('logs'))).sort(),
+      services.map((name) => `${name}.log`),
+    );
+    const steps = (await up.read('metrics.jsonl')).trimEnd().split('\n');
+    assert.deepEqual(
+      steps.map((text) => (JSON.parse(text) as { step: number }).step),
+      [1, 2, 3, 4, 5, 6],
+    );
+    assert(existsSync(up.path('config.json')) && existsSync(up.path('launch.json')));
+    assert((await readdir(up.path('checkpoints'))).length > 0);
+  });
+
+  it('saves a checkpoint at Ctrl-C, sums up, and leaves no process', async () => {
+    await using up = await UpProcess.start([...small, '--max-minutes=30']);
+    await up.says(/step \d/);
+    up.child.kill('SIGINT');
+    up.child.kill('SIGINT'); // npm passes on the one that the terminal sent already
+    assert.equal(await up.ended(), 130, up.err);
+    assert.deepEqual(up.processes(), []);
+    assert.match(up.out, /stopping: the learner saves a checkpoint[^]*stopped:\n +steps/);
+    assert.equal(
+      (JSON.parse(await up.read('summary.json')) as { reason: string }).reason,
+      'stopped',
+    );
+  });
+
+  it('leaves no process when it is killed itself', async () => {
+    await using up = await UpProcess.start([...small, '--max-minutes=30']);
+    await up.says(/services are ready/);
+    assert(up.processes().length >= 6);
+    up.child.kill('SIGKILL');
+    assert.equal(await up.ended(), 'SIGKILL');
+    while (up.processes().length > 0) await sleep(100);
+  });
+
+  // nats-server itself is a child of the shell that ties it to the launcher.
+  for (const [name, words] of [
+    ['local-backend', ['cli.js local-backend']],
+    ['nats-server', ['offbeat-tie', 'sh -c']],
+  ] as const) {
+    it(`ends, and everything with it, when ${name} dies`, async () => {
+      await using up = await UpProcess.start([...small, '--max-minutes=30', '--json']);
+      await up.says(/services are ready/);
+      process.kill(up.pidOf(...words), 'SIGKILL');
+      assert.equal(await up.ended(), 1);
+      assert.deepEqual(up.processes(), []);
+      assert.equal(up.out, '');
+      assert.match(
+        up.err,
+        new RegExp(`${name} was killed by SIGKILL; the end of .*${name}\\.log:\n`),
+      );
+    });
+  }
+
+  it('ends with the reason when the backend of the user does not answer', async () => {
+    const backend = ['--backend-url=http://127.0.0.1:9', '--api-key=tml-test'];
+    await using up = await UpProcess.start([...small, ...backend, '--max-steps=1']);
+    assert.equal(await up.ended(), 2);
+    assert.match(
+      up.err,
+      /learner ended with code 2; the end of .*learner\.log:[^]*http:\/\/127\.0\.0\.1:9/,
+    );
+    assert.deepEqual(up.processes(), []);
+  });
+});
+
+describe('offbeat up that cannot start', { timeout: 120_000 }, () => {
+  it('tells every flag that is wrong, and makes no folder', async () => {
+    await using up = await UpProcess.start(['--actors=none', '--frob', '--loss=mse']);
+    assert.equal(await up.ended(), 2);
+    assert.match(up.err, /--frob is not a flag[^]*--loss[^]*--actors/);
+    assert(!existsSync(up.path('.')));
+  });
+
+  it('tells which NATS server does not answer', async () => {
+    await using up = await UpProcess.start(['--nats-url=nats://127.0.0.1:9', '--max-steps=1']);
+    assert.equal(await up.ended(), 2);
+    assert.match(up.err, /^no NATS server answers at nats:\/\/127\.0\.0\.1:9 .*--nats-url/m);
+    assert.deepEqual(up.processes(), []);
+  });
+
+  it('does not use the folder of another run', async () => {
+    await using first = await UpProcess.start(['--nats-url=nats://127.0.0.1:9']);
+    await first.says(new RegExp(`run ${first.run} in `));
+    first.child.kill('SIGINT');
+    assert.equal(await first.ended(), 130);
+    await using second = await UpProcess.start([], first);
+    assert.equal(await second.ended(), 2);
+    assert.match(second.err, /the run .* exists already in .*; choose another name with --run/);
+  });
+});

@@ -1,0 +1,85 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { processesWith } from './processes.js';
+
+const cli = fileURLToPath(new URL('../../deploy/local/cli.js', import.meta.url));
+
+/** A real `offbeat up` in a folder of its own, and the processes that it started. */
+export class UpProcess implements AsyncDisposable {
+  out = '';
+  err = '';
+  readonly #closed: Promise<[number | null, string | null]>;
+
+  private constructor(
+    readonly folder: string,
+    readonly run: string,
+    readonly child: ChildProcess,
+  ) {
+    child.stdout?.on('data', (chunk: Buffer) => (this.out += chunk.toString()));
+    child.stderr?.on('data', (chunk: Buffer) => (this.err += chunk.toString()));
+    this.#closed = once(child, 'close') as Promise<[number | null, string | null]>;
+  }
+
+  /** @param place of another one, to have its folder and its run's name. */
+  static async start(
+    flags: readonly string[],
+    place?: { readonly folder: string; readonly run: string },
+  ): Promise<UpProcess> {
+    const folder = place?.folder ?? (await mkdtemp(join(tmpdir(), 'offbeat-up-')));
+    const run = place?.run ?? folder.replace(/.*offbeat-up-/, 'up-');
+    const child = spawn(process.execPath, [cli, 'up', `--run=${run}`, ...flags], {
+      cwd: folder,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    return new UpProcess(folder, run, child);
+  }
+
+  /** Its exit code, or the signal that killed it, once it has ended. */
+  async ended(): Promise<number | string | null> {
+    const [code, signal] = await this.#closed;
+    return code ?? signal;
+  }
+
+  /** Waits until what it said so far satisfies `pattern`. */
+  async says(pattern: RegExp): Promise<void> {
+    while (!pattern.test(this.out + this.err)) {
+      if (this.child.exitCode !== null) {
+        throw new Error(`it ended before it said ${String(pattern)}:\n${this.out}\n${this.err}`);
+      }
+      await sleep(50);
+    }
+  }
+
+  /** The processes of the run that are alive, without the launcher. */
+  processes(): number[] {
+    const known = new Set([this.child.pid]);
+    return processesWith(this.folder, this.run).filter((pid) => !known.has(pid));
+  }
+
+  /** The oldest of the run's processes whose command line has all these words. */
+  pidOf(...words: readonly string[]): number {
+    const matches = words.map((word) => new Set(processesWith(word)));
+    const found = this.processes().find((pid) => matches.every((pids) => pids.has(pid)));
+    if (found === undefined) throw new Error(`no process has ${words.join(' and ')}`);
+    return found;
+  }
+
+  path(name: string): string {
+    return join(this.folder, 'runs', this.run, name);
+  }
+
+  async read(name: string): Promise<string> {
+    return await readFile(this.path(name), 'utf8');
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.child.kill('SIGKILL');
+    for (const pid of this.processes()) process.kill(pid, 'SIGKILL');
+    await rm(this.folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
+  }
+}
