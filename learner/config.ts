@@ -1,7 +1,7 @@
 import { hostname } from 'node:os';
 import { z } from 'zod';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
-import { embeddedDataset } from '../shared/pretrain/embedded-dataset.js';
+import { embeddedDataset } from '../shared/countdown/embedded-dataset.js';
 import { LossName, RunName, type DatasetSpec, type RunConfig } from '../shared/wire/run-config.js';
 
 const whole = z.coerce.number().int();

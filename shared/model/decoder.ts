@@ -10,7 +10,7 @@ import { readWeights, type ModelDirectory } from './model-directory.js';
 import type { Tensor } from './safetensors.js';
 import { frozen } from './sequence-graph.js';
 
-/** A policy version in a form that can sample. */
+/** A policy version in a form that can sample. Its adapter must not change once it has been used. */
 export interface Policy {
   readonly version: number;
   readonly adapter: Adapter;

@@ -37,7 +37,13 @@ export async function loadTokenizer(
           : [];
     return {
       encode: (text) => Int32Array.from(tokenizer.encode(text, { add_special_tokens: false })),
-      decode: (tokens) => tokenizer.decode(Array.from(tokens), { skip_special_tokens: true }),
+      decode: (tokens) =>
+        tokens.length === 0 // which the library refuses
+          ? ''
+          : tokenizer.decode(Array.from(tokens), {
+              skip_special_tokens: true,
+              clean_up_tokenization_spaces: false, // text is judged as it was sampled
+            }),
       eosTokenIds,
     };
   } catch (cause) {

@@ -6,7 +6,7 @@ import { embeddedModelPath, readModelDirectory } from '../model/model-directory.
 import { qwen3ConfigText, randomWeights, writeModelDirectory } from '../model/model-writer.js';
 import { loadTokenizer } from '../model/tokenizer.js';
 import { runService } from '../service.js';
-import { embeddedDataset } from './embedded-dataset.js';
+import { embeddedDataset } from '../countdown/embedded-dataset.js';
 import { solvedProblems } from './corpus.js';
 import { LanguageModel } from './language-model.js';
 

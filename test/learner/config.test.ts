@@ -4,7 +4,7 @@ import { configDifferences, datasetSpec, LearnerConfig, runConfig } from '../../
 import { chooseModel, settleConfig } from '../../learner/run-identity.js';
 import { loadConfig } from '../../shared/config.js';
 import { UserError } from '../../shared/errors.js';
-import { embeddedDataset } from '../../shared/pretrain/embedded-dataset.js';
+import { embeddedDataset } from '../../shared/countdown/embedded-dataset.js';
 import { RunConfig } from '../../shared/wire/run-config.js';
 
 const load = (...flags: string[]) =>

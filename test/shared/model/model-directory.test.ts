@@ -152,6 +152,8 @@ describe('a model directory', () => {
       const tokenizer = await loadTokenizer(tiny);
       assert.deepEqual(tokenizer.eosTokenIds, [1]);
       assert.equal(tokenizer.decode([...tokenizer.encode('7-3'), 1]), '7-3');
+      assert.equal(tokenizer.decode([1]), '');
+      assert.equal(tokenizer.decode([]), '');
     });
 
     it('is refused when it is broken', async () => {
