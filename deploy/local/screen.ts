@@ -40,7 +40,7 @@ export function createScreen({ stream, env, now }: ScreenOptions): Screen {
     },
     status: (text) => {
       if (isTerminal) {
-        const fitting = text.slice(0, Math.max(0, (stream.columns ?? 80) - 1));
+        const fitting = text.slice(0, Math.max(0, (stream.columns || 80) - 1));
         shown = fitting === '' ? '' : color(36, fitting);
         stream.write(`\r\x1b[2K${shown}`);
       } else if (text !== '' && now() - shownAt >= plainStatusEveryMs) {

@@ -99,6 +99,12 @@ describe('the screen', () => {
     assert.deepEqual(written, ['\r\x1b[2Kstep 1 of', '\r\x1b[2Kevaluated\nstep 1 of', '\r\x1b[2K']);
   });
 
+  it('takes a terminal that does not know its width for one of 80 columns', () => {
+    const { screen, written } = screenOn({ isTTY: true, columns: 0 }, { NO_COLOR: '1' });
+    screen.status('x'.repeat(100));
+    assert.deepEqual(written, [`\r\x1b[2K${'x'.repeat(79)}`]);
+  });
+
   it('has colours on a terminal only, and not against NO_COLOR', () => {
     const colored = (stream: { isTTY?: boolean }, env: Record<string, string> = {}) => {
       const { screen, written } = screenOn(stream, env);
