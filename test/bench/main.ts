@@ -1,0 +1,44 @@
+import { cpus } from 'node:os';
+import { parseArgs } from 'node:util';
+import { UserError } from '../../shared/errors.js';
+import { benchDecoding, benchTraining } from './model.js';
+import { benchReward } from './reward.js';
+import { benchWire } from './wire.js';
+
+/** One thing measured: its figure and unit. */
+export interface Figure {
+  readonly what: string;
+  readonly value: number;
+  readonly unit: string;
+}
+
+const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
+  decode: benchDecoding,
+  train: benchTraining,
+  reward: benchReward,
+  wire: benchWire,
+};
+
+const { values, positionals } = parseArgs({
+  options: { json: { type: 'boolean', default: false } },
+  allowPositionals: true,
+});
+const unknown = positionals.find((name) => !Object.hasOwn(suites, name));
+if (unknown !== undefined) {
+  throw new UserError(`no bench ${unknown}; there are ${Object.keys(suites).join(', ')}`);
+}
+
+const machine = { cpu: cpus()[0]?.model.trim() ?? 'unknown', cores: cpus().length };
+const names = positionals.length > 0 ? positionals : Object.keys(suites);
+const results: Record<string, Figure[]> = {};
+for (const name of names) {
+  results[name] = await suites[name]!();
+  if (!values.json) process.stdout.write(`${name}\n${results[name].map(line).join('')}`);
+}
+if (values.json) process.stdout.write(`${JSON.stringify({ machine, results })}\n`);
+else process.stdout.write(`on ${machine.cores} cores, ${machine.cpu}\n`);
+
+function line({ what, value, unit }: Figure): string {
+  const shown = value >= 100 ? Math.round(value).toLocaleString('en') : value.toPrecision(3);
+  return `  ${what.padEnd(52)} ${shown.padStart(10)} ${unit}\n`;
+}
