@@ -99,7 +99,7 @@ export const LearnerConfig = z
       .default('constant')
       .describe('none: reward 0 or 1 and nothing between.'),
     temperature: real.positive().default(1).describe('of sampling, and of the loss.'),
-    maxTokens: whole.positive().default(40).describe('longest answer.'),
+    maxTokens: whole.positive().default(20).describe('longest answer.'),
 
     groupSize: whole.min(2).default(16).describe('rollouts of one prompt.'),
     groupsPerBatch: whole.positive().default(64).describe('groups of one optimizer step.'),
@@ -128,7 +128,7 @@ export const LearnerConfig = z
       .enum(['none', 'token', 'sequence'])
       .default('none')
       .describe('how the sum over tokens is weighted.'),
-    learningRate: real.positive().default(1e-3).describe('of AdamW.'),
+    learningRate: real.positive().default(5e-4).describe('of AdamW.'),
     beta1: real.min(0).lt(1).default(0.9).describe('of AdamW.'),
     beta2: real.min(0).lt(1).default(0.95).describe('of AdamW.'),
     eps: real.positive().default(1e-12).describe('of AdamW.'),

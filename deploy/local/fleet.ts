@@ -183,7 +183,7 @@ export class Fleet implements AsyncDisposable {
   async #failBy(name: string, exit: Exit, exitCode: number): Promise<void> {
     if (this.#isStopping()) return;
     const path = this.logPath(name);
-    const tail = (await logTail(path, 12)).map((line) => `  | ${line}`);
+    const tail = (await logTail(path, 25)).map((line) => `  | ${line}`);
     this.#fail(
       [`${name} ${describeExit(exit)}; the end of ${path}:`, ...tail].join('\n'),
       exitCode,
