@@ -42,8 +42,11 @@ async function learn(
   using grace = graceAfter(stop);
   const { signal } = grace;
   const broker = await connectBroker({
-    ...{ natsUrl: settings.natsUrl, run: settings.run, client: `learner ${settings.name}` },
-    ...{ log, signal },
+    natsUrl: settings.natsUrl,
+    run: settings.run,
+    client: `learner ${settings.name}`,
+    log,
+    signal,
   });
   await using _broker = broker;
   await using health = await serveHealth(settings.healthHost, settings.healthPort, () => {
@@ -75,8 +78,17 @@ async function learn(
       await writeFile(join(runDir, 'config.json'), `${JSON.stringify(config, undefined, 2)}\n`);
       missing = undefined;
       return runSession({
-        ...{ settings, config, dataset, vocabSize: directory.config.vocabSize, runDir },
-        ...{ broker, client, leadership, clock, stop, log },
+        settings,
+        config,
+        dataset,
+        vocabSize: directory.config.vocabSize,
+        runDir,
+        broker,
+        client,
+        leadership,
+        clock,
+        stop,
+        log,
       });
     },
   );

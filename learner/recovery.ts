@@ -49,7 +49,10 @@ export async function withRecovery<Result>(
   for (let failures = 0; ;) {
     try {
       await using client = await TinkerClient.connect({
-        ...{ baseUrl, apiKey, log, signal },
+        baseUrl,
+        apiKey,
+        log,
+        signal,
         ...(checkpointDir === undefined ? {} : { checkpointDir }),
         // At the start a wrong address is likelier than a long absence; later it is not.
         ...(failures === 0 ? {} : { connectPatienceMs: 600_000 }),

@@ -72,10 +72,23 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   );
   const backendSamples = doesSample(client, config.model.name);
   const publisher = new Publisher({
-    ...{ broker, client, run, backendSamples, idle, maxStepsOffPolicy, rewind, log },
+    broker,
+    client,
+    run,
+    backendSamples,
+    idle,
+    maxStepsOffPolicy,
+    rewind,
+    log,
   });
   const checkpointer = new Checkpointer({
-    ...{ ledger: broker.ledger, client, run, unsettled, idle, restored: opened.state, log },
+    ledger: broker.ledger,
+    client,
+    run,
+    unsettled,
+    idle,
+    restored: opened.state,
+    log,
   });
   const newestVersion = (): number => publisher.newestVersion;
   const publish =
@@ -93,8 +106,15 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     log,
   });
   const intake = new Intake({
-    ...{ admission, tickets, unsettled, changes, newestVersion, isResumed, log },
-    ...{ tally, vocabSize: options.vocabSize },
+    admission,
+    tickets,
+    unsettled,
+    changes,
+    newestVersion,
+    isResumed,
+    log,
+    tally,
+    vocabSize: options.vocabSize,
   });
 
   // A run has a checkpoint before anyone works for it, so that there is always one to go back to.
@@ -110,8 +130,18 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   await broker.resetConsumer('scored.eval');
 
   const training = new Training({
-    ...{ config, run, admission, unsettled, changes, publisher, checkpointer, tally, idle },
-    ...{ failure, log, checkpointEverySteps: settings.checkpointEverySteps },
+    config,
+    run,
+    admission,
+    unsettled,
+    changes,
+    publisher,
+    checkpointer,
+    tally,
+    idle,
+    failure,
+    log,
+    checkpointEverySteps: settings.checkpointEverySteps,
     onStep: async (event: StepEvent) => {
       steps.push(event);
       await broker.events.emit(event);
@@ -170,7 +200,11 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       ),
       issueTickets(
         {
-          ...{ admission, tickets, intake, changes, publish: publish('train') },
+          admission,
+          tickets,
+          intake,
+          changes,
+          publish: publish('train'),
           onReplaced: ({ seq }) => {
             unsettled.consume(seq);
           },
@@ -192,7 +226,10 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     const reason = stop.aborted ? 'stopped' : await train();
     const after = await evaluate();
     return {
-      ...{ reason, steps, before, after },
+      reason,
+      steps,
+      before,
+      after,
       version: admission.confirmedVersion,
       groups: admission.book.counts,
     };

@@ -114,7 +114,9 @@ describe('admission, one group a step, one step off-policy', () => {
     };
     const book = { nextOrder: 2, consumedBelow: 0, consumedAbove: [], counts };
     const admission = new Admission<string>(bounds, {
-      ...{ step: 0, version: 9, book },
+      step: 0,
+      version: 9,
+      book,
       rewind: { from: 9, to: 3 },
     });
     admission.arrive(0, 'of a lost step', [6]); // three steps from version 3
@@ -128,7 +130,12 @@ describe('admission, one group a step, one step off-policy', () => {
     assert.deepEqual(offer, { order: 0, attempt: 1, issuedAtVersion: 9 });
     assert.equal(admission.issue(), 'of a lost step');
     assert.deepEqual(admission.book.counts, {
-      ...{ issued: 3, trained: 0, skippedZeroVariance: 0, stale: 1, dead: 0, outstanding: 2 },
+      issued: 3,
+      trained: 0,
+      skippedZeroVariance: 0,
+      stale: 1,
+      dead: 0,
+      outstanding: 2,
     });
 
     admission.arrive(0, 'of the same lost step', [6]);

@@ -168,14 +168,21 @@ describe('dead letters', () => {
 
 describe('the history of a run', () => {
   const step = (n: number, reward: number): RunEvent => ({
-    ...{ v: 1, at: n, kind: 'step', step: n, version: n, metrics: { reward } },
+    v: 1,
+    at: n,
+    kind: 'step',
+    step: n,
+    version: n,
+    metrics: { reward },
   });
 
   it('ends at the announcement, without the steps that a crash undid', async () => {
     const events: RunEvent[] = [
       { v: 1, at: 0, kind: 'version', version: 0 },
       {
-        ...{ v: 1, at: 0, kind: 'eval' },
+        v: 1,
+        at: 0,
+        kind: 'eval',
         result: { version: 0, problems: 4, sampled: 0.25, greedy: 0.5 },
       },
       ...[step(1, 0.1), step(2, 0.2), step(3, 0.3)],
@@ -205,7 +212,10 @@ describe('the tally of a step', () => {
       return scoredGroup({
         group,
         scores: scores.map((score, i) => ({
-          ...{ ...score, isCorrect: correct[i]!, reward: Number(correct[i]), hasFormat: i === 0 },
+          ...score,
+          isCorrect: correct[i]!,
+          reward: Number(correct[i]),
+          hasFormat: i === 0,
         })),
       });
     };
@@ -241,7 +251,11 @@ describe('the summary', () => {
     const metrics = { seconds: 2, idle_seconds: 0.5, 'scored/rollouts': 8, 'scored/tokens': 80 };
     const event = { v: 1, at: 0, kind: 'step' } as const;
     const summary = summarize({
-      ...{ run: 'r', reason: 'max_steps', version: 2, wallSeconds: 9.87654, before: undefined },
+      run: 'r',
+      reason: 'max_steps',
+      version: 2,
+      wallSeconds: 9.87654,
+      before: undefined,
       groups: { issued: 4, trained: 4, skippedZeroVariance: 0, stale: 0, dead: 0, outstanding: 0 },
       steps: [
         {
@@ -263,7 +277,9 @@ describe('the summary', () => {
     assert.equal(summary['learnerIdleFraction'], 0.25);
     assert.deepEqual([summary['rolloutsPerSecond'], summary['tokensPerSecond']], [4, 40]);
     assert.deepEqual(summary['eval'], {
-      ...{ before: null, after: { sampled: 0.5, greedy: 0.75 }, problems: 16 },
+      before: null,
+      after: { sampled: 0.5, greedy: 0.75 },
+      problems: 16,
     });
     assert.equal(summary['wallSeconds'], 9.8765);
   });

@@ -15,7 +15,8 @@ describe("the learner's configuration", () => {
   it('makes a run configuration in which every setting of the loss is explicit', () => {
     const config = RunConfig.parse(runConfig(load(), found));
     assert.deepEqual(config.loss, {
-      ...{ name: 'cispo', config: { clip_low_threshold: 0, clip_high_threshold: 4 } },
+      name: 'cispo',
+      config: { clip_low_threshold: 0, clip_high_threshold: 4 },
     });
     const ppo = runConfig(load('--loss', 'ppo', '--clip-high', '1.3'), found);
     assert.deepEqual(ppo.loss.config, { clip_low_threshold: 0.8, clip_high_threshold: 1.3 });
@@ -27,7 +28,10 @@ describe("the learner's configuration", () => {
     const other = datasetSpec(load('--numbers', '3,4', '--dataset-seed', '7'));
     assert.deepEqual(other, { ...embeddedDataset, numbers: [3, 4], seed: 7 });
     assert.deepEqual(datasetSpec(load('--dataset', 'problems.jsonl')), {
-      ...{ kind: 'jsonl', path: 'problems.jsonl', seed: 0, testSize: 1_024 },
+      kind: 'jsonl',
+      path: 'problems.jsonl',
+      seed: 0,
+      testSize: 1_024,
     });
   });
 

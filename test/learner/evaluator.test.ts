@@ -19,7 +19,11 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     tickets = [];
     stop = new AbortController();
     evaluator = new Evaluator({
-      ...{ config: runConfig(), problems, samples: 2, newestVersion: () => 3, log: silent },
+      config: runConfig(),
+      problems,
+      samples: 2,
+      newestVersion: () => 3,
+      log: silent,
       publish: (ticket) => {
         tickets.push(ticket);
         return Promise.resolve();

@@ -17,10 +17,18 @@ describe('the group book', () => {
     book.skip(2);
     book.die(3);
     assert.deepEqual(book.counts, {
-      ...{ issued: 5, trained: 2, skippedZeroVariance: 1, stale: 0, dead: 1, outstanding: 1 },
+      issued: 5,
+      trained: 2,
+      skippedZeroVariance: 1,
+      stale: 0,
+      dead: 1,
+      outstanding: 1,
     });
     assert.deepEqual(book.state, {
-      ...{ nextOrder: 5, consumedBelow: 4, consumedAbove: [], counts: book.counts },
+      nextOrder: 5,
+      consumedBelow: 4,
+      consumedAbove: [],
+      counts: book.counts,
     });
   });
 

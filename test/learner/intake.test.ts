@@ -44,8 +44,14 @@ class Bench {
     const book = { nextOrder: issued, consumedBelow: 0, consumedAbove: [], counts };
     this.admission = new Admission(limits, { step: 0, version, book });
     this.intake = new Intake({
-      ...{ admission: this.admission, tickets: this.tickets, unsettled: this.unsettled },
-      ...{ changes: this.#changes, tally: new Tally(), vocabSize: 10, isResumed, log: silent },
+      admission: this.admission,
+      tickets: this.tickets,
+      unsettled: this.unsettled,
+      changes: this.#changes,
+      tally: new Tally(),
+      vocabSize: 10,
+      isResumed,
+      log: silent,
       newestVersion: () => this.admission.publishedVersion,
     });
   }
@@ -55,7 +61,9 @@ class Bench {
     const full = new AbortController();
     const issuing = issueTickets(
       {
-        ...{ admission: this.admission, tickets: this.tickets, intake: this.intake },
+        admission: this.admission,
+        tickets: this.tickets,
+        intake: this.intake,
         changes: this.#changes,
         publish: (ticket) => {
           this.published.push(ticket);
@@ -90,8 +98,13 @@ class Bench {
       return Promise.resolve();
     };
     const delivery: Delivery<ScoredGroup> = {
-      ...{ value, seq, subject: 'scored', deliveryCount: 1, working: () => undefined },
-      ...{ ack: settle('ack'), nak: () => undefined },
+      value,
+      seq,
+      subject: 'scored',
+      deliveryCount: 1,
+      working: () => undefined,
+      ack: settle('ack'),
+      nak: () => undefined,
       dead: (reason) => settle(`dead ${reason}`)(),
     };
     return this.intake.receive(delivery);

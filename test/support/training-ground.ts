@@ -66,11 +66,22 @@ export class TrainingGround implements AsyncDisposable {
   /** A learner of small steps; the flags add to these or replace them. */
   learner(flags: Readonly<Record<string, string | number>>): ServiceProcess {
     const settings = {
-      ...{ 'run-dir': this.runDir, name: 'learner', 'model-dir': this.model.path },
-      ...{ 'backend-url': `http://127.0.0.1:${this.#backendPort}`, 'api-key': apiKey },
-      ...{ 'train-size': 40, 'test-size': 10, numbers: '3', 'max-tokens': 6 },
-      ...{ 'group-size': 4, 'groups-per-batch': 4, 'num-minibatches': 2, 'lora-rank': 4 },
-      ...{ 'max-steps-off-policy': 1, 'eval-problems': 0, 'learning-rate': 0.02 },
+      'run-dir': this.runDir,
+      name: 'learner',
+      'model-dir': this.model.path,
+      'backend-url': `http://127.0.0.1:${this.#backendPort}`,
+      'api-key': apiKey,
+      'train-size': 40,
+      'test-size': 10,
+      numbers: '3',
+      'max-tokens': 6,
+      'group-size': 4,
+      'groups-per-batch': 4,
+      'num-minibatches': 2,
+      'lora-rank': 4,
+      'max-steps-off-policy': 1,
+      'eval-problems': 0,
+      'learning-rate': 0.02,
       ...flags,
     };
     const words = Object.entries(settings).map(([flag, value]) => `--${flag}=${value}`);
@@ -140,7 +151,11 @@ export class TrainingGround implements AsyncDisposable {
 
 function scoreOf(isCorrect: boolean): Score {
   return {
-    ...{ reward: Number(isCorrect), exactReward: String(Number(isCorrect)), isCorrect },
-    ...{ hasFormat: true, isValid: true, reason: isCorrect ? 'correct' : 'wrong_value' },
+    reward: Number(isCorrect),
+    exactReward: String(Number(isCorrect)),
+    isCorrect,
+    hasFormat: true,
+    isValid: true,
+    reason: isCorrect ? 'correct' : 'wrong_value',
   };
 }
