@@ -1,25 +1,18 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
-import { after, before, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { Summary } from '../../deploy/local/summary.js';
-import { tinyModel } from '../support/tiny-model.js';
+import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { UpProcess } from '../support/up-process.js';
 
 describe('offbeat up', { timeout: 480_000 }, () => {
-  let model: ModelDirectory & AsyncDisposable;
-  /** Small enough for a few seconds; continuous rewards give a random model groups with variance. */
-  let small: string[];
-
-  before(async () => {
-    model = await tinyModel();
-    const settings =
-      '--groups-per-batch=2 --group-size=4 --num-minibatches=1 --max-tokens=12 --lora-rank=2 --shaping=continuous --eval-problems=4 --eval-samples=1';
-    small = [`--model-dir=${model.path}`, ...settings.split(' ')];
-  });
-  after(() => model[Symbol.asyncDispose]());
+  // The embedded model, so that groups have variance, in steps of a second.
+  const small =
+    '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-problems=4 --eval-samples=1'.split(
+      ' ',
+    );
 
   it('trains, survives the death of an actor, prints one line of JSON and leaves no process', async () => {
     await using up = await UpProcess.start([...small, '--max-steps=6', '--json']);
@@ -101,7 +94,11 @@ describe('offbeat up', { timeout: 480_000 }, () => {
   }
 
   it('ends with the reason when the backend of the user does not answer', async () => {
-    const backend = ['--backend-url=http://127.0.0.1:9', '--api-key=tml-test'];
+    const backend = [
+      '--backend-url=http://127.0.0.1:9',
+      '--api-key=tml-test',
+      `--model-dir=${embeddedModelPath}`,
+    ];
     await using up = await UpProcess.start([...small, ...backend, '--max-steps=1']);
     assert.equal(await up.ended(), 2);
     assert.match(
