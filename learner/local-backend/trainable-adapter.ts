@@ -1,11 +1,6 @@
+import type { AdamParams } from '../../shared/wire/run-config.js';
 import { PermanentError } from '../../shared/errors.js';
-import {
-  adamWStep,
-  freshMoments,
-  type AdamParams,
-  type Gradients,
-  type Moments,
-} from '../../shared/model/adamw.js';
+import { adamWStep, freshMoments, type Gradients, type Moments } from '../../shared/model/adamw.js';
 import { decodeAdapter, encodeAdapter, type Adapter } from '../../shared/model/lora.js';
 import type { Trainer, TrainingDatum } from '../../shared/model/trainer.js';
 import type { LossName } from '../../shared/wire/run-config.js';

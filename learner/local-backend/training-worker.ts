@@ -1,6 +1,6 @@
 import { parentPort } from 'node:worker_threads';
 import { PermanentError } from '../../shared/errors.js';
-import type { AdamParams } from '../../shared/model/adamw.js';
+import type { AdamParams } from '../../shared/wire/run-config.js';
 import { createAdapter, type AdapterOptions } from '../../shared/model/lora.js';
 import { readModelDirectory, type ModelDirectory } from '../../shared/model/model-directory.js';
 import { Trainer, type TrainingDatum } from '../../shared/model/trainer.js';

@@ -1,3 +1,4 @@
+import type { AdamParams } from '../wire/run-config.js';
 import type { Tensor } from './safetensors.js';
 
 /** Sums of gradients since the last step, by parameter; each in its parameter's shape. */
@@ -8,15 +9,6 @@ export interface Moments {
   step: number;
   readonly first: Map<string, Float32Array>;
   readonly second: Map<string, Float32Array>;
-}
-
-export interface AdamParams {
-  readonly learningRate: number;
-  readonly beta1: number;
-  readonly beta2: number;
-  readonly eps: number;
-  readonly weightDecay: number; // decoupled
-  readonly gradClipNorm: number; // 0: no clipping
 }
 
 export function freshMoments(parameters: ReadonlyMap<string, Tensor>): Moments {

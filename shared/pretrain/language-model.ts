@@ -1,10 +1,5 @@
-import {
-  adamWStep,
-  freshMoments,
-  type AdamParams,
-  type Gradients,
-  type Moments,
-} from '../model/adamw.js';
+import type { AdamParams } from '../wire/run-config.js';
+import { adamWStep, freshMoments, type Gradients, type Moments } from '../model/adamw.js';
 import { paddedFloats, paddedIntegers } from '../model/batching.js';
 import { differentiate } from '../model/graph/differentiate.js';
 import { Graph } from '../model/graph/graph.js';

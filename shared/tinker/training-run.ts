@@ -8,7 +8,8 @@ import type { TinkerHttp } from './http.js';
 import * as operations from './operations.js';
 import { SubmissionQueue } from './submission-queue.js';
 import { checkName } from './tinker-path.js';
-import type { AdamParams, Datum, ForwardBackwardResult } from './types.js';
+import type { AdamParams } from '../wire/run-config.js';
+import type { Datum, ForwardBackwardResult } from './types.js';
 
 /**
  * One LoRA adapter in training, on the server. Calls run in their order and may be made without

@@ -30,16 +30,6 @@ export interface ForwardBackwardResult {
   readonly metrics: Record<string, number>; // named `name:reduction`, as in `loss:sum`
 }
 
-/** One AdamW step. Every value is always sent, since servers' defaults differ. */
-export interface AdamParams {
-  readonly learningRate: number;
-  readonly beta1: number;
-  readonly beta2: number;
-  readonly eps: number;
-  readonly weightDecay: number; // decoupled
-  readonly gradClipNorm: number; // largest global norm; 0: no clipping
-}
-
 export interface SampledSequence {
   readonly tokens: Int32Array; // [T], the stop token included when `stopReason` is stop
   readonly logprobs: Float32Array; // [T], of the distribution that each token was drawn from

@@ -33,6 +33,17 @@ export type RewardSpec = z.infer<typeof RewardSpec>;
 export const LossName = z.enum(['importance_sampling', 'ppo', 'cispo', 'dro', 'cross_entropy']);
 export type LossName = z.infer<typeof LossName>;
 
+/** The settings of AdamW, always all of them: servers differ in their defaults. */
+export const AdamParams = z.strictObject({
+  learningRate: z.number().positive(),
+  beta1: z.number().min(0).max(1),
+  beta2: z.number().min(0).max(1),
+  eps: z.number().positive(),
+  weightDecay: z.number().nonnegative(), // decoupled
+  gradClipNorm: z.number().nonnegative(), // 0: no clipping
+});
+export type AdamParams = z.infer<typeof AdamParams>;
+
 /** What to train: written once by the learner, read by everyone else, so that they cannot disagree. */
 export const RunConfig = z.strictObject({
   v: z.literal(1),
@@ -61,13 +72,6 @@ export const RunConfig = z.strictObject({
   }),
   advantage: z.enum(['mean_centred', 'mean_std', 'leave_one_out']),
   normalization: z.enum(['none', 'token', 'sequence']),
-  adam: z.strictObject({
-    learningRate: z.number().positive(),
-    beta1: z.number().min(0).max(1),
-    beta2: z.number().min(0).max(1),
-    eps: z.number().positive(),
-    weightDecay: z.number().nonnegative(),
-    gradClipNorm: z.number().nonnegative(), // 0: no clipping
-  }),
+  adam: AdamParams,
 });
 export type RunConfig = z.infer<typeof RunConfig>;

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { adamWStep, freshMoments, type AdamParams } from '../../../shared/model/adamw.js';
+import type { AdamParams } from '../../../shared/wire/run-config.js';
+import { adamWStep, freshMoments } from '../../../shared/model/adamw.js';
 
 const params: AdamParams = {
   learningRate: 0.1,
