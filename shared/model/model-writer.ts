@@ -16,9 +16,10 @@ export interface ModelSizes {
   readonly numKvHeads: number;
   readonly headDim: number;
   readonly maxPositions: number;
+  readonly hasTiedHead: boolean; // the output head is the embedding
 }
 
-/** The `config.json` of a Qwen3 model with a tied head, float32. */
+/** The `config.json` of a Qwen3 model, float32. */
 export function qwen3ConfigText(sizes: ModelSizes): string {
   const config = {
     architectures: ['Qwen3ForCausalLM'],
@@ -34,7 +35,7 @@ export function qwen3ConfigText(sizes: ModelSizes): string {
     rms_norm_eps: 1e-6,
     rope_theta: 10_000,
     max_position_embeddings: sizes.maxPositions,
-    tie_word_embeddings: true,
+    tie_word_embeddings: sizes.hasTiedHead,
     attention_bias: false,
     use_sliding_window: false,
     eos_token_id: characterEosTokenId,

@@ -37,6 +37,7 @@ await runService('pretrain', async ({ log, signal }) => {
     numKvHeads: config.hiddenSize / 64,
     headDim: 32,
     maxPositions: 64,
+    hasTiedHead: true,
   });
   const weights = randomWeights(configText, config.seed);
   const save = () => writeModelDirectory(config.out, configText, weights);

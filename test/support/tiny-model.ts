@@ -23,6 +23,7 @@ export const tinySizes: ModelSizes = {
   numKvHeads: 2,
   headDim: 8,
   maxPositions: 64,
+  hasTiedHead: true,
 };
 
 /** A random Qwen3 directory with the character tokenizer; it is removed with the scope. */

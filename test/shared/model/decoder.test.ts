@@ -8,125 +8,129 @@ import { Scorer } from '../../../shared/model/scorer.js';
 import { noAdapter } from '../../../shared/model/lora.js';
 import { tinyModel, warmAdapter } from '../../support/tiny-model.js';
 
-describe('a group decoded with a shared prompt', async () => {
-  await using directory = await tinyModel();
-  const weights = await readWeights(directory);
-  const decoder = new Decoder(directory.config, weights, 1);
-  const scorer = new Scorer(directory.config, weights, 1);
-  const adapter = warmAdapter(directory.config, 1);
-  const fixed = (): Policy => ({ version: 0, adapter });
-  const request: GroupRequest = {
-    prompt: Int32Array.of(3, 4, 5, 6, 7),
-    count: 12,
-    temperature: 0.8,
-    maxTokens: 10,
-    stopTokenIds: [1, 2],
-    seed: 5,
-  };
+for (const hasTiedHead of [true, false])
+  describe(`a group decoded with a shared prompt, ${hasTiedHead ? 'tied' : 'untied'} head`, async () => {
+    await using directory = await tinyModel(0, { hasTiedHead });
+    const weights = await readWeights(directory);
+    const decoder = new Decoder(directory.config, weights, 1);
+    const scorer = new Scorer(directory.config, weights, 1);
+    const adapter = warmAdapter(directory.config, 1);
+    const fixed = (): Policy => ({ version: 0, adapter });
+    const request: GroupRequest = {
+      prompt: Int32Array.of(3, 4, 5, 6, 7),
+      count: 12,
+      temperature: 0.8,
+      maxTokens: 10,
+      stopTokenIds: [1, 2],
+      seed: 5,
+    };
 
-  const score = async (tokens: Int32Array, policy: Adapter, temperature: number) => {
-    const text = Int32Array.of(...request.prompt, ...tokens);
-    const [logprobs] = await scorer.logprobs(
-      [text.subarray(0, -1)],
-      [text.subarray(1)],
-      policy,
-      temperature,
-    );
-    return logprobs!.subarray(request.prompt.length - 1);
-  };
+    const score = async (tokens: Int32Array, policy: Adapter, temperature: number) => {
+      const text = Int32Array.of(...request.prompt, ...tokens);
+      const [logprobs] = await scorer.logprobs(
+        [text.subarray(0, -1)],
+        [text.subarray(1)],
+        policy,
+        temperature,
+      );
+      return logprobs!.subarray(request.prompt.length - 1);
+    };
 
-  it('reports for each token the logprob that the scoring graph gives it', async () => {
-    const rollouts = await decoder.sampleGroup(request, fixed);
-    assert.equal(rollouts.length, 12);
-    for (const { tokens, behaviorLogprobs } of rollouts) {
-      const scored = await score(tokens, adapter, 0.8);
-      behaviorLogprobs.forEach((logprob, i) => {
-        assert.ok(Math.abs(logprob - scored[i]!) <= 1e-5, `${logprob} against ${scored[i]}`);
-      });
-    }
-  });
-
-  it('ends a rollout at a stop token or at the limit, and says which', async () => {
-    const rollouts = await decoder.sampleGroup(request, fixed);
-    const reasons = new Set(rollouts.map(({ stopReason }) => stopReason));
-    assert.deepEqual([...reasons].sort(), ['length', 'stop']);
-    for (const { tokens, stopReason } of rollouts) {
-      assert.equal([1, 2].includes(tokens.at(-1)!), stopReason === 'stop');
-      assert.ok(!tokens.subarray(0, -1).some((token) => token === 1 || token === 2));
-      if (stopReason === 'length') assert.equal(tokens.length, 10);
-    }
-  });
-
-  it('is reproducible: the same seed gives the same rollouts, another seed gives others', async () => {
-    const first = await decoder.sampleGroup(request, fixed);
-    assert.deepEqual(await decoder.sampleGroup(request, fixed), first);
-    assert.notDeepEqual(await decoder.sampleGroup({ ...request, seed: 6 }, fixed), first);
-  });
-
-  it('takes the most probable token at temperature 0, with certainty', async () => {
-    const greedy = { ...request, temperature: 0, count: 2, stopTokenIds: [] };
-    const [a, b] = await decoder.sampleGroup(greedy, fixed);
-    assert.deepEqual(a, b);
-    assert.ok(a!.behaviorLogprobs.every((logprob) => logprob === 0));
-    for (let i = 0; i < a!.tokens.length; i++) {
-      const chosen = (await score(a!.tokens.subarray(0, i + 1), adapter, 1))[i]!;
-      for (let token = 0; token < directory.config.vocabSize; token++) {
-        const other = Int32Array.of(...a!.tokens.subarray(0, i), token);
-        assert.ok((await score(other, adapter, 1))[i]! <= chosen + 1e-5);
+    it('reports for each token the logprob that the scoring graph gives it', async () => {
+      const rollouts = await decoder.sampleGroup(request, fixed);
+      assert.equal(rollouts.length, 12);
+      for (const { tokens, behaviorLogprobs } of rollouts) {
+        const scored = await score(tokens, adapter, 0.8);
+        behaviorLogprobs.forEach((logprob, i) => {
+          assert.ok(Math.abs(logprob - scored[i]!) <= 1e-5, `${logprob} against ${scored[i]}`);
+        });
       }
-    }
-  });
+    });
 
-  it('draws tokens as often as their probabilities say', async () => {
-    const draws = 4000;
-    const rollouts = await decoder.sampleGroup({ ...request, count: draws, maxTokens: 1 }, fixed);
-    for (let token = 0; token < directory.config.vocabSize; token++) {
-      const logprob = (await score(Int32Array.of(token), adapter, 0.8))[0]!;
-      const probability = Math.exp(logprob);
-      const share = rollouts.filter(({ tokens }) => tokens[0] === token).length / draws;
-      const fourDeviations = 4 * Math.sqrt((probability * (1 - probability)) / draws);
-      assert.ok(Math.abs(share - probability) <= fourDeviations + 1e-3, `token ${token}: ${share}`);
-    }
-  });
+    it('ends a rollout at a stop token or at the limit, and says which', async () => {
+      const rollouts = await decoder.sampleGroup(request, fixed);
+      const reasons = new Set(rollouts.map(({ stopReason }) => stopReason));
+      assert.deepEqual([...reasons].sort(), ['length', 'stop']);
+      for (const { tokens, stopReason } of rollouts) {
+        assert.equal([1, 2].includes(tokens.at(-1)!), stopReason === 'stop');
+        assert.ok(!tokens.subarray(0, -1).some((token) => token === 1 || token === 2));
+        if (stopReason === 'length') assert.equal(tokens.length, 10);
+      }
+    });
 
-  it('adopts a new version between two tokens and records the version of each', async () => {
-    const other = warmAdapter(directory.config, 2);
-    let asked = 0;
-    const changing = (): Policy =>
-      asked++ < 4 ? { version: 7, adapter } : { version: 8, adapter: other };
-    const rollouts = await decoder.sampleGroup({ ...request, stopTokenIds: [] }, changing);
-    for (const { versions } of rollouts)
-      assert.deepEqual(versions, [
-        [7, 4],
-        [8, 6],
-      ]);
+    it('is reproducible: the same seed gives the same rollouts, another seed gives others', async () => {
+      const first = await decoder.sampleGroup(request, fixed);
+      assert.deepEqual(await decoder.sampleGroup(request, fixed), first);
+      assert.notDeepEqual(await decoder.sampleGroup({ ...request, seed: 6 }, fixed), first);
+    });
 
-    const unchanged = await decoder.sampleGroup({ ...request, stopTokenIds: [] }, fixed);
-    const prefix = (group: typeof rollouts) => group.map(({ tokens }) => tokens.subarray(0, 4));
-    assert.deepEqual(prefix(rollouts), prefix(unchanged));
-    assert.notDeepEqual(rollouts[0]!.behaviorLogprobs, unchanged[0]!.behaviorLogprobs);
-  });
+    it('takes the most probable token at temperature 0, with certainty', async () => {
+      const greedy = { ...request, temperature: 0, count: 2, stopTokenIds: [] };
+      const [a, b] = await decoder.sampleGroup(greedy, fixed);
+      assert.deepEqual(a, b);
+      assert.ok(a!.behaviorLogprobs.every((logprob) => logprob === 0));
+      for (let i = 0; i < a!.tokens.length; i++) {
+        const chosen = (await score(a!.tokens.subarray(0, i + 1), adapter, 1))[i]!;
+        for (let token = 0; token < directory.config.vocabSize; token++) {
+          const other = Int32Array.of(...a!.tokens.subarray(0, i), token);
+          assert.ok((await score(other, adapter, 1))[i]! <= chosen + 1e-5);
+        }
+      }
+    });
 
-  it('samples the same by LoRA as by weights that LoRA was merged into', async () => {
-    const merged = new Decoder(directory.config, mergeLora(weights, adapter), 1);
-    const base = await merged.sampleGroup(request, () => ({ version: 0, adapter: noAdapter }));
-    const adapted = await decoder.sampleGroup(request, fixed);
-    base.forEach(({ tokens, behaviorLogprobs }, i) => {
-      assert.deepEqual(tokens, adapted[i]!.tokens);
-      behaviorLogprobs.forEach((logprob, j) => {
-        assert.ok(Math.abs(logprob - adapted[i]!.behaviorLogprobs[j]!) <= 1e-5);
+    it('draws tokens as often as their probabilities say', async () => {
+      const draws = 4000;
+      const rollouts = await decoder.sampleGroup({ ...request, count: draws, maxTokens: 1 }, fixed);
+      for (let token = 0; token < directory.config.vocabSize; token++) {
+        const logprob = (await score(Int32Array.of(token), adapter, 0.8))[0]!;
+        const probability = Math.exp(logprob);
+        const share = rollouts.filter(({ tokens }) => tokens[0] === token).length / draws;
+        const fourDeviations = 4 * Math.sqrt((probability * (1 - probability)) / draws);
+        assert.ok(
+          Math.abs(share - probability) <= fourDeviations + 1e-3,
+          `token ${token}: ${share}`,
+        );
+      }
+    });
+
+    it('adopts a new version between two tokens and records the version of each', async () => {
+      const other = warmAdapter(directory.config, 2);
+      let asked = 0;
+      const changing = (): Policy =>
+        asked++ < 4 ? { version: 7, adapter } : { version: 8, adapter: other };
+      const rollouts = await decoder.sampleGroup({ ...request, stopTokenIds: [] }, changing);
+      for (const { versions } of rollouts)
+        assert.deepEqual(versions, [
+          [7, 4],
+          [8, 6],
+        ]);
+
+      const unchanged = await decoder.sampleGroup({ ...request, stopTokenIds: [] }, fixed);
+      const prefix = (group: typeof rollouts) => group.map(({ tokens }) => tokens.subarray(0, 4));
+      assert.deepEqual(prefix(rollouts), prefix(unchanged));
+      assert.notDeepEqual(rollouts[0]!.behaviorLogprobs, unchanged[0]!.behaviorLogprobs);
+    });
+
+    it('samples the same by LoRA as by weights that LoRA was merged into', async () => {
+      const merged = new Decoder(directory.config, mergeLora(weights, adapter), 1);
+      const base = await merged.sampleGroup(request, () => ({ version: 0, adapter: noAdapter }));
+      const adapted = await decoder.sampleGroup(request, fixed);
+      base.forEach(({ tokens, behaviorLogprobs }, i) => {
+        assert.deepEqual(tokens, adapted[i]!.tokens);
+        behaviorLogprobs.forEach((logprob, j) => {
+          assert.ok(Math.abs(logprob - adapted[i]!.behaviorLogprobs[j]!) <= 1e-5);
+        });
       });
     });
-  });
 
-  it('refuses what does not fit the positions of the model', async () => {
-    const tooLong = { ...request, maxTokens: 60 };
-    await assert.rejects(
-      decoder.sampleGroup(tooLong, fixed),
-      /5 tokens and 60 new .* 64 positions/,
-    );
+    it('refuses what does not fit the positions of the model', async () => {
+      const tooLong = { ...request, maxTokens: 60 };
+      await assert.rejects(
+        decoder.sampleGroup(tooLong, fixed),
+        /5 tokens and 60 new .* 64 positions/,
+      );
+    });
   });
-});
 
 /** W + alpha / rank · B·A for every adapted weight. */
 function mergeLora(weights: ReadonlyMap<string, Tensor>, adapter: Adapter): Map<string, Tensor> {
