@@ -1,4 +1,4 @@
-import type { ObjectStore } from 'nats';
+import type { ObjectResult, ObjectStore } from 'nats';
 import { errorText } from '../errors.js';
 import { classify } from './failures.js';
 import { ask, askFor, type Link } from './link.js';
@@ -30,11 +30,10 @@ export class ObjectBucket {
     const store = await this.#open();
     for (let attempt = 1; ; attempt++) {
       try {
-        return (
-          (await this.#ask(`fetch ${name}`, () => withDeadline(store.getBlob(name)))) ?? undefined
-        );
+        const found = await this.#ask(`fetch ${name}`, () => store.get(name));
+        return found === null ? undefined : await readAll(found);
       } catch (caught) {
-        // A read that a restart of the server cut short neither ends nor fails by itself.
+        // A read that a restart of the server or a deletion cut short neither ends nor fails by itself.
         if (attempt === 3 || classify(caught) === 'closed') throw caught;
         this.#link.log.warn({ object: name, reason: errorText(caught) }, 'fetching it again');
       }
@@ -68,12 +67,33 @@ export class ObjectBucket {
   }
 }
 
-async function withDeadline<T>(work: Promise<T>): Promise<T> {
+const chunkDeadlineMs = 5_000;
+
+/** The object's chunks in one array, its digest verified. @throws {Error} if no chunk comes in time. */
+async function readAll({ data, error }: ObjectResult): Promise<Uint8Array> {
+  const reader = data.getReader();
+  const chunks: Uint8Array[] = [];
+  try {
+    for (;;) {
+      const { done, value } = await inTime(reader.read());
+      if (done) break;
+      chunks.push(value);
+    }
+    const failure = await inTime(error);
+    if (failure !== null) throw failure;
+  } catch (caught) {
+    void reader.cancel().catch(() => undefined); // it may hang as the read did
+    throw caught;
+  }
+  return new Uint8Array(Buffer.concat(chunks));
+}
+
+async function inTime<T>(work: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const deadline = new Promise<never>((_, reject) => {
     timer = setTimeout(() => {
-      reject(new Error(`no answer within ${deadlineMs / 1_000} s`));
-    }, deadlineMs);
+      reject(new Error(`nothing more came within ${chunkDeadlineMs / 1_000} s`));
+    }, chunkDeadlineMs);
   });
   try {
     return await Promise.race([work, deadline]);
@@ -81,5 +101,3 @@ async function withDeadline<T>(work: Promise<T>): Promise<T> {
     clearTimeout(timer);
   }
 }
-
-const deadlineMs = 60_000;

@@ -116,16 +116,18 @@ export class PolicyStore {
   }
 
   /**
-   * Deletes manifests and adapters of versions that are not in `keep`; never those of the current.
+   * Deletes manifests and adapters of versions that are not in `keep`; never those of the current,
+   * nor of versions above all that are kept: these were published after it was decided what to keep.
    *
    * @returns the versions that were deleted, rising.
    */
   async retire(keep: ReadonlySet<number>): Promise<number[]> {
     const current = await this.current();
+    const newest = Math.max(...keep, -1);
     const retired = (await this.#manifests.keys())
       .flatMap((key) => /^v(\d+)$/.exec(key)?.[1] ?? [])
       .map(Number)
-      .filter((version) => version !== current?.version && !keep.has(version))
+      .filter((version) => version < newest && version !== current?.version && !keep.has(version))
       .sort((a, b) => a - b);
     for (const version of retired) {
       // The manifest last: while it stands, a retry after a crash still finds the adapter to delete.

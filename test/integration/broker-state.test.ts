@@ -100,13 +100,24 @@ describe('what a run keeps in NATS', { timeout: 30_000 }, () => {
         await publishVersion(version, Uint8Array.of(version));
       }
       const first = await broker.policy.at(0);
-      assert.deepEqual(await broker.policy.retire(new Set([1])), [0, 2]);
+      assert.deepEqual(await broker.policy.retire(new Set([1, 3])), [0, 2]);
       assert.equal(await broker.policy.at(0), undefined);
       assert.notEqual(await broker.policy.at(1), undefined);
       assert.notEqual(await broker.policy.at(3), undefined);
       await assert.rejects(broker.policy.fetchAdapter(first!), /version 0 has been retired/);
       const { state } = await broker.link.jsm.streams.info('OBJ_weights_test');
       assert.equal(state.messages, 4); // two adapters, each an entry and one chunk
+    });
+
+    it('never retires what was published after it was decided what to keep', async () => {
+      for (let version = 0; version < 4; version++) {
+        await publishVersion(version, Uint8Array.of(version));
+      }
+      assert.deepEqual(await broker.policy.retire(new Set([1])), [0]);
+      for (const version of [1, 2, 3]) {
+        const manifest = await broker.policy.at(version);
+        assert.deepEqual(await broker.policy.fetchAdapter(manifest!), Uint8Array.of(version));
+      }
     });
   });
 
