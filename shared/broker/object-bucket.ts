@@ -80,7 +80,7 @@ async function readAll({ data, error }: ObjectResult): Promise<Uint8Array> {
       chunks.push(value);
     }
     const failure = await inTime(error);
-    if (failure !== null) throw failure;
+    if (failure instanceof Error) throw failure; // else nothing: the digest is right
   } catch (caught) {
     void reader.cancel().catch(() => undefined); // it may hang as the read did
     throw caught;
