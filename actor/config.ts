@@ -3,25 +3,49 @@ import { z } from 'zod';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 import { RunName } from '../shared/wire/run-config.js';
 
+const whole = z.coerce.number().int();
+const text = z.string().min(1);
+
 /** Where an actor finds things and how it samples. What is sampled, the run's configuration says. */
 export const ActorConfig = z
   .object({
-    natsUrl: z.string().min(1).default('nats://127.0.0.1:4222'),
-    run: RunName,
+    natsUrl: text.default('nats://127.0.0.1:4222').describe('the NATS server, with JetStream.'),
+    run: RunName.describe('name of the run to sample for.'),
     name: z
       .string()
       .regex(/^[A-Za-z0-9_-]{1,128}$/, 'expected 1 to 128 letters, digits, - or _')
-      .default(() => defaultName(hostname(), process.pid)), // part of a subject and of a key
-    sampler: z.enum(['onnx', 'tinker']).default('onnx'), // here, or by the backend's sample calls
-    modelDir: z.string().min(1).default(embeddedModelPath), // tinker needs only its tokenizer
-    threads: z.coerce.number().int().positive().default(1), // of the onnx sampler
-    inFlightUpdates: z.boolean().default(true), // a new version may be adopted inside a group
-    backendUrl: z.url().optional(), // tinker only
-    apiKey: z.string().min(1).optional(), // tinker only
-    concurrency: z.coerce.number().int().positive().max(1024).default(8), // tinker: groups at once
-    segmentTokens: z.coerce.number().int().nonnegative().default(0), // tinker: tokens a call; 0: all
-    healthHost: z.string().min(1).default('127.0.0.1'),
-    healthPort: z.coerce.number().int().min(0).max(65535).default(0), // 0: any; the log tells
+      .default(() => defaultName(hostname(), process.pid)) // part of a subject and of a key
+      .describe(
+        'name of this actor, which no other actor of the run has; by default host and pid.',
+      ),
+    sampler: z
+      .enum(['onnx', 'tinker'])
+      .default('onnx')
+      .describe('where to sample: onnx in this process, tinker by the backend.'),
+    modelDir: text
+      .default(embeddedModelPath)
+      .describe("Hugging Face directory of the run's model; tinker needs no weights in it."),
+    threads: whole.positive().default(1).describe('CPU threads of the onnx sampler.'),
+    inFlightUpdates: z
+      .boolean()
+      .default(true)
+      .describe('adopt a new version inside a group; --no-in-flight-updates: only between groups.'),
+    backendUrl: z
+      .url()
+      .optional()
+      .describe('the Tinker server that the learner trains by; only for --sampler tinker.'),
+    apiKey: text.optional().describe('key for --backend-url.'),
+    concurrency: whole
+      .positive()
+      .max(1024)
+      .default(8)
+      .describe('groups that the tinker sampler has under way at once; onnx samples one.'),
+    segmentTokens: whole
+      .nonnegative()
+      .default(0)
+      .describe('tokens of one call of the tinker sampler; 0: the whole answer, by one version.'),
+    healthHost: text.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
+    healthPort: whole.min(0).max(65535).default(0).describe('and its port; 0: any, see the log.'),
   })
   .check(({ value, issues }) => {
     const complain = (key: keyof typeof value, message: string) =>

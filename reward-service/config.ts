@@ -3,18 +3,28 @@ import { z } from 'zod';
 import { RunName } from '../shared/wire/run-config.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 
-const port = z.coerce.number().int().min(0).max(65_535).default(0); // 0: any; the log says which
+const port = z.coerce.number().int().min(0).max(65_535);
+const text = z.string().min(1);
 
 /** Where a replica finds things. What is trained, it reads from the run's configuration in NATS. */
 export const RewardServiceConfig = z.object({
-  natsUrl: z.string().min(1).default('nats://127.0.0.1:4222'),
-  run: RunName,
-  name: z.string().min(1).max(128).default(`${hostname()}-${process.pid}`.slice(-128)),
-  modelDir: z.string().min(1).default(embeddedModelPath), // for its tokenizer
-  datasetPath: z.string().min(1).optional(), // where this machine keeps the run's problem file
-  healthHost: z.string().min(1).default('127.0.0.1'),
-  healthPort: port,
-  httpHost: z.string().min(1).default('127.0.0.1'),
-  httpPort: port, // of POST /score
+  natsUrl: text.default('nats://127.0.0.1:4222').describe('the NATS server, with JetStream.'),
+  run: RunName.describe('name of the run whose rollouts it scores.'),
+  name: text
+    .max(128)
+    .default(`${hostname()}-${process.pid}`.slice(-128))
+    .describe('name of this replica, told with each score; by default host and pid.'),
+  modelDir: text
+    .default(embeddedModelPath)
+    .describe(
+      "Hugging Face directory of the run's model, which must be the learner's to the byte.",
+    ),
+  datasetPath: text
+    .optional()
+    .describe("the run's JSONL file, if it is here under another path than the learner's."),
+  healthHost: text.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
+  healthPort: port.default(0).describe('and its port; 0: any, see the log.'),
+  httpHost: text.default('127.0.0.1').describe('address of POST /score.'),
+  httpPort: port.default(0).describe('and its port; 0: any, see the log.'),
 });
 export type RewardServiceConfig = z.infer<typeof RewardServiceConfig>;

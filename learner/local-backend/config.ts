@@ -7,23 +7,23 @@ const text = z.string().min(1);
 
 /** Where the embedded Tinker server finds and serves things; clients bring what to train. */
 export const LocalBackendConfig = z.object({
-  host: text.default('127.0.0.1').describe('address that the Tinker API is served on'),
-  port: port.default(10_610).describe('its port; 0 for any'),
+  host: text.default('127.0.0.1').describe('address that the Tinker API is served on.'),
+  port: port.default(10_610).describe('and its port; 0: any, see the log.'),
   apiKey: z
     .string()
     .regex(/^tml-[\x21-\x7e]{4,}$/, 'expected tml- and at least 4 more characters, without blanks')
-    .describe('key that clients must send; Tinker SDKs accept only those that begin with tml-'),
-  modelDir: text.default(embeddedModelPath).describe('Hugging Face directory of the base model'),
-  modelName: text.default('offbeat/base').describe('name under which clients ask for it'),
-  checkpointDir: text.default('checkpoints').describe('where saved weights are kept'),
+    .describe('key that clients must send; it begins with tml-, or Tinker SDKs refuse it.'),
+  modelDir: text.default(embeddedModelPath).describe('Hugging Face directory of the base model.'),
+  modelName: text.default('offbeat/base').describe('name under which clients ask for it.'),
+  checkpointDir: text.default('checkpoints').describe('where saved weights are kept.'),
   threads: z.coerce
     .number()
     .int()
     .min(1)
     .max(256)
     .default(availableParallelism())
-    .describe('threads of training, and as many of sampling; results repeat for the same number'),
-  healthHost: text.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics'),
-  healthPort: port.default(0).describe('their port; 0 for any'),
+    .describe('threads of training, and as many of sampling; results repeat for the same number.'),
+  healthHost: text.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
+  healthPort: port.default(0).describe('and its port; 0: any, see the log.'),
 });
 export type LocalBackendConfig = z.infer<typeof LocalBackendConfig>;

@@ -15,6 +15,13 @@ async function offbeat(...args: string[]) {
   return { out, err, code };
 }
 
+/** The flags in a help text under which nothing but their default and variable stands. */
+function unexplained(help: string): string[] {
+  const entries = help.split(/^ {2}(?=--)/m).slice(1); // before the first stands the summary
+  assert(entries.length > 0, help);
+  return entries.filter((entry) => !/^.*\n {6}[^(\n].*\. \(/.test(entry));
+}
+
 describe('the offbeat command', { timeout: 60_000 }, () => {
   it('lists its commands', async () => {
     for (const word of ['help', '--help']) {
@@ -30,6 +37,12 @@ describe('the offbeat command', { timeout: 60_000 }, () => {
     assert.equal(err, `unknown command actr; one of ${commands.join(', ')} is expected\n`);
     assert.match((await offbeat()).err, /a command is missing; one of up, actor/);
   });
+
+  for (const command of commands.slice(0, -1)) {
+    it(`explains each flag of ${command} in a sentence`, async () => {
+      assert.deepEqual(unexplained((await offbeat(command, '--help')).out), []);
+    });
+  }
 
   for (const service of commands.slice(1, -1)) {
     it(`runs ${service}, with its help and its exit code`, async () => {
