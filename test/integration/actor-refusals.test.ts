@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { ActorProcess } from '../support/actor-process.js';
 import { prepareGround, type Ground } from '../support/actor-run.js';
+import { ServiceProcess } from '../support/service-process.js';
 
 describe('an actor that cannot go on', { timeout: 120_000 }, () => {
   let ground: Ground;
@@ -51,13 +51,18 @@ describe('an actor that cannot go on', { timeout: 120_000 }, () => {
 
 describe('an actor that cannot start', { timeout: 60_000 }, () => {
   it('names every setting that is wrong', async () => {
-    await using actor = new ActorProcess(['--threads', '0', '--sampler', 'gpu']);
+    await using actor = new ServiceProcess('actor', ['--threads', '0', '--sampler', 'gpu']);
     assert.equal(await actor.exitCode(), 2);
     assert.match(actor.errors, /--run[^]*--sampler[^]*--threads/);
   });
 
   it('names the server that does not answer', async () => {
-    await using actor = new ActorProcess(['--run', 'r', '--nats-url', 'nats://127.0.0.1:9']);
+    await using actor = new ServiceProcess('actor', [
+      '--run',
+      'r',
+      '--nats-url',
+      'nats://127.0.0.1:9',
+    ]);
     assert.equal(await actor.exitCode(), 2);
     assert.match(actor.errors, /nats:\/\/127\.0\.0\.1:9.*--nats-url/);
   });

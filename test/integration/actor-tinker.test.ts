@@ -14,10 +14,10 @@ import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { manifest } from '../actor/values.js';
-import { ActorProcess } from '../support/actor-process.js';
 import { brokerOn, silent, until } from '../support/broker.js';
 import { runConfig, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
+import { ServiceProcess } from '../support/service-process.js';
 import { tinyModel } from '../support/tiny-model.js';
 
 const apiKey = 'tml-test-key';
@@ -189,7 +189,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     }
     const where = ['--nats-url', server.url, '--run', 'test', '--model-dir', tokenizerOnly];
     const sampling = ['--sampler', 'tinker', '--backend-url', backend.url, '--api-key', apiKey];
-    await using actor = new ActorProcess([...where, ...sampling, '--name', 'remote']);
+    await using actor = new ServiceProcess('actor', [...where, ...sampling, '--name', 'remote']);
 
     for (let order = 0; order < 5; order++) {
       const { id } = dataset.train[order]!;

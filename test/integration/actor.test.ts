@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
-import type { ActorProcess } from '../support/actor-process.js';
 import { prepareGround, type Ground } from '../support/actor-run.js';
 import { until } from '../support/broker.js';
+import type { ServiceProcess } from '../support/service-process.js';
 
 describe('an actor process', { timeout: 120_000 }, () => {
   let ground: Ground;
@@ -14,7 +14,7 @@ describe('an actor process', { timeout: 120_000 }, () => {
   after(() => ground[Symbol.asyncDispose]());
 
   /** Resolves once the actor has leased a ticket and waits for a policy that is new enough. */
-  const holdsTicket = (actor: ActorProcess) =>
+  const holdsTicket = (actor: ServiceProcess) =>
     until(async () => (await actor.metric('rl_actor_idle_seconds_total{cause="policy"}')) > 0);
 
   it('delivers the group of each ticket and tells how it is', async () => {

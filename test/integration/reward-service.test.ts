@@ -1,7 +1,4 @@
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { createInterface } from 'node:readline';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
@@ -15,6 +12,7 @@ import { answers } from '../reward-service/values.js';
 import { brokerOn, silent, until } from '../support/broker.js';
 import { runConfig } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
+import { ServiceProcess } from '../support/service-process.js';
 import { tinyModel } from '../support/tiny-model.js';
 
 const dataset: GeneratorSpec = {
@@ -30,6 +28,8 @@ const solved = generateProblems(dataset);
 const heldOut = solved[0]!;
 const trained = solved.slice(dataset.testSize);
 
+const joinedTheRun = ({ msg }: { msg?: unknown }) => msg === 'joined the run';
+
 describe('reward services as processes on a real server', { timeout: 120_000 }, () => {
   let server: NatsServer;
   let model: Awaited<ReturnType<typeof tinyModel>>;
@@ -37,7 +37,7 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
   let run: RunConfig;
   let broker: Broker;
   let scored: ScoredGroup[];
-  let replicas: Replica[];
+  let replicas: ServiceProcess[];
   let stopping: AbortController;
   let collecting: Promise<void>[];
 
@@ -67,7 +67,7 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     });
   });
   afterEach(async () => {
-    await Promise.all(replicas.map((replica) => replica.end('SIGKILL')));
+    await Promise.all(replicas.map((replica) => replica.stop('SIGKILL')));
     stopping.abort();
     await Promise.all(collecting);
     await broker.deleteRun();
@@ -75,14 +75,14 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
   });
 
   const start = (name: string) => {
-    const flags = { natsUrl: server.url, run: 'test', name, modelDir: model.path };
-    const replica = new Replica(flags);
+    const where = ['--nats-url', server.url, '--run', 'test', '--model-dir', model.path];
+    const replica = new ServiceProcess('reward-service', [...where, '--name', name]);
     replicas.push(replica);
     return replica;
   };
   const joined = async (name: string) => {
     const replica = start(name);
-    await replica.logged('joined the run');
+    await replica.says(joinedTheRun);
     return replica;
   };
   /** Sends, for the `order`-th ticket, a group of the witness and a wrong answer. */
@@ -151,8 +151,10 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     await send(1);
     await until(async () => (await broker.depths()).dead === 1 && scored.length === 1);
     assert.deepEqual(scoredOrders(), [1]);
-    assert.match(await replica.metrics(), /refused_groups_total\{reason="unknown_problem"\} 1/);
-    assert.match(JSON.stringify(await replica.logged('message failed')), /1,1,1=100 of ticket t-0/);
+    const refused = 'reward_service_refused_groups_total{reason="unknown_problem"}';
+    assert.equal(await replica.metric(refused), 1);
+    const failed = await replica.says(({ msg }) => msg === 'message failed');
+    assert.match(JSON.stringify(failed), /1,1,1=100 of ticket t-0/);
   });
 
   it('lose nothing and repeat nothing when one of them is killed', async () => {
@@ -160,7 +162,7 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     const [victim] = await Promise.all([joined('reward-0'), joined('reward-1')]);
     const sending = sendAll(60);
     await until(() => scored.length > 0);
-    await victim.end('SIGKILL');
+    await victim.stop('SIGKILL');
     await sending;
     await until(async () => scored.length >= 60 && (await broker.depths()).rollouts === 0);
     assert.deepEqual(
@@ -187,7 +189,7 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     const replica = await joined('reward-0');
     const sending = sendAll(40);
     await until(() => scored.length > 0);
-    assert.equal(await replica.end('SIGTERM'), 0);
+    assert.equal(await replica.stop('SIGTERM'), 0);
     await sending;
     await until(async () => scored.length + (await broker.depths()).rollouts === 40);
     await joined('reward-1');
@@ -201,90 +203,40 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     await send(0);
     await until(() => scored.length === 1);
     const { problem, witness } = heldOut;
-    const response = await replica.post({ problemId: problem.id, completion: witness });
+    const response = await post(replica, { problemId: problem.id, completion: witness });
     assert.deepEqual([response.status, response.body['reason']], [200, 'correct']);
-    await until(async () => (await replica.metrics()).includes('groups_total{split="train"} 1'));
-    const metrics = await replica.metrics();
-    assert.match(metrics, /reward_service_scores_total\{reason="correct",source="http"\} 1/);
-    assert.match(metrics, /reward_service_scores_total\{reason="correct",source="stream"\} 1/);
-    assert.match(metrics, /reward_service_group_seconds_count 1/);
+    const groups = 'reward_service_groups_total{split="train"}';
+    await until(async () => (await replica.metric(groups)) === 1);
+    for (const source of ['http', 'stream']) {
+      const scores = `reward_service_scores_total{reason="correct",source="${source}"}`;
+      assert.equal(await replica.metric(scores), 1);
+    }
+    assert.equal(await replica.metric('reward_service_group_seconds_count'), 1);
   });
 
   it('wait for the configuration of the run, say so, and can be ended meanwhile', async () => {
     const replica = start('reward-0');
     await until(async () => {
-      const { status, text } = await replica.ready();
-      return status === 503 && text.includes('waiting for the learner');
+      const { status, body } = await replica.ask('/readyz');
+      return status === 503 && body.includes('waiting for the learner');
     });
-    assert.equal(await replica.end('SIGTERM'), 0);
+    assert.equal(await replica.stop('SIGTERM'), 0);
   });
 
   it('refuse to work with another model than that of the run', async () => {
     await broker.config.put({ ...run, model: { name: 'other', digest: '1'.repeat(64) } });
     const replica = start('reward-0');
-    assert.equal(await replica.exited, 2);
+    assert.equal(await replica.exitCode(), 2);
     assert.match(replica.errors, /that of run test \(other\) 1{64}; name the learner's model/);
   });
 });
 
-/** One reward service in a process of its own. */
-class Replica {
-  readonly exited: Promise<number | null>;
-  errors = '';
-  readonly #child: ChildProcess;
-  readonly #log: Record<string, unknown>[] = [];
-
-  constructor(flags: { natsUrl: string; run: string; name: string; modelDir: string }) {
-    const main = new URL('../../reward-service/main.js', import.meta.url).href;
-    const script = `import(${JSON.stringify(main)}).then(({ main }) => main(process.argv.slice(1), {}))`;
-    const { natsUrl, run, name, modelDir } = flags;
-    const argv = ['--nats-url', natsUrl, '--run', run, '--name', name, '--model-dir', modelDir];
-    const child = spawn(process.execPath, ['-e', script, '--', ...argv], {
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    this.#child = child;
-    this.exited = once(child, 'close').then(([code]) => code as number | null);
-    createInterface(child.stdout).on('line', (line) => {
-      this.#log.push(JSON.parse(line) as Record<string, unknown>);
-    });
-    child.stderr.on('data', (chunk: Buffer) => (this.errors += chunk.toString()));
-  }
-
-  /** The first log line with this message, once there is one. */
-  async logged(message: string): Promise<Record<string, unknown>> {
-    const find = () => this.#log.find(({ msg }) => msg === message);
-    await until(() => {
-      if (this.#child.exitCode !== null) throw new Error(`it ended: ${this.errors}`);
-      return find() !== undefined;
-    });
-    return find()!;
-  }
-
-  async end(how: 'SIGTERM' | 'SIGKILL'): Promise<number | null> {
-    this.#child.kill(how);
-    return this.exited;
-  }
-
-  async metrics(): Promise<string> {
-    return (await fetch(`${await this.#health()}/metrics`)).text();
-  }
-
-  async ready(): Promise<{ status: number; text: string }> {
-    const response = await fetch(`${await this.#health()}/readyz`);
-    return { status: response.status, text: await response.text() };
-  }
-
-  async post(body: unknown): Promise<{ status: number; body: Record<string, unknown> }> {
-    const { httpPort } = await this.logged('joined the run');
-    const response = await fetch(`http://127.0.0.1:${String(httpPort)}/score`, {
-      method: 'POST',
-      body: JSON.stringify(body),
-    });
-    return { status: response.status, body: (await response.json()) as Record<string, unknown> };
-  }
-
-  async #health(): Promise<string> {
-    const { healthPort } = await this.logged('started');
-    return `http://127.0.0.1:${String(healthPort)}`;
-  }
+/** Asks a replica that has joined its run for the score of an answer. */
+async function post(replica: ServiceProcess, body: unknown) {
+  const { httpPort } = await replica.says(joinedTheRun);
+  const response = await fetch(`http://127.0.0.1:${String(httpPort)}/score`, {
+    method: 'POST',
+    body: JSON.stringify(body),
+  });
+  return { status: response.status, body: (await response.json()) as Record<string, unknown> };
 }

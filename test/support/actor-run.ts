@@ -6,10 +6,10 @@ import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { publishedAdapter } from '../actor/adapters.js';
-import { ActorProcess } from './actor-process.js';
 import { brokerOn, silent } from './broker.js';
 import { runConfig, ticket } from './messages.js';
 import { NatsServer } from './nats-server.js';
+import { ServiceProcess } from './service-process.js';
 import { tinyModel } from './tiny-model.js';
 
 /** The learner's and the reward service's side of a run, as far as an actor sees them. */
@@ -21,7 +21,7 @@ export interface Run extends AsyncDisposable {
   /** Publishes a version with an adapter of its own. */
   publish(version: number): Promise<void>;
   /** Starts an actor of the run. */
-  actor(name: string, environment?: Record<string, string>): ActorProcess;
+  actor(name: string, environment?: Record<string, string>): ServiceProcess;
 }
 
 /** A server and a tiny model, on which runs can be started. */
@@ -89,7 +89,7 @@ async function startRun(
     },
     actor: (actor, environment) => {
       const where = ['--nats-url', server.url, '--run', name, '--model-dir', model.path];
-      return new ActorProcess([...where, '--name', actor], environment);
+      return new ServiceProcess('actor', [...where, '--name', actor], environment);
     },
     [Symbol.asyncDispose]: async () => {
       stop.abort();

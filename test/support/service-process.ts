@@ -3,32 +3,38 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { until } from './broker.js';
 
+type LogLine = Record<string, unknown>;
+
 /** A real service in a process of its own, which is killed with its scope. */
 export class ServiceProcess implements AsyncDisposable {
   readonly #child: ChildProcess;
-  readonly #ended: Promise<unknown>;
+  readonly #ended: Promise<void>;
+  #hasEnded = false;
   /** Its log, line by line. */
-  readonly log: Record<string, unknown>[] = [];
+  readonly log: LogLine[] = [];
   /** What it wrote for the user. */
   errors = '';
 
-  /** @param service its folder, as in `learner/local-backend`. */
+  /**
+   * @param service its folder, as in `learner/local-backend`.
+   * @param environment beyond this process's own.
+   */
   constructor(service: string, flags: readonly string[], environment: NodeJS.ProcessEnv = {}) {
     const entry = new URL(`../../${service}/main.js`, import.meta.url).href;
     const script = `import(${JSON.stringify(entry)}).then(({ main }) => main(process.argv.slice(1), process.env))`;
-    this.#child = spawn(process.execPath, ['-e', script, '--', ...flags], {
+    const child = spawn(process.execPath, ['-e', script, '--', ...flags], {
       stdio: ['ignore', 'pipe', 'pipe'],
       env: { ...process.env, ...environment },
     });
-    createInterface(this.#child.stdout!).on('line', (line) => {
-      this.log.push(JSON.parse(line) as Record<string, unknown>);
+    createInterface(child.stdout).on('line', (line) => {
+      this.log.push(JSON.parse(line) as LogLine);
     });
-    this.#child.stderr!.on('data', (chunk: Buffer) => (this.errors += chunk.toString()));
-    this.#ended = once(this.#child, 'close');
-  }
-
-  get hasEnded(): boolean {
-    return this.#child.exitCode !== null || this.#child.signalCode !== null;
+    child.stderr.on('data', (chunk: Buffer) => (this.errors += chunk.toString()));
+    this.#child = child;
+    // `close` comes after all output, so that what it said last is in the log by then.
+    this.#ended = once(child, 'close').then(() => {
+      this.#hasEnded = true;
+    });
   }
 
   /** Its exit code, once it has ended: null when a signal killed it. */
@@ -43,11 +49,25 @@ export class ServiceProcess implements AsyncDisposable {
   }
 
   /** The first line of its log that holds, once there is one. */
-  async says(holds: (line: Record<string, unknown>) => boolean): Promise<Record<string, unknown>> {
-    await until(() => this.log.some(holds) || this.hasEnded);
+  async says(holds: (line: LogLine) => boolean): Promise<LogLine> {
+    await until(() => this.log.some(holds) || this.#hasEnded);
     const line = this.log.find(holds);
     if (line === undefined) throw new Error(`it has ended: ${this.errors}${this.tail}`);
     return line;
+  }
+
+  /** The answer of its health server, once that listens. */
+  async ask(path: '/readyz' | '/metrics'): Promise<{ status: number; body: string }> {
+    const { healthPort } = await this.says((line) => line['healthPort'] !== undefined);
+    const response = await fetch(`http://127.0.0.1:${String(healthPort)}${path}`);
+    return { status: response.status, body: await response.text() };
+  }
+
+  /** The value of one metric, named with all its labels; NaN if it has none yet. */
+  async metric(name: string): Promise<number> {
+    const { body } = await this.ask('/metrics');
+    const line = body.split('\n').find((text) => text.startsWith(`${name} `));
+    return Number(line?.slice(name.length) ?? NaN);
   }
 
   /** The end of its log, for a message. */
