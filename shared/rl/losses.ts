@@ -1,5 +1,4 @@
-/** The names that the Tinker API knows; each is summed over every position of every datum. */
-export type LossName = 'importance_sampling' | 'ppo' | 'cispo' | 'dro' | 'cross_entropy';
+import type { LossName } from '../wire/run-config.js';
 
 /** Per-token inputs, each [T]. `cross_entropy` reads `weights`; the others `logprobs`, `advantages`. */
 export interface LossInputs {

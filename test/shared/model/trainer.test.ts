@@ -4,6 +4,7 @@ import type { Gradients } from '../../../shared/model/adamw.js';
 import type { Adapter } from '../../../shared/model/lora.js';
 import { readWeights } from '../../../shared/model/model-directory.js';
 import { Trainer, type TrainingDatum } from '../../../shared/model/trainer.js';
+import { lossAndGradient } from '../../../shared/rl/losses.js';
 import { createRandom } from '../../../shared/random.js';
 import type { LossName } from '../../../shared/wire/run-config.js';
 import { tinyModel, warmAdapter } from '../../support/tiny-model.js';
@@ -78,6 +79,18 @@ describe('the training graph of a whole model', async () => {
       assert.ok(error < 1e-2, `derived ${derived}, measured ${measured}`);
     });
   }
+
+  it('computes each loss as its closed form does', async () => {
+    for (const [name, config] of Object.entries(settings) as [LossName, Record<string, number>][]) {
+      const result = await trainer.forwardBackward(adapter, data, name, config, new Map());
+      const expected = data.reduce(
+        (sum, datum, i) => sum + lossAndGradient(name, result.logprobs[i]!, datum, config).loss,
+        0,
+      );
+      const error = Math.abs(result.lossSum - expected);
+      assert.ok(error < 1e-4 * (1 + Math.abs(expected)), `${name}: ${result.lossSum}, ${expected}`);
+    }
+  });
 
   it('gives a group that shares its prompt the same results as its rollouts one by one', async () => {
     const prompt = tokens(6);
