@@ -5,6 +5,7 @@ import { text } from 'node:stream/consumers';
 import { once } from 'node:events';
 import { rm } from 'node:fs/promises';
 import { afterEach, beforeEach, describe, it } from 'node:test';
+import { until } from '../../support/broker.js';
 import { isRunning } from '../../support/processes.js';
 import { Project } from './project.js';
 
@@ -98,8 +99,8 @@ describe('what the npm scripts run', { timeout: 60_000 }, () => {
     });
     const [pid] = (await once(child.stdout, 'data')) as [Buffer];
     child.kill('SIGKILL');
-    await once(child.stdout, 'close'); // its last holder, the program, is gone
-    assert(!isRunning(Number(pid)));
+    await once(child.stdout, 'close'); // its last holder, the program, lets go of it as it ends
+    await until(() => !isRunning(Number(pid)));
   });
 
   it('knows its tasks', async () => {
