@@ -65,8 +65,9 @@ export class Broker implements AsyncDisposable {
   async ensureRun(limits: RunLimits): Promise<void> {
     this.#limits = limits;
     const streams = streamSettings(this.names, limits);
-    await Promise.all(streams.map((settings) => ensureStream(this.link, settings)));
-    await Promise.all(sources.map((source) => this.#ensureConsumer(source, limits)));
+    // One after the other: nats-server 2.9.10 was seen to panic in its API while a run was set up.
+    for (const settings of streams) await ensureStream(this.link, settings);
+    for (const source of sources) await this.#ensureConsumer(source, limits);
   }
 
   /**
