@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { errorText, UserError } from './errors.js';
+import { nearest } from './nearest.js';
 
 /**
  * Fills a service's schema: a flag over the environment over the configuration file over the
@@ -94,11 +95,18 @@ function parseFlags(
     } else if (negative !== undefined && isSwitch(negative)) {
       flags.set(negative, false);
     } else {
-      const known = [...byFlag.keys()].map((flag) => `--${flag}`).join(', ');
-      problems.push(`${word} is not a flag; the flags are ${known}`);
+      problems.push(`${word} is not a flag; ${remedy(name, [...byFlag.keys()])}`);
+      const belongsToIt = name !== '' && inline === undefined && !argv[i + 1]?.startsWith('--');
+      if (belongsToIt) i++; // its value is no mistake of its own
     }
   }
   return flags;
+}
+
+function remedy(name: string, known: readonly string[]): string {
+  const meant = nearest(name, known);
+  if (meant !== undefined) return `did you mean --${meant}?`;
+  return `the flags are ${known.map((flag) => `--${flag}`).join(', ')}`;
 }
 
 function readFile(

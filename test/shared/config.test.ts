@@ -88,6 +88,14 @@ describe('a configuration', () => {
     assert.match(text, /--config .*none is not a readable JSON object/);
   });
 
+  it('tells which flag a mistyped one was meant to be, and does not count its value as wrong', () => {
+    const text = complaint(['--max-step', '4', '--verbos', '--max-steps', '1']);
+    assert.match(text, /--max-step is not a flag; did you mean --max-steps\?/);
+    assert.match(text, /--verbos is not a flag; did you mean --verbose\?/);
+    assert.doesNotMatch(text, /4/);
+    assert.match(complaint(['stray', '--max-steps', '1']), /^ {2}- stray is not a flag/m);
+  });
+
   it('tells when a value is missing from a flag', () => {
     assert.match(complaint(['--max-steps', '--verbose']), /--max-steps needs a value/);
     assert.match(complaint(['--max-steps']), /--max-steps needs a value/);
