@@ -39,7 +39,7 @@ export const ActorConfig = z
       .positive()
       .max(1024)
       .default(8)
-      .describe('groups that the tinker sampler has under way at once; onnx samples one.'),
+      .describe('groups under way at once; onnx samples side by side all that wait, in waves.'),
     segmentTokens: whole
       .nonnegative()
       .default(0)

@@ -1,5 +1,5 @@
 /**
- * The thread that owns the model. Sampling blocks it, so while a group is being sampled the messages
+ * The thread that owns the model. Sampling blocks it, so while groups are being sampled the messages
  * that arrived are taken between two tokens: that is how a new version is adopted in flight.
  */
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
@@ -8,27 +8,34 @@ import { decodeAdapter } from '../shared/model/lora.js';
 import { readModelDirectory } from '../shared/model/model-directory.js';
 import { toFailure } from './decoder-failure.js';
 import type { AdapterFile, DecoderWorkerData, FromDecoder, ToDecoder } from './decoder-messages.js';
-import type { GroupRequest, PolicyChoice } from './sampler.js';
+import { takeWave, type QueuedGroup } from './wave.js';
 
 if (parentPort === null) throw new Error('decoder-worker runs as a worker thread only');
 const port = parentPort;
 const { modelPath, threads } = workerData as DecoderWorkerData;
 
+/** A group with the policy that it begins with, which it keeps even if that is dropped meanwhile. */
+interface HeldGroup extends QueuedGroup {
+  readonly held: Policy;
+}
+
 const policies = new Map<number, Policy>();
-const abandoned = new Set<number>(); // ids of groups that nobody waits for any more
-let turn = Promise.resolve(); // groups are sampled one after the other
+let wave: readonly HeldGroup[] = []; // under way
+let queue: HeldGroup[] = []; // waits for the wave to end
+const abandoned = new Set<number>(); // ids in the wave that nobody waits for any more
 
 try {
   const decoder = await Decoder.load(await readModelDirectory(modelPath), { threads });
   port.on('message', (message: ToDecoder) => {
-    receive(decoder, message);
+    receive(message);
+    void sampleQueued(decoder);
   });
   answer({ kind: 'ready' });
 } catch (error) {
   answer({ kind: 'broken', failure: toFailure(error) });
 }
 
-function receive(decoder: Decoder, message: ToDecoder): void {
+function receive(message: ToDecoder): void {
   switch (message.kind) {
     case 'load':
       load(message.adapter);
@@ -37,12 +44,26 @@ function receive(decoder: Decoder, message: ToDecoder): void {
       policies.delete(message.version);
       return;
     case 'sample':
-      turn = turn.then(() => sample(decoder, message.id, message.request, message.policy));
+      enqueue(message);
       return;
     case 'abort':
-      abandoned.add(message.id);
+      abandon(message.id);
       return;
   }
+}
+
+function enqueue(group: QueuedGroup): void {
+  const held = policies.get(group.policy.version);
+  if (held !== undefined) queue.push({ ...group, held });
+  else fail(group, new Error(`policy version ${group.policy.version} is not loaded`));
+}
+
+function abandon(id: number): void {
+  if (wave.some((group) => group.id === id)) abandoned.add(id);
+  const waiting = queue.find((group) => group.id === id);
+  if (waiting === undefined) return;
+  queue = queue.filter((group) => group !== waiting);
+  fail(waiting, new Error('abandoned'));
 }
 
 function load({ version, safetensors, rank, alpha }: AdapterFile): void {
@@ -54,48 +75,57 @@ function load({ version, safetensors, rank, alpha }: AdapterFile): void {
   }
 }
 
-async function sample(
-  decoder: Decoder,
-  id: number,
-  request: GroupRequest,
-  choice: PolicyChoice,
-): Promise<void> {
-  try {
-    let policy = loadedPolicy(choice.version);
-    const rollouts = await decoder.sampleGroup(request, () => {
-      drain(decoder);
-      if (abandoned.has(id)) throw new Error('abandoned');
-      if (choice.adoptsNewer) policy = newer(policy);
-      return policy;
-    });
-    answer({ kind: 'sampled', id, rollouts });
-  } catch (error) {
-    answer({ kind: 'failed', id, failure: toFailure(error) });
-  } finally {
-    abandoned.delete(id);
+/** Samples what waits, wave after wave. */
+async function sampleQueued(decoder: Decoder): Promise<void> {
+  while (wave.length === 0 && queue.length > 0) {
+    ({ wave, rest: queue } = takeWave(queue));
+    await sampleWave(decoder, wave);
+    wave = [];
+    abandoned.clear();
   }
 }
 
-function loadedPolicy(version: number): Policy {
-  const policy = policies.get(version);
-  if (policy === undefined) throw new Error(`policy version ${version} is not loaded`);
-  return policy;
+async function sampleWave(decoder: Decoder, groups: readonly HeldGroup[]): Promise<void> {
+  const idOf = new Map(groups.map(({ id, request }) => [request, id]));
+  const { adoptsNewer } = groups[0]!.policy;
+  let policy = groups.map(({ held }) => held).reduce(newerOf);
+  try {
+    const sampled = await decoder.sampleGroups(
+      [...idOf.keys()],
+      () => {
+        drain();
+        if (adoptsNewer) policy = [...policies.values()].reduce(newerOf, policy);
+        return policy;
+      },
+      (request) => !abandoned.has(idOf.get(request)!),
+    );
+    groups.forEach((group, i) => {
+      const rollouts = sampled[i];
+      if (rollouts === undefined) fail(group, new Error('abandoned'));
+      else answer({ kind: 'sampled', id: group.id, rollouts });
+    });
+  } catch (error) {
+    // One of them may be at fault, and the others must not suffer for it.
+    if (groups.length > 1) for (const group of groups) await sampleWave(decoder, [group]);
+    else fail(groups[0]!, error);
+  }
 }
 
-/** The newest of `policy` and everything loaded. */
-function newer(policy: Policy): Policy {
-  let newest = policy;
-  for (const loaded of policies.values()) if (loaded.version > newest.version) newest = loaded;
-  return newest;
+function newerOf(a: Policy, b: Policy): Policy {
+  return b.version > a.version ? b : a;
 }
 
 /** Takes every message that has arrived, without giving up the thread. */
-function drain(decoder: Decoder): void {
+function drain(): void {
   for (;;) {
     const received = receiveMessageOnPort(port) as { message: ToDecoder } | undefined;
     if (received === undefined) return;
-    receive(decoder, received.message);
+    receive(received.message);
   }
+}
+
+function fail({ id }: QueuedGroup, error: unknown): void {
+  answer({ kind: 'failed', id, failure: toFailure(error) });
 }
 
 function answer(message: FromDecoder): void {

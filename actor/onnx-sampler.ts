@@ -11,6 +11,7 @@ import { aborted } from './together.js';
 export interface OnnxSamplerOptions {
   readonly directory: ModelDirectory;
   readonly threads: number; // of the matrix products
+  readonly concurrency: number; // groups under way at once: those being sampled and those that wait
   readonly policies: Pick<PolicyStore, 'fetchAdapter'>;
   readonly signal: AbortSignal; // gives up loading the model
 }
@@ -27,7 +28,7 @@ interface Waiter<T> {
  */
 export class OnnxSampler implements Sampler {
   readonly kind = 'onnx';
-  readonly concurrency = 1; // a group's rollouts already share every step
+  readonly concurrency: number;
   readonly maxContext: number;
   readonly #loads = new Map<number, Waiter<void>>(); // by version
   readonly #groups = new Map<number, Waiter<SampledRollout[]>>(); // by id
@@ -61,7 +62,8 @@ export class OnnxSampler implements Sampler {
   }
 
   private constructor(private readonly options: OnnxSamplerOptions) {
-    const { directory, threads } = options;
+    const { directory, threads, concurrency } = options;
+    this.concurrency = concurrency;
     this.maxContext = directory.config.maxPositions;
     this.#worker = new Worker(new URL('./decoder-worker.js', import.meta.url), {
       workerData: { modelPath: directory.path, threads } satisfies DecoderWorkerData,

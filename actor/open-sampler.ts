@@ -25,6 +25,7 @@ export async function openSampler(options: OpenSamplerOptions): Promise<Sampler>
     return OnnxSampler.start({
       directory: joined.directory,
       threads,
+      concurrency,
       policies: broker.policy,
       signal,
     });

@@ -1,44 +1,21 @@
 import type { InferenceSession } from 'onnxruntime-node';
 import { UserError } from '../errors.js';
-import { createRandom } from '../random.js';
 import { decodeGraph, prefillGraph } from './decode-graph.js';
 import { floatOutput, floats, integers, OrtTensor, Session, type Feeds } from './graph/session.js';
 import { adaptedModules, stackedLoraFeeds, type AdaptedModules } from './lora-graph.js';
 import type { Adapter } from './lora.js';
 import type { ModelConfig } from './model-config.js';
 import { readWeights, type ModelDirectory } from './model-directory.js';
+import { GroupDraft, type GroupRequest, type SampledRollout } from './rollout-draft.js';
 import type { Tensor } from './safetensors.js';
 import { frozen } from './sequence-graph.js';
+
+export type { GroupRequest, SampledRollout };
 
 /** A policy version in a form that can sample. Its adapter must not change once it has been used. */
 export interface Policy {
   readonly version: number;
   readonly adapter: Adapter;
-}
-
-export interface GroupRequest {
-  readonly prompt: Int32Array; // [P]
-  readonly count: number; // rollouts
-  readonly temperature: number; // 0: greedy
-  readonly maxTokens: number; // of each rollout, the stop token included
-  readonly stopTokenIds: readonly number[];
-  readonly seed: number;
-}
-
-/** One sampled answer. */
-export interface SampledRollout {
-  readonly tokens: Int32Array; // [T], with the stop token if it came
-  readonly behaviorLogprobs: Float32Array; // [T], of the distribution each token was drawn from
-  readonly versions: [version: number, count: number][]; // run-length coded, T in all
-  readonly stopReason: 'stop' | 'length';
-}
-
-/** A rollout while it grows. */
-interface Draft {
-  readonly tokens: number[];
-  readonly logprobs: number[];
-  readonly versions: [version: number, count: number][];
-  isStopped: boolean;
 }
 
 interface Sessions {
@@ -64,67 +41,65 @@ export class Decoder {
     return new Decoder(directory.config, await readWeights(directory), threads);
   }
 
+  /** One group alone; see `sampleGroups`. */
+  async sampleGroup(request: GroupRequest, policy: () => Policy): Promise<SampledRollout[]> {
+    const [rollouts] = await this.sampleGroups([request], policy);
+    return rollouts!;
+  }
+
   /**
-   * Samples one group: the prompt is read once, then all rollouts advance together, a token a step,
-   * and leave as they finish.
+   * Samples groups side by side: each prompt is read once, then all rollouts advance together, a
+   * token a step, and leave as they finish. A step costs little more for many rollouts than for few.
    *
    * @param policy asked before each token, so that a newer version is adopted between two tokens;
-   *   it may throw to abandon the group. All versions adapt the same modules.
-   * @returns `count` rollouts; the same seed and policies give the same rollouts.
+   *   it may throw to abandon everything. All versions adapt the same modules.
+   * @param isWanted asked before each token; a group that nobody wants any more is abandoned.
+   * @returns for each request its `count` rollouts, or undefined if it was abandoned; the same seed
+   *   and policies give the same rollouts, whatever is sampled beside them (up to rounding).
    * @throws {UserError} when prompt and answer do not fit the model's positions.
    */
-  async sampleGroup(request: GroupRequest, policy: () => Policy): Promise<SampledRollout[]> {
-    const { prompt, count, maxTokens, stopTokenIds } = request;
-    const { maxPositions } = this.#config;
-    if (prompt.length === 0 || prompt.length + maxTokens > maxPositions) {
-      throw new UserError(
-        `a prompt of ${prompt.length} tokens and ${maxTokens} new ones do not fit the model's ${maxPositions} positions; lower --max-tokens`,
-      );
-    }
-    const drafts = Array.from({ length: count }, (): Draft => ({
-      tokens: [],
-      logprobs: [],
-      versions: [],
-      isStopped: false,
-    }));
-    const draws = new Draws(request);
+  async sampleGroups(
+    requests: readonly GroupRequest[],
+    policy: () => Policy,
+    isWanted: (request: GroupRequest) => boolean = () => true,
+  ): Promise<(SampledRollout[] | undefined)[]> {
+    for (const request of requests) this.checkLength(request);
+    const groups = requests.map((request) => new GroupDraft(request));
 
     let current = policy();
     const { prefill, decode } = await this.#load(adaptedModules(current.adapter));
     let lora = this.#loraFeeds(current.adapter);
-    const first = await prefill.run({
-      tokens: integers(prompt, [1, prompt.length]),
-      ...draws.feeds(count),
-      ...lora,
-    });
-    const promptCache: Feeds = {
-      prompt_key: first['prompt_key'] as OrtTensor,
-      prompt_value: first['prompt_value'] as OrtTensor,
+    const perGroup = Math.max(...requests.map(({ count }) => count));
+    for (const group of groups) {
+      group.live = group.rollouts.map((rollout, row) => ({ row, rollout }));
+    }
+    let grid = new Grid(groups, perGroup);
+    let sampled = await prefill.run({ ...promptFeeds(requests), ...grid.chance(), ...lora });
+    const prompts: Feeds = {
+      prompt_key: sampled['prompt_key'] as OrtTensor,
+      prompt_value: sampled['prompt_value'] as OrtTensor,
     };
-    let cache = this.#emptyCache(count);
-    let live = drafts.map((_, index) => index); // the rollouts in the batch, row by row
-    let sampled = first;
+    const paddingOf = promptBias(requests);
+    let cache = this.#emptyCache(groups.length * perGroup);
 
-    for (let length = 1; ; length++) {
-      live.forEach((index, row) => {
-        append(drafts[index]!, sampled, row, current.version, stopTokenIds);
-      });
-      const rows = live.flatMap((index, row) => (drafts[index]!.isStopped ? [] : [row]));
-      live = rows.map((row) => live[row]!);
-      if (live.length === 0 || length === maxTokens) break;
+    for (;;) {
+      grid.append(sampled, current.version);
+      const unfinished = grid.groups.filter(
+        ({ live, request }) => live.length > 0 && isWanted(request),
+      );
+      if (unfinished.length === 0) break;
+      grid = new Grid(unfinished, Math.max(...unfinished.map(({ live }) => live.length)));
 
       const newest = policy();
       if (newest.version !== current.version) lora = this.#loraFeeds(newest.adapter);
       current = newest;
+      const places = unfinished.map((group) => groups.indexOf(group));
       sampled = await decode.run({
-        tokens: integers(
-          live.map((index) => drafts[index]!.tokens.at(-1)!),
-          [live.length],
-        ),
-        rows: integers(rows, [rows.length]),
-        position: integers([prompt.length + length - 1], [1, 1]),
-        ...draws.feeds(live.length),
-        ...promptCache,
+        ...grid.feeds(),
+        ...grid.chance(),
+        groups: integers(places, [places.length]),
+        prompt_bias: paddingOf,
+        ...prompts,
         ...cache,
         ...lora,
       });
@@ -133,12 +108,19 @@ export class Decoder {
         past_value: sampled['value'] as OrtTensor,
       };
     }
-    return drafts.map(({ tokens, logprobs, versions, isStopped }) => ({
-      tokens: Int32Array.from(tokens),
-      behaviorLogprobs: Float32Array.from(logprobs),
-      versions,
-      stopReason: isStopped ? 'stop' : 'length',
-    }));
+    return groups.map(({ live, rollouts }) =>
+      live.length > 0 ? undefined : rollouts.map((rollout) => rollout.finish()),
+    );
+  }
+
+  /** @throws {UserError} when prompt and answer do not fit the model's positions. */
+  checkLength({ prompt, maxTokens }: GroupRequest): void {
+    const { maxPositions } = this.#config;
+    if (prompt.length === 0 || prompt.length + maxTokens > maxPositions) {
+      throw new UserError(
+        `a prompt of ${prompt.length} tokens and ${maxTokens} new ones do not fit the model's ${maxPositions} positions; lower --max-tokens`,
+      );
+    }
   }
 
   /** The feeds of an adapter, kept for as long as the adapter lives. */
@@ -162,53 +144,100 @@ export class Decoder {
     return sessions;
   }
 
-  #emptyCache(count: number): Feeds {
+  #emptyCache(rows: number): Feeds {
     const { numLayers, numKvHeads, headDim } = this.#config;
     const nothing = new Float32Array(0);
     return {
-      past_key: floats(nothing, [numLayers, count, numKvHeads, headDim, 0]),
-      past_value: floats(nothing, [numLayers, count, numKvHeads, 0, headDim]),
+      past_key: floats(nothing, [numLayers, rows, numKvHeads, headDim, 0]),
+      past_value: floats(nothing, [numLayers, rows, numKvHeads, 0, headDim]),
     };
   }
 }
 
-/** What chance contributes to a step: seeded numbers, and how they are to be used. */
-class Draws {
-  readonly #random;
-  readonly #constants: Feeds;
+/**
+ * The rows of one step: for each group as many as the group with most live rollouts needs. Where a
+ * group has fewer, its first row fills the place, and what comes of it is ignored.
+ */
+class Grid {
+  constructor(
+    readonly groups: readonly GroupDraft[],
+    readonly perGroup: number,
+  ) {}
 
-  constructor({ seed, temperature }: GroupRequest) {
-    this.#random = createRandom(`group ${seed}`);
-    const isGreedy = temperature === 0;
-    this.#constants = {
-      temperature: floats(Float32Array.of(isGreedy ? 1 : temperature), []),
-      greedy: new OrtTensor('bool', [isGreedy], []),
+  /** What chance contributes to the step, and how it is to be used; rows · groups of each. */
+  chance(): Feeds {
+    const temperatures = this.#column(({ request }) => request.temperature || 1);
+    const uniform = this.#column((group, place) => (place < group.live.length ? group.draw() : 0));
+    const isGreedy = this.#column(({ request }) => Number(request.temperature === 0));
+    const dims = [uniform.length, 1];
+    return {
+      uniform: floats(uniform, dims),
+      temperature: floats(temperatures, dims),
+      greedy: new OrtTensor('bool', Uint8Array.from(isGreedy), dims),
     };
   }
 
-  /** Uniform numbers with float32's 24 bits: rounding must not turn one into 1. */
-  feeds(rows: number): Feeds {
-    const uniform = Float32Array.from(
-      { length: rows },
-      () => Math.floor(this.#random.next() * 2 ** 24) / 2 ** 24,
+  /** What a decoding step needs to know of its rows. */
+  feeds(): Feeds {
+    const { groups, perGroup } = this;
+    const at = ({ live }: GroupDraft, place: number) => live[place] ?? live[0]!;
+    const dims = [groups.length, perGroup];
+    const rows = this.#column((group, place) => at(group, place).row);
+    const tokens = this.#column((group, place) => at(group, place).rollout.lastToken);
+    const positions = this.#column((group, place) => {
+      const { rollout } = at(group, place);
+      return group.request.prompt.length + rollout.length - 1;
+    });
+    return {
+      tokens: integers(tokens, dims),
+      rows: integers(rows, [rows.length]),
+      positions: integers(positions, [positions.length, 1]),
+    };
+  }
+
+  /** Gives each live rollout the token of its row; those that are done by it live no longer. */
+  append(sampled: InferenceSession.OnnxValueMapType, version: number): void {
+    const tokens = sampled['token']!.data as BigInt64Array;
+    const logprobs = floatOutput(sampled, 'logprob');
+    this.groups.forEach((group, g) => {
+      const rows = group.live.map(({ rollout }, place) => ({
+        row: g * this.perGroup + place,
+        rollout,
+      }));
+      for (const { row, rollout } of rows) {
+        rollout.append(Number(tokens[row]), logprobs[row]!, version);
+      }
+      group.live = rows.filter(({ rollout }) => !rollout.isDone);
+    });
+  }
+
+  #column(value: (group: GroupDraft, place: number) => number): Float32Array {
+    const { groups, perGroup } = this;
+    return Float32Array.from({ length: groups.length * perGroup }, (_, i) =>
+      value(groups[Math.floor(i / perGroup)]!, i % perGroup),
     );
-    return { ...this.#constants, uniform: floats(uniform, [rows, 1]) };
   }
 }
 
-/** Adds the token that was sampled in `row` to its rollout. */
-function append(
-  draft: Draft,
-  sampled: InferenceSession.OnnxValueMapType,
-  row: number,
-  version: number,
-  stopTokenIds: readonly number[],
-): void {
-  const token = Number((sampled['token']!.data as BigInt64Array)[row]);
-  draft.tokens.push(token);
-  draft.logprobs.push(Math.min(0, floatOutput(sampled, 'logprob')[row]!)); // rounding may exceed 0
-  const run = draft.versions.at(-1);
-  if (run !== undefined && run[0] === version) run[1] += 1;
-  else draft.versions.push([version, 1]);
-  if (stopTokenIds.includes(token)) draft.isStopped = true;
+/** The prompts side by side, padded at their ends, and where the last token of each stands. */
+function promptFeeds(requests: readonly GroupRequest[]): Feeds {
+  const width = Math.max(...requests.map(({ prompt }) => prompt.length));
+  const tokens = new Int32Array(requests.length * width);
+  requests.forEach(({ prompt }, g) => {
+    tokens.set(prompt, g * width);
+  });
+  const ends = requests.map(({ prompt }, g) => g * width + prompt.length - 1);
+  return {
+    tokens: integers(tokens, [requests.length, width]),
+    ends: integers(ends, [ends.length]),
+  };
+}
+
+/** 0 where a prompt has a token, -∞ on its padding: [groups, 1, 1, 1, prompt]. */
+function promptBias(requests: readonly GroupRequest[]): OrtTensor {
+  const width = Math.max(...requests.map(({ prompt }) => prompt.length));
+  const bias = requests.flatMap(({ prompt }) =>
+    Array.from({ length: width }, (_, i) => (i < prompt.length ? 0 : -Infinity)),
+  );
+  return floats(Float32Array.from(bias), [requests.length, 1, 1, 1, width]);
 }

@@ -13,24 +13,22 @@ import {
 
 /**
  * Appends the draw of one token a row from softmax(logits / temperature), by inverting the
- * cumulative distribution at a uniform number. Inputs: `uniform` [batch, 1] in [0, 1),
- * `temperature` scalar, `greedy` bool scalar, which takes the most probable token instead.
+ * cumulative distribution at a uniform number. Inputs, each [batch, 1]: `uniform` in [0, 1),
+ * `temperature`, and `greedy` bool, which takes the most probable token instead.
  *
  * Outputs: `token` [batch] int64 and `logprob` [batch], natural log, of the distribution that the
  * token was drawn from: 0 when greedy, for then it is certain.
  *
- * @param logits [batch, vocabSize], or [1, vocabSize] for a batch that starts from one prompt.
+ * @param logits [groups, vocabSize], a row for the rollouts of each group while they have one prompt;
+ *   or [batch, vocabSize], a row for each rollout.
  */
 export function sampleToken(graph: Graph, logits: Value, vocabSize: number): void {
   const uniform = graph.input('uniform', 'float32', ['batch', 1]);
-  const temperature = graph.input('temperature', 'float32', []);
-  const greedy = graph.input('greedy', 'bool', []);
+  const temperature = graph.input('temperature', 'float32', ['batch', 1]);
+  const greedy = graph.input('greedy', 'bool', ['batch', 1]);
 
-  const logprobs = graph.apply(
-    'Expand',
-    [logSoftmax(graph, div(graph, logits, temperature)), graph.shape(['batch', vocabSize])],
-    { dims: ['batch', vocabSize] },
-  );
+  const rows = logits.dims[0] === 'batch' ? logits : perRollout(graph, logits, vocabSize);
+  const logprobs = logSoftmax(graph, div(graph, rows, temperature));
   const cumulative = graph.apply('CumSum', [exp(graph, logprobs), graph.int(1)], {
     dims: logprobs.dims,
   });
@@ -55,4 +53,21 @@ export function sampleToken(graph: Graph, logits: Value, vocabSize: number): voi
   const logprob = where(graph, greedy, graph.float(0), gatherElements(graph, logprobs, token));
   graph.output('token', reshape(graph, token, ['batch']));
   graph.output('logprob', reshape(graph, logprob, ['batch']));
+}
+
+/** Each group's row once for each of its rollouts: [batch, vocabSize]. */
+function perRollout(graph: Graph, logits: Value, vocabSize: number): Value {
+  const batch = graph.length('batch');
+  const perGroup = div(graph, batch, graph.length('groups'));
+  const shape = graph.apply(
+    'Concat',
+    [graph.length('groups'), perGroup, graph.ints(vocabSize)],
+    { dims: [3], type: 'int64' },
+    { axis: 0 },
+  );
+  const lifted = reshape(graph, logits, ['groups', 1, vocabSize]);
+  const repeated = graph.apply('Expand', [lifted, shape], {
+    dims: ['groups', 'perGroup', vocabSize],
+  });
+  return reshape(graph, repeated, ['batch', vocabSize]);
 }

@@ -33,6 +33,7 @@ describe('the onnx sampler', () => {
     sampler = await OnnxSampler.start({
       directory,
       threads: 1,
+      concurrency: 4,
       signal: never,
       policies: {
         fetchAdapter: ({ version }) =>
@@ -132,10 +133,48 @@ describe('the onnx sampler', () => {
     assert.equal(next.length, 2);
   });
 
+  it('samples the groups that wait side by side, each as if it were alone', async () => {
+    await load(0);
+    const choice = { version: 0, adoptsNewer: false };
+    const requests = [11, 12, 13, 14].map((seed) => ({ ...short, seed }));
+    const alone: SampledRollout[][] = [];
+    for (const request of requests) alone.push(await sampler.sample(request, choice, never));
+    const together = await Promise.all(
+      requests.map((request) => sampler.sample(request, choice, never)),
+    );
+    const tokens = (groups: SampledRollout[][]) => groups.map((g) => g.map((r) => r.tokens));
+    assert.deepEqual(tokens(together), tokens(alone));
+  });
+
+  it('samples those beside a group that cannot be sampled', async () => {
+    await load(0);
+    const choice = { version: 0, adoptsNewer: false };
+    const [first, tooLong, last] = await Promise.allSettled([
+      sampler.sample(short, choice, never),
+      sampler.sample({ ...short, maxTokens: 1_000 }, choice, never),
+      sampler.sample(short, choice, never),
+    ]);
+    assert.equal(tooLong.status, 'rejected');
+    assert.match(String(tooLong.reason), /do not fit the model's 512 positions/);
+    assert.deepEqual([first.status, last.status], ['fulfilled', 'fulfilled']);
+  });
+
+  it('abandons a group that still waits for its turn', async () => {
+    await load(0);
+    const stop = new AbortController();
+    const choice = { version: 0, adoptsNewer: false };
+    const underWay = sampler.sample(long, choice, never);
+    const waiting = sampler.sample(short, choice, stop.signal);
+    stop.abort();
+    await assert.rejects(waiting, { name: 'AbortError' });
+    assert.equal((await underWay).length, 2);
+  });
+
   it('refuses an adapter that is no adapter, and keeps what it has', async () => {
     await using other = await OnnxSampler.start({
       directory,
       threads: 1,
+      concurrency: 1,
       signal: never,
       policies: { fetchAdapter: () => Promise.resolve(Uint8Array.of(1, 2, 3)) },
     });
@@ -151,7 +190,13 @@ describe('the onnx sampler', () => {
 
   it('ends its guard with the reason when it can sample no more', async () => {
     const policies = { fetchAdapter: () => Promise.reject(new Error('not asked for')) };
-    const other = await OnnxSampler.start({ directory, threads: 1, signal: never, policies });
+    const other = await OnnxSampler.start({
+      directory,
+      threads: 1,
+      concurrency: 1,
+      signal: never,
+      policies,
+    });
     const guarded = assert.rejects(other.guard(never), /closed/);
     await other[Symbol.asyncDispose]();
     await guarded;

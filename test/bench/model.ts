@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os';
 import { embeddedDataset } from '../../shared/countdown/embedded-dataset.js';
 import { generateProblems } from '../../shared/countdown/generator.js';
 import { renderPrompt } from '../../shared/countdown/prompts.js';
-import { Decoder, type SampledRollout } from '../../shared/model/decoder.js';
+import { Decoder, type GroupRequest, type SampledRollout } from '../../shared/model/decoder.js';
 import { createAdapter } from '../../shared/model/lora.js';
 import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
@@ -27,35 +27,45 @@ async function setting(groups: number) {
   const prompts = generateProblems(embeddedDataset)
     .slice(0, groups)
     .map(({ problem }) => tokenizer.encode(renderPrompt('compact', problem)));
-  const sample = (prompt: Int32Array, count: number, seed: number) =>
-    decoder.sampleGroup(
-      {
-        prompt,
-        count,
-        seed,
-        temperature: 1,
-        maxTokens: 20,
-        stopTokenIds: tokenizer.eosTokenIds,
-      },
-      () => ({ version: 0, adapter }),
+  const request = (prompt: Int32Array, count: number, seed: number): GroupRequest => ({
+    prompt,
+    count,
+    seed,
+    temperature: 1,
+    maxTokens: 20,
+    stopTokenIds: tokenizer.eosTokenIds,
+  });
+  const sample = async (requests: readonly GroupRequest[]) =>
+    (await decoder.sampleGroups(requests, () => ({ version: 0, adapter }))).map(
+      (rollouts) => rollouts!,
     );
-  return { directory, adapter, prompts, sample };
+  return { directory, adapter, prompts, request, sample };
 }
 
 /** How fast one actor samples. */
 export async function benchDecoding(): Promise<Figure[]> {
-  const { prompts, sample } = await setting(20);
+  const { prompts, request, sample } = await setting(16);
   const figures: Figure[] = [];
-  for (const count of [1, groupSize, 64]) {
+  for (const [count, sideBySide] of [
+    [1, 1],
+    [groupSize, 1],
+    [groupSize, 4],
+    [groupSize, 8],
+    [groupSize, 16],
+  ] as const) {
     let tokens = 0;
     const seconds = await medianSeconds(5, async (run) => {
       tokens = 0;
-      for (const [i, prompt] of prompts.entries()) {
-        const rollouts = await sample(prompt, count, run * 1_000 + i);
-        tokens += rollouts.reduce((sum, rollout) => sum + rollout.tokens.length, 0);
+      for (let first = 0; first < prompts.length; first += sideBySide) {
+        const groups = await sample(
+          prompts
+            .slice(first, first + sideBySide)
+            .map((prompt, i) => request(prompt, count, run * 1_000 + first + i)),
+        );
+        for (const { tokens: sampled } of groups.flat()) tokens += sampled.length;
       }
     });
-    const what = `tokens sampled, groups of ${count}, 1 thread`;
+    const what = `tokens sampled, ${sideBySide} groups of ${count} side by side, 1 thread`;
     figures.push({ what, value: tokens / seconds, unit: 'tokens/s' });
   }
   return figures;
@@ -63,12 +73,13 @@ export async function benchDecoding(): Promise<Figure[]> {
 
 /** How fast the local backend computes gradients: groups in one request against rollouts shuffled. */
 export async function benchTraining(): Promise<Figure[]> {
-  const { directory, adapter, prompts, sample } = await setting(16);
+  const { directory, adapter, prompts, request, sample } = await setting(16);
   const threads = availableParallelism();
   const trainer = await Trainer.load(directory, { threads });
   const groups: TrainingDatum[][] = [];
   for (const [seed, prompt] of prompts.entries()) {
-    groups.push((await sample(prompt, groupSize, seed)).map((rollout) => datum(prompt, rollout)));
+    const [rollouts] = await sample([request(prompt, groupSize, seed)]);
+    groups.push(rollouts!.map((rollout) => datum(prompt, rollout)));
   }
   const together = groups.flat();
   const apart = Array.from({ length: groupSize }, (_, i) =>

@@ -123,6 +123,44 @@ for (const hasTiedHead of [true, false])
       });
     });
 
+    it('samples groups side by side as it samples each alone', async () => {
+      const requests: GroupRequest[] = [
+        request,
+        { ...request, prompt: Int32Array.of(8, 3), count: 3, temperature: 1.3, seed: 6 },
+        { ...request, prompt: Int32Array.of(9, 3, 5, 6, 4, 8, 7), maxTokens: 4, count: 5 },
+        { ...request, prompt: Int32Array.of(3, 9, 9), temperature: 0, count: 2 },
+      ];
+      const together = await decoder.sampleGroups(requests, fixed);
+      for (const [g, alone] of requests.entries()) {
+        const rollouts = together[g]!;
+        const expected = await decoder.sampleGroup(alone, fixed);
+        assert.equal(rollouts.length, alone.count);
+        rollouts.forEach(({ tokens, behaviorLogprobs, stopReason }, i) => {
+          assert.deepEqual(tokens, expected[i]!.tokens);
+          assert.equal(stopReason, expected[i]!.stopReason);
+          behaviorLogprobs.forEach((logprob, t) => {
+            assert.ok(Math.abs(logprob - expected[i]!.behaviorLogprobs[t]!) <= 1e-5);
+          });
+        });
+      }
+    });
+
+    it('abandons a group that nobody wants any more and finishes the others', async () => {
+      const unwanted = { ...request, prompt: Int32Array.of(4, 4) };
+      let asked = 0;
+      const [abandoned, finished] = await decoder.sampleGroups(
+        [unwanted, request],
+        fixed,
+        (group) => group !== unwanted || asked++ < 2,
+      );
+      assert.equal(abandoned, undefined);
+      const alone = await decoder.sampleGroup(request, fixed);
+      assert.deepEqual(
+        finished!.map(({ tokens }) => tokens),
+        alone.map(({ tokens }) => tokens),
+      );
+    });
+
     it('refuses what does not fit the positions of the model', async () => {
       const tooLong = { ...request, maxTokens: 60 };
       await assert.rejects(

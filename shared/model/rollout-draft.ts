@@ -1,0 +1,76 @@
+import { createRandom } from '../random.js';
+
+export interface GroupRequest {
+  readonly prompt: Int32Array; // [P]
+  readonly count: number; // rollouts
+  readonly temperature: number; // 0: greedy
+  readonly maxTokens: number; // of each rollout, the stop token included
+  readonly stopTokenIds: readonly number[];
+  readonly seed: number;
+}
+
+/** One sampled answer. */
+export interface SampledRollout {
+  readonly tokens: Int32Array; // [T], with the stop token if it came
+  readonly behaviorLogprobs: Float32Array; // [T], of the distribution each token was drawn from
+  readonly versions: [version: number, count: number][]; // run-length coded, T in all
+  readonly stopReason: 'stop' | 'length';
+}
+
+/** A rollout while it grows. */
+export class RolloutDraft {
+  readonly #tokens: number[] = [];
+  readonly #logprobs: number[] = [];
+  readonly #versions: [version: number, count: number][] = [];
+  #isStopped = false;
+
+  constructor(private readonly request: GroupRequest) {}
+
+  get length(): number {
+    return this.#tokens.length;
+  }
+
+  get lastToken(): number {
+    return this.#tokens.at(-1)!;
+  }
+
+  get isDone(): boolean {
+    return this.#isStopped || this.length === this.request.maxTokens;
+  }
+
+  append(token: number, logprob: number, version: number): void {
+    this.#tokens.push(token);
+    this.#logprobs.push(Math.min(0, logprob)); // rounding may exceed 0
+    const run = this.#versions.at(-1);
+    if (run?.[0] === version) run[1] += 1;
+    else this.#versions.push([version, 1]);
+    this.#isStopped = this.request.stopTokenIds.includes(token);
+  }
+
+  finish(): SampledRollout {
+    return {
+      tokens: Int32Array.from(this.#tokens),
+      behaviorLogprobs: Float32Array.from(this.#logprobs),
+      versions: this.#versions,
+      stopReason: this.#isStopped ? 'stop' : 'length',
+    };
+  }
+}
+
+/** A group while its rollouts grow: those that are still live, and the chance that drives them. */
+export class GroupDraft {
+  readonly rollouts: readonly RolloutDraft[];
+  /** Rows of the step before, of the rollouts that go on; beside each its rollout. */
+  live: { readonly row: number; readonly rollout: RolloutDraft }[] = [];
+  readonly #random;
+
+  constructor(readonly request: GroupRequest) {
+    this.rollouts = Array.from({ length: request.count }, () => new RolloutDraft(request));
+    this.#random = createRandom(`group ${request.seed}`);
+  }
+
+  /** A uniform number with float32's 24 bits: rounding must not turn one into 1. */
+  draw(): number {
+    return Math.floor(this.#random.next() * 2 ** 24) / 2 ** 24;
+  }
+}
