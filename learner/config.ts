@@ -98,6 +98,14 @@ export const LearnerConfig = z
       .enum(['none', 'constant', 'continuous'])
       .default('constant')
       .describe('none: reward 0 or 1 and nothing between.'),
+    numbersToUse: z
+      .enum(['all', 'some'])
+      .default('all')
+      .describe('some: an answer may leave numbers out, as in the classical game.'),
+    targetTail: z
+      .enum(['by_style', 'accept', 'refuse'])
+      .default('by_style')
+      .describe('whether an answer may end in "= 64", its target; by style: think only.'),
     temperature: real.positive().default(1).describe('of sampling, and of the loss.'),
     maxTokens: whole.positive().default(20).describe('longest answer.'),
 
@@ -183,6 +191,7 @@ export function runConfig(
   found: { readonly model: RunConfig['model']; readonly datasetDigest: string },
 ): RunConfig {
   const { beta1, beta2, eps, learningRate, weightDecay, gradClipNorm } = config;
+  const { formatScore, shaping, numbersToUse, targetTail } = config;
   return {
     v: 1,
     run: config.run,
@@ -191,7 +200,7 @@ export function runConfig(
     dataset: datasetSpec(config),
     datasetDigest: found.datasetDigest,
     promptStyle: config.promptStyle,
-    reward: { formatScore: config.formatScore, shaping: config.shaping },
+    reward: { formatScore, shaping, numbersToUse, targetTail },
     sampling: { temperature: config.temperature, maxTokens: config.maxTokens },
     groupSize: config.groupSize,
     groupsPerBatch: config.groupsPerBatch,

@@ -44,8 +44,9 @@ export function tokenize(text: string): Token[] | Refusal {
  *     product = factor { ("*" | "/") factor }
  *     factor  = number | "-" factor | "(" sum ")"
  *
- * The sign is allowed because a chain such as `-3+7*21` is arithmetic too; it lets nothing be
- * reached that could not be without. There is no `**`, no `//` and no sign `+`.
+ * The minus sign is allowed in front of any factor, because a chain such as `-3+7*21` is arithmetic
+ * too: no target from 0 on can be reached with it that could not be without. There is no sign `+`,
+ * no `**`, no `//` and no product without its `*`.
  */
 export function parse(tokens: readonly Token[]): Expression | Refusal {
   let position = 0;

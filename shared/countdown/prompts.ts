@@ -1,5 +1,6 @@
 import type { RunConfig } from '../wire/run-config.js';
-import type { Problem } from './problem.js';
+import { answerBlocks } from './answer.js';
+import { problemOf, type Problem } from './problem.js';
 
 export type PromptStyle = RunConfig['promptStyle'];
 
@@ -10,35 +11,27 @@ export interface Style {
   readonly answer: 'whole' | 'block';
   /** Whether the answer may end in `= 64`, the target, as models that show their work write it. */
   readonly allowsTargetTail: boolean;
-  /** What the prompt itself shows of the answer's form; repeating it is not answering. */
+  /** Answers that the prompt itself shows, with the words before them; repeating is not answering. */
   readonly examples: readonly string[];
   /** Where sampling may stop, in addition to the end of the sequence. */
   readonly stop: readonly string[];
 }
 
-const fewshotForm = 'inside <answer>...</answer>';
-const fewshotExample = 'Example: <answer>(1+2)/3</answer>.';
-const fewshotAnswer = 'A: <answer>(2*3)+7</answer>';
-const thinkForm = 'in <answer> </answer> tags';
-const thinkExample = 'for example <answer> (1 + 2) / 3 </answer>';
-
-export const styles: Readonly<Record<PromptStyle, Style>> = {
+const withoutExamples: Readonly<Record<PromptStyle, Omit<Style, 'examples'>>> = {
   /** For the embedded model, which reads characters: `3 7 21=64:`, answered by `(21-7)…`. */
   compact: {
     render: ({ numbers, target }) => `${numbers.join(' ')}=${target}:`,
     answer: 'whole',
     allowsTargetTail: false,
-    examples: [],
     stop: [],
   },
 
   /** Source: TuFT's Countdown guide: a solved question, then ours, as plain text ending in `A:`. */
   fewshot: {
     render: ({ numbers, target }) =>
-      `${question([2, 3, 7], 13)}\n${fewshotAnswer}\n\n${question(numbers, target)}\nA:`,
+      `${question([2, 3, 7], 13)}\nA: <answer>(2*3)+7</answer>\n\n${question(numbers, target)}\nA:`,
     answer: 'block',
     allowsTargetTail: false,
-    examples: [fewshotForm, fewshotExample, fewshotAnswer],
     stop: ['</answer>'],
   },
 
@@ -50,12 +43,18 @@ export const styles: Readonly<Record<PromptStyle, Style>> = {
       `Using the numbers [${numbers.join(', ')}], create an equation that equals ${target}. ` +
       'You can use basic arithmetic operations (+, -, *, /) and each number can only be used once. ' +
       'Show your work in <think> </think> tags. ' +
-      `And return the final answer ${thinkForm}, ${thinkExample}.<|im_end|>\n<|im_start|>assistant\nLet me solve this step by step.\n<think>`,
+      'And return the final answer in <answer> </answer> tags, ' +
+      'for example <answer> (1 + 2) / 3 </answer>.<|im_end|>\n<|im_start|>assistant\nLet me solve this step by step.\n<think>',
     answer: 'block',
     allowsTargetTail: true,
-    examples: [thinkForm, thinkExample],
     stop: [],
   },
+};
+
+export const styles: Readonly<Record<PromptStyle, Style>> = {
+  compact: withItsExamples(withoutExamples.compact),
+  fewshot: withItsExamples(withoutExamples.fewshot),
+  think: withItsExamples(withoutExamples.think),
 };
 
 /** The text that the policy is asked to continue. */
@@ -67,6 +66,11 @@ function question(numbers: readonly number[], target: number): string {
   return (
     `Q: Using the numbers ${numbers.join(', ')}, reach the target number ${target}. ` +
     'You may use +, -, *, / and parentheses, and each number can only be used once. ' +
-    `Put ONLY the final expression ${fewshotForm}. ${fewshotExample}`
+    'Put ONLY the final expression inside <answer>...</answer>. Example: <answer>(1+2)/3</answer>.'
   );
+}
+
+/** What a prompt shows is the same whatever the problem, so that any one tells. */
+function withItsExamples(style: Omit<Style, 'examples'>): Style {
+  return { ...style, examples: answerBlocks(style.render(problemOf([1, 1], 2))) };
 }

@@ -1,16 +1,24 @@
 import type { RewardSpec } from '../wire/run-config.js';
 import type { Score } from '../wire/scored-group.js';
-import { extractAnswer } from './answer.js';
+import { extractAnswer, maxReadChars } from './answer.js';
 import { evaluate } from './expression.js';
 import { parse, tokenize, type Refusal, type Token } from './parser.js';
 import type { Problem } from './problem.js';
-import type { PromptStyle } from './prompts.js';
+import { styles, type PromptStyle } from './prompts.js';
 import * as rational from './rational.js';
 import type { Rational } from './rational.js';
 
 /** Everything that a score can say of an answer. */
 export type Reason =
   'correct' | 'wrong_value' | 'no_answer' | 'wrong_numbers' | 'division_by_zero' | Refusal;
+
+/** The pure mode: 1 for the exact target with every number, else 0. */
+export const zeroOrOne: RewardSpec = {
+  formatScore: 0,
+  shaping: 'none',
+  numbersToUse: 'all',
+  targetTail: 'by_style',
+};
 
 /**
  * The reward of one completion, in four stages: format → numbers → parse → value. The first stage
@@ -31,15 +39,22 @@ export function scoreAnswer(
   completion: string,
   reward: RewardSpec,
 ): Score {
-  const answer = extractAnswer(style, problem, completion);
-  const judged = answer === undefined ? 'no_answer' : judge(answer, problem);
-  if (typeof judged === 'string') {
-    const hasFormat = judged !== 'no_answer';
-    const value =
-      hasFormat && reward.shaping !== 'none' ? rational.decimal(reward.formatScore) : rational.zero;
-    return { ...amount(value), hasFormat, isValid: false, isCorrect: false, reason: judged };
+  const answer = extractAnswer(styles[style], problem, completion, reward.targetTail);
+  if (answer === undefined) {
+    const reason: Reason = completion.length > maxReadChars ? 'too_long' : 'no_answer';
+    return { ...amount(rational.zero), hasFormat: false, isValid: false, isCorrect: false, reason };
   }
-  const error = rational.absolute(rational.subtract(judged, rational.integer(problem.target)));
+  const value = valueOf(answer, problem, reward.numbersToUse);
+  if (typeof value === 'string') {
+    return {
+      ...amount(reward.shaping === 'none' ? rational.zero : rational.decimal(reward.formatScore)),
+      hasFormat: true,
+      isValid: false,
+      isCorrect: false,
+      reason: value,
+    };
+  }
+  const error = rational.absolute(rational.subtract(value, rational.integer(problem.target)));
   const isCorrect = error.numerator === 0n;
   return {
     ...amount(isCorrect ? rational.one : consolation(error, reward)),
@@ -47,24 +62,39 @@ export function scoreAnswer(
     isValid: true,
     isCorrect,
     reason: isCorrect ? 'correct' : 'wrong_value',
+    value: rational.fractionText(value),
   };
 }
 
 /** The value of an answer that uses the numbers as it must, or what is wrong with it. */
-function judge(answer: string, problem: Problem): Rational | Exclude<Reason, 'correct'> {
+function valueOf(
+  answer: string,
+  { numbers }: Problem,
+  numbersToUse: RewardSpec['numbersToUse'],
+): Rational | Exclude<Reason, 'correct'> {
   const tokens = tokenize(answer);
   if (typeof tokens === 'string') return tokens;
   // Before parsing, as in TuFT; it also bounds the size of everything that is computed after.
-  if (!usesExactly(tokens, problem.numbers)) return 'wrong_numbers';
+  if (!usesAsItMust(tokens, numbers, numbersToUse)) return 'wrong_numbers';
   const expression = parse(tokens);
   if (typeof expression === 'string') return expression;
   return evaluate(expression) ?? 'division_by_zero';
 }
 
-function usesExactly(tokens: readonly Token[], numbers: readonly number[]): boolean {
-  const used = tokens.filter((token) => typeof token === 'number').sort((a, b) => a - b);
-  const given = numbers.toSorted((a, b) => a - b);
-  return used.length === given.length && used.every((number, i) => number === given[i]);
+/** Whether the numbers are those of the problem, or with `some` a part of them, none too often. */
+function usesAsItMust(
+  tokens: readonly Token[],
+  numbers: readonly number[],
+  numbersToUse: RewardSpec['numbersToUse'],
+): boolean {
+  const left = [...numbers];
+  for (const token of tokens) {
+    if (typeof token !== 'number') continue;
+    const at = left.indexOf(token);
+    if (at === -1) return false;
+    left.splice(at, 1);
+  }
+  return numbersToUse === 'all' ? left.length === 0 : left.length < numbers.length;
 }
 
 /** What a valid expression earns whose value misses the target by `error`. */

@@ -1,6 +1,6 @@
 import { generateProblems, type GeneratorSpec } from '../countdown/generator.js';
 import { renderPrompt } from '../countdown/prompts.js';
-import { scoreAnswer } from '../countdown/score.js';
+import { scoreAnswer, zeroOrOne } from '../countdown/score.js';
 import { Decoder } from '../model/decoder.js';
 import { noAdapter, type Adapter } from '../model/lora.js';
 import type { ModelDirectory } from '../model/model-directory.js';
@@ -22,7 +22,6 @@ export async function solveRates(
 ): Promise<SolveRates> {
   const tokenizer = await loadTokenizer(directory);
   const decoder = await Decoder.load(directory, { threads });
-  const reward = { formatScore: 0, shaping: 'none' } as const;
   let [sampled, any, greedy] = [0, 0, 0];
   for (const [seed, { problem }] of generateProblems({ ...dataset, trainSize: 1 })
     .slice(0, problems)
@@ -40,7 +39,7 @@ export async function solveRates(
         () => ({ version: 0, adapter }),
       );
       return rollouts.filter(
-        ({ tokens }) => scoreAnswer('compact', problem, tokenizer.decode(tokens), reward).isCorrect,
+        ({ tokens }) => scoreAnswer('compact', problem, tokenizer.decode(tokens), zeroOrOne).isCorrect,
       ).length;
     };
     const solved = await correct(samples, 1);

@@ -27,6 +27,8 @@ export type DatasetSpec = z.infer<typeof DatasetSpec>;
 export const RewardSpec = z.strictObject({
   formatScore: z.number().min(0).max(1), // for an answer in the right form that is not correct
   shaping: z.enum(['none', 'constant', 'continuous']), // none: 0 or 1 and nothing between
+  numbersToUse: z.enum(['all', 'some']).default('all'), // some: an answer may leave numbers out
+  targetTail: z.enum(['by_style', 'accept', 'refuse']).default('by_style'), // the `= 64` behind an answer
 });
 export type RewardSpec = z.infer<typeof RewardSpec>;
 

@@ -1,14 +1,21 @@
 import { z } from 'zod';
 import { RolloutGroup } from './rollout-group.js';
 
+/** `150/7` or `84`, in lowest terms. */
+const Fraction = z
+  .string()
+  .max(1_024)
+  .regex(/^-?\d+(\/\d+)?$/);
+
 /** The reward of one rollout and the parts that it was made of. */
 export const Score = z.strictObject({
   reward: z.number(),
-  exactReward: z.string().regex(/^-?\d+(\/\d+)?$/), // the same as a fraction: equality is exact
+  exactReward: Fraction, // the same exactly: equality means something
   hasFormat: z.boolean(), // an answer could be found
   isValid: z.boolean(), // it is an expression that uses the problem's numbers as it must
   isCorrect: z.boolean(), // and its value is exactly the target
   reason: z.string().max(64), // `correct`, `wrong_value`, `no_answer`, …
+  value: Fraction.optional(), // what a valid answer comes to
 });
 export type Score = z.infer<typeof Score>;
 

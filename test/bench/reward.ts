@@ -1,13 +1,13 @@
 import { embeddedDataset } from '../../shared/countdown/embedded-dataset.js';
 import { generateProblems } from '../../shared/countdown/generator.js';
-import { scoreAnswer } from '../../shared/countdown/score.js';
+import { scoreAnswer, zeroOrOne } from '../../shared/countdown/score.js';
 import type { Figure } from './main.js';
 import { medianSeconds } from './stopwatch.js';
 
 /** How fast one core scores: right answers, wrong ones, and the slowest of some hostile ones. */
 export async function benchReward(): Promise<Figure[]> {
   const solved = generateProblems(embeddedDataset).slice(0, 5_000);
-  const reward = { formatScore: 0.1, shaping: 'continuous' } as const;
+  const reward = { ...zeroOrOne, formatScore: 0.1, shaping: 'continuous' } as const;
   const seconds = await medianSeconds(5, () => {
     for (const [i, { problem, witness }] of solved.entries()) {
       scoreAnswer('compact', problem, i % 2 === 0 ? witness : `${witness}+1`, reward);

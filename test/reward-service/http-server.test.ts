@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { register } from 'prom-client';
-import { scoreAnswer } from '../../shared/countdown/score.js';
+import { scoreAnswer, zeroOrOne } from '../../shared/countdown/score.js';
 import { createLogger } from '../../shared/telemetry/logger.js';
 import { serveScores, type ScoreServer } from '../../reward-service/http-server.js';
 import { dataset, trained } from './values.js';
@@ -13,7 +13,7 @@ const judge = {
   problem: (id: string) => dataset.problem(id),
   scoreText: (problem: typeof trained, completion: string) => {
     if (completion === 'crash') throw new Error('a secret detail');
-    return scoreAnswer('compact', problem, completion, { formatScore: 0, shaping: 'none' });
+    return scoreAnswer('compact', problem, completion, zeroOrOne);
   },
 };
 const options = { host: '127.0.0.1', port: 0, judge, log };

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { zeroOrOne } from '../../shared/countdown/score.js';
 import { characterVocabSize } from '../../shared/model/character-tokenizer.js';
 import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
@@ -10,7 +11,7 @@ import { answers, dataset, heldOut, trained } from './values.js';
 
 const run = {
   promptStyle: 'compact',
-  reward: { formatScore: 0.1, shaping: 'constant' },
+  reward: { ...zeroOrOne, formatScore: 0.1, shaping: 'constant' },
 } as const;
 
 let model: Awaited<ReturnType<typeof tinyModel>>;
@@ -52,7 +53,7 @@ describe('the judge of a run', () => {
 
   it('scores a text with other rewards or another style when asked to', () => {
     const near = '<answer>3*21+7</answer>';
-    const reward = { formatScore: 0.1, shaping: 'continuous' } as const;
+    const reward = { ...run.reward, shaping: 'continuous' } as const;
     assert.equal(judge.scoreText(trained, '3*21+7').exactReward, '1/10');
     assert.equal(judge.scoreText(trained, '3*21+7', { reward }).exactReward, '4/25');
     const other = judge.scoreText(trained, near, { reward, promptStyle: 'fewshot' });

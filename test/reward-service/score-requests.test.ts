@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { scoreAnswer } from '../../shared/countdown/score.js';
+import { scoreAnswer, zeroOrOne } from '../../shared/countdown/score.js';
 import type { Judge } from '../../reward-service/judge.js';
 import { answerScoreRequest, RequestRefused } from '../../reward-service/score-requests.js';
 import { dataset, trained } from './values.js';
@@ -8,12 +8,7 @@ import { dataset, trained } from './values.js';
 const judge: Pick<Judge, 'scoreText' | 'problem'> = {
   problem: (id) => dataset.problem(id),
   scoreText: (problem, completion, { promptStyle, reward } = {}) =>
-    scoreAnswer(
-      promptStyle ?? 'compact',
-      problem,
-      completion,
-      reward ?? { formatScore: 0, shaping: 'none' },
-    ),
+    scoreAnswer(promptStyle ?? 'compact', problem, completion, reward ?? zeroOrOne),
 };
 const ask = (body: unknown) => answerScoreRequest(judge, JSON.stringify(body));
 
@@ -26,6 +21,7 @@ describe('a score request', () => {
       isValid: true,
       isCorrect: true,
       reason: 'correct',
+      value: '84',
     });
   });
 

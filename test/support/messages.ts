@@ -1,3 +1,4 @@
+import { zeroOrOne } from '../../shared/countdown/score.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
 import type { Rollout, RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
@@ -105,7 +106,7 @@ export function runConfig(over: Partial<RunConfig> = {}): RunConfig {
     },
     datasetDigest: 'd',
     promptStyle: 'compact',
-    reward: { formatScore: 0.1, shaping: 'none' },
+    reward: { ...zeroOrOne, formatScore: 0.1 },
     sampling: { temperature: 1, maxTokens: 16 },
     groupSize: 4,
     groupsPerBatch: 2,

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { UserError } from '../../../shared/errors.js';
 import { generateProblems, type GeneratorSpec } from '../../../shared/countdown/generator.js';
 import { problemKey } from '../../../shared/countdown/problem.js';
-import { scoreAnswer } from '../../../shared/countdown/score.js';
+import { scoreAnswer, zeroOrOne } from '../../../shared/countdown/score.js';
 
 const spec: GeneratorSpec = {
   kind: 'generator',
@@ -15,7 +15,6 @@ const spec: GeneratorSpec = {
   testSize: 100,
 };
 const solved = generateProblems(spec);
-const noShaping = { formatScore: 0, shaping: 'none' } as const;
 
 describe('the generated problems', () => {
   it('are as many as asked for, within the ranges asked for', () => {
@@ -29,9 +28,9 @@ describe('the generated problems', () => {
 
   it('are all solved by their witness, under every style', () => {
     for (const { problem, witness } of solved) {
-      assert.equal(scoreAnswer('compact', problem, witness, noShaping).reward, 1, witness);
+      assert.equal(scoreAnswer('compact', problem, witness, zeroOrOne).reward, 1, witness);
       const block = `<answer>${witness}</answer>`;
-      assert.equal(scoreAnswer('fewshot', problem, block, noShaping).reward, 1, witness);
+      assert.equal(scoreAnswer('fewshot', problem, block, zeroOrOne).reward, 1, witness);
     }
   });
 

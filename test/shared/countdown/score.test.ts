@@ -1,17 +1,18 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
+import { maxReadChars } from '../../../shared/countdown/answer.js';
 import { evaluate, print } from '../../../shared/countdown/expression.js';
 import { problemOf } from '../../../shared/countdown/problem.js';
-import { scoreAnswer } from '../../../shared/countdown/score.js';
+import { scoreAnswer, zeroOrOne } from '../../../shared/countdown/score.js';
 import type { RewardSpec } from '../../../shared/wire/run-config.js';
 import { Score } from '../../../shared/wire/scored-group.js';
 import { anyExpression, leaves } from '../../support/arithmetic.js';
 
 const problem = problemOf([3, 7, 21], 84);
-const continuous: RewardSpec = { formatScore: 0.1, shaping: 'continuous' };
-const constant: RewardSpec = { formatScore: 0.1, shaping: 'constant' };
-const none: RewardSpec = { formatScore: 0.1, shaping: 'none' };
+const none: RewardSpec = { ...zeroOrOne, formatScore: 0.1 };
+const constant: RewardSpec = { ...none, shaping: 'constant' };
+const continuous: RewardSpec = { ...none, shaping: 'continuous' };
 const score = (answer: string, reward = continuous) =>
   scoreAnswer('fewshot', problem, `<answer>${answer}</answer>`, reward);
 
@@ -38,9 +39,10 @@ describe('the stages of a score', () => {
   ];
   for (const [answer, reason, isValid] of cases) {
     it(`${JSON.stringify(answer.slice(-20))} is ${reason}`, () => {
-      const { reward: _reward, exactReward: _exactReward, ...parts } = score(answer);
+      const { reward: _reward, exactReward: _exactReward, value, ...parts } = score(answer);
       const isCorrect = reason === 'correct';
       assert.deepEqual(parts, { hasFormat: true, isValid, isCorrect, reason });
+      assert.equal(value !== undefined, isValid);
     });
   }
 
@@ -75,6 +77,47 @@ describe('the stages of a score', () => {
   });
 });
 
+describe('an answer that leaves numbers out', () => {
+  const some: RewardSpec = { ...constant, numbersToUse: 'some' };
+  const cases: [answer: string, all: string, some: string][] = [
+    ['(7-3)*21', 'correct', 'correct'],
+    ['7*21', 'wrong_numbers', 'wrong_value'],
+    ['21', 'wrong_numbers', 'wrong_value'],
+    ['21+21', 'wrong_numbers', 'wrong_numbers'], // each number still counts once
+    ['7*12', 'wrong_numbers', 'wrong_numbers'],
+    ['', 'wrong_numbers', 'wrong_numbers'],
+    ['-', 'wrong_numbers', 'wrong_numbers'],
+  ];
+  for (const [answer, withAll, withSome] of cases) {
+    it(`${JSON.stringify(answer)} is ${withAll} where all must be used, else ${withSome}`, () => {
+      assert.equal(score(answer, constant).reason, withAll);
+      assert.equal(score(answer, some).reason, withSome);
+    });
+  }
+
+  it('earns as much as one with every number', () => {
+    const either = problemOf([3, 7, 21], 147);
+    assert.equal(scoreAnswer('compact', either, '7*21', some).exactReward, '1');
+    assert.equal(scoreAnswer('compact', either, '7*21', constant).exactReward, '1/10');
+  });
+});
+
+describe('the parts of a score', () => {
+  it('say what a valid answer came to, in lowest terms', () => {
+    assert.equal(score('3/7+21').value, '150/7');
+    assert.equal(score('3-7-21').value, '-25');
+    assert.equal(score('(7-3)*21').value, '84');
+    assert.equal(score('3/(7-7)').value, undefined);
+  });
+
+  it('tell a completion without an answer from one that is too long to be read', () => {
+    const long = (text: string) => scoreAnswer('fewshot', problem, text, constant);
+    assert.equal(long('x'.repeat(maxReadChars)).reason, 'no_answer');
+    assert.equal(long(`<answer>(7-3)*21</answer>${'x'.repeat(maxReadChars)}`).reason, 'too_long');
+    assert.equal(long(`${'x'.repeat(1_000_000)}<answer>(7-3)*21</answer>`).reason, 'correct');
+  });
+});
+
 describe('the rewards, worked by hand', () => {
   // f = 1/10. (7+3)*21 = 210, off by 126: 1/10 + 9/10 · 1/127 = (127 + 9)/1270 = 68/635.
   // 3*21+7 = 70, off by 14: 1/10 + 9/10 · 1/15 = 1/10 + 3/50 = 4/25.
@@ -104,7 +147,7 @@ describe('the rewards, worked by hand', () => {
   }
 
   it('with a format score of 1 everything in the right form earns 1, exactly', () => {
-    assert.equal(score('3*21+7', { formatScore: 1, shaping: 'continuous' }).exactReward, '1');
+    assert.equal(score('3*21+7', { ...continuous, formatScore: 1 }).exactReward, '1');
   });
 });
 
