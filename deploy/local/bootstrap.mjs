@@ -14,6 +14,7 @@ const programs = {
   start: { file: 'dist/deploy/local/cli.js', args: ['up', ...words] },
   pretrain: { file: 'dist/shared/pretrain/main.js', args: words },
   bench: { file: 'dist/test/bench/main.js', args: words },
+  'test:compat': { file: 'dist/test/compat/main.js', args: words },
 };
 
 const [major, minor] = process.versions.node.split('.').map(Number);

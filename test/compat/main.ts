@@ -1,0 +1,85 @@
+/**
+ * `npm run test:compat`: the suites that need real third parties (TuFT, the Tinker SDK, transformers) and
+ * so a Python environment, which is made under .cache/python from deploy/tuft/requirements.txt
+ * and test/compat/requirements.txt.
+ *
+ *   npm run test:compat -- [suite …] [--short] [--required] [--list] [--setup-minutes N]
+ *
+ * It ends with one table and with 1 if a check failed. Where the environment cannot be had, every
+ * suite is skipped in words, which is no failure unless --required is given. To register a suite, add
+ * it to suites.ts; its interface is in suite.ts.
+ */
+import { parseArgs } from 'node:util';
+import { ensurePythonEnvironment } from '../../deploy/local/python/environment.js';
+import { errorText, UserError } from '../../shared/errors.js';
+import { runSuite } from './run-suite.js';
+import { compatFolder } from './suite.js';
+import { suites } from './suites.js';
+import { hasPassed, table, type Outcome } from './table.js';
+
+const { values, positionals } = parseArgs({
+  options: {
+    short: { type: 'boolean', default: false },
+    required: { type: 'boolean', default: false },
+    list: { type: 'boolean', default: false },
+    'setup-minutes': { type: 'string', default: '15' },
+  },
+  allowPositionals: true,
+});
+const note = (line: string) => process.stderr.write(`${line}\n`);
+
+const unknown = positionals.find((name) => !suites.some((suite) => suite.name === name));
+const setupMinutes = Number(values['setup-minutes']);
+if (values.list) {
+  for (const { name, proves } of suites) process.stdout.write(`${name.padEnd(14)} ${proves}\n`);
+} else if (unknown !== undefined) {
+  note(`no suite ${unknown}; there are ${suites.map(({ name }) => name).join(', ')}`);
+  process.exitCode = 2;
+} else if (!(setupMinutes > 0)) {
+  note(`--setup-minutes is ${values['setup-minutes']}; expected a number above 0`);
+  process.exitCode = 2;
+} else {
+  const outcomes = await run();
+  process.stdout.write(table(outcomes));
+  const isComplete = outcomes.every(({ problem }) => problem === undefined);
+  const isGood = outcomes.every(hasPassed) && (isComplete || !values.required);
+  process.exitCode = isGood ? 0 : 1;
+}
+
+async function run(): Promise<Outcome[]> {
+  const chosen = suites.filter(
+    ({ name }) => positionals.length === 0 || positionals.includes(name),
+  );
+  const stop = new AbortController();
+  for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+    process.once(name, () => {
+      stop.abort(new Error(`stopped by ${name}`));
+    });
+  }
+
+  let python: string;
+  try {
+    python = await ensurePythonEnvironment({
+      requirements: [
+        `${compatFolder}../../deploy/tuft/requirements.txt`,
+        `${compatFolder}requirements.txt`,
+      ],
+      env: process.env,
+      report: note,
+      timeoutMs: setupMinutes * 60_000,
+      signal: stop.signal,
+    });
+  } catch (caught) {
+    const kind = caught instanceof UserError ? 'skipped' : 'failed';
+    const message = errorText(caught);
+    note(`there is no Python environment for these tests: ${message}`);
+    return chosen.map(({ name }) => ({ suite: name, checks: [], problem: { kind, message } }));
+  }
+
+  const outcomes: Outcome[] = [];
+  for (const suite of chosen) {
+    const options = { python, isShort: values.short, signal: stop.signal, note, now: Date.now };
+    outcomes.push(await runSuite(suite, options));
+  }
+  return outcomes;
+}

@@ -1,0 +1,72 @@
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { describe, it } from 'node:test';
+import { UserError } from '../../shared/errors.js';
+import { runSuite } from './run-suite.js';
+import { atMost, type Suite } from './suite.js';
+import { hasPassed, table } from './table.js';
+
+const run = (body: Suite['run']) =>
+  runSuite(
+    { name: 'parity', proves: 'that it agrees', run: body },
+    {
+      python: 'python3',
+      isShort: false,
+      signal: new AbortController().signal,
+      note: () => undefined,
+      now: () => 0,
+    },
+  );
+
+describe('a compatibility suite', () => {
+  it('passes with all of its checks, and its folder is gone afterwards', async () => {
+    let folder = '';
+    const outcome = await run(async (context) => {
+      ({ folder } = context);
+      assert(existsSync(folder));
+      context.report(atMost('logits', 2e-6, 1e-4));
+      await context.step('a conflict', '409', () => 409);
+    });
+    assert(hasPassed(outcome));
+    assert(!existsSync(folder));
+    assert.deepEqual(table([outcome]).split('\n'), [
+      'suite   check       value   bound     result',
+      '--------------------------------------------',
+      'parity  logits      2.0e-6  ≤ 0.0001  ok',
+      'parity  a conflict  409     409       ok',
+      '',
+    ]);
+  });
+
+  it('fails with one check, or one step that throws, and goes on with the next', async () => {
+    const outcome = await run(async (context) => {
+      context.report(atMost('logits', 1, 1e-4));
+      await context.step('a conflict', '409', () => {
+        throw new Error('it was 200');
+      });
+      context.report(atMost('losses', 0, 1e-4));
+    });
+    assert(!hasPassed(outcome));
+    assert.deepEqual(
+      outcome.checks.map(({ value, passed }) => [value, passed]),
+      [
+        [1, false],
+        ['it was 200', false],
+        [0, true],
+      ],
+    );
+  });
+
+  it('fails when it throws, or has nothing to show', async () => {
+    const broken = await run(() => Promise.reject(new Error('no server\nsecond line')));
+    assert(!hasPassed(broken));
+    assert.match(table([broken]), /^parity {2}no server .* FAILED$/m);
+    assert(!hasPassed(await run(() => Promise.resolve())));
+  });
+
+  it('is skipped, which is no failure, when the machine cannot run it', async () => {
+    const outcome = await run(() => Promise.reject(new UserError('no python3')));
+    assert(hasPassed(outcome));
+    assert.match(table([outcome]), /^parity {2}no python3 .* skipped$/m);
+  });
+});

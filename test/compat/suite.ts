@@ -1,0 +1,90 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { z } from 'zod';
+
+/** One statement about the real thing, with the figure that shows it. */
+export const Check = z.object({
+  check: z.string().min(1),
+  value: z.union([z.string(), z.number()]),
+  bound: z.string(), // what the value must be: `≤ 1e-4`, `409`
+  passed: z.boolean(),
+});
+export type Check = z.infer<typeof Check>;
+
+export interface SuiteContext {
+  /** An interpreter that has what deploy/tuft/requirements.txt and test/compat/requirements.txt pin. */
+  readonly python: string;
+  /** A folder of its own, deleted afterwards. */
+  readonly folder: string;
+  /** Whether to leave out what takes minutes. */
+  readonly isShort: boolean;
+  /** Aborts when the suite has used up its time, or on Ctrl-C. */
+  readonly signal: AbortSignal;
+  /** Reports a check, as soon as it is known. */
+  readonly report: (check: Check) => void;
+  /** Runs one step, which passes unless it throws; what it returns is shown as the value. */
+  readonly step: (
+    check: string,
+    bound: string,
+    run: () => Promise<string | number> | string | number,
+  ) => Promise<void>;
+  /** Tells what is going on; shown at once, and no part of the table. */
+  readonly note: (line: string) => void;
+}
+
+/**
+ * A program against real third parties. It fails if a check of its failed, if it reported none, or
+ * if it throws; throwing a UserError instead means that this machine cannot run it: it is skipped.
+ */
+export interface Suite {
+  readonly name: string;
+  readonly proves: string;
+  readonly run: (context: SuiteContext) => Promise<void>;
+  /** Longer is a failure; 10 by default. */
+  readonly limitMinutes?: number;
+}
+
+/** A value that must not exceed a limit. */
+export function atMost(check: string, value: number, limit: number): Check {
+  return { check, value, bound: `≤ ${limit}`, passed: value <= limit };
+}
+
+/** A value that must reach a limit. */
+export function atLeast(check: string, value: number, limit: number): Check {
+  return { check, value, bound: `≥ ${limit}`, passed: value >= limit };
+}
+
+/**
+ * Runs a Python program of test/compat in the environment. Each line of its standard output that is
+ * a JSON object is a check (`{"check", "value", "bound", "passed"}`), the others are notes.
+ *
+ * @throws if it does not end with 0; the message ends with what it said last.
+ */
+export async function runPython(
+  context: SuiteContext,
+  file: string,
+  args: readonly string[] = [],
+  env: NodeJS.ProcessEnv = {},
+): Promise<void> {
+  const child = spawn(context.python, [`${compatFolder}${file}`, ...args], {
+    cwd: context.folder,
+    env: { ...process.env, PYTHONUNBUFFERED: '1', ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+    signal: context.signal,
+  });
+  const errors: string[] = [];
+  createInterface(child.stderr).on('line', (line) => errors.push(line));
+  createInterface(child.stdout).on('line', (line) => {
+    if (line.startsWith('{')) context.report(Check.parse(JSON.parse(line)));
+    else context.note(line);
+  });
+  const [code] = (await once(child, 'close')) as [number | null];
+  if (code !== 0) {
+    throw new Error(`${file} ended with ${code ?? 'a signal'}: ${errors.slice(-15).join('\n')}`);
+  }
+}
+
+/** The sources of these tests: Python is not compiled into dist/. */
+export const compatFolder = fileURLToPath(new URL('../../../test/compat/', import.meta.url));

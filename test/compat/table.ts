@@ -1,0 +1,46 @@
+import type { Check } from './suite.js';
+
+/** What came of a suite. */
+export interface Outcome {
+  readonly suite: string;
+  readonly checks: readonly Check[];
+  /** Why it could not be run, or not to its end. */
+  readonly problem?: { readonly kind: 'skipped' | 'failed'; readonly message: string };
+}
+
+type Row = readonly [suite: string, check: string, value: string, bound: string, result: string];
+
+/** Whether nothing of it failed; a skipped suite has not failed. */
+export function hasPassed({ checks, problem }: Outcome): boolean {
+  return problem?.kind !== 'failed' && checks.every(({ passed }) => passed);
+}
+
+/** All outcomes as one table, a line a check; values of any length keep their columns. */
+export function table(outcomes: readonly Outcome[]): string {
+  const rows: Row[] = [['suite', 'check', 'value', 'bound', 'result'], ...outcomes.flatMap(rowsOf)];
+  const widths = [0, 1, 2, 3].map((column) =>
+    Math.min(64, Math.max(...rows.map((row) => row[column]!.length))),
+  );
+  const lines = rows.map((row) =>
+    row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  '),
+  );
+  lines.splice(1, 0, '-'.repeat(Math.max(...lines.map(({ length }) => length))));
+  return `${lines.map((line) => line.trimEnd()).join('\n')}\n`;
+}
+
+function rowsOf({ suite, checks, problem }: Outcome): Row[] {
+  const rows = checks.map(({ check, value, bound, passed }): Row => {
+    return [suite, check, shown(value), bound, passed ? 'ok' : 'FAILED'];
+  });
+  if (problem !== undefined) {
+    const message = problem.message.split('\n', 1)[0]!;
+    rows.push([suite, message, '', '', problem.kind === 'failed' ? 'FAILED' : 'skipped']);
+  }
+  return rows;
+}
+
+function shown(value: string | number): string {
+  if (typeof value === 'string') return value;
+  if (Number.isInteger(value)) return String(value);
+  return Math.abs(value) < 1e-3 ? value.toExponential(1) : value.toPrecision(4);
+}
