@@ -7,7 +7,7 @@ import { readModelDirectory } from '../shared/model/model-directory.js';
 import { ticketBound } from '../shared/rl/capacity.js';
 import { runService, type ServiceContext } from '../shared/service.js';
 import { serveHealth } from '../shared/telemetry/health-server.js';
-import { datasetSpec, LearnerConfig, runConfig } from './config.js';
+import { LearnerConfig, runConfig } from './config.js';
 import { graceAfter } from './grace.js';
 import { chooseModel, settleConfig } from './run-identity.js';
 import { exportDepths } from './stream-depths.js';
@@ -15,6 +15,7 @@ import { summarize } from './summary.js';
 import { TrainingClock } from './training-clock.js';
 import { withRecovery } from './recovery.js';
 import { runSession } from './session.js';
+import { datasetSpec } from './settings/task.js';
 
 /** The learner service: issues tickets, trains on what comes back, publishes what it learnt. */
 export async function main(

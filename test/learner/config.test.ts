@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { configDifferences, datasetSpec, LearnerConfig, runConfig } from '../../learner/config.js';
+import { configDifferences, LearnerConfig, runConfig } from '../../learner/config.js';
 import { chooseModel, settleConfig } from '../../learner/run-identity.js';
+import { datasetSpec } from '../../learner/settings/task.js';
 import { loadConfig } from '../../shared/config.js';
 import { UserError } from '../../shared/errors.js';
 import { embeddedDataset } from '../../shared/countdown/embedded-dataset.js';

@@ -1,0 +1,32 @@
+import { hostname } from 'node:os';
+import { z } from 'zod';
+import { embeddedModelPath } from '../../shared/model/model-directory.js';
+import { RunName } from '../../shared/wire/run-config.js';
+import { text, whole } from './fields.js';
+
+/** Which run this is, and where to find things. */
+export const Connections = z.object({
+  run: RunName.describe('name of the run.'),
+  name: text
+    .max(128)
+    .default(() => `${hostname()}-${process.pid}`)
+    .describe('who holds the lease to train; a restart under one name takes over at once.'),
+  natsUrl: text.default('nats://127.0.0.1:4222').describe('the NATS server, with JetStream.'),
+  backendUrl: z
+    .url()
+    .default('http://127.0.0.1:10610')
+    .describe('a Tinker server: TuFT or the local backend.'),
+  apiKey: text.default('tml-local').describe('key for --backend-url.'),
+  checkpointDir: text
+    .optional()
+    .describe("the backend's checkpoint directory, if it is mounted here under another path."),
+  modelDir: text
+    .default(embeddedModelPath)
+    .describe('Hugging Face directory of the model, which actors must hold too.'),
+  modelName: text
+    .optional()
+    .describe('the model as the backend calls it; by default the only one that it serves.'),
+  runDir: text.optional().describe('folder of metrics.jsonl and summary.json; runs/<run>.'),
+  healthHost: text.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
+  healthPort: whole.min(0).max(65535).default(0).describe('and its port; 0: any, see the log.'),
+});

@@ -1,0 +1,18 @@
+import { z } from 'zod';
+import { real, whole } from './fields.js';
+
+/** How long to train, and how much of it a crash may cost. */
+export const Duration = z.object({
+  maxSteps: whole
+    .positive()
+    .optional()
+    .describe('end after N optimizer steps, those before a resume included.'),
+  maxMinutes: real
+    .positive()
+    .optional()
+    .describe('end after N minutes of training; evaluations do not count, nor earlier processes.'),
+  checkpointEverySteps: whole
+    .positive()
+    .default(10)
+    .describe('steps between checkpoints: what a crash of backend or learner can cost.'),
+});

@@ -1,0 +1,25 @@
+import { z } from 'zod';
+import { whole, type Complain } from './fields.js';
+import type { Task } from './task.js';
+
+/** What is measured on held-out problems. */
+export const Evaluation = z.object({
+  evalProblems: whole
+    .min(0)
+    .default(256)
+    .describe('held-out problems to measure before and after training; 0: no evaluation.'),
+  evalSamples: whole
+    .positive()
+    .default(4)
+    .describe('answers to each of them at the training temperature; one more is greedy.'),
+});
+export type Evaluation = z.infer<typeof Evaluation>;
+
+export function checkEvaluation(
+  { evalProblems, testSize, dataset }: Evaluation & Task,
+  complain: Complain<Evaluation>,
+): void {
+  if (evalProblems > testSize && dataset === 'generator') {
+    complain('evalProblems', `only --test-size ${testSize} problems are held out`);
+  }
+}
