@@ -35,7 +35,7 @@ const closing = '</answer>';
 const leadChars = 8;
 
 /**
- * The answer blocks of a prompt, each with the 8 characters in front of it: `xample: ` belongs to
+ * The answer blocks of a prompt, each with up to 8 characters in front of it: `xample: ` belongs to
  * the example, where the same block behind other words is an answer.
  *
  * @returns texts such as `xample: <answer>(1+2)/3</answer>`, each once.
@@ -47,7 +47,8 @@ export function answerBlocks(prompt: string): string[] {
     if (close === -1) return [...blocks];
     const open = prompt.lastIndexOf(opening, close);
     if (open >= end) {
-      blocks.add(prompt.slice(Math.max(0, open - leadChars), close + closing.length));
+      const lead = prompt.slice(Math.max(0, open - leadChars), open).trimStart();
+      blocks.add(lead + prompt.slice(open, close + closing.length));
     }
     end = close + closing.length;
   }

@@ -29,7 +29,7 @@ export const zeroOrOne: RewardSpec = {
  * - otherwise, by shaping: none 0; constant f; continuous f for what has no value or not the right
  *   numbers, and f + (1 - f) / (1 + |y - target|) for a valid expression of another value.
  *
- * Source: TuFT's Countdown guide, §3.2, which compares floats within 1e-5 where this is exact.
+ * Source: TuFT's Countdown guide, §3.2; the rules in full, and where they differ: `scoring.md`.
  *
  * @param completion the sampled text alone, without the prompt.
  */

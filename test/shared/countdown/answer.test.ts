@@ -83,7 +83,7 @@ describe('the answer of a completion in blocks', () => {
 describe('the answer blocks of a prompt', () => {
   it('are found with the words before them, each once', () => {
     assert.deepEqual(answerBlocks(renderPrompt('fewshot', problem)), [
-      ' inside <answer>...</answer>',
+      'inside <answer>...</answer>',
       'xample: <answer>(1+2)/3</answer>',
       'er>.\nA: <answer>(2*3)+7</answer>',
     ]);

@@ -1,0 +1,67 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { problemOf, type Problem } from '../../shared/countdown/problem.js';
+import type { PromptStyle } from '../../shared/countdown/prompts.js';
+import { embeddedModelPath } from '../../shared/model/model-directory.js';
+
+/** A completion that is strange, wrong or made to do harm, and what scoring must say of it. */
+export interface HostileCompletion {
+  readonly group: string;
+  readonly style: PromptStyle;
+  readonly problem: Problem;
+  readonly completion: string;
+  readonly reason: string;
+  /** Names the row of `shared/countdown/scoring.md` that tells how and why TuFT's rules differ. */
+  readonly differs: string | undefined;
+}
+
+/** A text, or its pieces: `["(", 10000]` stands for ten thousand parentheses. */
+const Text = z.union([
+  z.string(),
+  z.array(z.union([z.string(), z.tuple([z.string(), z.int().positive()])])),
+]);
+
+/** An `answer` stands in the tags of its style, a `completion` by itself. */
+const Entry = z
+  .strictObject({
+    answer: Text.optional(),
+    completion: Text.optional(),
+    reason: z.string(),
+    style: z.enum(['compact', 'fewshot', 'think']).default('fewshot'),
+    numbers: z.array(z.int().nonnegative()).default([3, 7, 21]),
+    target: z.int().default(84),
+    differs: z.string().optional(),
+  })
+  .refine(({ answer, completion }) => (answer === undefined) !== (completion === undefined));
+
+/** The corpus, which is data: `test/shared/countdown/hostile-completions.json`. */
+export function hostileCorpus(): HostileCompletion[] {
+  const repository = join(embeddedModelPath, '..', '..', '..');
+  const path = join(repository, 'test', 'shared', 'countdown', 'hostile-completions.json');
+  const groups = z.record(z.string(), z.array(Entry)).parse(JSON.parse(readFileSync(path, 'utf8')));
+  return Object.entries(groups).flatMap(([group, entries]) =>
+    entries.map(({ answer, completion, numbers, target, reason, style, differs }) => ({
+      group,
+      style,
+      problem: problemOf(numbers, target),
+      completion: flat(
+        answer === undefined ? textOf(completion!) : `<answer>${textOf(answer)}</answer>`,
+      ),
+      reason,
+      differs,
+    })),
+  );
+}
+
+function textOf(text: z.output<typeof Text>): string {
+  if (typeof text === 'string') return text;
+  return text
+    .map((piece) => (typeof piece === 'string' ? piece : piece[0].repeat(piece[1])))
+    .join('');
+}
+
+/** The same text in one piece, as a tokenizer or a JSON body gives it: `repeat` builds a tree. */
+function flat(text: string): string {
+  return Buffer.from(text, 'utf16le').toString('utf16le');
+}
