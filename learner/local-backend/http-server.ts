@@ -75,6 +75,8 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
     if (reply === undefined || response.destroyed) return;
     requestsTotal.inc({ route: route.name, status: reply.status });
     if (isStopping) response.setHeader('connection', 'close');
+    // The Python SDK takes a 400 without a length for a proxy's and repeats the request for hours.
+    if (reply.status !== 204) response.setHeader('content-length', Buffer.byteLength(reply.body));
     response.writeHead(reply.status, reply.headers).end(reply.body);
   }
 

@@ -352,6 +352,7 @@ describe('the local backend over HTTP', () => {
       [wire.tryPost('create_model', { ...createModelBody(session, 99), base_model: 'x' }), 404],
       [wire.tryPost('retrieve_future', { request_id: 'unknown' }), 404],
       [wire.tryPost('asample', sampleBody('unknown')), 404],
+      [wire.tryPost('asample', { ...sampleBody('unknown'), sampling_session_id: null }), 400],
       [
         wire.fetch('/api/v1/forward_backward', {
           method: 'POST',
@@ -381,6 +382,8 @@ describe('the local backend over HTTP', () => {
       const body = (await response.json()) as { detail?: unknown };
       assert.equal(response.status, status, JSON.stringify(body));
       assert(body.detail !== undefined && body.detail !== '', response.url);
+      // Without it the Python SDK takes a 400 for a proxy's and repeats the request for hours.
+      assert(Number(response.headers.get('content-length')) > 0, response.url);
     }
   });
 });
