@@ -12,7 +12,7 @@ import type { OperationResult } from './operation-result.js';
 import { ResendMemory } from './resend-memory.js';
 import { planSample } from './sample-plan.js';
 import { assertServed, type ServedModel } from './served-model.js';
-import type { Sessions } from './sessions.js';
+import type { Session, Sessions } from './sessions.js';
 import type { SamplingCalls } from './sampling-worker.js';
 import type { WorkerCalls } from './worker-calls.js';
 
@@ -55,16 +55,20 @@ export class SamplingSessions {
           `${String(path)} was trained on other weights of ${base} than are served now`,
         );
       }
-      const sampler = this.open(checkpoint, seqId);
-      session.samplers.push(sampler.id);
-      return sampler;
+      return this.open(session, checkpoint, seqId);
     };
     return seqId === undefined ? make() : this.#created.once(`${session.id}/${seqId}`, make);
   }
 
-  open(checkpoint: CheckpointMetadata | undefined, seqId: number | undefined): SamplingSession {
+  /** Opens one without asking whether the checkpoint fits: it was saved just now, or checked. */
+  open(
+    session: Session,
+    checkpoint: CheckpointMetadata | undefined,
+    seqId: number | undefined,
+  ): SamplingSession {
     const sampler: SamplingSession = { id: randomUUID(), seqId, checkpoint };
     this.#samplers.set(sampler.id, sampler);
+    session.samplers.push(sampler.id);
     return sampler;
   }
 

@@ -101,7 +101,7 @@ export class TrainingOperations {
       if (path !== undefined) {
         return json({ path: formatTinkerPath(pathOf(saved)), sampling_session_id: null, type });
       }
-      const { id } = this.samplers.open(saved, sessionSeqId);
+      const { id } = this.samplers.open(run.session, saved, sessionSeqId);
       return json({ path: null, sampling_session_id: id, type });
     });
   }

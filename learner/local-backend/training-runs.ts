@@ -9,13 +9,14 @@ import type { OperationResult } from './operation-result.js';
 import { ResendMemory } from './resend-memory.js';
 import { SequenceGate } from './sequence-gate.js';
 import { assertServed, type ServedModel } from './served-model.js';
-import type { Sessions } from './sessions.js';
+import type { Session, Sessions } from './sessions.js';
 import type { TrainingCalls } from './training-worker.js';
 import type { WorkerCalls } from './worker-calls.js';
 
 /** A LoRA adapter in training, and the order of its operations. */
 export interface TrainingRun {
   readonly id: string;
+  readonly session: Session;
   readonly geometry: Geometry;
   readonly trainUnembed: boolean;
   readonly userMetadata: Readonly<Record<string, unknown>> | undefined;
@@ -54,6 +55,7 @@ export class TrainingRuns {
     return this.#created.once(`${session.id}/${request.model_seq_id}`, () => {
       const run: TrainingRun = {
         id: randomUUID(),
+        session,
         geometry: {
           base_model: this.model.name,
           base_model_digest: this.model.directory.digest,

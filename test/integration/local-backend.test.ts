@@ -266,6 +266,8 @@ describe('the local backend over HTTP', () => {
     assert.equal(sequences.length, 3);
     const about = await wire.get(`samplers/${sampler}`);
     assert.equal(about['model_path'], `tinker://${model}/sampler_weights/checkpoint-0001`);
+    const { sampler_ids } = await wire.get(`sessions/${session}`);
+    assert((sampler_ids as string[]).includes(sampler), 'its session does not list it');
   });
 
   it('lists, describes, hands out and deletes checkpoints', async () => {
