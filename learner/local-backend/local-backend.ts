@@ -29,7 +29,7 @@ export interface LocalBackendOptions {
   readonly log: Logger;
   /** How long a poll waits for a result, in ms; SDK clients give up after 45 s. */
   readonly pollMs?: number;
-  /** How long an operation waits for those before it, in ms. */
+  /** How long an operation waits for those before it to arrive, in ms. */
   readonly gapWaitMs?: number;
 }
 
@@ -73,7 +73,8 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
   died.catch(() => undefined); // whoever awaits it hears of it
 
   const samplers = new SamplingSessions(model, sessions, store, futures, sampler.get);
-  const runs = new TrainingRuns(model, sessions, trainer, futures, options.gapWaitMs ?? 60_000);
+  const gapWaitMs = options.gapWaitMs ?? 10_000;
+  const runs = new TrainingRuns(model, sessions, trainer, futures, gapWaitMs, log);
   const operations = new TrainingOperations(model, runs, trainer, store, samplers);
   const stopWorkers = async (): Promise<void> => {
     await trainer[Symbol.asyncDispose]();

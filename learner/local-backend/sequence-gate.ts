@@ -1,6 +1,6 @@
 import { PermanentError } from '../../shared/errors.js';
 
-/** A sequence id that cannot run: already used, or its predecessors never came. */
+/** A sequence id that cannot run: already used, passed over, or far ahead of its predecessors. */
 export class SequenceConflict extends PermanentError {
   override readonly name: string = 'SequenceConflict';
 
@@ -8,10 +8,18 @@ export class SequenceConflict extends PermanentError {
   constructor(
     readonly expected: number,
     readonly got: number,
-    why = '',
   ) {
-    super(`Sequence conflict: expected ${expected}, got ${got}.${why === '' ? '' : ` ${why}`}`);
+    super(`Sequence conflict: expected ${expected}, got ${got}.`);
   }
+}
+
+export interface SequenceGateOptions {
+  /** How long an operation waits for ids below its own. */
+  readonly gapWaitMs: number;
+  /** Told which ids, in vain waited for, are passed over; both bounds belong to them. */
+  readonly onGap?: (first: number, last: number) => void;
+  /** Starts a timer and returns what stops it; replaced in tests. */
+  readonly after?: (ms: number, run: () => void) => () => void;
 }
 
 /** Further ahead than any client pipelines: such an id is a mistake, not a gap. */
@@ -19,45 +27,36 @@ const maxLead = 10_000;
 
 /**
  * Runs the operations of one training run one at a time, in the order of their sequence ids 1, 2, …,
- * whatever order they arrive in. An operation consumes its id whether it succeeds or fails, because
- * the Python SDK goes on with the next id after a failure.
+ * whatever order they arrive in. The Python SDK goes on with the next id after a failure, so an
+ * operation consumes its id whether it succeeds or fails. An id that never comes, because the SDK
+ * failed before it sent the request, is passed over after a while.
  */
 export class SequenceGate {
-  #next = 1; // the smallest id that no operation has taken
+  #next = 1; // the smallest id that is neither taken nor passed over
   #tail: Promise<unknown> = Promise.resolve();
   readonly #waiting = new Map<number, () => void>();
-  readonly #givenUp = new Set<number>(); // consumed by waiting in vain, all above #next
 
-  /**
-   * @param gapWaitMs how long an operation waits for ids below its own.
-   * @param after starts a timer and returns what stops it; replaced in tests.
-   */
-  constructor(
-    private readonly gapWaitMs: number,
-    private readonly after: (ms: number, run: () => void) => () => void = startTimer,
-  ) {}
+  constructor(private readonly options: SequenceGateOptions) {}
 
   /**
    * Resolves as `work` does.
    *
    * @param seqId without one, `work` takes its turn in order of arrival.
-   * @throws {SequenceConflict} if `seqId` is taken (reported after all that came before has ended,
-   *   so the expected id in it is settled), or when the ids below it did not come in time.
+   * @throws {SequenceConflict} if `seqId` was taken or passed over (reported after all that came
+   *   before has ended, so the expected id in it is settled), or is too far ahead.
    */
   run<T>(seqId: number | undefined, work: () => Promise<T>): Promise<T> {
     if (seqId === undefined) return this.#enqueue(work);
-    if (this.#isTaken(seqId) || seqId > this.#next + maxLead) {
+    if (seqId < this.#next || this.#waiting.has(seqId) || seqId > this.#next + maxLead) {
       return this.#enqueue(() => Promise.reject(new SequenceConflict(this.#next, seqId)));
     }
-    return new Promise<T>((resolve, reject) => {
+    return new Promise<T>((resolve) => {
+      const { gapWaitMs, after = startTimer } = this.options;
       const stopTimer =
         seqId === this.#next
           ? () => undefined
-          : this.after(this.gapWaitMs, () => {
-              this.#waiting.delete(seqId);
-              this.#givenUp.add(seqId);
-              const waited = `It waited ${this.gapWaitMs / 1000} s.`;
-              reject(new SequenceConflict(this.#next, seqId, waited));
+          : after(gapWaitMs, () => {
+              this.#passOverGapsBefore(seqId);
             });
       this.#waiting.set(seqId, () => {
         stopTimer();
@@ -67,17 +66,22 @@ export class SequenceGate {
     });
   }
 
-  #isTaken(seqId: number): boolean {
-    return seqId < this.#next || this.#waiting.has(seqId) || this.#givenUp.has(seqId);
+  #passOverGapsBefore(seqId: number): void {
+    while (this.#next <= seqId) {
+      const first = this.#next;
+      while (!this.#waiting.has(this.#next)) this.#next++;
+      this.options.onGap?.(first, this.#next - 1);
+      this.#letPass();
+    }
   }
 
   #letPass(): void {
     for (;;) {
       const start = this.#waiting.get(this.#next);
-      if (start === undefined && !this.#givenUp.delete(this.#next)) return;
+      if (start === undefined) return;
       this.#waiting.delete(this.#next);
       this.#next++;
-      start?.();
+      start();
     }
   }
 

@@ -1,6 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { z } from 'zod';
 import type { CreateModelRequest } from '../../shared/tinker/api.js';
+import type { Logger } from '../../shared/telemetry/logger.js';
 import { badRequest, notFound } from './api-error.js';
 import type { Geometry } from './checkpoint-metadata.js';
 import type { FutureStore } from './futures.js';
@@ -39,6 +40,7 @@ export class TrainingRuns {
     private readonly worker: WorkerCalls<TrainingCalls>,
     private readonly futures: FutureStore<OperationResult>,
     private readonly gapWaitMs: number,
+    private readonly log: Logger,
   ) {}
 
   /** Creates a run with a fresh adapter; a copy of an earlier request gets that one's run. */
@@ -53,8 +55,9 @@ export class TrainingRuns {
       throw badRequest('lora_config needs train_attn or train_mlp; the output head is not adapted');
     }
     return this.#created.once(`${session.id}/${request.model_seq_id}`, () => {
+      const id = randomUUID();
       const run: TrainingRun = {
-        id: randomUUID(),
+        id,
         session,
         geometry: {
           base_model: this.model.name,
@@ -66,7 +69,7 @@ export class TrainingRuns {
         },
         trainUnembed: lora.train_unembed,
         userMetadata: request.user_metadata,
-        gate: new SequenceGate(this.gapWaitMs),
+        gate: this.#gate(id),
         requests: new ResendMemory(rememberedOperations),
         lastRequestAt: Date.now(),
       };
@@ -129,6 +132,15 @@ export class TrainingRuns {
       return { kind: 'json', json: { model_id: run.id, type: 'unload_model' } };
     };
     return this.futures.add(run.gate.run(undefined, work));
+  }
+
+  #gate(run: string): SequenceGate {
+    return new SequenceGate({
+      gapWaitMs: this.gapWaitMs,
+      onGap: (first, last) => {
+        this.log.warn({ run, first, last }, 'these sequence ids never came, passed over');
+      },
+    });
   }
 
   async #create(run: TrainingRun, seed: number): Promise<OperationResult> {

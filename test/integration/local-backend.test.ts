@@ -136,14 +136,15 @@ describe('the local backend over HTTP', () => {
     assert.deepEqual(await wire.evaluation(last), await wire.evaluation(expected));
   });
 
-  it('fails an operation whose predecessor never comes, and goes on', async () => {
+  it('goes on behind an operation that its client never sent', async () => {
     await using impatient = await startOn(directory.path, { gapWaitMs: 50 });
     const there = new Wire(impatient.url);
     const model = await there.createModel(await there.createSession());
-    const failed = await there.result(await there.optimStep(model, 2));
-    assert.match(String(failed['error']), /expected 1, got 2/);
-    await there.evaluation(await there.sendForwardBackward(forwardBackward(model, 1)));
+    // The Python SDK counts an operation before it finds, say, a NaN in it that it cannot send.
+    await there.evaluation(await there.sendForwardBackward(forwardBackward(model, 2)));
     assert.equal((await there.result(await there.optimStep(model, 3)))['type'], 'optim_step');
+    const late = await there.result(await there.optimStep(model, 1));
+    assert.match(String(late['error']), /^Sequence conflict: expected 4, got 1/);
   });
 
   it('consumes the id of an operation that cannot be carried out', async () => {

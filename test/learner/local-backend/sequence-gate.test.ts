@@ -3,14 +3,24 @@ import { describe, it } from 'node:test';
 import { SequenceConflict, SequenceGate } from '../../../learner/local-backend/sequence-gate.js';
 
 /** A gate whose waiting time passes when the test says so. */
-function gateWithClock(): { gate: SequenceGate; timeOut: () => void } {
+function gateWithClock(): {
+  gate: SequenceGate;
+  gaps: (readonly [first: number, last: number])[];
+  timeOut: () => void;
+} {
   const timers = new Set<() => void>();
-  const gate = new SequenceGate(30_000, (_ms, run) => {
-    timers.add(run);
-    return () => timers.delete(run);
+  const gaps: (readonly [number, number])[] = [];
+  const gate = new SequenceGate({
+    gapWaitMs: 30_000,
+    onGap: (first, last) => gaps.push([first, last]),
+    after: (_ms, run) => {
+      timers.add(run);
+      return () => timers.delete(run);
+    },
   });
   return {
     gate,
+    gaps,
     timeOut: () => {
       for (const run of timers) run();
       timers.clear();
@@ -84,13 +94,29 @@ describe('the sequence gate', () => {
     assert.deepEqual(order, ['first', 'probe']);
   });
 
-  it('gives up on an id whose predecessor never comes, and counts it as used', async () => {
-    const { gate, timeOut } = gateWithClock();
-    const third = gate.run(3, () => Promise.resolve());
+  it('passes over ids that never come, once, and goes on behind them', async () => {
+    const { gate, gaps, timeOut } = gateWithClock();
+    const ran: number[] = [];
+    const run = (id: number) => gate.run(id, () => Promise.resolve(ran.push(id)));
+    const early = [run(6), run(3), run(4)];
     timeOut();
-    await assert.rejects(third, conflict(1, 3));
-    const rest = [1, 2, 4].map((id) => gate.run(id, () => Promise.resolve(id)));
-    assert.deepEqual(await Promise.all(rest), [1, 2, 4]);
+    await Promise.all([...early, run(7)]);
+    assert.deepEqual(ran, [3, 4, 6, 7]);
+    assert.deepEqual(gaps, [
+      [1, 2],
+      [5, 5],
+    ]);
+  });
+
+  it('refuses an id that was passed over when it comes after all', async () => {
+    const { gate, timeOut } = gateWithClock();
+    const second = gate.run(2, () => Promise.resolve());
+    timeOut();
+    await second;
+    await assert.rejects(
+      gate.run(1, () => Promise.resolve()),
+      conflict(3, 1),
+    );
   });
 
   it('stops the clock of an operation whose turn came', async () => {
