@@ -1,0 +1,31 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { signalProbability, withGroup } from '../../../shared/rl/signal.js';
+import { assertClose } from './close.js';
+
+describe('the probability that a group of two has signal', () => {
+  const at = (rollouts: number, correct: number) => signalProbability({ rollouts, correct }, 2);
+
+  it('is 1/3 for a problem that nothing is known of', () => {
+    // 1 - E[p²] - E[(1 - p)²] with p uniform.
+    assertClose([at(0, 0)], [1 / 3]);
+  });
+
+  it('follows from the posterior', () => {
+    // Beta(3, 1): E[p²] = 3·4 / (4·5) = 0.6, E[(1 - p)²] = 1·2 / (4·5) = 0.1.
+    assertClose([at(2, 2)], [0.3]);
+  });
+
+  it('is largest in the middle, and the same for as often right as wrong', () => {
+    assert(at(16, 8) > at(16, 12) && at(16, 12) > at(16, 16));
+    assertClose([at(16, 3)], [at(16, 13)]);
+  });
+});
+
+describe('what is known of a problem', () => {
+  it('halves with every group that comes after', () => {
+    const first = withGroup(undefined, { rollouts: 4, correct: 1 });
+    assert.deepEqual(first, { rollouts: 4, correct: 1 });
+    assert.deepEqual(withGroup(first, { rollouts: 4, correct: 4 }), { rollouts: 6, correct: 4.5 });
+  });
+});
