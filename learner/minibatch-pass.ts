@@ -1,4 +1,4 @@
-import { groupAdvantages } from '../shared/rl/advantages.js';
+import { batchAdvantages } from '../shared/rl/advantages.js';
 import { advantageScales } from '../shared/rl/normalization.js';
 import type { TokenPairs } from '../shared/rl/off-policy.js';
 import type { Datum, ForwardBackwardResult } from '../shared/tinker/types.js';
@@ -75,22 +75,22 @@ function weighted(
   groups: readonly ScoredGroup[],
   staleness: readonly number[],
 ) {
-  const rollouts = groups.flatMap(({ group, scores }, g) => {
-    const advantages = groupAdvantages(
-      config.advantage,
-      scores.map(({ reward }) => reward),
-    );
-    return group.rollouts.map((rollout, i) => ({
-      promptTokens: group.promptTokens,
-      rollout,
-      advantage: advantages[i]!,
-      staleness: staleness[g]!,
-    }));
-  });
-  const scales = advantageScales(
-    config.normalization,
-    rollouts.map(({ rollout }) => rollout.tokens.length),
-    config.numMinibatches,
+  const { advantage, normalization, numMinibatches, sampling } = config;
+  const advantages = batchAdvantages(
+    advantage,
+    groups.map(({ scores }) => scores.map(({ reward }) => reward)),
   );
-  return rollouts.map((rollout, i) => ({ ...rollout, advantage: rollout.advantage * scales[i]! }));
+  const scales = advantageScales(
+    normalization,
+    groups.map(({ group }) => group.rollouts.map(({ tokens }) => tokens.length)),
+    { numMinibatches, maxTokens: sampling.maxTokens },
+  );
+  return groups.flatMap(({ group: { promptTokens, rollouts } }, g) =>
+    rollouts.map((rollout, i) => ({
+      promptTokens,
+      rollout,
+      advantage: advantages[g]![i]! * scales[g]![i]!,
+      staleness: staleness[g]!,
+    })),
+  );
 }

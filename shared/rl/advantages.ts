@@ -1,4 +1,28 @@
-export type AdvantageKind = 'mean_centred' | 'mean_std' | 'leave_one_out';
+export type GroupAdvantageKind = 'mean_centred' | 'mean_std' | 'leave_one_out';
+export type AdvantageKind = GroupAdvantageKind | 'batch_std';
+
+/**
+ * The advantages of a batch: those of its groups, each for itself, or for `batch_std` the centred
+ * ones of all groups divided by their common deviation, sqrt(mean of their squares) + 1e-6. So an
+ * easy and a hard problem keep the same weight, which `mean_std` takes away, and the scale of the
+ * rewards drops out all the same.
+ *
+ * Source of `batch_std`: REINFORCE++-baseline (Hu et al. 2025, arXiv:2501.03262); AReaL's default.
+ *
+ * @param groups [groups][G] rewards.
+ * @returns [groups][G] in the same order.
+ * @throws {RangeError} as `groupAdvantages`.
+ */
+export function batchAdvantages(
+  kind: AdvantageKind,
+  groups: readonly (readonly number[])[],
+): number[][] {
+  if (kind !== 'batch_std') return groups.map((rewards) => groupAdvantages(kind, rewards));
+  const centredGroups = groups.map((rewards) => groupAdvantages('mean_centred', rewards));
+  const squares = centredGroups.flat().map((advantage) => advantage * advantage);
+  const scale = 1 / (Math.sqrt(mean(squares)) + 1e-6);
+  return centredGroups.map((advantages) => advantages.map((advantage) => advantage * scale));
+}
 
 /**
  * Group-relative advantages: each rollout is compared with its siblings from the same prompt.
@@ -13,7 +37,7 @@ export type AdvantageKind = 'mean_centred' | 'mean_std' | 'leave_one_out';
  * @returns [G] in the same order; all 0 for a uniform group, which trains nothing.
  * @throws {RangeError} if the group has fewer than two rollouts or a reward is not finite.
  */
-export function groupAdvantages(kind: AdvantageKind, rewards: readonly number[]): number[] {
+export function groupAdvantages(kind: GroupAdvantageKind, rewards: readonly number[]): number[] {
   if (rewards.length < 2) {
     throw new RangeError(`groupAdvantages: a group of ${rewards.length} has nothing to compare`);
   }
@@ -25,7 +49,7 @@ export function groupAdvantages(kind: AdvantageKind, rewards: readonly number[])
 }
 
 /** Every kind is the centred advantage times one factor of the whole group. */
-const scaleOf: Record<AdvantageKind, (rewards: readonly number[]) => number> = {
+const scaleOf: Record<GroupAdvantageKind, (rewards: readonly number[]) => number> = {
   mean_centred: () => 1,
   mean_std: (rewards) => 1 / (deviation(rewards) + 1e-6),
   leave_one_out: (rewards) => rewards.length / (rewards.length - 1),

@@ -1,31 +1,52 @@
-export type Normalization = 'none' | 'token' | 'sequence';
+export type Normalization = 'none' | 'token' | 'sequence' | 'group' | 'constant';
+
+export interface NormalizationContext {
+  /** How many of these minibatches make an optimizer step. */
+  readonly numMinibatches: number;
+  /** The longest answer that the policy may give, in tokens. */
+  readonly maxTokens: number;
+}
 
 /**
  * The factor on the advantages of each rollout of a minibatch. Backend losses are sums over tokens,
- * so the weight of a token in the step's gradient is decided here.
+ * so the weight of a token in the step's gradient is decided here. A step is the mean of its
+ * minibatches, since they are sent off before the others are known.
  *
  * - `none`: 1. A long rollout weighs more, and so does a bigger batch.
- * - `token`: 1 / (tokens of the minibatch · minibatches). Each minibatch is a mean over its tokens,
- *   and the step is the mean of its minibatches (they are sent off before the others are known).
- * - `sequence`: 1 / (tokens of the rollout · rollouts of the minibatch · minibatches). Each rollout
- *   is a mean over its tokens, and the step is the mean of its rollouts.
+ * - `token`: a minibatch is a mean over its tokens (DAPO, Yu et al. 2025, arXiv:2503.14476).
+ * - `sequence`: a minibatch is a mean over its rollouts, each a mean over its tokens (GRPO, Shao et
+ *   al. 2024, arXiv:2402.03300): a token of a short answer weighs more.
+ * - `group`: a minibatch is a mean over its groups, each a mean over its tokens.
+ * - `constant`: a minibatch is a mean over its rollouts, each a sum over its tokens divided by
+ *   `maxTokens`: no length is preferred (Dr. GRPO, Liu et al. 2025, arXiv:2503.20783).
  *
- * @param lengths [B] tokens that each rollout of the minibatch sampled, all at least 1.
- * @param numMinibatches how many of these make an optimizer step.
- * @returns [B] one factor per rollout.
+ * @param groups [groups][G] tokens that each rollout of the minibatch sampled, all at least 1.
+ * @returns [groups][G] one factor per rollout.
  */
 export function advantageScales(
   normalization: Normalization,
-  lengths: readonly number[],
-  numMinibatches: number,
-): number[] {
-  const tokens = lengths.reduce((sum, length) => sum + length, 0);
-  switch (normalization) {
-    case 'none':
-      return lengths.map(() => 1);
-    case 'token':
-      return lengths.map(() => 1 / (tokens * numMinibatches));
-    case 'sequence':
-      return lengths.map((length) => 1 / (length * lengths.length * numMinibatches));
-  }
+  groups: readonly (readonly number[])[],
+  { numMinibatches, maxTokens }: NormalizationContext,
+): number[][] {
+  const rollouts = groups.flat().length;
+  const tokens = sum(groups.flat());
+  const divisor = (length: number, group: readonly number[]): number => {
+    switch (normalization) {
+      case 'none':
+        return 1;
+      case 'token':
+        return tokens * numMinibatches;
+      case 'sequence':
+        return length * rollouts * numMinibatches;
+      case 'group':
+        return sum(group) * groups.length * numMinibatches;
+      case 'constant':
+        return maxTokens * rollouts * numMinibatches;
+    }
+  };
+  return groups.map((group) => group.map((length) => 1 / divisor(length, group)));
+}
+
+function sum(values: readonly number[]): number {
+  return values.reduce((total, value) => total + value, 0);
 }

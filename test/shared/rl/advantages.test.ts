@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { groupAdvantages } from '../../../shared/rl/advantages.js';
-import { advantageScales } from '../../../shared/rl/normalization.js';
+import { batchAdvantages, groupAdvantages } from '../../../shared/rl/advantages.js';
+import { lengthPenalty } from '../../../shared/rl/length-penalty.js';
+import { advantageScales, type Normalization } from '../../../shared/rl/normalization.js';
 import { isUniform } from '../../../shared/rl/zero-variance.js';
 import { assertClose } from './close.js';
 
@@ -37,19 +38,66 @@ describe('group advantages', () => {
   });
 });
 
-describe('advantage scales of rollouts with 2, 3 and 5 tokens, two minibatches a step', () => {
-  const lengths = [2, 3, 5];
+describe('batch advantages of the groups 1, 0 and 3, 1', () => {
+  const groups = [
+    [1, 0],
+    [3, 1],
+  ]; // centred: ±1/2 and ±1
+
+  it('are divided by the one deviation of all centred rewards', () => {
+    const deviation = Math.sqrt((1 / 4 + 1 / 4 + 1 + 1) / 4) + 1e-6;
+    const [first, second] = batchAdvantages('batch_std', groups);
+    assertClose(first!, [0.5 / deviation, -0.5 / deviation]);
+    assertClose(second!, [1 / deviation, -1 / deviation]);
+  });
+
+  it('are those of each group for the other kinds', () => {
+    assert.deepEqual(batchAdvantages('mean_centred', groups), [
+      [0.5, -0.5],
+      [1, -1],
+    ]);
+  });
+
+  it('are 0 where no group has variance', () => {
+    assert.deepEqual(batchAdvantages('batch_std', [[0.1, 0.1]]), [[0, 0]]);
+  });
+});
+
+describe('advantage scales of groups with 2 and 3, and 5 and 10 tokens, two minibatches a step', () => {
+  const groups = [
+    [2, 3],
+    [5, 10],
+  ];
+  const scales = (normalization: Normalization) =>
+    advantageScales(normalization, groups, { numMinibatches: 2, maxTokens: 16 }).flat();
 
   it('leave the sum over tokens alone', () => {
-    assert.deepEqual(advantageScales('none', lengths, 2), [1, 1, 1]);
+    assert.deepEqual(scales('none'), [1, 1, 1, 1]);
   });
 
   it('give every token the same share', () => {
-    assertClose(advantageScales('token', lengths, 2), [1 / 20, 1 / 20, 1 / 20]);
+    assertClose(scales('token'), [1 / 40, 1 / 40, 1 / 40, 1 / 40]);
   });
 
   it('give every rollout the same share', () => {
-    assertClose(advantageScales('sequence', lengths, 2), [1 / 12, 1 / 18, 1 / 30]);
+    assertClose(scales('sequence'), [1 / 16, 1 / 24, 1 / 40, 1 / 80]);
+  });
+
+  it('give every group the same share, and its tokens alike', () => {
+    assertClose(scales('group'), [1 / 20, 1 / 20, 1 / 60, 1 / 60]);
+  });
+
+  it('divide every token by the longest answer and the number of rollouts', () => {
+    assertClose(scales('constant'), [1 / 128, 1 / 128, 1 / 128, 1 / 128]);
+  });
+});
+
+describe('a length penalty of 0.5 on answers of 4 to 12 tokens', () => {
+  const penalty = { weight: 0.5, freeTokens: 4 };
+  it('grows in proportion beyond the free tokens, up to its weight', () => {
+    const lengths = [1, 4, 8, 12, 20];
+    const lost = lengths.map((tokens) => lengthPenalty(penalty, tokens, 12));
+    assert.deepEqual(lost, [0, 0, -0.25, -0.5, -0.5]);
   });
 });
 
