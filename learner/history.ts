@@ -1,12 +1,13 @@
 import type { Broker } from '../shared/broker/broker.js';
-import type { EvalResult, RunEvent } from '../shared/wire/run-event.js';
+import type { RunEvent } from '../shared/wire/run-event.js';
 
 export type StepEvent = Extract<RunEvent, { kind: 'step' }>;
+export type EvalEvent = Extract<RunEvent, { kind: 'eval' }>;
 
 /** The run's past, as far as the restored weights know it. */
 export interface History {
   readonly steps: readonly StepEvent[]; // one a step, rising
-  readonly evals: readonly EvalResult[]; // in the order that they were made
+  readonly evals: readonly EvalEvent[]; // in the order that they were made
 }
 
 /**
@@ -23,10 +24,10 @@ export async function readHistory(
 ): Promise<History> {
   const seen = new AbortController();
   const steps = new Map<number, StepEvent>();
-  const evals: EvalResult[] = [];
+  const evals: EvalEvent[] = [];
   for await (const event of events.read(seen.signal)) {
     if (event.kind === 'step') steps.set(event.step, event);
-    else if (event.kind === 'eval') evals.push(event.result);
+    else if (event.kind === 'eval') evals.push(event);
     else if (event.kind === 'version' && event.version === announced) break;
   }
   seen.abort();

@@ -133,10 +133,10 @@ export class Publisher {
   }
 
   /**
-   * Forgets versions that nobody needs: an actor's lease or a ticket that is out names the ones in
-   * use, and those that are still fresh enough to train on may be taken up any moment.
+   * Forgets versions that nobody needs: an actor's lease, a ticket that is out or an evaluation names
+   * the ones in use, and those that are still fresh enough to train on may be taken up any moment.
    *
-   * @param inUse versions that tickets name.
+   * @param inUse versions that tickets and evaluations name.
    */
   async retire(inUse: Iterable<number>): Promise<void> {
     const { broker, client, maxStepsOffPolicy, rewind, log } = this.#options;

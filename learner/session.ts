@@ -4,8 +4,8 @@ import type { Leadership } from '../shared/broker/leadership.js';
 import type { Dataset } from '../shared/countdown/dataset.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { TinkerClient } from '../shared/tinker/client.js';
+import type { EvalResult } from '../shared/wire/eval-result.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
-import type { EvalResult } from '../shared/wire/run-event.js';
 import { ScoredGroup } from '../shared/wire/scored-group.js';
 import { Ticket } from '../shared/wire/ticket.js';
 import { Admission } from './admission.js';
@@ -13,12 +13,12 @@ import { Changes } from './changes.js';
 import { Checkpointer } from './checkpointer.js';
 import type { LearnerConfig } from './config.js';
 import { watchDeadLetters } from './dead-letter-watch.js';
-import { Evaluator } from './evaluator.js';
 import { Failure } from './failure.js';
 import { readHistory, type StepEvent } from './history.js';
 import { IdleClock } from './idle-clock.js';
 import { Intake, type ArrivedGroup } from './intake.js';
-import { MetricsFile } from './metrics-file.js';
+import { Journal, metricsJournal } from './journal.js';
+import { openEvaluations } from './open-evaluations.js';
 import { openRun } from './opening.js';
 import { Publisher } from './publisher.js';
 import type { EndReason, SummaryInput } from './summary.js';
@@ -97,14 +97,6 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       const msgId = `${ticket.ticketId}.${ticket.attempt}`;
       await broker.publish(broker.names.subjects.tickets(split), Ticket, ticket, { msgId, signal });
     };
-  const evaluator = new Evaluator({
-    config,
-    problems: dataset.test.slice(0, settings.evalProblems),
-    samples: settings.evalSamples,
-    publish: publish('eval'),
-    newestVersion,
-    log,
-  });
   const intake = new Intake({
     admission,
     tickets,
@@ -125,9 +117,18 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   await publisher.publish(version);
   const history = await readHistory(broker.events, version, step);
   const steps = [...history.steps];
-  const metricsFile = await MetricsFile.open(options.runDir, steps);
+  const metricsFile = await Journal.open(options.runDir, metricsJournal, steps);
   await broker.resetConsumer('scored.train');
   await broker.resetConsumer('scored.eval');
+
+  failure.follow(leadership.signal);
+  const { evaluations, evaluator } = await openEvaluations({
+    ...options,
+    publish: publish('eval'),
+    newestVersion,
+    past: history.evals,
+    signal: AbortSignal.any([stop, failure.signal]),
+  });
 
   const training = new Training({
     config,
@@ -142,14 +143,17 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     failure,
     log,
     checkpointEverySteps: settings.checkpointEverySteps,
-    onStep: async (event: StepEvent) => {
+    versionsInUse: () => evaluations.pinnedVersions,
+    onStep: async (trained: StepEvent) => {
+      const metrics = { ...trained.metrics, ...evaluations.takeMetrics() };
+      const event = { ...trained, metrics };
       steps.push(event);
       await broker.events.emit(event);
       await metricsFile.append(event);
+      evaluations.consider(event.version);
     },
   });
 
-  failure.follow(leadership.signal);
   const over = new AbortController(); // the session's own end
   const listening = AbortSignal.any([over.signal, failure.signal]);
   const inBackground = [
@@ -171,16 +175,10 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   ].map((task) => failure.watch(task));
 
   async function evaluate(): Promise<EvalResult | undefined> {
-    const until = AbortSignal.any([stop, failure.signal]);
-    if (settings.evalProblems === 0 || until.aborted) return undefined;
-    try {
-      const result = await evaluator.run(admission.confirmedVersion, until);
-      await broker.events.emit({ v: 1, at: Date.now(), kind: 'eval', result });
-      return result;
-    } catch (caught) {
-      if (stop.aborted && !failure.signal.aborted) return undefined;
-      throw caught;
-    }
+    if (settings.evalProblems === 0) return undefined;
+    const result = await evaluations.measure(admission.confirmedVersion);
+    failure.signal.throwIfAborted();
+    return result;
   }
 
   /** Trains to the end of the run, of its time, or until it is asked to stop. */
@@ -222,7 +220,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   }
 
   try {
-    const before = history.evals[0] ?? (await evaluate());
+    const before = history.evals[0]?.result ?? (await evaluate());
     const reason = stop.aborted ? 'stopped' : await train();
     const after = await evaluate();
     return {

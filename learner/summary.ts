@@ -1,5 +1,5 @@
 import type { GroupCounts } from '../shared/wire/ledger.js';
-import type { EvalResult } from '../shared/wire/run-event.js';
+import type { EvalResult } from '../shared/wire/eval-result.js';
 import type { StepEvent } from './history.js';
 
 /** Why a run ended, or paused. */
@@ -46,7 +46,9 @@ function evals(before: EvalResult | undefined, after: EvalResult | undefined) {
   const measured = after ?? before;
   if (measured === undefined) return null;
   const rates = (result: EvalResult | undefined) =>
-    result === undefined ? null : { sampled: result.sampled, greedy: result.greedy };
+    result === undefined
+      ? null
+      : { sampled: result.sampled, greedy: result.greedy, passAt: result.passAt };
   return { before: rates(before), after: rates(after), problems: measured.problems };
 }
 

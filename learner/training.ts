@@ -37,6 +37,8 @@ export interface TrainingOptions {
   readonly failure: Failure;
   /** Told of every confirmed step. */
   readonly onStep: (event: StepEvent) => Promise<void>;
+  /** Versions that someone else still needs. */
+  readonly versionsInUse: () => readonly number[];
   readonly log: Logger;
 }
 
@@ -139,7 +141,7 @@ export class Training {
           this.#accounts.then(async () => {
             await this.#options.onStep(event);
             await written;
-            await publisher.retire(this.#versionsOfTickets());
+            await publisher.retire(this.#versionsInUse());
           }),
         );
       }),
@@ -213,9 +215,12 @@ export class Training {
     };
   }
 
-  #versionsOfTickets(): number[] {
-    const { book } = this.#options.admission;
-    return book.entries().flatMap(({ issuedAtVersion }) => issuedAtVersion ?? []);
+  #versionsInUse(): number[] {
+    const { admission, versionsInUse } = this.#options;
+    const ofTickets = admission.book
+      .entries()
+      .flatMap(({ issuedAtVersion }) => issuedAtVersion ?? []);
+    return [...ofTickets, ...versionsInUse()];
   }
 }
 

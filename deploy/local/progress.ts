@@ -1,4 +1,5 @@
-import type { EvalResult, RunEvent } from '../../shared/wire/run-event.js';
+import type { EvalResult } from '../../shared/wire/eval-result.js';
+import type { RunEvent } from '../../shared/wire/run-event.js';
 import { formatSeconds } from './summary.js';
 
 /** When the run will end, as far as its flags tell. */
@@ -58,9 +59,17 @@ export function statusText(progress: Progress, goal: Goal, startedAt: number, no
   return parts.join('  ');
 }
 
-/** `version 12: 43.4 % of 256 held-out problems solved, 51.2 % greedily`. */
-export function evalText({ version, problems, sampled, greedy }: EvalResult): string {
-  return `version ${version}: ${percent(sampled)} of ${problems} held-out problems solved, ${percent(greedy)} greedily`;
+/** `version 12: 43.4 % of 256 held-out problems solved, 51.2 % greedily, 70.1 % in 4 tries`. */
+export function evalText(result: EvalResult): string {
+  const { version, lag, problems, samples, sampled, greedy, passAt } = result;
+  const parts = [
+    `version ${version}: ${percent(sampled)} of ${problems} held-out problems solved`,
+    `${percent(greedy)} greedily`,
+  ];
+  const inAll = passAt[samples];
+  if (samples > 1 && inAll !== undefined) parts.push(`${percent(inAll)} in ${samples} tries`);
+  const meanwhile = lag === 0 ? '' : ` (training is at version ${version + lag})`;
+  return `${parts.join(', ')}${meanwhile}`;
 }
 
 const percent = (value: number) => `${(100 * value).toFixed(1)} %`;

@@ -9,6 +9,7 @@ const share = z.number().min(0).max(1);
 const SolveRates = z.object({
   sampled: share, // at the training temperature
   greedy: share,
+  passAt: z.record(z.string(), share), // by k: of problems, one of k answers is right
 });
 
 /** What a run came to: the learner writes it as summary.json when it ends. */

@@ -7,11 +7,15 @@ export const Evaluation = z.object({
   evalProblems: whole
     .min(0)
     .default(256)
-    .describe('held-out problems to measure before and after training; 0: no evaluation.'),
+    .describe('held-out problems to measure the policy on; 0: no evaluation.'),
   evalSamples: whole
     .positive()
     .default(4)
     .describe('answers to each of them at the training temperature; one more is greedy.'),
+  evalEveryVersions: whole
+    .min(0)
+    .default(20)
+    .describe('versions between evaluations while training goes on; 0: only before and after.'),
 });
 export type Evaluation = z.infer<typeof Evaluation>;
 

@@ -8,7 +8,7 @@ import { DeadLetters, type Original } from './dead-letters.js';
 import { ensureConsumer, ensureStream } from './ensure.js';
 import { EventLog } from './event-log.js';
 import { Ledger } from './ledger.js';
-import { askFor, type Link } from './link.js';
+import { ask, askFor, type Link } from './link.js';
 import type { RunNames, Source } from './names.js';
 import { ObjectBucket } from './object-bucket.js';
 import { PolicyStore } from './policy-store.js';
@@ -103,6 +103,12 @@ export class Broker implements AsyncDisposable {
       this.link.jsm.consumers.delete(stream, durable),
     );
     await this.#ensureConsumer(source, this.#limits);
+  }
+
+  /** Drops everything that waits in a queue, what is being worked on included. */
+  async clearQueue(source: Source): Promise<void> {
+    const { stream, filter } = this.names.consumer(source);
+    await ask(this.link, `clear ${filter}`, () => this.link.jsm.streams.purge(stream, { filter }));
   }
 
   /** How many messages each queue holds, leased and unacknowledged ones included. */

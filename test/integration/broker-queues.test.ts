@@ -99,6 +99,28 @@ describe('the queues of a run on a real server', bounded, () => {
     ]);
   });
 
+  it('clears one kind of tickets, those that are being worked on included', async () => {
+    const seen: string[] = [];
+    const { opened, open } = gate();
+    void takeTickets(
+      async ({ value }) => {
+        await note(seen, value.ticketId);
+        await opened;
+      },
+      { source: 'tickets.eval' },
+    );
+    await issue(0);
+    await issue(1, { split: 'eval' });
+    await issue(2, { split: 'eval' });
+    await until(() => seen.length === 1);
+    await learner.clearQueue('tickets.eval');
+    assert.equal(await depth('tickets'), 1);
+    open();
+    await issue(3, { split: 'eval' });
+    await until(() => seen.length === 2);
+    assert.deepEqual(seen, ['t-1', 't-3']);
+  });
+
   it('stores a message once when it is published twice with one id', async () => {
     const first = await issue(0);
     const second = await issue(0);

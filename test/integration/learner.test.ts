@@ -9,7 +9,11 @@ import { TrainingGround } from '../support/training-ground.js';
 describe('a learner, an actor and a backend as processes', { timeout: 240_000 }, () => {
   it('train to the last step, learn, and leave books that balance', async () => {
     await using ground = await TrainingGround.prepare('whole');
-    const learner = ground.learner({ 'max-steps': 12, 'eval-problems': 6 });
+    const learner = ground.learner({
+      'max-steps': 12,
+      'eval-problems': 6,
+      'eval-every-versions': 5,
+    });
     ground.actor('actor-0');
     await ground.startScoring();
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
@@ -21,6 +25,15 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
     assert.equal(issued, trained + skippedZeroVariance);
     assert(summary.staleness.max <= 1);
     assert.equal(summary.eval?.problems, 6);
+    const evals = await ground.evals();
+    assert.deepEqual(
+      evals.map(({ version }) => version),
+      [0, 5, 10, 12],
+    );
+    for (const { answers, lost } of evals) {
+      assert.deepEqual([answers.sampled.total, lost], [[4, 4, 4, 4, 4, 4], 0]);
+    }
+    assert.equal(summary.eval.after?.sampled, evals.at(-1)!.sampled);
 
     const metrics = await ground.metrics();
     assert.deepEqual(

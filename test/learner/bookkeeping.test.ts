@@ -14,7 +14,7 @@ import type { RunEvent } from '../../shared/wire/run-event.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { gate, silent } from '../support/broker.js';
-import { rollout, rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
+import { evalResult, rollout, rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
 
 describe('the idle clock', () => {
   it('counts only time without work in flight, under its cause', async () => {
@@ -179,12 +179,7 @@ describe('the history of a run', () => {
   it('ends at the announcement, without the steps that a crash undid', async () => {
     const events: RunEvent[] = [
       { v: 1, at: 0, kind: 'version', version: 0 },
-      {
-        v: 1,
-        at: 0,
-        kind: 'eval',
-        result: { version: 0, problems: 4, sampled: 0.25, greedy: 0.5 },
-      },
+      { v: 1, at: 0, kind: 'eval', result: evalResult() },
       ...[step(1, 0.1), step(2, 0.2), step(3, 0.3)],
       { v: 1, at: 9, kind: 'version', version: 4 },
       ...[step(2, 0.25), step(3, 0.35)],
@@ -196,10 +191,7 @@ describe('the history of a run', () => {
     }
     const history = await readHistory({ read } as never, 7, 2);
     assert.deepEqual(history.steps, [step(1, 0.1), step(2, 0.25)]);
-    assert.deepEqual(
-      history.evals.map(({ sampled }) => sampled),
-      [0.25],
-    );
+    assert.deepEqual(history.evals, [events[1]]);
   });
 });
 
@@ -271,14 +263,14 @@ describe('the summary', () => {
           metrics: { ...metrics, 'staleness/mean': 1, 'staleness/max': 2 },
         },
       ],
-      after: { version: 2, problems: 16, sampled: 0.5, greedy: 0.75 },
+      after: evalResult({ version: 2, problems: 16, sampled: 0.5, greedy: 0.75 }),
     });
     assert.deepEqual(summary['staleness'], { mean: 0.5, max: 2 });
     assert.equal(summary['learnerIdleFraction'], 0.25);
     assert.deepEqual([summary['rolloutsPerSecond'], summary['tokensPerSecond']], [4, 40]);
     assert.deepEqual(summary['eval'], {
       before: null,
-      after: { sampled: 0.5, greedy: 0.75 },
+      after: { sampled: 0.5, greedy: 0.75, passAt: { '1': 0.25, '2': 0.5 } },
       problems: 16,
     });
     assert.equal(summary['wallSeconds'], 9.8765);

@@ -1,4 +1,5 @@
 import { zeroOrOne } from '../../shared/countdown/score.js';
+import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
 import type { Rollout, RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
@@ -123,6 +124,26 @@ export function runConfig(over: Partial<RunConfig> = {}): RunConfig {
       eps: 1e-8,
       weightDecay: 0,
       gradClipNorm: 1,
+    },
+    ...over,
+  };
+}
+
+/** Of two problems, one answered right greedily and once of two times. */
+export function evalResult(over: Partial<EvalResult> = {}): EvalResult {
+  const rates = { problems: 2, sampled: 0.25, greedy: 0.5, passAt: { '1': 0.25, '2': 0.5 } };
+  return {
+    version: 0,
+    lag: 0,
+    seconds: 1.5,
+    temperature: 1,
+    samples: 2,
+    ...rates,
+    byDifficulty: [{ difficulty: '3 numbers', ...rates }],
+    lost: 0,
+    answers: {
+      sampled: { correct: [1, 0], total: [2, 2] },
+      greedy: { correct: [1, 0], total: [1, 1] },
     },
     ...over,
   };

@@ -6,6 +6,7 @@ import { consume } from '../../shared/broker/consume.js';
 import { PermanentError } from '../../shared/errors.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { ScoredGroup, type Score } from '../../shared/wire/scored-group.js';
 import { brokerOn, silent } from './broker.js';
 import { NatsServer } from './nats-server.js';
@@ -117,11 +118,11 @@ export class TrainingGround implements AsyncDisposable {
 
   /** The lines of metrics.jsonl. */
   async metrics(): Promise<Record<string, number>[]> {
-    const text = await readFile(join(this.runDir, 'metrics.jsonl'), 'utf8');
-    return text
-      .split('\n')
-      .filter((line) => line !== '')
-      .map((line) => JSON.parse(line) as Record<string, number>);
+    return (await this.#lines('metrics.jsonl')) as Record<string, number>[];
+  }
+
+  async evals(): Promise<EvalResult[]> {
+    return (await this.#lines('evals.jsonl')) as EvalResult[];
   }
 
   async summary(): Promise<unknown> {
@@ -136,6 +137,14 @@ export class TrainingGround implements AsyncDisposable {
     await this.server[Symbol.asyncDispose]();
     await this.model[Symbol.asyncDispose]();
     await rm(this.folder, { recursive: true, force: true });
+  }
+
+  async #lines(file: string): Promise<unknown[]> {
+    const text = await readFile(join(this.runDir, file), 'utf8');
+    return text
+      .split('\n')
+      .filter((line) => line !== '')
+      .map((line) => JSON.parse(line) as unknown);
   }
 
   get #where(): string[] {

@@ -198,8 +198,8 @@ describe('the summary', () => {
     rolloutsPerSecond: 12.34,
     tokensPerSecond: 4321.6,
     eval: {
-      before: { sampled: 0.3, greedy: 0.4 },
-      after: { sampled: 0.55, greedy: 0.6 },
+      before: { sampled: 0.3, greedy: 0.4, passAt: { '1': 0.3, '4': 0.6 } },
+      after: { sampled: 0.55, greedy: 0.6, passAt: { '1': 0.55, '4': 0.8 } },
       problems: 256,
     },
   };

@@ -1,28 +1,33 @@
 import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
-import { Evaluator } from '../../learner/evaluator.js';
-import { PermanentError } from '../../shared/errors.js';
-import type { EvalResult } from '../../shared/wire/run-event.js';
-import type { ScoredGroup } from '../../shared/wire/scored-group.js';
-import type { Ticket } from '../../shared/wire/ticket.js';
-import { silent, until } from '../support/broker.js';
-import { rollout, rolloutGroup, runConfig, scoredGroup } from '../support/messages.js';
+import { PermanentError } from '../../../shared/errors.js';
+import { Evaluator } from '../../../shared/evaluation/evaluator.js';
+import type { EvalResult } from '../../../shared/wire/eval-result.js';
+import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
+import type { Ticket } from '../../../shared/wire/ticket.js';
+import { silent, until } from '../../support/broker.js';
+import { rollout, rolloutGroup, runConfig, scoredGroup } from '../../support/messages.js';
 
 describe('the evaluation of version 3 on two problems, two answers each', () => {
-  const problems = ['p-0', 'p-1'].map((id) => ({ id, numbers: [1, 2], target: 3 }));
+  const problems = [
+    { id: 'p-0', difficulty: '3 numbers' },
+    { id: 'p-1', difficulty: '4 numbers' },
+  ];
   let tickets: Ticket[];
+  let newest: number;
   let evaluator: Evaluator;
   let stop: AbortController;
   let result: Promise<EvalResult>;
 
   beforeEach(async () => {
     tickets = [];
+    newest = 3;
     stop = new AbortController();
     evaluator = new Evaluator({
       config: runConfig(),
       problems,
       samples: 2,
-      newestVersion: () => 3,
+      newestVersion: () => newest,
       log: silent,
       publish: (ticket) => {
         tickets.push(ticket);
@@ -47,18 +52,26 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
       ],
     );
     assert.equal(new Set(tickets.map(({ ticketId }) => ticketId)).size, 4);
-    assert.equal(evaluator.pinnedVersion, 3);
   });
 
-  it('gives the share of answers that are right, of each kind', async () => {
+  it('tells the rates, the answers to each problem and how far training has got meanwhile', async () => {
     const correct = [[true, false], [true, true], [false], [true]];
+    newest = 8;
     tickets.forEach((ticket, i) => {
       evaluator.receive(answered(ticket, correct[i]!));
       evaluator.receive(answered(ticket, [])); // a second copy, and one of an old evaluation
       evaluator.receive(answered({ ...ticket, ticketId: 'eval-2-old-0' }, []));
     });
-    assert.deepEqual(await result, { version: 3, problems: 2, sampled: 0.75, greedy: 0.5 });
-    assert.equal(evaluator.pinnedVersion, undefined);
+    const { version, lag, lost, sampled, greedy, passAt, answers } = await result;
+    assert.deepEqual({ version, lag, lost }, { version: 3, lag: 5, lost: 0 });
+    assert.deepEqual(
+      { sampled, greedy, passAt },
+      { sampled: 0.75, greedy: 0.5, passAt: { 1: 0.75, 2: 1 } },
+    );
+    assert.deepEqual(answers, {
+      sampled: { correct: [1, 2], total: [2, 2] },
+      greedy: { correct: [0, 1], total: [1, 1] },
+    });
   });
 
   it('goes on without a ticket that died', async () => {
@@ -66,7 +79,30 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     for (const ticket of tickets.slice(1)) {
       evaluator.receive(answered(ticket, new Array<boolean>(ticket.groupSize).fill(true)));
     }
-    assert.deepEqual(await result, { version: 3, problems: 2, sampled: 1, greedy: 1 });
+    const { problems, sampled, greedy, lost, answers } = await result;
+    assert.deepEqual(
+      { problems, sampled, greedy, lost },
+      { problems: 2, sampled: 1, greedy: 1, lost: 1 },
+    );
+    assert.deepEqual(answers.sampled, { correct: [0, 2], total: [0, 2] });
+  });
+
+  it('comes to nothing when every ticket dies, and another can be made', async () => {
+    for (const { ticketId } of tickets) evaluator.die(ticketId);
+    await assert.rejects(result, /came to nothing: every one of its tickets died/);
+    evaluator.run(4, stop.signal).catch(() => undefined);
+    await until(() => tickets.length === 8);
+    assert.equal(tickets.at(-1)!.pinnedVersion, 4);
+  });
+
+  it('samples every version with the same seeds', async () => {
+    for (const { ticketId } of tickets) evaluator.die(ticketId);
+    await result.catch(() => undefined);
+    evaluator.run(4, stop.signal).catch(() => undefined);
+    await until(() => tickets.length === 8);
+    const seeds = tickets.map(({ samplingParams }) => samplingParams.seed);
+    assert.deepEqual(seeds.slice(0, 4), seeds.slice(4));
+    assert.equal(new Set(seeds).size, 4);
   });
 
   it('refuses a group of another version, or about another problem', () => {
@@ -77,6 +113,10 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     assert.throws(() => {
       evaluator.receive(answered({ ...ticket, problemId: 'p-1' }, [true, true]));
     }, PermanentError);
+  });
+
+  it('is made one at a time', async () => {
+    await assert.rejects(evaluator.run(4, stop.signal), /version 3 is still being evaluated/);
   });
 
   it('ends with the wish to stop', async () => {

@@ -1,0 +1,152 @@
+import { randomBytes } from 'node:crypto';
+import { EventEmitter, once } from 'node:events';
+import { PermanentError } from '../errors.js';
+import type { Logger } from '../telemetry/logger.js';
+import type { Answers, EvalResult } from '../wire/eval-result.js';
+import type { RunConfig } from '../wire/run-config.js';
+import type { ScoredGroup } from '../wire/scored-group.js';
+import type { Ticket } from '../wire/ticket.js';
+import { solveRates, type EvalProblem } from './solve-rates.js';
+
+export interface EvaluatorOptions {
+  readonly config: Pick<RunConfig, 'seed' | 'sampling'>;
+  readonly problems: readonly EvalProblem[]; // held out
+  readonly samples: number; // answers to each at the sampling temperature
+  readonly publish: (ticket: Ticket, signal: AbortSignal) => Promise<void>;
+  /** That actors can sample with by now. */
+  readonly newestVersion: () => number;
+  readonly log: Logger;
+}
+
+interface OpenTicket {
+  readonly problem: number; // its place among the problems
+  readonly kind: keyof EvalResult['answers'];
+}
+
+/** One evaluation under way: its tickets that are out, and what has come back. */
+interface Running {
+  readonly version: number;
+  readonly open: Map<string, OpenTicket>;
+  readonly answers: EvalResult['answers'];
+  lost: number;
+}
+
+/**
+ * Measures one policy version on the held-out problems, with actors and a reward service: by tickets
+ * that name the version exactly. Each problem is answered a few times at the sampling temperature,
+ * and once by the most probable tokens. The seeds are the same for every version.
+ */
+export class Evaluator {
+  readonly #options: EvaluatorOptions;
+  readonly #ends = new EventEmitter(); // 'end': the last open ticket was closed
+  #running: Running | undefined;
+
+  constructor(options: EvaluatorOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * One at a time.
+   *
+   * @throws {Error} if every ticket died; the signal's reason, once it aborts.
+   */
+  async run(version: number, signal: AbortSignal): Promise<EvalResult> {
+    const { config, log, problems, samples, newestVersion } = this.#options;
+    const startedAt = performance.now();
+    log.info({ version, problems: problems.length }, 'evaluating');
+    const running = this.#begin(version);
+    try {
+      for (const ticket of this.#tickets(running)) await this.#options.publish(ticket, signal);
+      if (running.open.size > 0) await once(this.#ends, 'end', { signal });
+    } finally {
+      this.#running = undefined;
+    }
+    const { lost, answers } = running;
+    if (lost > 0) log.warn({ version, lost }, 'evaluated without the tickets that died');
+    return {
+      version,
+      lag: Math.max(0, newestVersion() - version),
+      seconds: (performance.now() - startedAt) / 1_000,
+      temperature: config.sampling.temperature,
+      samples,
+      ...solveRates(problems, answers),
+      lost,
+      answers,
+    };
+  }
+
+  /** Takes in a scored group; one of an evaluation that a crash ended has nothing to tell any more. */
+  receive({ group, scores }: ScoredGroup): void {
+    const { ticketId, problemId } = group.ticket;
+    const running = this.#running;
+    const expected = running?.open.get(ticketId);
+    if (running === undefined || expected === undefined) return;
+    const { id } = this.#options.problems[expected.problem]!;
+    if (id !== problemId) {
+      throw new PermanentError(`${ticketId} is about problem ${id}, not ${problemId}`);
+    }
+    const others = group.rollouts
+      .flatMap(({ versions }) => versions.map(([by]) => by))
+      .filter((by) => by !== running.version);
+    if (others.length > 0) {
+      throw new PermanentError(
+        `${ticketId} asks for version ${running.version}, the group is of ${others.join(', ')}`,
+      );
+    }
+    const answers = running.answers[expected.kind];
+    answers.total[expected.problem]! += scores.length;
+    answers.correct[expected.problem]! += scores.filter(({ isCorrect }) => isCorrect).length;
+    this.#close(running, ticketId);
+  }
+
+  /** The ticket's message was given up: the evaluation goes on without it. */
+  die(ticketId: string): void {
+    const running = this.#running;
+    if (running?.open.has(ticketId) !== true) return;
+    running.lost += 1;
+    this.#close(running, ticketId);
+  }
+
+  #begin(version: number): Running {
+    if (this.#running !== undefined) {
+      throw new Error(`version ${this.#running.version} is still being evaluated`);
+    }
+    const none = (): Answers => {
+      const zeros = () => this.#options.problems.map(() => 0);
+      return { correct: zeros(), total: zeros() };
+    };
+    const answers = { sampled: none(), greedy: none() };
+    this.#running = { version, open: new Map(), answers, lost: 0 };
+    return this.#running;
+  }
+
+  #close({ open }: Running, ticketId: string): void {
+    open.delete(ticketId);
+    if (open.size === 0) this.#ends.emit('end');
+  }
+
+  /** All tickets of an evaluation, entered as open before the first is out. */
+  #tickets({ version, open }: Running): Ticket[] {
+    const { config, problems, samples } = this.#options;
+    const name = `eval-${version}-${randomBytes(4).toString('hex')}`; // another one each time
+    const kinds = [
+      { kind: 'sampled', groupSize: samples, temperature: config.sampling.temperature },
+      { kind: 'greedy', groupSize: 1, temperature: 0 },
+    ] as const;
+    return kinds.flatMap(({ kind, groupSize, temperature }, k) =>
+      problems.map(({ id: problemId }, problem) => {
+        const order = k * problems.length + problem;
+        const ticketId = `${name}-${order}`;
+        open.set(ticketId, { problem, kind });
+        const samplingParams = {
+          temperature,
+          maxTokens: config.sampling.maxTokens,
+          seed: (config.seed + order) % 2 ** 31,
+        };
+        const asked = { problemId, split: 'eval', groupSize, samplingParams, attempt: 0 } as const;
+        const by = { issuedAtVersion: version, pinnedVersion: version };
+        return { v: 1, ticketId, order, ...asked, ...by };
+      }),
+    );
+  }
+}
