@@ -1,12 +1,14 @@
 import { ticketBound, ticketRoom } from '../shared/rl/capacity.js';
 import { deadline, type Rewind } from '../shared/rl/staleness.js';
-import { chooseGroups, type WindowTicket } from '../shared/rl/window.js';
+import { chooseGroups, type WindowPolicy, type WindowTicket } from '../shared/rl/window.js';
 import { GroupBook, type BookState } from './group-book.js';
 
 export interface AdmissionLimits {
   readonly groupsPerBatch: number;
-  readonly numMinibatches: number; // divides groupsPerBatch
+  readonly numSubsteps: number; // optimizer steps of a batch
+  readonly numMinibatches: number; // of a substep; both together divide groupsPerBatch
   readonly maxStepsOffPolicy: number;
+  readonly windowPolicy: WindowPolicy;
   readonly maxSteps: number; // of the run; Infinity: until something else ends it
 }
 
@@ -20,17 +22,23 @@ export interface TicketOffer {
 export interface Minibatch<Group> {
   readonly orders: readonly number[];
   readonly groups: readonly Group[];
-  readonly staleness: readonly number[]; // of each group, as of the version that trains on it
+  readonly staleness: readonly number[]; // of each group, in versions, as of the step that takes it
+  readonly substep: number; // optimizer steps that the step in progress has spent before it
+  readonly isLastOfSubstep: boolean;
   readonly isLastOfStep: boolean;
 }
 
 /**
- * Who may enter the next optimizer step, and who may be asked for: the book of tickets, the capacity
- * law and the window, moved by what happens. Synchronous and free of input and output, so that the
- * whole of off-policy control can be tested as a model.
+ * Who may enter the next step, and who may be asked for: the book of tickets, the capacity law and
+ * the window, moved by what happens. Synchronous and free of input and output, so that the whole of
+ * off-policy control can be tested as a model.
+ *
+ * A step trains on one batch and makes one version. It is one optimizer step, or `numSubsteps` of them
+ * on equal parts of the batch; the weights between those are never sampled with, so they have no
+ * version and staleness counts steps. What a later substep is further off-policy by is its number.
  *
  * The version counts on as soon as a step's last minibatch is cut: the next minibatch is trained on
- * top of it, although the backend has not confirmed the optimizer step yet.
+ * top of it, although the backend has not confirmed the step yet.
  */
 export class Admission<Group> {
   readonly book: GroupBook<Group>;
@@ -47,7 +55,7 @@ export class Admission<Group> {
   constructor(
     limits: AdmissionLimits,
     start: {
-      readonly step: number; // optimizer steps that the weights have behind them
+      readonly step: number; // steps that the weights have behind them
       readonly version: number; // that the weights are, or are about to be, published as
       readonly book?: BookState;
       readonly rewind?: Rewind | undefined;
@@ -79,13 +87,18 @@ export class Admission<Group> {
     return this.#confirmedVersion;
   }
 
-  /** Optimizer steps that the backend has confirmed. */
+  /** Steps that the backend has confirmed. */
   get step(): number {
     return this.#confirmedSteps;
   }
 
   get publishedVersion(): number {
     return this.#publishedVersion;
+  }
+
+  /** Confirmed steps whose weights no actor can sample with yet: a matter of the wire, not of data. */
+  get publishLag(): number {
+    return Math.max(0, this.#confirmedVersion - this.#publishedVersion);
   }
 
   /** Steps handed to the backend and not confirmed yet. */
@@ -96,6 +109,11 @@ export class Admission<Group> {
   /** Whether every step that the run wants has been handed to the backend. */
   get isComplete(): boolean {
     return this.#confirmedSteps + this.#unconfirmed.length >= this.#limits.maxSteps;
+  }
+
+  /** Groups of a minibatch. */
+  get minibatchSize(): number {
+    return this.#substepSize / this.#limits.numMinibatches;
   }
 
   /** How many tickets may be issued now. */
@@ -167,7 +185,7 @@ export class Admission<Group> {
 
   /** The next minibatch; undefined while the groups that it must have are not all here. */
   cut(): Minibatch<Group> | undefined {
-    const { groupsPerBatch, numMinibatches, maxStepsOffPolicy } = this.#limits;
+    const { groupsPerBatch, maxStepsOffPolicy, windowPolicy } = this.#limits;
     if (this.isComplete) return undefined;
     const waiting: WindowTicket[] = this.book
       .entries()
@@ -178,9 +196,10 @@ export class Admission<Group> {
       waiting.push({ order, deadline: issuedAtVersion + maxStepsOffPolicy, hasArrived: false });
     }
     const orders = chooseGroups(
+      windowPolicy,
       waiting,
       { version: this.#version, taken: this.#taken.length, groupsPerBatch },
-      groupsPerBatch / numMinibatches,
+      this.minibatchSize,
     );
     if (orders === undefined) return undefined;
 
@@ -188,14 +207,12 @@ export class Admission<Group> {
       (order) => this.#version + maxStepsOffPolicy - this.book.entry(order)!.deadline,
     );
     const groups = this.book.take(orders);
+    const substep = Math.floor(this.#taken.length / this.#substepSize);
     this.#taken.push(...orders);
+    const isLastOfSubstep = this.#taken.length % this.#substepSize === 0;
     const isLastOfStep = this.#taken.length === groupsPerBatch;
-    if (isLastOfStep) {
-      this.#unconfirmed.push(this.#taken);
-      this.#taken = [];
-      this.#version += 1;
-    }
-    return { orders, groups, staleness, isLastOfStep };
+    if (isLastOfStep) this.#close(groupsPerBatch);
+    return { orders, groups, staleness, substep, isLastOfSubstep, isLastOfStep };
   }
 
   /** The backend confirmed the oldest step that it was handed: its groups are trained. */
@@ -207,14 +224,33 @@ export class Admission<Group> {
     this.#confirmedSteps += 1;
   }
 
-  /** The step in progress will not be finished: its groups wait again. */
-  abandonStep(): void {
-    this.book.putBack(this.#taken);
+  /**
+   * The step in progress will not be completed. The optimizer steps that it has spent already cannot
+   * be taken back, so with them it is a shorter step; what is left of its groups waits again.
+   *
+   * @returns how many optimizer steps the shorter step has; 0: there is none.
+   */
+  cutShort(): number {
+    const substeps = Math.floor(this.#taken.length / this.#substepSize);
+    this.book.putBack(this.#taken.slice(substeps * this.#substepSize));
+    if (substeps > 0) this.#close(substeps * this.#substepSize);
     this.#taken = [];
+    return substeps;
   }
 
   publish(version: number): void {
     this.#publishedVersion = Math.max(this.#publishedVersion, version);
+  }
+
+  /** The step in progress has all of its groups: the first so many that it took. */
+  #close(groups: number): void {
+    this.#unconfirmed.push(this.#taken.slice(0, groups));
+    this.#taken = [];
+    this.#version += 1;
+  }
+
+  get #substepSize(): number {
+    return this.#limits.groupsPerBatch / this.#limits.numSubsteps;
   }
 
   #assertLaw(): void {

@@ -52,7 +52,7 @@ export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
  */
 export async function runSession(options: SessionOptions): Promise<SessionResult> {
   const { settings, config, dataset, broker, client, leadership, clock, stop, log } = options;
-  const { groupsPerBatch, numMinibatches, maxStepsOffPolicy } = config;
+  const { maxStepsOffPolicy } = config;
   const opened = await openRun(broker, client, config, log);
   const { run, step, version, isResumed, book, rewind } = opened;
 
@@ -67,7 +67,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     dataset.train.map(({ id }) => id),
   );
   const admission = new Admission<ArrivedGroup>(
-    { groupsPerBatch, numMinibatches, maxStepsOffPolicy, maxSteps: settings.maxSteps ?? Infinity },
+    { ...config, maxSteps: settings.maxSteps ?? Infinity },
     { step, version, ...(book === undefined ? {} : { book }), rewind },
   );
   const backendSamples = doesSample(client, config.model.name);

@@ -16,6 +16,12 @@ const trainedStaleness = new Histogram({
   buckets: [0, 1, 2, 4, 8, 16],
 });
 
+const optimizerStaleness = new Histogram({
+  name: 'rl_trained_staleness_optimizer_steps',
+  help: 'Optimizer steps between the weights that train on a group and those of its oldest token.',
+  buckets: [0, 1, 2, 4, 8, 16, 32],
+});
+
 const stalenessComponent = new Histogram({
   name: 'rl_staleness_component_steps',
   help: 'The part of the staleness that arose while sampling and scoring, and while waiting here',
@@ -55,7 +61,8 @@ const sampledEntropy = new Gauge({
 /** A group that a step trained on. */
 export interface TrainedGroup {
   readonly group: ArrivedGroup;
-  readonly staleness: number;
+  readonly staleness: number; // in steps
+  readonly substep: number; // that took it
 }
 
 /**
@@ -65,18 +72,25 @@ export interface TrainedGroup {
  * @param version that trained on the groups.
  */
 export function reportStep(
-  loss: RunConfig['loss'],
+  { loss, numSubsteps }: Pick<RunConfig, 'loss' | 'numSubsteps'>,
   version: number,
   trained: readonly TrainedGroup[],
   results: readonly MinibatchResult[],
 ): Record<string, number> {
   for (const { group, staleness } of trained) observeStaleness(group, version, staleness);
   const steps = trained.map(({ staleness }) => staleness);
+  // Each version is so many optimizer steps, and the substeps before its own make a group older still.
+  const inOptimizerSteps = trained.map(
+    ({ staleness, substep }) => staleness * numSubsteps + substep,
+  );
+  for (const value of inOptimizerSteps) optimizerStaleness.observe(value);
   const rollouts = results.flatMap(({ rollouts }) => rollouts);
   const bounds = ratioBounds(loss.name, loss.config);
   const metrics: Record<string, number> = {
-    'staleness/mean': steps.reduce((sum, value) => sum + value, 0) / steps.length,
+    'staleness/mean': mean(steps),
     'staleness/max': Math.max(...steps),
+    'staleness/optimizer_steps/mean': mean(inOptimizerSteps),
+    'staleness/optimizer_steps/max': Math.max(...inOptimizerSteps),
     'loss/sum': results.reduce((sum, { lossSum }) => sum + lossSum, 0),
   };
 
@@ -134,4 +148,8 @@ function observeStaleness(group: ArrivedGroup, version: number, oldest: number):
   stalenessComponent.observe({ component: 'in_queue' }, inQueue);
   stalenessComponent.observe({ component: 'in_flight' }, oldest - inQueue);
   for (const { versions } of rollouts) versionSpan.observe(versions.length);
+}
+
+function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }

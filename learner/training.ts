@@ -13,14 +13,22 @@ import type { IdleCause, IdleClock } from './idle-clock.js';
 import { drop, type ArrivedGroup } from './intake.js';
 import { sendMinibatch, type MinibatchResult } from './minibatch-pass.js';
 import type { Publisher } from './publisher.js';
+import { StepEvents } from './step-event.js';
 import { reportStep, type TrainedGroup } from './step-report.js';
 import type { Tally } from './tally.js';
 import type { Unsettled } from './unsettled.js';
 
-const stepsTrained = new Counter({ name: 'rl_steps_total', help: 'Optimizer steps confirmed' });
-const publishLag = new Gauge({
+const stepsTrained = new Counter({
+  name: 'rl_steps_total',
+  help: 'Steps that the backend has confirmed; each trains one batch and makes one version.',
+});
+const optimizerSteps = new Counter({
+  name: 'rl_optimizer_steps_total',
+  help: 'Optimizer steps that the backend has confirmed, several to a step if it has substeps.',
+});
+const lagSteps = new Gauge({
   name: 'rl_publish_lag_steps',
-  help: 'Confirmed optimizer steps whose weights have not reached the actors yet',
+  help: 'Confirmed steps whose weights have not reached the actors yet.',
 });
 
 export interface TrainingOptions {
@@ -46,37 +54,39 @@ export interface TrainingOptions {
 interface OpenStep {
   readonly trained: TrainedGroup[];
   readonly results: Promise<MinibatchResult>[];
+  readonly optimized: Promise<Record<string, number>>[]; // a substep each
 }
+
+const noStep = (): OpenStep => ({ trained: [], results: [], optimized: [] });
 
 /**
  * The training loop: cuts minibatches as soon as their groups are here, sends each to the backend
- * without awaiting the one before, and the optimizer step behind the last. What comes back is dealt
- * with in the order of the steps while the next one is being collected.
+ * without awaiting the one before, and the optimizer step behind the last of each substep. What comes
+ * back is dealt with in the order of the steps while the next one is being collected.
  */
 export class Training {
   readonly #options: TrainingOptions;
-  #open: OpenStep = { trained: [], results: [] };
+  #open = noStep();
   #confirmations: Promise<void> = Promise.resolve();
   #publications: Promise<void> = Promise.resolve();
   #accounts: Promise<void> = Promise.resolve(); // what is written about confirmed steps
-  #stepEndedAt = performance.now();
-  #idleBefore = 0;
+  readonly #events: StepEvents;
 
   constructor(options: TrainingOptions) {
     this.#options = options;
+    this.#events = new StepEvents(options);
   }
 
   /**
-   * Trains until the run has its steps or `stop` aborts; then finishes the steps that the backend has
-   * in full, gives up the one in progress, publishes and checkpoints.
+   * Trains until the run has its steps or `stop` aborts; then finishes the optimizer steps that the
+   * backend has in full, gives up what else it was sent, publishes and checkpoints.
    *
    * @throws what the backend or the broker could not do.
    */
   async run(stop: AbortSignal): Promise<void> {
-    const { admission, changes, idle, failure } = this.#options;
+    const { admission, changes, idle, failure, run, config } = this.#options;
     const until = AbortSignal.any([stop, failure.signal]);
-    this.#stepEndedAt = performance.now();
-    this.#idleBefore = totalSeconds(idle);
+    this.#events.start();
     while (!until.aborted && !admission.isComplete) {
       this.#refuseStale();
       // With two steps in its queue the backend has enough to do, and a failure costs no more.
@@ -86,41 +96,55 @@ export class Training {
         await changes.next(until);
         continue;
       }
-      const { groups, staleness, isLastOfStep } = minibatch;
-      const { result } = await sendMinibatch(
-        this.#options.run,
-        this.#options.config,
-        groups.map(({ scored }) => scored),
-        staleness,
-      );
+      const { groups, staleness, substep, isLastOfSubstep, isLastOfStep } = minibatch;
+      const scored = groups.map(({ scored }) => scored);
+      const { result } = await sendMinibatch(run, config, scored, staleness);
       this.#open.results.push(failure.watch(idle.during(result)));
-      groups.forEach((group, i) => this.#open.trained.push({ group, staleness: staleness[i]! }));
+      groups.forEach((group, i) => {
+        this.#open.trained.push({ group, staleness: staleness[i]!, substep });
+      });
+      if (isLastOfSubstep) {
+        this.#open.optimized.push(failure.watch(idle.during(run.optimStep(config.adam))));
+      }
       if (isLastOfStep) this.#close();
     }
     idle.waitFor(undefined);
     failure.signal.throwIfAborted();
 
-    admission.abandonStep();
+    if (this.#cutShort()) this.#close();
     await this.#confirmations;
     await this.#publications;
     await this.#accounts;
     await this.#options.checkpointer.save(admission.step)(this.#consumed());
   }
 
-  /** Puts optimizer step, publication and checkpoint into the backend's queue, in this order. */
+  /** Leaves in the open step what its optimizer steps have used. @returns whether that is anything. */
+  #cutShort(): boolean {
+    const { admission, config } = this.#options;
+    const substeps = admission.cutShort();
+    const minibatches = substeps * config.numMinibatches;
+    const { results, trained, optimized } = this.#open;
+    this.#open = {
+      results: results.slice(0, minibatches),
+      trained: trained.slice(0, minibatches * admission.minibatchSize),
+      optimized,
+    };
+    return substeps > 0;
+  }
+
+  /** Puts publication and checkpoint into the backend's queue, behind the optimizer steps. */
   #close(): void {
-    const { run, config, admission, idle, failure, publisher, checkpointer, changes } =
-      this.#options;
-    const { trained, results } = this.#open;
-    this.#open = { trained: [], results: [] };
+    const { config, admission, failure, publisher, checkpointer, changes } = this.#options;
+    const { trained, results, optimized } = this.#open;
+    this.#open = noStep();
     const startedFrom = admission.version - 1;
     const { version } = admission;
     const step = admission.step + admission.unconfirmedSteps;
 
-    const optimized = idle.during(run.optimStep(config.adam));
     const published = handled(
       publisher.publish(version).then(() => {
         admission.publish(version);
+        this.#exportLag();
         changes.notify();
       }),
     );
@@ -131,12 +155,12 @@ export class Training {
     this.#confirmations = failure.watch(
       this.#confirmations.then(async () => {
         const passed = await Promise.all(results);
-        const optimizer = await optimized;
-        const report = reportStep(config.loss, startedFrom, trained, passed);
+        const optimizer = await Promise.all(optimized);
+        const report = reportStep(config, startedFrom, trained, passed);
         assertConverges(step, report, config);
-        this.#confirm(trained);
+        this.#confirm(trained, optimizer.length);
         const written = checkpoint?.(this.#consumed());
-        const event = this.#event({ ...report, ...prefixed('optim', optimizer) });
+        const event = this.#events.make(report, optimizer);
         this.#accounts = failure.watch(
           this.#accounts.then(async () => {
             await this.#options.onStep(event);
@@ -148,11 +172,12 @@ export class Training {
     );
   }
 
-  #confirm(trained: readonly TrainedGroup[]): void {
+  #confirm(trained: readonly TrainedGroup[], substeps: number): void {
     const { admission, unsettled, tally, changes } = this.#options;
     admission.confirmStep();
     stepsTrained.inc();
-    publishLag.set(admission.confirmedVersion - admission.publishedVersion);
+    optimizerSteps.inc(substeps);
+    this.#exportLag();
     for (const { group } of trained) {
       unsettled.consume(group.seq);
       tally.trained(group.scored);
@@ -160,29 +185,8 @@ export class Training {
     changes.notify();
   }
 
-  /** What is to be told of the step that was just confirmed. */
-  #event(report: Record<string, number>): StepEvent {
-    const { admission, idle, tally, config, log } = this.#options;
-    const { step, confirmedVersion: version, publishedVersion } = admission;
-    const now = performance.now();
-    const idleNow = totalSeconds(idle);
-    const seconds = (now - this.#stepEndedAt) / 1_000;
-    const metrics: Record<string, number> = {
-      ...tally.take(),
-      ...report,
-      ...prefixed('groups', admission.book.counts),
-      ...prefixed('idle', idle.seconds), // since this learner started, by cause
-      idle_seconds: idleNow - this.#idleBefore,
-      seconds,
-      learning_rate: config.adam.learningRate,
-      publish_lag: version - publishedVersion,
-    };
-    this.#stepEndedAt = now;
-    this.#idleBefore = idleNow;
-    const finite = Object.entries(metrics).filter(([, value]) => Number.isFinite(value));
-    log.info({ step, version, correct: metrics['env/all/correct'], seconds }, 'step trained');
-    const metricsNow = Object.fromEntries(finite);
-    return { v: 1, at: Date.now(), kind: 'step', step, version, metrics: metricsNow };
+  #exportLag(): void {
+    lagSteps.set(this.#options.admission.publishLag);
   }
 
   #refuseStale(): void {
@@ -197,11 +201,10 @@ export class Training {
   }
 
   #idleCause(): IdleCause {
-    const { admission, config } = this.#options;
+    const { admission } = this.#options;
     const arrived = admission.book.entries().filter(({ state }) => state === 'arrived').length;
-    if (arrived >= config.groupsPerBatch / config.numMinibatches) return 'window';
-    const isBehind = admission.publishedVersion < admission.confirmedVersion;
-    return isBehind && admission.room === 0 ? 'version' : 'groups';
+    if (arrived >= admission.minibatchSize) return 'window';
+    return admission.publishLag > 0 && admission.room === 0 ? 'version' : 'groups';
   }
 
   /** What the weights of the newest confirmed step have consumed, as of now. */
@@ -230,15 +233,5 @@ function assertConverges(step: number, report: Record<string, number>, config: R
   throw new UserError(
     `training diverged at step ${step}: the policy's logprobs are not finite; the last checkpoint is ` +
       `from before, so start a new run with a --learning-rate below ${config.adam.learningRate}`,
-  );
-}
-
-function totalSeconds(idle: IdleClock): number {
-  return Object.values(idle.seconds).reduce((sum, seconds) => sum + seconds, 0);
-}
-
-function prefixed(prefix: string, values: Readonly<Record<string, number>>) {
-  return Object.fromEntries(
-    Object.entries(values).map(([name, value]) => [`${prefix}/${name}`, value]),
   );
 }

@@ -6,23 +6,38 @@ export const Batches = z.object({
   temperature: real.positive().default(1).describe('of sampling, and of the loss.'),
   maxTokens: whole.positive().default(20).describe('longest answer.'),
   groupSize: whole.min(2).default(16).describe('rollouts of one prompt.'),
-  groupsPerBatch: whole.positive().default(64).describe('groups of one optimizer step.'),
+  groupsPerBatch: whole.positive().default(64).describe('groups of one step, and so of a version.'),
+  numSubsteps: whole
+    .positive()
+    .default(1)
+    .describe('optimizer steps of a batch, each on an equal part of it.'),
   numMinibatches: whole
     .positive()
     .default(4)
-    .describe('equal parts of a batch, each sent to the backend as soon as it is full.'),
+    .describe('equal parts of a substep, each sent to the backend as soon as it is full.'),
   maxStepsOffPolicy: whole
     .min(0)
     .default(2)
     .describe('how many versions old the data of a step may be; 0: synchronous.'),
+  windowPolicy: z
+    .enum(['wait', 'drop'])
+    .default('wait')
+    .describe('for a group that must be trained now or never; drop: train others, lose it.'),
 });
 export type Batches = z.infer<typeof Batches>;
 
 export function checkBatches(
-  { groupsPerBatch, numMinibatches }: Batches,
+  { groupsPerBatch, numSubsteps, numMinibatches }: Batches,
   complain: Complain<Batches>,
 ): void {
-  if (groupsPerBatch % numMinibatches !== 0) {
-    complain('numMinibatches', `it must divide --groups-per-batch, which is ${groupsPerBatch}`);
+  const substep = groupsPerBatch / numSubsteps;
+  if (!Number.isInteger(substep)) {
+    complain('numSubsteps', `it must divide --groups-per-batch, which is ${groupsPerBatch}`);
+  } else if (substep % numMinibatches !== 0) {
+    const whole =
+      numSubsteps === 1
+        ? `--groups-per-batch, which is ${groupsPerBatch}`
+        : `the ${substep} groups of each of --num-substeps ${numSubsteps}`;
+    complain('numMinibatches', `it must divide ${whole}`);
   }
 }

@@ -1,7 +1,7 @@
 export interface CapacityState {
   readonly groupsPerBatch: number;
   readonly maxStepsOffPolicy: number;
-  /** The version that the confirmed optimizer steps have made. */
+  /** The version that the confirmed steps have made. */
   readonly version: number;
   /**
    * The newest version that actors can sample with: behind `version` while one is on its way, ahead
@@ -10,7 +10,7 @@ export interface CapacityState {
   readonly publishedVersion: number;
   /** Tickets issued and not yet trained or dropped, those of the step in progress included. */
   readonly outstanding: number;
-  /** Optimizer steps that the run still wants, the one in progress included; may be Infinity. */
+  /** Steps that the run still wants, the one in progress included; may be Infinity. */
   readonly stepsLeft: number;
 }
 

@@ -5,6 +5,12 @@ export interface WindowTicket {
   readonly hasArrived: boolean; // its scored group is here
 }
 
+/**
+ * What happens at the window's edge, when a group is missing that must be trained now or never:
+ * `wait` for it, or train what is here and `drop` it when it comes.
+ */
+export type WindowPolicy = 'wait' | 'drop';
+
 /** Where the learner stands when it wants a minibatch. */
 export interface StepState {
   readonly version: number; // of the weights that the step in progress trains
@@ -13,12 +19,13 @@ export interface StepState {
 }
 
 /**
- * The groups of the next minibatch: among those that have arrived, the first tickets first, but only
- * as far as every other ticket can still be trained by its deadline. A slow group is therefore
- * overtaken while there is time and waited for when there is none, so that it is never dropped for
- * being slow.
+ * The groups of the next minibatch: among those that have arrived, the first tickets first.
  *
- * The test is that of deadline scheduling: through version d there are
+ * With `wait`, only as far as every other ticket can still be trained by its deadline: a slow group is
+ * overtaken while there is time and waited for when there is none, so that it is never dropped for
+ * being slow. With `drop`, a slow group is never waited for, and what comes too late is lost.
+ *
+ * The test of `wait` is that of deadline scheduling: through version d there are
  * `(d - version + 1) · groupsPerBatch - taken` places left, and the tickets due by then must fit.
  * The capacity law makes this true when a ticket is issued; this choice keeps it true.
  *
@@ -26,10 +33,26 @@ export interface StepState {
  * @returns `size` orders, in ticket order; undefined while the right ones have not arrived.
  */
 export function chooseGroups(
+  policy: WindowPolicy,
   tickets: readonly WindowTicket[],
   step: StepState,
   size: number,
 ): number[] | undefined {
+  const takePlace = policy === 'wait' ? placesBesideOthers(tickets, step) : (): boolean => true;
+  const chosen: number[] = [];
+  for (const ticket of tickets) {
+    if (!ticket.hasArrived || !takePlace(ticket)) continue;
+    chosen.push(ticket.order);
+    if (chosen.length === size) return chosen;
+  }
+  return undefined;
+}
+
+/** Takes a place for one ticket after another; refuses one whose place another ticket may need. */
+function placesBesideOthers(
+  tickets: readonly WindowTicket[],
+  step: StepState,
+): (ticket: WindowTicket) => boolean {
   // slack[i]: places left through version + i, minus the tickets that are due by then.
   const horizon = Math.max(0, ...tickets.map(({ deadline }) => deadline - step.version));
   const slack = Array.from(
@@ -42,16 +65,11 @@ export function chooseGroups(
     for (let i = due; i < horizon; i++) slack[i]! -= 1;
   }
 
-  const chosen: number[] = [];
-  for (const { order, deadline, hasArrived } of tickets) {
-    if (!hasArrived) continue;
+  return ({ deadline }) => {
     // Taking it uses a place that the tickets due before it may need.
     const due = Math.max(0, deadline - step.version);
-    const earlier = slack.slice(0, due);
-    if (earlier.some((places) => places < 1)) continue;
+    if (slack.slice(0, due).some((places) => places < 1)) return false;
     for (let i = 0; i < due; i++) slack[i]! -= 1;
-    chosen.push(order);
-    if (chosen.length === size) return chosen;
-  }
-  return undefined;
+    return true;
+  };
 }

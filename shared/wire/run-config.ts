@@ -64,9 +64,11 @@ export const RunConfig = z.strictObject({
     maxTokens: z.int().positive(),
   }),
   groupSize: z.int().min(2),
-  groupsPerBatch: z.int().positive(),
-  numMinibatches: z.int().positive(),
+  groupsPerBatch: z.int().positive(), // of one step, which makes one version
+  numSubsteps: z.int().positive(), // optimizer steps of a batch
+  numMinibatches: z.int().positive(), // of a substep
   maxStepsOffPolicy: z.int().nonnegative(),
+  windowPolicy: z.enum(['wait', 'drop']), // for a group that must be trained now or never
   lora: z.strictObject({ rank: z.int().positive(), seed: z.int().nonnegative() }),
   loss: z.strictObject({
     name: LossName,

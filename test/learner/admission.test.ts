@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import { beforeEach, describe, it } from 'node:test';
 import fc from 'fast-check';
 import { Admission } from '../../learner/admission.js';
 import { FleetModel, type Fate } from './support/fleet-model.js';
@@ -8,13 +8,16 @@ const limits = fc
   .record({
     minibatchSize: fc.integer({ min: 1, max: 3 }),
     numMinibatches: fc.integer({ min: 1, max: 3 }),
+    numSubsteps: fc.integer({ min: 1, max: 2 }),
     maxStepsOffPolicy: fc.integer({ min: 0, max: 4 }),
+    windowPolicy: fc.constantFrom('wait', 'drop'),
     maxSteps: fc.integer({ min: 1, max: 6 }),
   })
   .map(({ minibatchSize, ...rest }) => ({
     ...rest,
-    groupsPerBatch: minibatchSize * rest.numMinibatches,
+    groupsPerBatch: minibatchSize * rest.numMinibatches * rest.numSubsteps,
   }));
+const patient = limits.map((bounds) => ({ ...bounds, windowPolicy: 'wait' as const }));
 const choices = fc.array(fc.nat(), { maxLength: 400, size: 'max' });
 const fates = fc
   .array(
@@ -34,28 +37,30 @@ const fates = fc
   );
 
 describe('admission, whatever actors and the backend do when', () => {
-  it('keeps the capacity law and the staleness bound, drops nothing as stale, and ends', () => {
+  it('keeps the capacity law and the staleness bound, and ends', () => {
     fc.assert(
       fc.property(limits, fates, choices, (bounds, fateOf, moves) => {
         const model = new FleetModel(bounds, fateOf);
         for (const move of moves) model.move(move);
         model.drain();
         const { book, step } = model.admission;
-        assert.equal(model.stale, 0);
         assert.equal(step, bounds.maxSteps);
         assert.equal(book.counts.trained, bounds.maxSteps * bounds.groupsPerBatch);
         assert.equal(book.outstanding, 0); // nobody works for a step that is not wanted
+        const trained = model.batches.flat();
+        assert.equal(new Set(trained).size, trained.length);
       }),
       { numRuns: 400 },
     );
   });
 
-  it('trains every trainable ticket before the run ends, and each once', () => {
+  it('drops nothing as stale when it waits, and trains every trainable ticket', () => {
     fc.assert(
-      fc.property(limits, fates, choices, (bounds, fateOf, moves) => {
+      fc.property(patient, fates, choices, (bounds, fateOf, moves) => {
         const model = new FleetModel(bounds, fateOf);
         for (const move of moves) model.move(move);
         model.drain();
+        assert.equal(model.stale, 0);
         const trained = model.batches.flat().sort((a, b) => a - b);
         const issued = Array.from({ length: model.admission.book.nextOrder }, (_, order) => order);
         assert.deepEqual(
@@ -101,7 +106,14 @@ function plainLoop(
 }
 
 describe('admission, one group a step, one step off-policy', () => {
-  const bounds = { groupsPerBatch: 1, numMinibatches: 1, maxStepsOffPolicy: 1, maxSteps: Infinity };
+  const bounds = {
+    groupsPerBatch: 1,
+    numSubsteps: 1,
+    numMinibatches: 1,
+    maxStepsOffPolicy: 1,
+    windowPolicy: 'wait',
+    maxSteps: Infinity,
+  } as const;
 
   it('refuses a group that a crash made too old, and issues its ticket once more', () => {
     const counts = {
@@ -146,16 +158,13 @@ describe('admission, one group a step, one step off-policy', () => {
     assert.equal(admission.room, 1); // a ticket of another problem takes it now
   });
 
-  it('gives the groups of an abandoned step back', () => {
+  it('gives the groups of a step that is not completed back', () => {
     const two = { ...bounds, groupsPerBatch: 2, numMinibatches: 2 };
     const admission = new Admission<string>(two, { step: 0, version: 0 });
-    for (let i = 0; i < 2; i++) {
-      admission.offer();
-      admission.issue();
-    }
+    issueAll(admission);
     admission.arrive(1, 'group', [0]);
     assert.deepEqual(admission.cut()?.orders, [1]);
-    admission.abandonStep();
+    assert.equal(admission.cutShort(), 0);
     assert.equal(admission.book.entry(1)?.state, 'arrived');
     assert.equal(admission.book.counts.trained, 0);
   });
@@ -178,3 +187,65 @@ describe('admission, one group a step, one step off-policy', () => {
     assert.deepEqual(admission.cut()?.orders, [3]);
   });
 });
+
+describe('admission with two optimizer steps to a step of eight groups', () => {
+  const bounds = {
+    groupsPerBatch: 8,
+    numSubsteps: 2,
+    numMinibatches: 2,
+    maxStepsOffPolicy: 1,
+    windowPolicy: 'wait',
+    maxSteps: Infinity,
+  } as const;
+  let admission: Admission<string>;
+  beforeEach(() => {
+    admission = new Admission<string>(bounds, { step: 0, version: 0 });
+    issueAll(admission);
+    for (let order = 0; order < 14; order++) admission.arrive(order, 'group', [0]);
+  });
+
+  it('makes a version of both, and counts the staleness of a group in versions', () => {
+    const cuts = Array.from({ length: 5 }, () => admission.cut()!);
+    assert.deepEqual(
+      cuts.map(({ orders }) => orders),
+      [
+        [0, 1],
+        [2, 3],
+        [4, 5],
+        [6, 7],
+        [8, 9],
+      ],
+    );
+    assert.deepEqual(
+      cuts.map(({ substep, isLastOfSubstep, isLastOfStep, staleness }) => [
+        substep,
+        isLastOfSubstep,
+        isLastOfStep,
+        staleness[0],
+      ]),
+      [
+        [0, false, false, 0],
+        [0, true, false, 0],
+        [1, false, false, 0],
+        [1, true, true, 0],
+        [0, false, false, 1],
+      ],
+    );
+    assert.equal(admission.version, 1);
+  });
+
+  it('keeps, when it is stopped between them, what the first has trained: a shorter step', () => {
+    for (let i = 0; i < 3; i++) admission.cut();
+    assert.equal(admission.cutShort(), 1);
+    assert.deepEqual([admission.version, admission.unconfirmedSteps], [1, 1]);
+    admission.confirmStep();
+    const { trained, outstanding } = admission.book.counts;
+    assert.deepEqual([admission.step, trained, outstanding], [1, 4, 12]);
+    assert.equal(admission.book.entry(4)?.state, 'arrived'); // of the minibatch after it
+  });
+});
+
+/** Issues all that the law allows. */
+function issueAll(admission: Admission<string>): void {
+  while (admission.offer() !== undefined) admission.issue();
+}

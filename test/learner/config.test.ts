@@ -41,6 +41,11 @@ describe("the learner's configuration", () => {
       ['--num-minibatches', '5'],
       /--num-minibatches .* must divide --groups-per-batch, which is 64/,
     ],
+    [['--num-substeps', '5'], /--num-substeps .* must divide --groups-per-batch, which is 64/],
+    [
+      ['--num-substeps', '16', '--num-minibatches', '8'],
+      /--num-minibatches .* must divide the 4 groups of each of --num-substeps 16/,
+    ],
     [['--loss', 'cross_entropy'], /on-policy only: add --max-steps-off-policy 0/],
     [['--loss', 'dro', '--clip-high', '2'], /--loss dro clips nothing; remove it/],
     [['--dro-beta', '1'], /--loss cispo has no beta/],

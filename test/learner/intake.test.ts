@@ -14,7 +14,14 @@ import { silent } from '../support/broker.js';
 import { runConfig, rollout, rolloutGroup, scoredGroup } from '../support/messages.js';
 
 const config = runConfig({ groupSize: 2, sampling: { temperature: 1, maxTokens: 4 } });
-const limits = { groupsPerBatch: 2, numMinibatches: 1, maxStepsOffPolicy: 1, maxSteps: Infinity };
+const limits = {
+  groupsPerBatch: 2,
+  numSubsteps: 1,
+  numMinibatches: 1,
+  maxStepsOffPolicy: 1,
+  windowPolicy: 'wait',
+  maxSteps: Infinity,
+} as const;
 const mixed = ['1', '0'];
 
 /** A learner's intake with nothing around it; deliveries remember how they were settled. */

@@ -101,7 +101,8 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
   it('is reported with what the canonical names say', async () => {
     const sent = await sendMinibatch(new FakeBackend(), settings, [scored], [1]);
     const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
-    const report = reportStep(settings.loss, 1, [{ group, staleness: 1 }], [await sent.result]);
+    const trained = [{ group, staleness: 1, substep: 0 }];
+    const report = reportStep(settings, 1, trained, [await sent.result]);
     // Behavior logprobs -1/8, -2/8 and -1/8 … -4/8, current ones -1: mean q - p.
     const gaps = [7 / 8, 6 / 8, 7 / 8, 6 / 8, 5 / 8, 4 / 8];
     const mean = (values: number[]) => values.reduce((a, b) => a + b, 0) / values.length;

@@ -136,10 +136,11 @@ export class FleetModel {
   };
 
   readonly #cut = (): boolean => {
-    this.stale += this.admission.refuseStale().length;
+    const refused = this.admission.refuseStale().length;
+    this.stale += refused;
     const { version } = this.admission;
     const minibatch = this.admission.unconfirmedSteps < 2 ? this.admission.cut() : undefined;
-    if (minibatch === undefined) return false;
+    if (minibatch === undefined) return refused > 0;
     minibatch.groups.forEach(({ sampledBy }, i) => {
       const staleness = version - Math.min(...sampledBy);
       assert.equal(minibatch.staleness[i], staleness);

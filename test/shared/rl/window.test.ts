@@ -5,52 +5,70 @@ import { chooseGroups } from '../../../shared/rl/window.js';
 const here = (order: number, deadline: number) => ({ order, deadline, hasArrived: true });
 const away = (order: number, deadline: number) => ({ order, deadline, hasArrived: false });
 
-describe('the window, two groups a step, at version 0', () => {
+describe('the window that waits, two groups a step, at version 0', () => {
   const step = { version: 0, taken: 0, groupsPerBatch: 2 };
 
   it('takes the first tickets first, however late they arrived', () => {
     const tickets = [here(0, 2), here(1, 2), here(2, 2)];
-    assert.deepEqual(chooseGroups(tickets, step, 2), [0, 1]);
+    assert.deepEqual(chooseGroups('wait', tickets, step, 2), [0, 1]);
   });
 
   it('overtakes a slow group while there is time', () => {
     const tickets = [away(0, 2), here(1, 2), here(2, 2)];
-    assert.deepEqual(chooseGroups(tickets, step, 2), [1, 2]);
+    assert.deepEqual(chooseGroups('wait', tickets, step, 2), [1, 2]);
   });
 
   it('waits for a group that must be in this step', () => {
     const tickets = [away(0, 0), here(1, 1), here(2, 1)];
-    assert.equal(chooseGroups(tickets, step, 2), undefined);
-    assert.deepEqual(chooseGroups(tickets, step, 1), [1]); // one place is left beside it
+    assert.equal(chooseGroups('wait', tickets, step, 2), undefined);
+    assert.deepEqual(chooseGroups('wait', tickets, step, 1), [1]); // one place is left beside it
   });
 
   it('looks ahead: three groups that are due in two steps need one place of this one', () => {
     const tickets = [away(0, 1), away(1, 1), away(2, 1), here(3, 2), here(4, 2)];
-    assert.deepEqual(chooseGroups(tickets, step, 1), [3]);
-    assert.equal(chooseGroups(tickets, step, 2), undefined);
+    assert.deepEqual(chooseGroups('wait', tickets, step, 1), [3]);
+    assert.equal(chooseGroups('wait', tickets, step, 2), undefined);
   });
 
   it('counts what the step has taken', () => {
     const tickets = [away(0, 0), here(1, 1)];
-    assert.equal(chooseGroups(tickets, { ...step, taken: 1 }, 1), undefined);
+    assert.equal(chooseGroups('wait', tickets, { ...step, taken: 1 }, 1), undefined);
   });
 
   it('never waits among groups that are all due at once, as when synchronous', () => {
     const tickets = [away(0, 0), here(1, 0), away(2, 0), here(3, 0)];
-    assert.deepEqual(chooseGroups(tickets, { ...step, groupsPerBatch: 4 }, 2), [1, 3]);
+    assert.deepEqual(chooseGroups('wait', tickets, { ...step, groupsPerBatch: 4 }, 2), [1, 3]);
   });
 
   it('keeps no place for a group that is past its deadline', () => {
-    assert.deepEqual(chooseGroups([away(0, -1), here(1, 1), here(2, 1)], step, 2), [1, 2]);
+    assert.deepEqual(chooseGroups('wait', [away(0, -1), here(1, 1), here(2, 1)], step, 2), [1, 2]);
   });
 
   it('takes what is due when more is due than fits, rather than wait for ever', () => {
     const tickets = [here(0, 2), here(1, 0), here(2, 0), here(3, 0)];
-    assert.deepEqual(chooseGroups(tickets, step, 2), [1, 2]);
+    assert.deepEqual(chooseGroups('wait', tickets, step, 2), [1, 2]);
   });
 
   it('waits while too few have arrived', () => {
-    assert.equal(chooseGroups([here(0, 2), away(1, 2)], step, 2), undefined);
-    assert.equal(chooseGroups([], step, 1), undefined);
+    assert.equal(chooseGroups('wait', [here(0, 2), away(1, 2)], step, 2), undefined);
+    assert.equal(chooseGroups('wait', [], step, 1), undefined);
+  });
+});
+
+describe('the window that drops, two groups a step, at version 0', () => {
+  const step = { version: 0, taken: 0, groupsPerBatch: 2 };
+
+  it('takes the first tickets first', () => {
+    const tickets = [here(0, 2), away(1, 2), here(2, 2), here(3, 2)];
+    assert.deepEqual(chooseGroups('drop', tickets, step, 2), [0, 2]);
+  });
+
+  it('does not wait for a group that must be in this step', () => {
+    const tickets = [away(0, 0), here(1, 1), here(2, 1)];
+    assert.deepEqual(chooseGroups('drop', tickets, step, 2), [1, 2]);
+  });
+
+  it('waits while too few have arrived', () => {
+    assert.equal(chooseGroups('drop', [here(0, 2), away(1, 2)], step, 2), undefined);
   });
 });
