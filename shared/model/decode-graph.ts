@@ -56,7 +56,7 @@ export function prefillGraph(
     weight,
     lora,
     tokens: reshape(graph, tokens, [dims.rows]),
-    positions: reshape(graph, sequencePositions(graph, dims), [dims.rows, 1]),
+    positions: sequencePositions(graph, dims),
     dims,
     attend: (_layer, query, key, value) => {
       const split = (x: Value, perm: number[]) => {

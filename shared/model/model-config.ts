@@ -1,5 +1,8 @@
 import { z } from 'zod';
 import { UserError } from '../errors.js';
+import { complaintsOf, describe, type Complaint } from './config-complaints.js';
+import { readRotary, ropeKeys } from './rotary-config.js';
+import type { RotaryEmbedding } from './rotary.js';
 
 /** What a decoder-only transformer of the Qwen3, Qwen2 or Llama family is made of. */
 export interface ModelConfig {
@@ -12,44 +15,51 @@ export interface ModelConfig {
   readonly numKvHeads: number; // divides numHeads: grouped-query attention
   readonly headDim: number;
   readonly rmsNormEps: number;
-  readonly ropeTheta: number;
+  readonly rotary: RotaryEmbedding;
   readonly maxPositions: number;
   readonly hasTiedHead: boolean; // the output head is the embedding
   readonly hasQueryKeyNorm: boolean; // RMSNorm on each head's query and key (Qwen3)
-  readonly hasAttentionBias: boolean; // bias on query, key and value (Qwen2)
+  /** Which linear maps add a bias: Qwen2's query, key and value do; of others, where config.json says so. */
+  readonly biases: {
+    readonly queryKeyValue: boolean;
+    readonly output: boolean;
+    readonly mlp: boolean;
+  };
   readonly eosTokenIds: readonly number[];
 }
 
 const size = z.int().positive();
-const RopeParameters = z.looseObject({
-  rope_theta: z.number().positive().optional(),
-  rope_type: z.string().optional(),
-  type: z.string().optional(),
-});
+const otherModel = 'choose a dense model of the Qwen3, Qwen2 or Llama family';
 
 const HuggingFaceConfig = z.object({
-  model_type: z.enum(['qwen3', 'qwen2', 'llama'], {
-    error: (issue) => `${JSON.stringify(issue.input)} is not supported; qwen3, qwen2 and llama are`,
-  }),
+  model_type: z.enum(['qwen3', 'qwen2', 'llama'], `only qwen3, qwen2 and llama run; ${otherModel}`),
+  architectures: z
+    .array(z.string().regex(/ForCausalLM$/, 'only models that predict the next token run'))
+    .nullish(),
+  quantization_config: z
+    .null('quantized weights do not run; take the model in bf16, fp16 or fp32')
+    .optional(),
   vocab_size: size,
   hidden_size: size,
   intermediate_size: size,
   num_hidden_layers: size,
   num_attention_heads: size,
-  num_key_value_heads: size.optional(),
+  num_key_value_heads: size.nullish(),
   head_dim: size.nullish(),
-  hidden_act: z.literal('silu').default('silu'),
+  hidden_act: z.literal('silu', `only silu runs; ${otherModel}`).default('silu'),
   rms_norm_eps: z.number().positive(),
-  rope_theta: z.number().positive().optional(),
-  rope_parameters: RopeParameters.nullish(), // where transformers 5 keeps theta and scaling
-  rope_scaling: RopeParameters.nullish(),
   max_position_embeddings: size,
   tie_word_embeddings: z.boolean().default(false),
-  attention_bias: z.literal(false).optional(),
-  mlp_bias: z.literal(false).optional(),
-  use_sliding_window: z.literal(false).optional(),
+  attention_bias: z.boolean().default(false),
+  mlp_bias: z.boolean().default(false),
+  use_sliding_window: z.boolean().nullish(),
+  sliding_window: size.nullish(),
+  max_window_layers: z.int().nonnegative().nullish(),
+  layer_types: z.array(z.string()).nullish(),
   eos_token_id: z.union([z.int().nonnegative(), z.array(z.int().nonnegative())]).nullish(),
+  ...ropeKeys,
 });
+type HuggingFaceConfig = z.infer<typeof HuggingFaceConfig>;
 
 /**
  * Reads the text of a Hugging Face `config.json`.
@@ -63,31 +73,29 @@ export function parseModelConfig(text: string, path: string): ModelConfig {
   } catch (cause) {
     throw new UserError(`${path} is not JSON; is this a Hugging Face model directory?`, { cause });
   }
-  const parsed = HuggingFaceConfig.safeParse(json);
-  if (!parsed.success) {
-    const keys = parsed.error.issues.map(
-      (issue) => `  - ${issue.path.join('.')}: ${issue.message}`,
-    );
-    throw new UserError(`${path} describes a model that cannot be run:\n${keys.join('\n')}`);
-  }
-  const hf = parsed.data;
-  const refuse = (key: string, value: unknown, remedy: string): never => {
-    throw new UserError(`${path}: ${key} is ${JSON.stringify(value)}; ${remedy}`);
+  const refuse = (complaints: readonly Complaint[]): never => {
+    const lines = complaints.map((complaint) => `\n  - ${describe(complaint)}`);
+    throw new UserError(`${path} describes a model that cannot be run:${lines.join('')}`);
   };
+  const parsed = HuggingFaceConfig.safeParse(json);
+  if (!parsed.success) return refuse(complaintsOf(parsed.error, json));
+  const hf = parsed.data;
 
-  const scaling = hf.rope_scaling ?? hf.rope_parameters;
-  const ropeType = scaling?.rope_type ?? scaling?.type ?? 'default';
-  if (ropeType !== 'default') {
-    refuse('rope_scaling.rope_type', ropeType, 'only the unscaled rotary embedding is supported');
-  }
+  const complaints: Complaint[] = [];
+  const { rotary, maxPositions } = readRotary(hf, complaints);
   const numKvHeads = hf.num_key_value_heads ?? hf.num_attention_heads;
   if (hf.num_attention_heads % numKvHeads !== 0) {
-    refuse('num_key_value_heads', numKvHeads, `it must divide ${hf.num_attention_heads} heads`);
+    const remedy = `it must divide num_attention_heads, ${hf.num_attention_heads}`;
+    complaints.push({ key: 'num_key_value_heads', value: numKvHeads, remedy });
   }
-  const headDim = hf.head_dim ?? hf.hidden_size / hf.num_attention_heads;
+  const headDim = hf.head_dim ?? defaultHeadDim(hf);
   if (!Number.isInteger(headDim) || headDim % 2 !== 0) {
-    refuse('head_dim', headDim, 'the rotary embedding needs an even number');
+    const remedy = 'the rotary embedding needs an even number';
+    complaints.push({ key: 'head_dim', value: headDim, remedy });
   }
+  complaints.push(...slidingWindowComplaints(hf, maxPositions));
+  if (complaints.length > 0) return refuse(complaints);
+
   return {
     family: hf.model_type,
     vocabSize: hf.vocab_size,
@@ -98,11 +106,37 @@ export function parseModelConfig(text: string, path: string): ModelConfig {
     numKvHeads,
     headDim,
     rmsNormEps: hf.rms_norm_eps,
-    ropeTheta: hf.rope_theta ?? hf.rope_parameters?.rope_theta ?? 10_000,
-    maxPositions: hf.max_position_embeddings,
+    rotary,
+    maxPositions,
     hasTiedHead: hf.tie_word_embeddings,
     hasQueryKeyNorm: hf.model_type === 'qwen3',
-    hasAttentionBias: hf.model_type === 'qwen2',
+    biases: {
+      queryKeyValue: hf.model_type === 'qwen2' || hf.attention_bias,
+      output: hf.model_type !== 'qwen2' && hf.attention_bias,
+      mlp: hf.model_type === 'llama' && hf.mlp_bias,
+    },
     eosTokenIds: [hf.eos_token_id ?? []].flat(),
   };
+}
+
+function defaultHeadDim({ model_type, hidden_size, num_attention_heads }: HuggingFaceConfig) {
+  return model_type === 'qwen3' ? 128 : hidden_size / num_attention_heads;
+}
+
+/** A window is harmless where no layer has it, or where it is as wide as the model is long. */
+function slidingWindowComplaints(hf: HuggingFaceConfig, maxPositions: number): Complaint[] {
+  const remedy = `only full attention runs; ${otherModel} without sliding windows`;
+  const strange = hf.layer_types?.find(
+    (type) => type !== 'full_attention' && type !== 'sliding_attention',
+  );
+  if (strange !== undefined) return [{ key: 'layer_types', value: strange, remedy }];
+
+  const windowed = hf.layer_types?.includes('sliding_attention');
+  const isWindowed = windowed ?? (hf.max_window_layers ?? 28) < hf.num_hidden_layers;
+  const window = hf.sliding_window ?? 4096;
+  if (windowed !== true && hf.use_sliding_window !== true) return [];
+  if (!isWindowed || window >= maxPositions) return [];
+  return windowed === true
+    ? [{ key: 'layer_types', value: 'sliding_attention', remedy }]
+    : [{ key: 'use_sliding_window', value: true, remedy }];
 }

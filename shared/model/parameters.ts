@@ -3,21 +3,15 @@ import type { ModelConfig } from './model-config.js';
 /** Every weight of the model under its Hugging Face name, with its shape. */
 export function parameterShapes(config: ModelConfig): Map<string, readonly number[]> {
   const { hiddenSize, vocabSize, headDim } = config;
-  const queryWidth = config.numHeads * headDim;
-  const keyWidth = config.numKvHeads * headDim;
   const shapes = new Map<string, readonly number[]>([
     ['model.embed_tokens.weight', [vocabSize, hiddenSize]],
   ]);
   for (let layer = 0; layer < config.numLayers; layer++) {
     const at = `model.layers.${layer}`;
     shapes.set(`${at}.input_layernorm.weight`, [hiddenSize]);
-    for (const { module, out, in: width } of linearModules(config)) {
+    for (const { module, out, in: width, hasBias } of linearModules(config)) {
       shapes.set(`${at}.${module}.weight`, [out, width]);
-    }
-    if (config.hasAttentionBias) {
-      shapes.set(`${at}.self_attn.q_proj.bias`, [queryWidth]);
-      shapes.set(`${at}.self_attn.k_proj.bias`, [keyWidth]);
-      shapes.set(`${at}.self_attn.v_proj.bias`, [keyWidth]);
+      if (hasBias) shapes.set(`${at}.${module}.bias`, [out]);
     }
     if (config.hasQueryKeyNorm) {
       shapes.set(`${at}.self_attn.q_norm.weight`, [headDim]);
@@ -36,20 +30,35 @@ export interface LinearModule {
   readonly group: 'attn' | 'mlp';
   readonly out: number;
   readonly in: number;
+  readonly hasBias: boolean;
 }
 
 /** The seven linear maps of a layer, in the order in which a token passes them. */
 export function linearModules(config: ModelConfig): readonly LinearModule[] {
-  const { hiddenSize, intermediateSize, headDim } = config;
+  const { hiddenSize: hidden, intermediateSize: inner, headDim, biases } = config;
   const queryWidth = config.numHeads * headDim;
   const keyWidth = config.numKvHeads * headDim;
+  const attention = (name: string, out: number, width: number): LinearModule => ({
+    module: `self_attn.${name}`,
+    group: 'attn',
+    out,
+    in: width,
+    hasBias: name === 'o_proj' ? biases.output : biases.queryKeyValue,
+  });
+  const mlp = (name: string, out: number, width: number): LinearModule => ({
+    module: `mlp.${name}`,
+    group: 'mlp',
+    out,
+    in: width,
+    hasBias: biases.mlp,
+  });
   return [
-    { module: 'self_attn.q_proj', group: 'attn', out: queryWidth, in: hiddenSize },
-    { module: 'self_attn.k_proj', group: 'attn', out: keyWidth, in: hiddenSize },
-    { module: 'self_attn.v_proj', group: 'attn', out: keyWidth, in: hiddenSize },
-    { module: 'self_attn.o_proj', group: 'attn', out: hiddenSize, in: queryWidth },
-    { module: 'mlp.gate_proj', group: 'mlp', out: intermediateSize, in: hiddenSize },
-    { module: 'mlp.up_proj', group: 'mlp', out: intermediateSize, in: hiddenSize },
-    { module: 'mlp.down_proj', group: 'mlp', out: hiddenSize, in: intermediateSize },
+    attention('q_proj', queryWidth, hidden),
+    attention('k_proj', keyWidth, hidden),
+    attention('v_proj', keyWidth, hidden),
+    attention('o_proj', hidden, queryWidth),
+    mlp('gate_proj', inner, hidden),
+    mlp('up_proj', inner, hidden),
+    mlp('down_proj', hidden, inner),
   ];
 }

@@ -1,3 +1,4 @@
+import { PermanentError } from '../errors.js';
 import { batchByLength, paddedIntegers } from './batching.js';
 import { Graph } from './graph/graph.js';
 import { floatOutput, floats, Session } from './graph/session.js';
@@ -33,6 +34,7 @@ export class Scorer {
    * @param adapter the policy; without one the base model.
    * @param temperature divides the logits.
    * @returns for each sequence the logprobs [N] of its targets.
+   * @throws {PermanentError} when a sequence is longer than the model's positions.
    */
   async logprobs(
     tokens: readonly Int32Array[],
@@ -40,6 +42,13 @@ export class Scorer {
     adapter: Adapter | undefined,
     temperature: number,
   ): Promise<Float32Array[]> {
+    const { maxPositions } = this.#config;
+    const tooLong = tokens.findIndex(({ length }) => length > maxPositions);
+    if (tooLong !== -1) {
+      throw new PermanentError(
+        `sequence ${tooLong} has ${tokens[tooLong]!.length} tokens; the model takes ${maxPositions}`,
+      );
+    }
     const session = await this.#session(adapter);
     const results: Float32Array[] = new Array<Float32Array>(tokens.length);
     const lengths = tokens.map(({ length }) => length);

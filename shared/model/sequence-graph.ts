@@ -39,24 +39,23 @@ export type Layout =
   | 'plain' // one sequence a row, from its start
   | 'packed'; // several, which see what `attention_bias` shows them
 
+/** The tokens of a batch of padded sequences: `rows` = batch · time of them in all. */
+const dims = { batch: 'batch', time: 'time', rows: 'rows' };
+
 /**
- * Appends the whole model over padded sequences: given tokens 0…t, how likely is target t?
- * Inputs: `tokens` and `targets` [batch, time], `temperature` scalar, and LoRA's matrices; in the
- * packed layout also `positions` [batch, time] and `attention_bias` [batch, 1, 1, time, time].
+ * Appends the whole model over padded sequences. Inputs: `tokens` [batch, time] and LoRA's matrices;
+ * in the packed layout also `positions` [batch, time] and `attention_bias` [batch, 1, 1, time, time].
  *
- * @returns `logprobs` [batch, time], natural log, of softmax(logits / temperature).
+ * @returns `logits` [rows, vocabSize] of the token after each.
  */
-export function sequenceLogprobs(
+export function sequenceLogits(
   graph: Graph,
   config: ModelConfig,
   source: WeightSource,
   modules: AdaptedModules,
   layout: Layout = 'plain',
-): { logprobs: Value; lora: LoraValues | undefined } {
-  const dims = { batch: 'batch', time: 'time', rows: 'rows' };
+): { logits: Value; lora: LoraValues | undefined } {
   const tokens = graph.input('tokens', 'int64', [dims.batch, dims.time]);
-  const targets = graph.input('targets', 'int64', [dims.batch, dims.time]);
-  const temperature = graph.input('temperature', 'float32', []);
   const lora = loraInputs(graph, config, modules);
   const weight = source(graph);
   const { positions, bias } =
@@ -72,12 +71,31 @@ export function sequenceLogprobs(
     weight,
     lora,
     tokens: reshape(graph, tokens, [dims.rows]),
-    positions: reshape(graph, positions, [dims.rows, 1]),
+    positions,
     dims,
     attend: (_layer, query, key, value) => attention(query, key, value),
   });
-  const logits = div(graph, head(graph, config, weight, hidden), temperature);
+  return { logits: head(graph, config, weight, hidden), lora };
+}
+
+/**
+ * Given tokens 0…t, how likely is target t? Inputs: those of `sequenceLogits`, `targets`
+ * [batch, time] and `temperature` scalar.
+ *
+ * @returns `logprobs` [batch, time], natural log, of softmax(logits / temperature).
+ */
+export function sequenceLogprobs(
+  graph: Graph,
+  config: ModelConfig,
+  source: WeightSource,
+  modules: AdaptedModules,
+  layout: Layout = 'plain',
+): { logprobs: Value; lora: LoraValues | undefined } {
+  const { logits, lora } = sequenceLogits(graph, config, source, modules, layout);
+  const targets = graph.input('targets', 'int64', [dims.batch, dims.time]);
+  const temperature = graph.input('temperature', 'float32', []);
   const column = reshape(graph, targets, [dims.rows, 1]);
-  const chosen = gatherElements(graph, logSoftmax(graph, logits), column);
+  const logprobs = logSoftmax(graph, div(graph, logits, temperature));
+  const chosen = gatherElements(graph, logprobs, column);
   return { logprobs: reshape(graph, chosen, [dims.batch, dims.time]), lora };
 }

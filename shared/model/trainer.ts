@@ -1,7 +1,7 @@
-import { PermanentError } from '../errors.js';
 import type { LossName } from '../wire/run-config.js';
 import type { Gradients } from './adamw.js';
 import { batchByLength } from './batching.js';
+import { checkData } from './check-data.js';
 import { differentiate } from './graph/differentiate.js';
 import { Graph } from './graph/graph.js';
 import { floatOutput, floats, integers, Session, type Feeds } from './graph/session.js';
@@ -62,7 +62,7 @@ export class Trainer {
   /**
    * @param config the loss's settings, and `temperature` (default 1), which divides the logits.
    * @param gradients what dLoss/dAdapter is added to.
-   * @throws {PermanentError} when a datum lacks an array of the loss, or has one of another length.
+   * @throws {PermanentError} when a datum does not fit the loss or the model.
    */
   async forwardBackward(
     adapter: Adapter,
@@ -71,7 +71,7 @@ export class Trainer {
     config: Readonly<Record<string, number>>,
     gradients: Gradients,
   ): Promise<TrainingResult> {
-    checkData(data, name, this.#config.vocabSize);
+    checkData(data, name, this.#config);
     const session = await this.#session(name, adaptedModules(adapter));
     const { arrays, settings } = lossInputs[name];
     const constants: Feeds = { temperature: scalar(config['temperature'] ?? 1) };
@@ -223,25 +223,4 @@ export function accumulate(
 
 function scalar(value: number): Feeds[string] {
   return floats(Float32Array.of(value), []);
-}
-
-function checkData(data: readonly TrainingDatum[], name: LossName, vocabSize: number): void {
-  data.forEach((datum, index) => {
-    const length = datum.tokens.length;
-    const refuse = (why: string): never => {
-      throw new PermanentError(`${name}: data[${index}] ${why}`);
-    };
-    if (length === 0) refuse('has no tokens');
-    if (datum.targetTokens.length !== length) {
-      refuse(`has ${length} tokens but ${datum.targetTokens.length} target_tokens`);
-    }
-    for (const token of [...datum.tokens, ...datum.targetTokens]) {
-      if (token < 0 || token >= vocabSize)
-        refuse(`has token ${token} of a vocabulary of ${vocabSize}`);
-    }
-    for (const key of lossInputs[name].arrays) {
-      const found = datum[key]?.length;
-      if (found !== length) refuse(`needs ${length} ${key}, found ${found ?? 'none'}`);
-    }
-  });
 }

@@ -2,7 +2,8 @@ import type { Dim, Graph, Value } from './graph/graph.js';
 import { add, gather, gemm, mul, reshape, rmsNorm, rotate, sigmoid } from './graph/operators.js';
 import { lowRankUpdate, type LoraValues } from './lora-graph.js';
 import type { ModelConfig } from './model-config.js';
-import { rotaryTables } from './rotary.js';
+import { linearModules } from './parameters.js';
+import { rotaryWaves } from './rotary-graph.js';
 
 /** The shape of the tokens that pass through the model: `rows` = batch · time tokens in all. */
 export interface TokenDims {
@@ -16,7 +17,7 @@ export interface TransformerInputs {
   readonly weight: (name: string) => Value;
   readonly lora: LoraValues | undefined;
   readonly tokens: Value; // [rows] int64
-  readonly positions: Value; // [rows, 1] int64, of each token in its own sequence
+  readonly positions: Value; // [batch, time] int64, of each token in its own sequence
   readonly dims: TokenDims;
   /**
    * Attention proper, which each graph does in its own way.
@@ -38,11 +39,12 @@ export interface TransformerInputs {
 export function transformer(graph: Graph, config: ModelConfig, inputs: TransformerInputs): Value {
   const { weight, lora, tokens, positions, dims, attend } = inputs;
   const { headDim, numHeads, numKvHeads, rmsNormEps } = config;
-  const { cos, sin } = rotaryTables(graph, config);
+  const { cos, sin } = rotaryWaves(graph, config, positions, dims);
+  const biased = linearModules(config).filter(({ hasBias }) => hasBias);
 
   const linear = (x: Value, layer: number, module: string): Value => {
     const name = `model.layers.${layer}.${module}`;
-    const hasBias = config.hasAttentionBias && /[qkv]_proj$/.test(module);
+    const hasBias = biased.some((other) => other.module === module);
     const base = gemm(graph, x, weight(`${name}.weight`), {
       transB: true,
       ...(hasBias ? { c: weight(`${name}.bias`) } : {}),
@@ -57,13 +59,8 @@ export function transformer(graph: Graph, config: ModelConfig, inputs: Transform
     return reshape(graph, normalized, [dims.rows, heads * headDim]);
   };
 
-  // As sequences of one token each: ONNX Runtime refuses rows that are longer than the tables,
-  // which a row of several short sequences may be.
-  const rotated = (x: Value, heads: number): Value => {
-    const tokenwise = reshape(graph, x, [dims.rows, 1, heads * headDim]);
-    const turned = rotate(graph, tokenwise, { cos, sin, positions, heads });
-    return reshape(graph, turned, [dims.batch, dims.time, heads * headDim]);
-  };
+  const rotated = (x: Value, heads: number): Value =>
+    rotate(graph, reshape(graph, x, [dims.batch, dims.time, heads * headDim]), { cos, sin, heads });
 
   let x = gather(graph, weight('model.embed_tokens.weight'), tokens);
   for (let layer = 0; layer < config.numLayers; layer++) {

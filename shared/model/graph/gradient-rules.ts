@@ -141,11 +141,10 @@ export const gradientRules: Readonly<Record<string, GradientRule>> = {
   },
 
   // A rotation's derivative is the rotation back.
-  RotaryEmbedding: (graph, { inputs: [, cos, sin, positions], attributes }, gradient) =>
+  RotaryEmbedding: (graph, { inputs: [, cos, sin], attributes }, gradient) =>
     rotate(graph, gradient, {
       cos: cos!,
       sin: neg(graph, sin!),
-      positions: positions!,
       heads: attributes['num_heads'] as number,
     }),
 };

@@ -46,6 +46,8 @@ export const neg = unary('Neg');
 export const exp = unary('Exp');
 export const sqrt = unary('Sqrt');
 export const sigmoid = unary('Sigmoid');
+export const cos = unary('Cos');
+export const sin = unary('Sin');
 /** The value itself, through which no gradient flows. */
 export const stopGradient = unary('Identity');
 
@@ -196,21 +198,15 @@ export function rmsNorm(graph: Graph, x: Value, scale: Value, epsilon: number): 
 }
 
 /**
- * Rotates the pairs (i, i + D/2) of each head by its position's angle.
+ * Rotates the pairs (i, i + D/2) of each head by an angle.
  *
  * @param x [B, T, heads · D]
- * @param cos [positions, D/2], and `sin` likewise
- * @param positions [B, T] int64
+ * @param cos [B, T, D/2] of each pair's angle, and `sin` likewise
  */
 export function rotate(
   graph: Graph,
   x: Value,
-  { cos, sin, positions, heads }: { cos: Value; sin: Value; positions: Value; heads: number },
+  { cos, sin, heads }: { cos: Value; sin: Value; heads: number },
 ): Value {
-  return graph.apply(
-    'RotaryEmbedding',
-    [x, cos, sin, positions],
-    { dims: x.dims },
-    { num_heads: heads },
-  );
+  return graph.apply('RotaryEmbedding', [x, cos, sin], { dims: x.dims }, { num_heads: heads });
 }

@@ -131,14 +131,12 @@ const cases: Case[] = [
   {
     operator: 'RotaryEmbedding',
     title: 'two heads at three positions',
-    parameters: [{ dims: ['b', 3, 8], lengths: [2, 3, 8] }],
+    parameters: [{ dims: [2, 3, 8], lengths: [2, 3, 8] }],
     build: (graph, x) => {
-      const angle = Float32Array.from({ length: 6 }, (_, i) => i * 0.7);
-      const positions = op.reshape(graph, indices(graph, 0, 1, 2, 2, 1, 0), [2, 3]);
+      const angles = Float32Array.from({ length: 12 }, (_, i) => i * 0.7);
       return op.rotate(graph, x, {
-        cos: graph.float(angle.map(Math.cos), [3, 2]),
-        sin: graph.float(angle.map(Math.sin), [3, 2]),
-        positions,
+        cos: graph.float(angles.map(Math.cos), [2, 3, 2]),
+        sin: graph.float(angles.map(Math.sin), [2, 3, 2]),
         heads: 2,
       });
     },

@@ -3,61 +3,14 @@ import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { UserError } from '../../../shared/errors.js';
-import { parseModelConfig } from '../../../shared/model/model-config.js';
 import {
   readModelDirectory,
   readWeights,
   type ModelDirectory,
 } from '../../../shared/model/model-directory.js';
-import { qwen3ConfigText } from '../../../shared/model/model-writer.js';
 import { encodeSafetensors } from '../../../shared/model/safetensors.js';
 import { loadTokenizer } from '../../../shared/model/tokenizer.js';
-import { tinyModel, tinySizes } from '../../support/tiny-model.js';
-
-const config = JSON.parse(qwen3ConfigText(tinySizes)) as Record<string, unknown>;
-const parse = (changes: Record<string, unknown>) =>
-  parseModelConfig(JSON.stringify({ ...config, ...changes }), 'm/config.json');
-
-describe('config.json', () => {
-  it('says what the model is made of', () => {
-    const parsed = parse({});
-    assert.equal(parsed.family, 'qwen3');
-    assert.equal(parsed.headDim, 8);
-    assert.equal(parsed.hasQueryKeyNorm, true);
-    assert.deepEqual(parsed.eosTokenIds, [1]);
-  });
-
-  it('may keep theta where transformers 5 writes it, and several end tokens', () => {
-    const rope_parameters = { rope_theta: 500_000, rope_type: 'default' };
-    const parsed = parse({ rope_theta: undefined, rope_parameters, eos_token_id: [3, 4] });
-    assert.equal(parsed.ropeTheta, 500_000);
-    assert.deepEqual(parsed.eosTokenIds, [3, 4]);
-  });
-
-  const unsupported: [changes: Record<string, unknown>, complaint: RegExp][] = [
-    [{ model_type: 'gpt2' }, /model_type: "gpt2" is not supported; qwen3, qwen2 and llama are/],
-    [{ hidden_size: undefined }, /hidden_size/],
-    [{ hidden_act: 'gelu' }, /hidden_act/],
-    [{ num_key_value_heads: 3 }, /num_key_value_heads is 3; it must divide 4 heads/],
-    [{ head_dim: 7 }, /head_dim is 7/],
-    [{ rope_scaling: { rope_type: 'yarn' } }, /rope_scaling.rope_type is "yarn"/],
-    [{ attention_bias: true }, /attention_bias/],
-  ];
-  for (const [changes, complaint] of unsupported) {
-    it(`is refused by its key: ${JSON.stringify(changes)}`, () => {
-      assert.throws(
-        () => parse(changes),
-        (error) => {
-          assert.ok(error instanceof UserError);
-          assert.match(error.message, /m\/config\.json/);
-          assert.match(error.message, complaint);
-          return true;
-        },
-      );
-    });
-  }
-});
+import { tinyModel } from '../../support/tiny-model.js';
 
 describe('a model directory', () => {
   let tiny: Awaited<ReturnType<typeof tinyModel>>;

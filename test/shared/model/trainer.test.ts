@@ -128,7 +128,7 @@ describe('the training graph of a whole model', async () => {
     }
   });
 
-  it('refuses a datum that lacks what the loss needs, naming it', async () => {
+  it('refuses a datum that does not fit the loss or the model, naming it', async () => {
     const refused = (datum: TrainingDatum, why: RegExp) =>
       assert.rejects(trainer.forwardBackward(adapter, [datum], 'ppo', {}, new Map()), why);
     const { advantages: _, ...without } = data[0]!;
@@ -137,6 +137,11 @@ describe('the training graph of a whole model', async () => {
     await refused({ ...data[0]!, targetTokens: tokens(2) }, /7 tokens but 2 target_tokens/);
     const stranger = data[0]!.tokens.with(2, 999);
     await refused({ ...data[0]!, tokens: stranger }, /token 999 of a vocabulary of 22/);
+    await refused({ ...data[0]!, tokens: tokens(65) }, /has 65 tokens; the model takes 64/);
+    await assert.rejects(
+      trainer.forward(adapter, [{ ...data[0]!, tokens: tokens(65) }], 1),
+      /sequence 0 has 65 tokens; the model takes 64/,
+    );
   });
 });
 
