@@ -10,4 +10,9 @@ export const suites: readonly Suite[] = [
     proves: 'the pinned versions are the ones that the other suites import',
     run: (context) => runPython(context, 'environment.py'),
   },
+  {
+    name: 'transformers',
+    proves: 'the golden files that npm test compares with are what transformers and peft give',
+    run: (context) => runPython(context, 'golden/make.py', ['--check']),
+  },
 ];

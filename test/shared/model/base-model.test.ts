@@ -6,8 +6,9 @@ import { z } from 'zod';
 import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';
 import { Scorer } from '../../../shared/model/scorer.js';
 import { loadTokenizer } from '../../../shared/model/tokenizer.js';
+import { goldenFolder } from '../../support/golden.js';
 
-/** What transformers computed: see test/compat/base-model-golden.py. */
+/** What transformers computed: see test/compat/golden/base_model.py. */
 const Golden = z.object({
   model: z.literal('Qwen3ForCausalLM'),
   cases: z.array(
@@ -17,9 +18,8 @@ const Golden = z.object({
 
 describe('the model in the repository', async () => {
   const directory = await readModelDirectory(embeddedModelPath);
-  const repository = join(embeddedModelPath, '..', '..', '..');
-  const path = join(repository, 'test', 'shared', 'model', 'golden', 'base-model.json');
-  const { cases } = Golden.parse(JSON.parse(readFileSync(path, 'utf8')));
+  const text = readFileSync(`${goldenFolder}base-model/logprobs.json`, 'utf8');
+  const { cases } = Golden.parse(JSON.parse(text));
 
   it('is of the Qwen3 architecture and has at most 8 MB', () => {
     assert.equal(directory.config.family, 'qwen3');
