@@ -35,6 +35,10 @@ export const ActorConfig = z
       .optional()
       .describe('the Tinker server that the learner trains by; only for --sampler tinker.'),
     apiKey: text.optional().describe('key for --backend-url.'),
+    splits: z
+      .enum(['both', 'train', 'eval'])
+      .default('both')
+      .describe('which tickets to take: for training, for evaluations, or both.'),
     concurrency: whole
       .positive()
       .max(1024)

@@ -62,6 +62,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     policies,
     activity: measuredActivity(),
     inFlightUpdates: config.inFlightUpdates,
+    splits: config.splits === 'both' ? (['train', 'eval'] as const) : [config.splits],
     log,
     onGroup: () => groups++,
   };

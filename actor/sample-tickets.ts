@@ -5,7 +5,7 @@ import { consume } from '../shared/broker/consume.js';
 import { UserError } from '../shared/errors.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import { RolloutGroup } from '../shared/wire/rollout-group.js';
-import { Ticket } from '../shared/wire/ticket.js';
+import { Ticket, type Split } from '../shared/wire/ticket.js';
 import type { Activity } from './activity.js';
 import { groupRequest, type PromptSource } from './group-request.js';
 import type { Hold, PolicyFollower } from './policy-follower.js';
@@ -21,6 +21,7 @@ export interface SampleTicketsOptions {
   readonly policies: PolicyFollower;
   readonly activity: Activity;
   readonly inFlightUpdates: boolean;
+  readonly splits: readonly Split[]; // whose tickets to take
   readonly log: Logger;
   readonly onGroup: () => void; // after each group that was delivered
 }
@@ -54,10 +55,10 @@ export async function sampleTickets(
   const subject = broker.names.subjects.rollouts(actor);
   const turn = pLimit(sampler.concurrency);
   const refusal = new AbortController(); // its reason: what the user must mend before any ticket works
-  const lease = (source: 'tickets.train' | 'tickets.eval') => (ending: AbortSignal) =>
+  const lease = (split: Split) => (ending: AbortSignal) =>
     consume(
       broker,
-      source,
+      `tickets.${split}`,
       Ticket,
       { signal: ending, log, stage: 'actor', concurrency: sampler.concurrency },
       async ({ value: ticket }) => {
@@ -74,8 +75,7 @@ export async function sampleTickets(
       },
     );
   await together(signal, [
-    lease('tickets.train'),
-    lease('tickets.eval'),
+    ...options.splits.map(lease),
     async (ending) => {
       await aborted(AbortSignal.any([ending, refusal.signal]));
       refusal.signal.throwIfAborted();

@@ -50,23 +50,26 @@ export function workerMembers(config: UpConfig, places: RunPlaces): Member[] {
     stopGraceMs: graceMs,
   } as const;
   const samplesByBackend = config.sampler === 'tinker';
-  const actors = Array.from({ length: config.actors }, (_, i): Member => {
-    const name = `actor-${i}`;
-    return {
-      ...kind,
-      name,
-      command: serviceCommand('actor', {
-        flags: {
-          ...joining,
-          ...modelDir,
-          name,
-          sampler: config.sampler,
-          ...(samplesByBackend && { 'backend-url': backend.url }),
-        },
-        env: samplesByBackend ? { ACTOR_API_KEY: backend.apiKey } : {},
-      }),
-    };
+  const actor = (name: string, splits: 'both' | 'train' | 'eval'): Member => ({
+    ...kind,
+    name,
+    command: serviceCommand('actor', {
+      flags: {
+        ...joining,
+        ...modelDir,
+        name,
+        splits,
+        sampler: config.sampler,
+        ...(samplesByBackend && { 'backend-url': backend.url }),
+      },
+      env: samplesByBackend ? { ACTOR_API_KEY: backend.apiKey } : {},
+    }),
   });
+  const { actors, evalActors } = config;
+  const forAll = Array.from({ length: actors }, (_, i) =>
+    actor(`actor-${i}`, evalActors === 0 ? 'both' : 'train'),
+  );
+  const forEvals = Array.from({ length: evalActors }, (_, i) => actor(`eval-actor-${i}`, 'eval'));
   const rewards: Member = {
     ...kind,
     name: 'reward-service',
@@ -74,7 +77,7 @@ export function workerMembers(config: UpConfig, places: RunPlaces): Member[] {
       flags: { ...joining, ...modelDir, name: 'reward-service' },
     }),
   };
-  return [rewards, ...actors];
+  return [rewards, ...forAll, ...forEvals];
 }
 
 /** The learner, told what to train by `settings`. */

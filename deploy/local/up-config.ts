@@ -10,6 +10,13 @@ export const UpConfig = z.object({
     'name of the run and of its folder runs/TEXT; by default the time.',
   ),
   actors: z.coerce.number().int().min(1).max(256).default(2).describe('how many actor processes.'),
+  evalActors: z.coerce
+    .number()
+    .int()
+    .min(0)
+    .max(256)
+    .default(0)
+    .describe('more of them, for evaluations alone; the others then do nothing but training.'),
   sampler: z
     .enum(['onnx', 'tinker'])
     .default('onnx')

@@ -100,6 +100,18 @@ describe('an actor process', { timeout: 120_000 }, () => {
     assert.deepEqual(versions, [[1], [0], [1]]);
   });
 
+  it('takes tickets of evaluations alone, when told so', async () => {
+    await using run = await ground.startRun();
+    await run.publish(0);
+    await using _actor = run.actor('one', { ACTOR_SPLITS: 'eval' });
+    await run.issue({});
+    const problemId = ground.dataset.test[0]!.id;
+    for (let i = 0; i < 3; i++) await run.issue({ split: 'eval', problemId, pinnedVersion: 0 });
+    await until(() => run.groups.length === 3);
+    assert(run.groups.every(({ ticket: of }) => of.split === 'eval'));
+    await until(async () => (await run.broker.depths()).tickets === 1);
+  });
+
   it('samples a ticket only when it holds a policy that is new enough', async () => {
     await using run = await ground.startRun();
     await run.publish(0);
