@@ -54,9 +54,12 @@ export function answerBlocks(prompt: string): string[] {
   }
 }
 
+const maxEchoes = 128; // blocks of the prompt that may stand behind an answer
+
 /** Looks from the end, in time linear in the text: each step goes back over what it has read. */
 function lastBlock(text: string, examples: readonly string[]): string | undefined {
-  for (let end = text.length; ;) {
+  let end = text.length;
+  for (let echoes = 0; echoes <= maxEchoes; echoes++) {
     const close = end < closing.length ? -1 : text.lastIndexOf(closing, end - closing.length);
     if (close < opening.length) return undefined;
     const open = text.lastIndexOf(opening, close - opening.length);
@@ -66,6 +69,7 @@ function lastBlock(text: string, examples: readonly string[]): string | undefine
     }
     end = open;
   }
+  return undefined;
 }
 
 /** Whether the block that opens there is the example's, words in front included. */

@@ -1,43 +1,132 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { embeddedDataset } from '../../shared/countdown/embedded-dataset.js';
 import { generateProblems } from '../../shared/countdown/generator.js';
+import type { Problem } from '../../shared/countdown/problem.js';
+import type { PromptStyle } from '../../shared/countdown/prompts.js';
 import { scoreAnswer, zeroOrOne } from '../../shared/countdown/score.js';
+import { hostileCorpus } from '../support/hostile-corpus.js';
 import type { Figure } from './main.js';
-import { medianSeconds } from './stopwatch.js';
+import { obviousReward } from './obvious-checker.js';
 
-/** How fast one core scores: right answers, wrong ones, and the slowest of some hostile ones. */
-export async function benchReward(): Promise<Figure[]> {
-  const solved = generateProblems(embeddedDataset).slice(0, 5_000);
-  const reward = { ...zeroOrOne, formatScore: 0.1, shaping: 'continuous' } as const;
-  const seconds = await medianSeconds(5, () => {
-    for (const [i, { problem, witness }] of solved.entries()) {
-      scoreAnswer('compact', problem, i % 2 === 0 ? witness : `${witness}+1`, reward);
-    }
-  });
+const reward = { ...zeroOrOne, formatScore: 0.1, shaping: 'continuous' } as const;
 
-  const { problem } = solved[0]!;
-  const hostile = [
-    '('.repeat(50_000),
-    '99**98**97',
-    '1'.repeat(100_000),
-    '-'.repeat(100_000),
-    '1/'.repeat(50_000),
-    '<answer>'.repeat(100_000),
-    ' '.repeat(1_000_000),
+interface Answered {
+  readonly problem: Problem;
+  readonly completion: string;
+}
+
+/**
+ * How fast one core scores typical answers, beside the checker that first comes to mind; how long
+ * the slowest hostile completion takes; and what ten million scores leave in memory.
+ */
+export function benchReward(): Figure[] {
+  const compact = typicalAnswers();
+  const thinking = compact.map(withThoughts);
+  const score =
+    (style: PromptStyle) =>
+    ({ problem, completion }: Answered) =>
+      scoreAnswer(style, problem, completion, reward);
+  const thoughts = Math.round(thinking[0]!.completion.length / 100) * 100;
+  return [
+    ...slowest(),
+    ...speed('answers of the compact style scored', compact, score('compact')),
+    ...speed(`answers behind ${thoughts} characters of thought`, thinking, score('think')),
+    ...speed('compact ones by a regular expression and Function', compact, obviousReward),
+    ...memory(compact, score('compact')),
   ];
-  const slowest: number[] = [];
-  for (const answer of hostile) {
-    slowest.push(
-      await medianSeconds(5, () => {
-        scoreAnswer('compact', problem, answer, reward);
-      }),
-    );
+}
+
+const rounds = 9;
+
+/**
+ * A third right, a third with another value, a third with a wrong number, as while learning. No two
+ * are alike, since an engine may remember what it has compiled.
+ */
+function typicalAnswers(): Answered[] {
+  const trainSize = (rounds + 1) * 6_000;
+  return generateProblems({ ...embeddedDataset, maxNumber: 99, trainSize }).map(
+    ({ problem, witness }, i) => ({
+      problem,
+      completion: [witness, problem.numbers.join('+'), `${witness}+1`][i % 3]!,
+    }),
+  );
+}
+
+function withThoughts({ problem, completion }: Answered): Answered {
+  const { numbers, target } = problem;
+  const attempts = Array.from({ length: 12 }, (_, i) => {
+    const [a, b, c] = [numbers[i % 3]!, numbers[(i + 1) % 3]!, numbers[(i + 2) % 3]!];
+    return `- (${a} + ${b}) * ${c} = ${(a + b) * c}, which is not ${target}. Let me try another way.\n`;
+  });
+  const answer = `<answer> ${completion} = ${target} </answer>`;
+  return { problem, completion: `${attempts.join('')}</think>\n${answer}` };
+}
+
+/** By the clock, and by the processor's time, which other programs on the machine do not change. */
+function speed(what: string, answers: Answered[], score: (one: Answered) => unknown): Figure[] {
+  const count = Math.floor(answers.length / (rounds + 1));
+  const byClock: number[] = [];
+  const byProcessor: number[] = [];
+  for (let round = 0; round <= rounds; round++) {
+    const part = answers.slice(round * count, (round + 1) * count);
+    const [from, cpu] = [performance.now(), process.cpuUsage()];
+    for (const one of part) score(one);
+    const { user, system } = process.cpuUsage(cpu);
+    if (round === 0) continue; // the compiler's
+    byClock.push((performance.now() - from) / 1e3);
+    byProcessor.push((user + system) / 1e6);
   }
   return [
-    { what: 'answers scored, half of them wrong', value: 5_000 / seconds, unit: 'scores/s' },
-    {
-      what: 'slowest of the hostile answers',
-      value: Math.max(...slowest) * 1_000,
-      unit: 'ms',
-    },
+    { what, value: count / median(byClock), unit: 'scores/s' },
+    { what: '  of processor time', value: count / median(byProcessor), unit: 'scores/s' },
   ];
+}
+
+/**
+ * The slowest of the hostile completions in processor time: at first sight, when the code is cold,
+ * and after that by the median of many tries. The worst try has the garbage collector's work in it.
+ */
+function slowest(): Figure[] {
+  const corpus = hostileCorpus();
+  const timed = ({ style, problem, completion }: (typeof corpus)[number]) => {
+    const from = process.cpuUsage();
+    scoreAnswer(style, problem, completion, reward);
+    const { user, system } = process.cpuUsage(from);
+    return (user + system) / 1e3;
+  };
+  const first = corpus.map(timed);
+  const tries = corpus.map((entry) => Array.from({ length: 201 }, () => timed(entry)));
+  const all = tries.flat().sort((a, b) => a - b);
+  const ms = (what: string, value: number): Figure => ({ what, value, unit: 'ms' });
+  return [
+    ms(`the slowest of ${corpus.length} hostile completions`, Math.max(...tries.map(median))),
+    ms('  at first sight', Math.max(...first)),
+    ms(`  of ${all.length} tries, 999 in 1,000 within`, all[Math.floor(all.length * 0.999)]!),
+    ms('  and the worst', all.at(-1)!),
+  ];
+}
+
+const million = 1_000_000;
+
+function memory(answers: Answered[], score: (one: Answered) => unknown): Figure[] {
+  return Array.from({ length: 10 }, (_, i) => {
+    for (let n = 0; n < million; n++) score(answers[n % answers.length]!);
+    collectGarbage();
+    const { heapUsed, rss } = process.memoryUsage();
+    const after = `after ${i + 1} million scores`;
+    return [
+      { what: `heap ${after}`, value: heapUsed / 2 ** 20, unit: 'MiB' },
+      { what: `  resident`, value: rss / 2 ** 20, unit: 'MiB' },
+    ];
+  }).flat();
+}
+
+function collectGarbage(): void {
+  setFlagsFromString('--expose-gc');
+  (runInNewContext('gc') as () => void)();
+}
+
+function median(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]!;
 }

@@ -1,0 +1,27 @@
+import type { Problem } from '../../shared/countdown/problem.js';
+
+/**
+ * The checker that first comes to mind, to compare speeds: characters by a regular expression, the
+ * numbers by another, the value by JavaScript's own compiler, in floats, with a tolerance. For
+ * friendly answers only: it takes `2**3` and `3.5*2`, and compiles whatever passes.
+ */
+export function obviousReward({
+  problem: { numbers, target },
+  completion,
+}: {
+  readonly problem: Problem;
+  readonly completion: string;
+}): number {
+  if (!/^[\d+\-*/().\s]+$/.test(completion)) return 0.1;
+  const used = (completion.match(/\d+/g) ?? []).map(Number).sort((a, b) => a - b);
+  const given = numbers.toSorted((a, b) => a - b);
+  if (used.length !== given.length || used.some((number, i) => number !== given[i])) return 0.1;
+  try {
+    // eslint-disable-next-line @typescript-eslint/no-implied-eval, @typescript-eslint/no-unsafe-call -- what is compared with
+    const value = new Function(`return (${completion})`)() as number;
+    const error = Math.abs(value - target);
+    return error < 1e-5 ? 1 : 0.1 + 0.9 / (1 + error);
+  } catch {
+    return 0.1;
+  }
+}
