@@ -7,6 +7,7 @@ import {
   CreateSamplingSessionResponse,
   UntypedFuture,
 } from './api.js';
+import { Unavailable } from './errors.js';
 import { retrieve } from './future.js';
 import { shakeHands, type ServedModel } from './handshake.js';
 import { TinkerHttp, type HttpOptions } from './http.js';
@@ -190,10 +191,18 @@ export class TinkerClient implements AsyncDisposable {
 
   /** Deletes a checkpoint; one that is gone already is no error. */
   async deleteCheckpoint(tinkerPath: string): Promise<void> {
-    const path = checkpointUrl(parseTinkerPath(tinkerPath));
+    const checkpoint = parseTinkerPath(tinkerPath);
+    const path = checkpointUrl(checkpoint);
     const request = { operation: 'delete checkpoint', method: 'DELETE', path } as const;
     const isDone = ({ status }: { status: number }) => status === 404;
-    await this.http.call(request, this.#abort.signal, { max500s: 1, isDone });
+    try {
+      await this.http.call(request, this.#abort.signal, { max500s: 1, isDone });
+    } catch (error) {
+      // TuFT answers 500 to one that it does not have.
+      if (!(error instanceof Unavailable) || error.failure.status !== 500) throw error;
+      const left = await this.listCheckpoints(checkpoint.runId);
+      if (left.some((found) => found.path === tinkerPath)) throw error;
+    }
   }
 
   /** Ends the heartbeat and everything that still waits. Runs and checkpoints stay on the server. */

@@ -114,7 +114,11 @@ export function errorOfStatus(failure: Failure & { readonly status: number }): T
   if (status === 404 || status === 410) return new RunLost(failure);
   // 408: a server that waits for missing ids says so when it gives up.
   if (status === 409 || status === 408) return new SequenceConflict(failure, expectedId(detail));
-  if (status === 402 || status === 429 || status >= 500) return new Unavailable(failure);
+  // What went wrong inside an operation, such as memory that ran out: TuFT's 422 in place of a 500.
+  const isServers = status === 422 && /^future failed: server error/i.test(detail);
+  if (status === 402 || status === 429 || status >= 500 || isServers) {
+    return new Unavailable(failure);
+  }
   return new BadRequest(failure);
 }
 

@@ -5,6 +5,7 @@ import { protobufType } from './codec.js';
 import {
   BadRequest,
   expectedId,
+  RunLost,
   SequenceConflict,
   Unavailable,
   type TinkerError,
@@ -28,7 +29,8 @@ export interface Future<T> {
  *
  * @throws {BadRequest} if the operation failed for what was asked.
  * @throws {SequenceConflict} if it did not run for its sequence id.
- * @throws {RunLost} if the server no longer knows the promise.
+ * @throws {RunLost} if the server no longer knows the promise, or has ended meanwhile: TuFT may then keep
+ *   it pending for ever.
  * @throws {Unavailable} if no poll was answered for too long, or the server failed at the operation.
  */
 export async function retrieve<T>(
@@ -45,6 +47,7 @@ export async function retrieve<T>(
       answer = await http.send(poll(future, iteration), signal);
     } catch (caught) {
       if (!(caught instanceof NoAnswer)) throw caught;
+      if (caught.isRefused) throw new RunLost(caught.failure, { cause: caught });
       await patience.wait(caught.failure, undefined, signal, caught);
       continue;
     }

@@ -6,7 +6,7 @@ import { Answer } from './answer.js';
 import { protobufType } from './codec.js';
 import { BadAnswer, type Failure } from './errors.js';
 import { Patience } from './patience.js';
-import { wasNeverSent } from './retry.js';
+import { wasNeverSent, wasRefused } from './retry.js';
 
 /** Where the server is, and what a test replaces: the network and time. */
 export interface HttpOptions {
@@ -40,6 +40,8 @@ export class NoAnswer extends Error {
     readonly isTimeout: boolean,
     /** True if the server cannot have seen the request; otherwise nobody knows. */
     readonly isUnsent: boolean,
+    /** True if no process listens there: the server has ended. */
+    readonly isRefused: boolean,
     options?: ErrorOptions,
   ) {
     super(failure.detail, options);
@@ -58,6 +60,8 @@ export class TinkerHttp {
   readonly #fetch: typeof fetch;
   readonly #patienceMs: number;
   billingPauseMs = 3_600_000;
+  /** How often no process listened: what a server had not saved is gone when this has risen. */
+  refusals = 0;
 
   /** @throws {UserError} if the base URL is no http(s) URL or the key cannot be a header. */
   constructor(options: HttpOptions) {
@@ -178,7 +182,10 @@ export class TinkerHttp {
       const isTimeout = attempt.signal.reason === outOfTime;
       const detail = isTimeout ? outOfTime.message : networkText(caught);
       const isUnsent = !isTimeout && wasNeverSent(caught);
-      throw new NoAnswer({ operation, url, detail }, isTimeout, isUnsent, { cause: caught });
+      const isRefused = !isTimeout && wasRefused(caught);
+      if (isRefused) this.refusals++;
+      const failure = { operation, url, detail };
+      throw new NoAnswer(failure, isTimeout, isUnsent, isRefused, { cause: caught });
     } finally {
       clearTimeout(timer);
     }

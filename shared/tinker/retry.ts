@@ -39,9 +39,19 @@ function askedDelayMs(headers: Headers, now: Date): number | undefined {
  * twice. A reset or a timeout leaves that open.
  */
 export function wasNeverSent(caught: unknown): boolean {
+  const code = codeOf(caught);
+  return code !== undefined && beforeConnection.has(code);
+}
+
+/** Whether a fetch failed because nothing listens at the address: the host is there, its server not. */
+export function wasRefused(caught: unknown): boolean {
+  return codeOf(caught) === 'ECONNREFUSED';
+}
+
+function codeOf(caught: unknown): string | undefined {
   const cause = caught instanceof Error ? caught.cause : undefined;
   const code = (cause as { code?: unknown } | undefined)?.code;
-  return typeof code === 'string' && beforeConnection.has(code);
+  return typeof code === 'string' ? code : undefined;
 }
 
 const beforeConnection = new Set([

@@ -29,11 +29,17 @@ interface Started<T> {
  *
  * Two things go wrong on a network, and servers differ in what then happens to sequence ids (§4.4 of
  * the protocol reference; TuFT forgives nothing):
- * - *An operation fails.* What was called before its failure was known is refused here too, so that
- *   no optimizer step runs on half a batch. The next call first asks the server which id it expects.
+ * - *An operation fails.* What was called before its failure was known is refused here too. (What
+ *   had been sent already may run: TuFT lets the next operation pass a failed one since 0.2.1, so that
+ *   an optimizer step can spend half a batch. Only a restored state is sure to be whole.) The next
+ *   call first asks the server which id it expects.
  * - *An answer is lost.* The operation may or may not have been accepted. It is sent again under
  *   the same id, and nothing behind it until it ended: either the server recognizes the copy, or it
  *   complains that this id is done, or it had never seen the first.
+ *
+ * And a server may end and come back: TuFT with its persistence then goes on from its own last
+ * checkpoint, weights and moments rewound but not the sequence ids, without a word. So a refused
+ * connection, whichever request met it, ends the run here.
  */
 export class SubmissionQueue {
   #nextId = 1;
@@ -44,6 +50,7 @@ export class SubmissionQueue {
   #failure: unknown; // that began this era
   #lost: RunLost | undefined;
   #probes = 0;
+  readonly #refusals: number; // those of before this run do not concern it
   #turn: Promise<unknown> = Promise.resolve();
   #settled: Promise<unknown> = Promise.resolve(); // when all that was sent has ended
 
@@ -52,7 +59,9 @@ export class SubmissionQueue {
     private readonly modelId: string,
     private readonly signal: AbortSignal,
     private readonly log: Logger = http.log,
-  ) {}
+  ) {
+    this.#refusals = http.refusals;
+  }
 
   /**
    * The result of `operation`, run after all that was called before.
@@ -71,6 +80,7 @@ export class SubmissionQueue {
     if (this.#lost) throw this.#lost;
     if (era !== this.#era) throw this.#skipped(operation);
     try {
+      this.#assertServerStayed(operation.name);
       if (this.#isInDoubt) await this.#resync();
       const before = this.#settled;
       const { result, isResent } = await this.#start(operation, before);
@@ -130,6 +140,7 @@ export class SubmissionQueue {
         );
       } catch (caught) {
         if (!(caught instanceof NoAnswer)) throw caught;
+        this.#assertServerStayed(operation.name);
         isResent ||= !caught.isUnsent;
         await patience.wait(caught.failure, undefined, this.signal, caught);
         continue;
@@ -214,6 +225,12 @@ export class SubmissionQueue {
       if (error instanceof BadRequest) return undefined;
       throw error;
     }
+  }
+
+  #assertServerStayed(operation: string): void {
+    if (this.http.refusals === this.#refusals) return;
+    const detail = 'its server ended since the run began: a connection was refused';
+    throw new RunLost({ ...this.#place(operation), detail });
   }
 
   #fail(error: unknown, era: number): void {

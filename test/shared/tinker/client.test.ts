@@ -202,4 +202,21 @@ describe('what the server knows', () => {
     assert.equal(server.sent(path).length, 2);
     await assert.rejects(client.deleteCheckpoint('tinker://x/../y'), /no tinker path/);
   });
+
+  it('takes a 500 for a checkpoint that is gone only if the server no longer lists it', async () => {
+    await using server = await ScriptedServer.start();
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const checkpoints = 'training_runs/old-run/checkpoints';
+    const plain500 = { status: 500, bytes: 'Internal Server Error', type: 'text/plain' };
+    server.script(`DELETE ${checkpoints}/weights/step-4`, plain500);
+    const listed = { checkpoint_id: 'step-4', checkpoint_type: 'training', tinker_path: state };
+    server.script(
+      `GET ${checkpoints}`,
+      { json: { checkpoints: [] } },
+      { json: { checkpoints: [listed] } },
+    );
+    await client.deleteCheckpoint(state);
+    await assert.rejects(client.deleteCheckpoint(state), Unavailable);
+  });
 });

@@ -5,11 +5,11 @@ import { encodeForwardBackwardResult } from '../../../shared/tinker/codec.js';
 import {
   AccessRefused,
   BadAnswer,
-  BadRequest,
   RunLost,
   SequenceConflict,
   Unavailable,
 } from '../../../shared/tinker/errors.js';
+import { FaultyNetwork } from './faulty-network.js';
 import { connectTo, ScriptedServer } from './scripted-server.js';
 import { adam, datum, StrictRun } from './strict-run.js';
 
@@ -174,7 +174,7 @@ describe('after a failed operation', () => {
       ['fulfilled', 'rejected', 'rejected'],
     );
     const [, failed, behind] = calls.map((call) => 'reason' in call && (call.reason as unknown));
-    assert(failed instanceof BadRequest && /out of memory/.test(failed.message));
+    assert(failed instanceof Unavailable && /out of memory/.test(failed.message));
     assert(behind instanceof SequenceConflict);
     assert.equal(behind.cause, failed);
 
@@ -213,7 +213,7 @@ describe('after a failed operation', () => {
     await using _closed = client;
     const run = await strict.create(client);
     strict.mishaps.set(0, 'fail');
-    await assert.rejects(run.forwardBackward([datum(1)], 'ppo', {}), BadRequest);
+    await assert.rejects(run.forwardBackward([datum(1)], 'ppo', {}), Unavailable);
     await run.optimStep(adam);
     await run.optimStep(adam);
     assert.deepEqual(strict.seqIds, [1, 0, 2, 3]);
@@ -226,9 +226,9 @@ describe('after a failed operation', () => {
     await using _closed = client;
     const run = await strict.create(client);
     strict.mishaps.set(0, 'fail').set(2, 'fail');
-    await assert.rejects(run.optimStep(adam), BadRequest);
+    await assert.rejects(run.optimStep(adam), Unavailable);
     await run.optimStep(adam);
-    await assert.rejects(run.optimStep(adam), BadRequest);
+    await assert.rejects(run.optimStep(adam), Unavailable);
     await run.optimStep(adam);
     const probes = server.sent('optim_step').filter(({ json }) => json['seq_id'] === 0);
     assert.equal(probes.length, 2);
@@ -258,7 +258,7 @@ describe('after a failed operation', () => {
     await using _closed = client;
     const run = await strict.create(client);
     strict.mishaps.set(0, 'fail');
-    await assert.rejects(run.forwardBackward([datum(1)], 'ppo', {}), BadRequest);
+    await assert.rejects(run.forwardBackward([datum(1)], 'ppo', {}), Unavailable);
     server.script(
       'POST optim_step',
       { status: 422, json: { detail: 'seq_id out of range' } },
@@ -434,21 +434,14 @@ describe('a request that was certainly not accepted', () => {
     assert.deepEqual(time.slept, [7_000]);
   });
 
-  it('is sent again when the connection was refused', async () => {
+  it('is sent again when the host could not be reached', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
-    let isDown = false;
-    const { client } = await connectTo(server, {
-      fetch: (input, init) => {
-        if (!isDown) return fetch(input, init);
-        isDown = false;
-        const cause = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
-        return Promise.reject(new TypeError('fetch failed', { cause }));
-      },
-    });
+    const network = new FaultyNetwork();
+    const { client } = await connectTo(server, { fetch: network.fetch });
     await using _closed = client;
     const run = await strict.create(client);
-    isDown = true;
+    network.fails('EHOSTUNREACH', 'optim_step');
     await run.optimStep(adam);
     assert.deepEqual(strict.seqIds, [1]);
   });

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { RunLost } from '../../../shared/tinker/errors.js';
+import { FaultyNetwork } from './faulty-network.js';
+import { connectTo, ScriptedServer } from './scripted-server.js';
+import { adam, StrictRun } from './strict-run.js';
+
+// TuFT with persistence goes on from its last checkpoint and keeps counting, as if nothing was lost.
+describe('a server that ended and came back', () => {
+  for (const [who, path] of [
+    ['an operation', 'optim_step'],
+    ['a poll', 'retrieve_future'],
+  ] as const) {
+    it(`has lost the run, when ${who} was refused the connection`, async () => {
+      await using server = await ScriptedServer.start();
+      const strict = new StrictRun(server);
+      const network = new FaultyNetwork();
+      const { client } = await connectTo(server, { fetch: network.fetch });
+      await using _closed = client;
+      const run = await strict.create(client);
+      network.fails('ECONNREFUSED', path);
+      await assert.rejects(run.optimStep(adam), RunLost);
+      await assert.rejects(run.optimStep(adam), RunLost);
+    });
+  }
+
+  it('has lost the run, when any other request was refused the connection', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const network = new FaultyNetwork();
+    const { client } = await connectTo(server, { fetch: network.fetch });
+    await using _closed = client;
+    const run = await strict.create(client);
+    network.fails('ECONNREFUSED', 'training_runs/run-1/checkpoints?limit=100&offset=0');
+    server.on('GET training_runs/run-1/checkpoints', () => ({ json: { checkpoints: [] } }));
+    await client.listCheckpoints('run-1');
+    await assert.rejects(run.optimStep(adam), /its server ended since the run began/);
+    assert.deepEqual(strict.seqIds, []);
+  });
+
+  it('keeps the runs that were created since', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const network = new FaultyNetwork();
+    const { client } = await connectTo(server, { fetch: network.fetch });
+    await using _closed = client;
+    network.fails('ECONNREFUSED', 'create_model');
+    const run = await strict.create(client);
+    await run.optimStep(adam);
+  });
+});
