@@ -1,10 +1,11 @@
 import { z } from 'zod';
 import type { RunConfig } from '../shared/wire/run-config.js';
+import { Advantages, checkAdvantages, extraTerms } from './settings/advantages.js';
 import { Batches, checkBatches } from './settings/batches.js';
 import { Connections } from './settings/connections.js';
 import { Duration } from './settings/duration.js';
 import { checkEvaluation, Evaluation } from './settings/evaluation.js';
-import { checkObjective, lossConfig, Objective } from './settings/objective.js';
+import { checkObjective, correctionOf, lossConfig, Objective } from './settings/objective.js';
 import { Optimizer } from './settings/optimizer.js';
 import { datasetSpec, Task } from './settings/task.js';
 
@@ -17,6 +18,7 @@ export const LearnerConfig = z
     ...Task.shape,
     ...Batches.shape,
     ...Objective.shape,
+    ...Advantages.shape,
     ...Optimizer.shape,
   })
   .check(({ value, issues }) => {
@@ -25,6 +27,7 @@ export const LearnerConfig = z
     };
     checkBatches(value, complain);
     checkObjective(value, complain);
+    checkAdvantages(value, complain);
     checkEvaluation(value, complain);
   });
 export type LearnerConfig = z.infer<typeof LearnerConfig>;
@@ -54,8 +57,11 @@ export function runConfig(
     windowPolicy: config.windowPolicy,
     lora: { rank: config.loraRank, seed: config.seed },
     loss: { name: config.loss, config: lossConfig(config) },
+    correction: correctionOf(config),
     advantage: config.advantage,
     normalization: config.normalization,
+    extraTerms: extraTerms(config),
+    zeroVariance: config.zeroVariance,
     adam: { learningRate, beta1, beta2, eps, weightDecay, gradClipNorm },
   };
 }

@@ -2,6 +2,7 @@ import { Counter } from 'prom-client';
 import type { Delivery } from '../shared/broker/delivery.js';
 import { isUniform } from '../shared/rl/zero-variance.js';
 import type { Logger } from '../shared/telemetry/logger.js';
+import type { RunConfig } from '../shared/wire/run-config.js';
 import type { ScoredGroup } from '../shared/wire/scored-group.js';
 import type { Admission } from './admission.js';
 import type { Changes } from './changes.js';
@@ -36,6 +37,7 @@ export interface IntakeOptions {
   readonly unsettled: Unsettled;
   readonly changes: Changes;
   readonly vocabSize: number;
+  readonly zeroVariance: RunConfig['zeroVariance'];
   /** The newest version that may have sampled; set before it is published. */
   readonly newestVersion: () => number;
   /** After a crash, groups of tickets that only the lost steps issued are on their way too. */
@@ -127,8 +129,9 @@ export class Intake {
   }
 
   #admit(order: number, { value: scored, seq }: Delivery<ScoredGroup>): void {
-    const { admission, unsettled, changes, tally } = this.#options;
-    if (isUniform(scored.scores.map(({ exactReward }) => exactReward))) {
+    const { admission, unsettled, changes, tally, zeroVariance } = this.#options;
+    const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
+    if (!hasVariance && zeroVariance === 'refill') {
       admission.book.skip(order);
       unsettled.consume(seq);
       tally.skipped(scored);

@@ -1,11 +1,15 @@
-import { batchAdvantages } from '../shared/rl/advantages.js';
-import { advantageScales } from '../shared/rl/normalization.js';
+import { correctTokens, needsProximal, type CorrectedTokens } from '../shared/rl/corrections.js';
 import type { TokenPairs } from '../shared/rl/off-policy.js';
 import type { Datum, ForwardBackwardResult } from '../shared/tinker/types.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
 import type { ScoredGroup } from '../shared/wire/scored-group.js';
-import { datumOf, firstPosition } from './datums.js';
+import { datumOf, firstPosition, unweightedDatum } from './datums.js';
 import { handled } from './handled.js';
+import {
+  tokenAdvantages,
+  type AdvantageSettings,
+  type TokenAdvantages,
+} from './token-advantages.js';
 
 /** The calls of a training run that a minibatch needs. */
 export interface MinibatchBackend {
@@ -17,15 +21,20 @@ export interface MinibatchBackend {
   forward: MinibatchBackend['forwardBackward'];
 }
 
+export interface MinibatchBackends {
+  readonly run: MinibatchBackend;
+  /** A run that is never trained, so that it is the base model; there if there is a KL penalty. */
+  readonly base: Pick<MinibatchBackend, 'forward'> | undefined;
+}
+
 export interface MinibatchResult {
   readonly lossSum: number;
   readonly rollouts: readonly (TokenPairs & { readonly staleness: number })[];
+  readonly corrected: readonly Pick<CorrectedTokens, 'weights' | 'sides'>[] | undefined;
+  readonly terms: Omit<TokenAdvantages, 'advantages'>;
 }
 
-type TrainingSettings = Pick<
-  RunConfig,
-  'advantage' | 'normalization' | 'numMinibatches' | 'loss' | 'sampling'
->;
+export type PassSettings = AdvantageSettings & Pick<RunConfig, 'loss' | 'correction'>;
 
 /** A minibatch that the backend has in its queue. */
 export interface SentMinibatch {
@@ -36,61 +45,59 @@ export interface SentMinibatch {
  * Sends a minibatch to the backend, which adds its gradients to those of the step. Resolves once it
  * is in the backend's queue, so that what is called next runs behind it; the result comes later.
  *
- * Cost: one forward_backward; `dro` one forward more, which must be answered before.
+ * Cost: one `forward_backward`. `dro`, a mask or importance weights need one `forward` more, all of
+ * them the same one; a KL penalty needs one `forward` of the base. Those are answered before.
  *
  * @param staleness of each group.
  */
 export async function sendMinibatch(
-  backend: MinibatchBackend,
-  config: TrainingSettings,
+  { run, base }: MinibatchBackends,
+  config: PassSettings,
   groups: readonly ScoredGroup[],
   staleness: readonly number[],
 ): Promise<SentMinibatch> {
-  const { loss, sampling } = config;
+  const { loss, correction, sampling } = config;
   // The behavior logprobs are those of the distribution at this temperature, so ours must be too.
-  const lossConfig = { ...loss.config, temperature: sampling.temperature };
-  const rollouts = weighted(config, groups, staleness);
+  const { temperature } = sampling;
+  const rollouts = groups.flatMap(({ group: { promptTokens, rollouts } }, g) =>
+    rollouts.map((rollout) => ({ ...rollout, promptTokens, staleness: staleness[g]! })),
+  );
+  const scored = async (
+    model: Pick<MinibatchBackend, 'forward'>,
+  ): Promise<readonly Float32Array[]> => {
+    const data = rollouts.map(({ promptTokens, tokens }) => unweightedDatum(promptTokens, tokens));
+    return (await model.forward(data, 'cross_entropy', { temperature })).logprobs;
+  };
+  const completion = (logprobs: Float32Array, i: number): Float32Array =>
+    logprobs.subarray(firstPosition(rollouts[i]!.promptTokens));
 
-  const datums = (promptLogprobs?: readonly Float32Array[]): Datum[] =>
-    rollouts.map(({ promptTokens, rollout, advantage }, i) =>
-      datumOf(loss.name, promptTokens, rollout, advantage, promptLogprobs?.[i]),
-    );
-  const prompts =
-    loss.name === 'dro' ? await backend.forward(datums(), loss.name, lossConfig) : undefined;
-  const passed = backend.forwardBackward(datums(prompts?.logprobs), loss.name, lossConfig);
+  const [current, ofBase] = await Promise.all([
+    loss.name === 'dro' || needsProximal(correction) ? scored(run) : undefined,
+    base && scored(base),
+  ]);
+  const { advantages, ...terms } = tokenAdvantages(config, groups, ofBase?.map(completion));
+  const corrected = current?.map((logprobs, i) =>
+    correctTokens(correction, {
+      behavior: rollouts[i]!.behaviorLogprobs,
+      proximal: completion(logprobs, i),
+      advantages: advantages[i]!,
+    }),
+  );
+  const data = rollouts.map(({ promptTokens, tokens, behaviorLogprobs }, i) => {
+    const inputs = corrected?.[i] ?? { logprobs: behaviorLogprobs, advantages: advantages[i]! };
+    return datumOf(loss.name, promptTokens, tokens, inputs, current?.[i]);
+  });
+  const passed = run.forwardBackward(data, loss.name, { ...loss.config, temperature });
 
   const pair = ({ logprobs, metrics }: ForwardBackwardResult): MinibatchResult => ({
     lossSum: metrics['loss:sum'] ?? NaN,
-    rollouts: rollouts.map(({ promptTokens, rollout, staleness }, i) => ({
-      behavior: rollout.behaviorLogprobs,
-      current: logprobs[i]!.subarray(firstPosition(promptTokens)),
+    rollouts: rollouts.map(({ behaviorLogprobs, staleness }, i) => ({
+      behavior: behaviorLogprobs,
+      current: completion(logprobs[i]!, i),
       staleness,
     })),
+    corrected: corrected?.map(({ weights, sides }) => ({ weights, sides })),
+    terms,
   });
   return { result: handled(passed.then(pair)) };
-}
-
-function weighted(
-  config: TrainingSettings,
-  groups: readonly ScoredGroup[],
-  staleness: readonly number[],
-) {
-  const { advantage, normalization, numMinibatches, sampling } = config;
-  const advantages = batchAdvantages(
-    advantage,
-    groups.map(({ scores }) => scores.map(({ reward }) => reward)),
-  );
-  const scales = advantageScales(
-    normalization,
-    groups.map(({ group }) => group.rollouts.map(({ tokens }) => tokens.length)),
-    { numMinibatches, maxTokens: sampling.maxTokens },
-  );
-  return groups.flatMap(({ group: { promptTokens, rollouts } }, g) =>
-    rollouts.map((rollout, i) => ({
-      promptTokens,
-      rollout,
-      advantage: advantages[g]![i]! * scales[g]![i]!,
-      staleness: staleness[g]!,
-    })),
-  );
 }

@@ -52,3 +52,17 @@ export async function openRun(
     state: { step, path: statePath },
   };
 }
+
+/**
+ * The base model, if the run is held near it: an adapter that is never trained, whose product is 0. A
+ * forward pass of it brings all logprobs of a minibatch by one request, at the run's temperature,
+ * where a sampling session of the base takes a request a rollout and knows no temperature. It has
+ * the run's own rank, since a server may have prepared for no other.
+ */
+export async function openBase(
+  client: Pick<TinkerClient, 'createLoraModel'>,
+  { extraTerms, model, lora }: Pick<RunConfig, 'extraTerms' | 'model' | 'lora'>,
+): Promise<TrainingRun | undefined> {
+  if (extraTerms.klPenalty === 0) return undefined;
+  return client.createLoraModel({ baseModel: model.name, rank: lora.rank, seed: lora.seed });
+}

@@ -19,7 +19,7 @@ import { IdleClock } from './idle-clock.js';
 import { Intake, type ArrivedGroup } from './intake.js';
 import { Journal, metricsJournal } from './journal.js';
 import { openEvaluations } from './open-evaluations.js';
-import { openRun } from './opening.js';
+import { openBase, openRun } from './opening.js';
 import { Publisher } from './publisher.js';
 import type { EndReason, SummaryInput } from './summary.js';
 import { Tally } from './tally.js';
@@ -55,6 +55,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const { maxStepsOffPolicy } = config;
   const opened = await openRun(broker, client, config, log);
   const { run, step, version, isResumed, book, rewind } = opened;
+  const base = await openBase(client, config);
 
   const now = (): number => performance.now() / 1_000;
   const failure = new Failure();
@@ -107,6 +108,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     log,
     tally,
     vocabSize: options.vocabSize,
+    zeroVariance: config.zeroVariance,
   });
 
   // A run has a checkpoint before anyone works for it, so that there is always one to go back to.
@@ -133,6 +135,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const training = new Training({
     config,
     run,
+    base,
     admission,
     unsettled,
     changes,

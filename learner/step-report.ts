@@ -6,6 +6,7 @@ import {
   type OffPolicyStats,
 } from '../shared/rl/off-policy.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
+import { correctionBounds, reportCorrections } from './correction-report.js';
 import type { ArrivedGroup } from './intake.js';
 import type { MinibatchResult } from './minibatch-pass.js';
 
@@ -48,7 +49,7 @@ const essRatio = new Gauge({
 
 const outsideShare = new Gauge({
   name: 'rl_is_masked_fraction',
-  help: "Share of tokens whose importance ratio lies outside the loss's bounds",
+  help: "Share of tokens that are masked, or whose ratio lies outside the loss's bounds",
   labelNames: ['side'],
 });
 
@@ -72,7 +73,7 @@ export interface TrainedGroup {
  * @param version that trained on the groups.
  */
 export function reportStep(
-  { loss, numSubsteps }: Pick<RunConfig, 'loss' | 'numSubsteps'>,
+  { loss, correction, numSubsteps }: Pick<RunConfig, 'loss' | 'correction' | 'numSubsteps'>,
   version: number,
   trained: readonly TrainedGroup[],
   results: readonly MinibatchResult[],
@@ -85,20 +86,21 @@ export function reportStep(
   );
   for (const value of inOptimizerSteps) optimizerStaleness.observe(value);
   const rollouts = results.flatMap(({ rollouts }) => rollouts);
-  const bounds = ratioBounds(loss.name, loss.config);
+  const bounds = correctionBounds(correction) ?? ratioBounds(loss.name, loss.config);
   const metrics: Record<string, number> = {
     'staleness/mean': mean(steps),
     'staleness/max': Math.max(...steps),
     'staleness/optimizer_steps/mean': mean(inOptimizerSteps),
     'staleness/optimizer_steps/max': Math.max(...inOptimizerSteps),
     'loss/sum': results.reduce((sum, { lossSum }) => sum + lossSum, 0),
+    ...reportCorrections(correction, results),
   };
 
   const all = offPolicyStats(rollouts, bounds);
   if (all === undefined) return metrics;
   essRatio.set(all.essRatio);
-  outsideShare.set({ side: 'low' }, all.belowShare);
-  outsideShare.set({ side: 'high' }, all.aboveShare);
+  outsideShare.set({ side: 'low' }, metrics['mask/low_share'] ?? all.belowShare);
+  outsideShare.set({ side: 'high' }, metrics['mask/high_share'] ?? all.aboveShare);
   sampledEntropy.set({ kind: 'sampled' }, all.sampledEntropy);
   setDivergence('all', all);
   Object.assign(metrics, {

@@ -34,6 +34,7 @@ const lagSteps = new Gauge({
 export interface TrainingOptions {
   readonly config: RunConfig;
   readonly run: TrainingRun;
+  readonly base: TrainingRun | undefined; // never trained; there if there is a KL penalty
   readonly admission: Admission<ArrivedGroup>;
   readonly unsettled: Unsettled;
   readonly changes: Changes;
@@ -98,7 +99,7 @@ export class Training {
       }
       const { groups, staleness, substep, isLastOfSubstep, isLastOfStep } = minibatch;
       const scored = groups.map(({ scored }) => scored);
-      const { result } = await sendMinibatch(run, config, scored, staleness);
+      const { result } = await sendMinibatch(this.#options, config, scored, staleness);
       this.#open.results.push(failure.watch(idle.during(result)));
       groups.forEach((group, i) => {
         this.#open.trained.push({ group, staleness: staleness[i]!, substep });

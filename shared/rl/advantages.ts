@@ -1,5 +1,7 @@
-export type GroupAdvantageKind = 'mean_centred' | 'mean_std' | 'leave_one_out';
-export type AdvantageKind = GroupAdvantageKind | 'batch_std';
+import type { AdvantageKind } from '../wire/objective.js';
+
+/** The kinds that know of no other group. */
+export type GroupAdvantageKind = Exclude<AdvantageKind, 'batch_std'>;
 
 /**
  * The advantages of a batch: those of its groups, each for itself, or for `batch_std` the centred

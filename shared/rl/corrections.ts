@@ -1,13 +1,6 @@
-import { importanceWeights, logRatiosOf, type WeightKind } from './importance-weights.js';
-import { maskSides, type MaskBounds, type MaskKind, type MaskSides } from './masks.js';
-
-/** What is done about stale data besides the ratio of the loss itself. */
-export interface Correction {
-  /** Truncated importance weights; the loss's own ratio is then against the proximal policy. */
-  readonly weights: { readonly kind: 'none' } | { readonly kind: WeightKind; readonly cap: number };
-  /** What is too far off is not trained on. */
-  readonly mask: { readonly kind: 'none' } | ({ readonly kind: MaskKind } & MaskBounds);
-}
+import type { Correction } from '../wire/objective.js';
+import { importanceWeights, logRatiosOf } from './importance-weights.js';
+import { maskSides, type MaskSides } from './masks.js';
 
 /** One rollout, each array [T]. */
 export interface UncorrectedTokens {

@@ -1,9 +1,4 @@
-export interface LengthPenalty {
-  /** What the longest answer loses; 0: no penalty. In units of the reward. */
-  readonly weight: number;
-  /** Answers up to this many tokens lose nothing; less than `maxTokens`. */
-  readonly freeTokens: number;
-}
+import type { ExtraTerms } from '../wire/objective.js';
 
 /**
  * What an answer loses for its length, before it is compared with its group: nothing up to
@@ -12,11 +7,12 @@ export interface LengthPenalty {
  *
  * Source: the soft overlong punishment of DAPO (Yu et al. 2025, arXiv:2503.14476).
  *
+ * @param penalty its weight in units of the reward, and fewer free tokens than `maxTokens`.
  * @param tokens of the answer.
  * @returns at most 0.
  */
 export function lengthPenalty(
-  { weight, freeTokens }: LengthPenalty,
+  { weight, freeTokens }: ExtraTerms['lengthPenalty'],
   tokens: number,
   maxTokens: number,
 ): number {

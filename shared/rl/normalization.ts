@@ -1,4 +1,4 @@
-export type Normalization = 'none' | 'token' | 'sequence' | 'group' | 'constant';
+import type { Normalization } from '../wire/objective.js';
 
 export interface NormalizationContext {
   /** How many of these minibatches make an optimizer step. */

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { AdvantageKind, Correction, ExtraTerms, Normalization, ZeroVariance } from './objective.js';
 
 /** A run's name: part of subjects, buckets, file names and URLs, so letters, digits, - and _ only. */
 export const RunName = z
@@ -74,8 +75,11 @@ export const RunConfig = z.strictObject({
     name: LossName,
     config: z.record(z.string(), z.number()), // thresholds and beta, always explicit
   }),
-  advantage: z.enum(['mean_centred', 'mean_std', 'leave_one_out']),
-  normalization: z.enum(['none', 'token', 'sequence']),
+  correction: Correction,
+  advantage: AdvantageKind,
+  normalization: Normalization,
+  extraTerms: ExtraTerms,
+  zeroVariance: ZeroVariance,
   adam: AdamParams,
 });
 export type RunConfig = z.infer<typeof RunConfig>;

@@ -24,6 +24,29 @@ describe("the learner's configuration", () => {
     assert.deepEqual(runConfig(load('--loss=dro'), found).loss.config, { beta: 0.01 });
   });
 
+  it('makes every bound of a correction explicit', () => {
+    const correctionOf = (...flags: string[]) => runConfig(load(...flags), found).correction;
+    assert.deepEqual(correctionOf(), { weights: { kind: 'none' }, mask: { kind: 'none' } });
+    assert.deepEqual(correctionOf('--loss', 'ppo', '--correction', 'token_weights'), {
+      weights: { kind: 'token', cap: 2 },
+      mask: { kind: 'none' },
+    });
+    assert.deepEqual(
+      correctionOf('--correction=sequence_weights', '--weight-cap=5', '--mask=geometric'),
+      {
+        weights: { kind: 'sequence', cap: 5 },
+        mask: { kind: 'geometric', low: 0.9, high: 1.1 },
+      },
+    );
+  });
+
+  it('takes a loss that corrects nothing if data cannot be stale, or something else corrects', () => {
+    load('--loss', 'cross_entropy', '--max-steps-off-policy', '0');
+    load('--loss', 'cross_entropy', '--mask', 'icepop');
+    load('--loss', 'cross_entropy', '--correction', 'token_weights');
+    load('--loss', 'cross_entropy', '--allow-uncorrected');
+  });
+
   it('generates problems, or reads a file', () => {
     assert.deepEqual(datasetSpec(load('--seed', '7')), embeddedDataset); // what the model knows
     const other = datasetSpec(load('--numbers', '3,4', '--dataset-seed', '7'));
@@ -46,7 +69,17 @@ describe("the learner's configuration", () => {
       ['--num-substeps', '16', '--num-minibatches', '8'],
       /--num-minibatches .* must divide the 4 groups of each of --num-substeps 16/,
     ],
-    [['--loss', 'cross_entropy'], /on-policy only: add --max-steps-off-policy 0/],
+    [
+      ['--loss', 'cross_entropy'],
+      /cross_entropy corrects nothing, and data may be 2 versions old: .* --allow-uncorrected/,
+    ],
+    [['--loss', 'dro', '--correction', 'token_weights'], /dro needs the distance/],
+    [['--weight-cap', '3'], /--correction in_loss has no weights; remove it/],
+    [['--mask-low', '0.1'], /there is no --mask; remove it/],
+    [['--mask', 'icepop', '--mask-low', '6'], /must be above --mask-low, which is 6/],
+    [['--length-free', '3'], /there is no --length-penalty/],
+    [['--length-penalty', '1', '--length-free', '20'], /below --max-tokens, which is 20/],
+    [['--entropy-target', '0.3'], /there is no --entropy-bonus/],
     [['--loss', 'dro', '--clip-high', '2'], /--loss dro clips nothing; remove it/],
     [['--dro-beta', '1'], /--loss cispo has no beta/],
     [['--loss', 'ppo', '--clip-low', '1.5'], /must be above --clip-low, which is 1.5/],

@@ -8,6 +8,7 @@ import { issueTickets } from '../../learner/ticket-issuer.js';
 import { orderOf, TicketSource } from '../../learner/ticket-source.js';
 import { Unsettled } from '../../learner/unsettled.js';
 import type { Delivery } from '../../shared/broker/delivery.js';
+import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import { silent } from '../support/broker.js';
@@ -38,6 +39,7 @@ class Bench {
   constructor(
     isResumed = false,
     start: { version: number; issued: number } = { version: 0, issued: 0 },
+    zeroVariance: RunConfig['zeroVariance'] = 'refill',
   ) {
     const { version, issued } = start;
     const counts = {
@@ -57,6 +59,7 @@ class Bench {
       changes: this.#changes,
       tally: new Tally(),
       vocabSize: 10,
+      zeroVariance,
       isResumed,
       log: silent,
       newestVersion: () => this.admission.publishedVersion,
@@ -145,6 +148,14 @@ describe('the intake of a learner with four tickets out', () => {
       bench.published.map(({ order }) => order),
       [0, 1, 2, 3, 4],
     );
+  });
+
+  it('keeps a group without variance to train on, if it is told to', async () => {
+    const keeping = new Bench(false, { version: 0, issued: 0 }, 'train');
+    await keeping.issue();
+    await keeping.deliver(keeping.group(0, ['0', '0']));
+    assert.equal(keeping.states[0], '0 arrived');
+    assert.equal(keeping.admission.book.counts.skippedZeroVariance, 0);
   });
 
   it('acknowledges a second group of a ticket at once, and trains on the first', async () => {

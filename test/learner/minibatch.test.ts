@@ -1,45 +1,60 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { datumOf } from '../../learner/datums.js';
+import { datumOf, unweightedDatum } from '../../learner/datums.js';
 import { sendMinibatch, type MinibatchBackend } from '../../learner/minibatch-pass.js';
 import { reportStep } from '../../learner/step-report.js';
 import type { Datum } from '../../shared/tinker/types.js';
+import { assertClose } from '../shared/rl/close.js';
 import { rollout, rolloutGroup, runConfig, scoredGroup } from '../support/messages.js';
 
 describe('a datum of prompt 5 6 7 and completion 1 2', () => {
   const prompt = Int32Array.of(5, 6, 7);
-  const completion = {
-    tokens: Int32Array.of(1, 2),
-    behaviorLogprobs: Float32Array.of(-0.5, -0.25),
-  };
+  const completion = Int32Array.of(1, 2);
+  const inputs = { logprobs: [-0.5, -0.25], advantages: [2, -1] };
 
   it('scores each completion token from the position before it', () => {
-    const { tokens, targetTokens, inputs } = datumOf('cispo', prompt, completion, 2);
-    assert.deepEqual([...tokens], [5, 6, 7, 1]);
-    assert.deepEqual([...targetTokens], [6, 7, 1, 2]);
-    assert.deepEqual([...inputs.advantages!], [0, 0, 2, 2]);
-    assert.deepEqual([...inputs.logprobs!], [0, 0, -0.5, -0.25]);
-    assert.equal(inputs.weights, undefined);
+    const datum = datumOf('cispo', prompt, completion, inputs);
+    assert.deepEqual([...datum.tokens], [5, 6, 7, 1]);
+    assert.deepEqual([...datum.targetTokens], [6, 7, 1, 2]);
+    assert.deepEqual([...datum.inputs.advantages!], [0, 0, 2, -1]);
+    assert.deepEqual([...datum.inputs.logprobs!], [0, 0, -0.5, -0.25]);
+    assert.equal(datum.inputs.weights, undefined);
   });
 
   it('has weights alone for cross_entropy', () => {
-    const { inputs } = datumOf('cross_entropy', prompt, completion, -1);
-    assert.deepEqual(Object.keys(inputs), ['weights']);
-    assert.deepEqual([...inputs.weights!], [0, 0, -1, -1]);
+    const datum = datumOf('cross_entropy', prompt, completion, inputs);
+    assert.deepEqual(Object.keys(datum.inputs), ['weights']);
+    assert.deepEqual([...datum.inputs.weights!], [0, 0, 2, -1]);
   });
 
   it('has the current logprobs on the prompt for dro', () => {
-    const { inputs } = datumOf('dro', prompt, completion, 1, [-3, -4, -9, -9]);
-    assert.deepEqual([...inputs.logprobs!], [-3, -4, -0.5, -0.25]);
+    const current = Float32Array.of(-3, -4, -9, -9);
+    const datum = datumOf('dro', prompt, completion, inputs, current);
+    assert.deepEqual([...datum.inputs.logprobs!], [-3, -4, -0.5, -0.25]);
+  });
+
+  it('has nothing to learn when only its logprobs are wanted', () => {
+    const datum = unweightedDatum(prompt, completion);
+    assert.deepEqual([...datum.targetTokens], [6, 7, 1, 2]);
+    assert.deepEqual([...datum.inputs.weights!], [0, 0, 0, 0]);
   });
 });
 
-/** Answers with logprob -1 everywhere and remembers what it was asked, in order. */
+/** Answers with one logprob everywhere and remembers what it was asked, in order. */
 class FakeBackend implements MinibatchBackend {
-  readonly calls: { name: string; data: readonly Datum[]; config: object }[] = [];
-  readonly #answer = (name: string) => (data: readonly Datum[], _loss: string, config: object) => {
-    this.calls.push({ name, data, config });
-    const logprobs = data.map(({ tokens }) => new Float32Array(tokens.length).fill(-1));
+  readonly calls: { name: string; data: readonly Datum[]; loss: string; config: object }[] = [];
+  readonly run = this;
+  readonly base: FakeBackend | undefined;
+  readonly #logprob: number;
+
+  constructor(logprob = -1, base?: FakeBackend) {
+    this.#logprob = logprob;
+    this.base = base;
+  }
+
+  readonly #answer = (name: string) => (data: readonly Datum[], loss: string, config: object) => {
+    this.calls.push({ name, data, loss, config });
+    const logprobs = data.map(({ tokens }) => new Float32Array(tokens.length).fill(this.#logprob));
     return Promise.resolve({ logprobs, metrics: { 'loss:sum': 3 } });
   };
   readonly forwardBackward = this.#answer('forward_backward');
@@ -96,6 +111,94 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     );
     const { logprobs } = backend.calls[1]!.data[0]!.inputs;
     assert.deepEqual([...logprobs!], [-1, -1, -0.125, -0.25]);
+  });
+
+  it('asks for the proximal logprobs first when something corrects, and trains on the rest', async () => {
+    const backend = new FakeBackend();
+    const correction = {
+      weights: { kind: 'none' },
+      mask: { kind: 'icepop', low: 0.45, high: 2 },
+    } as const;
+    const sent = await sendMinibatch(backend, { ...settings, correction }, [scored], [0]);
+    assert.deepEqual(
+      backend.calls.map(({ name, loss, config }) => [name, loss, config]),
+      [
+        ['forward', 'cross_entropy', { temperature: 0.7 }],
+        ['forward_backward', 'cispo', { ...settings.loss.config, temperature: 0.7 }],
+      ],
+    );
+    // Ratios e^(-7/8) = 0.417, e^(-6/8) = 0.47, e^(-5/8) = 0.535 and e^(-4/8) = 0.607.
+    const [short, long] = backend.calls[1]!.data.map(({ inputs }) => inputs);
+    assert.deepEqual([...short!.advantages!], [0, 0, 0, 0.5]);
+    assert.deepEqual([...short!.logprobs!], [-1, -1, -1, -0.25]);
+    assert.deepEqual([...long!.advantages!], [0, 0, 0, -0.5, -0.5, -0.5]);
+    const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
+    const trained = [{ group, staleness: 0, substep: 0 }];
+    const report = reportStep({ ...settings, correction }, 0, trained, [await sent.result]);
+    assert.deepEqual([report['mask/low_share'], report['mask/high_share']], [2 / 6, 0]);
+  });
+
+  it('weights advantages against the proximal policy', async () => {
+    const backend = new FakeBackend(-0.25);
+    const correction = { weights: { kind: 'token', cap: 0.9 }, mask: { kind: 'none' } } as const;
+    const sent = await sendMinibatch(backend, { ...settings, correction }, [scored], [0]);
+    // Log-ratios -1/8 and 0, and -1/8, 0, 1/8, 1/4: all but the first of each are capped.
+    const low = Math.fround(Math.exp(-1 / 8) / 2);
+    const [short, long] = backend.calls[1]!.data.map(({ inputs }) => inputs);
+    assertClose(short!.advantages!, [0, 0, low, 0.45], 1e-7);
+    assertClose(long!.advantages!, [0, 0, -low, -0.45, -0.45, -0.45], 1e-7);
+    assert.deepEqual([...short!.logprobs!.subarray(2)], [-0.25, -0.25]);
+    const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
+    const trained = [{ group, staleness: 0, substep: 0 }];
+    const report = reportStep({ ...settings, correction }, 0, trained, [await sent.result]);
+    assertClose([report['weights/capped_share']!], [4 / 6]);
+    assertClose([report['weights/mean']!], [(2 * Math.exp(-1 / 8) + 4 * 0.9) / 6]);
+  });
+
+  it('charges tokens for their distance from the base model', async () => {
+    const base = new FakeBackend(-0.5);
+    const backend = new FakeBackend(-1, base);
+    const config = { ...settings, extraTerms: { ...settings.extraTerms, klPenalty: 2 } };
+    const sent = await sendMinibatch(backend, config, [scored], [0]);
+    assert.deepEqual(
+      base.calls.map(({ name, config }) => [name, config]),
+      [['forward', { temperature: 0.7 }]],
+    );
+    // Costs q - base: 3/8, 2/8, and 3/8, 2/8, 1/8, 0; their mean is 11/48.
+    const term = (cost: number) => 2 * (11 / 48 - cost);
+    const [short, long] = backend.calls[0]!.data.map(({ inputs }) => inputs.advantages!);
+    assertClose(short!, [0, 0, 0.5 + term(3 / 8), 0.5 + term(2 / 8)], 1e-7);
+    assertClose(long!.subarray(2, 4), [-0.5 + term(3 / 8), -0.5 + term(2 / 8)], 1e-7);
+    const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
+    const report = reportStep(
+      config,
+      0,
+      [{ group, staleness: 0, substep: 0 }],
+      [await sent.result],
+    );
+    assertClose([report['kl_policy_base']!], [11 / 48]);
+  });
+
+  it('rewards surprising tokens while entropy is below its target', async () => {
+    const backend = new FakeBackend();
+    const entropyBonus = { coefficient: 0.8, target: 0.5 };
+    const config = { ...settings, extraTerms: { ...settings.extraTerms, entropyBonus } };
+    await sendMinibatch(backend, config, [scored], [0]);
+    // -q is 1/8, 2/8, and 1/8 … 4/8, 13/48 on average: the bonus is 0.8·(1/2 - 13/48)·2.
+    const bonus = 0.8 * (1 - 13 / 24);
+    const [short] = backend.calls[0]!.data.map(({ inputs }) => inputs.advantages!);
+    const term = (surprise: number) => bonus * (surprise - 13 / 48);
+    assertClose(short!, [0, 0, 0.5 + term(1 / 8), 0.5 + term(2 / 8)], 1e-7);
+  });
+
+  it('takes the length penalty off the reward before it compares', async () => {
+    const backend = new FakeBackend();
+    const lengthPenalty = { weight: 1, freeTokens: 2 };
+    const config = { ...settings, extraTerms: { ...settings.extraTerms, lengthPenalty } };
+    await sendMinibatch(backend, config, [scored], [0]);
+    // Rewards 1 and 0 - 2/14: the difference is 16/14.
+    const [short] = backend.calls[0]!.data.map(({ inputs }) => inputs.advantages!);
+    assertClose(short!, [0, 0, 8 / 14, 8 / 14], 1e-7);
   });
 
   it('is reported with what the canonical names say', async () => {

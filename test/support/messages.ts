@@ -117,8 +117,15 @@ export function runConfig(over: Partial<RunConfig> = {}): RunConfig {
     windowPolicy: 'wait',
     lora: { rank: 4, seed: 0 },
     loss: { name: 'cispo', config: { clip_low_threshold: 0, clip_high_threshold: 4 } },
+    correction: { weights: { kind: 'none' }, mask: { kind: 'none' } },
     advantage: 'mean_centred',
     normalization: 'none',
+    extraTerms: {
+      lengthPenalty: { weight: 0, freeTokens: 0 },
+      klPenalty: 0,
+      entropyBonus: { coefficient: 0 },
+    },
+    zeroVariance: 'refill',
     adam: {
       learningRate: 1e-3,
       beta1: 0.9,

@@ -2,8 +2,9 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { batchAdvantages, groupAdvantages } from '../../../shared/rl/advantages.js';
 import { lengthPenalty } from '../../../shared/rl/length-penalty.js';
-import { advantageScales, type Normalization } from '../../../shared/rl/normalization.js';
+import { advantageScales } from '../../../shared/rl/normalization.js';
 import { isUniform } from '../../../shared/rl/zero-variance.js';
+import type { Normalization } from '../../../shared/wire/objective.js';
 import { assertClose } from './close.js';
 
 describe('group advantages of rewards 1, 0, 0, 1', () => {

@@ -4,12 +4,12 @@ import fc from 'fast-check';
 import {
   correctTokens,
   needsProximal,
-  type Correction,
   type CorrectedTokens,
 } from '../../../shared/rl/corrections.js';
 import { importanceWeights, logRatiosOf } from '../../../shared/rl/importance-weights.js';
 import { lossAndGradient } from '../../../shared/rl/losses.js';
 import { maskSides } from '../../../shared/rl/masks.js';
+import type { Correction } from '../../../shared/wire/objective.js';
 import type { LossName } from '../../../shared/wire/run-config.js';
 import { assertClose } from './close.js';
 

@@ -1,0 +1,71 @@
+import { batchAdvantages } from '../shared/rl/advantages.js';
+import { lengthPenalty } from '../shared/rl/length-penalty.js';
+import { advantageScales } from '../shared/rl/normalization.js';
+import { entropyCoefficient, entropyTerms, klTerms, tokenMean } from '../shared/rl/token-terms.js';
+import type { RunConfig } from '../shared/wire/run-config.js';
+import type { ScoredGroup } from '../shared/wire/scored-group.js';
+
+export type AdvantageSettings = Pick<
+  RunConfig,
+  'advantage' | 'normalization' | 'extraTerms' | 'numMinibatches' | 'sampling'
+>;
+
+/** The advantages of a minibatch, and what went into them. */
+export interface TokenAdvantages {
+  readonly advantages: readonly Float64Array[]; // [B][T], normalization included
+  readonly klToBase: number | undefined; // KL(behavior ‖ base), nats a token
+  readonly entropyCoefficient: number;
+}
+
+/**
+ * The advantage of every token of a minibatch: what its rollout earned more than its group, minus what
+ * it costs in KL to the base model, plus what it is worth as exploration, all times the weight that
+ * normalization gives to the rollout.
+ *
+ * @param base [B][T] logprobs of the base model, rollouts in the order of the groups; needed if and
+ *   only if there is a KL penalty.
+ */
+export function tokenAdvantages(
+  config: AdvantageSettings,
+  groups: readonly ScoredGroup[],
+  base: readonly ArrayLike<number>[] | undefined,
+): TokenAdvantages {
+  const { advantage, normalization, extraTerms, numMinibatches, sampling } = config;
+  const { maxTokens } = sampling;
+  const behavior = groups.flatMap(({ group }) =>
+    group.rollouts.map(({ behaviorLogprobs }) => behaviorLogprobs),
+  );
+  const rewards = groups.map(({ group, scores }) =>
+    scores.map(
+      ({ reward }, i) =>
+        reward + lengthPenalty(extraTerms.lengthPenalty, lengthOf(group.rollouts[i]!), maxTokens),
+    ),
+  );
+  const ofRollouts = batchAdvantages(advantage, rewards).flat();
+  const scales = advantageScales(
+    normalization,
+    groups.map(({ group }) => group.rollouts.map(lengthOf)),
+    { numMinibatches, maxTokens },
+  ).flat();
+
+  const { coefficient, target } = extraTerms.entropyBonus;
+  const bonus = entropyCoefficient(coefficient, target, -tokenMean(behavior));
+  const terms = [
+    ...(bonus === 0 ? [] : [entropyTerms(bonus, behavior)]),
+    ...(base === undefined ? [] : [klTerms(extraTerms.klPenalty, behavior, base)]),
+  ];
+  return {
+    advantages: behavior.map((logprobs, i) =>
+      Float64Array.from(logprobs, (_, t) => {
+        const extra = terms.reduce((sum, term) => sum + term[i]![t]!, 0);
+        return (ofRollouts[i]! + extra) * scales[i]!;
+      }),
+    ),
+    klToBase: base && tokenMean(behavior) - tokenMean(base),
+    entropyCoefficient: bonus,
+  };
+}
+
+function lengthOf({ tokens }: { readonly tokens: Int32Array }): number {
+  return tokens.length;
+}
