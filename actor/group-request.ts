@@ -1,16 +1,16 @@
-import { renderPrompt } from '../shared/countdown/prompts.js';
-import type { Dataset } from '../shared/countdown/dataset.js';
 import { PermanentError } from '../shared/errors.js';
 import type { Tokenizer } from '../shared/model/tokenizer.js';
-import type { RunConfig } from '../shared/wire/run-config.js';
+import type { Dataset } from '../shared/tasks/dataset.js';
+import { promptTokens } from '../shared/tasks/prompt.js';
+import type { Task } from '../shared/tasks/task.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 import type { GroupRequest } from './sampler.js';
 
-/** What turns a ticket into a prompt. The ticket names the problem; its numbers are looked up here. */
+/** What turns a ticket into a prompt. The ticket names the problem; it is looked up here. */
 export interface PromptSource {
   readonly dataset: Pick<Dataset, 'problem'>;
-  readonly promptStyle: RunConfig['promptStyle'];
-  readonly tokenizer: Pick<Tokenizer, 'encode' | 'eosTokenIds'>;
+  readonly task: Pick<Task, 'prompt'>;
+  readonly tokenizer: Pick<Tokenizer, 'encode' | 'chatText' | 'eosTokenIds'>;
   readonly maxContext: number | undefined; // tokens of prompt and answer together
 }
 
@@ -26,7 +26,7 @@ export function groupRequest(ticket: Ticket, source: PromptSource): GroupRequest
       `ticket ${ticket.ticketId} asks for problem ${ticket.problemId}, which the run's dataset does not have`,
     );
   }
-  const prompt = source.tokenizer.encode(renderPrompt(source.promptStyle, problem));
+  const prompt = promptTokens(source.task.prompt(problem), source.tokenizer);
   const { temperature, maxTokens, seed } = ticket.samplingParams;
   const needed = prompt.length + maxTokens;
   if (source.maxContext !== undefined && needed > source.maxContext) {

@@ -1,15 +1,18 @@
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { loadDataset, type Dataset } from '../shared/countdown/dataset.js';
 import { errorText, UserError } from '../shared/errors.js';
 import { parseModelConfig, type ModelConfig } from '../shared/model/model-config.js';
 import { readModelDirectory, type ModelDirectory } from '../shared/model/model-directory.js';
 import { loadTokenizer, type Tokenizer } from '../shared/model/tokenizer.js';
+import type { Dataset } from '../shared/tasks/dataset.js';
+import { openTask } from '../shared/tasks/registry.js';
+import type { Task } from '../shared/tasks/task.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
 
 /** What an actor holds itself and must agree on with the learner. */
 export interface JoinedRun {
+  readonly task: Task;
   readonly dataset: Dataset;
   readonly tokenizer: Tokenizer;
   readonly directory: ModelDirectory | undefined; // absent when only the tokenizer is here
@@ -27,7 +30,8 @@ export async function joinRun(
   modelDir: string,
   needsWeights: boolean,
 ): Promise<JoinedRun> {
-  const dataset = await loadDataset(runConfig.dataset);
+  const task = openTask(runConfig.task);
+  const dataset = await task.load();
   if (dataset.digest !== runConfig.datasetDigest) {
     throw new UserError(
       `run ${runConfig.run} is trained on a dataset with digest ${runConfig.datasetDigest}, but the one here has ${dataset.digest}; give this actor the learner's dataset and version of offbeat`,
@@ -41,7 +45,7 @@ export async function joinRun(
     );
   }
   const config = directory?.config ?? (await readConfig(modelDir));
-  return { dataset, directory, tokenizer: await loadTokenizer({ path: modelDir, config }) };
+  return { task, dataset, directory, tokenizer: await loadTokenizer({ path: modelDir, config }) };
 }
 
 function hasWeights(modelDir: string): boolean {

@@ -51,13 +51,12 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     const lastSeenAt = Date.now();
     return { v: 1, actor: config.name, version, sampler: sampler.kind, groups, lastSeenAt };
   };
-  const { dataset, tokenizer } = joined;
-  const { promptStyle } = runConfig;
+  const { task, dataset, tokenizer } = joined;
   const { maxContext } = sampler;
   const sampling = {
     broker,
     actor: config.name,
-    prompts: { dataset, tokenizer, promptStyle, maxContext },
+    prompts: { task, dataset, tokenizer, maxContext },
     sampler,
     policies,
     activity: measuredActivity(),

@@ -7,7 +7,7 @@ import { Duration } from './settings/duration.js';
 import { checkEvaluation, Evaluation } from './settings/evaluation.js';
 import { checkObjective, correctionOf, lossConfig, Objective } from './settings/objective.js';
 import { Optimizer } from './settings/optimizer.js';
-import { datasetSpec, Task } from './settings/task.js';
+import { Task } from './settings/task.js';
 
 /** What to train and where to find things. What to train becomes the run's configuration in NATS. */
 export const LearnerConfig = z
@@ -35,19 +35,14 @@ export type LearnerConfig = z.infer<typeof LearnerConfig>;
 /** The run's configuration, with what only the files themselves tell. */
 export function runConfig(
   config: LearnerConfig,
-  found: { readonly model: RunConfig['model']; readonly datasetDigest: string },
+  found: Pick<RunConfig, 'model' | 'task' | 'datasetDigest'>,
 ): RunConfig {
   const { beta1, beta2, eps, learningRate, weightDecay, gradClipNorm } = config;
-  const { formatScore, shaping, numbersToUse, targetTail } = config;
   return {
-    v: 1,
+    v: 2,
     run: config.run,
     seed: config.seed,
-    model: found.model,
-    dataset: datasetSpec(config),
-    datasetDigest: found.datasetDigest,
-    promptStyle: config.promptStyle,
-    reward: { formatScore, shaping, numbersToUse, targetTail },
+    ...found,
     sampling: { temperature: config.temperature, maxTokens: config.maxTokens },
     groupSize: config.groupSize,
     groupsPerBatch: config.groupsPerBatch,

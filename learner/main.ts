@@ -2,10 +2,10 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { connectBroker } from '../shared/broker/connect.js';
 import { loadConfig } from '../shared/config.js';
-import { loadDataset } from '../shared/countdown/dataset.js';
 import { readModelDirectory } from '../shared/model/model-directory.js';
 import { ticketBound } from '../shared/rl/capacity.js';
 import { runService, type ServiceContext } from '../shared/service.js';
+import { openTask, taskSpec } from '../shared/tasks/registry.js';
 import { serveHealth } from '../shared/telemetry/health-server.js';
 import { LearnerConfig, runConfig } from './config.js';
 import { graceAfter } from './grace.js';
@@ -15,7 +15,6 @@ import { summarize } from './summary.js';
 import { TrainingClock } from './training-clock.js';
 import { withRecovery } from './recovery.js';
 import { runSession } from './session.js';
-import { datasetSpec } from './settings/task.js';
 
 /** The learner service: issues tickets, trains on what comes back, publishes what it learnt. */
 export async function main(
@@ -57,7 +56,8 @@ async function learn(
   log.info({ run: settings.run, healthPort: health.port }, 'started');
 
   const directory = await readModelDirectory(settings.modelDir);
-  const dataset = await loadDataset(datasetSpec(settings));
+  const task = await taskSpec(settings);
+  const dataset = await openTask(task).load();
   const trainTickets = ticketBound(settings.maxStepsOffPolicy, settings.groupsPerBatch);
   // Both kinds of tickets of an evaluation at once; more than actors hold are not needed.
   await broker.ensureRun({ trainTickets, evalTickets: 2 * Math.max(1, settings.evalProblems) });
@@ -74,7 +74,8 @@ async function learn(
     async (client) => {
       missing = 'opening the run';
       const name = chooseModel(client.models, settings);
-      const found = { model: { name, digest: directory.digest }, datasetDigest: dataset.digest };
+      const model = { name, digest: directory.digest };
+      const found = { model, task, datasetDigest: dataset.digest };
       const config = await settleConfig(broker.config, runConfig(settings, found));
       await writeFile(join(runDir, 'config.json'), `${JSON.stringify(config, undefined, 2)}\n`);
       missing = undefined;

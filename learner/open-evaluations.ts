@@ -1,7 +1,7 @@
 import type { Broker } from '../shared/broker/broker.js';
-import type { Dataset } from '../shared/countdown/dataset.js';
 import { Evaluator } from '../shared/evaluation/evaluator.js';
 import type { Logger } from '../shared/telemetry/logger.js';
+import type { Dataset } from '../shared/tasks/dataset.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 import { Evaluations } from './evaluations.js';
@@ -30,9 +30,7 @@ export async function openEvaluations(
   const { evalProblems, evalSamples: samples, evalEveryVersions } = settings;
   const journal = await Journal.open(runDir, evalsJournal, past);
   await broker.clearQueue('tickets.eval'); // of evaluations that an earlier life did not finish
-  const problems = dataset.test
-    .slice(0, evalProblems)
-    .map(({ id, numbers }) => ({ id, difficulty: `${numbers.length} numbers` }));
+  const problems = dataset.test.slice(0, evalProblems);
   const { publish, newestVersion } = options;
   const evaluator = new Evaluator({ config, problems, samples, publish, newestVersion, log });
   const evaluations = new Evaluations({

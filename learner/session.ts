@@ -1,8 +1,8 @@
 import type { Broker } from '../shared/broker/broker.js';
 import { consume } from '../shared/broker/consume.js';
 import type { Leadership } from '../shared/broker/leadership.js';
-import type { Dataset } from '../shared/countdown/dataset.js';
 import type { Logger } from '../shared/telemetry/logger.js';
+import type { Dataset } from '../shared/tasks/dataset.js';
 import type { TinkerClient } from '../shared/tinker/client.js';
 import type { EvalResult } from '../shared/wire/eval-result.js';
 import type { RunConfig } from '../shared/wire/run-config.js';

@@ -1,6 +1,6 @@
 import { PermanentError } from '../shared/errors.js';
-import type { Dataset } from '../shared/countdown/dataset.js';
-import type { Problem } from '../shared/countdown/problem.js';
+import type { Dataset } from '../shared/tasks/dataset.js';
+import type { TaskProblem } from '../shared/tasks/task.js';
 import type { Rollout, RolloutGroup } from '../shared/wire/rollout-group.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 
@@ -29,7 +29,7 @@ export class GroupRefused extends PermanentError {
  *
  * @throws {GroupRefused} if there is none, or the ticket says train of a held-out problem or the reverse.
  */
-export function problemOfTicket(dataset: SplitDataset, ticket: Ticket): Problem {
+export function problemOfTicket(dataset: SplitDataset, ticket: Ticket): TaskProblem {
   const { problemId, split, ticketId } = ticket;
   const problem = dataset[split].get(problemId);
   if (problem !== undefined) return problem;
@@ -40,10 +40,10 @@ export function problemOfTicket(dataset: SplitDataset, ticket: Ticket): Problem 
 }
 
 /** The problems of each split by id. */
-export type SplitDataset = Readonly<Record<Ticket['split'], ReadonlyMap<string, Problem>>>;
+export type SplitDataset = Readonly<Record<Ticket['split'], ReadonlyMap<string, TaskProblem>>>;
 
 export function bySplit({ train, test }: Pick<Dataset, 'train' | 'test'>): SplitDataset {
-  const index = (problems: readonly Problem[]) =>
+  const index = (problems: readonly TaskProblem[]) =>
     new Map(problems.map((problem) => [problem.id, problem]));
   return { train: index(train), eval: index(test) };
 }
@@ -51,7 +51,7 @@ export function bySplit({ train, test }: Pick<Dataset, 'train' | 'test'>): Split
 /**
  * Makes sure that the group is an answer to its ticket, as far as a message can show it.
  *
- * @param promptTokens [P] of the ticket's problem under the run's prompt style.
+ * @param promptTokens [P] of the ticket's problem under the run's prompt template.
  * @throws {GroupRefused} naming the rollout, what was found and what was expected.
  */
 export function refuseMismatch(
@@ -64,7 +64,7 @@ export function refuseMismatch(
     throw new GroupRefused(
       'wrong_prompt',
       `the ${group.promptTokens.length} prompt tokens of ticket ${ticket.ticketId} are not the ` +
-        `${promptTokens.length} of ${ticket.problemId}; does ${group.actor} use another tokenizer or prompt style?`,
+        `${promptTokens.length} of ${ticket.problemId}; does ${group.actor} use another tokenizer or release of offbeat?`,
     );
   }
   for (const [i, rollout] of group.rollouts.entries()) {

@@ -1,10 +1,9 @@
-import type { Dataset } from '../shared/countdown/dataset.js';
-import type { Problem } from '../shared/countdown/problem.js';
-import { renderPrompt, type PromptStyle } from '../shared/countdown/prompts.js';
-import { scoreAnswer } from '../shared/countdown/score.js';
 import type { Tokenizer } from '../shared/model/tokenizer.js';
+import type { Dataset } from '../shared/tasks/dataset.js';
+import { promptTokens } from '../shared/tasks/prompt.js';
+import { openTask, TaskSpec } from '../shared/tasks/registry.js';
+import type { Task, TaskProblem } from '../shared/tasks/task.js';
 import type { RolloutGroup } from '../shared/wire/rollout-group.js';
-import type { RewardSpec, RunConfig } from '../shared/wire/run-config.js';
 import type { Score } from '../shared/wire/scored-group.js';
 import { bySplit, problemOfTicket, refuseMismatch } from './check-group.js';
 
@@ -15,37 +14,32 @@ export interface Judge {
    * @throws {GroupRefused} if the group does not answer its ticket.
    */
   scoreGroup(group: RolloutGroup): Score[];
-  /** The score of one text, by default in the style and with the rewards of the run. */
-  scoreText(problem: Problem, completion: string, options?: ScoreOptions): Score;
-  problem(id: string): Problem | undefined;
-}
-
-export interface ScoreOptions {
-  readonly promptStyle?: PromptStyle | undefined;
-  readonly reward?: RewardSpec | undefined;
+  /**
+   * The run's task, for those who score other texts; with `changes` in the place of parts of its
+   * specification, such as another `reward`.
+   *
+   * @throws {z.ZodError} if the task cannot have them.
+   */
+  task(changes?: Readonly<Record<string, unknown>>): Task;
+  problem(id: string): TaskProblem | undefined;
 }
 
 export function createJudge(
-  run: Pick<RunConfig, 'promptStyle' | 'reward'>,
+  spec: TaskSpec,
   dataset: Dataset,
   tokenizer: Tokenizer,
   vocabSize: number,
 ): Judge {
+  const task = openTask(spec);
   const problems = bySplit(dataset);
-  const scoreText: Judge['scoreText'] = (problem, completion, options = {}) =>
-    scoreAnswer(
-      options.promptStyle ?? run.promptStyle,
-      problem,
-      completion,
-      options.reward ?? run.reward,
-    );
   return {
     scoreGroup(group) {
       const problem = problemOfTicket(problems, group.ticket);
-      refuseMismatch(group, tokenizer.encode(renderPrompt(run.promptStyle, problem)), vocabSize);
-      return group.rollouts.map(({ tokens }) => scoreText(problem, completionText(tokens)));
+      refuseMismatch(group, promptTokens(task.prompt(problem), tokenizer), vocabSize);
+      return group.rollouts.map(({ tokens }) => task.score(problem, completionText(tokens)));
     },
-    scoreText,
+    task: (changes) =>
+      changes === undefined ? task : openTask(TaskSpec.parse({ ...spec, ...changes })),
     problem: (id) => dataset.problem(id),
   };
 

@@ -1,8 +1,8 @@
-import { loadDataset } from '../shared/countdown/dataset.js';
 import { UserError } from '../shared/errors.js';
 import { readModelDirectory } from '../shared/model/model-directory.js';
 import { loadTokenizer } from '../shared/model/tokenizer.js';
-import type { DatasetSpec, RunConfig } from '../shared/wire/run-config.js';
+import { openTask, type TaskSpec } from '../shared/tasks/registry.js';
+import type { RunConfig } from '../shared/wire/run-config.js';
 import type { RewardServiceConfig } from './config.js';
 import { createJudge, type Judge } from './judge.js';
 
@@ -15,7 +15,7 @@ export async function loadJudge(
   run: RunConfig,
   config: Pick<RewardServiceConfig, 'modelDir' | 'datasetPath'>,
 ): Promise<Judge> {
-  const dataset = await loadDataset(locally(run.dataset, config.datasetPath));
+  const dataset = await openTask(locally(run.task, config.datasetPath)).load();
   if (dataset.digest !== run.datasetDigest) {
     throw new UserError(
       `the problems here have the digest ${dataset.digest}, those of run ${run.run} ${run.datasetDigest}; ` +
@@ -29,10 +29,12 @@ export async function loadJudge(
         `(${run.model.name}) ${run.model.digest}; name the learner's model with --model-dir`,
     );
   }
-  return createJudge(run, dataset, await loadTokenizer(model), model.config.vocabSize);
+  return createJudge(run.task, dataset, await loadTokenizer(model), model.config.vocabSize);
 }
 
 /** The same data under the path that it has on this machine. */
-function locally(spec: DatasetSpec, path: string | undefined): DatasetSpec {
-  return spec.kind === 'jsonl' && path !== undefined ? { ...spec, path } : spec;
+function locally(task: TaskSpec, path: string | undefined): TaskSpec {
+  const { dataset } = task;
+  if (dataset.kind !== 'jsonl' || path === undefined) return task;
+  return { ...task, dataset: { ...dataset, path } };
 }

@@ -1,6 +1,5 @@
 import { z } from 'zod';
-import { problemOf, type Problem } from '../shared/countdown/problem.js';
-import { RewardSpec, RunConfig } from '../shared/wire/run-config.js';
+import type { TaskProblem } from '../shared/tasks/task.js';
 import type { Score } from '../shared/wire/scored-group.js';
 import type { Judge } from './judge.js';
 
@@ -21,23 +20,17 @@ const maxItems = 1_000;
 export const ScoreRequest = z
   .strictObject({
     problemId: z.string().min(1).max(256).optional(),
-    numbers: z.array(z.int().min(0).max(999_999_999)).min(1).max(16).optional(),
-    target: z.int().min(-999_999_999).max(999_999_999).optional(),
+    problem: z.record(z.string(), z.unknown()).optional(), // as a row of a data file states it
     completion: z.string(),
-    promptStyle: RunConfig.shape.promptStyle.optional(), // default: the run's
-    reward: RewardSpec.optional(), // default: the run's
+    task: z.record(z.string(), z.unknown()).optional(), // parts in the place of the run's own
   })
-  .refine(
-    ({ problemId, numbers, target }) =>
-      problemId === undefined
-        ? numbers !== undefined && target !== undefined
-        : numbers === undefined && target === undefined,
-    { message: 'give either problemId, or numbers and target' },
-  );
+  .refine(({ problemId, problem }) => (problemId === undefined) !== (problem === undefined), {
+    message: 'give either problemId or problem',
+  });
 export type ScoreRequest = z.infer<typeof ScoreRequest>;
 
 /** What answering takes: groups come by the stream alone. */
-export type TextJudge = Pick<Judge, 'scoreText' | 'problem'>;
+export type TextJudge = Pick<Judge, 'task' | 'problem'>;
 
 const Batch = z.array(ScoreRequest).max(maxItems);
 
@@ -60,21 +53,35 @@ export function answerScoreRequest(judge: TextJudge, body: string): Score | Scor
 function check<Schema extends z.ZodType>(schema: Schema, json: unknown): z.output<Schema> {
   const parsed = schema.safeParse(json);
   if (parsed.success) return parsed.data;
-  const shown = parsed.error.issues.slice(0, 10).map(({ path, message }) => {
-    return `${path.map(String).join('.') || 'the body'}: ${message}`;
-  });
-  throw new RequestRefused(400, shown.join('; '));
+  throw refusal(parsed.error);
 }
 
 function scoreOf(judge: TextJudge, request: ScoreRequest): Score {
-  return judge.scoreText(problemIn(judge, request), request.completion, request);
+  const task = explained('task', () => judge.task(request.task));
+  return task.score(problemIn(judge, request), request.completion);
 }
 
-function problemIn(judge: TextJudge, { problemId, numbers, target }: ScoreRequest): Problem {
-  if (problemId === undefined) return problemOf(numbers!, target!);
+function problemIn(judge: TextJudge, { problemId, problem: row }: ScoreRequest): TaskProblem {
+  if (problemId === undefined) return explained('problem', () => judge.task().problemOf(row));
   const problem = judge.problem(problemId);
   if (problem === undefined) {
     throw new RequestRefused(404, `the run has no problem ${JSON.stringify(problemId)}`);
   }
   return problem;
+}
+
+/** What `make` makes; its complaints name the part of the request that they are about. */
+function explained<T>(part: string, make: () => T): T {
+  try {
+    return make();
+  } catch (caught) {
+    throw caught instanceof z.ZodError ? refusal(caught, part) : caught;
+  }
+}
+
+function refusal({ issues }: z.ZodError, ...within: string[]): RequestRefused {
+  const shown = issues.slice(0, 10).map(({ path, message }) => {
+    return `${[...within, ...path.map(String)].join('.') || 'the body'}: ${message}`;
+  });
+  return new RequestRefused(400, shown.join('; '));
 }

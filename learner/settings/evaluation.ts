@@ -20,10 +20,10 @@ export const Evaluation = z.object({
 export type Evaluation = z.infer<typeof Evaluation>;
 
 export function checkEvaluation(
-  { evalProblems, testSize, dataset }: Evaluation & Task,
+  { evalProblems, testSize }: Evaluation & Task,
   complain: Complain<Evaluation>,
 ): void {
-  if (evalProblems > testSize && dataset === 'generator') {
+  if (evalProblems > testSize) {
     complain('evalProblems', `only --test-size ${testSize} problems are held out`);
   }
 }

@@ -1,4 +1,4 @@
-import type { GeneratorSpec } from './generator.js';
+import type { GeneratorSpec } from './spec.js';
 
 /**
  * The problems that the embedded model knows and that `npm start` trains on by default. Its first

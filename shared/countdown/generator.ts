@@ -1,10 +1,8 @@
 import { UserError } from '../errors.js';
 import { createRandom, type Random } from '../random.js';
-import type { DatasetSpec } from '../wire/run-config.js';
 import { operators, print, type Expression, type Operator } from './expression.js';
 import { problemKey, problemOf, type Problem } from './problem.js';
-
-export type GeneratorSpec = Extract<DatasetSpec, { kind: 'generator' }>;
+import type { GeneratorSpec } from './spec.js';
 
 /** What a single draw depends on: how many numbers, how large they and the target may be. */
 export type Difficulty = Pick<GeneratorSpec, 'numbers' | 'maxNumber' | 'maxTarget'>;

@@ -2,13 +2,15 @@
 export interface Problem {
   /** The question itself, `3,7,21=64`: the same in every run and process. */
   readonly id: string;
+  readonly difficulty: string; // how many numbers there are
   readonly numbers: readonly number[]; // in the order in which the prompt shows them
   readonly target: number;
 }
 
 /** A problem under the id that its content gives it. */
 export function problemOf(numbers: readonly number[], target: number): Problem {
-  return { id: `${numbers.join(',')}=${target}`, numbers, target };
+  const id = `${numbers.join(',')}=${target}`;
+  return { id, difficulty: `${numbers.length} numbers`, numbers, target };
 }
 
 /**

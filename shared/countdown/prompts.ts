@@ -1,76 +1,76 @@
-import type { RunConfig } from '../wire/run-config.js';
-import { answerBlocks } from './answer.js';
-import { problemOf, type Problem } from './problem.js';
+import type { Prompt } from '../tasks/prompt.js';
+import { fillTemplate, type Styles } from '../tasks/prompt-template.js';
+import type { Problem } from './problem.js';
+import type { CountdownPrompt } from './spec.js';
 
-export type PromptStyle = RunConfig['promptStyle'];
-
-/** How a style asks for an expression and where its answer stands in a completion. */
-export interface Style {
-  readonly render: (problem: Problem) => string;
-  /** `whole`: the completion is the answer. `block`: it stands in `<answer>…</answer>`. */
-  readonly answer: 'whole' | 'block';
-  /** Whether the answer may end in `= 64`, the target, as models that show their work write it. */
-  readonly allowsTargetTail: boolean;
-  /** Answers that the prompt itself shows, with the words before them; repeating is not answering. */
-  readonly examples: readonly string[];
-  /** Where sampling may stop, in addition to the end of the sequence. */
-  readonly stop: readonly string[];
-}
-
-const withoutExamples: Readonly<Record<PromptStyle, Omit<Style, 'examples'>>> = {
+/** The prompt styles that come with Countdown; a user's own file says the same in JSON. */
+export const styles = {
   /** For the embedded model, which reads characters: `3 7 21=64:`, answered by `(21-7)…`. */
   compact: {
-    render: ({ numbers, target }) => `${numbers.join(' ')}=${target}:`,
-    answer: 'whole',
-    allowsTargetTail: false,
-    stop: [],
+    en: {
+      name: 'compact',
+      text: '{{numbers_spaced}}={{target}}:',
+      opening: '',
+      answer: 'whole',
+      stop: [],
+      allowsTargetTail: false,
+    },
   },
-
   /** Source: TuFT's Countdown guide: a solved question, then ours, as plain text ending in `A:`. */
   fewshot: {
-    render: ({ numbers, target }) =>
-      `${question([2, 3, 7], 13)}\nA: <answer>(2*3)+7</answer>\n\n${question(numbers, target)}\nA:`,
-    answer: 'block',
-    allowsTargetTail: false,
-    stop: ['</answer>'],
+    en: {
+      name: 'fewshot',
+      text: `${question('2, 3, 7', '13')}\nA: <answer>(2*3)+7</answer>\n\n${question('{{numbers}}', '{{target}}')}\nA:`,
+      opening: '',
+      answer: { open: '<answer>', close: '</answer>' },
+      stop: ['</answer>'],
+      allowsTargetTail: false,
+    },
   },
-
-  /** Source: the single-file GRPO project's prompt, in the chat form of the Qwen models. */
+  /** Source: the single-file GRPO project's prompt: a chat whose assistant has begun to think. */
   think: {
-    render: ({ numbers, target }) =>
-      '<|im_start|>system\nYou are a helpful assistant. You first thinks about the reasoning process ' +
-      'in the mind and then provides the user with the answer.<|im_end|>\n<|im_start|>user\n ' +
-      `Using the numbers [${numbers.join(', ')}], create an equation that equals ${target}. ` +
-      'You can use basic arithmetic operations (+, -, *, /) and each number can only be used once. ' +
-      'Show your work in <think> </think> tags. ' +
-      'And return the final answer in <answer> </answer> tags, ' +
-      'for example <answer> (1 + 2) / 3 </answer>.<|im_end|>\n<|im_start|>assistant\nLet me solve this step by step.\n<think>',
-    answer: 'block',
-    allowsTargetTail: true,
-    stop: [],
+    en: {
+      name: 'think',
+      chat: [
+        {
+          role: 'system',
+          content:
+            'You are a helpful assistant. You first thinks about the reasoning process ' +
+            'in the mind and then provides the user with the answer.',
+        },
+        {
+          role: 'user',
+          content:
+            ' Using the numbers [{{numbers}}], create an equation that equals {{target}}. ' +
+            'You can use basic arithmetic operations (+, -, *, /) and each number can only be used once. ' +
+            'Show your work in <think> </think> tags. ' +
+            'And return the final answer in <answer> </answer> tags, for example <answer> (1 + 2) / 3 </answer>.',
+        },
+      ],
+      opening: 'Let me solve this step by step.\n<think>',
+      answer: { open: '<answer>', close: '</answer>' },
+      stop: [],
+      allowsTargetTail: true,
+    },
   },
-};
+} satisfies Styles<CountdownPrompt>;
 
-export const styles: Readonly<Record<PromptStyle, Style>> = {
-  compact: withItsExamples(withoutExamples.compact),
-  fewshot: withItsExamples(withoutExamples.fewshot),
-  think: withItsExamples(withoutExamples.think),
-};
-
-/** The text that the policy is asked to continue. */
-export function renderPrompt(style: PromptStyle, problem: Problem): string {
-  return styles[style].render(problem);
+/** What the policy is asked to continue. */
+export function renderPrompt(
+  template: Pick<CountdownPrompt, 'text' | 'chat' | 'opening'>,
+  { numbers, target }: Problem,
+): Prompt {
+  return fillTemplate(template, {
+    numbers: numbers.join(', '),
+    numbers_spaced: numbers.join(' '),
+    target: String(target),
+  });
 }
 
-function question(numbers: readonly number[], target: number): string {
+function question(numbers: string, target: string): string {
   return (
-    `Q: Using the numbers ${numbers.join(', ')}, reach the target number ${target}. ` +
+    `Q: Using the numbers ${numbers}, reach the target number ${target}. ` +
     'You may use +, -, *, / and parentheses, and each number can only be used once. ' +
     'Put ONLY the final expression inside <answer>...</answer>. Example: <answer>(1+2)/3</answer>.'
   );
-}
-
-/** What a prompt shows is the same whatever the problem, so that any one tells. */
-function withItsExamples(style: Omit<Style, 'examples'>): Style {
-  return { ...style, examples: answerBlocks(style.render(problemOf([1, 1], 2))) };
 }

@@ -1,12 +1,12 @@
-import type { RewardSpec } from '../wire/run-config.js';
+import { maxReadChars } from '../tasks/answer-place.js';
 import type { Score } from '../wire/scored-group.js';
-import { extractAnswer, maxReadChars } from './answer.js';
+import { extractAnswer, type AnswerForm } from './answer.js';
 import { evaluate } from './expression.js';
 import { parse, tokenize, type Refusal, type Token } from './parser.js';
 import type { Problem } from './problem.js';
-import { styles, type PromptStyle } from './prompts.js';
 import * as rational from './rational.js';
 import type { Rational } from './rational.js';
+import type { RewardSpec } from './spec.js';
 
 /** Everything that a score can say of an answer. */
 export type Reason =
@@ -34,12 +34,12 @@ export const zeroOrOne: RewardSpec = {
  * @param completion the sampled text alone, without the prompt.
  */
 export function scoreAnswer(
-  style: PromptStyle,
+  form: AnswerForm,
   problem: Problem,
   completion: string,
   reward: RewardSpec,
 ): Score {
-  const answer = extractAnswer(styles[style], problem, completion, reward.targetTail);
+  const answer = extractAnswer(form, problem, completion, reward.targetTail);
   if (answer === undefined) {
     const reason: Reason = completion.length > maxReadChars ? 'too_long' : 'no_answer';
     return { ...amount(rational.zero), hasFormat: false, isValid: false, isCorrect: false, reason };

@@ -1,7 +1,13 @@
-import { basename, dirname, resolve } from 'node:path';
+import { readFile } from 'node:fs/promises';
+import { basename, dirname, join, resolve } from 'node:path';
 import { AutoTokenizer, env } from '@huggingface/transformers';
 import { errorText, UserError } from '../errors.js';
 import type { ModelDirectory } from './model-directory.js';
+
+export interface ChatMessage {
+  readonly role: 'system' | 'user' | 'assistant';
+  readonly content: string;
+}
 
 /** Text to token ids and back, as the model's own `tokenizer.json` defines it. */
 export interface Tokenizer {
@@ -9,6 +15,12 @@ export interface Tokenizer {
   encode(text: string): Int32Array;
   /** Special tokens are left out of the text. */
   decode(tokens: ArrayLike<number>): string;
+  /**
+   * A conversation as the model's chat template writes it, up to where the assistant begins to speak.
+   *
+   * @throws {UserError} if the model has no chat template.
+   */
+  chatText(messages: readonly ChatMessage[]): string;
   /** A rollout ends at the first of these. */
   readonly eosTokenIds: readonly number[];
 }
@@ -28,6 +40,7 @@ export async function loadTokenizer(
     const tokenizer = await AutoTokenizer.from_pretrained(basename(path), {
       local_files_only: true,
     });
+    tokenizer.chat_template ??= await readTemplate(path);
     const own = tokenizer.eos_token_id;
     const eosTokenIds =
       directory.config.eosTokenIds.length > 0
@@ -44,6 +57,18 @@ export async function loadTokenizer(
               skip_special_tokens: true,
               clean_up_tokenization_spaces: false, // text is judged as it was sampled
             }),
+      chatText: (messages) => {
+        if (tokenizer.chat_template === null) {
+          throw new UserError(
+            `the model in ${path} has no chat template, neither in tokenizer_config.json nor as ` +
+              'chat_template.jinja; choose a plain prompt style, such as fewshot',
+          );
+        }
+        return tokenizer.apply_chat_template<false>([...messages], {
+          tokenize: false,
+          add_generation_prompt: true,
+        });
+      },
       eosTokenIds,
     };
   } catch (cause) {
@@ -51,5 +76,14 @@ export async function loadTokenizer(
       `${path} has no usable tokenizer (${errorText(cause)}); it needs tokenizer.json and tokenizer_config.json`,
       { cause },
     );
+  }
+}
+
+/** The file where Python's transformers keeps the chat template since version 5; its library here does not look. */
+async function readTemplate(path: string): Promise<string | null> {
+  try {
+    return await readFile(join(path, 'chat_template.jinja'), 'utf8');
+  } catch {
+    return null;
   }
 }

@@ -1,8 +1,10 @@
-import { drawProblem, generateProblems, type GeneratorSpec } from '../countdown/generator.js';
+import { drawProblem, generateProblems } from '../countdown/generator.js';
 import { problemKey } from '../countdown/problem.js';
-import { renderPrompt } from '../countdown/prompts.js';
+import { renderPrompt, styles } from '../countdown/prompts.js';
+import type { GeneratorSpec } from '../countdown/spec.js';
 import type { Tokenizer } from '../model/tokenizer.js';
 import { createRandom } from '../random.js';
+import { promptTokens } from '../tasks/prompt.js';
 import type { Example } from './language-model.js';
 
 /**
@@ -24,7 +26,7 @@ export function* solvedProblems(
   for (;;) {
     const drawn = drawProblem(random, heldOut);
     if (drawn === undefined || kept.has(problemKey(drawn.problem))) continue;
-    const prompt = tokenizer.encode(renderPrompt('compact', drawn.problem));
+    const prompt = promptTokens(renderPrompt(styles.compact.en, drawn.problem), tokenizer);
     const text = Int32Array.of(...prompt, ...tokenizer.encode(drawn.witness), eos);
     yield {
       tokens: text.subarray(0, -1),

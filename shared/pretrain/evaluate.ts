@@ -1,10 +1,13 @@
-import { generateProblems, type GeneratorSpec } from '../countdown/generator.js';
-import { renderPrompt } from '../countdown/prompts.js';
+import { answerForm } from '../countdown/answer.js';
+import { generateProblems } from '../countdown/generator.js';
+import { renderPrompt, styles } from '../countdown/prompts.js';
 import { scoreAnswer, zeroOrOne } from '../countdown/score.js';
+import type { GeneratorSpec } from '../countdown/spec.js';
 import { Decoder } from '../model/decoder.js';
 import { noAdapter, type Adapter } from '../model/lora.js';
 import type { ModelDirectory } from '../model/model-directory.js';
 import { loadTokenizer } from '../model/tokenizer.js';
+import { promptTokens } from '../tasks/prompt.js';
 
 /** Shares of held-out problems, 0 to 1. */
 export interface SolveRates {
@@ -22,6 +25,8 @@ export async function solveRates(
 ): Promise<SolveRates> {
   const tokenizer = await loadTokenizer(directory);
   const decoder = await Decoder.load(directory, { threads });
+  const style = styles.compact.en;
+  const form = answerForm(style);
   let [sampled, any, greedy] = [0, 0, 0];
   for (const [seed, { problem }] of generateProblems({ ...dataset, trainSize: 1 })
     .slice(0, problems)
@@ -29,7 +34,7 @@ export async function solveRates(
     const correct = async (count: number, temperature: number): Promise<number> => {
       const rollouts = await decoder.sampleGroup(
         {
-          prompt: tokenizer.encode(renderPrompt('compact', problem)),
+          prompt: promptTokens(renderPrompt(style, problem), tokenizer),
           count,
           temperature,
           maxTokens: 24,
@@ -39,7 +44,7 @@ export async function solveRates(
         () => ({ version: 0, adapter }),
       );
       return rollouts.filter(
-        ({ tokens }) => scoreAnswer('compact', problem, tokenizer.decode(tokens), zeroOrOne).isCorrect,
+        ({ tokens }) => scoreAnswer(form, problem, tokenizer.decode(tokens), zeroOrOne).isCorrect,
       ).length;
     };
     const solved = await correct(samples, 1);

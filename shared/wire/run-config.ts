@@ -1,37 +1,11 @@
 import { z } from 'zod';
+import { TaskSpec } from '../tasks/registry.js';
 import { AdvantageKind, Correction, ExtraTerms, Normalization, ZeroVariance } from './objective.js';
 
 /** A run's name: part of subjects, buckets, file names and URLs, so letters, digits, - and _ only. */
 export const RunName = z
   .string()
   .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$/, 'expected 1 to 48 letters, digits, - or _');
-
-export const DatasetSpec = z.discriminatedUnion('kind', [
-  z.strictObject({
-    kind: z.literal('generator'), // made on the spot from the seed, the same in every process
-    seed: z.int().nonnegative(),
-    numbers: z.array(z.int().min(2).max(6)).min(1), // how many numbers a problem may have
-    maxNumber: z.int().positive(),
-    maxTarget: z.int().positive(),
-    trainSize: z.int().positive(),
-    testSize: z.int().positive(),
-  }),
-  z.strictObject({
-    kind: z.literal('jsonl'), // {"nums": [..], "target": n} a line; test = first rows, train = rest shuffled
-    path: z.string().min(1),
-    seed: z.int().nonnegative(),
-    testSize: z.int().positive(),
-  }),
-]);
-export type DatasetSpec = z.infer<typeof DatasetSpec>;
-
-export const RewardSpec = z.strictObject({
-  formatScore: z.number().min(0).max(1), // for an answer in the right form that is not correct
-  shaping: z.enum(['none', 'constant', 'continuous']), // none: 0 or 1 and nothing between
-  numbersToUse: z.enum(['all', 'some']).default('all'), // some: an answer may leave numbers out
-  targetTail: z.enum(['by_style', 'accept', 'refuse']).default('by_style'), // the `= 64` behind an answer
-});
-export type RewardSpec = z.infer<typeof RewardSpec>;
 
 export const LossName = z.enum(['importance_sampling', 'ppo', 'cispo', 'dro', 'cross_entropy']);
 export type LossName = z.infer<typeof LossName>;
@@ -49,17 +23,15 @@ export type AdamParams = z.infer<typeof AdamParams>;
 
 /** What to train: written once by the learner, read by everyone else, so that they cannot disagree. */
 export const RunConfig = z.strictObject({
-  v: z.literal(1),
+  v: z.literal(2),
   run: RunName,
   seed: z.int().nonnegative(),
   model: z.strictObject({
     name: z.string().min(1), // as the backend calls it
     digest: z.string().min(1), // of its config, weights and tokenizer: actors must hold the same
   }),
-  dataset: DatasetSpec,
-  datasetDigest: z.string().min(1),
-  promptStyle: z.enum(['compact', 'fewshot', 'think']),
-  reward: RewardSpec,
+  task: TaskSpec,
+  datasetDigest: z.string().min(1), // of the problems themselves: everybody must hold the same
   sampling: z.strictObject({
     temperature: z.number().positive(),
     maxTokens: z.int().positive(),

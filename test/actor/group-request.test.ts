@@ -1,15 +1,19 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { groupRequest } from '../../actor/group-request.js';
+import { problemOf } from '../../shared/countdown/problem.js';
+import { countdown } from '../../shared/countdown/task.js';
 import { PermanentError } from '../../shared/errors.js';
+import { countdownSpec } from '../support/countdown-task.js';
 import { ticket } from '../support/messages.js';
 
-const problem = { id: 'p-0', numbers: [3, 7, 21], target: 64 };
+const problem = { ...problemOf([3, 7, 21], 64), id: 'p-0' };
 const source = {
   dataset: { problem: (id: string) => (id === problem.id ? problem : undefined) },
-  promptStyle: 'compact' as const,
+  task: countdown(countdownSpec()),
   tokenizer: {
     encode: (text: string) => Int32Array.from(text, (char) => char.charCodeAt(0)),
+    chatText: () => '',
     eosTokenIds: [2],
   },
   maxContext: 64,

@@ -1,11 +1,12 @@
 import { availableParallelism } from 'node:os';
 import { embeddedDataset } from '../../shared/countdown/embedded-dataset.js';
 import { generateProblems } from '../../shared/countdown/generator.js';
-import { renderPrompt } from '../../shared/countdown/prompts.js';
+import { renderPrompt, styles } from '../../shared/countdown/prompts.js';
 import { Decoder, type GroupRequest, type SampledRollout } from '../../shared/model/decoder.js';
 import { createAdapter } from '../../shared/model/lora.js';
 import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
+import { promptTokens } from '../../shared/tasks/prompt.js';
 import { Trainer, type TrainingDatum } from '../../shared/model/trainer.js';
 import type { Figure } from './main.js';
 import { medianSeconds } from './stopwatch.js';
@@ -26,7 +27,7 @@ async function setting(groups: number) {
   });
   const prompts = generateProblems(embeddedDataset)
     .slice(0, groups)
-    .map(({ problem }) => tokenizer.encode(renderPrompt('compact', problem)));
+    .map(({ problem }) => promptTokens(renderPrompt(styles.compact.en, problem), tokenizer));
   const request = (prompt: Int32Array, count: number, seed: number): GroupRequest => ({
     prompt,
     count,

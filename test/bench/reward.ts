@@ -3,8 +3,8 @@ import { runInNewContext } from 'node:vm';
 import { embeddedDataset } from '../../shared/countdown/embedded-dataset.js';
 import { generateProblems } from '../../shared/countdown/generator.js';
 import type { Problem } from '../../shared/countdown/problem.js';
-import type { PromptStyle } from '../../shared/countdown/prompts.js';
 import { scoreAnswer, zeroOrOne } from '../../shared/countdown/score.js';
+import { forms } from '../support/countdown-task.js';
 import { hostileCorpus } from '../support/hostile-corpus.js';
 import type { Figure } from './main.js';
 import { obviousReward } from './obvious-checker.js';
@@ -24,9 +24,9 @@ export function benchReward(): Figure[] {
   const compact = typicalAnswers();
   const thinking = compact.map(withThoughts);
   const score =
-    (style: PromptStyle) =>
+    (style: keyof typeof forms) =>
     ({ problem, completion }: Answered) =>
-      scoreAnswer(style, problem, completion, reward);
+      scoreAnswer(forms[style], problem, completion, reward);
   const thoughts = Math.round(thinking[0]!.completion.length / 100) * 100;
   return [
     ...slowest(),
@@ -91,7 +91,7 @@ function slowest(): Figure[] {
   const corpus = hostileCorpus();
   const timed = ({ style, problem, completion }: (typeof corpus)[number]) => {
     const from = process.cpuUsage();
-    scoreAnswer(style, problem, completion, reward);
+    scoreAnswer(forms[style], problem, completion, reward);
     const { user, system } = process.cpuUsage(from);
     return (user + system) / 1e3;
   };

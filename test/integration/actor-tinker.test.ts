@@ -7,7 +7,7 @@ import type { GroupRequest } from '../../actor/sampler.js';
 import { TinkerSampler } from '../../actor/tinker-sampler.js';
 import { startLocalBackend, type LocalBackend } from '../../learner/local-backend/local-backend.js';
 import { consume } from '../../shared/broker/consume.js';
-import { loadDataset } from '../../shared/countdown/dataset.js';
+import { openTask } from '../../shared/tasks/registry.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
@@ -176,7 +176,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     await using broker = await brokerOn(server, { run: 'test' });
     await broker.ensureRun({ trainTickets: 64, evalTickets: 64 });
     const config = runConfig({ model: { name: modelName, digest: model.digest } });
-    const dataset = await loadDataset(config.dataset);
+    const dataset = await openTask(config.task).load();
     await broker.config.put({ ...config, datasetDigest: dataset.digest });
     for (const version of [0, 1]) {
       const { samplerPath, samplingSessionId } = published(version);

@@ -31,8 +31,7 @@ describe('an actor process', { timeout: 120_000 }, () => {
 
     const tokenizer = await loadTokenizer(ground.model);
     for (const { actor: name, ticket: of, promptTokens, rollouts } of run.groups) {
-      const problem = ground.dataset.problem(of.problemId)!;
-      const prompt = `${problem.numbers.join(' ')}=${problem.target}:`;
+      const prompt = `${of.problemId.replaceAll(',', ' ')}:`; // 3,7,21=64 is asked as 3 7 21=64:
       assert.equal(name, 'first');
       assert.equal(tokenizer.decode(promptTokens), prompt);
       assert.equal(rollouts.length, of.groupSize);

@@ -2,15 +2,18 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { configDifferences, LearnerConfig, runConfig } from '../../learner/config.js';
 import { chooseModel, settleConfig } from '../../learner/run-identity.js';
-import { datasetSpec } from '../../learner/settings/task.js';
 import { loadConfig } from '../../shared/config.js';
 import { UserError } from '../../shared/errors.js';
-import { embeddedDataset } from '../../shared/countdown/embedded-dataset.js';
 import { RunConfig } from '../../shared/wire/run-config.js';
+import { countdownSpec } from '../support/countdown-task.js';
 
 const load = (...flags: string[]) =>
   loadConfig(LearnerConfig, 'learner', ['--run', 'r', ...flags], {});
-const found = { model: { name: 'm', digest: 'a' }, datasetDigest: 'b' };
+const found = {
+  model: { name: 'm', digest: 'a' },
+  task: countdownSpec(),
+  datasetDigest: 'b',
+};
 
 describe("the learner's configuration", () => {
   it('makes a run configuration in which every setting of the loss is explicit', () => {
@@ -45,18 +48,6 @@ describe("the learner's configuration", () => {
     load('--loss', 'cross_entropy', '--mask', 'icepop');
     load('--loss', 'cross_entropy', '--correction', 'token_weights');
     load('--loss', 'cross_entropy', '--allow-uncorrected');
-  });
-
-  it('generates problems, or reads a file', () => {
-    assert.deepEqual(datasetSpec(load('--seed', '7')), embeddedDataset); // what the model knows
-    const other = datasetSpec(load('--numbers', '3,4', '--dataset-seed', '7'));
-    assert.deepEqual(other, { ...embeddedDataset, numbers: [3, 4], seed: 7 });
-    assert.deepEqual(datasetSpec(load('--dataset', 'problems.jsonl')), {
-      kind: 'jsonl',
-      path: 'problems.jsonl',
-      seed: 0,
-      testSize: 1_024,
-    });
   });
 
   const contradictions: [flags: string[], says: RegExp][] = [

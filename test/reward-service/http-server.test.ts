@@ -2,20 +2,24 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { register } from 'prom-client';
-import { scoreAnswer, zeroOrOne } from '../../shared/countdown/score.js';
+import { countdown } from '../../shared/countdown/task.js';
+import type { Problem } from '../../shared/countdown/problem.js';
+import type { Task } from '../../shared/tasks/task.js';
 import { createLogger } from '../../shared/telemetry/logger.js';
 import { serveScores, type ScoreServer } from '../../reward-service/http-server.js';
+import { countdownSpec } from '../support/countdown-task.js';
 import { dataset, trained } from './values.js';
 
 const log = createLogger('test');
 log.level = 'silent';
-const judge = {
-  problem: (id: string) => dataset.problem(id),
-  scoreText: (problem: typeof trained, completion: string) => {
+const task: Task<Problem> = {
+  ...countdown(countdownSpec()),
+  score: (problem, completion) => {
     if (completion === 'crash') throw new Error('a secret detail');
-    return scoreAnswer('compact', problem, completion, zeroOrOne);
+    return countdown(countdownSpec()).score(problem, completion);
   },
 };
+const judge = { problem: (id: string) => dataset.problem(id), task: () => task };
 const options = { host: '127.0.0.1', port: 0, judge, log };
 
 describe('POST /score', () => {

@@ -1,18 +1,17 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { zeroOrOne } from '../../shared/countdown/score.js';
 import { characterVocabSize } from '../../shared/model/character-tokenizer.js';
 import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { GroupRefused, type RefusalReason } from '../../reward-service/check-group.js';
 import { createJudge, type Judge } from '../../reward-service/judge.js';
+import { styles } from '../../shared/countdown/prompts.js';
+import { zeroOrOne } from '../../shared/countdown/score.js';
+import { countdownSpec } from '../support/countdown-task.js';
 import { tinyModel } from '../support/tiny-model.js';
 import { answers, dataset, heldOut, trained } from './values.js';
 
-const run = {
-  promptStyle: 'compact',
-  reward: { ...zeroOrOne, formatScore: 0.1, shaping: 'constant' },
-} as const;
+const spec = countdownSpec({ reward: { ...zeroOrOne, formatScore: 0.1, shaping: 'constant' } });
 
 let model: Awaited<ReturnType<typeof tinyModel>>;
 let tokenizer: Tokenizer;
@@ -20,7 +19,7 @@ let judge: Judge;
 before(async () => {
   model = await tinyModel();
   tokenizer = await loadTokenizer(model);
-  judge = createJudge(run, dataset, tokenizer, characterVocabSize);
+  judge = createJudge(spec, dataset, tokenizer, characterVocabSize);
 });
 after(() => model[Symbol.asyncDispose]());
 
@@ -51,13 +50,12 @@ describe('the judge of a run', () => {
     assert.equal(score!.reason, 'correct');
   });
 
-  it('scores a text with other rewards or another style when asked to', () => {
-    const near = '<answer>3*21+7</answer>';
-    const reward = { ...run.reward, shaping: 'continuous' } as const;
-    assert.equal(judge.scoreText(trained, '3*21+7').exactReward, '1/10');
-    assert.equal(judge.scoreText(trained, '3*21+7', { reward }).exactReward, '4/25');
-    const other = judge.scoreText(trained, near, { reward, promptStyle: 'fewshot' });
-    assert.equal(other.exactReward, '4/25');
+  it('scores a text with other rewards or another prompt when asked to', () => {
+    const reward = { formatScore: 0.1, shaping: 'continuous' };
+    assert.equal(judge.task().score(trained, '3*21+7').exactReward, '1/10');
+    assert.equal(judge.task({ reward }).score(trained, '3*21+7').exactReward, '4/25');
+    const other = judge.task({ reward, prompt: styles.fewshot.en });
+    assert.equal(other.score(trained, '<answer>3*21+7</answer>').exactReward, '4/25');
   });
 });
 

@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { loadDataset } from '../../shared/countdown/dataset.js';
-import type { DatasetSpec, RunConfig } from '../../shared/wire/run-config.js';
+import { openTask } from '../../shared/tasks/registry.js';
+import type { RunConfig } from '../../shared/wire/run-config.js';
 import { loadJudge } from '../../reward-service/load-judge.js';
+import { countdownSpec } from '../support/countdown-task.js';
 import { runConfig } from '../support/messages.js';
 import { tinyModel } from '../support/tiny-model.js';
 
@@ -17,7 +18,7 @@ describe('loading the judge of a run', () => {
     run = {
       ...config,
       model: { name: 'tiny', digest: model.digest },
-      datasetDigest: (await loadDataset(config.dataset)).digest,
+      datasetDigest: (await openTask(config.task).load()).digest,
     };
   });
   after(() => model[Symbol.asyncDispose]());
@@ -25,7 +26,7 @@ describe('loading the judge of a run', () => {
     loadJudge({ ...run, ...changed }, { modelDir: model.path, datasetPath });
 
   it('succeeds with the data and the model that the run names', async () => {
-    const { test } = await loadDataset(run.dataset);
+    const { test } = await openTask(run.task).load();
     const judge = await load();
     assert.equal(judge.problem(test[0]!.id)?.id, test[0]!.id);
   });
@@ -47,11 +48,12 @@ describe('loading the judge of a run', () => {
   it("reads the run's file from where this machine keeps it", async () => {
     const here = join(model.path, 'problems.jsonl');
     await writeFile(here, '{"nums":[1,2],"target":3}\n{"nums":[3,4],"target":7}\n');
-    const dataset: DatasetSpec = { kind: 'jsonl', path: here, seed: 0, testSize: 1 };
-    const { digest: datasetDigest } = await loadDataset(dataset);
-    const elsewhere = { ...dataset, path: join(model.path, 'missing.jsonl') };
-    const judge = await load({ dataset: elsewhere, datasetDigest }, here);
-    assert.equal(judge.problem('3,4=7')?.target, 7);
-    await assert.rejects(load({ dataset: elsewhere, datasetDigest }), /missing\.jsonl/);
+    const at = (path: string) =>
+      countdownSpec({ dataset: { kind: 'jsonl', path, seed: 0, testSize: 1 } });
+    const { digest: datasetDigest } = await openTask(at(here)).load();
+    const elsewhere = { task: at(join(model.path, 'missing.jsonl')), datasetDigest };
+    const judge = await load(elsewhere, here);
+    assert.equal(judge.problem('3,4=7')?.id, '3,4=7');
+    await assert.rejects(load(elsewhere), /missing\.jsonl/);
   });
 });

@@ -1,15 +1,17 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { scoreAnswer, zeroOrOne } from '../../shared/countdown/score.js';
-import type { Judge } from '../../reward-service/judge.js';
+import { styles } from '../../shared/countdown/prompts.js';
+import { createJudge } from '../../reward-service/judge.js';
 import { answerScoreRequest, RequestRefused } from '../../reward-service/score-requests.js';
+import { countdownSpec } from '../support/countdown-task.js';
 import { dataset, trained } from './values.js';
 
-const judge: Pick<Judge, 'scoreText' | 'problem'> = {
-  problem: (id) => dataset.problem(id),
-  scoreText: (problem, completion, { promptStyle, reward } = {}) =>
-    scoreAnswer(promptStyle ?? 'compact', problem, completion, reward ?? zeroOrOne),
-};
+const unused = { encode: unreached, decode: unreached, chatText: unreached, eosTokenIds: [] };
+function unreached(): never {
+  throw new Error('texts are scored without a tokenizer');
+}
+
+const judge = createJudge(countdownSpec(), dataset, unused, 1);
 const ask = (body: unknown) => answerScoreRequest(judge, JSON.stringify(body));
 
 describe('a score request', () => {
@@ -27,11 +29,9 @@ describe('a score request', () => {
 
   it('is answered for any problem by its content, in another style, with other rewards', () => {
     const score = ask({
-      numbers: [1, 2],
-      target: 4,
+      problem: { nums: [1, 2], target: 4 },
       completion: '<answer>1+2</answer>',
-      promptStyle: 'think',
-      reward: { formatScore: 0.5, shaping: 'continuous' },
+      task: { prompt: styles.think.en, reward: { formatScore: 0.5, shaping: 'continuous' } },
     });
     assert(!Array.isArray(score));
     assert.equal(score.exactReward, '3/4');
@@ -52,29 +52,45 @@ describe('a score request', () => {
     ['no object', 7, 400, /the body: .*object/],
     ['null', null, 400, /the body: .*object/],
     ['nothing in it', {}, 400, /completion: /],
-    ['no problem', { completion: '1' }, 400, /give either problemId, or numbers and target/],
-    ['half a problem', { numbers: [1, 2], completion: '1' }, 400, /give either problemId/],
+    ['no problem', { completion: '1' }, 400, /give either problemId or problem/],
+    ['half a problem', { problem: { nums: [1, 2] }, completion: '1' }, 400, /problem\.target: /],
     [
       'two problems',
-      { problemId: trained.id, numbers: [1, 2], target: 3, completion: '1' },
+      { problemId: trained.id, problem: { nums: [1, 2], target: 3 }, completion: '1' },
       400,
-      /give either problemId/,
+      /give either problemId or problem/,
     ],
     ['an unknown id', { problemId: '9=9', completion: '9' }, 404, /no problem "9=9"/],
     ['a misspelt key', { problemId: trained.id, complation: '1' }, 400, /complation/],
-    ['numbers as text', { numbers: ['1', '2'], target: 3, completion: '1' }, 400, /numbers\.0: /],
+    [
+      'numbers as text',
+      { problem: { nums: ['1', '2'], target: 3 }, completion: '1' },
+      400,
+      /problem\.nums\.0: /,
+    ],
     [
       'too many numbers',
-      { numbers: Array(17).fill(1), target: 3, completion: '1' },
+      { problem: { nums: Array(17).fill(1), target: 3 }, completion: '1' },
       400,
-      /numbers: /,
+      /problem\.nums: /,
     ],
-    ['a fraction', { numbers: [0.5, 2], target: 1, completion: '1' }, 400, /numbers\.0: /],
     [
-      'an unknown style',
-      { problemId: trained.id, completion: '1', promptStyle: 'x' },
+      'a fraction',
+      { problem: { nums: [0.5, 2], target: 1 }, completion: '1' },
       400,
-      /promptStyle/,
+      /problem\.nums\.0: /,
+    ],
+    [
+      'a reward that the task does not know',
+      { problemId: trained.id, completion: '1', task: { reward: { shaping: 'steep' } } },
+      400,
+      /task\.reward\.formatScore: .*; task\.reward\.shaping: /,
+    ],
+    [
+      'a part that the task does not have',
+      { problemId: trained.id, completion: '1', task: { taste: 1 } },
+      400,
+      /task: .*taste/,
     ],
     [
       'a bad one among good ones',

@@ -1,7 +1,8 @@
 import type { Tokenizer } from '../../shared/model/tokenizer.js';
 import { problemOf, type Problem } from '../../shared/countdown/problem.js';
-import type { Dataset } from '../../shared/countdown/dataset.js';
-import { renderPrompt } from '../../shared/countdown/prompts.js';
+import { renderPrompt, styles } from '../../shared/countdown/prompts.js';
+import type { Dataset } from '../../shared/tasks/dataset.js';
+import { promptTokens } from '../../shared/tasks/prompt.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import { ticket } from '../support/messages.js';
@@ -10,7 +11,7 @@ export const trained = problemOf([3, 7, 21], 84);
 export const heldOut = problemOf([2, 5, 9], 1);
 
 /** One problem to train on and one held out. */
-export const dataset: Dataset = {
+export const dataset: Dataset<Problem> = {
   digest: 'two problems',
   train: [trained],
   test: [heldOut],
@@ -24,6 +25,7 @@ export function answers(
   named: Partial<Ticket> = {},
   problem: Problem = trained,
 ): RolloutGroup {
+  const prompt = renderPrompt(styles.compact.en, problem);
   const eos = tokenizer.eosTokenIds[0]!;
   return {
     v: 1,
@@ -34,7 +36,7 @@ export function answers(
       ...named,
     }),
     actor: 'actor-0',
-    promptTokens: Int32Array.from(tokenizer.encode(renderPrompt('compact', problem))),
+    promptTokens: Int32Array.from(promptTokens(prompt, tokenizer)),
     rollouts: texts.map((text) => {
       const tokens = Int32Array.of(...tokenizer.encode(text), eos);
       return {

@@ -1,7 +1,8 @@
 import { consume } from '../../shared/broker/consume.js';
 import type { Broker } from '../../shared/broker/broker.js';
-import { loadDataset, type Dataset } from '../../shared/countdown/dataset.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
+import type { Dataset } from '../../shared/tasks/dataset.js';
+import { openTask } from '../../shared/tasks/registry.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import { Ticket } from '../../shared/wire/ticket.js';
@@ -35,7 +36,7 @@ export interface Ground extends AsyncDisposable {
 export async function prepareGround(): Promise<Ground> {
   const server = await NatsServer.start();
   const model = await tinyModel(1, { maxPositions: 512 });
-  const dataset = await loadDataset(runConfig().dataset);
+  const dataset = await openTask(runConfig().task).load();
   let runs = 0;
   return {
     model,

@@ -2,13 +2,13 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { problemOf, type Problem } from '../../shared/countdown/problem.js';
-import type { PromptStyle } from '../../shared/countdown/prompts.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
+import type { forms } from './countdown-task.js';
 
 /** A completion that is strange, wrong or made to do harm, and what scoring must say of it. */
 export interface HostileCompletion {
   readonly group: string;
-  readonly style: PromptStyle;
+  readonly style: keyof typeof forms;
   readonly problem: Problem;
   readonly completion: string;
   readonly reason: string;

@@ -1,10 +1,10 @@
-import { zeroOrOne } from '../../shared/countdown/score.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
 import type { Rollout, RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
+import { countdownSpec } from './countdown-task.js';
 
 /** Messages that are valid but for what a test names. */
 
@@ -92,22 +92,12 @@ export function checkpoint(over: Partial<Checkpoint> = {}): Checkpoint {
 
 export function runConfig(over: Partial<RunConfig> = {}): RunConfig {
   return {
-    v: 1,
+    v: 2,
     run: 'test',
     seed: 1,
     model: { name: 'tiny', digest: 'd' },
-    dataset: {
-      kind: 'generator',
-      seed: 1,
-      numbers: [3],
-      maxNumber: 20,
-      maxTarget: 99,
-      trainSize: 10,
-      testSize: 5,
-    },
+    task: countdownSpec(),
     datasetDigest: 'd',
-    promptStyle: 'compact',
-    reward: { ...zeroOrOne, formatScore: 0.1 },
     sampling: { temperature: 1, maxTokens: 16 },
     groupSize: 4,
     groupsPerBatch: 2,

@@ -1,20 +1,23 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { answerBlocks, extractAnswer } from '../../../shared/countdown/answer.js';
+import { extractAnswer } from '../../../shared/countdown/answer.js';
 import { problemOf } from '../../../shared/countdown/problem.js';
 import { renderPrompt, styles } from '../../../shared/countdown/prompts.js';
+import { promptText } from '../../../shared/tasks/prompt.js';
+import { chatml } from '../../support/chatml.js';
+import { forms } from '../../support/countdown-task.js';
 
 const problem = problemOf([3, 7, 21], 64);
-const fewshot = (completion: string) => extractAnswer(styles.fewshot, problem, completion);
-const think = (completion: string) => extractAnswer(styles.think, problem, completion)?.trim();
+const fewshot = (completion: string) => extractAnswer(forms.fewshot, problem, completion);
+const think = (completion: string) => extractAnswer(forms.think, problem, completion)?.trim();
 
 describe('the answer of a compact completion', () => {
   it('is all of it', () => {
-    assert.equal(extractAnswer(styles.compact, problem, '(7-3)*21'), '(7-3)*21');
+    assert.equal(extractAnswer(forms.compact, problem, '(7-3)*21'), '(7-3)*21');
   });
   it('is missing when nothing was written', () => {
-    assert.equal(extractAnswer(styles.compact, problem, ''), undefined);
-    assert.equal(extractAnswer(styles.compact, problem, ' \n'), undefined);
+    assert.equal(extractAnswer(forms.compact, problem, ''), undefined);
+    assert.equal(extractAnswer(forms.compact, problem, ' \n'), undefined);
   });
 });
 
@@ -45,10 +48,10 @@ describe('the answer of a completion in blocks', () => {
 
   it("is never the prompt's own example, however often it is repeated", () => {
     for (const style of ['fewshot', 'think'] as const) {
-      const echo = renderPrompt(style, problem);
-      assert.equal(extractAnswer(styles[style], problem, echo), undefined);
+      const echo = promptText(renderPrompt(styles[style].en, problem), chatml);
+      assert.equal(extractAnswer(forms[style], problem, echo), undefined);
       assert.equal(
-        extractAnswer(styles[style], problem, `<answer>3</answer> ${echo.repeat(3)}`),
+        extractAnswer(forms[style], problem, `<answer>3</answer> ${echo.repeat(3)}`),
         '3',
       );
     }
@@ -56,12 +59,12 @@ describe('the answer of a completion in blocks', () => {
 
   it("is not the prompt's own example when only a part of the prompt is repeated", () => {
     for (const style of ['fewshot', 'think'] as const) {
-      const echo = renderPrompt(style, problem);
+      const echo = promptText(renderPrompt(styles[style].en, problem), chatml);
       for (let end = 0; end <= echo.length; end++) {
-        assert.equal(extractAnswer(styles[style], problem, echo.slice(0, end)), undefined);
+        assert.equal(extractAnswer(forms[style], problem, echo.slice(0, end)), undefined);
       }
       assert.equal(
-        extractAnswer(styles[style], problem, `${echo} <answer>3+7*21</answer>`),
+        extractAnswer(forms[style], problem, `${echo} <answer>3+7*21</answer>`),
         '3+7*21',
       );
     }
@@ -80,27 +83,6 @@ describe('the answer of a completion in blocks', () => {
   });
 });
 
-describe('the answer blocks of a prompt', () => {
-  it('are found with the words before them, each once', () => {
-    assert.deepEqual(answerBlocks(renderPrompt('fewshot', problem)), [
-      'inside <answer>...</answer>',
-      'xample: <answer>(1+2)/3</answer>',
-      'er>.\nA: <answer>(2*3)+7</answer>',
-    ]);
-    assert.deepEqual(answerBlocks(renderPrompt('think', problem)), [
-      'swer in <answer> </answer>',
-      'example <answer> (1 + 2) / 3 </answer>',
-    ]);
-    assert.deepEqual(answerBlocks(renderPrompt('compact', problem)), []);
-  });
-  it('are complete, and at the very beginning too', () => {
-    assert.deepEqual(answerBlocks('<answer>1</answer></answer><answer>'), ['<answer>1</answer>']);
-    assert.deepEqual(answerBlocks('</answer><answer><answer>2</answer>'), [
-      '<answer><answer>2</answer>',
-    ]);
-  });
-});
-
 describe('a tail "= target"', () => {
   it('belongs to a think answer, as models that show their work write it', () => {
     assert.equal(think('<answer> 42 + 19 + 4 - 1 = 64 </answer>'), '42 + 19 + 4 - 1');
@@ -115,9 +97,9 @@ describe('a tail "= target"', () => {
   });
   it('is accepted or refused by configuration, whatever the style', () => {
     const text = '<answer>3+7=64</answer>';
-    assert.equal(extractAnswer(styles.fewshot, problem, text, 'accept'), '3+7');
-    assert.equal(extractAnswer(styles.compact, problem, '3+7=64', 'accept'), '3+7');
-    assert.equal(extractAnswer(styles.think, problem, text, 'refuse'), '3+7=64');
+    assert.equal(extractAnswer(forms.fewshot, problem, text, 'accept'), '3+7');
+    assert.equal(extractAnswer(forms.compact, problem, '3+7=64', 'accept'), '3+7');
+    assert.equal(extractAnswer(forms.think, problem, text, 'refuse'), '3+7=64');
   });
   it('is taken off once', () => {
     assert.equal(think('<answer>3+7=64=64</answer>'), '3+7=64');

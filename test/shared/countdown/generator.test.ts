@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { UserError } from '../../../shared/errors.js';
-import { generateProblems, type GeneratorSpec } from '../../../shared/countdown/generator.js';
+import { generateProblems } from '../../../shared/countdown/generator.js';
 import { problemKey } from '../../../shared/countdown/problem.js';
 import { scoreAnswer, zeroOrOne } from '../../../shared/countdown/score.js';
+import type { GeneratorSpec } from '../../../shared/countdown/spec.js';
+import { forms } from '../../support/countdown-task.js';
 
 const spec: GeneratorSpec = {
   kind: 'generator',
@@ -28,9 +30,9 @@ describe('the generated problems', () => {
 
   it('are all solved by their witness, under every style', () => {
     for (const { problem, witness } of solved) {
-      assert.equal(scoreAnswer('compact', problem, witness, zeroOrOne).reward, 1, witness);
+      assert.equal(scoreAnswer(forms.compact, problem, witness, zeroOrOne).reward, 1, witness);
       const block = `<answer>${witness}</answer>`;
-      assert.equal(scoreAnswer('fewshot', problem, block, zeroOrOne).reward, 1, witness);
+      assert.equal(scoreAnswer(forms.fewshot, problem, block, zeroOrOne).reward, 1, witness);
     }
   });
 

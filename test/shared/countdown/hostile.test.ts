@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { scoreAnswer, zeroOrOne } from '../../../shared/countdown/score.js';
-import type { RewardSpec } from '../../../shared/wire/run-config.js';
+import type { RewardSpec } from '../../../shared/countdown/spec.js';
 import { Score } from '../../../shared/wire/scored-group.js';
+import { forms } from '../../support/countdown-task.js';
 import { hostileCorpus } from '../../support/hostile-corpus.js';
 
 const rewards: RewardSpec = { ...zeroOrOne, formatScore: 0.1, shaping: 'continuous' };
@@ -14,7 +15,7 @@ describe('a hostile completion gets the reason that it deserves', () => {
       for (const { style, problem, completion, reason } of corpus.filter(
         (entry) => entry.group === group,
       )) {
-        const score = scoreAnswer(style, problem, completion, rewards);
+        const score = scoreAnswer(forms[style], problem, completion, rewards);
         const shown = `${JSON.stringify(completion.slice(0, 80))} to ${problem.id}`;
         assert.equal(score.reason, reason, shown);
         assert(Score.safeParse(score).success, shown);

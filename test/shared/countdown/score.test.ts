@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { maxReadChars } from '../../../shared/countdown/answer.js';
+import { maxReadChars } from '../../../shared/tasks/answer-place.js';
 import { evaluate, print } from '../../../shared/countdown/expression.js';
 import { problemOf } from '../../../shared/countdown/problem.js';
 import { scoreAnswer, zeroOrOne } from '../../../shared/countdown/score.js';
-import type { RewardSpec } from '../../../shared/wire/run-config.js';
+import type { RewardSpec } from '../../../shared/countdown/spec.js';
+import { forms } from '../../support/countdown-task.js';
 import { Score } from '../../../shared/wire/scored-group.js';
 import { anyExpression, leaves } from '../../support/arithmetic.js';
 
@@ -14,7 +15,7 @@ const none: RewardSpec = { ...zeroOrOne, formatScore: 0.1 };
 const constant: RewardSpec = { ...none, shaping: 'constant' };
 const continuous: RewardSpec = { ...none, shaping: 'continuous' };
 const score = (answer: string, reward = continuous) =>
-  scoreAnswer('fewshot', problem, `<answer>${answer}</answer>`, reward);
+  scoreAnswer(forms.fewshot, problem, `<answer>${answer}</answer>`, reward);
 
 describe('the stages of a score', () => {
   const cases: [answer: string, reason: string, isValid: boolean][] = [
@@ -47,13 +48,18 @@ describe('the stages of a score', () => {
   }
 
   it('a division by zero has no value', () => {
-    const { reason, isValid } = scoreAnswer('compact', problemOf([3, 3, 5], 5), '5/(3-3)', none);
+    const { reason, isValid } = scoreAnswer(
+      forms.compact,
+      problemOf([3, 3, 5], 5),
+      '5/(3-3)',
+      none,
+    );
     assert.deepEqual({ reason, isValid }, { reason: 'division_by_zero', isValid: false });
   });
 
   it('a completion without an answer earns nothing under any shaping', () => {
     for (const reward of [none, constant, continuous]) {
-      assert.deepEqual(scoreAnswer('fewshot', problem, 'The answer is (7-3)*21', reward), {
+      assert.deepEqual(scoreAnswer(forms.fewshot, problem, 'The answer is (7-3)*21', reward), {
         reward: 0,
         exactReward: '0',
         hasFormat: false,
@@ -67,13 +73,16 @@ describe('the stages of a score', () => {
   it('a value is compared exactly: a hair beside the target is wrong', () => {
     // 99999/99998 is 1.00001…, which a tolerance of 1e-4 would take for 1.
     const near = problemOf([99_998, 99_999], 1);
-    assert.equal(scoreAnswer('compact', near, '99999/99998', none).reason, 'wrong_value');
-    assert.equal(scoreAnswer('compact', problemOf([1, 3, 3], 1), '1/3*3', none).reason, 'correct');
+    assert.equal(scoreAnswer(forms.compact, near, '99999/99998', none).reason, 'wrong_value');
+    assert.equal(
+      scoreAnswer(forms.compact, problemOf([1, 3, 3], 1), '1/3*3', none).reason,
+      'correct',
+    );
   });
 
   it('only what was sampled counts: an answer in front of a cut-off one still does', () => {
     const text = '<answer>(7-3)*21</answer> or perhaps <answer>(7+3)';
-    assert.equal(scoreAnswer('fewshot', problem, text, none).reward, 1);
+    assert.equal(scoreAnswer(forms.fewshot, problem, text, none).reward, 1);
   });
 });
 
@@ -97,8 +106,8 @@ describe('an answer that leaves numbers out', () => {
 
   it('earns as much as one with every number', () => {
     const either = problemOf([3, 7, 21], 147);
-    assert.equal(scoreAnswer('compact', either, '7*21', some).exactReward, '1');
-    assert.equal(scoreAnswer('compact', either, '7*21', constant).exactReward, '1/10');
+    assert.equal(scoreAnswer(forms.compact, either, '7*21', some).exactReward, '1');
+    assert.equal(scoreAnswer(forms.compact, either, '7*21', constant).exactReward, '1/10');
   });
 });
 
@@ -111,7 +120,7 @@ describe('the parts of a score', () => {
   });
 
   it('tell a completion without an answer from one that is too long to be read', () => {
-    const long = (text: string) => scoreAnswer('fewshot', problem, text, constant);
+    const long = (text: string) => scoreAnswer(forms.fewshot, problem, text, constant);
     assert.equal(long('x'.repeat(maxReadChars)).reason, 'no_answer');
     assert.equal(long(`<answer>(7-3)*21</answer>${'x'.repeat(maxReadChars)}`).reason, 'too_long');
     assert.equal(long(`${'x'.repeat(1_000_000)}<answer>(7-3)*21</answer>`).reason, 'correct');
@@ -167,7 +176,7 @@ describe('a score, for all expressions', () => {
   it('is 1 when the target is its value', () => {
     fc.assert(
       fc.property(valued, ({ text, problem }) => {
-        assert.equal(scoreAnswer('compact', problem, text, none).exactReward, '1');
+        assert.equal(scoreAnswer(forms.compact, problem, text, none).exactReward, '1');
       }),
     );
   });
@@ -186,7 +195,7 @@ describe('a score, for all expressions', () => {
             [...numbers, by],
             numbers.toSpliced(i, 1),
           ]) {
-            const judged = scoreAnswer('compact', problemOf(changed, target), text, continuous);
+            const judged = scoreAnswer(forms.compact, problemOf(changed, target), text, continuous);
             assert.equal(judged.reason, 'wrong_numbers');
             assert.equal(judged.exactReward, '1/10');
           }
@@ -200,7 +209,7 @@ describe('a score, for all expressions', () => {
       fc.property(valued, fc.integer({ min: 1, max: 1_000 }), ({ text, problem }, distance) => {
         const at = (offset: number) =>
           scoreAnswer(
-            'compact',
+            forms.compact,
             problemOf(problem.numbers, problem.target + offset),
             text,
             continuous,
@@ -216,7 +225,7 @@ describe('a score, for all expressions', () => {
     fc.assert(
       fc.property(
         fc.string({ unit: 'binary' }),
-        fc.constantFrom('compact' as const, 'fewshot' as const, 'think' as const),
+        fc.constantFrom(forms.compact, forms.fewshot, forms.think),
         (text, style) => {
           for (const completion of [text, `<answer>${text}</answer>`]) {
             const judged = scoreAnswer(style, problem, completion, continuous);

@@ -10,8 +10,9 @@ import { problemOf } from '../../../shared/countdown/problem.js';
 import { scoreAnswer, zeroOrOne } from '../../../shared/countdown/score.js';
 import { toNumber } from '../../../shared/countdown/rational.js';
 import { embeddedModelPath } from '../../../shared/model/model-directory.js';
-import type { RewardSpec } from '../../../shared/wire/run-config.js';
+import type { RewardSpec } from '../../../shared/countdown/spec.js';
 import { anyExpression, leaves } from '../../support/arithmetic.js';
+import { forms } from '../../support/countdown-task.js';
 import { hostileCorpus, type HostileCompletion } from '../../support/hostile-corpus.js';
 import { tuftReward, type TuftOutcome } from '../../support/tuft-rules.js';
 
@@ -22,7 +23,7 @@ const formatScore = 0.1;
 const continuous: RewardSpec = { ...zeroOrOne, formatScore, shaping: 'continuous' };
 
 const ours = ({ style, problem, completion }: HostileCompletion) =>
-  scoreAnswer(style, problem, completion, continuous);
+  scoreAnswer(forms[style], problem, completion, continuous);
 const theirs = ({ problem: { target, numbers }, completion }: HostileCompletion) =>
   tuftReward(completion, target, numbers, formatScore, true);
 
@@ -97,7 +98,7 @@ describe('our rules and those of TuFT', () => {
         const value = evaluate(expression);
         const distance = value === undefined ? 1 : Math.abs(toNumber(value) - target);
         fc.pre(distance === 0 || distance > 1e-4);
-        const { reward } = scoreAnswer('fewshot', problemOf(numbers, target), text, continuous);
+        const { reward } = scoreAnswer(forms.fewshot, problemOf(numbers, target), text, continuous);
         const outcome = tuftReward(text, target, numbers, formatScore, true);
         assert(typeof outcome === 'number' && Math.abs(outcome - reward) < 1e-9, text);
       }),

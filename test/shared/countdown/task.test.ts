@@ -3,9 +3,13 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { loadDataset } from '../../../shared/countdown/dataset.js';
+import type { CountdownSpec } from '../../../shared/countdown/spec.js';
+import { countdown } from '../../../shared/countdown/task.js';
 import { UserError } from '../../../shared/errors.js';
-import type { DatasetSpec } from '../../../shared/wire/run-config.js';
+import { countdownSpec } from '../../support/countdown-task.js';
+
+type DatasetSpec = CountdownSpec['dataset'];
+const loadDataset = (dataset: DatasetSpec) => countdown(countdownSpec({ dataset })).load();
 
 const generated: DatasetSpec = {
   kind: 'generator',

@@ -1,0 +1,113 @@
+import { readFile } from 'node:fs/promises';
+import { z } from 'zod';
+import { errorText, UserError } from '../errors.js';
+import { AnswerPlace } from './answer-place.js';
+import type { Prompt } from './prompt.js';
+
+const text = z.string().min(1);
+
+/**
+ * How problems are put to the model and where it answers, as data: it travels in the run's
+ * configuration, so that nobody has another one. `{{name}}` stands for a part of the problem.
+ */
+export const PromptTemplate = z
+  .strictObject({
+    name: text.max(64),
+    text: text.optional(), // plain, or
+    chat: z // through the chat template of the model's tokenizer
+      .array(z.strictObject({ role: z.enum(['system', 'user', 'assistant']), content: z.string() }))
+      .min(1)
+      .optional(),
+    opening: z.string().default(''), // of a chat: what the assistant has already said
+    answer: AnswerPlace,
+    stop: z.array(text).default([]), // texts at which sampling ends, beside the end of the sequence
+  })
+  .check(({ value, issues }) => {
+    const complain = (path: string, message: string) =>
+      issues.push({ code: 'custom', input: value, path: [path], message });
+    if ((value.text === undefined) === (value.chat === undefined)) {
+      complain('text', 'give either text or chat');
+    } else if (value.text !== undefined && value.opening !== '') {
+      complain('opening', 'only a chat has one; make it the end of text');
+    }
+  });
+export type PromptTemplate = z.infer<typeof PromptTemplate>;
+
+/** The prompt of a problem whose parts are `values`. */
+export function fillTemplate(
+  template: TemplateText,
+  values: Readonly<Record<string, string>>,
+): Prompt {
+  const fill = (part: string) =>
+    part.replace(placeholder, (whole, name: string) => values[name] ?? whole);
+  if (template.text !== undefined) return { text: fill(template.text) };
+  const chat = (template.chat ?? []).map(({ role, content }) => ({ role, content: fill(content) }));
+  return { chat, opening: fill(template.opening) };
+}
+
+/** All that a template shows, each part on a line of its own. */
+export function shownText({ text: plain, chat = [], opening }: TemplateText): string {
+  return [plain ?? '', ...chat.map(({ content }) => content), opening].join('\n');
+}
+
+type TemplateText = Pick<PromptTemplate, 'text' | 'chat' | 'opening'>;
+
+/** A rule for a task's templates: they name no part but `parts`, and at least one. */
+export function namesOnly(parts: readonly string[]) {
+  return ({ value, issues }: z.core.ParsePayload<PromptTemplate>): void => {
+    const used = [...shownText(value).matchAll(placeholder)].map(([, name]) => name!);
+    const known = parts.map((part) => `{{${part}}}`).join(', ');
+    const unknown = used.find((name) => !parts.includes(name));
+    const complain = (message: string) =>
+      issues.push({ code: 'custom', input: value, path: ['text'], message });
+    if (unknown !== undefined) complain(`no problem has {{${unknown}}}; there are ${known}`);
+    else if (used.length === 0) complain(`every problem would look the same; use ${known}`);
+  };
+}
+
+const placeholder = /\{\{\s*([A-Za-z_]+)\s*\}\}/g;
+
+/** The styles of a task by name, each in the languages that it exists in. */
+export type Styles<Template> = Readonly<
+  Record<string, Readonly<Partial<Record<PromptLanguage, Template>> & { en: Template }>>
+>;
+
+export const promptLanguages = ['en', 'zh'] as const;
+export type PromptLanguage = (typeof promptLanguages)[number];
+
+/**
+ * The template that `--prompt-style` asks for: one of the task's own, or the user's file.
+ *
+ * @throws {UserError} naming what there is, or each wrong key of the file.
+ */
+export async function chooseTemplate<Schema extends z.ZodType>(
+  schema: Schema,
+  styles: Styles<z.input<Schema>>,
+  choice: string,
+  language: PromptLanguage,
+): Promise<z.output<Schema>> {
+  const own = Object.hasOwn(styles, choice) ? styles[choice] : undefined;
+  if (own !== undefined) return schema.parse(own[language] ?? own.en);
+  if (!choice.endsWith('.json')) {
+    throw new UserError(
+      `--prompt-style ${choice} is none of ${Object.keys(styles).join(', ')}, nor a file *.json of your own`,
+    );
+  }
+  const parsed = schema.safeParse(await readJson(choice));
+  if (parsed.success) return parsed.data;
+  const complaints = parsed.error.issues.map(
+    ({ path, message }) => `  - ${path.map(String).join('.') || 'the file'}: ${message}`,
+  );
+  throw new UserError(`${choice} is no prompt template:\n${complaints.join('\n')}`);
+}
+
+async function readJson(path: string): Promise<unknown> {
+  try {
+    return JSON.parse(await readFile(path, 'utf8'));
+  } catch (cause) {
+    throw new UserError(
+      `cannot read the prompt template ${path} (${errorText(cause)}); give a JSON file`,
+      { cause },
+    );
+  }
+}

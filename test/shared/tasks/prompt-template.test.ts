@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import {
+  chooseTemplate,
+  fillTemplate,
+  PromptTemplate,
+} from '../../../shared/tasks/prompt-template.js';
+import { styles } from '../../../shared/countdown/prompts.js';
+import { CountdownPrompt } from '../../../shared/countdown/spec.js';
+
+describe('a prompt template', () => {
+  const parts = { numbers: '3, 7', target: '10' };
+
+  it('shows the parts of a problem where it names them, as plain text', () => {
+    const prompt = fillTemplate({ text: '{{ numbers }}={{target}}, {target}', opening: '' }, parts);
+    assert.deepEqual(prompt, { text: '3, 7=10, {target}' });
+  });
+
+  it('shows them in a chat and in what its assistant has already said', () => {
+    const chat = [{ role: 'user' as const, content: 'Reach {{target}}.' }];
+    assert.deepEqual(fillTemplate({ chat, opening: 'With {{numbers}}: ' }, parts), {
+      chat: [{ role: 'user', content: 'Reach 10.' }],
+      opening: 'With 3, 7: ',
+    });
+  });
+
+  it('takes what a part says as it is, be it a pattern', () => {
+    const prompt = fillTemplate({ text: '{{a}}{{b}}', opening: '' }, { a: "$&$'{{b}}", b: '1' });
+    assert.deepEqual(prompt, { text: "$&$'{{b}}1" });
+  });
+
+  const refused: [what: string, template: object, says: RegExp][] = [
+    ['neither text nor chat', { answer: 'whole' }, /either text or chat/],
+    ['both', { text: 'x', chat: [{ role: 'user', content: 'x' }], answer: 'whole' }, /either text/],
+    ['a plain text with an opening', { text: 'x', opening: 'y', answer: 'whole' }, /only a chat/],
+    ['nothing about the answer', { text: 'x' }, /answer/],
+    ['a misspelt key', { text: 'x', answer: 'whole', stops: [] }, /stops/],
+  ];
+  for (const [what, template, says] of refused) {
+    it(`with ${what} is refused`, () => {
+      const { error } = PromptTemplate.safeParse({ name: 'mine', ...template });
+      assert.match(String(error?.message), says);
+    });
+  }
+});
+
+describe('the prompt style that a user chooses', () => {
+  let folder: string;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-template-'));
+  });
+  after(() => rm(folder, { recursive: true }));
+  const choose = (choice: string) => chooseTemplate(CountdownPrompt, styles, choice, 'en');
+  const chooseFile = async (text: string) => {
+    const path = join(folder, 'mine.json');
+    await writeFile(path, text);
+    return choose(path);
+  };
+
+  it("is one of the task's own by its name", async () => {
+    assert.deepEqual(await choose('fewshot'), styles.fewshot.en);
+  });
+
+  it('is a file of the same form, in which defaults may be left out', async () => {
+    const { text, answer, stop } = styles.fewshot.en;
+    const file = JSON.stringify({ name: 'mine', text, answer, stop });
+    assert.deepEqual(await chooseFile(file), { ...styles.fewshot.en, name: 'mine' });
+  });
+
+  it('is refused when there is no such style or file', async () => {
+    await assert.rejects(choose('terse'), {
+      name: 'UserError',
+      message: /--prompt-style terse is none of compact, fewshot, think, nor a file/,
+    });
+    await assert.rejects(choose('toString'), { name: 'UserError' });
+    await assert.rejects(
+      choose(join(folder, 'missing.json')),
+      /cannot read .*missing\.json.*ENOENT/,
+    );
+  });
+
+  it('is refused when the file says what no problem can fill in', async () => {
+    await assert.rejects(chooseFile('{"name":"a","text":"{{number}}","answer":"whole"}'), {
+      name: 'UserError',
+      message:
+        /mine\.json is no prompt template:\n {2}- text: no problem has \{\{number\}\}; there are \{\{numbers\}\}/,
+    });
+    await assert.rejects(chooseFile('{"name":"a","text":"?","answer":"whole"}'), /look the same/);
+    await assert.rejects(chooseFile('not json'), /cannot read the prompt template/);
+  });
+});

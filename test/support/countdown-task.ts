@@ -1,0 +1,30 @@
+import { answerForm } from '../../shared/countdown/answer.js';
+import { styles } from '../../shared/countdown/prompts.js';
+import { zeroOrOne } from '../../shared/countdown/score.js';
+import type { CountdownSpec } from '../../shared/countdown/spec.js';
+
+/** Where the answers of each style stand. */
+export const forms = {
+  compact: answerForm(styles.compact.en),
+  fewshot: answerForm(styles.fewshot.en),
+  think: answerForm(styles.think.en),
+};
+
+/** Countdown as a run may have it configured, valid but for what a test names. */
+export function countdownSpec(over: Partial<CountdownSpec> = {}): CountdownSpec {
+  return {
+    name: 'countdown',
+    dataset: {
+      kind: 'generator',
+      seed: 1,
+      numbers: [3],
+      maxNumber: 20,
+      maxTarget: 99,
+      trainSize: 10,
+      testSize: 5,
+    },
+    prompt: styles.compact.en,
+    reward: { ...zeroOrOne, formatScore: 0.1 },
+    ...over,
+  };
+}
