@@ -1,5 +1,5 @@
-import * as rational from './rational.js';
-import type { Rational } from './rational.js';
+import * as rational from '../rational.js';
+import type { Rational } from '../rational.js';
 
 export const operators = ['+', '-', '*', '/'] as const;
 export type Operator = (typeof operators)[number];

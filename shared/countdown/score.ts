@@ -1,11 +1,11 @@
+import * as rational from '../rational.js';
+import type { Rational } from '../rational.js';
 import { maxReadChars } from '../tasks/answer-place.js';
 import type { Score } from '../wire/scored-group.js';
 import { extractAnswer, type AnswerForm } from './answer.js';
 import { evaluate } from './expression.js';
 import { parse, tokenize, type Refusal, type Token } from './parser.js';
 import type { Problem } from './problem.js';
-import * as rational from './rational.js';
-import type { Rational } from './rational.js';
 import type { RewardSpec } from './spec.js';
 
 /** Everything that a score can say of an answer. */

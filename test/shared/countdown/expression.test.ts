@@ -9,7 +9,7 @@ import {
   tokenize,
   type Token,
 } from '../../../shared/countdown/parser.js';
-import { fractionText } from '../../../shared/countdown/rational.js';
+import { fractionText } from '../../../shared/rational.js';
 import { anyExpression } from '../../support/arithmetic.js';
 
 /** The value of a text as a fraction, or why it has none. */

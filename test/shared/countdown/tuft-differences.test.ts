@@ -8,7 +8,7 @@ import { z } from 'zod';
 import { evaluate, print } from '../../../shared/countdown/expression.js';
 import { problemOf } from '../../../shared/countdown/problem.js';
 import { scoreAnswer, zeroOrOne } from '../../../shared/countdown/score.js';
-import { toNumber } from '../../../shared/countdown/rational.js';
+import { toNumber } from '../../../shared/rational.js';
 import { embeddedModelPath } from '../../../shared/model/model-directory.js';
 import type { RewardSpec } from '../../../shared/countdown/spec.js';
 import { anyExpression, leaves } from '../../support/arithmetic.js';

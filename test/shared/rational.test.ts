@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import * as rational from '../../../shared/countdown/rational.js';
-import type { Rational } from '../../../shared/countdown/rational.js';
+import * as rational from '../../shared/rational.js';
+import type { Rational } from '../../shared/rational.js';
 
 const fraction = (numerator: number, denominator = 1): Rational => ({
   numerator: BigInt(numerator),
