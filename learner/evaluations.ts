@@ -95,14 +95,14 @@ export class Evaluations {
     this.#unreported = undefined;
     if (result === undefined) return {};
     const { version, lag } = result;
-    const byDifficulty = result.byDifficulty.flatMap(({ difficulty, ...rates }) =>
-      ratesOf(rates).map(([name, rate]) => [`eval/${name}/${difficulty}`, rate]),
+    const byDifficulty = difficultiesOf(result).flatMap(({ difficulty, ...rates }) =>
+      ratesOf(rates).map(([name, rate]): [string, number] => [`eval/${name}/${difficulty}`, rate]),
     );
     return {
       'eval/version': version,
       'eval/lag': lag,
       ...Object.fromEntries(ratesOf(result).map(([name, rate]) => [`eval/${name}`, rate])),
-      ...(Object.fromEntries(byDifficulty) as Record<string, number>),
+      ...Object.fromEntries(byDifficulty),
     };
   }
 
@@ -147,8 +147,15 @@ export class Evaluations {
 function show(result: EvalResult): void {
   evalLag.set(result.lag);
   evalScore.reset();
-  for (const { difficulty, ...rates } of [{ difficulty: 'all', ...result }, ...result.byDifficulty])
+  const all = { difficulty: 'all', ...result };
+  for (const { difficulty, ...rates } of [all, ...difficultiesOf(result)]) {
     for (const [metric, rate] of ratesOf(rates)) evalScore.set({ metric, difficulty }, rate);
+  }
+}
+
+/** None where all problems are of one difficulty: it would say the same twice. */
+function difficultiesOf({ byDifficulty }: EvalResult): EvalResult['byDifficulty'] {
+  return byDifficulty.length > 1 ? byDifficulty : [];
 }
 
 /** `sampled`, `greedy`, `pass@4`, … */

@@ -1,5 +1,6 @@
 import type { Broker } from '../shared/broker/broker.js';
 import { consume } from '../shared/broker/consume.js';
+import { watchDeadLetters } from '../shared/broker/dead-letter-watch.js';
 import type { Leadership } from '../shared/broker/leadership.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { Dataset } from '../shared/tasks/dataset.js';
@@ -12,7 +13,6 @@ import { Admission } from './admission.js';
 import { Changes } from './changes.js';
 import { Checkpointer } from './checkpointer.js';
 import type { LearnerConfig } from './config.js';
-import { watchDeadLetters } from './dead-letter-watch.js';
 import { Failure } from './failure.js';
 import { readHistory, type StepEvent } from './history.js';
 import { IdleClock } from './idle-clock.js';

@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 import { describeFlags } from '../../shared/config-help.js';
 import { UserError } from '../../shared/errors.js';
+import { evalHelp, evalRun } from './eval/eval.js';
 import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
 import { up, upHelp } from './up.js';
 
@@ -14,6 +15,7 @@ const purposes: Readonly<Record<ServiceName, string>> = {
 const overview = `usage: offbeat <command> [flags]
 
   up              trains on this machine: starts everything, shows progress, ends everything
+  eval            measures a policy version of a run on held-out problems
 ${serviceNames.map((name) => `  ${name.padEnd(14)}  ${purposes[name]}`).join('\n')}
   help            this text; offbeat <command> --help explains its flags
 `;
@@ -40,11 +42,17 @@ async function run([command, ...flags]: readonly string[]): Promise<number | und
       if (!wantsHelp) return await up(flags, process.env);
       process.stdout.write(await upHelp());
       return 0;
+    case 'eval':
+      if (!wantsHelp) return await evalRun(flags, process.env);
+      process.stdout.write(evalHelp());
+      return 0;
     default: {
       const service = serviceNames.find((name) => name === command);
       if (service === undefined) {
         const found = command === undefined ? 'a command is missing' : `unknown command ${command}`;
-        throw new UserError(`${found}; one of up, ${serviceNames.join(', ')}, help is expected`);
+        throw new UserError(
+          `${found}; one of up, eval, ${serviceNames.join(', ')}, help is expected`,
+        );
       }
       if (wantsHelp) process.stdout.write(await serviceHelp(service));
       else await runService(service, flags);

@@ -21,7 +21,10 @@ const learnerGraceMs = 60_000;
 export const graceMs = 10_000;
 
 /** The local backend, which the others need before they start. */
-export function backendMember(config: UpConfig, { backend, checkpointFolder }: RunPlaces): Member {
+export function backendMember(
+  config: Pick<UpConfig, 'modelDir' | 'modelName'>,
+  { backend, checkpointFolder }: Pick<RunPlaces, 'backend' | 'checkpointFolder'>,
+): Member {
   return {
     name: 'local-backend',
     whenItEnds: 'fails the run',
@@ -40,7 +43,10 @@ export function backendMember(config: UpConfig, { backend, checkpointFolder }: R
 }
 
 /** The reward service and the actors: all can die and come back without loss. */
-export function workerMembers(config: UpConfig, places: RunPlaces): Member[] {
+export function workerMembers(
+  config: Pick<UpConfig, 'actors' | 'evalActors' | 'sampler' | 'modelDir'>,
+  places: Pick<RunPlaces, 'run' | 'natsUrl' | 'backend'>,
+): Member[] {
   const { natsUrl, run, backend } = places;
   const joining = { 'nats-url': natsUrl, run };
   const modelDir = config.modelDir === undefined ? {} : { 'model-dir': config.modelDir };
@@ -106,7 +112,10 @@ export function learnerMember(
   };
 }
 
-function modelFlags({ modelDir, modelName }: UpConfig): Record<string, string> {
+function modelFlags({
+  modelDir,
+  modelName,
+}: Pick<UpConfig, 'modelDir' | 'modelName'>): Record<string, string> {
   return {
     ...(modelDir !== undefined && { 'model-dir': modelDir }),
     ...(modelName !== undefined && { 'model-name': modelName }),

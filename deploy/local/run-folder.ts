@@ -36,7 +36,15 @@ export async function createRunFolder(parent: string, name: string): Promise<Run
       { cause },
     );
   }
-  const folder: RunFolder = {
+  const folder = runFolderAt(parent, name);
+  for (const subfolder of [folder.logs, folder.nats, folder.checkpoints]) await mkdir(subfolder);
+  return folder;
+}
+
+/** Where the parts of a run lie, whether it exists or not. */
+export function runFolderAt(parent: string, name: string): RunFolder {
+  const path = resolve(parent, name);
+  return {
     path,
     launch: join(path, 'launch.json'),
     summary: join(path, 'summary.json'),
@@ -44,6 +52,4 @@ export async function createRunFolder(parent: string, name: string): Promise<Run
     nats: join(path, 'nats'),
     checkpoints: join(path, 'checkpoints'),
   };
-  for (const subfolder of [folder.logs, folder.nats, folder.checkpoints]) await mkdir(subfolder);
-  return folder;
 }

@@ -12,8 +12,12 @@ export interface StopSignals {
 
 const exitCodes = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
 
-/** Listens for SIGINT, SIGTERM, SIGHUP and for the end of whoever reads our output, from now on. */
-export function listenForStop(report: (line: string) => void): StopSignals {
+/**
+ * Listens for SIGINT, SIGTERM, SIGHUP and for the end of whoever reads our output, from now on.
+ *
+ * @param farewell what is reported at the first wish to stop.
+ */
+export function listenForStop(report: (line: string) => void, farewell: string): StopSignals {
   const stop = new AbortController();
   const hurry = new AbortController();
   let askedAt = 0; // ms since the epoch
@@ -24,7 +28,7 @@ export function listenForStop(report: (line: string) => void): StopSignals {
       askedAt = Date.now();
       exitCode = code;
       stop.abort();
-      report('stopping: the learner saves a checkpoint first; once more to stop at once');
+      report(`${farewell}; once more to stop at once`);
     } else if (Date.now() - askedAt >= sameWishMs) hurry.abort();
   }
 

@@ -1,7 +1,6 @@
 import { randomBytes } from 'node:crypto';
-import { pino } from 'pino';
 import { connectBroker } from '../../shared/broker/connect.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import { fileLogger } from './file-logger.js';
 import { Fleet } from './fleet.js';
 import { followRun } from './follow-run.js';
 import { freePort } from './free-port.js';
@@ -45,7 +44,7 @@ export async function train(options: TrainOptions): Promise<void> {
   const deadlineMs = config.readySeconds * 1_000;
 
   const natsUrl = config.natsUrl ?? (await startOwnNats(options, fleet, deadlineMs));
-  const log = fileLogger(fleet.logPath('up'));
+  const log = fileLogger('up', fleet.logPath('up'));
   await using broker = await connectBroker({ natsUrl, run, client: 'up', log, signal });
   const places: RunPlaces = {
     run,
@@ -112,12 +111,4 @@ function goalOf(settings: UpRequest['settings']): Goal {
     ...(typeof maxSteps === 'number' && { maxSteps }),
     ...(typeof maxMinutes === 'number' && { maxMinutes }),
   };
-}
-
-/** The launcher's own log: standard output is for the person. */
-function fileLogger(path: string): Logger {
-  return pino(
-    { base: { service: 'up', pid: process.pid }, timestamp: pino.stdTimeFunctions.isoTime },
-    pino.destination({ dest: path, sync: true }),
-  );
 }

@@ -41,7 +41,7 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
   const request = loadUpConfig(await loadSchema('learner'), argv, env);
   const { config } = request;
   const screen = openScreen(config.json, env);
-  const stop = listenForStop(screen.note);
+  const stop = listenForStop(screen.note, 'stopping: the learner saves a checkpoint first');
 
   let natsBinary: NatsBinary | undefined;
   if (config.natsUrl === undefined) {

@@ -5,7 +5,7 @@ import { RunEvent } from '../wire/run-event.js';
 import type { Link } from './link.js';
 import type { ObjectBucket } from './object-bucket.js';
 import { publish } from './publish.js';
-import { tail } from './tail.js';
+import { stored, tail } from './tail.js';
 
 /** The run's history. */
 export class EventLog {
@@ -26,15 +26,36 @@ export class EventLog {
   }
 
   /** Every event from the first, then each new one as it happens, until the signal aborts. */
-  async *read(signal: AbortSignal): AsyncGenerator<RunEvent, void, undefined> {
-    const { streams, subjects } = this.#link.names;
-    const everything = subjects.event('x').replace(/x$/, '*');
-    for await (const message of tail(this.#link, streams.events, everything, signal)) {
+  read(signal: AbortSignal): AsyncGenerator<RunEvent, void, undefined> {
+    return this.#decoded(tail(this.#link, ...this.#everything, signal));
+  }
+
+  /** The events so far. */
+  past(signal: AbortSignal): AsyncGenerator<RunEvent, void, undefined> {
+    return this.#decoded(stored(this.#link, ...this.#everything, signal));
+  }
+
+  async *#decoded(
+    messages: AsyncIterable<StoredMessage>,
+  ): AsyncGenerator<RunEvent, void, undefined> {
+    for await (const { subject, data, seq } of messages) {
       try {
-        yield decode(RunEvent, message.subject, message.data);
+        yield decode(RunEvent, subject, data);
       } catch (caught) {
-        this.#link.log.warn({ seq: message.seq, reason: errorText(caught) }, 'event skipped');
+        this.#link.log.warn({ seq, reason: errorText(caught) }, 'event skipped');
       }
     }
   }
+
+  /** The stream of the events, and their subjects. */
+  get #everything(): [stream: string, subject: string] {
+    const { streams, subjects } = this.#link.names;
+    return [streams.events, subjects.event('x').replace(/x$/, '*')];
+  }
+}
+
+interface StoredMessage {
+  readonly subject: string;
+  readonly data: Uint8Array;
+  readonly seq: number;
 }

@@ -70,6 +70,14 @@ export class PolicyStore {
     return (await this.#manifests.get(PolicyManifest, `v${version}`))?.value;
   }
 
+  /** The versions that are not retired, rising. */
+  async versions(): Promise<number[]> {
+    return (await this.#manifests.keys())
+      .flatMap((key) => /^v(\d+)$/.exec(key)?.[1] ?? [])
+      .map(Number)
+      .sort((a, b) => a - b);
+  }
+
   /**
    * The current manifest, then each newer one; versions never fall, and those that came and went
    * between two looks are skipped. A version that is published again is told of again.
@@ -124,11 +132,9 @@ export class PolicyStore {
   async retire(keep: ReadonlySet<number>): Promise<number[]> {
     const current = await this.current();
     const newest = Math.max(...keep, -1);
-    const retired = (await this.#manifests.keys())
-      .flatMap((key) => /^v(\d+)$/.exec(key)?.[1] ?? [])
-      .map(Number)
-      .filter((version) => version < newest && version !== current?.version && !keep.has(version))
-      .sort((a, b) => a - b);
+    const retired = (await this.versions()).filter(
+      (version) => version < newest && version !== current?.version && !keep.has(version),
+    );
     for (const version of retired) {
       // The manifest last: while it stands, a retry after a crash still finds the adapter to delete.
       await this.#weights.delete(`adapter-${version}`);

@@ -13,15 +13,29 @@ export async function* tail(
 ): AsyncGenerator<StoredMsg, void, undefined> {
   let next = 1;
   for await (const _ of ticks(link, subject, 500, signal)) {
-    for (;;) {
-      const query = { seq: next, next_by_subj: subject };
-      const message = await untilAborted(signal, () =>
-        askFor(link, `read ${stream}`, () => link.jsm.streams.getMessage(stream, query)),
-      );
-      if (message === undefined || signal.aborted) break;
+    for await (const message of stored(link, stream, subject, signal, next)) {
       next = message.seq + 1;
       yield message;
     }
+  }
+}
+
+/** The messages that a stream holds by now, from sequence number `first` on, in order. */
+export async function* stored(
+  link: Link,
+  stream: string,
+  subject: string,
+  signal: AbortSignal,
+  first = 1,
+): AsyncGenerator<StoredMsg, void, undefined> {
+  for (let next = first; ;) {
+    const query = { seq: next, next_by_subj: subject };
+    const message = await untilAborted(signal, () =>
+      askFor(link, `read ${stream}`, () => link.jsm.streams.getMessage(stream, query)),
+    );
+    if (message === undefined || signal.aborted) return;
+    next = message.seq + 1;
+    yield message;
   }
 }
 

@@ -45,6 +45,11 @@ export class Evaluator {
     this.#options = options;
   }
 
+  /** Tickets of the evaluation under way whose answers are not here yet. */
+  get openTickets(): number {
+    return this.#running?.open.size ?? 0;
+  }
+
   /**
    * One at a time.
    *

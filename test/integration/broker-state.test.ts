@@ -229,6 +229,9 @@ describe('what a run keeps in NATS', { timeout: 30_000 }, () => {
       for await (const { at } of broker.events.read(stopping.signal)) seen.push(at);
     })();
     await until(() => seen.length === 2);
+    const past: number[] = [];
+    for await (const { at } of broker.events.past(stopping.signal)) past.push(at);
+    assert.deepEqual(past, [1, 2]);
     await broker.events.emit(event(3));
     await until(() => seen.length === 3);
     assert.deepEqual(seen, [1, 2, 3]);

@@ -1,20 +1,15 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { encode as pack } from '@msgpack/msgpack';
 import { Checkpointer } from '../../learner/checkpointer.js';
-import { ticketInside, watchDeadLetters } from '../../learner/dead-letter-watch.js';
 import { readHistory } from '../../learner/history.js';
 import { IdleClock } from '../../learner/idle-clock.js';
 import { summarize } from '../../learner/summary.js';
 import { Tally } from '../../learner/tally.js';
 import { TrainingClock } from '../../learner/training-clock.js';
 import { Unsettled } from '../../learner/unsettled.js';
-import { encode } from '../../shared/wire/codec.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
-import { ScoredGroup } from '../../shared/wire/scored-group.js';
-import { Ticket } from '../../shared/wire/ticket.js';
 import { gate, silent } from '../support/broker.js';
-import { evalResult, rollout, rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
+import { evalResult, rollout, rolloutGroup, scoredGroup } from '../support/messages.js';
 
 describe('the idle clock', () => {
   it('counts only time without work in flight, under its cause', async () => {
@@ -136,33 +131,6 @@ describe('the checkpointer', () => {
       happened.filter((what) => !what.startsWith('ledger')),
       ['save state-000005', 'save state-000006', 'delete tinker://run/weights/old'],
     );
-  });
-});
-
-describe('dead letters', () => {
-  it('tell which ticket they were the end of, whatever kind of message it was', () => {
-    const dead = ticket({ ticketId: 'train-00000007', attempt: 1 });
-    const expected = { ticketId: 'train-00000007', attempt: 1 };
-    assert.deepEqual(ticketInside(encode(Ticket, dead)), expected);
-    const scored = scoredGroup({ group: rolloutGroup({ ticket: dead }) });
-    assert.deepEqual(ticketInside(encode(ScoredGroup, scored)), expected);
-    assert.deepEqual(
-      ticketInside(pack({ ticket: { ...expected, more: 1 }, broken: true })),
-      expected,
-    );
-  });
-
-  it('of bytes that mean nothing are passed over', async () => {
-    const deaths: string[] = [];
-    async function* letters() {
-      for (const data of [Uint8Array.of(0xc1), pack({ other: 1 }), encode(Ticket, ticket())]) {
-        yield await Promise.resolve({ data, stage: 'actor', reason: 'test' });
-      }
-    }
-    await watchDeadLetters(letters(), ({ ticketId }, reason) =>
-      deaths.push(`${ticketId} ${reason}`),
-    );
-    assert.deepEqual(deaths, ['t-0 actor: test']);
   });
 });
 

@@ -8,6 +8,8 @@ import { silent } from '../support/broker.js';
 import { evalResult } from '../support/messages.js';
 
 describe('evaluations every 10 versions', () => {
+  const [three] = evalResult().byDifficulty;
+  const byDifficulty = [three!, { ...three!, difficulty: '4 numbers', greedy: 0 }];
   let begun: number[];
   let told: number[];
   let finish: ((how: 'well' | 'badly') => Promise<void>)[]; // each of those begun
@@ -19,7 +21,7 @@ describe('evaluations every 10 versions', () => {
           new Promise((resolve, reject) => {
             begun.push(version);
             finish.push(async (how) => {
-              if (how === 'well') resolve(evalResult({ version, lag: 4 }));
+              if (how === 'well') resolve(evalResult({ version, lag: 4, byDifficulty }));
               else reject(new Error('every ticket died'));
               await setImmediate();
             });
@@ -125,7 +127,10 @@ describe('evaluations every 10 versions', () => {
       ],
       [10, 4, 0.25, 0.5],
     );
-    assert.equal(metrics['eval/greedy/3 numbers'], 0.5);
+    assert.deepEqual(
+      [metrics['eval/greedy/3 numbers'], metrics['eval/greedy/4 numbers']],
+      [0.5, 0],
+    );
     assert.deepEqual(evaluations.takeMetrics(), {});
     const exported = await register.getSingleMetricAsString('rl_eval_score');
     assert.match(exported, /rl_eval_score\{metric="pass@2",difficulty="all"\} 0\.5/);

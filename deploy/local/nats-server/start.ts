@@ -1,22 +1,17 @@
-import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { z } from 'zod';
 import { describeExit } from '../exit.js';
 import { logTail } from '../log-tail.js';
 import { ManagedProcess } from '../managed-process.js';
 import { tieToParent } from '../tie-to-parent.js';
+import { forgetPorts, JetStream, newestPorts, type NatsPorts } from './running.js';
 import { serverConfigText } from './server-config.js';
-
-/** What nats-server writes into its ports folder once it listens. */
-const PortsFile = z.object({ nats: z.tuple([z.url()]), monitoring: z.tuple([z.url()]) });
 
 const pollMs = 50;
 
-export interface RunningNats {
+export interface RunningNats extends NatsPorts {
   readonly process: ManagedProcess;
-  readonly url: string; // nats://127.0.0.1:42229
-  readonly monitoringUrl: string;
 }
 
 /**
@@ -36,18 +31,17 @@ export async function startNats(
   const config = join(folder, 'nats-server.conf');
   const storeFolder = join(folder, 'store');
   await writeFile(config, serverConfigText({ storeFolder, portsFolder: folder }));
+  await forgetPorts(folder);
 
   const server = new ManagedProcess(tieToParent({ file: binary, args: ['-c', config] }), logPath);
   const limit = AbortSignal.any([signal, AbortSignal.timeout(deadlineMs)]);
   let reason = 'it wrote no ports file';
   try {
     for (;;) {
-      const ports = await readPorts(folder);
+      const ports = await newestPorts(folder);
       if (ports !== undefined) {
-        const problem = await ailment(ports.monitoring[0]);
-        if (problem === undefined) {
-          return { process: server, url: ports.nats[0], monitoringUrl: ports.monitoring[0] };
-        }
+        const problem = await ailment(ports.monitoringUrl);
+        if (problem === undefined) return { process: server, ...ports };
         reason = problem;
       }
       const exit = await Promise.race([server.exited, sleep(pollMs)]);
@@ -66,16 +60,6 @@ export async function startNats(
   }
 }
 
-async function readPorts(folder: string): Promise<z.infer<typeof PortsFile> | undefined> {
-  const name = (await readdir(folder)).find((file) => file.endsWith('.ports'));
-  if (name === undefined) return undefined;
-  try {
-    return PortsFile.parse(JSON.parse(await readFile(join(folder, name), 'utf8')));
-  } catch {
-    return undefined; // still being written
-  }
-}
-
 /** Why the server cannot be used yet, or undefined when it is healthy and has JetStream. */
 async function ailment(monitoringUrl: string): Promise<string | undefined> {
   try {
@@ -83,9 +67,7 @@ async function ailment(monitoringUrl: string): Promise<string | undefined> {
       fetch(monitoringUrl + path, { signal: AbortSignal.timeout(2_000) });
     const health = await get('/healthz?js-enabled=true');
     if (!health.ok) return `/healthz answers ${health.status}: ${await health.text()}`;
-    const jetStream = z
-      .object({ config: z.object({ store_dir: z.string().min(1) }) })
-      .safeParse(await (await get('/jsz')).json());
+    const jetStream = JetStream.safeParse(await (await get('/jsz')).json());
     return jetStream.success ? undefined : 'JetStream is not on';
   } catch {
     return 'its monitoring port does not answer';

@@ -1,6 +1,6 @@
 import { decode as unpack } from '@msgpack/msgpack';
 import { z } from 'zod';
-import type { DeadLetter } from '../shared/broker/dead-letters.js';
+import type { DeadLetter } from './dead-letters.js';
 
 /** The ticket in a message that was given up, however little else of the message makes sense. */
 const TicketInside = z.object({ ticketId: z.string(), attempt: z.int().nonnegative() });

@@ -1,0 +1,62 @@
+import { z } from 'zod';
+import { loadConfig } from '../../../shared/config.js';
+import { RunName } from '../../../shared/wire/run-config.js';
+
+const whole = z.coerce.number().int();
+
+/** Which version of which run to measure, and how. */
+export const EvalConfig = z.object({
+  run: RunName.describe('the run: its folder runs/TEXT, or its name on the server at --nats-url.'),
+  version: whole
+    .min(0)
+    .optional()
+    .describe('policy version, one that is kept or saved; by default the newest.'),
+  problems: whole.positive().optional().describe('held-out problems; by default all.'),
+  samples: whole
+    .positive()
+    .max(4096)
+    .default(4)
+    .describe('answers to each at the training temperature; one more is greedy.'),
+  actors: whole.min(1).max(256).default(2).describe('how many actor processes.'),
+  sampler: z
+    .enum(['onnx', 'tinker'])
+    .optional()
+    .describe('where actors sample: in themselves or by the backend; by default as the run did.'),
+  modelDir: z.string().min(1).optional().describe("Hugging Face directory of the run's model."),
+  backendUrl: z
+    .url({ protocol: /^https?$/, error: 'expected http://host:port' })
+    .optional()
+    .describe('the Tinker server that the run trains by, if not one of its own.'),
+  apiKey: z
+    .string()
+    .min(1)
+    .optional()
+    .describe('key for the backend; TINKER_API_KEY says it too, without showing it to ps.'),
+  natsUrl: z
+    .url({ protocol: /^(nats|tls)$/, error: 'expected nats://host:port' })
+    .optional()
+    .describe("the NATS server that holds the run, if not one of the run's own."),
+  runsDir: z.string().min(1).default('runs').describe('folder of the runs of this machine.'),
+  readySeconds: z.coerce
+    .number()
+    .positive()
+    .default(180)
+    .describe('how long the processes may take to become ready.'),
+  json: z
+    .boolean()
+    .default(false)
+    .describe('the last line of standard output is the result as JSON, with each problem.'),
+});
+export type EvalConfig = z.infer<typeof EvalConfig>;
+
+/** `offbeat-eval` rather than `eval` in names of the environment: OFFBEAT_EVAL_RUN. */
+export const evalService = 'offbeat-eval';
+
+/** @throws {UserError} listing every problem at once. */
+export function loadEvalConfig(
+  argv: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+): EvalConfig {
+  const config = loadConfig(EvalConfig, evalService, argv, env);
+  return { ...config, apiKey: config.apiKey ?? (env['TINKER_API_KEY'] || undefined) };
+}

@@ -1,0 +1,115 @@
+import type { Broker } from '../../../shared/broker/broker.js';
+import type { PolicyAdapter } from '../../../shared/broker/policy-store.js';
+import { errorText, UserError } from '../../../shared/errors.js';
+import type { RunConfig } from '../../../shared/wire/run-config.js';
+
+/** A version of a run's policy, and where its weights are. */
+export interface FoundVersion {
+  readonly config: RunConfig;
+  readonly version: number;
+  readonly step: number; // optimizer steps behind it
+  /** As the run's actors sampled with it, while it is kept. */
+  readonly samplerPath: string | undefined;
+  readonly adapter: PolicyAdapter | undefined; // from the store, if the backend handed it out
+  /** The saved state to restore it from, if it is not kept. */
+  readonly statePath: string | undefined;
+}
+
+/** A state that the backend has saved, weights and optimizer. */
+export interface SavedState {
+  readonly path: string; // tinker://…
+  readonly step: number;
+}
+
+type Store = Pick<Broker, 'run' | 'config' | 'policy' | 'ledger' | 'events'>;
+
+/**
+ * Finds a version among those that the run keeps for sampling, else among its saved states.
+ *
+ * @param asked undefined: the newest.
+ * @param savedStates what lies with the backend, beside the state that the ledger names.
+ * @throws {UserError} if the store has no such run, or the run no such version any more.
+ */
+export async function findVersion(
+  store: Store,
+  asked: number | undefined,
+  savedStates: (ledgerPath: string | undefined) => Promise<readonly SavedState[]>,
+  signal: AbortSignal,
+): Promise<FoundVersion> {
+  const config = await readConfig(store);
+  const history = await readSteps(store, signal);
+  const kept = await store.policy.versions();
+  const version = asked ?? (await store.policy.current())?.version;
+  if (version === undefined) {
+    throw new UserError(`the run ${store.run} has not published a version yet`);
+  }
+  const manifest = kept.includes(version) ? await store.policy.at(version) : undefined;
+  if (manifest !== undefined) {
+    const { samplerPath, adapter } = manifest;
+    const bytes = adapter && (await store.policy.fetchAdapter(manifest));
+    return {
+      config,
+      version,
+      step: history.stepOf(version),
+      samplerPath,
+      adapter: adapter && { bytes: bytes!, rank: adapter.rank, alpha: adapter.alpha },
+      statePath: undefined,
+    };
+  }
+
+  const checkpoint = await store.ledger.read();
+  const states = new Map<number, SavedState>();
+  for (const state of await savedStates(checkpoint?.statePath)) {
+    const made = history.versionOf(state.step);
+    if (made !== undefined) states.set(made, state);
+  }
+  if (checkpoint !== undefined) {
+    states.set(checkpoint.version, { path: checkpoint.statePath, step: checkpoint.step });
+  }
+  const state = states.get(version);
+  if (state === undefined) {
+    throw new UserError(noSuchVersion(store.run, version, kept, [...states.keys()]));
+  }
+  const { step, path: statePath } = state;
+  return { config, version, step, samplerPath: undefined, adapter: undefined, statePath };
+}
+
+async function readConfig({ run, config }: Store): Promise<RunConfig> {
+  let found: RunConfig | undefined;
+  try {
+    found = await config.get();
+  } catch (cause) {
+    throw new UserError(
+      `the configuration of run ${run} cannot be read (${errorText(cause)}); was it made by another version of offbeat?`,
+      { cause },
+    );
+  }
+  if (found === undefined) throw new UserError(`the NATS server knows no run ${run}`);
+  return found;
+}
+
+/** Which version each step has made; of a step that a crash undid and that was made again, the last. */
+async function readSteps({ events }: Store, signal: AbortSignal) {
+  const versions = new Map([[0, 0]]);
+  for await (const event of events.past(signal)) {
+    if (event.kind === 'step') versions.set(event.step, event.version);
+  }
+  return {
+    versionOf: (step: number): number | undefined => versions.get(step),
+    /** A version that restored weights were published as has the step that was made before it. */
+    stepOf: (version: number): number =>
+      Math.max(...[...versions].filter(([, made]) => made <= version).map(([step]) => step)),
+  };
+}
+
+function noSuchVersion(
+  run: string,
+  version: number,
+  kept: readonly number[],
+  saved: readonly number[],
+): string {
+  const onlySaved = saved.filter((other) => !kept.includes(other)).sort((a, b) => a - b);
+  const states = onlySaved.length === 0 ? '' : `, and saved as states ${onlySaved.join(', ')}`;
+  const there = kept.length === 0 ? 'none is kept' : `kept are ${kept.join(', ')}`;
+  return `version ${version} of run ${run} is not there any more, or was never made: ${there}${states}`;
+}

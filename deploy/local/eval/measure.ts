@@ -1,0 +1,108 @@
+import { join } from 'node:path';
+import { connectBroker } from '../../../shared/broker/connect.js';
+import { UserError } from '../../../shared/errors.js';
+import type { EvalProblem } from '../../../shared/evaluation/solve-rates.js';
+import { openTask } from '../../../shared/tasks/registry.js';
+import type { Logger } from '../../../shared/telemetry/logger.js';
+import type { EvalResult } from '../../../shared/wire/eval-result.js';
+import { Fleet } from '../fleet.js';
+import { graceMs, stopRanks, workerMembers } from '../members.js';
+import type { NatsBinary } from '../nats-server/binary.js';
+import { startNats } from '../nats-server/start.js';
+import type { Screen } from '../screen.js';
+import type { StopSignals } from '../stop-signals.js';
+import type { EvalConfig } from './eval-config.js';
+import type { FoundRun } from './find-run.js';
+import type { FoundVersion } from './find-version.js';
+import { backendPlace, openBackend } from './backend.js';
+import { evaluate, prepare } from './bus.js';
+import { weightsFromBackend, weightsFromStore } from './open-weights.js';
+
+export interface MeasureOptions {
+  readonly request: EvalConfig;
+  readonly found: FoundRun;
+  readonly version: FoundVersion;
+  readonly natsBinary: NatsBinary;
+  readonly folder: string; // of its own: logs, streams and checkpoints of this evaluation
+  readonly screen: Screen;
+  readonly stop: StopSignals;
+  readonly log: Logger;
+}
+
+/**
+ * Evaluates one version apart from its run: with processes and a NATS server of its own, which end
+ * with it. Of the run it needs no more than what `findVersion` found and the saved weights.
+ *
+ * @throws {FleetError} when a process ended that it cannot do without; {UserError} when something
+ * is not there.
+ */
+export async function measure(options: MeasureOptions): Promise<EvalResult> {
+  const { request, found, version, screen, stop, folder, log } = options;
+  const problems = await heldOut(version, request.problems);
+  await using fleet = new Fleet({ logFolder: folder, report: screen.warn, hurry: stop.hurry });
+  const over = new AbortController();
+  const signal = AbortSignal.any([stop.stop, fleet.failed, over.signal]);
+  const deadlineMs = request.readySeconds * 1_000;
+  try {
+    const natsUrl = await startBus(options, fleet, deadlineMs);
+    const backend = await backendPlace(found, request);
+    await using client = await openBackend(options, fleet, backend, signal);
+    await using opened =
+      client === undefined ? undefined : await weightsFromBackend(client, found, version);
+    const weights = opened ?? weightsFromStore(found, version)!;
+
+    const run = found.run; // alone on its server, so it can be called like the one that it copies
+    await using broker = await connectBroker({ natsUrl, run, client: 'eval', log, signal });
+    await prepare(broker, version, weights, problems.length);
+    const workers = workerMembers(
+      { ...found, actors: request.actors, evalActors: 0 },
+      { run, natsUrl, backend },
+    );
+    for (const member of workers) void fleet.start(member);
+    const names = workers.map(({ name }) => name);
+    await fleet.ready(names, deadlineMs, signal);
+    return await evaluate(broker, problems, options, signal);
+  } catch (caught) {
+    fleet.failed.throwIfAborted(); // it is the cause, whatever broke because of it
+    throw caught;
+  } finally {
+    over.abort();
+  }
+}
+
+/** The held-out problems of the run, the first `count` of them. */
+async function heldOut(
+  { config }: FoundVersion,
+  count: number | undefined,
+): Promise<readonly EvalProblem[]> {
+  const dataset = await openTask(config.task).load();
+  if (dataset.digest !== config.datasetDigest) {
+    throw new UserError(
+      `the dataset here has digest ${dataset.digest}, the run ${config.run} was trained on one with ${config.datasetDigest}; evaluate it with its own data and version of offbeat`,
+    );
+  }
+  if (count !== undefined && count > dataset.test.length) {
+    throw new UserError(
+      `--problems is ${count}, but run ${config.run} holds out ${dataset.test.length}; ask for fewer`,
+    );
+  }
+  return dataset.test.slice(0, count);
+}
+
+async function startBus(
+  { natsBinary, folder, stop }: MeasureOptions,
+  fleet: Fleet,
+  deadlineMs: number,
+): Promise<string> {
+  const nats = await startNats(
+    natsBinary.path,
+    join(folder, 'nats'),
+    fleet.logPath('nats-server'),
+    {
+      deadlineMs,
+      signal: stop.stop,
+    },
+  );
+  fleet.adopt('nats-server', nats.process, stopRanks.nats, graceMs);
+  return nats.url;
+}

@@ -1,0 +1,55 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import type { Broker } from '../../../shared/broker/broker.js';
+import { connectBroker } from '../../../shared/broker/connect.js';
+import { UserError } from '../../../shared/errors.js';
+import type { Logger } from '../../../shared/telemetry/logger.js';
+import { graceMs } from '../members.js';
+import type { NatsBinary } from '../nats-server/binary.js';
+import { findRunningNats } from '../nats-server/running.js';
+import { startNats } from '../nats-server/start.js';
+import type { FoundRun } from './find-run.js';
+
+export interface ReadStoreOptions {
+  readonly found: FoundRun;
+  readonly natsBinary: NatsBinary;
+  readonly deadlineMs: number;
+  readonly logFolder: string;
+  readonly signal: AbortSignal;
+  readonly hurry: AbortSignal;
+  readonly log: Logger;
+}
+
+/**
+ * Hands the run's NATS to `read`: the server that it has now, or one that is started on its store for
+ * as long as `read` takes.
+ *
+ * @throws {UserError} if the store is gone or its server does not answer.
+ */
+export async function readStore<T>(
+  { found, natsBinary, deadlineMs, logFolder, signal, hurry, log }: ReadStoreOptions,
+  read: (broker: Broker) => Promise<T>,
+): Promise<T> {
+  const { run, folder } = found;
+  const readAt = async (natsUrl: string): Promise<T> => {
+    await using broker = await connectBroker({ natsUrl, run, client: 'eval', log, signal });
+    return await read(broker);
+  };
+  if (found.natsUrl !== undefined) return await readAt(found.natsUrl);
+
+  if (folder === undefined || !existsSync(join(folder.nats, 'store'))) {
+    throw new UserError(
+      `the run ${run} has no NATS store in ${folder?.nats ?? 'its folder'} any more; --nats-url names a server that holds it`,
+    );
+  }
+  const running = await findRunningNats(folder.nats);
+  if (running !== undefined) return await readAt(running.url);
+
+  const logPath = join(logFolder, 'nats-server-of-the-run.log');
+  const server = await startNats(natsBinary.path, folder.nats, logPath, { deadlineMs, signal });
+  try {
+    return await readAt(server.url);
+  } finally {
+    await server.process.stop(graceMs, hurry);
+  }
+}

@@ -1,0 +1,60 @@
+import { readdir, readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+
+/** What nats-server writes into its ports folder once it listens, and removes as it ends. */
+const PortsFile = z.object({ nats: z.tuple([z.url()]), monitoring: z.tuple([z.url()]) });
+
+/** The part of `/jsz` that says where the streams lie. */
+export const JetStream = z.object({ config: z.object({ store_dir: z.string().min(1) }) });
+
+/** Where a server of ours listens. */
+export interface NatsPorts {
+  readonly url: string; // nats://127.0.0.1:42229
+  readonly monitoringUrl: string;
+}
+
+/**
+ * The server that now keeps its streams under `folder`, if there is one: a server that was killed
+ * leaves its ports file behind, and its ports to anybody.
+ */
+export async function findRunningNats(folder: string): Promise<NatsPorts | undefined> {
+  for (const name of await portsFiles(folder)) {
+    const ports = await readPorts(join(folder, name));
+    if (ports === undefined) continue;
+    try {
+      const response = await fetch(`${ports.monitoringUrl}/jsz`, {
+        signal: AbortSignal.timeout(2_000),
+      });
+      const jetStream = JetStream.safeParse(await response.json());
+      if (jetStream.data?.config.store_dir.startsWith(join(folder, 'store')) === true) return ports;
+    } catch {
+      // Nobody listens there any more, or somebody else.
+    }
+  }
+  return undefined;
+}
+
+/** Where the server that was started last listens; undefined while it is still starting. */
+export async function newestPorts(folder: string): Promise<NatsPorts | undefined> {
+  const [name] = await portsFiles(folder);
+  return name === undefined ? undefined : await readPorts(join(folder, name));
+}
+
+/** Forgets the servers of earlier runs that could not tidy up. */
+export async function forgetPorts(folder: string): Promise<void> {
+  for (const name of await portsFiles(folder)) await rm(join(folder, name), { force: true });
+}
+
+async function portsFiles(folder: string): Promise<string[]> {
+  return (await readdir(folder)).filter((file) => file.endsWith('.ports'));
+}
+
+async function readPorts(path: string): Promise<NatsPorts | undefined> {
+  try {
+    const { nats, monitoring } = PortsFile.parse(JSON.parse(await readFile(path, 'utf8')));
+    return { url: nats[0], monitoringUrl: monitoring[0] };
+  } catch {
+    return undefined; // still being written
+  }
+}

@@ -1,0 +1,90 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { findExecutables, searchFolders } from '../../deploy/local/nats-server/on-path.js';
+import { startNats } from '../../deploy/local/nats-server/start.js';
+import { connectBroker } from '../../shared/broker/connect.js';
+import type { EvalResult } from '../../shared/wire/eval-result.js';
+import { silent } from '../support/broker.js';
+import { runOffbeat } from '../support/offbeat.js';
+import { UpProcess } from '../support/up-process.js';
+
+const small =
+  '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-problems=6 --eval-samples=2'.split(
+    ' ',
+  );
+
+describe('offbeat eval', { timeout: 300_000 }, () => {
+  let up: UpProcess;
+  let evals: EvalResult[]; // that the run itself made: of versions 0 and 3
+  const evaluate = (...flags: string[]) => {
+    const same = [`--run=${up.run}`, '--problems=6', '--samples=2', '--actors=1', '--json'];
+    return runOffbeat(['eval', ...same, ...flags], up.folder);
+  };
+
+  before(async () => {
+    up = await UpProcess.start([...small, '--max-steps=3', '--json']);
+    assert.equal(await up.ended(), 0, up.err);
+    const lines = (await up.read('evals.jsonl')).trimEnd().split('\n');
+    evals = lines.map((line) => JSON.parse(line) as EvalResult);
+    await keepNewestAlone(up);
+  });
+  after(() => up[Symbol.asyncDispose]());
+
+  it('measures the newest version of a run that is over, as the run itself did', async () => {
+    const { code, out, err } = await evaluate();
+    assert.equal(code, 0, err);
+    const result = JSON.parse(out) as EvalResult;
+    assert.deepEqual([result.version, evals.at(-1)!.version], [3, 3]);
+    assert.deepEqual(result.answers, evals.at(-1)!.answers);
+    assert.deepEqual(up.processes(), []);
+  });
+
+  it('restores a version that is only saved, and samples it by the backend', async () => {
+    const { code, out, err } = await evaluate('--version=0', '--sampler=tinker');
+    assert.equal(code, 0, err);
+    const result = JSON.parse(out) as EvalResult;
+    assert.deepEqual([result.version, result.problems], [0, 6]);
+    // Greedy answers are the same whoever samples; two samplers draw differently.
+    assert.deepEqual(result.answers.greedy, evals[0]!.answers.greedy);
+  });
+
+  it('tells which versions there are when it is asked for another', async () => {
+    const { code, err } = await evaluate('--version=7');
+    assert.equal(code, 2);
+    assert.match(
+      err,
+      /version 7 of run .* is not there any more.*kept are 3, and saved as states 0/,
+    );
+  });
+});
+
+describe('offbeat eval beside a run that trains', { timeout: 300_000 }, () => {
+  it('measures a version and leaves the run alone', async () => {
+    await using up = await UpProcess.start([...small, '--eval-problems=0', '--max-minutes=30']);
+    await up.says(/step \d/);
+    const flags = [`--run=${up.run}`, '--problems=4', '--samples=1', '--actors=1'];
+    const { code, out, err } = await runOffbeat(['eval', ...flags], up.folder);
+    assert.equal(code, 0, err);
+    assert.match(out, /run .*, version \d+ \(step \d+\)\n +problems +sampled +greedy\nall +4 /);
+    up.child.kill('SIGINT');
+    assert.equal(await up.ended(), 130, up.err);
+    assert.match(await up.read('summary.json'), /"reason": "stopped"/);
+  });
+});
+
+/** Retires the versions before the last, as a longer run does: actors name old ones for a while. */
+async function keepNewestAlone(up: UpProcess): Promise<void> {
+  const [binary] = await findExecutables('nats-server', searchFolders(process.env['PATH']));
+  const file = process.env['OFFBEAT_NATS_SERVER'] ?? binary!;
+  const never = new AbortController().signal;
+  const limits = { deadlineMs: 20_000, signal: never };
+  const nats = await startNats(file, up.path('nats'), up.path('logs/nats-server.log'), limits);
+  try {
+    const { url: natsUrl } = nats;
+    const options = { natsUrl, run: up.run, client: 'test', log: silent, signal: never };
+    await using broker = await connectBroker(options);
+    await broker.policy.retire(new Set([3]));
+  } finally {
+    await nats.process.stop(10_000, never);
+  }
+}

@@ -1,0 +1,25 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+
+const cli = fileURLToPath(new URL('../../deploy/local/cli.js', import.meta.url));
+
+export interface Ended {
+  readonly code: number | null; // null when a signal killed it
+  readonly out: string;
+  readonly err: string;
+}
+
+/** Runs an offbeat command to its end, in a folder. */
+export async function runOffbeat(words: readonly string[], folder: string): Promise<Ended> {
+  const child = spawn(process.execPath, [cli, ...words], {
+    cwd: folder,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let out = '';
+  let err = '';
+  child.stdout.on('data', (chunk: Buffer) => (out += chunk.toString()));
+  child.stderr.on('data', (chunk: Buffer) => (err += chunk.toString()));
+  const [code] = (await once(child, 'close')) as [number | null];
+  return { code, out, err };
+}
