@@ -18,8 +18,17 @@ const checkpointStep = new Gauge({
 export interface Consumed {
   readonly step: number;
   readonly version: number;
+  readonly progress: number; // of the run, 0 to 1
   readonly book: BookState;
   readonly messages: readonly number[]; // sequence numbers to acknowledge
+}
+
+/** A state that the backend has, or is about to have. */
+export interface SavedState {
+  /** Makes it the run's checkpoint, once it is known what these weights have consumed. */
+  write(consumed: Consumed): Promise<void>;
+  /** These weights are not to be gone back to. */
+  discard(): Promise<void>;
 }
 
 export interface CheckpointerOptions {
@@ -42,39 +51,50 @@ export class Checkpointer {
   #last: Promise<unknown> = Promise.resolve();
   #saved: { readonly step: number; readonly path: Promise<string> } | undefined;
   readonly #paths: string[]; // of the states in the ledger so far, oldest first
+  #writtenStep: number;
 
   constructor(options: CheckpointerOptions) {
     this.#options = options;
     const { restored } = options;
     this.#paths = restored === undefined ? [] : [restored.path];
+    this.#writtenStep = restored?.step ?? 0;
     if (restored !== undefined) {
       this.#saved = { step: restored.step, path: Promise.resolve(restored.path) };
     }
   }
 
+  /** Of the newest checkpoint in the ledger; a new run has one of step 0. */
+  get writtenStep(): number {
+    return this.#writtenStep;
+  }
+
   /**
    * Saves the weights as they are when the operations called so far have run; weights of a step that
    * is saved already are not saved again. The save is in the backend's queue when this returns.
-   *
-   * @returns what to call once it is known what these weights have consumed.
    */
-  save(step: number): (consumed: Consumed) => Promise<void> {
+  save(step: number): SavedState {
     if (this.#saved?.step !== step) {
       const { run, idle } = this.#options;
       const path = idle.during(run.saveState(`state-${String(step).padStart(6, '0')}`));
       this.#saved = { step, path };
     }
-    const { path } = this.#saved;
-    return (consumed) => {
-      const written = this.#last.then(async () => this.#write(consumed, await path));
-      this.#last = written.catch(() => undefined);
-      return handled(written);
+    const saved = this.#saved;
+    return {
+      write: (consumed) => {
+        const written = this.#last.then(async () => this.#write(consumed, await saved.path));
+        this.#last = written.catch(() => undefined);
+        return handled(written);
+      },
+      discard: async () => {
+        if (this.#saved === saved) this.#saved = undefined;
+        await this.#delete(await saved.path);
+      },
     };
   }
 
   async #write(consumed: Consumed, statePath: string): Promise<void> {
     const { ledger, unsettled, log } = this.#options;
-    const { step, version, book, messages } = consumed;
+    const { step, version, progress, book, messages } = consumed;
     await ledger.write({
       v: 1,
       step,
@@ -82,9 +102,11 @@ export class Checkpointer {
       statePath,
       ...book,
       consumedAbove: [...book.consumedAbove],
+      progress,
       savedAt: Date.now(),
     });
     await unsettled.settle(messages);
+    this.#writtenStep = step;
     checkpointStep.set(step);
     log.info({ step, version, groups: messages.length }, 'checkpoint written');
     if (this.#paths.at(-1) !== statePath) this.#paths.push(statePath);
@@ -93,10 +115,12 @@ export class Checkpointer {
 
   /** Two remain: the one in the ledger, and one to fall back on by hand. */
   async #dropOldStates(): Promise<void> {
-    for (const path of this.#paths.splice(0, this.#paths.length - 2)) {
-      await this.#options.client.deleteCheckpoint(path).catch((caught: unknown) => {
-        this.#options.log.warn({ path, reason: errorText(caught) }, 'an old state stays');
-      });
-    }
+    for (const path of this.#paths.splice(0, this.#paths.length - 2)) await this.#delete(path);
+  }
+
+  async #delete(path: string): Promise<void> {
+    await this.#options.client.deleteCheckpoint(path).catch((caught: unknown) => {
+      this.#options.log.warn({ path, reason: errorText(caught) }, 'an old state stays');
+    });
   }
 }

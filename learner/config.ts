@@ -6,7 +6,8 @@ import { Connections } from './settings/connections.js';
 import { Duration } from './settings/duration.js';
 import { checkEvaluation, Evaluation } from './settings/evaluation.js';
 import { checkObjective, correctionOf, lossConfig, Objective } from './settings/objective.js';
-import { Optimizer } from './settings/optimizer.js';
+import { checkOptimizer, Optimizer, scheduleOf } from './settings/optimizer.js';
+import { Stops } from './settings/stops.js';
 import { Task } from './settings/task.js';
 
 /** What to train and where to find things. What to train becomes the run's configuration in NATS. */
@@ -20,6 +21,7 @@ export const LearnerConfig = z
     ...Objective.shape,
     ...Advantages.shape,
     ...Optimizer.shape,
+    ...Stops.shape,
   })
   .check(({ value, issues }) => {
     const complain = (key: string, message: string): void => {
@@ -28,6 +30,7 @@ export const LearnerConfig = z
     checkBatches(value, complain);
     checkObjective(value, complain);
     checkAdvantages(value, complain);
+    checkOptimizer(value, complain);
     checkEvaluation(value, complain);
   });
 export type LearnerConfig = z.infer<typeof LearnerConfig>;
@@ -58,6 +61,7 @@ export function runConfig(
     extraTerms: extraTerms(config),
     zeroVariance: config.zeroVariance,
     adam: { learningRate, beta1, beta2, eps, weightDecay, gradClipNorm },
+    schedule: scheduleOf(config),
   };
 }
 

@@ -2,6 +2,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { connectBroker } from '../shared/broker/connect.js';
 import { loadConfig } from '../shared/config.js';
+import { divergedCode } from '../shared/exit-codes.js';
 import { readModelDirectory } from '../shared/model/model-directory.js';
 import { ticketBound } from '../shared/rl/capacity.js';
 import { runService, type ServiceContext } from '../shared/service.js';
@@ -12,6 +13,7 @@ import { graceAfter } from './grace.js';
 import { chooseModel, settleConfig } from './run-identity.js';
 import { exportDepths } from './stream-depths.js';
 import { summarize } from './summary.js';
+import type { Divergence } from './training.js';
 import { TrainingClock } from './training-clock.js';
 import { withRecovery } from './recovery.js';
 import { runSession } from './session.js';
@@ -101,6 +103,22 @@ async function learn(
   await broker.events.emit({ v: 1, at: Date.now(), kind: 'end', summary });
   log.info({ reason: result.reason }, 'ended');
   process.stdout.write(`${JSON.stringify(summary)}\n`);
+  if (result.divergence === undefined) return;
+  const message = divergenceText(settings, result.divergence);
+  log.fatal(message);
+  process.stderr.write(`${message}\n`);
+  process.exitCode = divergedCode;
+}
+
+function divergenceText(
+  { learningRate, run }: LearnerConfig,
+  { step, reason, checkpointStep }: Divergence,
+): string {
+  return (
+    `training diverged at step ${step}: ${reason}. What is saved is from step ${checkpointStep}, before it; ` +
+    `the same command goes on from there. A new run may do better with a --learning-rate below ${learningRate}, ` +
+    `less --max-steps-off-policy or a --mask; run ${run} keeps its settings.`
+  );
 }
 
 function isAbort(error: unknown, signal: AbortSignal): boolean {

@@ -12,6 +12,7 @@ export interface OpenedRun {
   readonly step: number;
   readonly version: number; // to publish the weights as
   readonly isResumed: boolean;
+  readonly progress: number; // of the run, 0 to 1
   readonly book: BookState | undefined;
   readonly rewind: Rewind | undefined;
   readonly state: { readonly step: number; readonly path: string } | undefined; // restored from
@@ -34,10 +35,10 @@ export async function openRun(
   if (checkpoint === undefined) {
     const run = await client.createLoraModel(model);
     const nothing = { book: undefined, rewind: undefined, state: undefined };
-    return { run, step: 0, version: 0, isResumed: false, ...nothing };
+    return { run, step: 0, version: 0, progress: 0, isResumed: false, ...nothing };
   }
 
-  const { step, statePath, nextOrder, consumedBelow, consumedAbove, counts } = checkpoint;
+  const { step, progress, statePath, nextOrder, consumedBelow, consumedAbove, counts } = checkpoint;
   log.info({ step, statePath }, 'resuming from the last checkpoint');
   const run = await client.restoreLoraModel({ ...model, statePath });
   const newest = await broker.policy.current();
@@ -46,6 +47,7 @@ export async function openRun(
     run,
     step,
     version,
+    progress,
     isResumed: true,
     book: { nextOrder, consumedBelow, consumedAbove, counts },
     rewind: newest === undefined ? undefined : { from: version, to: checkpoint.version },

@@ -13,6 +13,7 @@ import { Admission } from './admission.js';
 import { Changes } from './changes.js';
 import { Checkpointer } from './checkpointer.js';
 import type { LearnerConfig } from './config.js';
+import { DivergenceWatch } from './divergence-watch.js';
 import { Failure } from './failure.js';
 import { readHistory, type StepEvent } from './history.js';
 import { IdleClock } from './idle-clock.js';
@@ -20,12 +21,14 @@ import { Intake, type ArrivedGroup } from './intake.js';
 import { Journal, metricsJournal } from './journal.js';
 import { openEvaluations } from './open-evaluations.js';
 import { openBase, openRun } from './opening.js';
+import { Pace } from './pace.js';
 import { Publisher } from './publisher.js';
+import { divergenceLimits } from './settings/stops.js';
 import type { EndReason, SummaryInput } from './summary.js';
 import { Tally } from './tally.js';
 import { issueTickets } from './ticket-issuer.js';
 import { orderOf, TicketSource } from './ticket-source.js';
-import { Training } from './training.js';
+import { Training, type Divergence } from './training.js';
 import type { TrainingClock } from './training-clock.js';
 import { Unsettled } from './unsettled.js';
 
@@ -114,7 +117,8 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   // A run has a checkpoint before anyone works for it, so that there is always one to go back to.
   if (!isResumed) {
     const messages: number[] = [];
-    await checkpointer.save(0)({ step, version, book: admission.book.state, messages });
+    const book = admission.book.state;
+    await checkpointer.save(0).write({ step, version, progress: 0, book, messages });
   }
   await publisher.publish(version);
   const history = await readHistory(broker.events, version, step);
@@ -132,6 +136,17 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     signal: AbortSignal.any([stop, failure.signal]),
   });
 
+  const secondsBefore = clock.seconds;
+  const pace = new Pace(
+    config,
+    {
+      progressBefore: opened.progress,
+      stepBefore: step,
+      maxSteps: settings.maxSteps ?? Infinity,
+      maxSeconds: clock.limitSeconds - secondsBefore,
+    },
+    () => clock.seconds - secondsBefore,
+  );
   const training = new Training({
     config,
     run,
@@ -141,6 +156,8 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     changes,
     publisher,
     checkpointer,
+    pace,
+    divergence: new DivergenceWatch(divergenceLimits(settings), steps),
     tally,
     idle,
     failure,
@@ -185,7 +202,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   }
 
   /** Trains to the end of the run, of its time, or until it is asked to stop. */
-  async function train(): Promise<EndReason> {
+  async function train(): Promise<{ reason: EndReason; divergence?: Divergence | undefined }> {
     using time = clock.start();
     const ended = new AbortController();
     const until = AbortSignal.any([stop, time.signal]);
@@ -214,20 +231,23 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       ),
     ].map((task) => failure.watch(task));
     try {
-      await training.run(until);
+      const divergence = await training.run(until);
+      if (divergence !== undefined) return { reason: 'diverged', divergence };
     } finally {
       ended.abort();
       await Promise.allSettled(inflow);
     }
-    return stop.aborted ? 'stopped' : admission.isComplete ? 'max_steps' : 'max_minutes';
+    const reason = stop.aborted ? 'stopped' : admission.isComplete ? 'max_steps' : 'max_minutes';
+    return { reason };
   }
 
   try {
     const before = history.evals[0]?.result ?? (await evaluate());
-    const reason = stop.aborted ? 'stopped' : await train();
-    const after = await evaluate();
+    const { reason, divergence } = stop.aborted ? { reason: 'stopped' as const } : await train();
+    const after = divergence === undefined ? await evaluate() : undefined;
     return {
       reason,
+      divergence,
       steps,
       before,
       after,

@@ -1,12 +1,10 @@
 import type { Logger } from '../shared/telemetry/logger.js';
-import type { RunConfig } from '../shared/wire/run-config.js';
 import type { Admission } from './admission.js';
 import type { StepEvent } from './history.js';
 import type { IdleClock } from './idle-clock.js';
 import type { Tally } from './tally.js';
 
 export interface StepEventsOptions {
-  readonly config: Pick<RunConfig, 'adam'>;
   readonly admission: Pick<Admission<unknown>, 'step' | 'confirmedVersion' | 'publishLag' | 'book'>;
   readonly tally: Tally;
   readonly idle: IdleClock;
@@ -33,26 +31,27 @@ export class StepEvents {
    * Of the step that was just confirmed.
    *
    * @param report of its data.
-   * @param optimizer what the backend said of each of its optimizer steps.
+   * @param optimizer of each of its optimizer steps, what the backend said and the learning rate.
    */
   make(
     report: Readonly<Record<string, number>>,
     optimizer: readonly Readonly<Record<string, number>>[],
   ): StepEvent {
-    const { admission, idle, tally, config, log } = this.#options;
+    const { admission, idle, tally, log } = this.#options;
     const { step, confirmedVersion: version } = admission;
     const now = performance.now();
     const idleNow = totalSeconds(idle);
     const seconds = (now - this.#endedAt) / 1_000;
+    const { learning_rate, ...optim } = means(optimizer);
     const metrics: Record<string, number> = {
       ...tally.take(),
       ...report,
-      ...prefixed('optim', means(optimizer)),
+      ...prefixed('optim', optim),
       ...prefixed('groups', admission.book.counts),
       ...prefixed('idle', idle.seconds), // since this learner started, by cause
       idle_seconds: idleNow - this.#idleBefore,
       seconds,
-      learning_rate: config.adam.learningRate,
+      ...(learning_rate !== undefined && { learning_rate }),
       publish_lag: admission.publishLag,
     };
     this.#endedAt = now;

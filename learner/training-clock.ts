@@ -1,13 +1,13 @@
 /** The time that a run has trained in this process: what `--max-minutes` counts. Evaluations are not. */
 export class TrainingClock {
-  readonly #limitSeconds: number;
+  readonly limitSeconds: number;
   readonly #now: () => number;
   #before = 0;
   #startedAt: number | undefined;
 
   /** @param now seconds of a clock that only rises. */
   constructor(limitMinutes: number, now: () => number) {
-    this.#limitSeconds = limitMinutes * 60;
+    this.limitSeconds = limitMinutes * 60;
     this.#now = now;
   }
 
@@ -16,7 +16,7 @@ export class TrainingClock {
   }
 
   get isOver(): boolean {
-    return this.seconds >= this.#limitSeconds;
+    return this.seconds >= this.limitSeconds;
   }
 
   /** Runs until disposed of; `signal` aborts when the time is up. */

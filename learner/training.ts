@@ -1,17 +1,18 @@
 import { Counter, Gauge } from 'prom-client';
-import { UserError } from '../shared/errors.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { TrainingRun } from '../shared/tinker/training-run.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
 import type { Admission } from './admission.js';
 import type { Changes } from './changes.js';
 import type { Checkpointer, Consumed } from './checkpointer.js';
+import type { DivergenceWatch } from './divergence-watch.js';
 import type { Failure } from './failure.js';
 import { handled } from './handled.js';
 import type { StepEvent } from './history.js';
 import type { IdleCause, IdleClock } from './idle-clock.js';
 import { drop, type ArrivedGroup } from './intake.js';
 import { sendMinibatch, type MinibatchResult } from './minibatch-pass.js';
+import type { Pace } from './pace.js';
 import type { Publisher } from './publisher.js';
 import { StepEvents } from './step-event.js';
 import { reportStep, type TrainedGroup } from './step-report.js';
@@ -41,6 +42,8 @@ export interface TrainingOptions {
   readonly publisher: Publisher;
   readonly checkpointer: Checkpointer;
   readonly checkpointEverySteps: number;
+  readonly pace: Pace;
+  readonly divergence: DivergenceWatch;
   readonly tally: Tally;
   readonly idle: IdleClock;
   readonly failure: Failure;
@@ -49,6 +52,13 @@ export interface TrainingOptions {
   /** Versions that someone else still needs. */
   readonly versionsInUse: () => readonly number[];
   readonly log: Logger;
+}
+
+/** Why training was given up, as of a step. */
+export interface Divergence {
+  readonly step: number;
+  readonly reason: string;
+  readonly checkpointStep: number; // of the last good checkpoint, which is the run's now
 }
 
 /** A step whose minibatches are being collected. */
@@ -72,6 +82,8 @@ export class Training {
   #publications: Promise<void> = Promise.resolve();
   #accounts: Promise<void> = Promise.resolve(); // what is written about confirmed steps
   readonly #events: StepEvents;
+  #divergence: Omit<Divergence, 'checkpointStep'> | undefined;
+  readonly #hasDiverged = new AbortController();
 
   constructor(options: TrainingOptions) {
     this.#options = options;
@@ -80,13 +92,15 @@ export class Training {
 
   /**
    * Trains until the run has its steps or `stop` aborts; then finishes the optimizer steps that the
-   * backend has in full, gives up what else it was sent, publishes and checkpoints.
+   * backend has in full, gives up what else it was sent, publishes and checkpoints. Should it diverge,
+   * it ends at once and leaves the last checkpoint from before as it is.
    *
+   * @returns the divergence, if that is what ended it.
    * @throws what the backend or the broker could not do.
    */
-  async run(stop: AbortSignal): Promise<void> {
-    const { admission, changes, idle, failure, run, config } = this.#options;
-    const until = AbortSignal.any([stop, failure.signal]);
+  async run(stop: AbortSignal): Promise<Divergence | undefined> {
+    const { admission, changes, idle, failure, config } = this.#options;
+    const until = AbortSignal.any([stop, failure.signal, this.#hasDiverged.signal]);
     this.#events.start();
     while (!until.aborted && !admission.isComplete) {
       this.#refuseStale();
@@ -104,19 +118,33 @@ export class Training {
       groups.forEach((group, i) => {
         this.#open.trained.push({ group, staleness: staleness[i]!, substep });
       });
-      if (isLastOfSubstep) {
-        this.#open.optimized.push(failure.watch(idle.during(run.optimStep(config.adam))));
-      }
+      const step = admission.step + admission.unconfirmedSteps + (isLastOfStep ? 0 : 1);
+      if (isLastOfSubstep) this.#open.optimized.push(this.#optimize(step));
       if (isLastOfStep) this.#close();
     }
     idle.waitFor(undefined);
     failure.signal.throwIfAborted();
 
-    if (this.#cutShort()) this.#close();
+    if (this.#divergence === undefined && this.#cutShort()) this.#close();
     await this.#confirmations;
     await this.#publications;
     await this.#accounts;
-    await this.#options.checkpointer.save(admission.step)(this.#consumed());
+    const { checkpointer } = this.#options;
+    if (this.#divergence !== undefined) {
+      return { ...this.#divergence, checkpointStep: checkpointer.writtenStep };
+    }
+    await checkpointer.save(admission.step).write(this.#consumed());
+    return undefined;
+  }
+
+  /** Spends the gradients so far. @returns what the backend says of it, and the learning rate. */
+  #optimize(step: number): Promise<Record<string, number>> {
+    const { run, idle, failure, pace } = this.#options;
+    const adam = pace.settingsFor(step);
+    const spent = idle.during(run.optimStep(adam));
+    return failure.watch(
+      spent.then((metrics) => ({ ...metrics, learning_rate: adam.learningRate })),
+    );
   }
 
   /** Leaves in the open step what its optimizer steps have used. @returns whether that is anything. */
@@ -157,20 +185,36 @@ export class Training {
       this.#confirmations.then(async () => {
         const passed = await Promise.all(results);
         const optimizer = await Promise.all(optimized);
+        if (this.#divergence !== undefined) return checkpoint?.discard();
         const report = reportStep(config, startedFrom, trained, passed);
-        assertConverges(step, report, config);
         this.#confirm(trained, optimizer.length);
-        const written = checkpoint?.(this.#consumed());
         const event = this.#events.make(report, optimizer);
+        const isSound = this.#judge(event);
+        const kept = isSound ? checkpoint?.write(this.#consumed()) : checkpoint?.discard();
         this.#accounts = failure.watch(
           this.#accounts.then(async () => {
             await this.#options.onStep(event);
-            await written;
+            await kept;
             await publisher.retire(this.#versionsInUse());
           }),
         );
       }),
     );
+  }
+
+  /** @returns whether the weights of this step may be gone back to. */
+  #judge(event: StepEvent): boolean {
+    const { divergence, log } = this.#options;
+    const verdict = divergence.judge(event);
+    if (verdict.state === 'healthy') return true;
+    const { step } = event;
+    const { state, reason } = verdict;
+    log.warn({ step, reason }, state === 'suspect' ? 'training may diverge' : 'training diverged');
+    if (state === 'diverged') {
+      this.#divergence = { step, reason };
+      this.#hasDiverged.abort();
+    }
+    return false;
   }
 
   #confirm(trained: readonly TrainedGroup[], substeps: number): void {
@@ -210,10 +254,11 @@ export class Training {
 
   /** What the weights of the newest confirmed step have consumed, as of now. */
   #consumed(): Consumed {
-    const { admission, unsettled } = this.#options;
+    const { admission, unsettled, pace } = this.#options;
     return {
       step: admission.step,
       version: admission.confirmedVersion,
+      progress: pace.progress(admission.step),
       book: admission.book.state,
       messages: unsettled.consumedSoFar(),
     };
@@ -226,13 +271,4 @@ export class Training {
       .flatMap(({ issuedAtVersion }) => issuedAtVersion ?? []);
     return [...ofTickets, ...versionsInUse()];
   }
-}
-
-/** @throws {UserError} once the logprobs are no numbers any more: no later step can mend that. */
-function assertConverges(step: number, report: Record<string, number>, config: RunConfig): void {
-  if (Number.isFinite(report['kl_sample_train_v2'])) return;
-  throw new UserError(
-    `training diverged at step ${step}: the policy's logprobs are not finite; the last checkpoint is ` +
-      `from before, so start a new run with a --learning-rate below ${config.adam.learningRate}`,
-  );
 }

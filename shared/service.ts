@@ -1,4 +1,5 @@
 import { UserError } from './errors.js';
+import { userErrorCode } from './exit-codes.js';
 import { onParentGone } from './parent-pipe.js';
 import { createLogger, type Logger } from './telemetry/logger.js';
 
@@ -50,7 +51,7 @@ export async function runService(
     if (err instanceof UserError) {
       log.fatal(err.message);
       process.stderr.write(`${err.message}\n`);
-      process.exitCode = 2;
+      process.exitCode = userErrorCode;
     } else {
       log.fatal({ err }, 'crashed');
       process.exitCode = 1;

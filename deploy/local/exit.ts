@@ -6,9 +6,6 @@ export interface Exit {
   readonly failure?: string;
 }
 
-/** Exit code of a service whose user has something to change: trying again cannot help. */
-export const userErrorCode = 2;
-
 /** `ended with code 1`, for a sentence that begins with the process's name. */
 export function describeExit({ code, signal, failure }: Exit): string {
   if (failure !== undefined) return `could not start: ${failure}`;

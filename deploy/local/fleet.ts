@@ -1,7 +1,8 @@
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText } from '../../shared/errors.js';
-import { describeExit, type Exit, userErrorCode } from './exit.js';
+import { divergedCode, userErrorCode } from '../../shared/exit-codes.js';
+import { describeExit, type Exit } from './exit.js';
 import { logTail } from './log-tail.js';
 import { type Command, ManagedProcess } from './managed-process.js';
 import { waitForReady } from './readiness.js';
@@ -148,7 +149,8 @@ export class Fleet implements AsyncDisposable {
       if (process.isStopping) return;
       this.#running.delete(name);
 
-      if (member.whenItEnds === 'finishes' && exit.code === 0) return;
+      const isEnd = exit.code === 0 || exit.code === divergedCode; // its summary tells which
+      if (member.whenItEnds === 'finishes' && isEnd) return;
       restarts = countedRestarts(restarts, Date.now() - process.startedAt);
       const delayMs = member.whenItEnds === 'restarts' ? restartDelayMs(exit, restarts) : undefined;
       if (delayMs === undefined) {

@@ -1,4 +1,5 @@
-import { userErrorCode, type Exit } from './exit.js';
+import { userErrorCode } from '../../shared/exit-codes.js';
+import type { Exit } from './exit.js';
 
 /** Enough for a passing fault; a process that dies again and again has a cause that needs a person. */
 export const maxRestarts = 5;

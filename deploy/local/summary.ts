@@ -28,6 +28,7 @@ export const Summary = z.looseObject({
   }),
   staleness: z.looseObject({ mean: z.number().nonnegative(), max: count }), // in versions, of trained groups
   learnerIdleFraction: share,
+  divergence: z.object({ step: count, reason: z.string(), checkpointStep: count }).optional(), // why training was given up, if it was
   rolloutsPerSecond: z.number().nonnegative(),
   tokensPerSecond: z.number().nonnegative(),
   eval: z
@@ -76,6 +77,10 @@ export function summaryText(summary: Summary): string {
       [before, after].map((rates) => (rates === null ? '?' : formatShare(rates[key]))).join(' → ');
     lines.push(['solved', `${change('sampled')} of ${problems} held-out problems`]);
     lines.push(['solved greedily', change('greedy')]);
+  }
+  if (summary.divergence !== undefined) {
+    const { step, reason, checkpointStep } = summary.divergence;
+    lines.push(['diverged', `at step ${step}: ${reason}; step ${checkpointStep} is saved`]);
   }
   const width = Math.max(...lines.map(([label]) => label.length));
   return lines.map(([label, text]) => `  ${label.padEnd(width)}  ${text}`).join('\n');

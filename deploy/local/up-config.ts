@@ -102,18 +102,22 @@ export function loadUpConfig(
       };
       checkAddresses(value, env, complain);
       // The learner's rules that join several settings.
-      const { error } = learner.safeParse({ ...givenOf(input, choices), run: 'any' });
+      const { error } = learner.safeParse({ ...limited(givenOf(input, choices)), run: 'any' });
       for (const { path, message } of error?.issues ?? []) complain(String(path[0]), message);
     });
   const values: Readonly<Record<string, unknown>> = loadConfig(schema, upService, argv, env);
 
   const config = UpConfig.parse(values);
-  const settings = givenOf(values, choices);
-  const isLimited = settings['maxSteps'] !== undefined || settings['maxMinutes'] !== undefined;
   return {
     config: config.backendUrl === undefined ? config : { ...config, apiKey: keyOf(config, env) },
-    settings: isLimited ? settings : { ...settings, maxMinutes: defaultMinutes },
+    settings: limited(givenOf(values, choices)),
   };
+}
+
+/** The learner's settings, with a limit if they have none. */
+function limited(settings: UpRequest['settings']): UpRequest['settings'] {
+  const isLimited = settings['maxSteps'] !== undefined || settings['maxMinutes'] !== undefined;
+  return isLimited ? settings : { ...settings, maxMinutes: defaultMinutes };
 }
 
 /** The values of `choices` that were given. */

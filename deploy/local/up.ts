@@ -1,5 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import { describeFlags } from '../../shared/config-help.js';
+import { divergedCode } from '../../shared/exit-codes.js';
 import { FleetError } from './fleet.js';
 import { loadSchema } from './load-schema.js';
 import type { NatsBinary } from './nats-server/binary.js';
@@ -32,7 +33,7 @@ ${describeFlags(settings, upService)}
 
 /**
  * Runs a whole training on this machine and returns its exit code: 0 when the learner finished, the
- * signal's code after Ctrl-C, 2 when the user has something to change, else 1. When it returns, none
+ * signal's code after Ctrl-C, 2 when the user has something to change, 3 when training diverged, else 1. When it returns, none
  * of the processes is left.
  *
  * @throws {UserError} when a flag is wrong or something cannot be had, before anything was started.
@@ -90,9 +91,11 @@ async function conclude(
     process.stderr.write(`${summary}\n`);
     return exitCode ?? 1;
   }
+  const isDiverged = summary.divergence !== undefined;
+  const end = isDiverged ? 'given up' : exitCode === undefined ? 'finished' : 'stopped';
   if (json) process.stdout.write(`${JSON.stringify(summary)}\n`);
-  else screen.note(`${exitCode === undefined ? 'finished' : 'stopped'}:\n${summaryText(summary)}`);
-  return exitCode ?? 0;
+  else screen.note(`${end}:\n${summaryText(summary)}`);
+  return exitCode ?? (isDiverged ? divergedCode : 0);
 }
 
 async function writeJson(path: string, value: unknown): Promise<void> {

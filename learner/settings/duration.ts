@@ -16,3 +16,4 @@ export const Duration = z.object({
     .default(10)
     .describe('steps between checkpoints: what a crash of backend or learner can cost.'),
 });
+export type Duration = z.infer<typeof Duration>;

@@ -1,83 +1,75 @@
 /** What one step shows of the health of training. */
 export interface StepHealth {
-  readonly step: number;
-  /** kl_sample_train_v2, nats a token; not a finite number once the logprobs are none. */
+  /** kl_sample_train_v2, nats a token; no finite number once the logprobs are none. */
   readonly kl: number;
-  /** Mean reward of what the step consumed; undefined where it is not known. */
-  readonly reward: number | undefined;
+  /** Mean reward of the rollouts that the step consumed. */
+  readonly reward: number;
 }
 
 export interface DivergenceLimits {
   /** Largest KL that counts as healthy, nats a token; Infinity: any finite one. */
   readonly maxKl: number;
-  /** A reward is collapsed below this share of the best there was; 0: never. */
+  /** The reward has collapsed below this share of the best there was; 0: never. */
   readonly minRewardShare: number;
-  /** So many unhealthy steps in a row end the run. Rewards are averaged over as many. */
+  /** So many unhealthy steps in a row are a divergence. Rewards are averaged over as many. */
   readonly patience: number;
 }
 
-export interface Verdict {
-  /** healthy: may be checkpointed. suspect: may not. diverged: no later step can be hoped to mend it. */
-  readonly state: 'healthy' | 'suspect' | 'diverged';
-  /** What is wrong with the last step, for the user; empty when healthy. */
-  readonly reason: string;
+/** What is remembered of the steps so far. */
+export interface Health {
+  readonly rewards: readonly number[]; // of the last steps, at most `patience`
+  readonly bestReward: number; // the best average of as many
+  readonly unhealthySteps: number; // in a row, up to now
 }
+
+export const healthAtStart: Health = { rewards: [], bestReward: -Infinity, unhealthySteps: 0 };
 
 /**
- * Whether training still converges, judged after the last of `steps`. A step is unhealthy when its KL
- * is above the bound, or when the reward, averaged over the last `patience` steps, has fallen below
- * the given share of the best such average before. As many unhealthy steps in a row are a divergence; a KL
- * that is no number is one at once.
- *
- * @param steps of the run so far, in order, at least one.
+ * healthy: the weights may be kept. suspect: they may not. diverged: nor can a later step be hoped to
+ * mend it.
  */
-export function judgeDivergence(steps: readonly StepHealth[], limits: DivergenceLimits): Verdict {
-  const last = steps.at(-1)!;
-  if (!Number.isFinite(last.kl)) {
-    return { state: 'diverged', reason: "the policy's logprobs are not finite" };
-  }
-  let unhealthy = 0;
-  let reason = '';
-  const averages = rewardAverages(steps, limits.patience);
-  let best = -Infinity;
-  steps.forEach((step, i) => {
-    const average = averages[i];
-    const complaint = complaintAbout(step, average, best, limits);
-    if (average !== undefined) best = Math.max(best, average);
-    unhealthy = complaint === undefined ? 0 : unhealthy + 1;
-    reason = complaint ?? '';
-  });
-  if (unhealthy === 0) return { state: 'healthy', reason: '' };
-  return { state: unhealthy >= limits.patience ? 'diverged' : 'suspect', reason };
+export type Verdict =
+  | { readonly state: 'healthy' }
+  | { readonly state: 'suspect' | 'diverged'; readonly reason: string };
+
+/**
+ * Whether training still converges after one more step. A step is unhealthy when its KL is above the
+ * bound, or when the reward, averaged over the last `patience` steps, is below the given share of the best such
+ * average before. A KL that is no finite number is a divergence at once.
+ */
+export function judgeStep(
+  before: Health,
+  step: StepHealth,
+  limits: DivergenceLimits,
+): { readonly health: Health; readonly verdict: Verdict } {
+  const { patience } = limits;
+  const rewards = [...before.rewards, step.reward].slice(-patience);
+  const average = rewards.reduce((sum, reward) => sum + reward, 0) / rewards.length;
+  const isKnown = rewards.length === patience;
+  const reason = complaint(step.kl, isKnown ? average : Infinity, before.bestReward, limits);
+  const unhealthySteps = reason === undefined ? 0 : before.unhealthySteps + 1;
+  const bestReward = isKnown ? Math.max(before.bestReward, average) : before.bestReward;
+  const health = { rewards, bestReward, unhealthySteps };
+  if (reason === undefined) return { health, verdict: { state: 'healthy' } };
+  const isOver = unhealthySteps >= patience || !Number.isFinite(step.kl);
+  return { health, verdict: { state: isOver ? 'diverged' : 'suspect', reason } };
 }
 
-function complaintAbout(
-  { kl }: StepHealth,
-  average: number | undefined,
+function complaint(
+  kl: number,
+  reward: number,
   best: number,
   { maxKl, minRewardShare, patience }: DivergenceLimits,
 ): string | undefined {
+  if (!Number.isFinite(kl)) return "the policy's logprobs are not finite";
   if (kl > maxKl) {
-    return `the KL between sampling and training policy is ${shown(kl)} nats a token, above ${maxKl}`;
+    return `KL from the policy that sampled is ${shown(kl)} nats a token, above ${maxKl}`;
   }
-  if (average !== undefined && best > 0 && average < minRewardShare * best) {
-    return (
-      `the reward over ${patience} steps is ${shown(average)}, ` +
-      `less than ${minRewardShare} of its best, ${shown(best)}`
-    );
+  if (best > 0 && reward < minRewardShare * best) {
+    const span = patience === 1 ? 'the reward' : `the reward over ${patience} steps`;
+    return `${span} is ${shown(reward)}, less than ${minRewardShare} of its best, ${shown(best)}`;
   }
   return undefined;
-}
-
-/** [steps] the mean of the last `window` known rewards; undefined until there are as many. */
-function rewardAverages(steps: readonly StepHealth[], window: number): (number | undefined)[] {
-  const recent: number[] = [];
-  return steps.map(({ reward }) => {
-    if (reward !== undefined) recent.push(reward);
-    if (recent.length > window) recent.shift();
-    if (recent.length < window) return undefined;
-    return recent.reduce((sum, value) => sum + value, 0) / window;
-  });
 }
 
 function shown(value: number): string {

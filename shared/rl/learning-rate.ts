@@ -1,10 +1,4 @@
-export interface Schedule {
-  readonly kind: 'constant' | 'linear' | 'cosine';
-  /** Optimizer steps until the peak is reached, in equal parts; 0: from the start. */
-  readonly warmupSteps: number;
-  /** What is left of the peak at the end, as a share of it. A constant rate has no end. */
-  readonly finalShare: number;
-}
+import type { Schedule } from '../wire/run-config.js';
 
 /**
  * The learning rate of an optimizer step: the peak, times how far the warm-up is, times what the

@@ -21,6 +21,7 @@ export const Checkpoint = z.strictObject({
   consumedBelow: z.int().nonnegative(), // every lower order is trained, skipped, stale or dead
   consumedAbove: z.array(z.int().nonnegative()), // and of the higher ones, these
   counts: GroupCounts, // as of this checkpoint
+  progress: z.number().min(0).max(1), // how far the run is: the learning rate goes on from here
   savedAt: z.number(), // ms since the epoch
 });
 export type Checkpoint = z.infer<typeof Checkpoint>;

@@ -21,6 +21,14 @@ export const AdamParams = z.strictObject({
 });
 export type AdamParams = z.infer<typeof AdamParams>;
 
+/** How the learning rate goes over a run. */
+export const Schedule = z.strictObject({
+  kind: z.enum(['constant', 'linear', 'cosine']),
+  warmupSteps: z.int().nonnegative(), // until the peak is reached, in equal parts; 0: from the start
+  finalShare: z.number().min(0).max(1), // what is left of the peak at the end; constant has no end
+});
+export type Schedule = z.infer<typeof Schedule>;
+
 /** What to train: written once by the learner, read by everyone else, so that they cannot disagree. */
 export const RunConfig = z.strictObject({
   v: z.literal(2),
@@ -52,6 +60,7 @@ export const RunConfig = z.strictObject({
   normalization: Normalization,
   extraTerms: ExtraTerms,
   zeroVariance: ZeroVariance,
-  adam: AdamParams,
+  adam: AdamParams, // with the learning rate at its peak
+  schedule: Schedule,
 });
 export type RunConfig = z.infer<typeof RunConfig>;

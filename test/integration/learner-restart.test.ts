@@ -9,7 +9,12 @@ const limits = { timeout: 240_000 };
 describe('a learner that ends in the middle', limits, () => {
   it('killed, goes on from its checkpoint and trains every group once', async () => {
     await using ground = await TrainingGround.prepare('killed');
-    const flags = { 'max-steps': 14, 'checkpoint-every-steps': 3 };
+    const flags = {
+      'max-steps': 14,
+      'checkpoint-every-steps': 3,
+      schedule: 'linear',
+      'final-rate-share': 0,
+    };
     const first = ground.learner(flags);
     ground.actor('actor-0');
     await ground.startScoring();
@@ -28,10 +33,15 @@ describe('a learner that ends in the middle', limits, () => {
     assert.equal(summary.steps, 14);
     assert.equal(summary.version, newest + 1 + 14 - restored.step); // a number of its own
     assertBalanced(summary, 14 * 4);
+    const metrics = await ground.metrics();
     assert.deepEqual(
-      (await ground.metrics()).map((line) => line['step']),
+      metrics.map(({ step }) => step),
       Array.from({ length: 14 }, (_, i) => i + 1),
     );
+    // The learning rate falls in one line across both lives.
+    for (const { step, learning_rate: rate } of metrics) {
+      assert(Math.abs(rate! - 0.02 * (1 - (step! - 1) / 14)) < 1e-12, `${rate} at step ${step}`);
+    }
     await assertNothingLeft(ground);
   });
 

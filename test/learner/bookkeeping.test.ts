@@ -108,8 +108,14 @@ describe('the checkpointer', () => {
     const { happened, saved, unsettled, checkpointer, book } = setUp();
     unsettled.consume(1);
     unsettled.consume(3);
-    const complete = checkpointer.save(5);
-    const written = complete({ step: 5, version: 5, book, messages: unsettled.consumedSoFar() });
+    const saving = checkpointer.save(5);
+    const written = saving.write({
+      step: 5,
+      version: 5,
+      progress: 0.5,
+      book,
+      messages: unsettled.consumedSoFar(),
+    });
     unsettled.consume(2); // by the next step
     assert.deepEqual(happened, ['save state-000005']);
     saved.open();
@@ -119,14 +125,30 @@ describe('the checkpointer', () => {
     assert.deepEqual(unsettled.consumedSoFar(), [2]);
   });
 
+  it('forgets weights that are not to be gone back to, and saves them anew if they are after all', async () => {
+    const { happened, saved, checkpointer, book } = setUp();
+    saved.open();
+    await checkpointer.save(5).discard();
+    assert.equal(checkpointer.writtenStep, 4);
+    await checkpointer.save(5).write({ step: 5, version: 5, progress: 0.5, book, messages: [] });
+    assert.equal(checkpointer.writtenStep, 5);
+    const path = 'tinker://run/weights/state-000005';
+    assert.deepEqual(happened, [
+      'save state-000005',
+      `delete ${path}`,
+      'save state-000005',
+      `ledger 5 ${path}`,
+    ]);
+  });
+
   it('saves the weights of a step once, and keeps two states', async () => {
     const { happened, saved, checkpointer, book } = setUp();
     saved.open();
-    const consumed = { version: 5, book, messages: [] };
-    await checkpointer.save(4)({ ...consumed, step: 4 }); // the restored one
-    await checkpointer.save(5)({ ...consumed, step: 5 });
-    await checkpointer.save(5)({ ...consumed, step: 5 });
-    await checkpointer.save(6)({ ...consumed, step: 6 });
+    const consumed = { version: 5, progress: 0.5, book, messages: [] };
+    await checkpointer.save(4).write({ ...consumed, step: 4 }); // the restored one
+    await checkpointer.save(5).write({ ...consumed, step: 5 });
+    await checkpointer.save(5).write({ ...consumed, step: 5 });
+    await checkpointer.save(6).write({ ...consumed, step: 6 });
     assert.deepEqual(
       happened.filter((what) => !what.startsWith('ledger')),
       ['save state-000005', 'save state-000006', 'delete tinker://run/weights/old'],

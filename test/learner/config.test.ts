@@ -43,6 +43,16 @@ describe("the learner's configuration", () => {
     );
   });
 
+  it('knows where the learning rate goes', () => {
+    const scheduleOf = (...flags: string[]) => runConfig(load(...flags), found).schedule;
+    assert.deepEqual(scheduleOf(), { kind: 'constant', warmupSteps: 0, finalShare: 1 });
+    assert.deepEqual(scheduleOf('--schedule=linear', '--max-minutes=5', '--warmup-steps=3'), {
+      kind: 'linear',
+      warmupSteps: 3,
+      finalShare: 0.1,
+    });
+  });
+
   it('takes a loss that corrects nothing if data cannot be stale, or something else corrects', () => {
     load('--loss', 'cross_entropy', '--max-steps-off-policy', '0');
     load('--loss', 'cross_entropy', '--mask', 'icepop');
@@ -71,6 +81,8 @@ describe("the learner's configuration", () => {
     [['--length-free', '3'], /there is no --length-penalty/],
     [['--length-penalty', '1', '--length-free', '20'], /below --max-tokens, which is 20/],
     [['--entropy-target', '0.3'], /there is no --entropy-bonus/],
+    [['--schedule', 'cosine'], /needs to know the end: add --max-steps or --max-minutes/],
+    [['--final-rate-share', '0.5'], /--schedule constant ends where it begins/],
     [['--loss', 'dro', '--clip-high', '2'], /--loss dro clips nothing; remove it/],
     [['--dro-beta', '1'], /--loss cispo has no beta/],
     [['--loss', 'ppo', '--clip-low', '1.5'], /must be above --clip-low, which is 1.5/],

@@ -85,6 +85,7 @@ export function checkpoint(over: Partial<Checkpoint> = {}): Checkpoint {
       dead: 0,
       outstanding: 2,
     },
+    progress: 0.25,
     savedAt: 4_000,
     ...over,
   };
@@ -124,6 +125,7 @@ export function runConfig(over: Partial<RunConfig> = {}): RunConfig {
       weightDecay: 0,
       gradClipNorm: 1,
     },
+    schedule: { kind: 'constant', warmupSteps: 0, finalShare: 1 },
     ...over,
   };
 }

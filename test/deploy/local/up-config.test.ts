@@ -33,6 +33,11 @@ describe('the flags of npm start', () => {
   it('limit the time of a run that has no limit', () => {
     assert.deepEqual(load([]).settings, { maxMinutes: 5 });
     assert.deepEqual(load(['--max-minutes', '0.5']).settings, { maxMinutes: 0.5 });
+    // A schedule needs an end, and has that one.
+    assert.deepEqual(load(['--schedule', 'linear']).settings, {
+      schedule: 'linear',
+      maxMinutes: 5,
+    });
   });
 
   it('leave to the launcher where things are', () => {

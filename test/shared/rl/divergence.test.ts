@@ -1,56 +1,83 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { judgeDivergence, type StepHealth } from '../../../shared/rl/divergence.js';
+import {
+  healthAtStart,
+  judgeStep,
+  type DivergenceLimits,
+  type Verdict,
+} from '../../../shared/rl/divergence.js';
 
 const limits = { maxKl: 0.5, minRewardShare: 0.5, patience: 2 };
 
-/** Steps with these KLs and rewards. */
-function steps(...values: [kl: number, reward: number | undefined][]): StepHealth[] {
-  return values.map(([kl, reward], i) => ({ step: i + 1, kl, reward }));
+/** The verdict after each of these steps. */
+function verdicts(
+  steps: readonly (readonly [kl: number, reward: number])[],
+  bounds: DivergenceLimits = limits,
+): Verdict[] {
+  let health = healthAtStart;
+  return steps.map(([kl, reward]) => {
+    const judged = judgeStep(health, { kl, reward }, bounds);
+    health = judged.health;
+    return judged.verdict;
+  });
 }
+
+const states = (...parameters: Parameters<typeof verdicts>): string[] =>
+  verdicts(...parameters).map(({ state }) => state);
 
 describe('training, judged with a patience of 2 steps', () => {
   it('is healthy while KL and reward are in bounds', () => {
-    const verdict = judgeDivergence(steps([0.1, 0.2], [0.5, 0.3]), limits);
-    assert.deepEqual(verdict, { state: 'healthy', reason: '' });
+    const steps = [
+      [0.1, 0.2],
+      [0.5, 0.3],
+    ] as const;
+    assert.deepEqual(verdicts(steps), [{ state: 'healthy' }, { state: 'healthy' }]);
   });
 
   it('is suspect at the first step above the KL bound, and diverged at the second in a row', () => {
-    const rising = steps([0.1, 0.3], [0.6, 0.3], [0.7, 0.3]);
-    assert.equal(judgeDivergence(rising.slice(0, 2), limits).state, 'suspect');
-    const verdict = judgeDivergence(rising, limits);
-    assert.equal(verdict.state, 'diverged');
-    assert.match(verdict.reason, /is 0.7 nats a token, above 0.5/);
+    const steps = [
+      [0.1, 0.3],
+      [0.6, 0.3],
+      [0.7, 0.3],
+    ] as const;
+    assert.deepEqual(states(steps), ['healthy', 'suspect', 'diverged']);
+    const last = verdicts(steps).at(-1)!;
+    assert(last.state === 'diverged');
+    assert.match(last.reason, /is 0.7 nats a token, above 0.5/);
   });
 
   it('is forgiven when the KL comes back', () => {
-    const outlier = steps([0.6, 0.3], [0.1, 0.3], [0.6, 0.3]);
-    assert.equal(judgeDivergence(outlier, limits).state, 'suspect');
-    assert.equal(judgeDivergence(outlier.slice(0, 2), limits).state, 'healthy');
+    const steps = [
+      [0.6, 0.3],
+      [0.1, 0.3],
+      [0.6, 0.3],
+    ] as const;
+    assert.deepEqual(states(steps), ['suspect', 'healthy', 'suspect']);
   });
 
   it('is diverged at once when the KL is no number', () => {
-    const { state, reason } = judgeDivergence(steps([0.1, 0.3], [NaN, 0.3]), limits);
-    assert.deepEqual([state, reason], ['diverged', "the policy's logprobs are not finite"]);
+    const [verdict] = verdicts([[NaN, 0.3]]);
+    assert.deepEqual(verdict, {
+      state: 'diverged',
+      reason: "the policy's logprobs are not finite",
+    });
   });
 
   it('collapses when the reward stays below the share of its best average', () => {
+    const steps = [0.4, 0.4, 0.2, 0.1, 0.1].map((reward) => [0, reward] as const);
     // Averages of two: 0.4, 0.3, 0.15, 0.1; the best is 0.4.
-    const falling = steps([0, 0.4], [0, 0.4], [0, 0.2], [0, 0.1], [0, 0.1]);
-    assert.equal(judgeDivergence(falling.slice(0, 3), limits).state, 'healthy');
-    assert.equal(judgeDivergence(falling.slice(0, 4), limits).state, 'suspect');
-    const verdict = judgeDivergence(falling, limits);
-    assert.equal(verdict.state, 'diverged');
-    assert.match(verdict.reason, /over 2 steps is 0.1, less than 0.5 of its best, 0.4/);
-  });
-
-  it('passes over steps whose reward is not known', () => {
-    const gaps = steps([0, 0.4], [0, undefined], [0, 0.4], [0, undefined]);
-    assert.equal(judgeDivergence(gaps, limits).state, 'healthy');
+    assert.deepEqual(states(steps), ['healthy', 'healthy', 'healthy', 'suspect', 'diverged']);
+    const last = verdicts(steps).at(-1)!;
+    assert(last.state === 'diverged');
+    assert.match(last.reason, /over 2 steps is 0.1, less than 0.5 of its best, 0.4/);
   });
 
   it('ends for nothing but broken numbers when no bound is set', () => {
-    const none = { maxKl: Infinity, minRewardShare: 0, patience: 2 };
-    assert.equal(judgeDivergence(steps([9, 0.5], [9, 0.5], [9, 0]), none).state, 'healthy');
+    const none = { maxKl: Infinity, minRewardShare: 0, patience: 1 };
+    const steps = [
+      [9, 0.5],
+      [9, 0],
+    ] as const;
+    assert.deepEqual(states(steps, none), ['healthy', 'healthy']);
   });
 });

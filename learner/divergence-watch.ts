@@ -1,0 +1,36 @@
+import { Gauge } from 'prom-client';
+import {
+  healthAtStart,
+  judgeStep,
+  type DivergenceLimits,
+  type Verdict,
+} from '../shared/rl/divergence.js';
+import type { StepEvent } from './history.js';
+
+const unhealthySteps = new Gauge({
+  name: 'rl_unhealthy_steps',
+  help: 'Steps in a row whose KL or reward is out of bounds; as many as the patience end the run',
+});
+
+/** Judges every step of a run, also those before a restart. */
+export class DivergenceWatch {
+  #health = healthAtStart;
+  readonly #limits: DivergenceLimits;
+
+  /** @param past steps of the run. */
+  constructor(limits: DivergenceLimits, past: readonly StepEvent[]) {
+    this.#limits = limits;
+    for (const step of past) this.judge(step);
+  }
+
+  judge({ metrics }: StepEvent): Verdict {
+    const step = {
+      kl: metrics['kl_sample_train_v2'] ?? NaN, // what is not finite is left out of the events
+      reward: metrics['env/all/reward/total'] ?? NaN,
+    };
+    const { health, verdict } = judgeStep(this.#health, step, this.#limits);
+    this.#health = health;
+    unhealthySteps.set(health.unhealthySteps);
+    return verdict;
+  }
+}

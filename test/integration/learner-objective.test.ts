@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Summary } from '../../deploy/local/summary.js';
+import { TrainingGround } from '../support/training-ground.js';
+
+describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
+  it('trains by decoupled PPO, masked and held near the base, and tells what each did', async () => {
+    await using ground = await TrainingGround.prepare('corrected');
+    const learner = ground.learner({
+      'max-steps': 6,
+      loss: 'ppo',
+      correction: 'token_weights',
+      mask: 'icepop',
+      'kl-penalty': 0.1,
+      'entropy-bonus': 0.01,
+      advantage: 'batch_std',
+      normalization: 'constant',
+    });
+    ground.actor('actor-0');
+    await ground.startScoring();
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+
+    const metrics = await ground.metrics();
+    assert.equal(metrics.length, 6);
+    for (const line of metrics) {
+      assert(line['weights/mean']! > 0.5 && line['weights/mean']! < 2);
+      assert(line['mask/low_share']! >= 0 && line['mask/high_share']! <= 1);
+      assert.equal(line['entropy_bonus'], 0.01);
+    }
+    // The first step is trained on what the base itself sampled, whoever computed the logprobs.
+    const [first, ...later] = metrics.map((line) => line['kl_policy_base']!);
+    assert(Math.abs(first!) < 1e-5, `${first}`);
+    assert(Math.max(...later) > 1e-4, later.join(', '));
+  });
+
+  it('is given up when it diverges, and keeps the checkpoint from before', async () => {
+    await using ground = await TrainingGround.prepare('diverged');
+    const learner = ground.learner({
+      'max-steps': 60,
+      'checkpoint-every-steps': 1,
+      'learning-rate': 3,
+      'stop-kl': 0.05,
+      'stop-patience': 2,
+      'eval-problems': 2,
+    });
+    ground.actor('actor-0');
+    await ground.startScoring();
+    assert.equal(await learner.exitCode(), 3, learner.errors + learner.tail);
+    assert.match(learner.errors, /training diverged at step \d+: .*--learning-rate below 3/s);
+
+    const summary = Summary.parse(await ground.summary());
+    assert.equal(summary['reason'], 'diverged');
+    const { step, checkpointStep } = summary.divergence!;
+    const checkpoint = await ground.broker.ledger.read();
+    assert.equal(checkpoint?.step, checkpointStep);
+    assert(checkpointStep <= step - 2, `step ${checkpointStep} is saved, ${step} diverged`);
+    assert.equal(summary.eval?.after, null); // there is nothing to measure
+    const metrics = await ground.metrics();
+    assert.equal(metrics.at(-1)!['step'], step);
+  });
+});
