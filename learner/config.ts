@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { checkTask } from '../shared/tasks/registry.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
 import { Advantages, checkAdvantages, extraTerms } from './settings/advantages.js';
 import { Batches, checkBatches } from './settings/batches.js';
@@ -27,6 +28,7 @@ export const LearnerConfig = z
     const complain = (key: string, message: string): void => {
       issues.push({ code: 'custom', input: value, path: [key], message });
     };
+    checkTask(value, complain);
     checkBatches(value, complain);
     checkObjective(value, complain);
     checkAdvantages(value, complain);

@@ -1,74 +1,104 @@
 import { z } from 'zod';
-import { chooseTemplate, type PromptLanguage } from '../tasks/prompt-template.js';
+import { chooseTemplate } from '../tasks/prompt-template.js';
+import type { CommonSettings } from '../tasks/settings.js';
 import { embeddedDataset } from './embedded-dataset.js';
 import { styles } from './prompts.js';
-import { CountdownPrompt, type CountdownSpec } from './spec.js';
+import { CountdownPrompt, type CountdownSpec, type GeneratorSpec } from './spec.js';
 
 const whole = z.coerce.number().int();
 
-/** The learner's settings that only Countdown has. */
-export const countdownSettings = {
+/** What the generator makes by default: what the embedded model knows. */
+const { numbers, maxNumber, maxTarget, trainSize } = embeddedDataset;
+
+const generatorSettings = {
   numbers: z
     .string()
-    .regex(/^\d+(,\d+)*$/, 'expected numbers separated by commas, as in 3,4')
-    .default(embeddedDataset.numbers.join(','))
-    .describe('how many numbers a generated problem may have.'),
+    .regex(/^[2-6](,[2-6])*$/, 'expected numbers from 2 to 6, separated by commas, as in 3,4')
+    .optional()
+    .describe(`how many numbers a generated problem may have; ${numbers.join(',')}.`),
   maxNumber: whole
     .positive()
-    .default(embeddedDataset.maxNumber)
-    .describe('the largest number of a generated problem.'),
+    .optional()
+    .describe(`the largest number of a generated problem; ${maxNumber}.`),
   maxTarget: whole
     .positive()
-    .default(embeddedDataset.maxTarget)
-    .describe('the largest target of a generated problem.'),
-  trainSize: whole
-    .positive()
-    .default(embeddedDataset.trainSize)
-    .describe('generated problems to train on.'),
+    .optional()
+    .describe(`the largest target of a generated problem; ${maxTarget}.`),
+  trainSize: whole.positive().optional().describe(`generated problems to train on; ${trainSize}.`),
+};
+
+/** The learner's settings that only Countdown has. */
+export const countdownSettings = {
+  ...generatorSettings,
   formatScore: z.coerce
     .number()
     .min(0)
     .max(1)
-    .default(0.1)
-    .describe('reward of an answer in the right form that is not correct.'),
+    .optional()
+    .describe('reward of an answer in the right form that is not correct; 0.1. For countdown.'),
   shaping: z
     .enum(['none', 'constant', 'continuous'])
-    .default('constant')
-    .describe('none: reward 0 or 1 and nothing between.'),
+    .optional()
+    .describe('none: reward 0 or 1 and nothing between; constant. For countdown.'),
   numbersToUse: z
     .enum(['all', 'some'])
-    .default('all')
-    .describe('some: an answer may leave numbers out, as in the classical game.'),
+    .optional()
+    .describe('some: an answer may leave numbers out, as in the classical game; all.'),
   targetTail: z
     .enum(['by_style', 'accept', 'refuse'])
-    .default('by_style')
-    .describe('whether an answer may end in "= 64", its target; by style: think only.'),
+    .optional()
+    .describe(
+      'whether an answer may end in "= 64", its target; by_style: where the prompt says so.',
+    ),
 };
 
-interface Settings extends z.infer<z.ZodObject<typeof countdownSettings>> {
-  readonly dataset?: string | undefined;
-  readonly testSize: number;
-  readonly datasetSeed: number;
-  readonly promptStyle?: string | undefined;
-  readonly promptLanguage: PromptLanguage;
+type Settings = CommonSettings & z.infer<z.ZodObject<typeof countdownSettings>>;
+
+/** What is wrong with settings that each are right. */
+export function checkCountdown(
+  settings: Settings,
+  complain: (key: string, message: string) => void,
+): void {
+  if (tableOf(settings) === undefined) return;
+  const given: Readonly<Record<string, unknown>> = settings;
+  for (const key of Object.keys(generatorSettings).filter((key) => given[key] !== undefined)) {
+    complain(key, 'it is about generated problems, and --dataset names others; remove one');
+  }
 }
 
 /** @throws {UserError} if the prompt style is not there. */
 export async function countdownSpec(settings: Settings): Promise<CountdownSpec> {
-  const { promptStyle = 'compact', promptLanguage } = settings;
-  const { formatScore, shaping, numbersToUse, targetTail } = settings;
+  const { datasetSeed: seed, testSize, promptStyle, promptLanguage } = settings;
+  const table = tableOf(settings);
   return {
     name: 'countdown',
-    dataset: datasetSpec(settings),
+    dataset:
+      table === undefined
+        ? generatorSpec(settings)
+        : { kind: 'jsonl', path: table, seed, testSize },
     prompt: await chooseTemplate(CountdownPrompt, styles, promptStyle, promptLanguage),
-    reward: { formatScore, shaping, numbersToUse, targetTail },
+    reward: {
+      formatScore: settings.formatScore ?? 0.1,
+      shaping: settings.shaping ?? 'constant',
+      numbersToUse: settings.numbersToUse ?? 'all',
+      targetTail: settings.targetTail ?? 'by_style',
+    },
   };
 }
 
-function datasetSpec(settings: Settings): CountdownSpec['dataset'] {
-  const { dataset = 'generator', datasetSeed: seed, testSize } = settings;
-  if (dataset !== 'generator') return { kind: 'jsonl', path: dataset, seed, testSize };
-  const { maxNumber, maxTarget, trainSize } = settings;
-  const numbers = settings.numbers.split(',').map(Number);
-  return { kind: 'generator', seed, numbers, maxNumber, maxTarget, trainSize, testSize };
+/** The table that problems come from; undefined if they are generated. */
+function tableOf({ dataset }: Settings): string | undefined {
+  return dataset === 'generator' ? undefined : dataset;
+}
+
+function generatorSpec(settings: Settings): GeneratorSpec {
+  return {
+    kind: 'generator',
+    seed: settings.datasetSeed,
+    numbers: settings.numbers?.split(',').map(Number) ?? embeddedDataset.numbers,
+    maxNumber: settings.maxNumber ?? maxNumber,
+    maxTarget: settings.maxTarget ?? maxTarget,
+    trainSize: settings.trainSize ?? trainSize,
+    testSize: settings.testSize,
+  };
 }

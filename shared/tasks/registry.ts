@@ -1,49 +1,65 @@
 import { z } from 'zod';
-import { countdownSettings, countdownSpec } from '../countdown/settings.js';
+import { checkCountdown, countdownSettings, countdownSpec } from '../countdown/settings.js';
 import { CountdownSpec } from '../countdown/spec.js';
 import { countdown } from '../countdown/task.js';
-import { promptLanguages } from './prompt-template.js';
+import {
+  checkIntegerAnswers,
+  integerAnswersSettings,
+  integerAnswersSpec,
+} from '../integer-answers/settings.js';
+import { IntegerAnswersSpec } from '../integer-answers/spec.js';
+import { integerAnswers } from '../integer-answers/task.js';
+import { CommonSettings } from './settings.js';
 import type { Task } from './task.js';
 
-/** A task with all that it needs, as the run's configuration has it. A new task is added below, too. */
-export const TaskSpec = z.discriminatedUnion('name', [CountdownSpec]);
+/** A task with all that it needs, as the run's configuration has it. */
+export const TaskSpec = z.discriminatedUnion('name', [CountdownSpec, IntegerAnswersSpec]);
 export type TaskSpec = z.infer<typeof TaskSpec>;
 
 /** The task that a run trains on. Nothing is read before its `load`. */
 export function openTask(spec: TaskSpec): Task {
-  return countdown(spec);
+  switch (spec.name) {
+    case 'countdown':
+      return countdown(spec);
+    case 'integer-answers':
+      return integerAnswers(spec);
+  }
 }
 
-const whole = z.coerce.number().int();
-const text = z.string().min(1);
+/** The settings that one task alone has. */
+const ownSettings = {
+  countdown: countdownSettings,
+  'integer-answers': integerAnswersSettings,
+};
+type TaskName = keyof typeof ownSettings;
 
-/** The learner's settings of the task: those that all tasks have, and each one's own. */
+/** The learner's settings of the task. */
 export const TaskSettings = z.object({
-  task: z.enum(['countdown']).default('countdown').describe('what is learnt.'),
-  dataset: text
-    .optional()
-    .describe('generator, or the path of a JSONL file; countdown generates by default.'),
-  testSize: whole
-    .positive()
-    .default(1_024)
-    .describe('problems held out for evaluation: the first ones.'),
-  datasetSeed: whole
-    .min(0)
-    .default(0)
-    .describe('of the generator, or of the order in a file; --seed leaves the problems alone.'),
-  promptStyle: text
-    .optional()
-    .describe(
-      'how a problem is put to the model: compact (the default; the embedded model knows no other), ' +
-        'fewshot, think, or a template file *.json.',
-    ),
-  promptLanguage: z
-    .enum(promptLanguages)
-    .default('en')
-    .describe('of the prompt; compact has no words.'),
+  task: z
+    .enum(Object.keys(ownSettings) as [TaskName, ...TaskName[]])
+    .default('countdown')
+    .describe('what is learnt.'),
+  ...CommonSettings.shape,
   ...countdownSettings,
+  ...integerAnswersSettings,
 });
 export type TaskSettings = z.infer<typeof TaskSettings>;
+
+/** Tells what is wrong with settings of the task that each are right, under their keys. */
+export function checkTask(
+  settings: TaskSettings,
+  complain: (key: string, message: string) => void,
+): void {
+  const given: Readonly<Record<string, unknown>> = settings;
+  for (const [task, shape] of Object.entries(ownSettings)) {
+    if (task === settings.task) continue;
+    for (const key of Object.keys(shape).filter((key) => given[key] !== undefined)) {
+      complain(key, `--task ${settings.task} has no use for it, only ${task}; remove it`);
+    }
+  }
+  if (settings.task === 'countdown') checkCountdown(settings, complain);
+  else checkIntegerAnswers(settings, complain);
+}
 
 /**
  * The task that the settings ask for.
@@ -51,5 +67,5 @@ export type TaskSettings = z.infer<typeof TaskSettings>;
  * @throws {UserError} if they name something that is not there.
  */
 export function taskSpec(settings: TaskSettings): Promise<TaskSpec> {
-  return countdownSpec(settings);
+  return settings.task === 'countdown' ? countdownSpec(settings) : integerAnswersSpec(settings);
 }

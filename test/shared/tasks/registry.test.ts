@@ -4,7 +4,8 @@ import { loadConfig } from '../../../shared/config.js';
 import { embeddedDataset } from '../../../shared/countdown/embedded-dataset.js';
 import { styles } from '../../../shared/countdown/prompts.js';
 import { zeroOrOne } from '../../../shared/countdown/score.js';
-import { TaskSettings, taskSpec } from '../../../shared/tasks/registry.js';
+import { styles as integerStyles } from '../../../shared/integer-answers/prompts.js';
+import { checkTask, TaskSettings, taskSpec } from '../../../shared/tasks/registry.js';
 
 const specOf = (...flags: string[]) => taskSpec(loadConfig(TaskSettings, 'learner', flags, {}));
 
@@ -29,4 +30,50 @@ describe('the task that the settings ask for', () => {
       testSize: 512,
     });
   });
+});
+
+describe('the task integer-answers', () => {
+  it('reads a file, with a prompt and a penalty of its own', async () => {
+    const flags = ['--task', 'integer-answers', '--dataset', 'gsm8k.jsonl'];
+    const zh = ['--prompt-style', 'think', '--prompt-language', 'zh'];
+    assert.deepEqual(await specOf(...flags, ...zh, '--format-penalty', '0.2'), {
+      name: 'integer-answers',
+      dataset: { kind: 'jsonl', path: 'gsm8k.jsonl', seed: 0, testSize: 1_024 },
+      prompt: integerStyles.think.zh,
+      reward: { formatPenalty: 0.2 },
+    });
+  });
+});
+
+describe('settings that do not go together', () => {
+  const complaints = (...flags: string[]) => {
+    const told: string[] = [];
+    checkTask(loadConfig(TaskSettings, 'learner', flags, {}), (key, message) => {
+      told.push(`${key}: ${message}`);
+    });
+    return told;
+  };
+
+  it('are none by default', () => {
+    assert.deepEqual(complaints(), []);
+    assert.deepEqual(complaints('--numbers', '3,4', '--dataset', 'generator'), []);
+  });
+
+  const refused: [flags: string[], says: RegExp][] = [
+    [['--dataset=a.jsonl', '--numbers=3'], /^numbers: it is about generated problems/],
+    [['--task=integer-answers'], /^dataset: .* has no generator; name a file/],
+    [['--task=integer-answers', '--dataset=generator'], /^dataset: /],
+    [
+      ['--task=integer-answers', '--dataset=a.jsonl', '--shaping=none'],
+      /^shaping: --task integer-answers has no use for it, only countdown; remove it/,
+    ],
+    [['--format-penalty=0.2'], /^formatPenalty: --task countdown has no use for it/],
+  ];
+  for (const [flags, says] of refused) {
+    it(`such as ${flags.join(' ')}`, () => {
+      const [told, ...others] = complaints(...flags);
+      assert.match(String(told), says);
+      assert.deepEqual(others, []);
+    });
+  }
 });

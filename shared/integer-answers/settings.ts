@@ -1,0 +1,38 @@
+import { z } from 'zod';
+import { chooseTemplate } from '../tasks/prompt-template.js';
+import type { CommonSettings } from '../tasks/settings.js';
+import { styles } from './prompts.js';
+import { IntegerAnswersPrompt, type IntegerAnswersSpec } from './spec.js';
+
+/** The learner's settings that only integer answers have. */
+export const integerAnswersSettings = {
+  formatPenalty: z.coerce
+    .number()
+    .min(0)
+    .max(1)
+    .optional()
+    .describe('what an answer loses that is not in the right form; 0.1. For integer-answers.'),
+};
+
+type Settings = CommonSettings & z.infer<z.ZodObject<typeof integerAnswersSettings>>;
+
+/** What is wrong with settings that each are right. */
+export function checkIntegerAnswers(
+  { dataset }: Settings,
+  complain: (key: string, message: string) => void,
+): void {
+  if (dataset === undefined || dataset === 'generator') {
+    complain('dataset', 'the task integer-answers has no generator; name a file of problems');
+  }
+}
+
+/** @throws {UserError} if the prompt style is not there. */
+export async function integerAnswersSpec(settings: Settings): Promise<IntegerAnswersSpec> {
+  const { dataset, datasetSeed: seed, testSize, promptStyle, promptLanguage } = settings;
+  return {
+    name: 'integer-answers',
+    dataset: { kind: 'jsonl', path: dataset!, seed, testSize },
+    prompt: await chooseTemplate(IntegerAnswersPrompt, styles, promptStyle, promptLanguage),
+    reward: { formatPenalty: settings.formatPenalty ?? 0.1 },
+  };
+}

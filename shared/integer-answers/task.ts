@@ -1,0 +1,28 @@
+import { answerBlocks } from '../tasks/answer-place.js';
+import { splitRows } from '../tasks/dataset.js';
+import { fillTemplate, shownText } from '../tasks/prompt-template.js';
+import { readRows } from '../tasks/table.js';
+import type { Task } from '../tasks/task.js';
+import { problemOfRow, type Problem } from './problem.js';
+import { scoreAnswer } from './score.js';
+import type { IntegerAnswersSpec } from './spec.js';
+
+/** Questions in words whose answers are integers, such as GSM8K's. */
+export function integerAnswers(spec: IntegerAnswersSpec): Task<Problem> {
+  const { name, dataset, prompt, reward } = spec;
+  const { answer } = prompt;
+  const form = { answer, examples: answerBlocks(answer, shownText(prompt)) };
+  return {
+    async load() {
+      const rows = await readRows(dataset, problemOfRow, {
+        question: 'How much is …?',
+        answer: 72,
+      });
+      return splitRows(name, rows, { ...dataset, source: dataset.path });
+    },
+    prompt: ({ question }) => fillTemplate(prompt, { question }),
+    stop: prompt.stop,
+    score: (problem, completion) => scoreAnswer(form, problem, completion, reward),
+    problemOf: problemOfRow,
+  };
+}

@@ -1,0 +1,13 @@
+import { styles } from '../../shared/integer-answers/prompts.js';
+import type { IntegerAnswersSpec } from '../../shared/integer-answers/spec.js';
+
+/** Integer answers as a run may have them configured, valid but for what a test names. */
+export function integerAnswersSpec(over: Partial<IntegerAnswersSpec> = {}): IntegerAnswersSpec {
+  return {
+    name: 'integer-answers',
+    dataset: { kind: 'jsonl', path: 'questions.jsonl', seed: 0, testSize: 1 },
+    prompt: styles.compact.en,
+    reward: { formatPenalty: 0.1 },
+    ...over,
+  };
+}
