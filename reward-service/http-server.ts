@@ -1,7 +1,8 @@
 import { createServer, type IncomingMessage } from 'node:http';
 import { errorText, UserError } from '../shared/errors.js';
 import type { Logger } from '../shared/telemetry/logger.js';
-import { countScores } from './metrics.js';
+import { countScores, httpSeconds, judgingSeconds } from './metrics.js';
+import { openApiDocument } from './openapi.js';
 import { answerScoreRequest, RequestRefused, type TextJudge } from './score-requests.js';
 
 export interface ScoreServer extends AsyncDisposable {
@@ -14,34 +15,46 @@ export interface ScoreServerOptions {
   readonly port: number;
   readonly judge: TextJudge;
   readonly log: Logger;
+  /** From its abort on, answers are the last on their connection, so that clients go elsewhere. */
+  readonly signal: AbortSignal;
 }
 
 const maxBodyBytes = 1 << 20;
 
 /**
- * Serves `POST /score` for users outside NATS: JSON in, scores out. Errors are JSON too,
- * `{"error": "what is wrong"}`. Disposing lets the requests under way finish.
+ * Serves `POST /score` for users outside NATS: JSON in, scores out; `GET /openapi.json` describes it.
+ * Errors are JSON too, `{"error": "what is wrong"}`. Disposing lets the requests under way finish.
  *
  * @throws {UserError} when the address cannot be bound.
  */
 export async function serveScores(options: ScoreServerOptions): Promise<ScoreServer> {
-  const { host, port, judge, log } = options;
+  const { host, port, judge, log, signal } = options;
+  const routes: Readonly<Record<string, Route>> = {
+    '/score': { method: 'POST', answer: async (request) => score(await readBody(request)) },
+    '/openapi.json': { method: 'GET', answer: () => Promise.resolve(openApiDocument()) },
+  };
   const server = createServer({ requestTimeout: 10_000 }, (request, response) => {
+    const stopTimer = httpSeconds.startTimer();
     void answer(request).then(({ status, body }) => {
       // A refused request may still be sending: its connection is of no further use.
-      const headers = status === 200 ? {} : { connection: 'close' };
+      const isLast = status !== 200 || signal.aborted;
+      const headers = isLast ? { connection: 'close' } : {};
       response.writeHead(status, { 'content-type': 'application/json', ...headers });
       response.end(`${JSON.stringify(body)}\n`);
+      stopTimer({ status });
     });
   });
 
   async function answer(request: IncomingMessage): Promise<{ status: number; body: unknown }> {
     try {
-      if (request.url?.split('?')[0] !== '/score') throw new RequestRefused(404, 'try POST /score');
-      if (request.method !== 'POST') throw new RequestRefused(405, '/score takes POST only');
-      const body = answerScoreRequest(judge, await readBody(request));
-      countScores([body].flat(), 'http');
-      return { status: 200, body };
+      const path = request.url?.split('?')[0] ?? '';
+      const route = Object.hasOwn(routes, path) ? routes[path] : undefined;
+      if (route === undefined)
+        throw new RequestRefused(404, `there is no ${path}; try POST /score`);
+      if (request.method !== route.method) {
+        throw new RequestRefused(405, `${path} takes ${route.method} only`);
+      }
+      return { status: 200, body: await route.answer(request) };
     } catch (err) {
       if (err instanceof RequestRefused)
         return { status: err.status, body: { error: err.message } };
@@ -49,6 +62,14 @@ export async function serveScores(options: ScoreServerOptions): Promise<ScoreSer
       log.error({ err }, 'request failed');
       return { status: 500, body: { error: 'the service failed; its log says how' } };
     }
+  }
+
+  function score(body: string) {
+    const stopTimer = judgingSeconds.startTimer({ source: 'http' });
+    const scores = answerScoreRequest(judge, body);
+    stopTimer();
+    countScores([scores].flat(), 'http');
+    return scores;
   }
 
   await new Promise<void>((resolve, reject) => {
@@ -72,6 +93,11 @@ export async function serveScores(options: ScoreServerOptions): Promise<ScoreSer
       clearTimeout(lastCall);
     },
   };
+}
+
+interface Route {
+  readonly method: 'GET' | 'POST';
+  readonly answer: (request: IncomingMessage) => Promise<unknown>;
 }
 
 async function readBody(request: IncomingMessage): Promise<string> {

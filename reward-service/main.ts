@@ -40,8 +40,9 @@ async function serve(config: RewardServiceConfig, log: Logger, signal: AbortSign
 
   missing = () => 'loading the problems and the tokenizer';
   const judge = await loadJudge(run, config);
-  await using scores = await serveScores({ host: httpHost, port: httpPort, judge, log });
-  missing = () => (broker.isConnected ? undefined : 'NATS is disconnected');
+  await using scores = await serveScores({ host: httpHost, port: httpPort, judge, log, signal });
+  missing = () =>
+    signal.aborted ? 'shutting down' : broker.isConnected ? undefined : 'NATS is disconnected';
   log.info({ httpPort: scores.port }, 'joined the run');
 
   await scoreRollouts({ broker, judge, scorer: name, log, signal });

@@ -25,6 +25,21 @@ export const groupSeconds = new Histogram({
   buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30],
 });
 
+/** What scoring itself costs, without waiting for the broker or a client. */
+export const judgingSeconds = new Histogram({
+  name: 'reward_service_judging_seconds',
+  help: 'From a group or request at hand to its scores, by where it came from (stream or http)',
+  labelNames: ['source'] as const,
+  buckets: [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 1],
+});
+
+export const httpSeconds = new Histogram({
+  name: 'reward_service_http_seconds',
+  help: 'From the head of a request to its answer, by status',
+  labelNames: ['status'] as const,
+  buckets: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 10],
+});
+
 export function countScores(given: readonly Score[], source: 'stream' | 'http'): void {
   for (const { reason } of given) scores.inc({ reason, source });
 }

@@ -14,15 +14,26 @@ export class RequestRefused extends Error {
   }
 }
 
-const maxItems = 1_000;
+/** More than one message may ask for at once. */
+export const maxItems = 1_000;
 
 /** One completion to score: of a problem of the run by its id, or of any other by its content. */
 export const ScoreRequest = z
   .strictObject({
-    problemId: z.string().min(1).max(256).optional(),
-    problem: z.record(z.string(), z.unknown()).optional(), // as a row of a data file states it
-    completion: z.string(),
-    task: z.record(z.string(), z.unknown()).optional(), // parts in the place of the run's own
+    problemId: z.string().min(1).max(256).optional().describe('A problem of the run, or else'),
+    problem: z
+      .record(z.string(), z.unknown())
+      .optional()
+      .describe(
+        'any other, as a line of a data file states it: {"nums": [3, 7, 21], "target": 84}.',
+      ),
+    completion: z
+      .string()
+      .describe('The sampled text alone: without the prompt, but with the stop sequence, if any.'),
+    task: z
+      .record(z.string(), z.unknown())
+      .optional()
+      .describe("Parts of a task in the place of the run's own, such as its rewards."),
   })
   .refine(({ problemId, problem }) => (problemId === undefined) !== (problem === undefined), {
     message: 'give either problemId or problem',
@@ -46,8 +57,8 @@ export function answerScoreRequest(judge: TextJudge, body: string): Score | Scor
   } catch {
     throw new RequestRefused(400, 'the body is not JSON');
   }
-  if (Array.isArray(json)) return check(Batch, json).map((request) => scoreOf(judge, request));
-  return scoreOf(judge, check(ScoreRequest, json));
+  if (!Array.isArray(json)) return scoreOf(judge, check(ScoreRequest, json));
+  return check(Batch, json).map((request, i) => scoreOf(judge, request, String(i)));
 }
 
 function check<Schema extends z.ZodType>(schema: Schema, json: unknown): z.output<Schema> {
@@ -56,22 +67,30 @@ function check<Schema extends z.ZodType>(schema: Schema, json: unknown): z.outpu
   throw refusal(parsed.error);
 }
 
-function scoreOf(judge: TextJudge, request: ScoreRequest): Score {
-  const task = explained('task', () => judge.task(request.task));
-  return task.score(problemIn(judge, request), request.completion);
+/** @param within where in the body the request stands. */
+function scoreOf(judge: TextJudge, request: ScoreRequest, ...within: string[]): Score {
+  const task = explained([...within, 'task'], () => judge.task(request.task));
+  return task.score(problemIn(judge, request, within), request.completion);
 }
 
-function problemIn(judge: TextJudge, { problemId, problem: row }: ScoreRequest): TaskProblem {
-  if (problemId === undefined) return explained('problem', () => judge.task().problemOf(row));
+function problemIn(
+  judge: TextJudge,
+  { problemId, problem: row }: ScoreRequest,
+  within: readonly string[],
+): TaskProblem {
+  if (problemId === undefined) {
+    return explained([...within, 'problem'], () => judge.task().problemOf(row));
+  }
   const problem = judge.problem(problemId);
   if (problem === undefined) {
-    throw new RequestRefused(404, `the run has no problem ${JSON.stringify(problemId)}`);
+    const path = [...within, 'problemId'].join('.');
+    throw new RequestRefused(404, `${path}: the run has no problem ${JSON.stringify(problemId)}`);
   }
   return problem;
 }
 
 /** What `make` makes; its complaints name the part of the request that they are about. */
-function explained<T>(part: string, make: () => T): T {
+function explained<T>(part: readonly string[], make: () => T): T {
   try {
     return make();
   } catch (caught) {
@@ -79,7 +98,7 @@ function explained<T>(part: string, make: () => T): T {
   }
 }
 
-function refusal({ issues }: z.ZodError, ...within: string[]): RequestRefused {
+function refusal({ issues }: z.ZodError, within: readonly string[] = []): RequestRefused {
   const shown = issues.slice(0, 10).map(({ path, message }) => {
     return `${[...within, ...path.map(String)].join('.') || 'the body'}: ${message}`;
   });

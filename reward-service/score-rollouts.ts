@@ -5,7 +5,13 @@ import { RolloutGroup } from '../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../shared/wire/scored-group.js';
 import { GroupRefused } from './check-group.js';
 import type { Judge } from './judge.js';
-import { countScores, groupSeconds, refusedGroups, scoredGroups } from './metrics.js';
+import {
+  countScores,
+  groupSeconds,
+  judgingSeconds,
+  refusedGroups,
+  scoredGroups,
+} from './metrics.js';
 
 export interface ScoreRolloutsOptions {
   readonly broker: Broker;
@@ -55,7 +61,10 @@ export async function scoreRollouts(options: ScoreRolloutsOptions): Promise<void
 
   function judged(group: RolloutGroup) {
     try {
-      return judge.scoreGroup(group);
+      const stopTimer = judgingSeconds.startTimer({ source: 'stream' });
+      const scores = judge.scoreGroup(group);
+      stopTimer();
+      return scores;
     } catch (caught) {
       if (caught instanceof GroupRefused) refusedGroups.inc({ reason: caught.reason });
       throw caught;

@@ -15,10 +15,22 @@ export const GeneratorSpec = z.strictObject({
 export type GeneratorSpec = z.infer<typeof GeneratorSpec>;
 
 export const RewardSpec = z.strictObject({
-  formatScore: z.number().min(0).max(1), // for an answer in the right form that is not correct
-  shaping: z.enum(['none', 'constant', 'continuous']), // none: 0 or 1 and nothing between
-  numbersToUse: z.enum(['all', 'some']).default('all'), // some: an answer may leave numbers out
-  targetTail: z.enum(['by_style', 'accept', 'refuse']).default('by_style'), // the `= 64` behind an answer
+  formatScore: z
+    .number()
+    .min(0)
+    .max(1)
+    .describe('Reward of an answer in the right form that is not correct.'),
+  shaping: z
+    .enum(['none', 'constant', 'continuous'])
+    .describe('none: 0 or 1 and nothing between; continuous: more for a value near the target.'),
+  numbersToUse: z
+    .enum(['all', 'some'])
+    .default('all')
+    .describe('some: an answer may leave numbers out, as in the classical game.'),
+  targetTail: z
+    .enum(['by_style', 'accept', 'refuse'])
+    .default('by_style')
+    .describe('Whether an answer may end in "= 64", its target.'),
 });
 export type RewardSpec = z.infer<typeof RewardSpec>;
 

@@ -4,8 +4,8 @@ import { z } from 'zod';
 export const AnswerPlace = z.union([
   z.literal('whole'),
   z.strictObject({
-    open: z.string().min(1), // such as <answer>
-    close: z.string().min(1),
+    open: z.string().min(1).max(64), // such as <answer>
+    close: z.string().min(1).max(64),
   }),
 ]);
 export type AnswerPlace = z.infer<typeof AnswerPlace>;

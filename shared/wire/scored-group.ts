@@ -9,13 +9,13 @@ const Fraction = z
 
 /** The reward of one rollout and the parts that it was made of. */
 export const Score = z.strictObject({
-  reward: z.number(),
-  exactReward: Fraction, // the same exactly: equality means something
-  hasFormat: z.boolean(), // an answer could be found
-  isValid: z.boolean(), // it is an expression that uses the problem's numbers as it must
-  isCorrect: z.boolean(), // and its value is exactly the target
-  reason: z.string().max(64), // `correct`, `wrong_value`, `no_answer`, …
-  value: Fraction.optional(), // what a valid answer comes to
+  reward: z.number().describe('What the completion earns.'),
+  exactReward: Fraction.describe('The same as a fraction: two of these can be equal.'),
+  hasFormat: z.boolean().describe('An answer could be found.'),
+  isValid: z.boolean().describe('It is of the form that the task asks for.'),
+  isCorrect: z.boolean().describe('And it is the right one.'),
+  reason: z.string().max(64).describe('What was found, such as correct, wrong_value or no_answer.'),
+  value: Fraction.optional().describe('What a valid answer comes to.'),
 });
 export type Score = z.infer<typeof Score>;
 

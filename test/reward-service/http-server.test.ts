@@ -20,7 +20,8 @@ const task: Task<Problem> = {
   },
 };
 const judge = { problem: (id: string) => dataset.problem(id), task: () => task };
-const options = { host: '127.0.0.1', port: 0, judge, log };
+const { signal } = new AbortController();
+const options = { host: '127.0.0.1', port: 0, judge, log, signal };
 
 describe('POST /score', () => {
   let server: ScoreServer;
@@ -60,11 +61,48 @@ describe('POST /score', () => {
     assert.equal((await post(JSON.stringify({ problemId: 'x', completion: '' }))).status, 404);
   });
 
-  it('knows one path and one method', async () => {
-    assert.equal((await fetch(url)).status, 405);
-    const elsewhere = await fetch(url.replace('/score', '/'), { method: 'POST' });
+  it('says where it is to those who ask for something else', async () => {
+    const asGet = await fetch(url);
+    assert.equal(asGet.status, 405);
+    assert.deepEqual(await asGet.json(), { error: '/score takes POST only' });
+    const elsewhere = await fetch(url.replace('/score', '/constructor'), { method: 'POST' });
     assert.equal(elsewhere.status, 404);
-    assert.deepEqual(await elsewhere.json(), { error: 'try POST /score' });
+    assert.deepEqual(await elsewhere.json(), {
+      error: 'there is no /constructor; try POST /score',
+    });
+  });
+
+  it('is timed, the whole request by its status and the judging by itself', async () => {
+    const counted = async (name: string, labels: string) => {
+      const text = await register.getSingleMetricAsString(name);
+      const line = text.split('\n').find((one) => one.startsWith(`${name}_count{${labels}}`));
+      return Number(line?.split(' ')[1] ?? 0);
+    };
+    const counts = () =>
+      Promise.all([
+        counted('reward_service_http_seconds', 'status="200"'),
+        counted('reward_service_http_seconds', 'status="400"'),
+        counted('reward_service_judging_seconds', 'source="http"'),
+      ]);
+    const [answered, refused, judged] = await counts();
+    await post(request('7'));
+    await post('{');
+    assert.deepEqual(await counts(), [answered + 1, refused + 1, judged + 1]);
+  });
+
+  it('asks to be called elsewhere from now on, once it is to end', async () => {
+    const ending = new AbortController();
+    await using closing = await serveScores({ ...options, signal: ending.signal });
+    const ask = async () => {
+      const at = `http://127.0.0.1:${closing.port}/score`;
+      const response = await fetch(at, { method: 'POST', body: request('(7-3)*21') });
+      assert.equal(response.status, 200);
+      await response.arrayBuffer();
+      return response.headers.get('connection');
+    };
+    assert.equal(await ask(), 'keep-alive');
+    ending.abort();
+    assert.equal(await ask(), 'close');
   });
 
   it('refuses more than a megabyte, and goes on serving', async () => {

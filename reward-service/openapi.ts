@@ -1,0 +1,112 @@
+import { z } from 'zod';
+import { TaskSpec } from '../shared/tasks/registry.js';
+import { Score } from '../shared/wire/scored-group.js';
+import { maxItems, ScoreRequest } from './score-requests.js';
+
+/** What is wrong with a request. */
+export const ScoreError = z.strictObject({
+  error: z.string().describe('What is wrong, and where in the body.'),
+});
+
+/**
+ * The description of the HTTP service in OpenAPI 3.1, for clients and for people. Its schemas are
+ * those that requests are checked with.
+ */
+export function openApiDocument(): object {
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Offbeat reward service',
+      version: '1.0.0',
+      description:
+        'Scores completions with the exact rewards that a run trains with. Stateless: the same ' +
+        'request has the same answer from every replica.',
+    },
+    paths: {
+      '/score': {
+        post: {
+          operationId: 'score',
+          summary: 'Scores one completion, or several in order.',
+          requestBody: {
+            required: true,
+            content: json(oneOrMany('ScoreRequest'), {
+              problemOfTheRun: { value: { problemId: '3,7,21=84', completion: '(7-3)*21' } },
+              anyProblem: {
+                value: { problem: { nums: [3, 7, 21], target: 84 }, completion: '7*21-3' },
+              },
+              several: {
+                value: ['(7-3)*21', '7*21', ''].map((completion) => ({
+                  problem: { nums: [3, 7, 21], target: 84 },
+                  completion,
+                })),
+              },
+            }),
+          },
+          responses: {
+            '200': { description: 'The scores.', content: json(oneOrMany('Score')) },
+            ...refusals,
+          },
+        },
+      },
+      '/openapi.json': {
+        get: {
+          operationId: 'describe',
+          summary: 'This document.',
+          responses: { '200': { description: 'It.', content: json({ type: 'object' }) } },
+        },
+      },
+    },
+    components: {
+      schemas: {
+        ScoreRequest: scoreRequest(),
+        Task: schemaOf(TaskParts),
+        Score: schemaOf(Score),
+        Error: schemaOf(ScoreError),
+      },
+    },
+  };
+}
+
+/** What a request may put in the place of the run's own; its other parts decide nothing here. */
+const TaskParts = z.union(
+  TaskSpec.options.map(({ shape: { prompt, reward } }) =>
+    z.strictObject({ prompt: prompt.optional(), reward: reward.optional() }),
+  ),
+);
+
+/** With the parts of a task spelt out, and the rule that JSON Schema cannot see in a check. */
+function scoreRequest() {
+  const { properties, ...rest } = schemaOf(ScoreRequest);
+  const { description } = ScoreRequest.shape.task;
+  return {
+    ...rest,
+    properties: { ...properties, task: { ...reference('Task'), description } },
+    oneOf: [{ required: ['problemId'] }, { required: ['problem'] }],
+  };
+}
+
+const refusals = Object.fromEntries(
+  Object.entries({
+    400: 'The body is not JSON, or not a request; each wrong field is named.',
+    404: 'The run has no problem with this id.',
+    413: 'The body has more than a megabyte.',
+    500: 'The service failed.',
+  }).map(([status, description]) => [status, { description, content: json(reference('Error')) }]),
+);
+
+function schemaOf(schema: z.ZodType) {
+  const { $schema: _dialect, ...rest } = z.toJSONSchema(schema, { io: 'input' });
+  return rest;
+}
+
+function oneOrMany(name: string) {
+  return { oneOf: [reference(name), { type: 'array', items: reference(name), maxItems }] };
+}
+
+function reference(name: string) {
+  return { $ref: `#/components/schemas/${name}` };
+}
+
+function json(schema: object, examples?: object) {
+  return { 'application/json': { schema, ...(examples && { examples }) } };
+}

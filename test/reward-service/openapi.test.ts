@@ -1,0 +1,121 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { Validator } from '@seriousme/openapi-schema-validator';
+import { z } from 'zod';
+import { pino } from 'pino';
+import { Score } from '../../shared/wire/scored-group.js';
+import { serveScores, type ScoreServer } from '../../reward-service/http-server.js';
+import { createJudge } from '../../reward-service/judge.js';
+import { ScoreError } from '../../reward-service/openapi.js';
+import { countdownSpec } from '../support/countdown-task.js';
+import { dataset } from './values.js';
+
+const unused = { encode: unreached, decode: unreached, chatText: unreached, eosTokenIds: [] };
+function unreached(): never {
+  throw new Error('texts are scored without a tokenizer');
+}
+
+/** What we read of the document. */
+const Document = z.object({
+  paths: z.object({
+    '/score': z.object({
+      post: z.object({
+        requestBody: z.object({
+          content: z.object({
+            'application/json': z.object({
+              examples: z.record(z.string(), z.object({ value: z.unknown() })),
+            }),
+          }),
+        }),
+        responses: z.record(z.string(), z.object({ description: z.string() })),
+      }),
+    }),
+  }),
+  components: z.object({
+    schemas: z.record(
+      z.string(),
+      z.object({ properties: z.record(z.string(), z.unknown()).default({}) }),
+    ),
+  }),
+});
+
+describe('GET /openapi.json', () => {
+  let server: ScoreServer;
+  let text: string;
+  let document: z.infer<typeof Document>;
+  before(async () => {
+    server = await serveScores({
+      host: '127.0.0.1',
+      port: 0,
+      judge: createJudge(countdownSpec(), dataset, unused, 1),
+      log: pino({ level: 'silent' }),
+      signal: new AbortController().signal,
+    });
+    const response = await fetch(`http://127.0.0.1:${server.port}/openapi.json`);
+    assert.equal(response.status, 200);
+    text = await response.text();
+    document = Document.parse(JSON.parse(text));
+  });
+  after(() => server[Symbol.asyncDispose]());
+
+  const post = async (body: unknown) => {
+    const response = await fetch(`http://127.0.0.1:${server.port}/score`, {
+      method: 'POST',
+      body: JSON.stringify(body),
+    });
+    return { status: response.status, body: await response.json() };
+  };
+
+  it('is valid OpenAPI 3.1, for a validator that others maintain', async () => {
+    const validator = new Validator();
+    const { valid, errors } = await validator.validate(text);
+    assert(valid, JSON.stringify(errors));
+    assert.equal(validator.version, '3.1');
+  });
+
+  it('finds what is wrong with a document that is not', async () => {
+    const { valid } = await new Validator().validate(text.replace('"responses"', '"answers"'));
+    assert(!valid);
+  });
+
+  it('refers to nothing that is not in it', () => {
+    const named = [...text.matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name!);
+    assert(named.length > 0);
+    for (const name of named) assert(Object.hasOwn(document.components.schemas, name), name);
+  });
+
+  it('has only examples that are answered, as it says', async () => {
+    const { requestBody } = document.paths['/score'].post;
+    const examples = Object.values(requestBody.content['application/json'].examples);
+    assert(examples.length > 0);
+    for (const { value } of examples) {
+      const { status, body } = await post(value);
+      assert.equal(status, 200, JSON.stringify(body));
+      z.union([Score, z.array(Score)]).parse(body);
+    }
+  });
+
+  it('names every status that a request may get, and the form of its error', async () => {
+    const { responses } = document.paths['/score'].post;
+    const sent = [
+      [{ problemId: dataset.train[0]!.id, completion: '' }, 200],
+      [{}, 400],
+      [{ problemId: 'none', completion: '' }, 404],
+      [{ completion: ' '.repeat(1 << 20) }, 413],
+    ] as const;
+    for (const [request, expected] of sent) {
+      const { status, body } = await post(request);
+      assert.equal(status, expected);
+      assert(Object.hasOwn(responses, String(status)));
+      if (status !== 200) ScoreError.parse(body);
+    }
+  });
+
+  it('says of every field what it is', () => {
+    for (const name of ['ScoreRequest', 'Score', 'Error']) {
+      for (const [field, schema] of Object.entries(document.components.schemas[name]!.properties)) {
+        assert.match(String((schema as { description?: string }).description), /\w/, field);
+      }
+    }
+  });
+});
