@@ -51,7 +51,7 @@ export async function readJson<Schema extends z.ZodType>(
   const text = (await request.body()).toString('utf8');
   let json: unknown;
   try {
-    json = JSON.parse(keepLongIds(text));
+    json = JSON.parse(keepLongIntegers(text));
   } catch {
     throw new ApiError(422, [{ type: 'json_invalid', loc: ['body'], msg: 'the body is not JSON' }]);
   }
@@ -67,9 +67,9 @@ export async function readJson<Schema extends z.ZodType>(
   );
 }
 
-/** The SDK's sampling sequence ids go beyond 2^53; as text they keep every digit. */
-function keepLongIds(text: string): string {
-  return text.replace(/("seq_id"\s*:\s*)([0-9]{16,20})(?=\s*[,}])/g, '$1"$2"');
+/** Sequence ids of sampling and seeds may go beyond 2^53; as text they keep every digit. */
+function keepLongIntegers(text: string): string {
+  return text.replace(/("(?:seq_id|seed)"\s*:\s*)(-?[0-9]{16,20})(?=\s*[,}])/g, '$1"$2"');
 }
 
 /** `limit` and `offset` of a listing. @throws {ApiError} 422 */

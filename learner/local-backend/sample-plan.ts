@@ -1,6 +1,7 @@
 import type { z } from 'zod';
 import type { SampleRequest } from '../../shared/tinker/api.js';
 import { badRequest } from './api-error.js';
+import { narrowSeed } from './narrow-seed.js';
 import { assertFits, type ServedModel } from './served-model.js';
 import type { SamplingCalls } from './sampling-worker.js';
 
@@ -53,7 +54,7 @@ export function planSample(
       count: request.num_samples,
       maxTokens: Math.min(wanted, maxPositions - prompt.length),
       temperature: params.temperature,
-      seed: params.seed ?? seed,
+      seed: params.seed === undefined ? seed : narrowSeed(params.seed),
       ...stops(params.stop),
     },
     promptLogprobsTemperature:

@@ -5,6 +5,7 @@ import type { Logger } from '../../shared/telemetry/logger.js';
 import { badRequest, notFound } from './api-error.js';
 import type { Geometry } from './checkpoint-metadata.js';
 import type { FutureStore } from './futures.js';
+import { narrowSeed } from './narrow-seed.js';
 import { timed } from './operation-metrics.js';
 import type { OperationResult } from './operation-result.js';
 import { ResendMemory } from './resend-memory.js';
@@ -75,7 +76,7 @@ export class TrainingRuns {
       };
       this.#runs.set(run.id, run);
       session.trainingRuns.push(run.id);
-      const creation = this.#create(run, lora.seed ?? 0).catch((error: unknown) => {
+      const creation = this.#create(run, narrowSeed(lora.seed ?? 0)).catch((error: unknown) => {
         this.#runs.delete(run.id);
         throw error;
       });

@@ -11,6 +11,8 @@ const optional = <Schema extends z.ZodType>(schema: Schema) =>
 
 const kind = <Name extends string>(name: Name) => z.literal(name).default(name);
 const count = z.int().nonnegative();
+/** The SDK's integers have 64 bits, of which a double keeps 53: wider ones may come as text. */
+const wideInteger = z.union([z.int(), z.bigint(), z.string().regex(/^-?[0-9]{1,20}$/)]);
 
 /** `POST /api/v1/client/config` */
 export const ClientConfigRequest = z.object({ sdk_version: z.string() });
@@ -68,7 +70,7 @@ export const UntypedFuture = z.object({
 /** `POST /api/v1/create_model` → a future of ModelResult */
 export const LoraConfig = z.object({
   rank: z.int().positive(),
-  seed: optional(z.int()),
+  seed: optional(wideInteger),
   train_unembed: z.boolean().default(true),
   train_mlp: z.boolean().default(true),
   train_attn: z.boolean().default(true),
@@ -207,14 +209,14 @@ export const SampleRequest = z.object({
   }),
   sampling_params: z.object({
     max_tokens: optional(z.int().positive()),
-    seed: optional(z.int()),
+    seed: optional(wideInteger),
     stop: optional(z.union([z.string(), z.array(z.string()), z.array(z.int())])),
     temperature: z.number().nonnegative().default(1),
     top_k: z.int().default(-1),
     top_p: z.number().default(1),
   }),
   sampling_session_id: optional(z.string()),
-  seq_id: optional(z.union([z.number(), z.bigint(), z.string()])), // the SDK's may exceed 2^53
+  seq_id: optional(wideInteger), // of a pickled client: 10^9 and more times a chance number
   base_model: optional(z.string()),
   model_path: optional(z.string()),
   prompt_logprobs: optional(z.boolean()),

@@ -49,6 +49,15 @@ describe('a JSON body', () => {
     assert.deepEqual(await readJson(request('{"seq_id":7}'), schema), { seq_id: 7 });
   });
 
+  it('keeps every digit of a long seed', async () => {
+    const wide = z.object({ seed: z.string(), data: z.string() });
+    const body = '{"data":"\\"seed\\": 5", "seed":-9223372036854775808}';
+    assert.deepEqual(await readJson(request(body), wide), {
+      data: '"seed": 5',
+      seed: '-9223372036854775808',
+    });
+  });
+
   it('is refused with every violation when it does not fit the schema', async () => {
     const strict = z.object({ a: z.int(), b: z.string() });
     await assert.rejects(readJson(request('{"a":1.5}'), strict), (error) => {

@@ -44,6 +44,13 @@ describe('a sampling request', () => {
     assert.deepEqual(plan({ stop: [1, 2] }).sample.stopTokenIds, [1, 2]);
   });
 
+  it('takes seeds of 64 bits, and different ones as different', () => {
+    const seeds = [0, -1, '9223372036854775807', '9223372036854775806', '18446744073709551615'];
+    const taken = seeds.map((seed) => plan({ seed }).sample.seed);
+    assert.equal(new Set(taken).size, seeds.length);
+    assert(taken.every(Number.isSafeInteger));
+  });
+
   it('stops where the positions of the model end', () => {
     assert.equal(plan({ max_tokens: 1000 }).sample.maxTokens, tinySizes.maxPositions - 3);
   });
