@@ -95,7 +95,8 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
     if (found === undefined) {
       if (here.length === 0) throw new ApiError(404, `${pathname} is not part of this API`);
       const allow = here.map(({ route }) => route.method).join(', ');
-      throw new ApiError(405, `${request.method ?? ''} is not allowed here`, { allow });
+      const asked = `${request.method ?? ''} ${pathname}`;
+      throw new ApiError(405, `${asked} is not part of this API; ${allow} is`, { allow });
     }
     seen.name = `${found.route.method} ${found.route.path}`;
     return found.route.handle({
