@@ -70,7 +70,7 @@ export async function runPython(
 ): Promise<void> {
   const child = spawn(context.python, [`${compatFolder}${file}`, ...args], {
     cwd: context.folder,
-    env: { ...process.env, PYTHONUNBUFFERED: '1', ...env },
+    env: { ...process.env, PYTHONUNBUFFERED: '1', PYTHONDONTWRITEBYTECODE: '1', ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
     signal: context.signal,
   });

@@ -1,3 +1,4 @@
+import { testSdk } from './sdk.js';
 import { runPython, type Suite } from './suite.js';
 
 /**
@@ -9,6 +10,11 @@ export const suites: readonly Suite[] = [
     name: 'environment',
     proves: 'the pinned versions are the ones that the other suites import',
     run: (context) => runPython(context, 'environment.py'),
+  },
+  {
+    name: 'sdk',
+    proves: 'the Python SDK works against the local backend, with the numbers of transformers',
+    run: testSdk,
   },
   {
     name: 'transformers',

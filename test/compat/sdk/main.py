@@ -1,0 +1,76 @@
+"""The real Tinker SDK, by its public API alone, against a running local backend.
+
+Its argument is the model directory, which is also the model's name there. TINKER_BASE_URL and
+TINKER_API_KEY say where the backend is.
+"""
+
+import logging
+import random
+import sys
+import warnings
+
+import tinker
+import torch
+from transformers import AutoTokenizer
+
+from checkpoints import check_checkpoints
+from reference import Reference, datum
+from refusals import check_refusals
+from sampling import check_sampling
+from training import check_training
+
+PROBLEMS = [
+    ("3 17 21=72:", "17*3+21"),
+    ("4 6=24:", "4*6"),
+    ("1 9 11=21:", "1+9+11"),
+    ("5 5 8=17:", "(5+5)+8-1"),
+    ("12 30=18:", "30-12"),
+]
+
+
+class World:
+    """What every check needs: the service, the model's name, the reference, texts to train on."""
+
+    def __init__(self, model):
+        self.model = model
+        self.service = tinker.ServiceClient(user_metadata={"suite": "sdk"})
+        self.reference = Reference(model)
+        self.tokenizer = AutoTokenizer.from_pretrained(model)
+        eos = self.reference.model.config.eos_token_id
+        self.prompts = [self.tokenizer.encode(prompt) for prompt, _ in PROBLEMS]
+        self.texts = [
+            prompt + self.tokenizer.encode(answer) + [eos]
+            for prompt, (_, answer) in zip(self.prompts, PROBLEMS, strict=True)
+        ]
+        self.eos = eos
+
+    def client(self, rank=8, seed=3):
+        return self.service.create_lora_training_client(self.model, rank=rank, seed=seed)
+
+    def rollouts(self):
+        """A datum a text with all that any loss needs, off-policy by up to half a nat a token."""
+        chance = random.Random(7)
+        data = []
+        for text in self.texts:
+            current = self.reference.logprobs(text)
+            noise = torch.tensor([chance.uniform(-0.5, 0.5) for _ in text[1:]])
+            data.append(
+                datum(
+                    text,
+                    weights=torch.ones(len(current)),
+                    logprobs=(current + noise).clamp(max=0),
+                    advantages=torch.tensor([chance.uniform(-1, 1) for _ in text[1:]]),
+                )
+            )
+        return data
+
+
+if __name__ == "__main__":
+    logging.disable(logging.ERROR)  # what is refused on purpose
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    world = World(sys.argv[1])
+    check_training(world)
+    check_sampling(world)
+    check_checkpoints(world)
+    check_refusals(world)
