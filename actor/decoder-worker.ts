@@ -22,7 +22,7 @@ interface HeldGroup extends QueuedGroup {
 const policies = new Map<number, Policy>();
 let wave: readonly HeldGroup[] = []; // under way
 let queue: HeldGroup[] = []; // waits for the wave to end
-const abandoned = new Set<number>(); // ids in the wave that nobody waits for any more
+const abandoned = new Map<number, number>(); // ids in the wave that nobody waits for: their tokens
 
 try {
   const decoder = await Decoder.load(await readModelDirectory(modelPath), { threads });
@@ -59,11 +59,11 @@ function enqueue(group: QueuedGroup): void {
 }
 
 function abandon(id: number): void {
-  if (wave.some((group) => group.id === id)) abandoned.add(id);
+  if (wave.some((group) => group.id === id)) abandoned.set(id, 0);
   const waiting = queue.find((group) => group.id === id);
   if (waiting === undefined) return;
   queue = queue.filter((group) => group !== waiting);
-  fail(waiting, new Error('abandoned'));
+  answer({ kind: 'abandoned', id, tokens: 0 });
 }
 
 function load({ version, safetensors, rank, alpha }: AdapterFile): void {
@@ -89,20 +89,30 @@ async function sampleWave(decoder: Decoder, groups: readonly HeldGroup[]): Promi
   const idOf = new Map(groups.map(({ id, request }) => [request, id]));
   const { adoptsNewer } = groups[0]!.policy;
   let policy = groups.map(({ held }) => held).reduce(newerOf);
+  let toldOf: Policy | undefined;
   try {
     const sampled = await decoder.sampleGroups(
       [...idOf.keys()],
       () => {
         drain();
         if (adoptsNewer) policy = [...policies.values()].reduce(newerOf, policy);
+        if (policy !== toldOf) {
+          answer({ kind: 'draws', ids: [...idOf.values()], version: policy.version });
+          toldOf = policy;
+        }
         return policy;
       },
-      (request) => !abandoned.has(idOf.get(request)!),
+      (request, tokens) => {
+        const id = idOf.get(request)!;
+        if (!abandoned.has(id)) return true;
+        abandoned.set(id, tokens);
+        return false;
+      },
     );
-    groups.forEach((group, i) => {
+    groups.forEach(({ id }, i) => {
       const rollouts = sampled[i];
-      if (rollouts === undefined) fail(group, new Error('abandoned'));
-      else answer({ kind: 'sampled', id: group.id, rollouts });
+      if (rollouts !== undefined) answer({ kind: 'sampled', id, rollouts });
+      else answer({ kind: 'abandoned', id, tokens: abandoned.get(id) ?? 0 });
     });
   } catch (error) {
     // One of them may be at fault, and the others must not suffer for it.

@@ -7,6 +7,7 @@ import type { Logger } from '../shared/telemetry/logger.js';
 import type { ActorLease } from '../shared/wire/actor-lease.js';
 import { measuredActivity } from './activity.js';
 import { ActorConfig } from './config.js';
+import { EarlyCancel } from './early-cancel.js';
 import { joinRun } from './join-run.js';
 import { openSampler } from './open-sampler.js';
 import { PolicyFollower } from './policy-follower.js';
@@ -41,7 +42,15 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
   missing = () => 'loading the dataset and the model';
   const joined = await joinRun(runConfig, config.modelDir, config.sampler === 'onnx');
   await using sampler = await openSampler({ config, runConfig, joined, broker, log, signal });
-  const policies = new PolicyFollower({ store: broker.policy, sampler, log });
+  const earlyCancel = new EarlyCancel();
+  const policies = new PolicyFollower({
+    store: broker.policy,
+    sampler,
+    log,
+    onPublished: (manifest) => {
+      earlyCancel.published(manifest);
+    },
+  });
   missing = () => unreadiness(broker, policies);
 
   let groups = 0;
@@ -60,6 +69,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     sampler,
     policies,
     activity: measuredActivity(),
+    earlyCancel,
     inFlightUpdates: config.inFlightUpdates,
     splits: config.splits === 'both' ? (['train', 'eval'] as const) : [config.splits],
     log,

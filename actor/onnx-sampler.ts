@@ -5,7 +5,7 @@ import type { ModelDirectory } from '../shared/model/model-directory.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import { fromFailure } from './decoder-failure.js';
 import type { DecoderWorkerData, FromDecoder, ToDecoder } from './decoder-messages.js';
-import type { GroupRequest, PolicyChoice, SampledRollout, Sampler } from './sampler.js';
+import type { GroupRequest, PolicyChoice, Progress, SampledRollout, Sampler } from './sampler.js';
 import { aborted } from './together.js';
 
 export interface OnnxSamplerOptions {
@@ -22,6 +22,10 @@ interface Waiter<T> {
   readonly reject: (error: Error) => void;
 }
 
+interface WaitingGroup extends Waiter<SampledRollout[]> {
+  readonly progress: Progress | undefined;
+}
+
 /**
  * Samples with the model itself, which lives in a worker thread, so that the main thread stays free
  * for NATS and HTTP. This is its main thread's side.
@@ -31,7 +35,7 @@ export class OnnxSampler implements Sampler {
   readonly concurrency: number;
   readonly maxContext: number;
   readonly #loads = new Map<number, Waiter<void>>(); // by version
-  readonly #groups = new Map<number, Waiter<SampledRollout[]>>(); // by id
+  readonly #groups = new Map<number, WaitingGroup>(); // by id
   readonly #worker: Worker;
   readonly #ready: Promise<void>;
   readonly #broken = new AbortController(); // its reason: why this can never sample again
@@ -95,10 +99,8 @@ export class OnnxSampler implements Sampler {
     const safetensors = await this.options.policies.fetchAdapter(manifest);
     signal.throwIfAborted();
     const { rank, alpha } = adapter;
-    await this.#ask(this.#loads, version, {
-      kind: 'load',
-      adapter: { version, safetensors, rank, alpha },
-    });
+    const message = { kind: 'load', adapter: { version, safetensors, rank, alpha } } as const;
+    await this.#ask(message, (waiter: Waiter<void>) => this.#loads.set(version, waiter));
   }
 
   drop(version: number): void {
@@ -109,6 +111,7 @@ export class OnnxSampler implements Sampler {
     request: GroupRequest,
     policy: PolicyChoice,
     signal: AbortSignal,
+    progress?: Progress,
   ): Promise<SampledRollout[]> {
     signal.throwIfAborted();
     const id = this.#nextId++;
@@ -117,7 +120,9 @@ export class OnnxSampler implements Sampler {
     };
     signal.addEventListener('abort', abandon, { once: true });
     try {
-      return await this.#ask(this.#groups, id, { kind: 'sample', id, request, policy });
+      return await this.#ask<SampledRollout[]>({ kind: 'sample', id, request, policy }, (waiter) =>
+        this.#groups.set(id, { ...waiter, progress }),
+      );
     } catch (error) {
       signal.throwIfAborted();
       throw error;
@@ -136,10 +141,10 @@ export class OnnxSampler implements Sampler {
     await this.#worker.terminate();
   }
 
-  #ask<T>(waiters: Map<number, Waiter<T>>, key: number, message: ToDecoder): Promise<T> {
+  #ask<T>(message: ToDecoder, wait: (waiter: Waiter<T>) => void): Promise<T> {
     if (this.#broken.signal.aborted) return Promise.reject(this.#broken.signal.reason as Error);
     return new Promise((resolve, reject) => {
-      waiters.set(key, { resolve, reject });
+      wait({ resolve, reject });
       this.#send(message);
     });
   }
@@ -155,6 +160,15 @@ export class OnnxSampler implements Sampler {
       case 'refused':
         settle(this.#loads, message.version)?.reject(fromFailure(message.failure));
         return;
+      case 'draws':
+        for (const id of message.ids) this.#groups.get(id)?.progress?.drawsFrom(message.version);
+        return;
+      case 'abandoned': {
+        const group = settle(this.#groups, message.id);
+        group?.progress?.wasted(message.tokens);
+        group?.reject(new Error('the group was abandoned'));
+        return;
+      }
       case 'sampled':
         settle(this.#groups, message.id)?.resolve(message.rollouts);
         return;
@@ -179,7 +193,7 @@ export class OnnxSampler implements Sampler {
 }
 
 /** Takes the waiter out of its map: an answer is for once. */
-function settle<T>(waiters: Map<number, Waiter<T>>, key: number): Waiter<T> | undefined {
+function settle<W>(waiters: Map<number, W>, key: number): W | undefined {
   const waiter = waiters.get(key);
   waiters.delete(key);
   return waiter;

@@ -16,6 +16,8 @@ export interface Hold extends Disposable {
 export interface PolicyFollowerOptions {
   readonly store: Pick<PolicyStore, 'watch' | 'at'>;
   readonly sampler: Pick<Sampler, 'load' | 'drop'>;
+  /** Told of every version as soon as it is published, long before it is loaded. */
+  readonly onPublished?: (manifest: PolicyManifest) => void;
   readonly log: Logger;
   readonly retryDelayMs?: number; // between attempts to load a version
 }
@@ -39,6 +41,11 @@ const adoptionSeconds = new Histogram({
   help: 'From the publication of a policy version to the moment at which the next token may use it.',
   buckets: [0.01, 0.03, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30],
 });
+const firstTokenSeconds = new Histogram({
+  name: 'rl_publish_to_first_token_seconds',
+  help: 'From the publication of a policy version to the first token that this actor draws with it.',
+  buckets: [0.01, 0.03, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30],
+});
 
 /**
  * Keeps the newest published policy loaded in the sampler, and an older one while a ticket is pinned
@@ -49,6 +56,7 @@ export class PolicyFollower {
   readonly #changes = new EventEmitter().setMaxListeners(0); // 'change': newest or wanted moved
   readonly #startedAt = Date.now();
   #newest: PolicyManifest | undefined; // loaded
+  #newestDrawn = -1; // the newest version that drew a token here
   #wanted: PolicyManifest | undefined; // published
 
   constructor(private readonly options: PolicyFollowerOptions) {}
@@ -56,6 +64,15 @@ export class PolicyFollower {
   /** The newest version that is ready, or undefined before the first. */
   get version(): number | undefined {
     return this.#newest?.version;
+  }
+
+  /** A token is being drawn with this version: the first one tells how long its publication took. */
+  drawsFrom(version: number): void {
+    const manifest = this.#held.get(version)?.manifest;
+    if (manifest === undefined || version <= this.#newestDrawn) return;
+    this.#newestDrawn = version;
+    if (manifest.publishedAt < this.#startedAt) return;
+    firstTokenSeconds.observe(Math.max(0, Date.now() - manifest.publishedAt) / 1_000);
   }
 
   /** The oldest version that must not be retired yet, or undefined before the first. */
@@ -106,6 +123,7 @@ export class PolicyFollower {
   async #watch(signal: AbortSignal): Promise<void> {
     for await (const manifest of this.options.store.watch(signal)) {
       this.#wanted = manifest;
+      this.options.onPublished?.(manifest);
       this.#changes.emit('change');
     }
   }

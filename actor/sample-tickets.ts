@@ -3,10 +3,12 @@ import { Counter, Histogram } from 'prom-client';
 import type { Broker } from '../shared/broker/broker.js';
 import { consume } from '../shared/broker/consume.js';
 import { UserError } from '../shared/errors.js';
+import { groupsDropped, tokensWasted } from '../shared/telemetry/drops.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import { RolloutGroup } from '../shared/wire/rollout-group.js';
 import { Ticket, type Split } from '../shared/wire/ticket.js';
 import type { Activity } from './activity.js';
+import { GroupOutdated, TicketConsumed, type EarlyCancel } from './early-cancel.js';
 import { groupRequest, type PromptSource } from './group-request.js';
 import type { Hold, PolicyFollower } from './policy-follower.js';
 import { rolloutGroup, tokenCount } from './rollout-group.js';
@@ -20,6 +22,7 @@ export interface SampleTicketsOptions {
   readonly sampler: Sampler;
   readonly policies: PolicyFollower;
   readonly activity: Activity;
+  readonly earlyCancel: EarlyCancel;
   readonly inFlightUpdates: boolean;
   readonly splits: readonly Split[]; // whose tickets to take
   readonly log: Logger;
@@ -46,6 +49,8 @@ const groupSeconds = new Histogram({
 /**
  * Leases tickets and delivers the group of each, until `signal` aborts. A ticket is acknowledged
  * after its group was stored; until then it belongs to whoever takes it up when this actor stops.
+ * One whose group a new version has made useless goes back to the learner as a dead letter, which is
+ * how the learner comes to know of it whatever crashes; one that has ended already is let go.
  */
 export async function sampleTickets(
   options: SampleTicketsOptions,
@@ -70,7 +75,9 @@ export async function sampleTickets(
           onGroup();
         } catch (error) {
           if (error instanceof UserError) refusal.abort(error);
-          throw error;
+          if (!(error instanceof TicketConsumed)) throw error;
+          log.info({ ticketId: ticket.ticketId, reason: error.message }, 'ticket left unsampled');
+          groupsDropped.inc({ stage: 'actor', reason: 'duplicate' });
         }
       },
     );
@@ -90,17 +97,31 @@ async function sampleTicket(
   turn: <T>(task: () => Promise<T>) => Promise<T>,
   signal: AbortSignal,
 ): Promise<RolloutGroup> {
-  const { actor, prompts, sampler, activity, inFlightUpdates } = options;
+  const { actor, prompts, sampler, policies, activity, earlyCancel, inFlightUpdates } = options;
+  using work = earlyCancel.watch(ticket, signal);
+  work.signal.throwIfAborted();
   const request = groupRequest(ticket, prompts);
-  using policy = await holdPolicy(ticket, options, signal);
+  using policy = await holdPolicy(ticket, options, work.signal);
   return await turn(async () => {
+    work.signal.throwIfAborted();
     using _sampling = activity.enter('sampling');
     const startedAt = Date.now();
     const choice = {
       version: policy.manifest.version,
       adoptsNewer: inFlightUpdates && ticket.pinnedVersion === undefined,
     };
-    const rollouts = await sampler.sample(request, choice, signal);
+    const rollouts = await unlessAborted(
+      work.signal,
+      sampler.sample(request, choice, work.signal, {
+        drawsFrom: (version) => {
+          work.drawsFrom(version);
+          policies.drawsFrom(version);
+        },
+        wasted: (tokens) => {
+          tokensWasted.inc({ reason: wasteReason(work.signal.reason) }, tokens);
+        },
+      }),
+    );
     const finishedAt = Date.now();
     const { prompt } = request;
     const group = rolloutGroup({ ticket, actor, prompt, rollouts, startedAt, finishedAt });
@@ -111,6 +132,21 @@ async function sampleTicket(
     groupSeconds.observe(labels, (finishedAt - startedAt) / 1_000);
     return group;
   });
+}
+
+/** What `work` comes to; once the signal has aborted, its reason rather than what became of `work`. */
+async function unlessAborted<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
+  try {
+    return await work;
+  } catch (error) {
+    signal.throwIfAborted();
+    throw error;
+  }
+}
+
+function wasteReason(reason: unknown): 'stale' | 'duplicate' | 'returned' {
+  if (reason instanceof GroupOutdated) return 'stale';
+  return reason instanceof TicketConsumed ? 'duplicate' : 'returned'; // to be sampled by another
 }
 
 /** The version that a ticket is sampled with: the one that it is pinned to, or the newest. */

@@ -9,6 +9,14 @@ export interface PolicyChoice {
   readonly adoptsNewer: boolean; // whether the newest loaded version takes over inside the group
 }
 
+/** What a sampler tells of a group while it samples. */
+export interface Progress {
+  /** The group's next tokens are drawn from this version: told at its start and of each change. */
+  drawsFrom(version: number): void;
+  /** The group was abandoned with so many tokens that were drawn for nothing. */
+  wasted(tokens: number): void;
+}
+
 /**
  * Samples groups with the policy versions that were loaded into it. One instance is the whole
  * sampling power of an actor; everything else in the actor is the same for all of them.
@@ -35,6 +43,7 @@ export interface Sampler extends AsyncDisposable {
     request: GroupRequest,
     policy: PolicyChoice,
     signal: AbortSignal,
+    progress?: Progress,
   ): Promise<SampledRollout[]>;
 
   /** Resolves once `signal` aborts; rejects as soon as the sampler can never sample again. */

@@ -6,7 +6,7 @@ import type { Sampler as SampleCalls } from '../shared/tinker/sampler.js';
 import type { SampledSequence } from '../shared/tinker/types.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
-import type { GroupRequest, PolicyChoice, SampledRollout, Sampler } from './sampler.js';
+import type { GroupRequest, PolicyChoice, Progress, SampledRollout, Sampler } from './sampler.js';
 import { appendSegment, continuationSeed, continuedPrompt, nextSegmentLength } from './segments.js';
 import { aborted } from './together.js';
 
@@ -19,6 +19,9 @@ export interface TinkerSamplerOptions {
   readonly log: Logger;
   readonly signal: AbortSignal;
 }
+
+/** One call to the backend: the sequences that a version makes of a request. */
+type SampleCall = (version: number, request: GroupRequest) => Promise<SampledSequence[]>;
 
 const retryDelayMs = 5_000;
 /** A lost sampling session is opened anew by the learner or not at all, as for an old version. */
@@ -71,16 +74,29 @@ export class TinkerSampler implements Sampler {
     request: GroupRequest,
     policy: PolicyChoice,
     signal: AbortSignal,
+    progress?: Progress,
   ): Promise<SampledRollout[]> {
     const segmentTokens = policy.adoptsNewer ? this.options.segmentTokens : 0;
+    let drawn = 0; // by calls that have ended: of an aborted one nobody tells
+    const call: SampleCall = async (version, part) => {
+      progress?.drawsFrom(version);
+      const segments = await this.#call(version, part, signal);
+      drawn += segments.reduce((sum, { tokens }) => sum + tokens.length, 0);
+      return segments;
+    };
     const maxTokens = nextSegmentLength(0, request.maxTokens, segmentTokens);
-    const starts = await this.#call(policy.version, { ...request, maxTokens }, signal);
-    return Promise.all(
-      starts.map((segment, index) => {
-        const rollout = appendSegment(undefined, segment, policy.version);
-        return this.#complete(rollout, { request, index, segmentTokens }, signal);
-      }),
-    );
+    try {
+      const starts = await call(policy.version, { ...request, maxTokens });
+      return await Promise.all(
+        starts.map((segment, index) => {
+          const rollout = appendSegment(undefined, segment, policy.version);
+          return this.#complete(rollout, { request, index, segmentTokens }, call);
+        }),
+      );
+    } catch (error) {
+      if (signal.aborted) progress?.wasted(drawn);
+      throw error;
+    }
   }
 
   async guard(signal: AbortSignal): Promise<void> {
@@ -95,7 +111,7 @@ export class TinkerSampler implements Sampler {
   async #complete(
     start: SampledRollout,
     of: { request: GroupRequest; index: number; segmentTokens: number },
-    signal: AbortSignal,
+    call: SampleCall,
   ): Promise<SampledRollout> {
     const { request, index, segmentTokens } = of;
     let rollout = start;
@@ -106,8 +122,8 @@ export class TinkerSampler implements Sampler {
       const version = Math.max(...this.#versions.keys());
       const prompt = continuedPrompt(request.prompt, rollout);
       const seed = continuationSeed(request.seed, index, sampled);
-      const call = { ...request, prompt, seed, maxTokens, count: 1 };
-      const [segment] = await this.#call(version, call, signal);
+      const rest = { ...request, prompt, seed, maxTokens, count: 1 };
+      const [segment] = await call(version, rest);
       if (segment === undefined || segment.tokens.length === 0) {
         throw new Error(`the backend continued a rollout of ${sampled} tokens by none`);
       }

@@ -161,14 +161,14 @@ export class Admission<Group> {
     return replaced;
   }
 
-  /** @param sampledBy the versions of the group's tokens. */
-  arrive(order: number, group: Group, sampledBy: readonly number[]): void {
+  /**
+   * @param sampledBy the versions of the group's tokens.
+   * @param attempt at the ticket that the group is the answer to, if not the one in the book.
+   */
+  arrive(order: number, group: Group, sampledBy: readonly number[], attempt?: number): void {
     const { maxStepsOffPolicy } = this.#limits;
-    this.book.arrive(
-      order,
-      group,
-      deadline(this.#version, sampledBy, maxStepsOffPolicy, this.rewind),
-    );
+    const lastVersion = deadline(this.#version, sampledBy, maxStepsOffPolicy, this.rewind);
+    this.book.arrive(order, group, lastVersion, attempt);
   }
 
   /** Refuses what has become too stale to train on: the backstop behind the law and the window. */

@@ -4,7 +4,7 @@ import type { GroupCounts } from '../shared/wire/ledger.js';
 export type TicketState =
   | 'issued' // with the actors or the reward service
   | 'arrived' // its scored group waits to be trained
-  | 'stale' // its group came too late; a second attempt is about to be issued
+  | 'stale' // its group came too late or never will; a second attempt is about to be issued
   | 'taken'; // in a minibatch of a step that is not confirmed yet
 
 export interface BookEntry<Group> {
@@ -72,6 +72,11 @@ export class GroupBook<Group> {
     return this.#nextOrder;
   }
 
+  /** Every ticket of a lower order came to its end. */
+  get consumedBelow(): number {
+    return this.#consumedBelow;
+  }
+
   /** Tickets issued and not at an end yet, those of unconfirmed steps included. */
   get outstanding(): number {
     return this.#entries.size;
@@ -112,17 +117,24 @@ export class GroupBook<Group> {
     this.#assertBalance();
   }
 
-  arrive(order: number, group: Group, deadline: number): void {
-    this.#move(order, 'issued', { state: 'arrived', group, deadline });
+  /** @param attempt that the group answers: after a restart the second may be out unknown to the book. */
+  arrive(order: number, group: Group, deadline: number, attempt = 0): void {
+    const known = this.#at(order, 'issued').attempt;
+    const newest = Math.max(known, attempt); // none is ever sent twice
+    this.#move(order, 'issued', { state: 'arrived', group, deadline, attempt: newest });
   }
 
-  /** Its group is past the bound: the first time a second attempt will follow, the second time none. */
-  refuseAsStale(order: number): 'reissue' | 'gone' {
-    if (this.#at(order, 'arrived').attempt === 0) {
-      this.#move(order, 'arrived', { state: 'stale' });
+  /**
+   * The group of an attempt is past the bound, whether it has arrived or was given up while it was
+   * sampled: the first time a second attempt will follow, the second time none.
+   */
+  refuseAsStale(order: number, attempt = 0): 'reissue' | 'gone' {
+    const from = this.#entries.get(order)?.state === 'issued' ? 'issued' : 'arrived';
+    if (Math.max(this.#at(order, from).attempt, attempt) === 0) {
+      this.#move(order, from, { state: 'stale' });
       return 'reissue';
     }
-    this.#end(order, 'arrived', 'stale');
+    this.#end(order, from, 'stale');
     return 'gone';
   }
 

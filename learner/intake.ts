@@ -1,7 +1,9 @@
-import { Counter } from 'prom-client';
+import type { Death } from '../shared/broker/dead-letter-watch.js';
 import type { Delivery } from '../shared/broker/delivery.js';
 import { isUniform } from '../shared/rl/zero-variance.js';
+import { groupsDropped, tokensWasted } from '../shared/telemetry/drops.js';
 import type { Logger } from '../shared/telemetry/logger.js';
+import { isOutdated } from '../shared/wire/outdated.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
 import type { ScoredGroup } from '../shared/wire/scored-group.js';
 import type { Admission } from './admission.js';
@@ -10,18 +12,6 @@ import type { Tally } from './tally.js';
 import { orderOf, ticketId, type TicketSource } from './ticket-source.js';
 import type { Unsettled } from './unsettled.js';
 import { refusal, versionsOf } from './verdict.js';
-
-export const groupsDropped = new Counter({
-  name: 'rl_groups_dropped_total',
-  help: 'Groups that were not trained on, by where and why they were dropped',
-  labelNames: ['stage', 'reason'],
-});
-
-export const tokensWasted = new Counter({
-  name: 'rl_tokens_wasted_total',
-  help: 'Sampled tokens that were not trained on, by why',
-  labelNames: ['reason'],
-});
 
 /** A scored group that waits for its step. */
 export interface ArrivedGroup {
@@ -54,8 +44,8 @@ export class Intake {
   readonly #options: IntakeOptions;
   /** Groups of tickets that are not in the book yet, by order. */
   readonly #early = new Map<number, Delivery<ScoredGroup>>();
-  /** Dead tickets of which the same is true. */
-  readonly #deadEarly = new Set<number>();
+  /** How attempts died that the book does not have yet, by order and attempt. */
+  readonly #deadEarly = new Map<string, Death>();
 
   constructor(options: IntakeOptions) {
     this.#options = options;
@@ -99,32 +89,47 @@ export class Intake {
     this.#admit(order!, delivery);
   }
 
-  /** A ticket has just entered the book: what came before it is taken in now. */
-  claim(order: number): void {
+  /** An attempt has just entered the book: what came before it is taken in now. */
+  claim(order: number, attempt: number): void {
     const early = this.#early.get(order);
     this.#early.delete(order);
-    if (early !== undefined) this.#admit(order, early);
-    else if (this.#deadEarly.delete(order)) this.die(order, 0, 'given up before a crash');
-  }
-
-  /** Whether a ticket need not be published, because its group or its end is here already. */
-  isAnswered(order: number): boolean {
-    return this.#early.has(order) || this.#deadEarly.has(order);
-  }
-
-  /** The ticket's message is in the dead-letter stream, so its group will never come. */
-  die(order: number, attempt: number, reason: string): void {
-    const { admission, changes, log } = this.#options;
-    const { book } = admission;
-    if (order >= book.nextOrder) {
-      this.#deadEarly.add(order);
+    if (early !== undefined) {
+      this.#admit(order, early);
       return;
     }
+    const death = this.#deadEarly.get(key(order, attempt));
+    this.#deadEarly.delete(key(order, attempt));
+    if (death !== undefined) this.die(order, attempt, death);
+  }
+
+  /** Whether an attempt need not be published, because its group or its end is here already. */
+  isAnswered(order: number, attempt: number): boolean {
+    return this.#early.has(order) || this.#deadEarly.has(key(order, attempt));
+  }
+
+  /**
+   * The ticket's message is in the dead-letter stream, so its group will never come. If that is
+   * because it grew too old while it was sampled, it is a stale group, and asked for once more.
+   */
+  die(order: number, attempt: number, death: Death): void {
+    const { admission, changes, log } = this.#options;
+    const { book } = admission;
     const entry = book.entry(order);
+    if (order >= book.nextOrder || (entry?.state === 'stale' && attempt > entry.attempt)) {
+      this.#deadEarly.set(key(order, attempt), death);
+      return;
+    }
     if (entry?.state !== 'issued' || entry.attempt > attempt) return; // another copy made its way
-    book.die(order);
-    groupsDropped.inc({ stage: 'dead_letter', reason: 'dead_letter' });
-    log.warn({ ticketId: ticketId(order), reason }, 'a ticket died');
+    const { stage, reason } = death;
+    if (isOutdated(reason)) {
+      const outcome = book.refuseAsStale(order, attempt);
+      groupsDropped.inc({ stage, reason: 'stale' });
+      log.warn({ ticketId: ticketId(order), outcome, reason }, 'a group grew too old');
+    } else {
+      book.die(order);
+      groupsDropped.inc({ stage, reason: 'dead_letter' });
+      log.warn({ ticketId: ticketId(order), stage, reason }, 'a ticket died');
+    }
     changes.notify();
   }
 
@@ -139,7 +144,7 @@ export class Intake {
     } else {
       const sampledBy = versionsOf(scored);
       const group = { scored, seq, sampledBy, arrivedAtVersion: admission.version };
-      admission.arrive(order, group, sampledBy);
+      admission.arrive(order, group, sampledBy, scored.group.ticket.attempt);
       tally.admitted(scored);
     }
     changes.notify();
@@ -149,6 +154,10 @@ export class Intake {
     drop(value, 'intake', reason);
     await this.#options.unsettled.discard(seq);
   }
+}
+
+function key(order: number, attempt: number): string {
+  return `${order}.${attempt}`;
 }
 
 /** Counts a group that will not be trained on, and the tokens that were sampled for nothing. */

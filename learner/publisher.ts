@@ -32,6 +32,8 @@ export interface PublisherOptions {
   readonly idle: IdleClock;
   readonly maxStepsOffPolicy: number;
   readonly rewind: Rewind | undefined;
+  /** The lowest order of a ticket that has not come to its end. */
+  readonly consumedBelow: () => number;
   readonly log: Logger;
 }
 
@@ -95,6 +97,7 @@ export class Publisher {
         samplerPath,
         ...(samplingSessionId === undefined ? {} : { samplingSessionId }),
         smallestUsefulVersion: smallestUsefulVersion(version, maxStepsOffPolicy, rewind),
+        consumedBelow: this.#options.consumedBelow(),
       },
       adapter,
     );

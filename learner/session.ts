@@ -83,6 +83,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     idle,
     maxStepsOffPolicy,
     rewind,
+    consumedBelow: () => admission.book.consumedBelow,
     log,
   });
   const checkpointer = new Checkpointer({
@@ -187,10 +188,10 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
         return Promise.resolve();
       },
     ),
-    watchDeadLetters(broker.deadLetters.read(listening), ({ ticketId, attempt }, reason) => {
+    watchDeadLetters(broker.deadLetters.read(listening), ({ ticketId, attempt }, death) => {
       const order = orderOf(ticketId);
       if (order === undefined) evaluator.die(ticketId);
-      else intake.die(order, attempt, reason);
+      else intake.die(order, attempt, death);
     }),
   ].map((task) => failure.watch(task));
 

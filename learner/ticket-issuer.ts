@@ -43,13 +43,13 @@ export async function issueTickets<Group>(
       continue;
     }
     const { order, attempt, issuedAtVersion } = offer;
-    if (!intake.isAnswered(order)) {
+    if (!intake.isAnswered(order, attempt)) {
       const ticket = { ...tickets.at(order, attempt), issuedAtVersion };
       if (!(await isPublished(publish(ticket, signal), signal))) return;
     }
     const replaced = admission.issue();
     if (replaced !== undefined) onReplaced(replaced);
-    intake.claim(order);
+    intake.claim(order, attempt);
   }
 }
 

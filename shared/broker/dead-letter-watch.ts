@@ -21,13 +21,16 @@ export function ticketInside(
   }
 }
 
+/** Who gave a message up, and why. */
+export type Death = Pick<DeadLetter, 'stage' | 'reason'>;
+
 /** Tells of every ticket whose message was given up, those of before this process included. */
 export async function watchDeadLetters(
-  letters: AsyncIterable<Pick<DeadLetter, 'data' | 'stage' | 'reason'>>,
-  onDeath: (ticket: { ticketId: string; attempt: number }, reason: string) => void,
+  letters: AsyncIterable<Pick<DeadLetter, 'data'> & Death>,
+  onDeath: (ticket: { ticketId: string; attempt: number }, death: Death) => void,
 ): Promise<void> {
   for await (const { data, stage, reason } of letters) {
     const ticket = ticketInside(data);
-    if (ticket !== undefined) onDeath(ticket, `${stage}: ${reason}`);
+    if (ticket !== undefined) onDeath(ticket, { stage, reason });
   }
 }

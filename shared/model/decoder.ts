@@ -53,7 +53,8 @@ export class Decoder {
    *
    * @param policy asked before each token, so that a newer version is adopted between two tokens;
    *   it may throw to abandon everything. All versions adapt the same modules.
-   * @param isWanted asked before each token; a group that nobody wants any more is abandoned.
+   * @param isWanted asked before each token, with the tokens that the group has; one that nobody
+   *   wants any more is abandoned.
    * @returns for each request its `count` rollouts, or undefined if it was abandoned; the same seed
    *   and policies give the same rollouts, whatever is sampled beside them (up to rounding).
    * @throws {UserError} when prompt and answer do not fit the model's positions.
@@ -61,7 +62,7 @@ export class Decoder {
   async sampleGroups(
     requests: readonly GroupRequest[],
     policy: () => Policy,
-    isWanted: (request: GroupRequest) => boolean = () => true,
+    isWanted: (request: GroupRequest, tokens: number) => boolean = () => true,
   ): Promise<(SampledRollout[] | undefined)[]> {
     for (const request of requests) this.checkLength(request);
     const groups = requests.map((request) => new GroupDraft(request));
@@ -85,7 +86,7 @@ export class Decoder {
     for (;;) {
       grid.append(sampled, current.version);
       const unfinished = grid.groups.filter(
-        ({ live, request }) => live.length > 0 && isWanted(request),
+        ({ live, request, length }) => live.length > 0 && isWanted(request, length),
       );
       if (unfinished.length === 0) break;
       grid = new Grid(unfinished, Math.max(...unfinished.map(({ live }) => live.length)));

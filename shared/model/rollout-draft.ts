@@ -69,6 +69,11 @@ export class GroupDraft {
     this.#random = createRandom(`group ${request.seed}`);
   }
 
+  /** Tokens of all its rollouts. */
+  get length(): number {
+    return this.rollouts.reduce((sum, rollout) => sum + rollout.length, 0);
+  }
+
   /** A uniform number with float32's 24 bits: rounding must not turn one into 1. */
   draw(): number {
     return Math.floor(this.#random.next() * 2 ** 24) / 2 ** 24;

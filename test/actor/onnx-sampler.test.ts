@@ -55,10 +55,22 @@ describe('the onnx sampler', () => {
     return logprobs!.slice(long.prompt.length - 1);
   }
 
-  /** Samples the long group, and loads ever newer versions until it is complete. */
-  async function sampleWhileLoading(policy: PolicyChoice): Promise<SampledRollout[]> {
+  /**
+   * Samples the long group, and loads ever newer versions until it is complete.
+   *
+   * @param told gets the versions that the sampler says it draws from.
+   */
+  async function sampleWhileLoading(
+    policy: PolicyChoice,
+    told: number[] = [],
+  ): Promise<SampledRollout[]> {
     const progress = { isDone: false };
-    const sampling = sampler.sample(long, policy, never).finally(() => (progress.isDone = true));
+    const sampling = sampler
+      .sample(long, policy, never, {
+        drawsFrom: (version) => told.push(version),
+        wasted: () => assert.fail('nothing was abandoned'),
+      })
+      .finally(() => (progress.isDone = true));
     while (!progress.isDone) await load(++newest);
     return sampling;
   }
@@ -85,7 +97,10 @@ describe('the onnx sampler', () => {
   it('adopts a newer version between two tokens of a group', async () => {
     await load(2);
     // Each load is answered between two tokens, so several fall into the 400 of this group.
-    const rollouts = await sampleWhileLoading({ version: 2, adoptsNewer: true });
+    const told: number[] = [];
+    const rollouts = await sampleWhileLoading({ version: 2, adoptsNewer: true }, told);
+    const oldest = Math.min(...rollouts.flatMap(({ versions }) => versions.map(([v]) => v)));
+    assert.deepEqual([told[0], told], [oldest, told.toSorted((a, b) => a - b)]);
     for (const { tokens, behaviorLogprobs, versions } of rollouts) {
       const [[firstVersion, firstCount]] = versions as [[number, number]];
       assert(versions.length > 1, `one version alone: ${JSON.stringify(versions)}`);
@@ -126,9 +141,16 @@ describe('the onnx sampler', () => {
     await load(0);
     const stop = new AbortController();
     const endless = { ...long, count: 64, maxTokens: 500 };
-    const sampling = sampler.sample(endless, { version: 0, adoptsNewer: false }, stop.signal);
-    stop.abort();
+    let wasted = 0;
+    const sampling = sampler.sample(endless, { version: 0, adoptsNewer: false }, stop.signal, {
+      // The first token of all rollouts is drawn before the second is asked for.
+      drawsFrom: () => {
+        stop.abort();
+      },
+      wasted: (tokens) => (wasted = tokens),
+    });
     await assert.rejects(sampling, { name: 'AbortError' });
+    assert(wasted >= 64 && wasted < 64 * 500, `${wasted} tokens`);
     const next = await sampler.sample(short, { version: 0, adoptsNewer: false }, never);
     assert.equal(next.length, 2);
   });

@@ -130,7 +130,13 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     await using sampler = await connect({ segmentTokens: 3 });
     await sampler.load(published(0));
     await sampler.load(published(1));
-    const rollouts = await sampler.sample(request, { version: 0, adoptsNewer: true }, never);
+    const told: number[] = [];
+    const policy = { version: 0, adoptsNewer: true };
+    const rollouts = await sampler.sample(request, policy, never, {
+      drawsFrom: (version) => told.push(version),
+      wasted: () => assert.fail('nothing was abandoned'),
+    });
+    assert.deepEqual([told[0], new Set(told)], [0, new Set([0, 1])]);
     for (const { tokens, versions, behaviorLogprobs } of rollouts) {
       assert.deepEqual(versions, [
         [0, 3],

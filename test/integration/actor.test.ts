@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
+import { ticketInside } from '../../shared/broker/dead-letter-watch.js';
+import { isOutdated } from '../../shared/wire/outdated.js';
 import { prepareGround, type Ground } from '../support/actor-run.js';
 import { until } from '../support/broker.js';
 import type { ServiceProcess } from '../support/service-process.js';
@@ -79,6 +81,46 @@ describe('an actor process', { timeout: 120_000 }, () => {
       }
       await run.publish(version);
     }
+  });
+
+  it('abandons a group between two tokens once it is too old, and tells the learner', async () => {
+    await using run = await ground.startRun();
+    await run.publish(0);
+    await using actor = run.actor('one');
+    const samplingParams = { temperature: 1, maxTokens: 400, seed: 1 };
+    const given = async () => run.groups.length + (await run.broker.depths()).dead;
+    // Each version makes what the one before has sampled useless; sooner or later one hits a group.
+    for (let version = 1, issued = 0; (await run.broker.depths()).dead === 0; version++) {
+      for (; issued < (await given()) + 2; issued++) {
+        await run.issue({ groupSize: 64, samplingParams });
+      }
+      await run.publish(version, { smallestUsefulVersion: version });
+    }
+    const stop = new AbortController();
+    for await (const { stage, reason, data } of run.broker.deadLetters.read(stop.signal)) {
+      assert.equal(stage, 'actor');
+      assert(isOutdated(reason), reason);
+      const { ticketId } = ticketInside(data)!;
+      assert(!run.groups.some(({ ticket: of }) => of.ticketId === ticketId));
+      break;
+    }
+    assert((await actor.metric('rl_tokens_wasted_total{reason="stale"}')) > 0);
+    await until(async () => (await run.broker.depths()).tickets === 0); // it goes on with the others
+  });
+
+  it('never samples a ticket that has come to its end', async () => {
+    await using run = await ground.startRun();
+    await run.publish(0, { consumedBelow: 2 });
+    await run.issue({}); // orders 0 and 1
+    await run.issue({});
+    await run.issue({});
+    await using actor = run.actor('one');
+    await until(() => run.groups.length === 1);
+    await until(async () => (await run.broker.depths()).tickets === 0);
+    assert.equal(run.groups[0]!.ticket.order, 2);
+    const dropped = 'rl_groups_dropped_total{stage="actor",reason="duplicate"}';
+    assert.equal(await actor.metric(dropped), 2);
+    assert.equal((await run.broker.depths()).dead, 0);
   });
 
   it('samples with the version that a ticket is pinned to, whatever the newest is', async () => {

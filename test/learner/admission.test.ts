@@ -60,7 +60,7 @@ describe('admission, whatever actors and the backend do when', () => {
         const model = new FleetModel(bounds, fateOf);
         for (const move of moves) model.move(move);
         model.drain();
-        assert.equal(model.stale, 0);
+        assert.equal(model.admission.book.counts.stale, 0);
         const trained = model.batches.flat().sort((a, b) => a - b);
         const issued = Array.from({ length: model.admission.book.nextOrder }, (_, order) => order);
         assert.deepEqual(
@@ -69,6 +69,25 @@ describe('admission, whatever actors and the backend do when', () => {
         );
       }),
     );
+  });
+
+  it('gives a slow group up, when it drops, as soon as a version makes it useless', () => {
+    const bounds = { groupsPerBatch: 2, numSubsteps: 1, numMinibatches: 1 };
+    const model = new FleetModel(
+      { ...bounds, maxStepsOffPolicy: 1, windowPolicy: 'drop', maxSteps: 8 },
+      (order) => (order === 0 ? 'slow' : 'trainable'),
+    );
+    model.drain();
+    assert.deepEqual([model.abandoned, model.stale], [2, 0]); // the ticket and its second attempt
+    assert.deepEqual(model.admission.book.counts, {
+      issued: 18,
+      trained: 16,
+      skippedZeroVariance: 0,
+      stale: 2,
+      dead: 0,
+      outstanding: 0,
+    });
+    assert(!model.batches.flat().includes(0));
   });
 
   it('makes the batches of a plain loop when no step may be off-policy', () => {

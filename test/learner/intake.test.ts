@@ -8,6 +8,7 @@ import { issueTickets } from '../../learner/ticket-issuer.js';
 import { orderOf, TicketSource } from '../../learner/ticket-source.js';
 import { Unsettled } from '../../learner/unsettled.js';
 import type { Delivery } from '../../shared/broker/delivery.js';
+import { outdatedReason } from '../../shared/wire/outdated.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
@@ -205,9 +206,9 @@ describe('the intake of a learner with four tickets out', () => {
 
   it('counts a ticket as dead when its message was given up, unless its group is here', async () => {
     await bench.deliver(bench.group(0));
-    bench.intake.die(0, 0, 'test');
-    bench.intake.die(1, 0, 'test');
-    bench.intake.die(1, 0, 'told twice');
+    bench.intake.die(0, 0, { stage: 'actor', reason: 'test' });
+    bench.intake.die(1, 0, { stage: 'actor', reason: 'test' });
+    bench.intake.die(1, 0, { stage: 'actor', reason: 'told twice' });
     assert.equal(bench.admission.book.counts.dead, 1);
     assert.deepEqual(bench.states, ['0 arrived', '2 issued', '3 issued']);
   });
@@ -231,7 +232,7 @@ describe('the intake of a learner that was restored with two tickets out', () =>
   });
 
   it('does not send a ticket again that was given up before', async () => {
-    bench.intake.die(2, 0, 'before the crash');
+    bench.intake.die(2, 0, { stage: 'actor', reason: 'before the crash' });
     await bench.issue();
     assert.deepEqual(
       bench.published.map(({ order }) => order),
@@ -267,6 +268,65 @@ describe('the intake of a stale group', () => {
       [[0, 1, 9]],
     );
     assert.deepEqual(bench.unsettled.consumedSoFar(), [1]);
+  });
+});
+
+describe('the intake of a ticket whose group grew too old while it was sampled', () => {
+  const outdated = { stage: 'actor', reason: outdatedReason(0, 3) };
+  let bench: Bench;
+  beforeEach(async () => {
+    bench = new Bench();
+    await bench.issue();
+    bench.intake.die(1, 0, outdated);
+  });
+
+  it('asks for it once more, and counts the first attempt as stale', async () => {
+    assert.equal(bench.states[1], '1 stale');
+    await bench.issue();
+    assert.deepEqual(
+      bench.published.slice(4).map(({ order, attempt }) => [order, attempt]),
+      [[1, 1]],
+    );
+    const { issued, stale, outstanding } = bench.admission.book.counts;
+    assert.deepEqual([issued, stale, outstanding], [5, 1, 4]);
+  });
+
+  it('gives the ticket up the second time: another one takes its place', async () => {
+    await bench.issue();
+    bench.intake.die(1, 0, outdated); // told twice
+    bench.intake.die(1, 1, outdated);
+    await bench.issue();
+    assert.deepEqual(
+      bench.published.slice(4).map(({ order, attempt }) => [order, attempt]),
+      [
+        [1, 1],
+        [4, 0],
+      ],
+    );
+    const { issued, stale, dead, outstanding } = bench.admission.book.counts;
+    assert.deepEqual([issued, stale, dead, outstanding], [6, 2, 0, 4]);
+  });
+
+  it('takes a group of it that came all the same, in place of the second attempt', async () => {
+    await bench.deliver(bench.group(1));
+    await bench.issue();
+    assert.equal(bench.published.length, 4);
+    assert.equal(bench.states[1], '1 arrived');
+  });
+
+  it('comes to the same end in a learner that was restored, from what is written of it', async () => {
+    const restored = new Bench(true, { version: 3, issued: 4 });
+    restored.intake.die(1, 0, outdated);
+    restored.intake.die(1, 1, outdated); // of the second attempt, which the lost steps had issued
+    await restored.issue();
+    assert.deepEqual(
+      restored.published.map(({ order }) => order),
+      [4],
+    );
+    assert.deepEqual(
+      [restored.admission.book.counts.stale, restored.admission.book.isConsumed(1)],
+      [2, true],
+    );
   });
 });
 

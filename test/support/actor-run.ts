@@ -1,5 +1,6 @@
 import { consume } from '../../shared/broker/consume.js';
 import type { Broker } from '../../shared/broker/broker.js';
+import type { PolicyUpdate } from '../../shared/broker/policy-store.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import type { Dataset } from '../../shared/tasks/dataset.js';
 import { openTask } from '../../shared/tasks/registry.js';
@@ -19,8 +20,8 @@ export interface Run extends AsyncDisposable {
   readonly groups: RolloutGroup[]; // delivered so far
   /** Issues the next ticket of the run, valid but for what the test names. */
   issue(named: Partial<Ticket>): Promise<void>;
-  /** Publishes a version with an adapter of its own. */
-  publish(version: number): Promise<void>;
+  /** Publishes a version with an adapter of its own; all that was sampled before is still of use. */
+  publish(version: number, named?: Partial<PolicyUpdate>): Promise<void>;
   /** Starts an actor of the run. */
   actor(name: string, environment?: Record<string, string>): ServiceProcess;
 }
@@ -83,9 +84,9 @@ async function startRun(
       const subject = broker.names.subjects.tickets(issued.split);
       await broker.publish(subject, Ticket, issued, { msgId: issued.ticketId, signal });
     },
-    publish: async (version) => {
+    publish: async (version, over) => {
       const samplerPath = `tinker://run/sampler_weights/v${version}`;
-      const update = { version, samplerPath, smallestUsefulVersion: 0 };
+      const update = { version, samplerPath, smallestUsefulVersion: 0, ...over };
       await broker.policy.publish(update, publishedAdapter(version, model.config));
     },
     actor: (actor, environment) => {

@@ -1,31 +1,44 @@
 import assert from 'node:assert/strict';
 import { Admission, type AdmissionLimits } from '../../../learner/admission.js';
 import { ticketBound } from '../../../shared/rl/capacity.js';
+import { smallestUsefulVersion } from '../../../shared/rl/staleness.js';
 
 export interface Sampled {
   readonly order: number;
+  readonly attempt: number;
   readonly sampledBy: readonly number[];
+}
+
+type IssuedTicket = Pick<Sampled, 'order' | 'attempt'> & { readonly issuedAtVersion: number };
+
+interface Actor {
+  ticket?: IssuedTicket | undefined;
+  sampledBy: readonly number[];
 }
 
 /** What befalls a ticket; a function of its order alone. Slow ones end only when all else waits. */
 export type Fate = 'trainable' | 'slow' | 'uniform' | 'dead';
 
 /**
- * A run without clocks and sockets: a queue of tickets, actors that come, work, die and go, groups
- * that are scored in any order, and the learner's own steps, each of which may happen whenever it can.
- * What may not happen, however they interleave, is asserted after every move.
+ * A run without clocks and sockets: a queue of tickets, actors that come, work, lose their lease, die
+ * and go, groups that are scored in any order, and the learner's own steps, each of which may happen
+ * whenever it can. What may not happen, however they interleave, is asserted after every move.
  */
 export class FleetModel {
   readonly admission: Admission<Sampled>;
   /** The groups of each step, in ticket order. */
   readonly batches: number[][] = [];
-  stale = 0;
+  stale = 0; // groups that came too late
+  abandoned = 0; // and those that were given up while they were sampled, as they would have
   readonly #limits: AdmissionLimits;
   readonly #fateOf: (order: number) => Fate;
-  readonly #queue: { order: number; issuedAtVersion: number }[] = [];
-  #actors: { ticket?: { order: number; issuedAtVersion: number }; sampledBy: number[] }[] = [];
+  readonly #queue: IssuedTicket[] = [];
+  readonly #actors: Actor[] = [];
   readonly #scored: Sampled[] = [];
-  #offered: { order: number; issuedAtVersion: number } | undefined;
+  readonly #deadLetters: IssuedTicket[] = []; // of groups that were given up
+  readonly #everPublished = new Set<string>(); // the stream takes the same attempt once
+  readonly #settled = new Set<IssuedTicket>(); // gone from the stream
+  #offered: IssuedTicket | undefined;
   #batch: number[] = [];
   #nextToPublish = 1;
 
@@ -58,10 +71,12 @@ export class FleetModel {
       this.#issue,
       this.#join,
       this.#leave,
+      this.#loseLease,
       this.#lease,
       this.#adopt,
       this.#finish,
       this.#deliver,
+      this.#tellOfAbandoned,
       this.#cut,
       this.#confirm,
       this.#publish,
@@ -74,7 +89,9 @@ export class FleetModel {
       this.#offered = this.admission.offer();
       return this.#offered !== undefined;
     }
-    this.#queue.push(this.#offered);
+    const id = `${this.#offered.order}.${this.#offered.attempt}`;
+    if (!this.#everPublished.has(id)) this.#queue.push(this.#offered);
+    this.#everPublished.add(id);
     this.#offered = undefined;
     this.admission.issue();
     return true;
@@ -88,9 +105,21 @@ export class FleetModel {
   /** An actor goes, or dies: its ticket returns to the front of the queue. */
   readonly #leave = (who: number): boolean => {
     const [actor] = this.#actors.splice(who % Math.max(1, this.#actors.length), 1);
-    if (actor?.ticket !== undefined) this.#queue.unshift(actor.ticket);
+    if (actor?.ticket !== undefined) this.#giveBack(actor.ticket);
     return actor !== undefined;
   };
+
+  /** An actor seems dead and is not: another may sample its ticket too, and both deliver. */
+  readonly #loseLease = (who: number): boolean => {
+    const actor = this.#busy(who);
+    return actor !== undefined && this.#giveBack(actor.ticket);
+  };
+
+  #giveBack(ticket: IssuedTicket): boolean {
+    if (this.#settled.has(ticket) || this.#queue.includes(ticket)) return false;
+    this.#queue.unshift(ticket);
+    return true;
+  }
 
   readonly #lease = (who: number): boolean => {
     const idle = this.#actors.filter(({ ticket }) => ticket === undefined);
@@ -118,20 +147,38 @@ export class FleetModel {
     const actor = this.#busy(who, isReady);
     if (actor === undefined) return false;
     const { ticket, sampledBy } = actor;
-    this.#scored.push({ order: ticket.order, sampledBy });
+    this.#acknowledge(ticket);
+    this.#scored.push({ ...ticket, sampledBy });
     Object.assign(actor, { ticket: undefined, sampledBy: [] });
     return true;
+  }
+
+  /** Removes it from the stream, even if it was given to someone else meanwhile. */
+  #acknowledge(ticket: IssuedTicket): void {
+    this.#settled.add(ticket);
+    const at = this.#queue.indexOf(ticket);
+    if (at !== -1) this.#queue.splice(at, 1);
   }
 
   /** Any scored group arrives: the reward service keeps no order. */
   readonly #deliver = (which: number): boolean => {
     const [group] = this.#scored.splice(which % Math.max(1, this.#scored.length), 1);
     if (group === undefined) return false;
-    const { order, sampledBy } = group;
+    const { order, sampledBy, attempt } = group;
     const fate = this.#fateOf(order);
-    if (fate === 'trainable' || fate === 'slow') this.admission.arrive(order, group, sampledBy);
-    else if (fate === 'uniform') this.admission.book.skip(order);
-    else this.admission.book.die(order);
+    if (this.admission.book.entry(order)?.state !== 'issued') return true; // another copy was first
+    if (fate === 'uniform') this.admission.book.skip(order);
+    else if (fate === 'dead') this.admission.book.die(order);
+    else this.admission.arrive(order, group, sampledBy, attempt);
+    return true;
+  };
+
+  readonly #tellOfAbandoned = (): boolean => {
+    const ticket = this.#deadLetters.shift();
+    if (ticket === undefined) return false;
+    const entry = this.admission.book.entry(ticket.order);
+    if (entry?.state !== 'issued' || entry.attempt > ticket.attempt) return true; // as above
+    this.admission.book.refuseAsStale(ticket.order, ticket.attempt);
     return true;
   };
 
@@ -164,13 +211,35 @@ export class FleetModel {
   readonly #publish = (): boolean => {
     if (this.#nextToPublish > this.admission.version) return false;
     this.admission.publish(this.#nextToPublish++);
+    this.#cancelUseless();
     return true;
   };
+
+  /** What actors do when they hear of a version. A group that nobody needs goes without a trace. */
+  #cancelUseless(): void {
+    const { publishedVersion, book } = this.admission;
+    const useful = smallestUsefulVersion(
+      publishedVersion,
+      this.#limits.maxStepsOffPolicy,
+      undefined,
+    );
+    for (const actor of this.#actors) {
+      const { ticket, sampledBy } = actor;
+      if (ticket === undefined) continue;
+      const isConsumed = ticket.order < book.consumedBelow;
+      if (!isConsumed && sampledBy[0]! >= useful) continue;
+      this.#acknowledge(ticket);
+      Object.assign(actor, { ticket: undefined, sampledBy: [] });
+      if (isConsumed) continue;
+      this.abandoned += 1;
+      this.#deadLetters.push(ticket);
+    }
+  }
 
   #busy(who: number, isReady: (fate: Fate) => boolean = () => true) {
     const busy = this.#actors.flatMap((actor) =>
       actor.ticket !== undefined && isReady(this.#fateOf(actor.ticket.order))
-        ? [actor as typeof actor & { ticket: { order: number } }]
+        ? [actor as Actor & { ticket: IssuedTicket }]
         : [],
     );
     return busy[who % Math.max(1, busy.length)];
@@ -182,7 +251,7 @@ export class FleetModel {
 
   /** What need not happen for the run to go on. */
   #isOptional(move: (argument: number) => boolean): boolean {
-    return move === this.#join || move === this.#leave;
+    return move === this.#join || move === this.#leave || move === this.#loseLease;
   }
 
   #assertBounds(): void {
@@ -191,6 +260,7 @@ export class FleetModel {
     const ended = Object.values(ends).reduce((sum, count) => sum + count, 0);
     assert.equal(issued, ended + outstanding);
     assert(outstanding <= ticketBound(maxStepsOffPolicy, groupsPerBatch));
-    assert(this.#queue.length <= outstanding);
+    const wanted = this.#queue.filter(({ order }) => !this.admission.book.isConsumed(order));
+    assert(wanted.length <= outstanding);
   }
 }

@@ -27,8 +27,8 @@ describe('dead letters', () => {
         yield await Promise.resolve({ data, stage: 'actor', reason: 'test' });
       }
     }
-    await watchDeadLetters(letters(), ({ ticketId }, reason) =>
-      deaths.push(`${ticketId} ${reason}`),
+    await watchDeadLetters(letters(), ({ ticketId }, { stage, reason }) =>
+      deaths.push(`${ticketId} ${stage}: ${reason}`),
     );
     assert.deepEqual(deaths, ['t-0 actor: test']);
   });

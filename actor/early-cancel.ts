@@ -1,0 +1,72 @@
+import { PermanentError } from '../shared/errors.js';
+import { outdatedReason } from '../shared/wire/outdated.js';
+import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
+import type { Ticket } from '../shared/wire/ticket.js';
+
+/** The group began with a version that is too old by now: no token that follows could mend that. */
+export class GroupOutdated extends PermanentError {
+  override readonly name = 'GroupOutdated';
+}
+
+/** The learner needs no group of this ticket any more: it has one, or has given the ticket up. */
+export class TicketConsumed extends Error {
+  override readonly name = 'TicketConsumed';
+}
+
+/** A ticket that is being worked on, until it is disposed of. */
+export interface WatchedTicket extends Disposable {
+  /** Aborts with the process, or with one of the errors above as its reason. */
+  readonly signal: AbortSignal;
+  /** The group's next tokens are drawn from `version`; the first one told is that of its oldest. */
+  drawsFrom(version: number): void;
+}
+
+type WorkTicket = Pick<Ticket, 'split' | 'order' | 'ticketId'>;
+type News = Pick<PolicyManifest, 'smallestUsefulVersion' | 'consumedBelow'>;
+
+/**
+ * Abandons what a newly published version has made useless, wherever it is: a ticket that was just
+ * leased, a group that waits for its turn, one between two of its tokens. A group that has no token
+ * yet is never too old, since the newest policy samples it.
+ */
+export class EarlyCancel {
+  readonly #checks = new Set<() => void>();
+  #news: News = { smallestUsefulVersion: 0, consumedBelow: 0 };
+
+  /** @param signal ends the process. */
+  watch(ticket: WorkTicket, signal: AbortSignal): WatchedTicket {
+    const useless = new AbortController();
+    let oldestToken: number | undefined;
+    const check = (): void => {
+      const reason = uselessness(ticket, oldestToken, this.#news);
+      if (reason !== undefined) useless.abort(reason);
+    };
+    this.#checks.add(check);
+    check();
+    return {
+      signal: AbortSignal.any([signal, useless.signal]),
+      drawsFrom: (version) => {
+        oldestToken ??= version;
+        check();
+      },
+      [Symbol.dispose]: () => this.#checks.delete(check),
+    };
+  }
+
+  published(news: News): void {
+    this.#news = news;
+    for (const check of this.#checks) check();
+  }
+}
+
+/** Why a ticket's group can never be trained on; undefined if it may be. */
+function uselessness(
+  { split, order, ticketId }: WorkTicket,
+  oldestToken: number | undefined,
+  { consumedBelow = 0, smallestUsefulVersion }: News,
+): Error | undefined {
+  if (split === 'eval') return undefined; // held-out problems have neither deadline nor order
+  if (order < consumedBelow) return new TicketConsumed(`${ticketId} has come to its end already`);
+  if (oldestToken === undefined || oldestToken >= smallestUsefulVersion) return undefined;
+  return new GroupOutdated(outdatedReason(oldestToken, smallestUsefulVersion));
+}

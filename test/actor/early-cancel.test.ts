@@ -1,0 +1,70 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { EarlyCancel, GroupOutdated, TicketConsumed } from '../../actor/early-cancel.js';
+import { isOutdated } from '../../shared/wire/outdated.js';
+import { ticket } from '../support/messages.js';
+
+const never = new AbortController().signal;
+const fifth = ticket({ order: 5 });
+
+describe('work on a ticket, when a version is published', () => {
+  it('is abandoned once the version of its oldest token is too old to be trained on', () => {
+    const cancel = new EarlyCancel();
+    using work = cancel.watch(fifth, never);
+    work.drawsFrom(3);
+    work.drawsFrom(4); // adopted in flight: the group's oldest token is still of version 3
+    cancel.published({ smallestUsefulVersion: 3 });
+    assert(!work.signal.aborted);
+    cancel.published({ smallestUsefulVersion: 4 });
+    const reason: unknown = work.signal.reason;
+    assert(reason instanceof GroupOutdated && isOutdated(reason.message));
+  });
+
+  it('goes on while no token is drawn, since the newest version will draw them all', () => {
+    const cancel = new EarlyCancel();
+    using work = cancel.watch(fifth, never);
+    cancel.published({ smallestUsefulVersion: 9 });
+    assert(!work.signal.aborted);
+    work.drawsFrom(9);
+    assert(!work.signal.aborted);
+  });
+
+  it('is abandoned when it begins with a version that is too old already', () => {
+    const cancel = new EarlyCancel();
+    using work = cancel.watch(fifth, never);
+    cancel.published({ smallestUsefulVersion: 9 });
+    work.drawsFrom(8); // the newest that could be loaded so far
+    assert(work.signal.aborted);
+  });
+
+  it('is abandoned when the ticket has come to its end: another copy of it was answered', () => {
+    const cancel = new EarlyCancel();
+    using work = cancel.watch(fifth, never);
+    cancel.published({ smallestUsefulVersion: 0, consumedBelow: 5 });
+    assert(!work.signal.aborted);
+    cancel.published({ smallestUsefulVersion: 0, consumedBelow: 6 });
+    assert(work.signal.reason instanceof TicketConsumed);
+  });
+
+  it('is never begun when it was known before that the ticket has come to its end', () => {
+    const cancel = new EarlyCancel();
+    cancel.published({ smallestUsefulVersion: 0, consumedBelow: 6 });
+    using work = cancel.watch(fifth, never);
+    assert(work.signal.reason instanceof TicketConsumed);
+  });
+
+  it('on held-out problems goes on whatever is published', () => {
+    const cancel = new EarlyCancel();
+    using work = cancel.watch(ticket({ split: 'eval', order: 0 }), never);
+    work.drawsFrom(0);
+    cancel.published({ smallestUsefulVersion: 9, consumedBelow: 9 });
+    assert(!work.signal.aborted);
+  });
+
+  it('ends with the process too', () => {
+    const stop = new AbortController();
+    using work = new EarlyCancel().watch(fifth, stop.signal);
+    stop.abort();
+    assert.equal(work.signal.reason, stop.signal.reason);
+  });
+});
