@@ -5,7 +5,7 @@
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
 import { Decoder, type Policy } from '../shared/model/decoder.js';
 import { decodeAdapter } from '../shared/model/lora.js';
-import { readModelDirectory } from '../shared/model/model-directory.js';
+import { checkModelDirectory } from '../shared/model/model-directory.js';
 import { toFailure } from './decoder-failure.js';
 import type { AdapterFile, DecoderWorkerData, FromDecoder, ToDecoder } from './decoder-messages.js';
 import { takeWave, type QueuedGroup } from './wave.js';
@@ -25,7 +25,7 @@ let queue: HeldGroup[] = []; // waits for the wave to end
 const abandoned = new Map<number, number>(); // ids in the wave that nobody waits for: their tokens
 
 try {
-  const decoder = await Decoder.load(await readModelDirectory(modelPath), { threads });
+  const decoder = await Decoder.load(await checkModelDirectory(modelPath), { threads });
   port.on('message', (message: ToDecoder) => {
     receive(message);
     void sampleQueued(decoder);

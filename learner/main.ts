@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { connectBroker } from '../shared/broker/connect.js';
 import { loadConfig } from '../shared/config.js';
 import { divergedCode } from '../shared/exit-codes.js';
-import { readModelDirectory } from '../shared/model/model-directory.js';
+import { checkModelDirectory, readModelDirectory } from '../shared/model/model-directory.js';
 import { ticketBound } from '../shared/rl/capacity.js';
 import { runService, type ServiceContext } from '../shared/service.js';
 import { openTask, taskSpec } from '../shared/tasks/registry.js';
@@ -39,6 +39,7 @@ async function learn(
   { log, signal: stop }: ServiceContext,
 ): Promise<void> {
   const startedAt = performance.now();
+  await checkModelDirectory(settings.modelDir);
   let missing: string | undefined = 'connecting to NATS';
   // What a checkpoint needs still works for a while after the wish to stop.
   using grace = graceAfter(stop);

@@ -1,6 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { describeFlags } from '../../shared/config-help.js';
 import { divergedCode } from '../../shared/exit-codes.js';
+import { checkModelDirectory, embeddedModelPath } from '../../shared/model/model-directory.js';
 import { FleetError } from './fleet.js';
 import { loadSchema } from './load-schema.js';
 import type { NatsBinary } from './nats-server/binary.js';
@@ -36,11 +37,13 @@ ${describeFlags(settings, upService)}
  * signal's code after Ctrl-C, 2 when the user has something to change, 3 when training diverged, else 1. When it returns, none
  * of the processes is left.
  *
- * @throws {UserError} when a flag is wrong or something cannot be had, before anything was started.
+ * @throws {UserError} when a flag is wrong, the model cannot be run or something cannot be had, before
+ *   anything was started.
  */
 export async function up(argv: readonly string[], env: Environment): Promise<number> {
   const request = loadUpConfig(await loadSchema('learner'), argv, env);
   const { config } = request;
+  await checkModelDirectory(config.modelDir ?? embeddedModelPath);
   const screen = openScreen(config.json, env);
   const stop = listenForStop(screen.note, 'stopping: the learner saves a checkpoint first');
 

@@ -5,7 +5,8 @@ import { parentPort } from 'node:worker_threads';
 import { errorText, PermanentError } from '../../shared/errors.js';
 import { Decoder } from '../../shared/model/decoder.js';
 import { createAdapter, decodeAdapter, type Adapter } from '../../shared/model/lora.js';
-import { readModelDirectory, type ModelDirectory } from '../../shared/model/model-directory.js';
+import { checkModelDirectory } from '../../shared/model/model-directory.js';
+import type { ModelFolder } from '../../shared/model/model-weights.js';
 import { Scorer } from '../../shared/model/scorer.js';
 import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
@@ -43,7 +44,7 @@ export interface SamplingCalls {
 }
 
 if (parentPort === null) throw new Error('sampling-worker runs as a worker thread');
-let setup: { directory: ModelDirectory; threads: number; decoder: Decoder } | undefined;
+let setup: { directory: ModelFolder; threads: number; decoder: Decoder } | undefined;
 
 function loaded() {
   if (setup === undefined) throw new Error('the sampling model is not loaded');
@@ -101,7 +102,7 @@ function neutralAdapter(): Adapter {
 
 serveCalls<SamplingCalls>(parentPort, {
   async load({ modelDir, threads }) {
-    const directory = await readModelDirectory(modelDir);
+    const directory = await checkModelDirectory(modelDir);
     setup = { directory, threads, decoder: await Decoder.load(directory, { threads }) };
   },
 

@@ -2,7 +2,8 @@ import { parentPort } from 'node:worker_threads';
 import { PermanentError } from '../../shared/errors.js';
 import type { AdamParams } from '../../shared/wire/run-config.js';
 import { createAdapter, type AdapterOptions } from '../../shared/model/lora.js';
-import { readModelDirectory, type ModelDirectory } from '../../shared/model/model-directory.js';
+import { checkModelDirectory } from '../../shared/model/model-directory.js';
+import type { ModelFolder } from '../../shared/model/model-weights.js';
 import { Trainer, type TrainingDatum } from '../../shared/model/trainer.js';
 import type { LossName } from '../../shared/wire/run-config.js';
 import type { CheckpointFiles } from './checkpoint-store.js';
@@ -28,7 +29,7 @@ export interface TrainingCalls {
 }
 
 if (parentPort === null) throw new Error('training-worker runs as a worker thread');
-let model: { directory: ModelDirectory; trainer: Trainer } | undefined;
+let model: { directory: ModelFolder; trainer: Trainer } | undefined;
 const adapters = new Map<string, TrainableAdapter>();
 
 function adapterOf(run: string): TrainableAdapter {
@@ -37,14 +38,14 @@ function adapterOf(run: string): TrainableAdapter {
   return adapter;
 }
 
-function loaded(): { directory: ModelDirectory; trainer: Trainer } {
+function loaded(): { directory: ModelFolder; trainer: Trainer } {
   if (model === undefined) throw new Error('the training model is not loaded');
   return model;
 }
 
 serveCalls<TrainingCalls>(parentPort, {
   async load({ modelDir, threads }) {
-    const directory = await readModelDirectory(modelDir);
+    const directory = await checkModelDirectory(modelDir);
     model = { directory, trainer: await Trainer.load(directory, { threads }) };
   },
   create({ run, ...options }) {

@@ -5,7 +5,7 @@ import { floatOutput, floats, integers, OrtTensor, Session, type Feeds } from '.
 import { adaptedModules, stackedLoraFeeds, type AdaptedModules } from './lora-graph.js';
 import type { Adapter } from './lora.js';
 import type { ModelConfig } from './model-config.js';
-import { readWeights, type ModelDirectory } from './model-directory.js';
+import { readWeights, type ModelFolder } from './model-weights.js';
 import { GroupDraft, type GroupRequest, type SampledRollout } from './rollout-draft.js';
 import type { Tensor } from './safetensors.js';
 import { frozen } from './sequence-graph.js';
@@ -37,7 +37,7 @@ export class Decoder {
     this.#threads = threads;
   }
 
-  static async load(directory: ModelDirectory, { threads }: { threads: number }): Promise<Decoder> {
+  static async load(directory: ModelFolder, { threads }: { threads: number }): Promise<Decoder> {
     return new Decoder(directory.config, await readWeights(directory), threads);
   }
 

@@ -8,10 +8,15 @@ export interface Tensor {
 }
 
 /** Where a tensor lies in a safetensors file. */
-export interface TensorEntry {
+export interface TensorPlace {
   readonly dtype: 'F32' | 'F16' | 'BF16';
   readonly dims: readonly number[];
-  /** Its bytes, as a view into the file. */
+  readonly begin: number; // its first byte, counted from the start of the file
+  readonly end: number; // the byte after its last
+}
+
+/** A tensor's bytes, in C order and little-endian. */
+export interface TensorEntry extends Pick<TensorPlace, 'dtype' | 'dims'> {
   readonly bytes: Uint8Array;
 }
 
@@ -27,53 +32,88 @@ const Header = z.record(
   }),
 );
 
+/** How many bytes a file starts with that say how long its header is. */
+export const lengthBytes = 8;
+
 /**
- * The tensors of a safetensors file: 8 bytes header length (little-endian), a JSON header, the data.
+ * The length of a safetensors file's header, which follows the length itself.
+ *
+ * @param start the file's first bytes.
+ * @param name the file, for errors.
+ * @throws {PermanentError} when the file cannot have such a header.
+ */
+export function headerLength(start: Uint8Array, fileBytes: number, name: string): number {
+  if (fileBytes < lengthBytes) return refuse(name, `it has ${fileBytes} bytes`);
+  const view = new DataView(start.buffer, start.byteOffset, lengthBytes);
+  const length = Number(view.getBigUint64(0, true));
+  if (length > maxHeaderBytes || lengthBytes + length > fileBytes) {
+    return refuse(name, `its header claims ${length} of ${fileBytes} bytes`);
+  }
+  return length;
+}
+
+/**
+ * The tensors that a header names.
+ *
+ * @param header its bytes, JSON.
+ * @throws {PermanentError} when an offset, shape or dtype does not fit the file.
+ */
+export function parseHeader(
+  header: Uint8Array,
+  fileBytes: number,
+  name: string,
+): Map<string, TensorPlace> {
+  const start = lengthBytes + header.byteLength;
+  const dataBytes = fileBytes - start;
+  const places = new Map<string, TensorPlace>();
+  for (const [key, { dtype, shape, data_offsets }] of Object.entries(readHeader(header, name))) {
+    if (dtype !== 'F32' && dtype !== 'F16' && dtype !== 'BF16') {
+      return refuse(name, `tensor ${key} has dtype ${dtype}; F32, F16 and BF16 can be read`);
+    }
+    const [begin, end] = data_offsets;
+    const expected = shape.reduce((product, dim) => product * dim, bytesPerElement[dtype]);
+    if (begin > end || end > dataBytes || end - begin !== expected) {
+      return refuse(name, `tensor ${key} lies at ${begin}..${end} of ${dataBytes} bytes`);
+    }
+    places.set(key, { dtype, dims: shape, begin: start + begin, end: start + end });
+  }
+  return places;
+}
+
+/**
+ * The tensors of a safetensors file in memory; their bytes are views of it.
  *
  * @param name the file, for errors.
  * @throws {PermanentError} when a length, offset or dtype does not fit the file.
  */
 export function parseSafetensors(file: Uint8Array, name: string): Map<string, TensorEntry> {
-  const refuse = (why: string): never => {
-    throw new PermanentError(`${name} is not a valid safetensors file: ${why}`);
-  };
-  if (file.byteLength < 8) return refuse(`it has ${file.byteLength} bytes`);
-  const view = new DataView(file.buffer, file.byteOffset, file.byteLength);
-  const headerBytes = Number(view.getBigUint64(0, true));
-  if (headerBytes > maxHeaderBytes || 8 + headerBytes > file.byteLength) {
-    return refuse(`its header claims ${headerBytes} of ${file.byteLength} bytes`);
-  }
-  const header = parseHeader(file.subarray(8, 8 + headerBytes), refuse);
-  const data = file.subarray(8 + headerBytes);
-
-  const entries = new Map<string, TensorEntry>();
-  for (const [key, { dtype, shape, data_offsets }] of Object.entries(header)) {
-    if (dtype !== 'F32' && dtype !== 'F16' && dtype !== 'BF16') {
-      return refuse(`tensor ${key} has dtype ${dtype}; F32, F16 and BF16 can be read`);
-    }
-    const [begin, end] = data_offsets;
-    const expected = shape.reduce((product, dim) => product * dim, bytesPerElement[dtype]);
-    if (begin > end || end > data.byteLength || end - begin !== expected) {
-      return refuse(`tensor ${key} lies at ${begin}..${end} of ${data.byteLength} bytes`);
-    }
-    entries.set(key, { dtype, dims: shape, bytes: data.subarray(begin, end) });
-  }
-  return entries;
+  const length = headerLength(file, file.byteLength, name);
+  const header = file.subarray(lengthBytes, lengthBytes + length);
+  return new Map(
+    [...parseHeader(header, file.byteLength, name)].map(([key, { dtype, dims, begin, end }]) => [
+      key,
+      { dtype, dims, bytes: file.subarray(begin, end) },
+    ]),
+  );
 }
 
-function parseHeader(bytes: Uint8Array, refuse: (why: string) => never): z.infer<typeof Header> {
+function readHeader(bytes: Uint8Array, name: string): z.infer<typeof Header> {
   let json: unknown;
   try {
     json = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
   } catch {
-    return refuse('its header is not JSON');
+    return refuse(name, 'its header is not JSON');
   }
-  if (typeof json !== 'object' || json === null) return refuse('its header is not an object');
+  if (typeof json !== 'object' || json === null) refuse(name, 'its header is not an object');
   const { __metadata__: _, ...tensors } = json as Record<string, unknown>;
   const parsed = Header.safeParse(tensors);
-  return parsed.success
-    ? parsed.data
-    : refuse(`its header is wrong: ${z.prettifyError(parsed.error)}`);
+  if (parsed.success) return parsed.data;
+  const { path, message } = parsed.error.issues[0]!; // of perhaps thousands
+  return refuse(name, `its header is wrong at ${path.join(' ')}: ${message}`);
+}
+
+function refuse(name: string, why: string): never {
+  throw new PermanentError(`${name} is not a valid safetensors file: ${why}`);
 }
 
 /** The elements of an entry as float32, in memory of their own. Half precision is widened exactly. */
@@ -81,7 +121,12 @@ export function toFloat32({ dtype, bytes }: TensorEntry): Float32Array {
   const copy = new Uint8Array(bytes).buffer; // not slice(): a Buffer's slice copies nothing
   if (dtype === 'F32') return new Float32Array(copy);
   const halves = new Uint16Array(copy);
-  if (dtype === 'F16') return Float32Array.from(halves, halfToFloat);
+  if (dtype === 'F16') {
+    const values = Float32Array.from({ length: 2 ** 16 }, (_, half) => halfToFloat(half));
+    const floats = new Float32Array(halves.length);
+    for (let i = 0; i < halves.length; i++) floats[i] = values[halves[i]!]!;
+    return floats;
+  }
   const words = new Uint32Array(halves.length);
   for (let i = 0; i < halves.length; i++) words[i] = halves[i]! << 16; // bf16 is float32's upper half
   return new Float32Array(words.buffer);

@@ -4,7 +4,7 @@ import { Graph } from './graph/graph.js';
 import { floatOutput, floats, Session } from './graph/session.js';
 import { adaptedModules, loraFeeds } from './lora-graph.js';
 import type { Adapter } from './lora.js';
-import { readWeights, type ModelDirectory } from './model-directory.js';
+import { readWeights, type ModelFolder } from './model-weights.js';
 import type { ModelConfig } from './model-config.js';
 import type { Tensor } from './safetensors.js';
 import { frozen, sequenceLogprobs } from './sequence-graph.js';
@@ -24,7 +24,7 @@ export class Scorer {
     this.#threads = threads;
   }
 
-  static async load(directory: ModelDirectory, { threads }: { threads: number }): Promise<Scorer> {
+  static async load(directory: ModelFolder, { threads }: { threads: number }): Promise<Scorer> {
     return new Scorer(directory.config, await readWeights(directory), threads);
   }
 

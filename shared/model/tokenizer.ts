@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { AutoTokenizer, env } from '@huggingface/transformers';
 import { errorText, UserError } from '../errors.js';
-import type { ModelDirectory } from './model-directory.js';
+import type { ModelFolder } from './model-weights.js';
 
 export interface ChatMessage {
   readonly role: 'system' | 'user' | 'assistant';
@@ -30,9 +30,7 @@ export interface Tokenizer {
  *
  * @throws {UserError} when the directory's tokenizer files are missing or broken.
  */
-export async function loadTokenizer(
-  directory: Pick<ModelDirectory, 'path' | 'config'>,
-): Promise<Tokenizer> {
+export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> {
   const path = resolve(directory.path);
   env.allowRemoteModels = false;
   env.localModelPath = dirname(path);

@@ -17,7 +17,7 @@ import {
   unpackValues,
   type PackedRow,
 } from './packing.js';
-import { readWeights, type ModelDirectory } from './model-directory.js';
+import { readWeights, type ModelFolder } from './model-weights.js';
 import type { Tensor } from './safetensors.js';
 import { Scorer } from './scorer.js';
 import { frozen, sequenceLogprobs } from './sequence-graph.js';
@@ -55,7 +55,7 @@ export class Trainer {
     this.#scorer = new Scorer(config, weights, threads);
   }
 
-  static async load(directory: ModelDirectory, { threads }: { threads: number }): Promise<Trainer> {
+  static async load(directory: ModelFolder, { threads }: { threads: number }): Promise<Trainer> {
     return new Trainer(directory.config, await readWeights(directory), threads);
   }
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Decoder, type GroupRequest, type Policy } from '../../../shared/model/decoder.js';
 import type { Adapter } from '../../../shared/model/lora.js';
-import { readWeights } from '../../../shared/model/model-directory.js';
+import { readWeights } from '../../../shared/model/model-weights.js';
 import type { Tensor } from '../../../shared/model/safetensors.js';
 import { Scorer } from '../../../shared/model/scorer.js';
 import { noAdapter } from '../../../shared/model/lora.js';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { Gradients } from '../../../shared/model/adamw.js';
 import type { Adapter } from '../../../shared/model/lora.js';
-import { readWeights } from '../../../shared/model/model-directory.js';
+import { readWeights } from '../../../shared/model/model-weights.js';
 import { Trainer, type TrainingDatum } from '../../../shared/model/trainer.js';
 import { lossAndGradient } from '../../../shared/rl/losses.js';
 import { createRandom } from '../../../shared/random.js';

@@ -7,7 +7,7 @@ import { Graph } from '../../../shared/model/graph/graph.js';
 import { floatOutput, Session } from '../../../shared/model/graph/session.js';
 import { adaptedModules, loraFeeds } from '../../../shared/model/lora-graph.js';
 import { noAdapter, type Adapter } from '../../../shared/model/lora.js';
-import { readWeights } from '../../../shared/model/model-directory.js';
+import { readWeights } from '../../../shared/model/model-weights.js';
 import { Scorer } from '../../../shared/model/scorer.js';
 import { frozen, sequenceLogits } from '../../../shared/model/sequence-graph.js';
 import { Trainer, type TrainingDatum } from '../../../shared/model/trainer.js';

@@ -1,0 +1,130 @@
+import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { errorText, UserError } from '../errors.js';
+import type { ModelConfig } from './model-config.js';
+import { parameterShapes } from './parameters.js';
+import { SafetensorsFile } from './safetensors-file.js';
+import type { Tensor } from './safetensors.js';
+
+/** Where a model's files lie, and what its config.json says. */
+export interface ModelFolder {
+  readonly path: string;
+  readonly config: ModelConfig;
+}
+
+const head = 'lm_head.weight';
+const embedding = 'model.embed_tokens.weight';
+
+/**
+ * Makes sure, from the headers of the files, that every weight is there in the shape that it must have.
+ *
+ * @throws {UserError} naming the weight or the file that is wrong.
+ */
+export async function checkWeights({ path, config }: ModelFolder): Promise<void> {
+  const missing = new Set(parameterShapes(config).keys());
+  const fileOf = new Map<string, string>();
+  for await (const file of weightFiles({ path, config })) {
+    for (const name of file.tensors.keys()) {
+      missing.delete(name);
+      fileOf.set(name, file.path);
+    }
+  }
+  const [first] = missing;
+  if (first !== undefined) {
+    throw new UserError(
+      `${path} lacks ${missing.size} weights, first ${first}; download the model again`,
+    );
+  }
+  if (!config.hasTiedHead || !fileOf.has(head)) return;
+  const digest = (name: string) => tensorDigest(fileOf.get(name)!, name);
+  // Programs differ in which of the two they take.
+  if ((await digest(head)) !== (await digest(embedding))) {
+    throw new UserError(
+      `${join(path, 'config.json')}: tie_word_embeddings is true, but ${head} differs from ${embedding}; set it to false if the model has a head of its own, else remove ${head}`,
+    );
+  }
+}
+
+/**
+ * Every weight of the model as float32, by its Hugging Face name.
+ *
+ * @throws {UserError} when a file is broken, or a weight has another shape than config.json says.
+ */
+export async function readWeights(directory: ModelFolder): Promise<Map<string, Tensor>> {
+  const wanted = parameterShapes(directory.config);
+  const weights = new Map<string, Tensor>();
+  for await (const file of weightFiles(directory)) {
+    for (const [name, { dims }] of file.tensors) {
+      if (!wanted.has(name)) continue; // such as a tied head that was stored all the same
+      weights.set(name, { dims, data: await file.read(name) });
+    }
+  }
+  return weights;
+}
+
+/** The paths of the files that hold a directory's weights: one, or the shards that an index names. */
+export async function weightPaths(path: string): Promise<string[]> {
+  const single = join(path, 'model.safetensors');
+  if (existsSync(single)) return [single];
+  const indexPath = join(path, 'model.safetensors.index.json');
+  if (!existsSync(indexPath)) {
+    throw new UserError(
+      `${path} has no model.safetensors; name a complete model directory, whose weights are safetensors`,
+    );
+  }
+  const files = [...new Set(Object.values(await readIndex(indexPath)))].sort();
+  const escaping = files.find((file) => file.includes('/') || file.includes('\\'));
+  if (escaping !== undefined) {
+    throw new UserError(`${indexPath} names ${escaping}, which is outside the model directory`);
+  }
+  return files.map((file) => join(path, file));
+}
+
+const ShardIndex = z.object({ weight_map: z.record(z.string(), z.string()) });
+
+async function readIndex(path: string): Promise<Record<string, string>> {
+  try {
+    return ShardIndex.parse(JSON.parse(await readFile(path, 'utf8'))).weight_map;
+  } catch (cause) {
+    throw new UserError(
+      `${path} is no index of shards (${errorText(cause)}); download the model again`,
+      { cause },
+    );
+  }
+}
+
+/** The files with the weights, one open at a time, none with a weight in a shape that does not fit. */
+async function* weightFiles({ path, config }: ModelFolder): AsyncGenerator<SafetensorsFile> {
+  const wanted = parameterShapes(config);
+  for (const filePath of await weightPaths(path)) {
+    await using file = await openFile(filePath);
+    for (const [name, { dims }] of file.tensors) {
+      const shape = wanted.get(name);
+      if (shape !== undefined && shape.join() !== dims.join()) {
+        throw new UserError(
+          `${filePath}: ${name} has shape [${dims.join()}], but config.json makes it [${shape.join()}]`,
+        );
+      }
+    }
+    yield file;
+  }
+}
+
+async function openFile(path: string): Promise<SafetensorsFile> {
+  try {
+    return await SafetensorsFile.open(path);
+  } catch (cause) {
+    throw new UserError(`${errorText(cause)}; download the model again, unquantized`, { cause });
+  }
+}
+
+/** A digest of one tensor, read piece by piece. */
+async function tensorDigest(path: string, name: string): Promise<string> {
+  await using file = await openFile(path);
+  const hash = createHash('sha256').update(file.tensors.get(name)!.dtype);
+  for await (const piece of file.pieces(name)) hash.update(piece);
+  return hash.digest('hex');
+}
