@@ -1,0 +1,153 @@
+import type { Broker } from '../../shared/broker/broker.js';
+import { consume } from '../../shared/broker/consume.js';
+import { generateProblems, type SolvedProblem } from '../../shared/countdown/generator.js';
+import type { GeneratorSpec } from '../../shared/countdown/spec.js';
+import { countdown } from '../../shared/countdown/task.js';
+import type { ModelDirectory } from '../../shared/model/model-directory.js';
+import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
+import { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import type { RunConfig } from '../../shared/wire/run-config.js';
+import { ScoredGroup } from '../../shared/wire/scored-group.js';
+import type { Ticket } from '../../shared/wire/ticket.js';
+import { answers } from '../reward-service/values.js';
+import { brokerOn, silent } from './broker.js';
+import { countdownSpec } from './countdown-task.js';
+import { runConfig } from './messages.js';
+import { NatsServer } from './nats-server.js';
+import { ServiceProcess } from './service-process.js';
+import { tinyModel } from './tiny-model.js';
+
+const dataset: GeneratorSpec = {
+  kind: 'generator',
+  seed: 0,
+  numbers: [3],
+  maxNumber: 20,
+  maxTarget: 100,
+  trainSize: 40,
+  testSize: 10,
+};
+const solved = generateProblems(dataset);
+
+/** All that reward services need to run as processes: a real server, a tiny model, problems. */
+export class ScoringGround implements AsyncDisposable {
+  private constructor(
+    readonly server: NatsServer,
+    readonly model: ModelDirectory & AsyncDisposable,
+    readonly tokenizer: Tokenizer,
+    readonly config: RunConfig,
+  ) {}
+
+  static async prepare(): Promise<ScoringGround> {
+    const server = await NatsServer.start();
+    const model = await tinyModel();
+    const task = countdownSpec({ dataset });
+    const { digest: datasetDigest } = await countdown(task).load();
+    const config = runConfig({
+      task,
+      datasetDigest,
+      model: { name: 'tiny', digest: model.digest },
+    });
+    return new ScoringGround(server, model, await loadTokenizer(model), config);
+  }
+
+  /** A new run, whose scored groups are collected; its configuration is not written yet. */
+  async begin(): Promise<ScoringRun> {
+    const ackWaitMs = { rollouts: 1_000 };
+    const broker = await brokerOn(this.server, { client: 'learner', ackWaitMs });
+    await broker.ensureRun({ trainTickets: 2_000, evalTickets: 100 });
+    return new ScoringRun(this, broker);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.model[Symbol.asyncDispose]();
+    await this.server[Symbol.asyncDispose]();
+  }
+}
+
+/** A run on that ground, in the place of its actors and learner. Disposing ends all replicas. */
+export class ScoringRun implements AsyncDisposable {
+  readonly heldOut: SolvedProblem = solved[0]!;
+  /** In the order in which they came out. */
+  readonly scored: ScoredGroup[] = [];
+  readonly #replicas: ServiceProcess[] = [];
+  readonly #stop = new AbortController();
+  readonly #collecting: Promise<void>[];
+
+  constructor(
+    readonly ground: ScoringGround,
+    readonly broker: Broker,
+  ) {
+    const options = {
+      signal: this.#stop.signal,
+      log: silent,
+      stage: 'learner',
+      concurrency: 1,
+    } as const;
+    this.#collecting = (['scored.train', 'scored.eval'] as const).map((source) =>
+      consume(broker, source, ScoredGroup, options, ({ value }) => {
+        this.scored.push(value);
+        return Promise.resolve();
+      }),
+    );
+  }
+
+  start(name: string): ServiceProcess {
+    const { server, model } = this.ground;
+    const where = ['--nats-url', server.url, '--run', 'test', '--model-dir', model.path];
+    const replica = new ServiceProcess('reward-service', [...where, '--name', name]);
+    this.#replicas.push(replica);
+    return replica;
+  }
+
+  /** Replicas that are ready to score. */
+  async join<Names extends readonly string[]>(
+    ...names: Names
+  ): Promise<{ [K in keyof Names]: ServiceProcess }> {
+    await this.broker.config.put(this.ground.config);
+    const replicas = names.map((name) => this.start(name));
+    await Promise.all(replicas.map((replica) => replica.says(hasJoined)));
+    return replicas as { [K in keyof Names]: ServiceProcess };
+  }
+
+  /** Sends, for the `order`-th ticket, a group of the right answer and a wrong one. */
+  async send(order: number, named: Partial<Ticket> = {}, msgId = `g-${order}`): Promise<void> {
+    const trained = solved.slice(dataset.testSize);
+    const { problem, witness } = trained[order % trained.length]!;
+    const texts = [witness, problem.numbers.join('+')];
+    const ticket = { ticketId: `t-${order}`, order, ...named };
+    await this.publish(answers(this.ground.tokenizer, texts, ticket, problem), msgId);
+  }
+
+  async sendAll(count: number): Promise<void> {
+    await Promise.all(Array.from({ length: count }, (_, order) => this.send(order)));
+  }
+
+  async publish(group: RolloutGroup, msgId: string): Promise<void> {
+    const subject = this.broker.names.subjects.rollouts('a');
+    const { signal } = this.#stop;
+    await this.broker.publish(subject, RolloutGroup, group, { msgId, signal });
+  }
+
+  /** The tickets whose scores came out, as often as they did. */
+  get orders(): number[] {
+    return this.scored.map(({ group }) => group.ticket.order).sort((a, b) => a - b);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all(this.#replicas.map((replica) => replica.stop('SIGKILL')));
+    this.#stop.abort();
+    await Promise.all(this.#collecting);
+    await this.broker.deleteRun();
+    await this.broker[Symbol.asyncDispose]();
+  }
+}
+
+/** The line of a replica's log that tells its port. */
+export function hasJoined({ msg }: Record<string, unknown>): boolean {
+  return msg === 'joined the run';
+}
+
+/** `0, 1, …, count - 1`. */
+export function firstOrders(count: number): number[] {
+  return Array.from({ length: count }, (_, order) => order);
+}
