@@ -3,7 +3,7 @@ import type { SampleRequest } from '../../shared/tinker/api.js';
 import { badRequest } from './api-error.js';
 import { narrowSeed } from './narrow-seed.js';
 import { assertFits, type ServedModel } from './served-model.js';
-import type { SamplingCalls } from './sampling-worker.js';
+import type { SampleOrder } from './sampling-worker.js';
 
 const defaultMaxTokens = 16; // TuFT's
 const maxSamples = 4096; // decoded side by side
@@ -20,7 +20,7 @@ export function planSample(
   model: ServedModel,
   seed: number,
 ): {
-  sample: Omit<Parameters<SamplingCalls['sample']>[0], 'adapter'>;
+  order: SampleOrder;
   promptLogprobsTemperature: number | undefined;
 } {
   const { vocabSize, maxPositions } = model.directory.config;
@@ -49,7 +49,7 @@ export function planSample(
   assertFits(model, prompt, 'the prompt');
   const wanted = params.max_tokens ?? defaultMaxTokens;
   return {
-    sample: {
+    order: {
       prompt,
       count: request.num_samples,
       maxTokens: Math.min(wanted, maxPositions - prompt.length),

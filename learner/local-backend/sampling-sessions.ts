@@ -13,6 +13,7 @@ import { ResendMemory } from './resend-memory.js';
 import { planSample } from './sample-plan.js';
 import { assertServed, type ServedModel } from './served-model.js';
 import type { Session, Sessions } from './sessions.js';
+import { SamplingQueue } from './sampling-queue.js';
 import type { SamplingCalls } from './sampling-worker.js';
 import type { WorkerCalls } from './worker-calls.js';
 
@@ -26,11 +27,12 @@ export interface SamplingSession {
 const maxWaiting = 1024; // requests; more are told to come back
 const rememberedRequests = 10_000;
 
-/** The sampling sessions of this process, and the queue in front of the sampling thread. */
+/** The sampling sessions of this process, and what is asked of them. */
 export class SamplingSessions {
   readonly #samplers = new Map<string, SamplingSession>();
   readonly #created = new ResendMemory<SamplingSession>(rememberedRequests);
   readonly #requests = new ResendMemory<string>(rememberedRequests);
+  readonly #queue: SamplingQueue;
 
   constructor(
     private readonly model: ServedModel,
@@ -39,7 +41,9 @@ export class SamplingSessions {
     private readonly futures: FutureStore<OperationResult>,
     /** The sampling thread, started when first needed. */
     private readonly worker: () => WorkerCalls<SamplingCalls>,
-  ) {}
+  ) {
+    this.#queue = new SamplingQueue(worker);
+  }
 
   /** @throws {ApiError} 400, 404 */
   create(request: z.output<typeof CreateSamplingSessionRequest>): SamplingSession {
@@ -104,7 +108,7 @@ export class SamplingSessions {
       .digest();
     const plan = planSample(request, this.model, this.#seed(sampler, request));
     const start = () => {
-      if (this.worker().depth >= maxWaiting) {
+      if (this.#queue.depth + this.worker().depth >= maxWaiting) {
         const detail = `${maxWaiting} sampling requests wait already; try again`;
         throw new ApiError(429, detail, { 'retry-after': '1' });
       }
@@ -118,7 +122,7 @@ export class SamplingSessions {
 
   async #run(
     { checkpoint }: SamplingSession,
-    { sample, promptLogprobsTemperature }: ReturnType<typeof planSample>,
+    { order, promptLogprobsTemperature }: ReturnType<typeof planSample>,
   ): Promise<OperationResult> {
     const adapter = checkpoint && {
       folder: this.store.adapterFolder(pathOf(checkpoint)),
@@ -127,12 +131,12 @@ export class SamplingSessions {
       alpha: checkpoint.lora_alpha,
     };
     const [sequences, promptLogprobs] = await Promise.all([
-      this.worker().call('sample', { adapter, ...sample, prompt: sample.prompt.slice() }),
+      this.#queue.sample({ adapter, order }),
       promptLogprobsTemperature === undefined
         ? undefined
         : this.worker().call('promptLogprobs', {
             adapter,
-            prompt: sample.prompt.slice(), // the call gives its memory away
+            prompt: order.prompt.slice(), // the call gives its memory away
             temperature: promptLogprobsTemperature,
           }),
     ]);

@@ -21,20 +21,26 @@ export interface AdapterFile {
   readonly alpha: number;
 }
 
+/** What one request asks of the sampling thread. */
+export interface SampleOrder {
+  readonly prompt: Int32Array; // [P]
+  readonly count: number;
+  readonly maxTokens: number;
+  readonly temperature: number; // 0: greedy
+  readonly seed: number;
+  readonly stopTokenIds: readonly number[]; // beside the model's own end of sequence
+  readonly stopStrings: readonly string[];
+}
+
 /** What the sampling thread does; calls run one after another. */
 export interface SamplingCalls {
   /** Comes first. @throws {UserError} on a broken model directory. */
   load(input: { modelDir: string; threads: number }): Promise<void>;
+  /** Samples what is ordered side by side: for each order its `count` sequences. */
   sample(input: {
     adapter: AdapterFile | undefined;
-    prompt: Int32Array; // [P]
-    count: number;
-    maxTokens: number;
-    temperature: number; // 0: greedy
-    seed: number;
-    stopTokenIds: readonly number[]; // beside the model's own end of sequence
-    stopStrings: readonly string[];
-  }): Promise<SampledSequence[]>;
+    orders: readonly SampleOrder[];
+  }): Promise<SampledSequence[][]>;
   /** [P], NaN for the first token, which nothing predicts. */
   promptLogprobs(input: {
     adapter: AdapterFile | undefined;
@@ -106,7 +112,7 @@ serveCalls<SamplingCalls>(parentPort, {
     setup = { directory, threads, decoder: await Decoder.load(directory, { threads }) };
   },
 
-  async sample({ adapter: file, stopTokenIds, stopStrings, ...request }) {
+  async sample({ adapter: file, orders }) {
     const { decoder, directory } = loaded();
     const policy = {
       version: 0,
@@ -114,24 +120,27 @@ serveCalls<SamplingCalls>(parentPort, {
     };
     const ownStops = directory.config.eosTokenIds;
     const stops = ownStops.length > 0 ? ownStops : (await tokenizer()).eosTokenIds;
-    const texts = stopStrings.length === 0 ? undefined : await tokenizer();
-    const rollouts = await decoder.sampleGroup(
-      {
+    const readsText = orders.some(({ stopStrings }) => stopStrings.length > 0);
+    const texts = readsText ? await tokenizer() : undefined;
+    const sampled = await decoder.sampleGroups(
+      orders.map(({ stopTokenIds, stopStrings, ...request }) => ({
         ...request,
         stopTokenIds: [...stops, ...stopTokenIds, ...soleTokens(stopStrings, texts)],
-      },
+      })),
       () => policy,
     );
     const decode = (tokens: Int32Array) => texts?.decode(tokens) ?? '';
-    return rollouts.map(({ tokens, behaviorLogprobs, stopReason }) => {
-      // A stop string can begin in one token and end in another, so it is looked for in the text.
-      const length = lengthAtStop(tokens, decode, stopStrings);
-      return {
-        tokens: tokens.slice(0, length),
-        logprobs: behaviorLogprobs.slice(0, length),
-        stopReason: length === undefined ? stopReason : 'stop',
-      };
-    });
+    return orders.map(({ stopStrings }, i) =>
+      sampled[i]!.map(({ tokens, behaviorLogprobs, stopReason }) => {
+        // A stop string can begin in one token and end in another, so it is looked for in the text.
+        const length = lengthAtStop(tokens, decode, stopStrings);
+        return {
+          tokens: tokens.slice(0, length),
+          logprobs: behaviorLogprobs.slice(0, length),
+          stopReason: length === undefined ? stopReason : 'stop',
+        };
+      }),
+    );
   },
 
   async promptLogprobs({ adapter: file, prompt, temperature }) {

@@ -252,6 +252,34 @@ describe('the local backend over HTTP', () => {
     assert.match(await refused.text(), /top_k/);
   });
 
+  it('samples the same whatever is sampled beside it', async () => {
+    const { sampling_session_id: sampler } = await wire.post('create_sampling_session', {
+      session_id: session,
+      sampling_session_seq_id: 12,
+      base_model: 'test/tiny',
+    });
+    const ask = (seed: number, seq_id: number) => {
+      const tokens = Array.from({ length: 2 + (seed % 5) }, (_, i) => 3 + ((seed + i) % 10));
+      const prompt = { chunks: [{ type: 'encoded_text', tokens }] };
+      const params = { seed, temperature: seed % 2 === 0 ? 1 : 0.7 };
+      return wire.post('asample', { ...sampleBody(String(sampler), params), prompt, seq_id });
+    };
+    const seeds = Array.from({ length: 24 }, (_, seed) => seed);
+    const together = await Promise.all(
+      seeds.map(async (seed) => (await wire.samples(await ask(seed, seed))).sequences),
+    );
+    for (const seed of seeds.slice(0, 6)) {
+      const { sequences } = await wire.samples(await ask(seed, 100 + seed));
+      sequences.forEach(({ tokens, logprobs, stopReason }, i) => {
+        const beside = together[seed]![i]!;
+        assert.deepEqual([tokens, stopReason], [beside.tokens, beside.stopReason]);
+        logprobs.forEach((logprob, t) => {
+          assert(Math.abs(logprob - beside.logprobs[t]!) < 1e-5);
+        });
+      });
+    }
+  });
+
   it('gives an unnamed save for the sampler as a sampling session', async () => {
     const model = await freshModel();
     const saved = await wire.result(

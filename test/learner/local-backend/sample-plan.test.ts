@@ -25,8 +25,8 @@ function plan(sampling: Record<string, unknown>, tokens: number[] = [3, 4, 5], m
 
 describe('a sampling request', () => {
   it('takes the defaults of the API', () => {
-    const { sample, promptLogprobsTemperature } = plan({});
-    assert.deepEqual(sample, {
+    const { order, promptLogprobsTemperature } = plan({});
+    assert.deepEqual(order, {
       prompt: Int32Array.of(3, 4, 5),
       count: 1,
       maxTokens: 16,
@@ -39,20 +39,20 @@ describe('a sampling request', () => {
   });
 
   it('takes a plain string as one stop, and lists of either kind', () => {
-    assert.deepEqual(plan({ stop: 'end' }).sample.stopStrings, ['end']);
-    assert.deepEqual(plan({ stop: ['a', 'b'] }).sample.stopStrings, ['a', 'b']);
-    assert.deepEqual(plan({ stop: [1, 2] }).sample.stopTokenIds, [1, 2]);
+    assert.deepEqual(plan({ stop: 'end' }).order.stopStrings, ['end']);
+    assert.deepEqual(plan({ stop: ['a', 'b'] }).order.stopStrings, ['a', 'b']);
+    assert.deepEqual(plan({ stop: [1, 2] }).order.stopTokenIds, [1, 2]);
   });
 
   it('takes seeds of 64 bits, and different ones as different', () => {
     const seeds = [0, -1, '9223372036854775807', '9223372036854775806', '18446744073709551615'];
-    const taken = seeds.map((seed) => plan({ seed }).sample.seed);
+    const taken = seeds.map((seed) => plan({ seed }).order.seed);
     assert.equal(new Set(taken).size, seeds.length);
     assert(taken.every(Number.isSafeInteger));
   });
 
   it('stops where the positions of the model end', () => {
-    assert.equal(plan({ max_tokens: 1000 }).sample.maxTokens, tinySizes.maxPositions - 3);
+    assert.equal(plan({ max_tokens: 1000 }).order.maxTokens, tinySizes.maxPositions - 3);
   });
 
   it('judges the prompt at the temperature of the request, greedy ones at 1', () => {
