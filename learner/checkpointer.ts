@@ -4,6 +4,7 @@ import { errorText } from '../shared/errors.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { TinkerClient } from '../shared/tinker/client.js';
 import type { TrainingRun } from '../shared/tinker/training-run.js';
+import type { CurriculumState } from '../shared/wire/curriculum-state.js';
 import type { BookState } from './group-book.js';
 import { handled } from './handled.js';
 import type { IdleClock } from './idle-clock.js';
@@ -20,7 +21,10 @@ export interface Consumed {
   readonly version: number;
   readonly progress: number; // of the run, 0 to 1
   readonly book: BookState;
+  readonly curriculum?: CurriculumState | undefined;
   readonly messages: readonly number[]; // sequence numbers to acknowledge
+  /** To be told once the ledger has it. */
+  readonly onWritten?: () => void;
 }
 
 /** A state that the backend has, or is about to have. */
@@ -94,7 +98,7 @@ export class Checkpointer {
 
   async #write(consumed: Consumed, statePath: string): Promise<void> {
     const { ledger, unsettled, log } = this.#options;
-    const { step, version, progress, book, messages } = consumed;
+    const { step, version, progress, book, curriculum, messages, onWritten } = consumed;
     await ledger.write({
       v: 1,
       step,
@@ -103,8 +107,10 @@ export class Checkpointer {
       ...book,
       consumedAbove: [...book.consumedAbove],
       progress,
+      ...(curriculum !== undefined && { curriculum }),
       savedAt: Date.now(),
     });
+    onWritten?.();
     await unsettled.settle(messages);
     this.#writtenStep = step;
     checkpointStep.set(step);

@@ -50,6 +50,7 @@ export function runConfig(
     ...found,
     sampling: { temperature: config.temperature, maxTokens: config.maxTokens },
     groupSize: config.groupSize,
+    replayShare: config.replayShare,
     groupsPerBatch: config.groupsPerBatch,
     numSubsteps: config.numSubsteps,
     numMinibatches: config.numMinibatches,

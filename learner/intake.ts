@@ -134,12 +134,13 @@ export class Intake {
   }
 
   #admit(order: number, { value: scored, seq }: Delivery<ScoredGroup>): void {
-    const { admission, unsettled, changes, tally, zeroVariance } = this.#options;
+    const { admission, tickets, unsettled, changes, tally, zeroVariance } = this.#options;
     const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
     if (!hasVariance && zeroVariance === 'refill') {
       admission.book.skip(order);
       unsettled.consume(seq);
       tally.skipped(scored);
+      tickets.consumed(scored);
       drop(scored, 'intake', 'zero_variance');
     } else {
       const sampledBy = versionsOf(scored);

@@ -3,6 +3,7 @@ import type { Rewind } from '../shared/rl/staleness.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { TinkerClient } from '../shared/tinker/client.js';
 import type { TrainingRun } from '../shared/tinker/training-run.js';
+import type { CurriculumState } from '../shared/wire/curriculum-state.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
 import type { BookState } from './group-book.js';
 
@@ -13,6 +14,7 @@ export interface OpenedRun {
   readonly version: number; // to publish the weights as
   readonly isResumed: boolean;
   readonly progress: number; // of the run, 0 to 1
+  readonly curriculum: CurriculumState | undefined;
   readonly book: BookState | undefined;
   readonly rewind: Rewind | undefined;
   readonly state: { readonly step: number; readonly path: string } | undefined; // restored from
@@ -34,7 +36,12 @@ export async function openRun(
   const checkpoint = await broker.ledger.read();
   if (checkpoint === undefined) {
     const run = await client.createLoraModel(model);
-    const nothing = { book: undefined, rewind: undefined, state: undefined };
+    const nothing = {
+      curriculum: undefined,
+      book: undefined,
+      rewind: undefined,
+      state: undefined,
+    };
     return { run, step: 0, version: 0, progress: 0, isResumed: false, ...nothing };
   }
 
@@ -48,6 +55,7 @@ export async function openRun(
     step,
     version,
     progress,
+    curriculum: checkpoint.curriculum,
     isResumed: true,
     book: { nextOrder, consumedBelow, consumedAbove, counts },
     rewind: newest === undefined ? undefined : { from: version, to: checkpoint.version },

@@ -2,6 +2,7 @@ import type { Broker } from '../shared/broker/broker.js';
 import { consume } from '../shared/broker/consume.js';
 import { watchDeadLetters } from '../shared/broker/dead-letter-watch.js';
 import type { Leadership } from '../shared/broker/leadership.js';
+import { ticketBound } from '../shared/rl/capacity.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { Dataset } from '../shared/tasks/dataset.js';
 import type { TinkerClient } from '../shared/tinker/client.js';
@@ -65,11 +66,15 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const changes = new Changes();
   const idle = new IdleClock(now);
   const unsettled = new Unsettled();
-  const tally = new Tally();
   const tickets = new TicketSource(
     config,
     dataset.train.map(({ id }) => id),
+    {
+      margin: ticketBound(maxStepsOffPolicy, config.groupsPerBatch),
+      state: opened.curriculum,
+    },
   );
+  const tally = new Tally((ticket) => tickets.isReplay(ticket));
   const admission = new Admission<ArrivedGroup>(
     { ...config, maxSteps: settings.maxSteps ?? Infinity },
     { step, version, ...(book === undefined ? {} : { book }), rewind },
@@ -157,6 +162,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     changes,
     publisher,
     checkpointer,
+    tickets,
     pace,
     divergence: new DivergenceWatch(divergenceLimits(settings), steps),
     tally,

@@ -1,6 +1,7 @@
 import { Counter, Gauge } from 'prom-client';
 import { ksDistance } from '../shared/rl/length-bias.js';
 import type { ScoredGroup } from '../shared/wire/scored-group.js';
+import type { Ticket } from '../shared/wire/ticket.js';
 
 const groupOutcomes = new Counter({
   name: 'rl_group_outcome_total',
@@ -25,6 +26,15 @@ interface Sums {
   mixed: number;
   allGood: number;
   allBad: number;
+  fresh: Share; // groups of problems whose turn it was
+  replayed: Share; // groups that came back to a problem that was tried
+}
+
+interface Share {
+  groups: number;
+  mixed: number;
+  rollouts: number;
+  correct: number;
 }
 
 /**
@@ -33,9 +43,15 @@ interface Sums {
  * variance. A group counts once, when the step that consumed it is confirmed, or when it is skipped.
  */
 export class Tally {
+  readonly #isReplay: (ticket: Ticket) => boolean;
   #sums = noSums();
   readonly #admittedLengths = new Map<number, number>();
   readonly #trainedLengths = new Map<number, number>();
+
+  /** @param isReplay whether a ticket came back to a problem that was tried. */
+  constructor(isReplay: (ticket: Ticket) => boolean = () => false) {
+    this.#isReplay = isReplay;
+  }
 
   /** A group with variance arrived, to be trained on. */
   admitted({ group }: ScoredGroup): void {
@@ -65,6 +81,7 @@ export class Tally {
       'by_group/frac_mixed': sums.mixed / sums.groups,
       'by_group/frac_all_good': sums.allGood / sums.groups,
       'by_group/frac_all_bad': sums.allBad / sums.groups,
+      ...replayRates(sums),
       entropy: sums.negativeLogprobs / sums.tokens,
       ac_tokens_per_turn: sums.tokens / sums.rollouts,
       'scored/groups': sums.groups,
@@ -91,6 +108,11 @@ export class Tally {
     sums.correct += correct;
     const kind = correct === scores.length ? 'all_good' : correct === 0 ? 'all_bad' : 'mixed';
     sums[outcomeKeys[kind]] += 1;
+    const share = sums[this.#isReplay(group.ticket) ? 'replayed' : 'fresh'];
+    share.groups += 1;
+    share.rollouts += scores.length;
+    share.correct += correct;
+    if (kind === 'mixed') share.mixed += 1;
     groupOutcomes.inc({ kind });
   }
 }
@@ -109,6 +131,19 @@ function noSums(): Sums {
     mixed: 0,
     allGood: 0,
     allBad: 0,
+    fresh: { groups: 0, mixed: 0, rollouts: 0, correct: 0 },
+    replayed: { groups: 0, mixed: 0, rollouts: 0, correct: 0 },
+  };
+}
+
+/** Where problems are replayed, what of them has signal, and how the policy does on the others. */
+function replayRates({ fresh, replayed }: Sums): Record<string, number> {
+  if (replayed.groups === 0) return {};
+  return {
+    'replayed/group_share': replayed.groups / (fresh.groups + replayed.groups),
+    'replayed/frac_mixed': replayed.mixed / replayed.groups,
+    'fresh/frac_mixed': fresh.mixed / fresh.groups,
+    'fresh/correct': fresh.correct / fresh.rollouts,
   };
 }
 

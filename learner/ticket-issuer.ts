@@ -37,7 +37,7 @@ export async function issueTickets<Group>(
   const { admission, tickets, intake, changes, publish, onReplaced } = options;
   while (!signal.aborted) {
     ticketsOutstanding.set(admission.book.outstanding);
-    const offer = admission.offer();
+    const offer = tickets.isSettled(admission.book.nextOrder) ? admission.offer() : undefined;
     if (offer === undefined) {
       await changes.next(signal);
       continue;

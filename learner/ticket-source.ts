@@ -1,61 +1,82 @@
-import { createRandom, type Random } from '../shared/random.js';
+import { createRandom } from '../shared/random.js';
+import type { CurriculumState } from '../shared/wire/curriculum-state.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
+import type { ScoredGroup } from '../shared/wire/scored-group.js';
 import type { Ticket } from '../shared/wire/ticket.js';
+import { Curriculum, type CurriculumOptions, type TicketsSoFar } from './curriculum.js';
+import { EpochOrder } from './epoch-order.js';
 
 /** What a ticket says, all but when it was issued. */
 export type TicketContent = Omit<Ticket, 'issuedAtVersion'>;
 
+type TicketSettings = Pick<RunConfig, 'seed' | 'groupSize' | 'sampling' | 'replayShare'>;
+
 /**
- * The run's sequence of training tickets, a function of the configuration alone: every order has the
- * same problem and seed whoever asks and whenever, so the dataset cursor of a checkpoint is one number.
- * Each epoch goes through all problems once, in an order of its own.
+ * The run's sequence of training tickets: every order has the same problem and seed whoever asks and
+ * whenever, so the dataset cursor of a checkpoint is one number. They are functions of the run's
+ * configuration alone, or with difficulty-aware sampling of that and of the ledger.
  */
 export class TicketSource {
-  readonly #config: Pick<RunConfig, 'seed' | 'groupSize' | 'sampling'>;
+  readonly #config: TicketSettings;
   readonly #problemIds: readonly string[];
-  readonly #epochs = new Map<number, readonly string[]>();
+  readonly #indexes: ReadonlyMap<string, number>;
+  readonly #epochs: EpochOrder;
+  readonly #curriculum: Curriculum | undefined;
 
+  /**
+   * @param past how many tickets a checkpoint decides ahead, and what the last one kept.
+   */
   constructor(
-    config: Pick<RunConfig, 'seed' | 'groupSize' | 'sampling'>,
+    config: TicketSettings,
     problemIds: readonly string[],
+    past: Pick<CurriculumOptions, 'margin' | 'state'>,
   ) {
-    if (problemIds.length === 0) throw new RangeError('TicketSource: no problem to train on');
     this.#config = config;
     this.#problemIds = problemIds;
+    this.#indexes = new Map(problemIds.map((id, index) => [id, index]));
+    const size = problemIds.length;
+    this.#epochs = new EpochOrder(config.seed, size);
+    if (config.replayShare > 0) this.#curriculum = new Curriculum({ ...config, ...past, size });
   }
 
   /** The ticket at a position of the sequence; `attempt` 1 is its one reissue, with another seed. */
   at(order: number, attempt: number): TicketContent {
-    const { groupSize, sampling } = this.#config;
+    const { seed, groupSize, sampling } = this.#config;
+    const random = createRandom(`${seed} ticket ${order} ${attempt}`);
+    const problem = (this.#curriculum ?? this.#epochs).problemAt(order);
     return {
       v: 1,
       ticketId: ticketId(order),
       order,
-      problemId: this.#problemAt(order),
+      problemId: this.#problemIds[problem]!,
       split: 'train',
       groupSize,
-      samplingParams: {
-        ...sampling,
-        seed: this.#random(`ticket ${order} ${attempt}`).int(2 ** 31),
-      },
+      samplingParams: { ...sampling, seed: random.int(2 ** 31) },
       attempt,
     };
   }
 
-  #problemAt(order: number): string {
-    const size = this.#problemIds.length;
-    const epoch = Math.floor(order / size);
-    let problems = this.#epochs.get(epoch);
-    if (problems === undefined) {
-      problems = this.#random(`epoch ${epoch}`).shuffle(this.#problemIds);
-      this.#epochs.set(epoch, problems);
-      this.#epochs.delete(epoch - 2); // a reissue may still reach into the one before
-    }
-    return problems[order % size]!;
+  /** Whether it is settled for good what a ticket is about, so that it may be issued. */
+  isSettled(order: number): boolean {
+    return this.#curriculum?.isSettled(order) ?? true;
   }
 
-  #random(purpose: string): Random {
-    return createRandom(`${this.#config.seed} ${purpose}`);
+  /** Whether a ticket is about another problem than an epoch would have in its place. */
+  isReplay({ order, problemId }: Pick<Ticket, 'order' | 'problemId'>): boolean {
+    return problemId !== this.#problemIds[this.#epochs.problemAt(order)];
+  }
+
+  /** A group was trained on or skipped, so it is among what the next checkpoint covers. */
+  consumed({ group, scores }: ScoredGroup): void {
+    const problem = this.#indexes.get(group.ticket.problemId);
+    if (problem === undefined) return; // not possible of a group that was admitted
+    const correct = scores.filter(({ isCorrect }) => isCorrect).length;
+    this.#curriculum?.record(problem, { rollouts: scores.length, correct });
+  }
+
+  /** What a checkpoint keeps of the sequence, and what to call once the ledger has it. */
+  checkpoint(book: TicketsSoFar): { state?: CurriculumState; written: () => void } {
+    return this.#curriculum?.checkpoint(book) ?? { written: () => undefined };
   }
 }
 

@@ -17,6 +17,7 @@ import type { Publisher } from './publisher.js';
 import { StepEvents } from './step-event.js';
 import { reportStep, type TrainedGroup } from './step-report.js';
 import type { Tally } from './tally.js';
+import type { TicketSource } from './ticket-source.js';
 import type { Unsettled } from './unsettled.js';
 
 const stepsTrained = new Counter({
@@ -45,6 +46,7 @@ export interface TrainingOptions {
   readonly pace: Pace;
   readonly divergence: DivergenceWatch;
   readonly tally: Tally;
+  readonly tickets: TicketSource;
   readonly idle: IdleClock;
   readonly failure: Failure;
   /** Told of every confirmed step. */
@@ -218,7 +220,7 @@ export class Training {
   }
 
   #confirm(trained: readonly TrainedGroup[], substeps: number): void {
-    const { admission, unsettled, tally, changes } = this.#options;
+    const { admission, unsettled, tally, tickets, changes } = this.#options;
     admission.confirmStep();
     stepsTrained.inc();
     optimizerSteps.inc(substeps);
@@ -226,6 +228,7 @@ export class Training {
     for (const { group } of trained) {
       unsettled.consume(group.seq);
       tally.trained(group.scored);
+      tickets.consumed(group.scored);
     }
     changes.notify();
   }
@@ -254,13 +257,19 @@ export class Training {
 
   /** What the weights of the newest confirmed step have consumed, as of now. */
   #consumed(): Consumed {
-    const { admission, unsettled, pace } = this.#options;
+    const { admission, unsettled, pace, tickets, changes } = this.#options;
+    const sequence = tickets.checkpoint(admission.book);
     return {
       step: admission.step,
       version: admission.confirmedVersion,
       progress: pace.progress(admission.step),
       book: admission.book.state,
+      curriculum: sequence.state,
       messages: unsettled.consumedSoFar(),
+      onWritten: () => {
+        sequence.written();
+        changes.notify(); // tickets that waited for it may be issued now
+      },
     };
   }
 

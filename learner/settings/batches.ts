@@ -6,6 +6,14 @@ export const Batches = z.object({
   temperature: real.positive().default(1).describe('of sampling, and of the loss.'),
   maxTokens: whole.positive().default(20).describe('longest answer.'),
   groupSize: whole.min(2).default(16).describe('rollouts of one prompt.'),
+  replayShare: real
+    .min(0)
+    .lt(1)
+    .default(0)
+    .describe(
+      'share of groups for problems that were tried before, preferring those that are likely to be ' +
+        'answered both rightly and wrongly; the others go through all problems in turn.',
+    ),
   groupsPerBatch: whole.positive().default(64).describe('groups of one step, and so of a version.'),
   numSubsteps: whole
     .positive()

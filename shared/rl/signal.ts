@@ -8,15 +8,16 @@ export interface Attempts {
  * The probability that a new group of a problem has signal: that some of its answers are correct and
  * some are not, so that its advantages are not all 0.
  *
- * The solve rate p is taken as Beta(1 + correct, 1 + wrong), the posterior of a uniform prior, and
- * 1 - p^G - (1 - p)^G is averaged over it: with E[p^G] = Π_{i<G} (a + i) / (a + b + i). So a problem
- * that was solved 16 times of 16 is not written off as hopeless: it may yet be at 95 %.
+ * The solve rate p is taken as Beta(1/2 + correct, 1/2 + wrong), the posterior of Jeffreys' prior,
+ * since most problems are either nearly always or hardly ever solved. 1 - p^G - (1 - p)^G is averaged
+ * over it, with E[p^G] = Π_{i<G} (a + i) / (a + b + i). So a problem that was solved 16 times of 16
+ * is not written off: it may yet be at 95 %.
  *
  * @param groupSize G, at least 2.
  */
 export function signalProbability({ rollouts, correct }: Attempts, groupSize: number): number {
-  const a = 1 + correct;
-  const b = 1 + rollouts - correct;
+  const a = 0.5 + correct;
+  const b = 0.5 + rollouts - correct;
   let allCorrect = 1;
   let allWrong = 1;
   for (let i = 0; i < groupSize; i++) {

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { CurriculumState } from './curriculum-state.js';
 
 /** How many tickets came to each end. `issued` is the sum of the others, at every moment. */
 export const GroupCounts = z.strictObject({
@@ -21,6 +22,7 @@ export const Checkpoint = z.strictObject({
   consumedBelow: z.int().nonnegative(), // every lower order is trained, skipped, stale or dead
   consumedAbove: z.array(z.int().nonnegative()), // and of the higher ones, these
   counts: GroupCounts, // as of this checkpoint
+  curriculum: CurriculumState.optional(), // of difficulty-aware sampling
   progress: z.number().min(0).max(1), // how far the run is: the learning rate goes on from here
   savedAt: z.number(), // ms since the epoch
 });

@@ -45,6 +45,7 @@ export const RunConfig = z.strictObject({
     maxTokens: z.int().positive(),
   }),
   groupSize: z.int().min(2),
+  replayShare: z.number().min(0).lt(1), // of tickets for problems that were tried; 0: epochs alone
   groupsPerBatch: z.int().positive(), // of one step, which makes one version
   numSubsteps: z.int().positive(), // optimizer steps of a batch
   numMinibatches: z.int().positive(), // of a substep

@@ -14,6 +14,7 @@ describe('a learner that ends in the middle', limits, () => {
       'checkpoint-every-steps': 3,
       schedule: 'linear',
       'final-rate-share': 0,
+      'replay-share': 0.5,
     };
     const first = ground.learner(flags);
     ground.actor('actor-0');

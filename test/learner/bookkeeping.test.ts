@@ -9,7 +9,7 @@ import { TrainingClock } from '../../learner/training-clock.js';
 import { Unsettled } from '../../learner/unsettled.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 import { gate, silent } from '../support/broker.js';
-import { evalResult, rollout, rolloutGroup, scoredGroup } from '../support/messages.js';
+import { evalResult, rollout, rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
 
 describe('the idle clock', () => {
   it('counts only time without work in flight, under its cause', async () => {
@@ -214,6 +214,24 @@ describe('the tally of a step', () => {
     // -logprob is 1/8, 2/8, … along each answer: 3/8 + 10/8 + 1/8 + 1/8 over 8 tokens.
     assert.equal(rates['entropy'], 15 / 64);
     assert.equal(rates['length_ks_distance'], 0);
+  });
+
+  it('tells replayed problems from those whose turn it was', () => {
+    const tally = new Tally(({ problemId }) => problemId === 'again');
+    const make = (problemId: string, correct: readonly boolean[]) => {
+      const scored = scoredGroup({ group: rolloutGroup({ ticket: ticket({ problemId }) }) });
+      const scores = scored.scores.map((score, i) => ({ ...score, isCorrect: correct[i]! }));
+      return { ...scored, scores };
+    };
+    tally.trained(make('again', [true, false]));
+    tally.skipped(make('new', [true, true]));
+    tally.trained(make('new', [true, false]));
+    const rates = tally.take();
+    assert.equal(rates['replayed/group_share'], 1 / 3);
+    assert.equal(rates['replayed/frac_mixed'], 1);
+    assert.equal(rates['fresh/frac_mixed'], 1 / 2);
+    assert.equal(rates['fresh/correct'], 3 / 4);
+    assert.equal(new Tally().take()['replayed/group_share'], undefined);
   });
 
   it('shows when short answers are trained on before long ones', () => {

@@ -25,10 +25,12 @@ const limits = {
   maxSteps: Infinity,
 } as const;
 const mixed = ['1', '0'];
+const noPast = { version: 0, issued: 0 };
+const nothing = { margin: 4, state: undefined };
 
 /** A learner's intake with nothing around it; deliveries remember how they were settled. */
 class Bench {
-  readonly tickets = new TicketSource(config, ['p-0', 'p-1', 'p-2']);
+  readonly tickets: TicketSource;
   readonly unsettled = new Unsettled();
   readonly admission: Admission<ArrivedGroup>;
   readonly intake: Intake;
@@ -37,11 +39,12 @@ class Bench {
   readonly #changes = new Changes();
   #seq = 0;
 
-  constructor(
-    isResumed = false,
-    start: { version: number; issued: number } = { version: 0, issued: 0 },
-    zeroVariance: RunConfig['zeroVariance'] = 'refill',
-  ) {
+  constructor(isResumed = false, start = noPast, over: Partial<RunConfig> = {}) {
+    const settings = { ...config, ...over };
+    this.tickets = new TicketSource(settings, ['p-0', 'p-1', 'p-2'], {
+      margin: 1,
+      state: undefined,
+    });
     const { version, issued } = start;
     const counts = {
       issued,
@@ -60,7 +63,7 @@ class Bench {
       changes: this.#changes,
       tally: new Tally(),
       vocabSize: 10,
-      zeroVariance,
+      zeroVariance: settings.zeroVariance,
       isResumed,
       log: silent,
       newestVersion: () => this.admission.publishedVersion,
@@ -152,7 +155,7 @@ describe('the intake of a learner with four tickets out', () => {
   });
 
   it('keeps a group without variance to train on, if it is told to', async () => {
-    const keeping = new Bench(false, { version: 0, issued: 0 }, 'train');
+    const keeping = new Bench(false, noPast, { zeroVariance: 'train' });
     await keeping.issue();
     await keeping.deliver(keeping.group(0, ['0', '0']));
     assert.equal(keeping.states[0], '0 arrived');
@@ -330,19 +333,38 @@ describe('the intake of a ticket whose group grew too old while it was sampled',
   });
 });
 
+describe('a learner that samples by difficulty', () => {
+  it('issues no ticket that a crash could turn into another, until the ledger has its problem', async () => {
+    const bench = new Bench(false, noPast, { replayShare: 0.5 });
+    const orders = () => bench.published.map(({ order }) => order);
+    const { written } = bench.tickets.checkpoint(bench.admission.book); // settles one ticket ahead
+    await bench.issue();
+    assert.deepEqual(orders(), [0]);
+    written();
+    await bench.issue();
+    assert.deepEqual(orders(), [0, 1, 2, 3]);
+  });
+});
+
 describe('the sequence of tickets', () => {
   const problems = Array.from({ length: 7 }, (_, i) => `p-${i}`);
 
   it('is the same for whoever asks, in whatever order', () => {
-    const [a, b] = [new TicketSource(config, problems), new TicketSource(config, problems)];
+    const [a, b] = [
+      new TicketSource(config, problems, nothing),
+      new TicketSource(config, problems, nothing),
+    ];
     const forwards = Array.from({ length: 30 }, (_, order) => a.at(order, 0));
     const backwards = Array.from({ length: 30 }, (_, i) => b.at(29 - i, 0)).reverse();
     assert.deepEqual(forwards, backwards);
-    assert.notDeepEqual(a.at(0, 0), new TicketSource({ ...config, seed: 2 }, problems).at(0, 0));
+    assert.notDeepEqual(
+      a.at(0, 0),
+      new TicketSource({ ...config, seed: 2 }, problems, nothing).at(0, 0),
+    );
   });
 
   it('draws every problem once an epoch, in another order each time', () => {
-    const source = new TicketSource(config, problems);
+    const source = new TicketSource(config, problems, nothing);
     const epoch = (n: number) => problems.map((_, i) => source.at(n * 7 + i, 0).problemId);
     assert.deepEqual([...epoch(0)].sort(), problems);
     assert.deepEqual([...epoch(1)].sort(), problems);
@@ -350,7 +372,7 @@ describe('the sequence of tickets', () => {
   });
 
   it('gives a second attempt the same problem and another seed', () => {
-    const source = new TicketSource(config, problems);
+    const source = new TicketSource(config, problems, nothing);
     const [first, second] = [source.at(5, 0), source.at(5, 1)];
     assert.deepEqual([second.problemId, second.ticketId], [first.problemId, first.ticketId]);
     assert.notEqual(second.samplingParams.seed, first.samplingParams.seed);

@@ -101,6 +101,7 @@ export function runConfig(over: Partial<RunConfig> = {}): RunConfig {
     datasetDigest: 'd',
     sampling: { temperature: 1, maxTokens: 16 },
     groupSize: 4,
+    replayShare: 0,
     groupsPerBatch: 2,
     numSubsteps: 1,
     numMinibatches: 1,

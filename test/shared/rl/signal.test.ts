@@ -6,14 +6,14 @@ import { assertClose } from './close.js';
 describe('the probability that a group of two has signal', () => {
   const at = (rollouts: number, correct: number) => signalProbability({ rollouts, correct }, 2);
 
-  it('is 1/3 for a problem that nothing is known of', () => {
-    // 1 - E[p²] - E[(1 - p)²] with p uniform.
-    assertClose([at(0, 0)], [1 / 3]);
+  it('is 1/4 for a problem that nothing is known of', () => {
+    // Beta(1/2, 1/2): E[p²] = E[(1 - p)²] = (0.5·1.5) / (1·2) = 3/8.
+    assertClose([at(0, 0)], [1 / 4]);
   });
 
   it('follows from the posterior', () => {
-    // Beta(3, 1): E[p²] = 3·4 / (4·5) = 0.6, E[(1 - p)²] = 1·2 / (4·5) = 0.1.
-    assertClose([at(2, 2)], [0.3]);
+    // Beta(2.5, 0.5): E[p²] = 2.5·3.5 / (3·4), E[(1 - p)²] = 0.5·1.5 / (3·4).
+    assertClose([at(2, 2)], [1 - 8.75 / 12 - 0.75 / 12]);
   });
 
   it('is largest in the middle, and the same for as often right as wrong', () => {
