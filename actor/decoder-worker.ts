@@ -4,7 +4,7 @@
  */
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
 import { Decoder, type Policy } from '../shared/model/decoder.js';
-import { decodeAdapter } from '../shared/model/lora.js';
+import { checkAdapter, decodeAdapter } from '../shared/model/lora.js';
 import { checkModelDirectory } from '../shared/model/model-directory.js';
 import { toFailure } from './decoder-failure.js';
 import type { AdapterFile, DecoderWorkerData, FromDecoder, ToDecoder } from './decoder-messages.js';
@@ -27,7 +27,7 @@ const abandoned = new Map<number, number>(); // ids in the wave that nobody wait
 try {
   const decoder = await Decoder.load(await checkModelDirectory(modelPath), { threads });
   port.on('message', (message: ToDecoder) => {
-    receive(message);
+    receive(message, decoder);
     void sampleQueued(decoder);
   });
   answer({ kind: 'ready' });
@@ -35,10 +35,10 @@ try {
   answer({ kind: 'broken', failure: toFailure(error) });
 }
 
-function receive(message: ToDecoder): void {
+function receive(message: ToDecoder, decoder: Decoder): void {
   switch (message.kind) {
     case 'load':
-      load(message.adapter);
+      load(message.adapter, decoder);
       return;
     case 'drop':
       policies.delete(message.version);
@@ -66,9 +66,11 @@ function abandon(id: number): void {
   answer({ kind: 'abandoned', id, tokens: 0 });
 }
 
-function load({ version, safetensors, rank, alpha }: AdapterFile): void {
+function load({ version, safetensors, rank, alpha }: AdapterFile, decoder: Decoder): void {
   try {
-    policies.set(version, { version, adapter: decodeAdapter(safetensors, { rank, alpha }) });
+    const adapter = decodeAdapter(safetensors, { rank, alpha });
+    checkAdapter(adapter, decoder.config);
+    policies.set(version, { version, adapter });
     answer({ kind: 'loaded', version });
   } catch (error) {
     answer({ kind: 'refused', version, failure: toFailure(error) });
@@ -94,7 +96,7 @@ async function sampleWave(decoder: Decoder, groups: readonly HeldGroup[]): Promi
     const sampled = await decoder.sampleGroups(
       [...idOf.keys()],
       () => {
-        drain();
+        drain(decoder);
         if (adoptsNewer) policy = [...policies.values()].reduce(newerOf, policy);
         if (policy !== toldOf) {
           answer({ kind: 'draws', ids: [...idOf.values()], version: policy.version });
@@ -126,11 +128,11 @@ function newerOf(a: Policy, b: Policy): Policy {
 }
 
 /** Takes every message that has arrived, without giving up the thread. */
-function drain(): void {
+function drain(decoder: Decoder): void {
   for (;;) {
     const received = receiveMessageOnPort(port) as { message: ToDecoder } | undefined;
     if (received === undefined) return;
-    receive(received.message);
+    receive(received.message, decoder);
   }
 }
 

@@ -4,7 +4,12 @@ import { join } from 'node:path';
 import { parentPort } from 'node:worker_threads';
 import { errorText, PermanentError } from '../../shared/errors.js';
 import { Decoder } from '../../shared/model/decoder.js';
-import { createAdapter, decodeAdapter, type Adapter } from '../../shared/model/lora.js';
+import {
+  checkAdapter,
+  createAdapter,
+  decodeAdapter,
+  type Adapter,
+} from '../../shared/model/lora.js';
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
 import type { ModelFolder } from '../../shared/model/model-weights.js';
 import { Scorer } from '../../shared/model/scorer.js';
@@ -72,6 +77,7 @@ const adapters = new Map<string, Adapter>(); // by digest, the least recently us
 async function readAdapter(file: AdapterFile): Promise<Adapter> {
   const cached = adapters.get(file.sha256);
   const adapter = cached ?? decodeAdapter(await readWhole(file), file);
+  if (cached === undefined) checkAdapter(adapter, loaded().directory.config);
   adapters.delete(file.sha256);
   adapters.set(file.sha256, adapter);
   if (adapters.size > cachedAdapters) adapters.delete(adapters.keys().next().value!);

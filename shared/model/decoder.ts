@@ -25,14 +25,14 @@ interface Sessions {
 
 /** Samples groups of rollouts from a model under LoRA policies that may change between two tokens. */
 export class Decoder {
-  readonly #config: ModelConfig;
+  readonly config: ModelConfig;
   readonly #weights: ReadonlyMap<string, Tensor>;
   readonly #threads: number;
   readonly #sessions = new Map<string, Promise<Sessions>>();
   readonly #feeds = new WeakMap<Adapter, Feeds>();
 
   constructor(config: ModelConfig, weights: ReadonlyMap<string, Tensor>, threads: number) {
-    this.#config = config;
+    this.config = config;
     this.#weights = weights;
     this.#threads = threads;
   }
@@ -116,7 +116,7 @@ export class Decoder {
 
   /** @throws {UserError} when prompt and answer do not fit the model's positions. */
   checkLength({ prompt, maxTokens }: GroupRequest): void {
-    const { maxPositions } = this.#config;
+    const { maxPositions } = this.config;
     if (prompt.length === 0 || prompt.length + maxTokens > maxPositions) {
       throw new UserError(
         `a prompt of ${prompt.length} tokens and ${maxTokens} new ones do not fit the model's ${maxPositions} positions; lower --max-tokens`,
@@ -137,8 +137,8 @@ export class Decoder {
     if (sessions === undefined) {
       const source = frozen(this.#weights);
       sessions = Promise.all([
-        Session.create(prefillGraph(this.#config, source, modules), this.#threads),
-        Session.create(decodeGraph(this.#config, source, modules), this.#threads),
+        Session.create(prefillGraph(this.config, source, modules), this.#threads),
+        Session.create(decodeGraph(this.config, source, modules), this.#threads),
       ]).then(([prefill, decode]) => ({ prefill, decode }));
       this.#sessions.set(key, sessions);
     }
@@ -146,7 +146,7 @@ export class Decoder {
   }
 
   #emptyCache(rows: number): Feeds {
-    const { numLayers, numKvHeads, headDim } = this.#config;
+    const { numLayers, numKvHeads, headDim } = this.config;
     const nothing = new Float32Array(0);
     return {
       past_key: floats(nothing, [numLayers, rows, numKvHeads, headDim, 0]),

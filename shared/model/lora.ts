@@ -105,5 +105,45 @@ export function decodeAdapter(
     if (!tensors.has(partner)) throw new PermanentError(`the adapter lacks ${partner}`);
   }
   if (tensors.size === 0) throw new PermanentError('the adapter is empty');
-  return { rank, alpha, tensors };
+  // PEFT's files have layer 10 before layer 2.
+  const ordered = [...tensors].sort(([a], [b]) => layerOf(a) - layerOf(b));
+  return { rank, alpha, tensors: new Map(ordered) };
+}
+
+/**
+ * Makes sure that a model can be run with an adapter.
+ *
+ * @throws {PermanentError} when a matrix is not one of the model's, or a module is not adapted in all layers.
+ */
+export function checkAdapter(adapter: Adapter, config: ModelConfig): void {
+  const expected = new Map<string, string>();
+  const { rank } = adapter;
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    for (const { module, out, in: width } of linearModules(config)) {
+      expected.set(`layers.${layer}.${module}.lora_A`, `[${rank},${width}]`);
+      expected.set(`layers.${layer}.${module}.lora_B`, `[${out},${rank}]`);
+    }
+  }
+  for (const [key, { dims }] of adapter.tensors) {
+    const shape = expected.get(key);
+    if (shape !== `[${dims.join()}]`) {
+      throw new PermanentError(
+        `the adapter's ${key} is [${dims.join()}], but ${shape ?? 'absent'} in this model; it belongs to another`,
+      );
+    }
+  }
+  const ofModule = (key: string) => key.replace(/^layers\.\d+/, '');
+  const adapted = new Set([...adapter.tensors.keys()].map(ofModule));
+  const gap = [...expected.keys()].find(
+    (key) => adapted.has(ofModule(key)) && !adapter.tensors.has(key),
+  );
+  if (gap !== undefined) {
+    throw new PermanentError(
+      `the adapter lacks ${gap}: a module is adapted in all layers or in none`,
+    );
+  }
+}
+
+function layerOf(key: string): number {
+  return Number(key.split('.')[1]);
 }

@@ -40,6 +40,23 @@ VARIANTS = [
         dtype=torch.bfloat16,
         is_sharded=True,
     ),
+    # In peft's files layer 10 comes before layer 2.
+    Variant(
+        "qwen3-many-layers",
+        Qwen3Config(
+            **SIZES
+            | dict(
+                vocab_size=24,
+                hidden_size=8,
+                intermediate_size=8,
+                num_hidden_layers=11,
+                num_attention_heads=2,
+                num_key_value_heads=1,
+            ),
+            head_dim=4,
+        ),
+        dtype=torch.bfloat16,
+    ),
     Variant(
         "qwen3-one-key-head-biases",
         Qwen3Config(**SIZES | dict(num_key_value_heads=1), head_dim=8, attention_bias=True),

@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import {
+  checkAdapter,
   createAdapter,
   decodeAdapter,
   encodeAdapter,
   noAdapter,
+  type Adapter,
 } from '../../../shared/model/lora.js';
 import { parseModelConfig } from '../../../shared/model/model-config.js';
 import { qwen3ConfigText } from '../../../shared/model/model-writer.js';
@@ -67,6 +69,46 @@ describe('an adapter on disk', () => {
 
   it('comes back bit for bit', () => {
     assert.deepEqual(decodeAdapter(safetensors, { rank: 3, alpha: 6 }), adapter);
+  });
+
+  it('is read in layer order, though PEFT writes layer 10 before layer 2', () => {
+    const many = warmAdapter({ ...config, numLayers: 12 }, 1);
+    const names = [...parseSafetensors(encodeAdapter(many).safetensors, 'file').keys()];
+    const alphabetic = new Map(
+      names
+        .sort()
+        .map((name) => [
+          name,
+          many.tensors.get(name.slice('base_model.model.model.'.length, -'.weight'.length))!,
+        ]),
+    );
+    const read = decodeAdapter(encodeSafetensors(alphabetic), { rank: 3, alpha: 6 });
+    const layers = [...read.tensors.keys()].map((key) => Number(key.split('.')[1]));
+    assert.deepEqual(
+      layers,
+      layers.toSorted((a, b) => a - b),
+    );
+    assert.deepEqual(read, many);
+  });
+
+  it('is refused when it was made for another model, or not for every layer', () => {
+    const checked = (tensors: Adapter['tensors']) => () => {
+      checkAdapter({ ...adapter, tensors }, config);
+    };
+    checked(adapter.tensors)();
+    checked(new Map())();
+    const changed = (key: string, dims: number[]) =>
+      new Map(adapter.tensors).set(key, { dims, data: new Float32Array(3) });
+    assert.throws(
+      checked(changed('layers.2.mlp.up_proj.lora_A', [3, 16])),
+      /layers\.2\.mlp\.up_proj\.lora_A is \[3,16\], but absent in this model/,
+    );
+    assert.throws(
+      checked(changed('layers.1.mlp.up_proj.lora_A', [3, 8])),
+      /layers\.1\.mlp\.up_proj\.lora_A is \[3,8\], but \[3,16\] in this model/,
+    );
+    const partial = [...adapter.tensors].filter(([key]) => !key.startsWith('layers.1.mlp.up_proj'));
+    assert.throws(checked(new Map(partial)), /lacks layers\.1\.mlp\.up_proj\.lora_A: .* in all/);
   });
 
   it('is refused at another rank, with a stranger, without a partner, or empty', () => {
