@@ -97,23 +97,6 @@ describe('a learner whose backend is killed', limits, () => {
   });
 });
 
-describe('a learner among actors that are killed and others that come', limits, () => {
-  it('loses no ticket and keeps the bound', async () => {
-    await using ground = await TrainingGround.prepare('fleet');
-    const learner = ground.learner({ 'max-steps': 8 });
-    const first = ground.actor('actor-0');
-    await ground.startScoring();
-    await learner.says(({ msg, step }) => msg === 'step trained' && step === 2);
-    ground.actor('actor-1');
-    await first.stop('SIGKILL');
-    ground.actor('actor-2');
-    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
-    const summary = Summary.parse(await ground.summary());
-    assertBalanced(summary, 8 * 4);
-    assert(summary.staleness.max <= 1);
-  });
-});
-
 describe('a learner that cannot start', limits, () => {
   it('says what differs from the configuration that the run began with', async () => {
     await using ground = await TrainingGround.prepare('twice');

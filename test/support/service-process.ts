@@ -43,6 +43,11 @@ export class ServiceProcess implements AsyncDisposable {
     return this.#child.exitCode;
   }
 
+  /** Stops it where it is, or lets it go on. */
+  hold(signal: 'SIGSTOP' | 'SIGCONT'): void {
+    this.#child.kill(signal);
+  }
+
   async stop(signal: 'SIGTERM' | 'SIGKILL'): Promise<number | null> {
     this.#child.kill(signal);
     return this.exitCode();

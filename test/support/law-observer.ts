@@ -1,0 +1,116 @@
+import assert from 'node:assert/strict';
+import type { Broker } from '../../shared/broker/broker.js';
+import { ticketInside } from '../../shared/broker/dead-letter-watch.js';
+import { isUniform } from '../../shared/rl/zero-variance.js';
+import { decode } from '../../shared/wire/codec.js';
+import { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import { ScoredGroup } from '../../shared/wire/scored-group.js';
+import { Ticket } from '../../shared/wire/ticket.js';
+
+interface Law {
+  readonly groupsPerBatch: number;
+  readonly maxStepsOffPolicy: number;
+}
+
+/**
+ * Holds a run to the capacity law from outside: it hears every message of every stream, in the order
+ * in which the server takes them, and asks after each whether the law can still hold.
+ *
+ * Of steps an outsider knows only what tickets say: a ticket issued at version p is sampled by p or a
+ * newer one, and at most p steps had been trained by then for all that it can rely on. So the law
+ * outstanding ≤ (max_steps_off_policy + 1) · groups_per_batch reads, in what can be seen:
+ *
+ *     issued ≤ (p + max_steps_off_policy + 1) · groups_per_batch + skipped + dead
+ */
+export class LawObserver implements AsyncDisposable {
+  readonly #broker: Broker;
+  readonly #law: Law;
+  readonly #issued = new Set<number>(); // orders
+  readonly #done = new Set<number>(); // skipped or dead
+  /** The first thing that was found wrong. */
+  violation: Error | undefined;
+  /** The fewest tickets that the law left room for, at any time. */
+  leastRoom = Infinity;
+  readonly actors = new Set<string>(); // who delivered
+  readonly #ended = new AbortController();
+  readonly #looking: Promise<void>;
+
+  constructor(broker: Broker, law: Law) {
+    this.#broker = broker;
+    this.#law = law;
+    const { run } = broker;
+    broker.link.connection.subscribe(`offbeat.${run}.>`, {
+      callback: (error, { subject, data }) => {
+        if (error !== null) throw error;
+        this.#try(() => {
+          this.#hear(subject.split('.').slice(2).join('.'), data);
+        });
+      },
+    });
+    this.#looking = this.#look(this.#ended.signal);
+  }
+
+  /** Ends the observation. @throws what was found wrong first. */
+  async conclude(): Promise<void> {
+    await this[Symbol.asyncDispose]();
+    if (this.violation !== undefined) throw this.violation;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#ended.abort();
+    await this.#looking;
+  }
+
+  /** Looks at the streams as often as the server answers. */
+  async #look(signal: AbortSignal): Promise<void> {
+    const { groupsPerBatch, maxStepsOffPolicy } = this.#law;
+    while (!signal.aborted) {
+      const { tickets } = await this.#broker.depths();
+      this.#try(() => {
+        assert(tickets <= (maxStepsOffPolicy + 1) * groupsPerBatch, `${tickets} in the stream`);
+      });
+    }
+  }
+
+  #try(look: () => void): void {
+    try {
+      look();
+    } catch (error) {
+      this.violation ??= error as Error;
+    }
+  }
+
+  #hear(what: string, data: Uint8Array): void {
+    if (what === 'tickets.train') this.#hearTicket(decode(Ticket, what, data));
+    else if (what.startsWith('rollouts.')) this.#hearRollouts(decode(RolloutGroup, what, data));
+    else if (what === 'scored.train') this.#hearScored(decode(ScoredGroup, what, data));
+    else if (what.startsWith('dead.')) this.#hearDeath(data);
+  }
+
+  #hearTicket({ order, issuedAtVersion }: Ticket): void {
+    this.#issued.add(order);
+    const { groupsPerBatch, maxStepsOffPolicy } = this.#law;
+    const bound = (issuedAtVersion + maxStepsOffPolicy + 1) * groupsPerBatch + this.#done.size;
+    const room = bound - this.#issued.size;
+    this.leastRoom = Math.min(this.leastRoom, room);
+    assert(room >= 0, `${this.#issued.size} tickets at version ${issuedAtVersion}, not ${bound}`);
+  }
+
+  #hearRollouts({ ticket, actor, rollouts }: RolloutGroup): void {
+    if (ticket.split !== 'train') return;
+    this.actors.add(actor);
+    assert(this.#issued.has(ticket.order), `${ticket.ticketId} was never issued`);
+    for (const { versions } of rollouts) {
+      for (const [version] of versions) assert(version >= ticket.issuedAtVersion);
+    }
+  }
+
+  #hearScored({ group, scores }: ScoredGroup): void {
+    if (isUniform(scores.map(({ exactReward }) => exactReward))) this.#done.add(group.ticket.order);
+  }
+
+  #hearDeath(data: Uint8Array): void {
+    const { ticketId } = ticketInside(data)!;
+    this.#done.add(Number(ticketId.replace('train-', '')));
+  }
+}
