@@ -228,14 +228,12 @@ export class Admission<Group> {
    * The step in progress will not be completed. The optimizer steps that it has spent already cannot
    * be taken back, so with them it is a shorter step; what is left of its groups waits again.
    *
-   * @returns how many optimizer steps the shorter step has; 0: there is none.
+   * @param substeps optimizer steps that it has spent; 0: there is no step.
    */
-  cutShort(): number {
-    const substeps = Math.floor(this.#taken.length / this.#substepSize);
+  cutShort(substeps: number): void {
     this.book.putBack(this.#taken.slice(substeps * this.#substepSize));
     if (substeps > 0) this.#close(substeps * this.#substepSize);
     this.#taken = [];
-    return substeps;
   }
 
   publish(version: number): void {

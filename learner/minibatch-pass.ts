@@ -2,6 +2,7 @@ import { correctTokens, needsProximal, type CorrectedTokens } from '../shared/rl
 import type { TokenPairs } from '../shared/rl/off-policy.js';
 import type { Datum, ForwardBackwardResult } from '../shared/tinker/types.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
+import type { Rollout } from '../shared/wire/rollout-group.js';
 import type { ScoredGroup } from '../shared/wire/scored-group.js';
 import { datumOf, firstPosition, unweightedDatum } from './datums.js';
 import { handled } from './handled.js';
@@ -27,55 +28,71 @@ export interface MinibatchBackends {
   readonly base: Pick<MinibatchBackend, 'forward'> | undefined;
 }
 
-export interface MinibatchResult {
-  readonly lossSum: number;
-  readonly rollouts: readonly (TokenPairs & { readonly staleness: number })[];
+export type PassSettings = AdvantageSettings & Pick<RunConfig, 'loss' | 'correction'>;
+
+/** The groups of a minibatch, and the staleness of each. */
+export interface MinibatchGroups {
+  readonly groups: readonly ScoredGroup[];
+  readonly staleness: readonly number[];
+}
+
+/** A minibatch whose loss only waits to be computed. */
+export interface PreparedMinibatch {
+  readonly data: readonly Datum[]; // a rollout each
+  readonly rollouts: readonly PassedRollout[];
   readonly corrected: readonly Pick<CorrectedTokens, 'weights' | 'sides'>[] | undefined;
   readonly terms: Omit<TokenAdvantages, 'advantages'>;
 }
 
-export type PassSettings = AdvantageSettings & Pick<RunConfig, 'loss' | 'correction'>;
+export interface MinibatchResult extends Pick<PreparedMinibatch, 'corrected' | 'terms'> {
+  readonly lossSum: number;
+  readonly rollouts: readonly (TokenPairs & { readonly staleness: number })[];
+}
 
-/** A minibatch that the backend has in its queue. */
-export interface SentMinibatch {
-  readonly result: Promise<MinibatchResult>;
+type PassedRollout = Rollout & { readonly promptTokens: Int32Array; readonly staleness: number };
+
+/**
+ * Whether the minibatches of a batch have to be prepared together, before the first is sent: their
+ * advantages are compared, or the policy that a later one is corrected against is that of the batch's
+ * start. Otherwise each is prepared and sent as soon as it is full.
+ */
+export function needsWholeBatch({
+  advantage,
+  correction,
+  numSubsteps,
+}: Pick<RunConfig, 'advantage' | 'correction' | 'numSubsteps'>): boolean {
+  return advantage === 'batch_std' || (numSubsteps > 1 && needsProximal(correction));
 }
 
 /**
- * Sends a minibatch to the backend, which adds its gradients to those of the step. Resolves once it
- * is in the backend's queue, so that what is called next runs behind it; the result comes later.
+ * Makes minibatches into what the backend's loss is given.
  *
- * Cost: one `forward_backward`. `dro`, a mask or importance weights need one `forward` more, all of
- * them the same one; a KL penalty needs one `forward` of the base. Those are answered before.
- *
- * @param staleness of each group.
+ * Cost: nothing, or one `forward` of all of them if `dro`, a mask or importance weights need the
+ * proximal logprobs, and one `forward` of the base for a KL penalty.
  */
-export async function sendMinibatch(
+export async function prepareMinibatches(
   { run, base }: MinibatchBackends,
   config: PassSettings,
-  groups: readonly ScoredGroup[],
-  staleness: readonly number[],
-): Promise<SentMinibatch> {
+  minibatches: readonly MinibatchGroups[],
+): Promise<PreparedMinibatch[]> {
   const { loss, correction, sampling } = config;
-  // The behavior logprobs are those of the distribution at this temperature, so ours must be too.
-  const { temperature } = sampling;
-  const rollouts = groups.flatMap(({ group: { promptTokens, rollouts } }, g) =>
-    rollouts.map((rollout) => ({ ...rollout, promptTokens, staleness: staleness[g]! })),
-  );
-  const scored = async (
-    model: Pick<MinibatchBackend, 'forward'>,
-  ): Promise<readonly Float32Array[]> => {
+  const rollouts = minibatches.flatMap(rolloutsOf);
+  const scored = async (model: Pick<MinibatchBackend, 'forward'>) => {
     const data = rollouts.map(({ promptTokens, tokens }) => unweightedDatum(promptTokens, tokens));
+    const { temperature } = sampling;
     return (await model.forward(data, 'cross_entropy', { temperature })).logprobs;
   };
-  const completion = (logprobs: Float32Array, i: number): Float32Array =>
-    logprobs.subarray(firstPosition(rollouts[i]!.promptTokens));
+  const completion = (logprobs: Float32Array, i: number) => completionOf(rollouts[i]!, logprobs);
 
   const [current, ofBase] = await Promise.all([
     loss.name === 'dro' || needsProximal(correction) ? scored(run) : undefined,
     base && scored(base),
   ]);
-  const { advantages, ...terms } = tokenAdvantages(config, groups, ofBase?.map(completion));
+  const { advantages, ...terms } = tokenAdvantages(
+    config,
+    minibatches.map(({ groups }) => groups),
+    ofBase?.map(completion),
+  );
   const corrected = current?.map((logprobs, i) =>
     correctTokens(correction, {
       behavior: rollouts[i]!.behaviorLogprobs,
@@ -87,17 +104,53 @@ export async function sendMinibatch(
     const inputs = corrected?.[i] ?? { logprobs: behaviorLogprobs, advantages: advantages[i]! };
     return datumOf(loss.name, promptTokens, tokens, inputs, current?.[i]);
   });
-  const passed = run.forwardBackward(data, loss.name, { ...loss.config, temperature });
 
+  let end = 0;
+  return minibatches.map((minibatch) => {
+    const start = end;
+    end += rolloutsOf(minibatch).length;
+    return {
+      data: data.slice(start, end),
+      rollouts: rollouts.slice(start, end),
+      corrected: corrected?.slice(start, end).map(({ weights, sides }) => ({ weights, sides })),
+      terms,
+    };
+  });
+}
+
+/**
+ * Sends a minibatch to the backend, which adds its gradients to those of the step. It is in the
+ * backend's queue when this returns, so that what is called next runs behind it.
+ *
+ * Cost: one `forward_backward`.
+ */
+export function sendMinibatch(
+  run: Pick<MinibatchBackend, 'forwardBackward'>,
+  { loss, sampling }: Pick<PassSettings, 'loss' | 'sampling'>,
+  { data, rollouts, corrected, terms }: PreparedMinibatch,
+): Promise<MinibatchResult> {
+  // The behavior logprobs are those of the distribution at this temperature, so ours must be too.
+  const settings = { ...loss.config, temperature: sampling.temperature };
+  const passed = run.forwardBackward(data, loss.name, settings);
   const pair = ({ logprobs, metrics }: ForwardBackwardResult): MinibatchResult => ({
     lossSum: metrics['loss:sum'] ?? NaN,
-    rollouts: rollouts.map(({ behaviorLogprobs, staleness }, i) => ({
-      behavior: behaviorLogprobs,
-      current: completion(logprobs[i]!, i),
-      staleness,
+    rollouts: rollouts.map((rollout, i) => ({
+      behavior: rollout.behaviorLogprobs,
+      current: completionOf(rollout, logprobs[i]!),
+      staleness: rollout.staleness,
     })),
-    corrected: corrected?.map(({ weights, sides }) => ({ weights, sides })),
+    corrected,
     terms,
   });
-  return { result: handled(passed.then(pair)) };
+  return handled(passed.then(pair));
+}
+
+function rolloutsOf({ groups, staleness }: MinibatchGroups): PassedRollout[] {
+  return groups.flatMap(({ group: { promptTokens, rollouts } }, g) =>
+    rollouts.map((rollout) => ({ ...rollout, promptTokens, staleness: staleness[g]! })),
+  );
+}
+
+function completionOf({ promptTokens }: PassedRollout, logprobs: Float32Array): Float32Array {
+  return logprobs.subarray(firstPosition(promptTokens));
 }

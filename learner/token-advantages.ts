@@ -10,28 +10,31 @@ export type AdvantageSettings = Pick<
   'advantage' | 'normalization' | 'extraTerms' | 'numMinibatches' | 'sampling'
 >;
 
-/** The advantages of a minibatch, and what went into them. */
+/** The advantages of minibatches, and what went into them. */
 export interface TokenAdvantages {
-  readonly advantages: readonly Float64Array[]; // [B][T], normalization included
+  readonly advantages: readonly Float64Array[]; // [B][T], B over all minibatches, normalization included
   readonly klToBase: number | undefined; // KL(behavior ‖ base), nats a token
   readonly entropyCoefficient: number;
 }
 
 /**
- * The advantage of every token of a minibatch: what its rollout earned more than its group, minus what
- * it costs in KL to the base model, plus what it is worth as exploration, all times the weight that
- * normalization gives to the rollout.
+ * The advantage of every token: what its rollout earned more than its group, minus what it costs in KL
+ * to the base model, plus what it is worth as exploration, all times the weight that normalization
+ * gives to the rollout in its minibatch.
  *
+ * @param minibatches the groups of each; `batch_std` and the means that terms are centred on go over
+ *   all of them, so the whole batch is needed for the former.
  * @param base [B][T] logprobs of the base model, rollouts in the order of the groups; needed if and
  *   only if there is a KL penalty.
  */
 export function tokenAdvantages(
   config: AdvantageSettings,
-  groups: readonly ScoredGroup[],
+  minibatches: readonly (readonly ScoredGroup[])[],
   base: readonly ArrayLike<number>[] | undefined,
 ): TokenAdvantages {
   const { advantage, normalization, extraTerms, numMinibatches, sampling } = config;
   const { maxTokens } = sampling;
+  const groups = minibatches.flat();
   const behavior = groups.flatMap(({ group }) =>
     group.rollouts.map(({ behaviorLogprobs }) => behaviorLogprobs),
   );
@@ -42,11 +45,10 @@ export function tokenAdvantages(
     ),
   );
   const ofRollouts = batchAdvantages(advantage, rewards).flat();
-  const scales = advantageScales(
-    normalization,
-    groups.map(({ group }) => group.rollouts.map(lengthOf)),
-    { numMinibatches, maxTokens },
-  ).flat();
+  const scales = minibatches.flatMap((groupsOfOne) => {
+    const lengths = groupsOfOne.map(({ group }) => group.rollouts.map(lengthOf));
+    return advantageScales(normalization, lengths, { numMinibatches, maxTokens }).flat();
+  });
 
   const { coefficient, target } = extraTerms.entropyBonus;
   const bonus = entropyCoefficient(coefficient, target, -tokenMean(behavior));

@@ -2,7 +2,7 @@ import { Counter, Gauge } from 'prom-client';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { TrainingRun } from '../shared/tinker/training-run.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
-import type { Admission } from './admission.js';
+import type { Admission, Minibatch } from './admission.js';
 import type { Changes } from './changes.js';
 import type { Checkpointer, Consumed } from './checkpointer.js';
 import type { DivergenceWatch } from './divergence-watch.js';
@@ -11,7 +11,12 @@ import { handled } from './handled.js';
 import type { StepEvent } from './history.js';
 import type { IdleCause, IdleClock } from './idle-clock.js';
 import { drop, type ArrivedGroup } from './intake.js';
-import { sendMinibatch, type MinibatchResult } from './minibatch-pass.js';
+import {
+  needsWholeBatch,
+  prepareMinibatches,
+  sendMinibatch,
+  type MinibatchResult,
+} from './minibatch-pass.js';
 import type { Pace } from './pace.js';
 import type { Publisher } from './publisher.js';
 import { StepEvents } from './step-event.js';
@@ -65,12 +70,13 @@ export interface Divergence {
 
 /** A step whose minibatches are being collected. */
 interface OpenStep {
+  readonly held: Minibatch<ArrivedGroup>[]; // not sent yet
   readonly trained: TrainedGroup[];
   readonly results: Promise<MinibatchResult>[];
   readonly optimized: Promise<Record<string, number>>[]; // a substep each
 }
 
-const noStep = (): OpenStep => ({ trained: [], results: [], optimized: [] });
+const noStep = (): OpenStep => ({ held: [], trained: [], results: [], optimized: [] });
 
 /**
  * The training loop: cuts minibatches as soon as their groups are here, sends each to the backend
@@ -113,16 +119,10 @@ export class Training {
         await changes.next(until);
         continue;
       }
-      const { groups, staleness, substep, isLastOfSubstep, isLastOfStep } = minibatch;
-      const scored = groups.map(({ scored }) => scored);
-      const { result } = await sendMinibatch(this.#options, config, scored, staleness);
-      this.#open.results.push(failure.watch(idle.during(result)));
-      groups.forEach((group, i) => {
-        this.#open.trained.push({ group, staleness: staleness[i]!, substep });
-      });
-      const step = admission.step + admission.unconfirmedSteps + (isLastOfStep ? 0 : 1);
-      if (isLastOfSubstep) this.#open.optimized.push(this.#optimize(step));
-      if (isLastOfStep) this.#close();
+      this.#open.held.push(minibatch);
+      if (!minibatch.isLastOfStep && needsWholeBatch(config)) continue;
+      await this.#send(this.#open.held.splice(0));
+      if (minibatch.isLastOfStep) this.#close();
     }
     idle.waitFor(undefined);
     failure.signal.throwIfAborted();
@@ -139,6 +139,31 @@ export class Training {
     return undefined;
   }
 
+  /** Sends minibatches of the open step to the backend, and with the last of a substep its optimizer step. */
+  async #send(minibatches: readonly Minibatch<ArrivedGroup>[]): Promise<void> {
+    const { admission, run, config, idle, failure } = this.#options;
+    const step =
+      admission.step + admission.unconfirmedSteps + (minibatches.at(-1)!.isLastOfStep ? 0 : 1);
+    const prepared = await idle.during(
+      prepareMinibatches(
+        this.#options,
+        config,
+        minibatches.map(({ groups, staleness }) => ({
+          groups: groups.map(({ scored }) => scored),
+          staleness,
+        })),
+      ),
+    );
+    minibatches.forEach(({ groups, staleness, substep, isLastOfSubstep }, i) => {
+      const result = sendMinibatch(run, config, prepared[i]!);
+      this.#open.results.push(failure.watch(idle.during(result)));
+      groups.forEach((group, g) => {
+        this.#open.trained.push({ group, staleness: staleness[g]!, substep });
+      });
+      if (isLastOfSubstep) this.#open.optimized.push(this.#optimize(step));
+    });
+  }
+
   /** Spends the gradients so far. @returns what the backend says of it, and the learning rate. */
   #optimize(step: number): Promise<Record<string, number>> {
     const { run, idle, failure, pace } = this.#options;
@@ -152,10 +177,12 @@ export class Training {
   /** Leaves in the open step what its optimizer steps have used. @returns whether that is anything. */
   #cutShort(): boolean {
     const { admission, config } = this.#options;
-    const substeps = admission.cutShort();
-    const minibatches = substeps * config.numMinibatches;
     const { results, trained, optimized } = this.#open;
+    const substeps = optimized.length;
+    const minibatches = substeps * config.numMinibatches;
+    admission.cutShort(substeps);
     this.#open = {
+      held: [],
       results: results.slice(0, minibatches),
       trained: trained.slice(0, minibatches * admission.minibatchSize),
       optimized,

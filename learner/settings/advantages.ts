@@ -11,7 +11,8 @@ import { real, whole, type Complain } from './fields.js';
 /** What a rollout is compared with, and what else a token earns or loses. */
 export const Advantages = z.object({
   advantage: AdvantageKind.default('mean_centred').describe(
-    'how a rollout is compared with its group; batch_std divides by the deviation over a minibatch.',
+    'how a rollout is compared with its group; batch_std divides by the deviation over the batch, which ' +
+      'must be complete before it is sent.',
   ),
   normalization: Normalization.default('none').describe(
     'how the sum over tokens is weighted: none, or a mean over tokens, over rollouts, over groups, or over ' +

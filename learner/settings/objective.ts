@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import type { Correction } from '../../shared/wire/objective.js';
 import { LossName } from '../../shared/wire/run-config.js';
+import type { Advantages } from './advantages.js';
 import type { Batches } from './batches.js';
 import { real, type Complain } from './fields.js';
 
@@ -18,7 +19,8 @@ export const Objective = z.object({
     .default('in_loss')
     .describe(
       "in_loss: the loss's own ratio to the policy that sampled. Else truncated importance weights, and the " +
-        "loss's ratio is to the policy at the start of the step: with ppo, decoupled PPO. Costs a forward pass.",
+        "loss's ratio is to the policy at the start of the step: with ppo, decoupled PPO. Costs a forward pass, " +
+        'and with --num-substeps the batch must be complete before it is sent.',
     ),
   weightCap: real.positive().optional().describe('where --correction truncates its weights; 2.'),
   mask: z
@@ -44,12 +46,21 @@ export const Objective = z.object({
 export type Objective = z.infer<typeof Objective>;
 
 export function checkObjective(
-  settings: Objective & Pick<Batches, 'maxStepsOffPolicy'>,
-  complain: Complain<Objective>,
+  settings: Objective &
+    Pick<Batches, 'maxStepsOffPolicy' | 'numSubsteps'> &
+    Pick<Advantages, 'advantage'>,
+  complain: Complain<Objective & Pick<Batches, 'numSubsteps'>>,
 ): void {
   checkLoss(settings, complain);
   checkCorrection(settings, complain);
-  const { loss, maxStepsOffPolicy, allowUncorrected } = settings;
+  const { loss, mask, advantage, numSubsteps, maxStepsOffPolicy, allowUncorrected } = settings;
+  if (loss === 'dro' && numSubsteps > 1 && (mask !== 'none' || advantage === 'batch_std')) {
+    complain(
+      'numSubsteps',
+      'dro with a --mask or --advantage batch_std takes the prompt from before the first of them, ' +
+        'and would pull the later ones back there: choose 1, or leave the others out',
+    );
+  }
   if (maxStepsOffPolicy > 0 && !isCorrected(settings) && !allowUncorrected) {
     complain(
       'loss',

@@ -8,6 +8,8 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     await using ground = await TrainingGround.prepare('corrected');
     const learner = ground.learner({
       'max-steps': 6,
+      'num-substeps': 2,
+      'num-minibatches': 1,
       loss: 'ppo',
       correction: 'token_weights',
       mask: 'icepop',

@@ -75,6 +75,10 @@ describe("the learner's configuration", () => {
       /cross_entropy corrects nothing, and data may be 2 versions old: .* --allow-uncorrected/,
     ],
     [['--loss', 'dro', '--correction', 'token_weights'], /dro needs the distance/],
+    [
+      ['--loss', 'dro', '--mask', 'icepop', '--num-substeps', '2'],
+      /--num-substeps .* takes the prompt from before the first of them/,
+    ],
     [['--weight-cap', '3'], /--correction in_loss has no weights; remove it/],
     [['--mask-low', '0.1'], /there is no --mask; remove it/],
     [['--mask', 'icepop', '--mask-low', '6'], /must be above --mask-low, which is 6/],

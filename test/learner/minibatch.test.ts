@@ -1,7 +1,14 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { datumOf, unweightedDatum } from '../../learner/datums.js';
-import { sendMinibatch, type MinibatchBackend } from '../../learner/minibatch-pass.js';
+import {
+  needsWholeBatch,
+  prepareMinibatches,
+  sendMinibatch,
+  type MinibatchBackend,
+  type MinibatchResult,
+  type PassSettings,
+} from '../../learner/minibatch-pass.js';
 import { reportStep } from '../../learner/step-report.js';
 import type { Datum } from '../../shared/tinker/types.js';
 import { assertClose } from '../shared/rl/close.js';
@@ -62,13 +69,22 @@ class FakeBackend implements MinibatchBackend {
 }
 
 describe('a minibatch of one group with rewards 1 and 0', () => {
+  const pass = async (
+    backend: FakeBackend,
+    config: PassSettings,
+    staleness: number,
+  ): Promise<MinibatchResult> => {
+    const minibatch = { groups: [scored], staleness: [staleness] };
+    const [prepared] = await prepareMinibatches(backend, config, [minibatch]);
+    return sendMinibatch(backend, config, prepared!);
+  };
   const scored = scoredGroup({ group: rolloutGroup({ rollouts: [rollout(2), rollout(4)] }) });
   scored.scores[1] = { ...scored.scores[1]!, reward: 0, exactReward: '0' };
   const settings = runConfig({ sampling: { temperature: 0.7, maxTokens: 16 } });
 
   it('sends every setting of the loss and the temperature that sampled', async () => {
     const backend = new FakeBackend();
-    await sendMinibatch(backend, settings, [scored], [0]);
+    await pass(backend, settings, 0);
     assert.deepEqual(
       backend.calls.map(({ name, config }) => [name, config]),
       [['forward_backward', { clip_low_threshold: 0, clip_high_threshold: 4, temperature: 0.7 }]],
@@ -78,15 +94,15 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
   it('normalizes by scaling advantages', async () => {
     const backend = new FakeBackend();
     const perSequence = { ...settings, normalization: 'sequence', numMinibatches: 2 } as const;
-    await sendMinibatch(backend, perSequence, [scored], [0]);
+    await pass(backend, perSequence, 0);
     const [long, short] = [1, 0].map((i) => backend.calls[0]!.data[i]!.inputs.advantages!);
     assert.deepEqual([...short!], [0, 0, 0.5 / (2 * 2 * 2), 0.5 / (2 * 2 * 2)]);
     assert.deepEqual([...long!.slice(0, 3)], [0, 0, -0.5 / (4 * 2 * 2)]);
   });
 
   it('pairs the returned logprobs of the completion with those of the behavior policy', async () => {
-    const sent = await sendMinibatch(new FakeBackend(), settings, [scored], [1]);
-    const { rollouts, lossSum } = await sent.result;
+    const result = await pass(new FakeBackend(), settings, 1);
+    const { rollouts, lossSum } = result;
     assert.equal(lossSum, 3);
     assert.deepEqual(
       rollouts.map(({ current, behavior, staleness }) => [
@@ -104,7 +120,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
   it('asks for the prompt logprobs first when the loss is dro', async () => {
     const backend = new FakeBackend();
     const dro = { ...settings, loss: { name: 'dro', config: { beta: 0.1 } } } as const;
-    await sendMinibatch(backend, dro, [scored], [0]);
+    await pass(backend, dro, 0);
     assert.deepEqual(
       backend.calls.map(({ name }) => name),
       ['forward', 'forward_backward'],
@@ -119,7 +135,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
       weights: { kind: 'none' },
       mask: { kind: 'icepop', low: 0.45, high: 2 },
     } as const;
-    const sent = await sendMinibatch(backend, { ...settings, correction }, [scored], [0]);
+    const result = await pass(backend, { ...settings, correction }, 0);
     assert.deepEqual(
       backend.calls.map(({ name, loss, config }) => [name, loss, config]),
       [
@@ -134,14 +150,14 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assert.deepEqual([...long!.advantages!], [0, 0, 0, -0.5, -0.5, -0.5]);
     const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
     const trained = [{ group, staleness: 0, substep: 0 }];
-    const report = reportStep({ ...settings, correction }, 0, trained, [await sent.result]);
+    const report = reportStep({ ...settings, correction }, 0, trained, [result]);
     assert.deepEqual([report['mask/low_share'], report['mask/high_share']], [2 / 6, 0]);
   });
 
   it('weights advantages against the proximal policy', async () => {
     const backend = new FakeBackend(-0.25);
     const correction = { weights: { kind: 'token', cap: 0.9 }, mask: { kind: 'none' } } as const;
-    const sent = await sendMinibatch(backend, { ...settings, correction }, [scored], [0]);
+    const result = await pass(backend, { ...settings, correction }, 0);
     // Log-ratios -1/8 and 0, and -1/8, 0, 1/8, 1/4: all but the first of each are capped.
     const low = Math.fround(Math.exp(-1 / 8) / 2);
     const [short, long] = backend.calls[1]!.data.map(({ inputs }) => inputs);
@@ -150,7 +166,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assert.deepEqual([...short!.logprobs!.subarray(2)], [-0.25, -0.25]);
     const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
     const trained = [{ group, staleness: 0, substep: 0 }];
-    const report = reportStep({ ...settings, correction }, 0, trained, [await sent.result]);
+    const report = reportStep({ ...settings, correction }, 0, trained, [result]);
     assertClose([report['weights/capped_share']!], [4 / 6]);
     assertClose([report['weights/mean']!], [(2 * Math.exp(-1 / 8) + 4 * 0.9) / 6]);
   });
@@ -159,7 +175,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     const base = new FakeBackend(-0.5);
     const backend = new FakeBackend(-1, base);
     const config = { ...settings, extraTerms: { ...settings.extraTerms, klPenalty: 2 } };
-    const sent = await sendMinibatch(backend, config, [scored], [0]);
+    const result = await pass(backend, config, 0);
     assert.deepEqual(
       base.calls.map(({ name, config }) => [name, config]),
       [['forward', { temperature: 0.7 }]],
@@ -170,12 +186,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assertClose(short!, [0, 0, 0.5 + term(3 / 8), 0.5 + term(2 / 8)], 1e-7);
     assertClose(long!.subarray(2, 4), [-0.5 + term(3 / 8), -0.5 + term(2 / 8)], 1e-7);
     const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
-    const report = reportStep(
-      config,
-      0,
-      [{ group, staleness: 0, substep: 0 }],
-      [await sent.result],
-    );
+    const report = reportStep(config, 0, [{ group, staleness: 0, substep: 0 }], [result]);
     assertClose([report['kl_policy_base']!], [11 / 48]);
   });
 
@@ -183,7 +194,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     const backend = new FakeBackend();
     const entropyBonus = { coefficient: 0.8, target: 0.5 };
     const config = { ...settings, extraTerms: { ...settings.extraTerms, entropyBonus } };
-    await sendMinibatch(backend, config, [scored], [0]);
+    await pass(backend, config, 0);
     // -q is 1/8, 2/8, and 1/8 … 4/8, 13/48 on average: the bonus is 0.8·(1/2 - 13/48)·2.
     const bonus = 0.8 * (1 - 13 / 24);
     const [short] = backend.calls[0]!.data.map(({ inputs }) => inputs.advantages!);
@@ -195,17 +206,17 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     const backend = new FakeBackend();
     const lengthPenalty = { weight: 1, freeTokens: 2 };
     const config = { ...settings, extraTerms: { ...settings.extraTerms, lengthPenalty } };
-    await sendMinibatch(backend, config, [scored], [0]);
+    await pass(backend, config, 0);
     // Rewards 1 and 0 - 2/14: the difference is 16/14.
     const [short] = backend.calls[0]!.data.map(({ inputs }) => inputs.advantages!);
     assertClose(short!, [0, 0, 8 / 14, 8 / 14], 1e-7);
   });
 
   it('is reported with what the canonical names say', async () => {
-    const sent = await sendMinibatch(new FakeBackend(), settings, [scored], [1]);
+    const result = await pass(new FakeBackend(), settings, 1);
     const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
     const trained = [{ group, staleness: 1, substep: 0 }];
-    const report = reportStep(settings, 1, trained, [await sent.result]);
+    const report = reportStep(settings, 1, trained, [result]);
     // Behavior logprobs -1/8, -2/8 and -1/8 … -4/8, current ones -1: mean q - p.
     const gaps = [7 / 8, 6 / 8, 7 / 8, 6 / 8, 5 / 8, 4 / 8];
     const mean = (values: number[]) => values.reduce((a, b) => a + b, 0) / values.length;
@@ -213,5 +224,72 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assert.equal(report['kl_sample_train_v1'], mean(gaps));
     assert.equal(report['kl_sample_train_v2'], mean(gaps.map((gap) => 0.5 * gap * gap)));
     assert.equal(report['kl_sample_train_v1/staleness_1'], mean(gaps));
+  });
+});
+
+describe('a batch of two minibatches, with rewards 1 and 0, and 3 and 1', () => {
+  const make = (rewards: readonly number[]) => {
+    const scored = scoredGroup({ group: rolloutGroup({ rollouts: [rollout(2), rollout(2)] }) });
+    return {
+      ...scored,
+      scores: scored.scores.map((score, i) => ({ ...score, reward: rewards[i]! })),
+    };
+  };
+  const minibatches = [make([1, 0]), make([3, 1])].map((scored, i) => ({
+    groups: [scored],
+    staleness: [i],
+  }));
+  const weights = { kind: 'token', cap: 2 } as const;
+  const settings = runConfig({
+    loss: { name: 'ppo', config: { clip_low_threshold: 0.8, clip_high_threshold: 1.2 } },
+    correction: { weights, mask: { kind: 'none' } },
+    numSubsteps: 2,
+    normalization: 'token',
+  });
+
+  it('is prepared as a whole if it is corrected over several optimizer steps, or has one deviation', () => {
+    assert(needsWholeBatch(settings));
+    assert(!needsWholeBatch({ ...settings, numSubsteps: 1 }));
+    assert(!needsWholeBatch({ ...settings, correction: runConfig().correction }));
+    assert(needsWholeBatch({ ...runConfig(), advantage: 'batch_std' }));
+  });
+
+  it('takes the proximal logprobs of all by one forward, before anything is trained', async () => {
+    const backend = new FakeBackend();
+    const prepared = await prepareMinibatches(backend, settings, minibatches);
+    assert.deepEqual(
+      backend.calls.map(({ name, data }) => [name, data.length]),
+      [['forward', 4]],
+    );
+    for (const each of prepared) await sendMinibatch(backend, settings, each);
+    assert.deepEqual(
+      backend.calls.slice(1).map(({ name, data }) => [name, data.length]),
+      [
+        ['forward_backward', 2],
+        ['forward_backward', 2],
+      ],
+    );
+    for (const { data } of backend.calls.slice(1)) {
+      for (const { inputs } of data) assert.deepEqual([...inputs.logprobs!.subarray(2)], [-1, -1]);
+    }
+  });
+
+  it('has one deviation, and a mean over tokens for each minibatch', async () => {
+    const config = {
+      ...settings,
+      advantage: 'batch_std',
+      correction: runConfig().correction,
+    } as const;
+    const prepared = await prepareMinibatches(new FakeBackend(), config, minibatches);
+    const deviation = Math.sqrt((1 / 4 + 1 / 4 + 1 + 1) / 4) + 1e-6;
+    const advantages = prepared.map(({ data }) => data[0]!.inputs.advantages![2]!);
+    assertClose(advantages, [0.5 / deviation / 4, 1 / deviation / 4], 1e-7);
+    assert.deepEqual(
+      prepared.map(({ rollouts }) => rollouts.map(({ staleness }) => staleness)),
+      [
+        [0, 0],
+        [1, 1],
+      ],
+    );
   });
 });
