@@ -6,6 +6,7 @@ import { serveHealth } from '../shared/telemetry/health-server.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { ActorLease } from '../shared/wire/actor-lease.js';
 import { measuredActivity } from './activity.js';
+import { checkPrompts } from './check-prompts.js';
 import { ActorConfig } from './config.js';
 import { EarlyCancel } from './early-cancel.js';
 import { joinRun } from './join-run.js';
@@ -42,6 +43,9 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
   missing = () => 'loading the dataset and the model';
   const joined = await joinRun(runConfig, config.modelDir, config.sampler === 'onnx');
   await using sampler = await openSampler({ config, runConfig, joined, broker, log, signal });
+  const { modelDir } = config;
+  const { maxTokens } = runConfig.sampling;
+  checkPrompts({ ...joined, modelDir, maxContext: sampler.maxContext, maxTokens });
   const earlyCancel = new EarlyCancel();
   const policies = new PolicyFollower({
     store: broker.policy,

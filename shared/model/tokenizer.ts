@@ -23,6 +23,8 @@ export interface Tokenizer {
   chatText(messages: readonly ChatMessage[]): string;
   /** A rollout ends at the first of these. */
   readonly eosTokenIds: readonly number[];
+  /** What stands for text that no other token spells; undefined where every text can be spelt. */
+  readonly unknownTokenId: number | undefined;
 }
 
 /**
@@ -68,6 +70,7 @@ export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> 
         });
       },
       eosTokenIds,
+      unknownTokenId: tokenizer.unk_token_id, // its type forgets that there may be none
     };
   } catch (cause) {
     throw new UserError(

@@ -10,7 +10,13 @@ import { ScoreError } from '../../reward-service/openapi.js';
 import { countdownSpec } from '../support/countdown-task.js';
 import { dataset } from './values.js';
 
-const unused = { encode: unreached, decode: unreached, chatText: unreached, eosTokenIds: [] };
+const unused = {
+  encode: unreached,
+  decode: unreached,
+  chatText: unreached,
+  eosTokenIds: [],
+  unknownTokenId: undefined,
+};
 function unreached(): never {
   throw new Error('texts are scored without a tokenizer');
 }

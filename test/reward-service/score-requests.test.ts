@@ -6,7 +6,13 @@ import { answerScoreRequest, RequestRefused } from '../../reward-service/score-r
 import { countdownSpec } from '../support/countdown-task.js';
 import { dataset, trained } from './values.js';
 
-const unused = { encode: unreached, decode: unreached, chatText: unreached, eosTokenIds: [] };
+const unused = {
+  encode: unreached,
+  decode: unreached,
+  chatText: unreached,
+  eosTokenIds: [],
+  unknownTokenId: undefined,
+};
 function unreached(): never {
   throw new Error('texts are scored without a tokenizer');
 }

@@ -1,0 +1,70 @@
+import { UserError } from '../shared/errors.js';
+import type { Tokenizer } from '../shared/model/tokenizer.js';
+import type { Dataset } from '../shared/tasks/dataset.js';
+import { promptText, type Prompt } from '../shared/tasks/prompt.js';
+import type { Task } from '../shared/tasks/task.js';
+
+export interface PromptCheck {
+  readonly task: Pick<Task, 'prompt'>;
+  readonly dataset: Pick<Dataset, 'train' | 'test'>;
+  readonly tokenizer: Pick<Tokenizer, 'encode' | 'chatText' | 'unknownTokenId'>;
+  readonly modelDir: string; // for the complaint
+  readonly maxContext: number | undefined; // tokens of prompt and answer together
+  readonly maxTokens: number; // of an answer
+}
+
+/**
+ * Makes sure that the model can read the run's prompts, before anyone waits for its answers.
+ *
+ * @throws {UserError} naming the characters that it has no token for, or if not even the shortest
+ *   prompt leaves room for an answer.
+ */
+export function checkPrompts(check: PromptCheck): void {
+  const { task, dataset, modelDir } = check;
+  const prompts = [...dataset.test, ...dataset.train].map((problem) => task.prompt(problem));
+  const unreadable = unreadableCharacters(prompts, check);
+  if (unreadable.length > 0) {
+    const shown = unreadable.slice(0, 10).map((character) => JSON.stringify(character));
+    const more = unreadable.length > shown.length ? `, … (${unreadable.length} in all)` : '';
+    throw new UserError(
+      `the model in ${modelDir} cannot read the prompts: its tokenizer has no token for ` +
+        `${shown.join(', ')}${more}; choose another --prompt-style, other problems, or a model with ` +
+        'a full tokenizer (--model-dir)',
+    );
+  }
+  refuseIfNoneFits(prompts, check);
+}
+
+/** Of the prompts' own words; a chat template knows its tokenizer. */
+function unreadableCharacters(
+  prompts: readonly Prompt[],
+  { tokenizer: { encode, unknownTokenId } }: PromptCheck,
+): string[] {
+  if (unknownTokenId === undefined) return [];
+  const characters = new Set<string>();
+  for (const prompt of prompts) {
+    for (const part of ownWords(prompt)) for (const char of part) characters.add(char);
+  }
+  return [...characters].filter((char) => encode(char).includes(unknownTokenId)).sort();
+}
+
+function ownWords(prompt: Prompt): string[] {
+  if ('text' in prompt) return [prompt.text];
+  return [...prompt.chat.map(({ content }) => content), prompt.opening];
+}
+
+function refuseIfNoneFits(
+  prompts: readonly Prompt[],
+  { tokenizer, modelDir, maxContext, maxTokens }: PromptCheck,
+): void {
+  if (maxContext === undefined) return;
+  const lengthOf = (prompt: Prompt) => ownWords(prompt).join('').length;
+  const shortest = prompts.reduce((a, b) => (lengthOf(b) < lengthOf(a) ? b : a));
+  const tokens = tokenizer.encode(promptText(shortest, tokenizer)).length;
+  if (tokens + maxTokens <= maxContext) return;
+  throw new UserError(
+    `the shortest prompt has ${tokens} tokens, and an answer may have ${maxTokens}, but the model in ` +
+      `${modelDir} has room for ${maxContext} in all; lower --max-tokens, or choose a shorter ` +
+      '--prompt-style or another model (--model-dir)',
+  );
+}

@@ -1,0 +1,74 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { checkPrompts, type PromptCheck } from '../../actor/check-prompts.js';
+import { problemOfRow } from '../../shared/integer-answers/problem.js';
+import { styles } from '../../shared/integer-answers/prompts.js';
+import { integerAnswers } from '../../shared/integer-answers/task.js';
+import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
+import { datasetOf } from '../../shared/tasks/dataset.js';
+import { integerAnswersSpec } from '../support/integer-answers-task.js';
+import { tinyModel } from '../support/tiny-model.js';
+
+describe('the prompts of a run, for the character tokenizer', () => {
+  let model: Awaited<ReturnType<typeof tinyModel>>;
+  let tokenizer: Tokenizer;
+  before(async () => {
+    model = await tinyModel();
+    tokenizer = await loadTokenizer(model);
+  });
+  after(() => model[Symbol.asyncDispose]());
+
+  const check = (questions: string[], over: Partial<PromptCheck> = {}): void => {
+    const [first, ...others] = questions.map((question) => problemOfRow({ question, answer: 1 }));
+    checkPrompts({
+      task: integerAnswers(integerAnswersSpec()),
+      dataset: datasetOf('integer-answers', [first!], others),
+      tokenizer,
+      modelDir: '/models/tiny',
+      maxContext: 64,
+      maxTokens: 20,
+      ...over,
+    });
+  };
+
+  it('may be anything in its alphabet', () => {
+    check(['12*(3+4)=:', '3 7 21=64:']);
+  });
+
+  it('are refused with the characters that it lacks, wherever they are', () => {
+    assert.throws(
+      () => {
+        check(['1+1', 'How much?']);
+      },
+      {
+        name: 'UserError',
+        message:
+          /model in \/models\/tiny cannot read .* no token for "\?", "H", "c", "h", "m", "o", "u", "w"; choose another --prompt-style/,
+      },
+    );
+    assert.throws(() => {
+      check(['1+1'], { task: integerAnswers(integerAnswersSpec({ prompt: styles.fewshot.zh })) });
+    }, /no token for .*, … \(\d+ in all\)/);
+  });
+
+  it('are read whatever they say by a tokenizer that can spell all texts', () => {
+    const bytes = {
+      encode: (text: string) => Int32Array.from(Buffer.from(text)),
+      chatText: () => '',
+      unknownTokenId: undefined,
+    };
+    check(['How much?', '多少？'], { tokenizer: bytes });
+  });
+
+  it('are refused when not even the shortest leaves room for an answer', () => {
+    const long = '1+'.repeat(22);
+    check([long, `${long}1`]);
+    assert.throws(
+      () => {
+        check([`${long}1`, `${long}11`]);
+      },
+      { name: 'UserError', message: /shortest prompt has 45 tokens.* may have 20.* room for 64/ },
+    );
+    check([`${long}1`], { maxContext: undefined });
+  });
+});
