@@ -3,6 +3,7 @@ import { describeFlags } from '../../shared/config-help.js';
 import { UserError } from '../../shared/errors.js';
 import { evalHelp, evalRun } from './eval/eval.js';
 import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
+import { sweep, sweepHelp } from './sweep/sweep.js';
 import { up, upHelp } from './up.js';
 
 const purposes: Readonly<Record<ServiceName, string>> = {
@@ -16,6 +17,7 @@ const overview = `usage: offbeat <command> [flags]
 
   up              trains on this machine: starts everything, shows progress, ends everything
   eval            measures a policy version of a run on held-out problems
+  sweep FILE      makes the runs of an experiment, and a report of them
 ${serviceNames.map((name) => `  ${name.padEnd(14)}  ${purposes[name]}`).join('\n')}
   help            this text; offbeat <command> --help explains its flags
 `;
@@ -46,12 +48,16 @@ async function run([command, ...flags]: readonly string[]): Promise<number | und
       if (!wantsHelp) return await evalRun(flags, process.env);
       process.stdout.write(evalHelp());
       return 0;
+    case 'sweep':
+      if (!wantsHelp) return await sweep(flags, process.env);
+      process.stdout.write(sweepHelp());
+      return 0;
     default: {
       const service = serviceNames.find((name) => name === command);
       if (service === undefined) {
         const found = command === undefined ? 'a command is missing' : `unknown command ${command}`;
         throw new UserError(
-          `${found}; one of up, eval, ${serviceNames.join(', ')}, help is expected`,
+          `${found}; one of up, eval, sweep, ${serviceNames.join(', ')}, help is expected`,
         );
       }
       if (wantsHelp) process.stdout.write(await serviceHelp(service));

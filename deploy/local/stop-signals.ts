@@ -1,3 +1,5 @@
+import { onParentGone } from '../../shared/parent-pipe.js';
+
 /** Signals this close together are one wish: npm passes on the Ctrl-C that the terminal sent us too. */
 const sameWishMs = 1_000;
 
@@ -13,7 +15,8 @@ export interface StopSignals {
 const exitCodes = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
 
 /**
- * Listens for SIGINT, SIGTERM, SIGHUP and for the end of whoever reads our output, from now on.
+ * Listens for SIGINT, SIGTERM, SIGHUP, and for the end of whoever reads our output or, by
+ * OFFBEAT_PARENT_PIPE, holds our input; from now on.
  *
  * @param farewell what is reported at the first wish to stop.
  */
@@ -42,6 +45,9 @@ export function listenForStop(report: (line: string) => void, farewell: string):
       if (!stop.signal.aborted) ask(brokenPipeCode);
     });
   }
+  onParentGone(process.env, () => {
+    ask(exitCodes.SIGTERM);
+  });
   return { stop: stop.signal, hurry: hurry.signal, exitCode: () => exitCode };
 }
 

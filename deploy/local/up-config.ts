@@ -6,9 +6,8 @@ type Environment = Readonly<Record<string, string | undefined>>;
 
 /** How to run it all on one machine. What to train, the learner's own settings say. */
 export const UpConfig = z.object({
-  run: RunName.optional().describe(
-    'name of the run and of its folder runs/TEXT; by default the time.',
-  ),
+  run: RunName.optional().describe('name of the run and of its folder; by default the time.'),
+  runsDir: z.string().min(1).default('runs').describe('where the folders of the runs are.'),
   actors: z.coerce.number().int().min(1).max(256).default(2).describe('how many actor processes.'),
   evalActors: z.coerce
     .number()

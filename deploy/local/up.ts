@@ -59,7 +59,7 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
   if (stopCode !== undefined) return stopCode;
 
   const run = config.run ?? runNameAt(new Date());
-  const folder = await createRunFolder('runs', run);
+  const folder = await createRunFolder(config.runsDir, run);
   screen.note(`run ${run} in ${folder.path}`);
   const { apiKey: _secret, ...launcher } = config;
   await writeJson(folder.launch, { run, launcher, settings: request.settings });

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 
-const cli = fileURLToPath(new URL('../../deploy/local/cli.js', import.meta.url));
+export const offbeatCli = fileURLToPath(new URL('../../deploy/local/cli.js', import.meta.url));
 
 export interface Ended {
   readonly code: number | null; // null when a signal killed it
@@ -12,7 +12,7 @@ export interface Ended {
 
 /** Runs an offbeat command to its end, in a folder. */
 export async function runOffbeat(words: readonly string[], folder: string): Promise<Ended> {
-  const child = spawn(process.execPath, [cli, ...words], {
+  const child = spawn(process.execPath, [offbeatCli, ...words], {
     cwd: folder,
     stdio: ['ignore', 'pipe', 'pipe'],
   });

@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { offbeatCli, runOffbeat } from '../support/offbeat.js';
+import { processesWith } from '../support/processes.js';
+
+/** Two runs of two steps each. */
+const experiment = {
+  name: 'tiny',
+  title: 'Two ranks',
+  settings: { groupsPerBatch: 2, groupSize: 8, numMinibatches: 1, actors: 1 },
+  axes: [{ name: 'rank', setting: 'loraRank', values: [1, 2] }],
+  seeds: [3],
+  limits: { samples: 32 },
+  evaluation: { problems: 6, samples: 2, everySamples: 16 },
+  measures: [
+    { name: 'solved', from: 'eval', key: 'sampled' },
+    { name: 'gradient', from: 'steps', key: 'optim/grad_norm:mean', take: 'variation' },
+  ],
+  comparisons: [{ measure: 'solved', against: { rank: 1 } }],
+  panels: [{ kind: 'curve', title: 'Solved', from: 'eval', key: 'sampled', color: 'rank' }],
+};
+
+describe('offbeat sweep', { timeout: 400_000 }, () => {
+  let folder: string;
+  const out = (...path: string[]) => join(folder, 'sweeps', 'tiny', ...path);
+  const write = (over: object) =>
+    writeFile(join(folder, 'e.json'), JSON.stringify({ ...experiment, ...over }));
+
+  /** Of the sweep, of its runs, and of their services. */
+  const processes = () => processesWith(folder, 'sweeps/tiny/', '--run=1-s3-', '--run=2-s3-');
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-sweep-'));
+    await write({});
+  });
+  after(() => rm(folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 }));
+
+  it('lists the runs and makes none, if asked to', async () => {
+    const { code, out: text } = await runOffbeat(['sweep', 'e.json', '--dry-run'], folder);
+    assert.equal(code, 0);
+    assert.match(
+      text,
+      /rank 1, seed 3 {2}2 steps of 16 samples\n.*rank 2, seed 3.*\n2 runs, 0 of them done/,
+    );
+    assert(!existsSync(out()));
+  });
+
+  it('leaves no process when it is killed', async () => {
+    const child = spawn(process.execPath, [offbeatCli, 'sweep', 'e.json'], {
+      cwd: folder,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let said = '';
+    child.stdout.on('data', (chunk: Buffer) => (said += chunk.toString()));
+    while (!existsSync(out('results')) && child.exitCode === null) await sleep(50);
+    assert.equal(child.exitCode, null, said);
+    child.kill('SIGKILL');
+    await once(child, 'close');
+    while (processes().length > 0) await sleep(50);
+  });
+
+  it('goes on where it was: a finished run is not made again', async () => {
+    const [first] = await readdir(out('results'));
+    const before = await readFile(out('results', first!), 'utf8');
+    const { code, out: text, err } = await runOffbeat(['sweep', 'e.json'], folder);
+    assert.equal(code, 0, err);
+    assert.match(text, /Two ranks: 2 runs, 1 to make/);
+    assert.equal(await readFile(out('results', first!), 'utf8'), before);
+    assert.equal((await readdir(out('results'))).length, 2);
+    assert.deepEqual(processes(), []);
+
+    assert.match(
+      text,
+      /\| rank \| runs \| solved .*\| gradient .*\n.*\n\| 1 +\| 1 .*\n\| 2 +\| 1 /,
+    );
+    assert.match(text, /\| 2 +\| rank 1 +\| 1 +\| [+−]/);
+    assert.match(await readFile(out('report.html'), 'utf8'), /<h1>Two ranks<\/h1>/);
+    assert.match(await readFile(out('plot.svg'), 'utf8'), /<polyline /);
+    assert(!text.includes('no result yet'));
+  });
+
+  it('makes the report anew from the results alone', async () => {
+    await rm(out('report.md'));
+    const { code, out: text } = await runOffbeat(['sweep', 'e.json', '--report'], folder);
+    assert.equal(code, 0);
+    assert.match(text, /2 of 2 runs with seeds 3/);
+    assert(existsSync(out('report.md')));
+  });
+
+  it('tells which run failed and why, and fails', async () => {
+    await write({ settings: { ...experiment.settings, dataset: 'nowhere.jsonl' }, seeds: [4] });
+    const { code, err } = await runOffbeat(['sweep', 'e.json'], folder);
+    assert.equal(code, 1);
+    assert.match(err, /1-s4-[0-9a-f]{6} ended with code 2:[^]*nowhere\.jsonl/);
+  });
+
+  it('refuses settings that no run could have, before it starts one', async () => {
+    await write({ settings: { groupSize: 1 } });
+    const { code, err } = await runOffbeat(['sweep', 'e.json'], folder);
+    assert.equal(code, 2);
+    assert.match(err, /--group-size .* is "1"/);
+    const missing = await runOffbeat(['sweep', '--short'], folder);
+    assert.equal(missing.code, 2);
+    assert.match(missing.err, /the first word is the file of the experiment, not --short/);
+  });
+});
