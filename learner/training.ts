@@ -1,23 +1,14 @@
 import { Counter, Gauge } from 'prom-client';
 import type { Logger } from '../shared/telemetry/logger.js';
-import type { TrainingRun } from '../shared/tinker/training-run.js';
-import type { RunConfig } from '../shared/wire/run-config.js';
-import type { Admission, Minibatch } from './admission.js';
+import type { Admission } from './admission.js';
 import type { Changes } from './changes.js';
 import type { Checkpointer, Consumed } from './checkpointer.js';
 import type { DivergenceWatch } from './divergence-watch.js';
-import type { Failure } from './failure.js';
 import { handled } from './handled.js';
 import type { StepEvent } from './history.js';
-import type { IdleCause, IdleClock } from './idle-clock.js';
+import type { IdleCause } from './idle-clock.js';
 import { drop, type ArrivedGroup } from './intake.js';
-import {
-  needsWholeBatch,
-  prepareMinibatches,
-  sendMinibatch,
-  type MinibatchResult,
-} from './minibatch-pass.js';
-import type { Pace } from './pace.js';
+import { OpenStep, type OpenStepOptions } from './open-step.js';
 import type { Publisher } from './publisher.js';
 import { StepEvents } from './step-event.js';
 import { reportStep, type TrainedGroup } from './step-report.js';
@@ -38,22 +29,16 @@ const lagSteps = new Gauge({
   help: 'Confirmed steps whose weights have not reached the actors yet.',
 });
 
-export interface TrainingOptions {
-  readonly config: RunConfig;
-  readonly run: TrainingRun;
-  readonly base: TrainingRun | undefined; // never trained; there if there is a KL penalty
+export interface TrainingOptions extends OpenStepOptions {
   readonly admission: Admission<ArrivedGroup>;
   readonly unsettled: Unsettled;
   readonly changes: Changes;
   readonly publisher: Publisher;
   readonly checkpointer: Checkpointer;
   readonly checkpointEverySteps: number;
-  readonly pace: Pace;
   readonly divergence: DivergenceWatch;
   readonly tally: Tally;
   readonly tickets: TicketSource;
-  readonly idle: IdleClock;
-  readonly failure: Failure;
   /** Told of every confirmed step. */
   readonly onStep: (event: StepEvent) => Promise<void>;
   /** Versions that someone else still needs. */
@@ -68,16 +53,6 @@ export interface Divergence {
   readonly checkpointStep: number; // of the last good checkpoint, which is the run's now
 }
 
-/** A step whose minibatches are being collected. */
-interface OpenStep {
-  readonly held: Minibatch<ArrivedGroup>[]; // not sent yet
-  readonly trained: TrainedGroup[];
-  readonly results: Promise<MinibatchResult>[];
-  readonly optimized: Promise<Record<string, number>>[]; // a substep each
-}
-
-const noStep = (): OpenStep => ({ held: [], trained: [], results: [], optimized: [] });
-
 /**
  * The training loop: cuts minibatches as soon as their groups are here, sends each to the backend
  * without awaiting the one before, and the optimizer step behind the last of each substep. What comes
@@ -85,7 +60,7 @@ const noStep = (): OpenStep => ({ held: [], trained: [], results: [], optimized:
  */
 export class Training {
   readonly #options: TrainingOptions;
-  #open = noStep();
+  #open: OpenStep;
   #confirmations: Promise<void> = Promise.resolve();
   #publications: Promise<void> = Promise.resolve();
   #accounts: Promise<void> = Promise.resolve(); // what is written about confirmed steps
@@ -95,6 +70,7 @@ export class Training {
 
   constructor(options: TrainingOptions) {
     this.#options = options;
+    this.#open = new OpenStep(options, options.admission.step + 1);
     this.#events = new StepEvents(options);
   }
 
@@ -107,7 +83,7 @@ export class Training {
    * @throws what the backend or the broker could not do.
    */
   async run(stop: AbortSignal): Promise<Divergence | undefined> {
-    const { admission, changes, idle, failure, config } = this.#options;
+    const { admission, changes, idle, failure } = this.#options;
     const until = AbortSignal.any([stop, failure.signal, this.#hasDiverged.signal]);
     this.#events.start();
     while (!until.aborted && !admission.isComplete) {
@@ -119,15 +95,13 @@ export class Training {
         await changes.next(until);
         continue;
       }
-      this.#open.held.push(minibatch);
-      if (!minibatch.isLastOfStep && needsWholeBatch(config)) continue;
-      await this.#send(this.#open.held.splice(0));
+      await this.#open.take(minibatch);
       if (minibatch.isLastOfStep) this.#close();
     }
     idle.waitFor(undefined);
     failure.signal.throwIfAborted();
 
-    if (this.#divergence === undefined && this.#cutShort()) this.#close();
+    if (this.#divergence === undefined) this.#cutShort();
     await this.#confirmations;
     await this.#publications;
     await this.#accounts;
@@ -139,65 +113,21 @@ export class Training {
     return undefined;
   }
 
-  /** Sends minibatches of the open step to the backend, and with the last of a substep its optimizer step. */
-  async #send(minibatches: readonly Minibatch<ArrivedGroup>[]): Promise<void> {
-    const { admission, run, config, idle, failure } = this.#options;
-    const step =
-      admission.step + admission.unconfirmedSteps + (minibatches.at(-1)!.isLastOfStep ? 0 : 1);
-    const prepared = await idle.during(
-      prepareMinibatches(
-        this.#options,
-        config,
-        minibatches.map(({ groups, staleness }) => ({
-          groups: groups.map(({ scored }) => scored),
-          staleness,
-        })),
-      ),
-    );
-    minibatches.forEach(({ groups, staleness, substep, isLastOfSubstep }, i) => {
-      const result = sendMinibatch(run, config, prepared[i]!);
-      this.#open.results.push(failure.watch(idle.during(result)));
-      groups.forEach((group, g) => {
-        this.#open.trained.push({ group, staleness: staleness[g]!, substep });
-      });
-      if (isLastOfSubstep) this.#open.optimized.push(this.#optimize(step));
-    });
-  }
-
-  /** Spends the gradients so far. @returns what the backend says of it, and the learning rate. */
-  #optimize(step: number): Promise<Record<string, number>> {
-    const { run, idle, failure, pace } = this.#options;
-    const adam = pace.settingsFor(step);
-    const spent = idle.during(run.optimStep(adam));
-    return failure.watch(
-      spent.then((metrics) => ({ ...metrics, learning_rate: adam.learningRate })),
-    );
-  }
-
-  /** Leaves in the open step what its optimizer steps have used. @returns whether that is anything. */
-  #cutShort(): boolean {
-    const { admission, config } = this.#options;
-    const { results, trained, optimized } = this.#open;
-    const substeps = optimized.length;
-    const minibatches = substeps * config.numMinibatches;
-    admission.cutShort(substeps);
-    this.#open = {
-      held: [],
-      results: results.slice(0, minibatches),
-      trained: trained.slice(0, minibatches * admission.minibatchSize),
-      optimized,
-    };
-    return substeps > 0;
+  /** Makes a shorter step of what the optimizer steps so far have used, if it is anything. */
+  #cutShort(): void {
+    const substeps = this.#open.cutShort();
+    this.#options.admission.cutShort(substeps);
+    if (substeps > 0) this.#close();
   }
 
   /** Puts publication and checkpoint into the backend's queue, behind the optimizer steps. */
   #close(): void {
     const { config, admission, failure, publisher, checkpointer, changes } = this.#options;
     const { trained, results, optimized } = this.#open;
-    this.#open = noStep();
-    const startedFrom = admission.version - 1;
-    const { version } = admission;
     const step = admission.step + admission.unconfirmedSteps;
+    this.#open = new OpenStep(this.#options, step + 1);
+    const { version } = admission;
+    const startedFrom = version - 1;
 
     const published = handled(
       publisher.publish(version).then(() => {
