@@ -29,6 +29,17 @@ export function splitData(data: readonly Datum[], limits: ChunkLimits): Datum[][
   return chunks;
 }
 
+/** The positions of the data, those of one length together, in the order of their first. */
+export function groupByLength(data: readonly Datum[]): number[][] {
+  const groups = new Map<number, number[]>();
+  data.forEach(({ tokens: { length } }, i) => {
+    const group = groups.get(length);
+    if (group === undefined) groups.set(length, [i]);
+    else group.push(i);
+  });
+  return [...groups.values()];
+}
+
 /**
  * One result of the results of a call's chunks, in their order. Metrics follow the reduction in their
  * name (`loss:sum`); one without a known reduction survives where all chunks agree on it. The only

@@ -1,7 +1,7 @@
 import { PermanentError } from '../errors.js';
 import type { LossName } from '../wire/run-config.js';
 import { GetInfoRequest, ModelInfo } from './api.js';
-import { combineResults, splitData } from './chunks.js';
+import { combineResults, groupByLength, splitData } from './chunks.js';
 import { checkData } from './datum.js';
 import { BadAnswer } from './errors.js';
 import type { TinkerHttp } from './http.js';
@@ -99,23 +99,36 @@ export class TrainingRun {
     isForwardOnly: boolean,
   ): Promise<ForwardBackwardResult> {
     checkData(data);
-    const chunks = splitData(data, this.dialect.chunks);
+    // TuFT pads what it computes together, and dro's quadratic term counts padding: with 8 sequences
+    // of 8 to 40 tokens, ten steps led 27 degrees away from where they should (0.2.2, micro batch 16).
+    const groups = loss === 'dro' ? groupByLength(data) : [[...data.keys()]];
+    const chunks = groups.flatMap((group) => {
+      const part = group.map((i) => data[i]!);
+      return splitData(part, this.dialect.chunks);
+    });
     const results = chunks.map((chunk) => {
       const what = { modelId: this.modelId, data: chunk, loss, config, isForwardOnly };
       return this.#queue.run(operations.pass(what, this.dialect));
     });
-    const result = combineResults(await Promise.all(results));
-    this.#checkLengths(data, result);
-    return result;
+    const { logprobs, metrics } = combineResults(await Promise.all(results));
+    const order = groups.flat();
+    this.#checkLengths(order, data, logprobs);
+    const inOrder = new Array<Float32Array>(data.length);
+    order.forEach((i, place) => (inOrder[i] = logprobs[place]!));
+    return { logprobs: inOrder, metrics };
   }
 
   /** Logprobs that do not lie beside their tokens would be learned from as if they did. */
-  #checkLengths(data: readonly Datum[], { logprobs }: ForwardBackwardResult): void {
-    const expected = data.map(({ tokens }) => tokens.length);
+  #checkLengths(
+    order: readonly number[],
+    data: readonly Datum[],
+    logprobs: readonly Float32Array[],
+  ): void {
+    const expected = order.map((i) => data[i]!.tokens.length);
     const found = logprobs.map(({ length }) => length);
     if (String(found) === String(expected)) return;
-    const i = expected.findIndex((length, index) => length !== found[index]);
-    const detail = `logprobs of ${found.length} datums for ${expected.length}; datum ${i} has ${found[i] ?? 0} for ${expected[i] ?? 0} tokens`;
+    const place = expected.findIndex((length, index) => length !== found[index]);
+    const detail = `logprobs of ${found.length} datums for ${expected.length}; datum ${order[place] ?? '?'} has ${found[place] ?? 0} for ${expected[place] ?? 0} tokens`;
     throw new BadAnswer({ operation: 'forward_backward', url: this.http.baseUrl, detail });
   }
 

@@ -126,6 +126,26 @@ describe('a training run', () => {
     assert.deepEqual(result.metrics, { 'loss:sum': 5 });
   });
 
+  it('sends dro in requests of one length each, and answers in the order of the data', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    const data = [datum(1), datum(2, 3), datum(4), datum(5, 6, 7), datum(8, 9)];
+    const { logprobs, metrics } = await run.forwardBackward(data, 'dro', { beta: 0.1 });
+    assert.deepEqual(strict.done, [
+      'forward_backward 2',
+      'forward_backward 2',
+      'forward_backward 1',
+    ]);
+    assert.deepEqual(
+      logprobs.map((values) => [...values]),
+      [[-1], [-2, -3], [-4], [-5, -6, -7], [-8, -9]],
+    );
+    assert.deepEqual(metrics, { 'loss:sum': 5 });
+  });
+
   it('refuses malformed data and dangerous names before anything is sent', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
