@@ -4,6 +4,7 @@ import { UserError } from '../../shared/errors.js';
 import { evalHelp, evalRun } from './eval/eval.js';
 import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
 import { sweep, sweepHelp } from './sweep/sweep.js';
+import { tuftCpu } from './tuft-cpu.js';
 import { up, upHelp } from './up.js';
 
 const purposes: Readonly<Record<ServiceName, string>> = {
@@ -19,6 +20,7 @@ const overview = `usage: offbeat <command> [flags]
   eval            measures a policy version of a run on held-out problems
   sweep FILE      makes the runs of an experiment, and a report of them
 ${serviceNames.map((name) => `  ${name.padEnd(14)}  ${purposes[name]}`).join('\n')}
+  tuft-cpu        the real TuFT server on this CPU, in a Python environment of its own
   help            this text; offbeat <command> --help explains its flags
 `;
 
@@ -52,12 +54,14 @@ async function run([command, ...flags]: readonly string[]): Promise<number | und
       if (!wantsHelp) return await sweep(flags, process.env);
       process.stdout.write(sweepHelp());
       return 0;
+    case 'tuft-cpu':
+      return await tuftCpu(flags, process.env);
     default: {
       const service = serviceNames.find((name) => name === command);
       if (service === undefined) {
         const found = command === undefined ? 'a command is missing' : `unknown command ${command}`;
         throw new UserError(
-          `${found}; one of up, eval, sweep, ${serviceNames.join(', ')}, help is expected`,
+          `${found}; one of up, eval, sweep, ${serviceNames.join(', ')}, tuft-cpu, help is expected`,
         );
       }
       if (wantsHelp) process.stdout.write(await serviceHelp(service));

@@ -6,7 +6,8 @@ import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 const cli = fileURLToPath(new URL('../../../deploy/local/cli.js', import.meta.url));
-const commands = ['up', 'actor', 'learner', 'reward-service', 'local-backend', 'help'];
+const services = ['actor', 'learner', 'reward-service', 'local-backend'];
+const commands = ['up', 'eval', 'sweep', ...services, 'tuft-cpu', 'help'];
 
 async function offbeat(...args: string[]) {
   const child = spawn(process.execPath, [cli, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
@@ -35,16 +36,16 @@ describe('the offbeat command', { timeout: 60_000 }, () => {
     const { err, code } = await offbeat('actr');
     assert.equal(code, 2);
     assert.equal(err, `unknown command actr; one of ${commands.join(', ')} is expected\n`);
-    assert.match((await offbeat()).err, /a command is missing; one of up, actor/);
+    assert.match((await offbeat()).err, /a command is missing; one of up, eval, actor/);
   });
 
-  for (const command of commands.slice(0, -1)) {
+  for (const command of ['up', 'eval', 'sweep', ...services]) {
     it(`explains each flag of ${command} in a sentence`, async () => {
       assert.deepEqual(unexplained((await offbeat(command, '--help')).out), []);
     });
   }
 
-  for (const service of commands.slice(1, -1)) {
+  for (const service of services) {
     it(`runs ${service}, with its help and its exit code`, async () => {
       const help = await offbeat(service, '--help');
       assert.equal(help.code, 0, help.err);
