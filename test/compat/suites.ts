@@ -1,5 +1,9 @@
 import { testSdk } from './sdk.js';
 import { runPython, type Suite } from './suite.js';
+import { tuftCalls } from './tuft/calls.js';
+import { tuftMishaps } from './tuft/mishaps.js';
+import { tuftNumbers } from './tuft/numbers.js';
+import { tuftRestart } from './tuft/restart.js';
 
 /**
  * What `npm run test:compat` runs, in this order. A new suite is one entry: its name, what it
@@ -15,6 +19,26 @@ export const suites: readonly Suite[] = [
     name: 'sdk',
     proves: 'the Python SDK works against the local backend, with the numbers of transformers',
     run: testSdk,
+  },
+  {
+    name: 'tuft-calls',
+    proves: 'the real TuFT server answers every call that this project makes of it',
+    run: tuftCalls,
+  },
+  {
+    name: 'tuft-mishaps',
+    proves: 'what a network and TuFT do wrong costs no step and repeats none',
+    run: tuftMishaps,
+  },
+  {
+    name: 'tuft-restart',
+    proves: 'a TuFT that ends and comes back is noticed, and the run restored as it was saved',
+    run: tuftRestart,
+  },
+  {
+    name: 'tuft-numbers',
+    proves: 'TuFT and the local backend compute the same logprobs, losses and steps',
+    run: tuftNumbers,
   },
   {
     name: 'transformers',

@@ -18,9 +18,7 @@ export function hasPassed({ checks, problem }: Outcome): boolean {
 /** All outcomes as one table, a line a check; values of any length keep their columns. */
 export function table(outcomes: readonly Outcome[]): string {
   const rows: Row[] = [['suite', 'check', 'value', 'bound', 'result'], ...outcomes.flatMap(rowsOf)];
-  const widths = [0, 1, 2, 3].map((column) =>
-    Math.min(64, Math.max(...rows.map((row) => row[column]!.length))),
-  );
+  const widths = [0, 1, 2, 3].map((column) => Math.max(...rows.map((row) => row[column]!.length)));
   const lines = rows.map((row) =>
     row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  '),
   );
@@ -33,7 +31,7 @@ function rowsOf({ suite, checks, problem }: Outcome): Row[] {
     return [suite, check, shown(value), bound, passed ? 'ok' : 'FAILED'];
   });
   if (problem !== undefined) {
-    const message = problem.message.split('\n', 1)[0]!;
+    const message = problem.message.split('\n', 1)[0]!.slice(0, 100);
     rows.push([suite, message, '', '', problem.kind === 'failed' ? 'FAILED' : 'skipped']);
   }
   return rows;
@@ -42,5 +40,6 @@ function rowsOf({ suite, checks, problem }: Outcome): Row[] {
 function shown(value: string | number): string {
   if (typeof value === 'string') return value;
   if (Number.isInteger(value)) return String(value);
-  return Math.abs(value) < 1e-3 ? value.toExponential(1) : value.toPrecision(4);
+  if (Math.abs(value) < 1e-3) return value.toExponential(1);
+  return value.toPrecision(value > 0.99 && value < 1 ? 10 : 4); // a cosine: how far from 1
 }

@@ -1,0 +1,182 @@
+import { copyFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { sendMinibatch } from '../../../learner/minibatch-pass.js';
+import { startLocalBackend } from '../../../learner/local-backend/local-backend.js';
+import { decodeAdapter } from '../../../shared/model/lora.js';
+import { embeddedModelPath } from '../../../shared/model/model-directory.js';
+import type { Tensor } from '../../../shared/model/safetensors.js';
+import { createRandom, type Random } from '../../../shared/random.js';
+import type { TinkerClient } from '../../../shared/tinker/client.js';
+import type { TrainingRun } from '../../../shared/tinker/training-run.js';
+import type { LossName, RunConfig } from '../../../shared/wire/run-config.js';
+import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
+import { silent } from '../../support/broker.js';
+import { rollout, rolloutGroup, runConfig, scoredGroup } from '../../support/messages.js';
+import { atLeast, atMost, type SuiteContext } from '../suite.js';
+import {
+  adam,
+  baseModel,
+  connect,
+  datum,
+  distance,
+  lora,
+  losses,
+  lossNames,
+  step,
+} from './scene.js';
+import { apiKey, TuftServer } from './tuft-server.js';
+
+/** One of the two servers that must agree. */
+interface Side {
+  readonly client: TinkerClient;
+  readonly run: TrainingRun;
+  readonly statePath: string;
+}
+
+const steps = 10;
+
+/**
+ * TuFT and the local backend on the shipped model, with the same adapter and the same data: groups of
+ * rollouts of different lengths, as the learner sends them, so that both pad, pack and batch.
+ */
+export async function tuftNumbers(context: SuiteContext): Promise<void> {
+  await using server = await TuftServer.start(context, [
+    ...[`--model-dir=${embeddedModelPath}`, `--model-name=${baseModel}`],
+    '--micro-batch-size=16',
+  ]);
+  const checkpointDir = join(context.folder, 'local');
+  await using backend = await startLocalBackend({
+    ...{ host: '127.0.0.1', port: 0, apiKey, checkpointDir, threads: 1, log: silent },
+    ...{ modelDir: embeddedModelPath, modelName: baseModel },
+  });
+  await using ofTuft = await connect(context, server.url);
+  await using ofLocal = await connect(context, backend.url);
+  const tuft = await prepared(ofTuft);
+  const local = await prepared(ofLocal);
+  await copyFile(
+    join(server.checkpointDir, tuft.run.modelId, 'start', adapterFile),
+    join(checkpointDir, local.run.modelId, 'weights/start', adapterFile),
+  );
+  const sides = [tuft, local];
+  await reload(sides);
+
+  const random = createRandom('the numbers agree');
+  const groups = Array.from({ length: 3 }, () => group(random));
+  for (const temperature of [1, 0.7]) {
+    const config = { temperature };
+    const data = groups.flatMap(({ group: { promptTokens, rollouts } }) =>
+      rollouts.map(({ tokens }) => datum([...promptTokens, ...tokens], 'cross_entropy')),
+    );
+    const [left, right] = await Promise.all(
+      sides.map(({ run }) => run.forward(data, 'cross_entropy', config)),
+    );
+    const apart = distance(left!.logprobs, right!.logprobs);
+    context.report(atMost(`logprobs at temperature ${temperature}, difference`, apart, 1e-4));
+  }
+
+  for (const loss of lossNames) {
+    const settings = settingsOf(loss);
+    const [left, right] = await Promise.all(sides.map(({ run }) => pass(run, settings, groups)));
+    const relative = Math.abs(left! - right!) / Math.abs(right!);
+    context.report(atMost(`${loss}: loss, relative difference`, relative, 1e-4));
+
+    await reload(sides);
+    const start = await adapterOf(local, `${loss}-start`);
+    for (const { run } of sides) {
+      for (let i = 0; i < steps; i++) {
+        await pass(run, settings, groups);
+        await run.optimStep({ ...adam, weightDecay: 0.01, gradClipNorm: 1 });
+      }
+    }
+    const [ours, theirs] = await Promise.all(sides.map((side) => adapterOf(side, `${loss}-end`)));
+    const after = `${loss}: after ${steps} AdamW steps,`;
+    context.report(atLeast(`${after} cosine of the adapters`, cosine(ours!, theirs!), 0.9999));
+    // The adapters share their start: what was learnt is the harder question.
+    const learnt = cosine(ours!, theirs!, start);
+    context.report(atLeast(`${after} cosine of what was learnt`, learnt, 0.9999));
+    await reload(sides);
+  }
+}
+
+const adapterFile = 'adapter/adapter_model.safetensors';
+
+/** A run whose B is not zero any more, saved. */
+async function prepared(client: TinkerClient): Promise<Side> {
+  const run = await client.createLoraModel({ ...lora, seed: 1 });
+  for (let i = 0; i < 3; i++) await step(run);
+  return { client, run, statePath: await run.saveState('start') };
+}
+
+/** Both as they started, their gradients spent. */
+async function reload(sides: readonly Side[]): Promise<void> {
+  for (const { run, statePath } of sides) {
+    await run.optimStep({ ...adam, learningRate: 0 });
+    await run.loadState(statePath, { optimizer: false });
+  }
+}
+
+function settingsOf(loss: LossName): RunConfig {
+  return runConfig({
+    loss: { name: loss, config: losses[loss] },
+    sampling: { temperature: 0.9, maxTokens: 48 },
+  });
+}
+
+/** What the learner sends for these groups; the loss. */
+async function pass(
+  run: TrainingRun,
+  settings: RunConfig,
+  groups: readonly ScoredGroup[],
+): Promise<number> {
+  const staleness = groups.map(() => 0);
+  const sent = await sendMinibatch({ run, base: undefined }, settings, groups, staleness);
+  return (await sent.result).lossSum;
+}
+
+/** A prompt, and six answers of 2 to 40 tokens, half of them right. */
+function group(random: Random): ScoredGroup {
+  const tokens = (length: number) =>
+    Int32Array.from({ length }, () => 2 + Math.floor(random.next() * 20));
+  const rollouts = Array.from({ length: 6 }, () => {
+    const length = 2 + Math.floor(random.next() * 39);
+    const behaviorLogprobs = Float32Array.from({ length }, () => -0.05 - 4 * random.next());
+    return rollout(length, { tokens: tokens(length), behaviorLogprobs });
+  });
+  const scored = scoredGroup({ group: rolloutGroup({ promptTokens: tokens(9), rollouts }) });
+  const [score] = scored.scores;
+  const scores = rollouts.map((_, i) => ({
+    ...score!,
+    reward: i % 2,
+    exactReward: String(i % 2),
+  }));
+  return { ...scored, scores };
+}
+
+async function adapterOf(
+  { client, run }: Side,
+  name: string,
+): Promise<ReadonlyMap<string, Tensor>> {
+  const downloaded = await client.downloadAdapter(await run.saveWeightsForSampler(name));
+  return decodeAdapter(downloaded.adapter, downloaded).tensors;
+}
+
+/** Of all weights as one vector, each less its start. */
+function cosine(
+  left: ReadonlyMap<string, Tensor>,
+  right: ReadonlyMap<string, Tensor>,
+  start?: ReadonlyMap<string, Tensor>,
+): number {
+  let [product, ofLeft, ofRight] = [0, 0, 0];
+  for (const [key, { data }] of left) {
+    const other = right.get(key)!.data;
+    const origin = start?.get(key)?.data;
+    data.forEach((value, i) => {
+      const a = value - (origin?.[i] ?? 0);
+      const b = other[i]! - (origin?.[i] ?? 0);
+      product += a * b;
+      ofLeft += a * a;
+      ofRight += b * b;
+    });
+  }
+  return product / Math.sqrt(ofLeft * ofRight);
+}
