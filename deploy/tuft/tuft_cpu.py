@@ -35,6 +35,10 @@ def main() -> None:
     os.environ.pop("TUFT_CPU_TEST", None)  # it would put toys in the place of training
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the model is a directory: there is nothing to ask
 
+    # Threads that wait for one another give way: where actors share the cores, spinning made a pass of
+    # 1.3 s take 40 s.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
     # Imports that take seconds come after what can be refused at once.
     import torch
     import transformers
