@@ -1,6 +1,6 @@
 import { copyFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { sendMinibatch } from '../../../learner/minibatch-pass.js';
+import { prepareMinibatches, sendMinibatch } from '../../../learner/minibatch-pass.js';
 import { startLocalBackend } from '../../../learner/local-backend/local-backend.js';
 import { decodeAdapter } from '../../../shared/model/lora.js';
 import { embeddedModelPath } from '../../../shared/model/model-directory.js';
@@ -128,9 +128,9 @@ async function pass(
   settings: RunConfig,
   groups: readonly ScoredGroup[],
 ): Promise<number> {
-  const staleness = groups.map(() => 0);
-  const sent = await sendMinibatch({ run, base: undefined }, settings, groups, staleness);
-  return (await sent.result).lossSum;
+  const minibatch = { groups, staleness: groups.map(() => 0) };
+  const [prepared] = await prepareMinibatches({ run, base: undefined }, settings, [minibatch]);
+  return (await sendMinibatch(run, settings, prepared!)).lossSum;
 }
 
 /** A prompt, and six answers of 2 to 40 tokens, half of them right. */
