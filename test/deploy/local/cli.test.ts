@@ -36,7 +36,7 @@ describe('the offbeat command', { timeout: 60_000 }, () => {
     const { err, code } = await offbeat('actr');
     assert.equal(code, 2);
     assert.equal(err, `unknown command actr; one of ${commands.join(', ')} is expected\n`);
-    assert.match((await offbeat()).err, /a command is missing; one of up, eval, actor/);
+    assert.match((await offbeat()).err, /a command is missing; one of up, eval, sweep, actor/);
   });
 
   for (const command of ['up', 'eval', 'sweep', ...services]) {
