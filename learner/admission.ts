@@ -1,6 +1,11 @@
 import { ticketBound, ticketRoom } from '../shared/rl/capacity.js';
 import { deadline, type Rewind } from '../shared/rl/staleness.js';
-import { chooseGroups, type WindowPolicy, type WindowTicket } from '../shared/rl/window.js';
+import {
+  chooseGroups,
+  nextInOrder,
+  type WindowPolicy,
+  type WindowTicket,
+} from '../shared/rl/window.js';
 import { GroupBook, type BookState } from './group-book.js';
 
 export interface AdmissionLimits {
@@ -195,12 +200,11 @@ export class Admission<Group> {
       const { order, issuedAtVersion } = this.#offer;
       waiting.push({ order, deadline: issuedAtVersion + maxStepsOffPolicy, hasArrived: false });
     }
-    const orders = chooseGroups(
-      windowPolicy,
-      waiting,
-      { version: this.#version, taken: this.#taken.length, groupsPerBatch },
-      this.minibatchSize,
-    );
+    const place = { version: this.#version, taken: this.#taken.length, groupsPerBatch };
+    const orders =
+      maxStepsOffPolicy === 0
+        ? nextInOrder(waiting, this.minibatchSize)
+        : chooseGroups(windowPolicy, waiting, place, this.minibatchSize);
     if (orders === undefined) return undefined;
 
     const staleness = orders.map(

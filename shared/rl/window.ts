@@ -48,6 +48,19 @@ export function chooseGroups(
   return undefined;
 }
 
+/**
+ * The groups of the next minibatch of synchronous training: the first `size` tickets, whenever their
+ * groups arrive. All of the batch must be trained now, so nothing is lost by waiting for the first, and
+ * what is trained in which order does not depend on how fast anything was.
+ *
+ * @param tickets in ticket order.
+ */
+export function nextInOrder(tickets: readonly WindowTicket[], size: number): number[] | undefined {
+  const next = tickets.slice(0, size);
+  const areHere = next.length === size && next.every(({ hasArrived }) => hasArrived);
+  return areHere ? next.map(({ order }) => order) : undefined;
+}
+
 /** Takes a place for one ticket after another; refuses one whose place another ticket may need. */
 function placesBesideOthers(
   tickets: readonly WindowTicket[],

@@ -26,7 +26,7 @@ export type Fate = 'trainable' | 'slow' | 'uniform' | 'dead';
  */
 export class FleetModel {
   readonly admission: Admission<Sampled>;
-  /** The groups of each step, in ticket order. */
+  /** The groups of each step, as they were taken. */
   readonly batches: number[][] = [];
   stale = 0; // groups that came too late
   abandoned = 0; // and those that were given up while they were sampled, as they would have
@@ -195,7 +195,7 @@ export class FleetModel {
     });
     this.#batch.push(...minibatch.orders);
     if (minibatch.isLastOfStep) {
-      this.batches.push(this.#batch.sort((a, b) => a - b));
+      this.batches.push(this.#batch);
       this.#batch = [];
     }
     return true;

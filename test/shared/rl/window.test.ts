@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { chooseGroups } from '../../../shared/rl/window.js';
+import { chooseGroups, nextInOrder } from '../../../shared/rl/window.js';
 
 const here = (order: number, deadline: number) => ({ order, deadline, hasArrived: true });
 const away = (order: number, deadline: number) => ({ order, deadline, hasArrived: false });
@@ -35,7 +35,7 @@ describe('the window that waits, two groups a step, at version 0', () => {
     assert.equal(chooseGroups('wait', tickets, { ...step, taken: 1 }, 1), undefined);
   });
 
-  it('never waits among groups that are all due at once, as when synchronous', () => {
+  it('never waits among groups that are all due at once', () => {
     const tickets = [away(0, 0), here(1, 0), away(2, 0), here(3, 0)];
     assert.deepEqual(chooseGroups('wait', tickets, { ...step, groupsPerBatch: 4 }, 2), [1, 3]);
   });
@@ -52,6 +52,19 @@ describe('the window that waits, two groups a step, at version 0', () => {
   it('waits while too few have arrived', () => {
     assert.equal(chooseGroups('wait', [here(0, 2), away(1, 2)], step, 2), undefined);
     assert.equal(chooseGroups('wait', [], step, 1), undefined);
+  });
+});
+
+describe('the groups of synchronous training', () => {
+  it('are the first tickets, however late they arrive', () => {
+    const tickets = [here(0, 0), away(2, 0), here(3, 0), here(4, 0)];
+    assert.deepEqual(nextInOrder(tickets, 1), [0]);
+    assert.equal(nextInOrder(tickets, 2), undefined);
+    assert.deepEqual(nextInOrder(tickets.with(1, here(2, 0)), 3), [0, 2, 3]);
+  });
+
+  it('wait for the tickets that are yet to come', () => {
+    assert.equal(nextInOrder([here(0, 0)], 2), undefined);
   });
 });
 

@@ -1,0 +1,106 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { buffer } from 'node:stream/consumers';
+import { decodeForwardBackwardRequest } from '../../shared/tinker/codec.js';
+import type { ForwardBackwardRequest } from '../../shared/tinker/types.js';
+import { gate } from './broker.js';
+
+/** An operation as the backend was asked for it. */
+export interface RecordedCall {
+  readonly operation: string; // the last part of its path
+  readonly pass?: ForwardBackwardRequest; // of a forward_backward
+}
+
+/** Queued operations: those whose results are asked for afterwards. */
+const queued = new Set([
+  'forward_backward',
+  'forward',
+  'optim_step',
+  'save_weights',
+  'save_weights_for_sampler',
+]);
+
+/** Stands before a real backend: hears what it is asked, and can keep its results back. */
+export class RecordingProxy implements AsyncDisposable {
+  /** The operations of training runs, in the order in which they were asked for. */
+  readonly calls: RecordedCall[] = [];
+  readonly #backendUrl: string;
+  readonly #server: Server;
+  readonly #operationOf = new Map<string, string>(); // by request id
+  readonly #held = new Map<string, Promise<void>>(); // by operation
+
+  static async before(backendUrl: string): Promise<RecordingProxy> {
+    const proxy = new RecordingProxy(backendUrl);
+    proxy.#server.listen(0, '127.0.0.1');
+    await once(proxy.#server, 'listening');
+    return proxy;
+  }
+
+  private constructor(backendUrl: string) {
+    this.#backendUrl = backendUrl;
+    this.#server = createServer((request, response) => {
+      this.#pass(request, response).catch(() => response.destroy());
+    });
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  get operations(): string[] {
+    return this.calls.map(({ operation }) => operation);
+  }
+
+  /** Keeps the results of an operation back from now on. @returns what lets them pass. */
+  hold(operation: string): () => void {
+    const { opened, open } = gate();
+    this.#held.set(operation, opened);
+    return open;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.closeAllConnections();
+    this.#server.close();
+    await once(this.#server, 'close');
+  }
+
+  async #pass(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { method = 'GET', url = '/' } = request;
+    const body = await buffer(request);
+    const operation = url.split('/').at(-1)!;
+    const isJson = request.headers['content-type'] === 'application/json';
+    const json = isJson ? (JSON.parse(body.toString()) as Record<string, unknown>) : {};
+    if (queued.has(operation)) {
+      const isPass = operation === 'forward_backward' && !isJson;
+      this.calls.push(isPass ? passOf(operation, body) : { operation });
+    }
+    if (operation === 'retrieve_future') {
+      await this.#held.get(this.#operationOf.get(String(json['request_id'])) ?? '');
+    }
+
+    const { host: _host, connection: _connection, ...headers } = request.headers;
+    const answer = await fetch(this.#backendUrl + url, {
+      method,
+      headers: headers as Record<string, string>,
+      redirect: 'manual',
+      ...(method === 'GET' ? {} : { body }),
+    });
+    const bytes = Buffer.from(await answer.arrayBuffer());
+    if (queued.has(operation) && answer.ok) {
+      const { request_id: id } = JSON.parse(bytes.toString()) as { request_id: string };
+      this.#operationOf.set(id, operation);
+    }
+    const passedOn = [...answer.headers].filter(([name]) => !ownHeaders.has(name));
+    response.writeHead(answer.status, Object.fromEntries(passedOn)).end(bytes);
+  }
+}
+
+/** What this hop decides for itself: the body arrives here whole and unpacked. */
+const ownHeaders = new Set(['connection', 'content-encoding', 'content-length', 'transfer-encoding']);
+
+/** A forward alone travels under the same name, and is told by its content. */
+function passOf(operation: string, body: Buffer): RecordedCall {
+  const pass = decodeForwardBackwardRequest(body);
+  return pass.isForwardOnly ? { operation: 'forward' } : { operation, pass };
+}
