@@ -21,7 +21,7 @@ describe('the capacity law, among actors that come, hang, die and go', limits, (
     await using observer = new LawObserver(ground.broker, law);
     const learner = ground.learner({ 'max-steps-off-policy': 2 });
     await ground.shortenLeases(2);
-    await ground.startScoring([3, 17]); // two tickets die on the way
+    await ground.startScoring({ doomed: [3, 17] }); // two tickets die on the way
     const delivers = (name: string) => until(() => observer.actors.has(name));
 
     const first = ground.actor('actor-0');

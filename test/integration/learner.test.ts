@@ -61,7 +61,7 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
     await using ground = await TrainingGround.prepare('doomed');
     const learner = ground.learner({ 'max-steps': 4, 'max-steps-off-policy': 0 });
     ground.actor('actor-0');
-    await ground.startScoring([1, 2, 5]);
+    await ground.startScoring({ doomed: [1, 2, 5] });
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
     const { groups, staleness } = Summary.parse(await ground.summary());
     assert.deepEqual([groups.trained, groups.dead, groups.outstanding], [16, 3, 0]);

@@ -97,7 +97,12 @@ export class RecordingProxy implements AsyncDisposable {
 }
 
 /** What this hop decides for itself: the body arrives here whole and unpacked. */
-const ownHeaders = new Set(['connection', 'content-encoding', 'content-length', 'transfer-encoding']);
+const ownHeaders = new Set([
+  'connection',
+  'content-encoding',
+  'content-length',
+  'transfer-encoding',
+]);
 
 /** A forward alone travels under the same name, and is told by its content. */
 function passOf(operation: string, body: Buffer): RecordedCall {

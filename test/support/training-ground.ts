@@ -13,7 +13,14 @@ import { NatsServer } from './nats-server.js';
 import { ServiceProcess } from './service-process.js';
 import { tinyModel } from './tiny-model.js';
 
-const apiKey = 'tml-learner-test';
+export const apiKey = 'tml-learner-test';
+
+/** How answers are judged, and when. */
+export interface Scoring {
+  readonly doomed?: readonly number[]; // orders of tickets whose groups cannot be scored
+  readonly before?: (order: number) => Promise<void>; // a group of training is scored
+  readonly isCorrect?: (rollout: { readonly tokens: Int32Array }, index: number) => boolean;
+}
 
 /**
  * All that a learner needs, as processes on a real server: a local backend with a tiny random model,
@@ -48,6 +55,10 @@ export class TrainingGround implements AsyncDisposable {
     return join(this.folder, 'run');
   }
 
+  get backendUrl(): string {
+    return `http://127.0.0.1:${this.#backendPort}`;
+  }
+
   /** Starts the backend, or starts it again where it was. */
   async startBackend(): Promise<void> {
     this.backend = this.#start('learner/local-backend', [
@@ -70,7 +81,7 @@ export class TrainingGround implements AsyncDisposable {
       'run-dir': this.runDir,
       name: 'learner',
       'model-dir': this.model.path,
-      'backend-url': `http://127.0.0.1:${this.#backendPort}`,
+      'backend-url': this.backendUrl,
       'api-key': apiKey,
       'train-size': 40,
       'test-size': 10,
@@ -90,12 +101,11 @@ export class TrainingGround implements AsyncDisposable {
   }
 
   /**
-   * Scores what the actors sample: 1 for an answer whose first token is even. A random model earns
-   * it half of the time, and learns to earn it always.
-   *
-   * @param doomed orders of tickets whose groups cannot be scored.
+   * Scores what the actors sample: by default 1 for an answer whose first token is even. A random
+   * model earns it half of the time, and learns to earn it always.
    */
-  async startScoring(doomed: readonly number[] = []): Promise<void> {
+  async startScoring(scoring: Scoring = {}): Promise<void> {
+    const { doomed = [], before, isCorrect = startsEven } = scoring;
     const { signal } = this.#stop;
     const { broker } = this;
     await broker.config.wait(signal); // the streams are there by then
@@ -103,11 +113,12 @@ export class TrainingGround implements AsyncDisposable {
       broker,
       'rollouts',
       RolloutGroup,
-      { signal, log: silent, stage: 'reward', concurrency: 4 },
+      { signal, log: silent, stage: 'reward', concurrency: 16 },
       async ({ value: group }) => {
         const { ticketId, attempt, split, order } = group.ticket;
         if (split === 'train' && doomed.includes(order)) throw new PermanentError('doomed');
-        const scores = group.rollouts.map(({ tokens }) => scoreOf(tokens[0]! % 2 === 0));
+        if (split === 'train') await before?.(order);
+        const scores = group.rollouts.map((rollout, i) => scoreOf(isCorrect(rollout, i)));
         const scored: ScoredGroup = { v: 1, group, scores, scorer: 'test', scoredAt: Date.now() };
         const msgId = `${ticketId}.${attempt}`;
         const subject = broker.names.subjects.scored(split);
@@ -164,6 +175,10 @@ export class TrainingGround implements AsyncDisposable {
     this.#processes.push(process);
     return process;
   }
+}
+
+export function startsEven({ tokens }: { readonly tokens: Int32Array }): boolean {
+  return tokens[0]! % 2 === 0;
 }
 
 function scoreOf(isCorrect: boolean): Score {
