@@ -1,3 +1,4 @@
+import { testCountdownExample } from './countdown-example.js';
 import { testSdk } from './sdk.js';
 import { runPython, type Suite } from './suite.js';
 import { tuftCalls } from './tuft/calls.js';
@@ -19,6 +20,11 @@ export const suites: readonly Suite[] = [
     name: 'sdk',
     proves: 'the Python SDK works against the local backend, with the numbers of transformers',
     run: testSdk,
+  },
+  {
+    name: 'tuft-example',
+    proves: "TuFT's Countdown example trains against the local backend, unmodified",
+    run: testCountdownExample,
   },
   {
     name: 'tuft-calls',

@@ -1,0 +1,62 @@
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { runCommand } from '../../deploy/local/run-command.js';
+import { generateProblems } from '../../shared/countdown/generator.js';
+import { UserError } from '../../shared/errors.js';
+import { startBackendProcess } from './backend-process.js';
+import { runPython, type SuiteContext } from './suite.js';
+
+const distribution = 'tuft-0.2.2';
+
+/**
+ * TuFT's own Countdown example, as its source distribution has it, against the local backend: only
+ * arguments say which server, model and data to use. The data are problems of our generator, in the
+ * dataset's form.
+ *
+ * @throws {UserError} when the distribution cannot be had.
+ */
+export async function testCountdownExample(context: SuiteContext): Promise<void> {
+  const { folder } = context;
+  const example = await fetchExample(context);
+  const [dataset, model] = [join(folder, 'dataset'), join(folder, 'model')];
+  await writeDataset(dataset);
+  // HF_HOME: the libraries of Hugging Face keep what they convert in this suite's folder, too.
+  const env = { PYTHONPATH: example, HF_HOME: join(folder, 'huggingface'), HF_HUB_OFFLINE: '1' };
+  await runPython(context, 'countdown/model.py', [model, dataset], env);
+  await using backend = await startBackendProcess(context, model);
+  const args = [example, dataset, model];
+  await runPython(context, 'countdown/run_example.py', args, backend.env);
+}
+
+/** Its folder. No line of it is part of this repository. */
+async function fetchExample({ python, folder, signal, note }: SuiteContext): Promise<string> {
+  note(`fetching ${distribution} from the package index, for its examples`);
+  const run = async (args: readonly string[]) => {
+    const done = await runCommand(python, ['-m', ...args], { timeoutMs: 180_000, signal });
+    signal.throwIfAborted();
+    if (done.code === 0) return;
+    const said = done.output.split('\n').slice(-3).join(' ');
+    throw new UserError(`${distribution} cannot be had, whose example this runs: ${said}`);
+  };
+  const pip = ['pip', 'download', '--quiet', '--no-deps', '--no-binary', 'tuft', '--dest', folder];
+  await run([...pip, distribution.replace('-', '==')]);
+  await run(['tarfile', '--extract', join(folder, `${distribution}.tar.gz`), folder]);
+  return join(folder, distribution, 'examples', 'countdown_rl');
+}
+
+/** As Jiayi-Pan/Countdown-Tasks-3to4 has it: `target` and `nums` a row. */
+async function writeDataset(folder: string): Promise<void> {
+  const problems = generateProblems({
+    kind: 'generator',
+    numbers: [3],
+    maxNumber: 20,
+    maxTarget: 60,
+    seed: 1,
+    testSize: 64,
+    trainSize: 1_000,
+  });
+  const rows = problems.map(({ problem: { target, numbers } }) => ({ target, nums: numbers }));
+  await mkdir(folder, { recursive: true });
+  const text = rows.map((row) => `${JSON.stringify(row)}\n`).join('');
+  await writeFile(join(folder, 'train.jsonl'), text);
+}
