@@ -35,7 +35,7 @@ async function fetchExample({ python, folder, signal, note }: SuiteContext): Pro
     const done = await runCommand(python, ['-m', ...args], { timeoutMs: 180_000, signal });
     signal.throwIfAborted();
     if (done.code === 0) return;
-    const said = done.output.split('\n').slice(-3).join(' ');
+    const said = done.output.split('\n').at(-1);
     throw new UserError(`${distribution} cannot be had, whose example this runs: ${said}`);
   };
   const pip = ['pip', 'download', '--quiet', '--no-deps', '--no-binary', 'tuft', '--dest', folder];

@@ -1,3 +1,4 @@
+import { testCookbook } from './cookbook.js';
 import { testCountdownExample } from './countdown-example.js';
 import { testSdk } from './sdk.js';
 import { runPython, type Suite } from './suite.js';
@@ -25,6 +26,11 @@ export const suites: readonly Suite[] = [
     name: 'tuft-example',
     proves: "TuFT's Countdown example trains against the local backend, unmodified",
     run: testCountdownExample,
+  },
+  {
+    name: 'cookbook',
+    proves: "the cookbook's asynchronous RL loop trains and resumes against the local backend",
+    run: testCookbook,
   },
   {
     name: 'tuft-calls',

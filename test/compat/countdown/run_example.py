@@ -1,8 +1,8 @@
 """Runs TuFT's Countdown example as it is, against a running local backend, and judges the outcome.
 
 Arguments: the example's folder, a dataset's folder, the model's folder. TINKER_BASE_URL and
-TINKER_API_KEY say where the backend is; the example and the SDK read them by themselves. A step whose
-loss is not finite fails in the backend, and with it the example.
+TINKER_API_KEY say where the backend is; the example and the SDK read them by themselves. A step
+whose loss is not finite fails in the backend, and with it the example.
 """
 
 import contextlib
