@@ -3,7 +3,8 @@ import { errorText, UserError } from '../shared/errors.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import { countScores, httpSeconds, judgingSeconds } from './metrics.js';
 import { openApiDocument } from './openapi.js';
-import { answerScoreRequest, RequestRefused, type TextJudge } from './score-requests.js';
+import type { TextJudge } from './judge.js';
+import { answerScoreRequest, RequestRefused } from './score-requests.js';
 
 export interface ScoreServer extends AsyncDisposable {
   /** The port that it listens on, also when 0 was asked for. */

@@ -7,21 +7,39 @@ import type { RolloutGroup } from '../shared/wire/rollout-group.js';
 import type { Score } from '../shared/wire/scored-group.js';
 import { bySplit, problemOfTicket, refuseMismatch } from './check-group.js';
 
+/** What scoring a text takes: a task and its problems. */
+export interface TextJudge {
+  /**
+   * The task, with `changes` in the place of its own prompt or rewards.
+   *
+   * @throws {z.ZodError} if the task cannot have them.
+   */
+  task(changes?: TaskChanges): Task;
+  problem(id: string): TaskProblem | undefined;
+}
+
+/** Parts of the task's specification, not looked at yet. */
+export interface TaskChanges {
+  readonly prompt?: unknown;
+  readonly reward?: unknown;
+}
+
 /** Gives the rewards of one run: all that it knows is the run's configuration and data. */
-export interface Judge {
+export interface Judge extends TextJudge {
   /**
    * @returns [G] the scores of a group in its order.
    * @throws {GroupRefused} if the group does not answer its ticket.
    */
   scoreGroup(group: RolloutGroup): Score[];
-  /**
-   * The run's task, for those who score other texts; with `changes` in the place of parts of its
-   * specification, such as another `reward`.
-   *
-   * @throws {z.ZodError} if the task cannot have them.
-   */
-  task(changes?: Readonly<Record<string, unknown>>): Task;
-  problem(id: string): TaskProblem | undefined;
+}
+
+export function createTextJudge(spec: TaskSpec, dataset: Dataset): TextJudge {
+  const task = openTask(spec);
+  return {
+    task: (changes) =>
+      changes === undefined ? task : openTask(TaskSpec.parse({ ...spec, ...changes })),
+    problem: (id) => dataset.problem(id),
+  };
 }
 
 export function createJudge(
@@ -30,17 +48,16 @@ export function createJudge(
   tokenizer: Tokenizer,
   vocabSize: number,
 ): Judge {
-  const task = openTask(spec);
+  const texts = createTextJudge(spec, dataset);
+  const task = texts.task();
   const problems = bySplit(dataset);
   return {
+    ...texts,
     scoreGroup(group) {
       const problem = problemOfTicket(problems, group.ticket);
       refuseMismatch(group, promptTokens(task.prompt(problem), tokenizer), vocabSize);
       return group.rollouts.map(({ tokens }) => task.score(problem, completionText(tokens)));
     },
-    task: (changes) =>
-      changes === undefined ? task : openTask(TaskSpec.parse({ ...spec, ...changes })),
-    problem: (id) => dataset.problem(id),
   };
 
   /** Decoded here, so that an actor cannot send one text and train on another. */

@@ -20,7 +20,7 @@ export function openApiDocument(): object {
       version: '1.0.0',
       description:
         'Scores completions with the exact rewards that a run trains with. Stateless: the same ' +
-        'request has the same answer from every replica.',
+        'request gets the same answer from every replica.',
     },
     paths: {
       '/score': {
@@ -67,7 +67,7 @@ export function openApiDocument(): object {
   };
 }
 
-/** What a request may put in the place of the run's own; its other parts decide nothing here. */
+/** What the parts of a task may be, which the request itself leaves to the task. */
 const TaskParts = z.union(
   TaskSpec.options.map(({ shape: { prompt, reward } }) =>
     z.strictObject({ prompt: prompt.optional(), reward: reward.optional() }),
@@ -88,7 +88,7 @@ function scoreRequest() {
 const refusals = Object.fromEntries(
   Object.entries({
     400: 'The body is not JSON, or not a request; each wrong field is named.',
-    404: 'The run has no problem with this id.',
+    404: 'No problem held here has this id.',
     413: 'The body has more than a megabyte.',
     500: 'The service failed.',
   }).map(([status, description]) => [status, { description, content: json(reference('Error')) }]),

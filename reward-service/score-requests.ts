@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { TaskProblem } from '../shared/tasks/task.js';
 import type { Score } from '../shared/wire/scored-group.js';
-import type { Judge } from './judge.js';
+import type { TextJudge } from './judge.js';
 
 /** A request that cannot be answered as it is; the status and message tell its sender what to change. */
 export class RequestRefused extends Error {
@@ -17,10 +17,10 @@ export class RequestRefused extends Error {
 /** More than one message may ask for at once. */
 export const maxItems = 1_000;
 
-/** One completion to score: of a problem of the run by its id, or of any other by its content. */
+/** One completion to score: of a problem held here by its id, or of any other by its content. */
 export const ScoreRequest = z
   .strictObject({
-    problemId: z.string().min(1).max(256).optional().describe('A problem of the run, or else'),
+    problemId: z.string().min(1).max(256).optional().describe('A problem held here, or else'),
     problem: z
       .record(z.string(), z.unknown())
       .optional()
@@ -31,24 +31,21 @@ export const ScoreRequest = z
       .string()
       .describe('The sampled text alone: without the prompt, but with the stop sequence, if any.'),
     task: z
-      .record(z.string(), z.unknown())
+      .strictObject({ prompt: z.unknown().optional(), reward: z.unknown().optional() })
       .optional()
-      .describe("Parts of a task in the place of the run's own, such as its rewards."),
+      .describe('A prompt or rewards in the place of those that the service was started with.'),
   })
   .refine(({ problemId, problem }) => (problemId === undefined) !== (problem === undefined), {
     message: 'give either problemId or problem',
   });
 export type ScoreRequest = z.infer<typeof ScoreRequest>;
 
-/** What answering takes: groups come by the stream alone. */
-export type TextJudge = Pick<Judge, 'task' | 'problem'>;
-
 const Batch = z.array(ScoreRequest).max(maxItems);
 
 /**
  * Answers the body of a `POST /score`: an object with its score, an array with theirs in order.
  *
- * @throws {RequestRefused} 400 naming each wrong field, 404 naming a problem that the run does not have.
+ * @throws {RequestRefused} 400 naming each wrong field, 404 naming a problem that is not held here.
  */
 export function answerScoreRequest(judge: TextJudge, body: string): Score | Score[] {
   let json: unknown;
@@ -84,7 +81,7 @@ function problemIn(
   const problem = judge.problem(problemId);
   if (problem === undefined) {
     const path = [...within, 'problemId'].join('.');
-    throw new RequestRefused(404, `${path}: the run has no problem ${JSON.stringify(problemId)}`);
+    throw new RequestRefused(404, `${path}: there is no problem ${JSON.stringify(problemId)} here`);
   }
   return problem;
 }

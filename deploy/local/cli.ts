@@ -11,6 +11,7 @@ const purposes: Readonly<Record<ServiceName, string>> = {
   actor: 'samples groups of rollouts with the newest policy',
   learner: 'turns scored groups into policy updates',
   'reward-service': 'scores rollouts',
+  'score-server': 'scores over HTTP, without NATS and without a run',
   'local-backend': 'a Tinker server that trains a small model on this CPU',
 };
 

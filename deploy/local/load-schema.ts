@@ -7,6 +7,7 @@ export const serviceFolders = {
   actor: 'actor',
   learner: 'learner',
   'reward-service': 'reward-service',
+  'score-server': 'reward-service/score-server',
   'local-backend': 'learner/local-backend',
 } as const;
 export type ServiceName = keyof typeof serviceFolders;

@@ -66,12 +66,17 @@ describe('a score request', () => {
       400,
       /give either problemId or problem/,
     ],
-    ['an unknown id', { problemId: '9=9', completion: '9' }, 404, /no problem "9=9"/],
+    [
+      'an unknown id',
+      { problemId: '9=9', completion: '9' },
+      404,
+      /problemId: there is no problem "9=9" here/,
+    ],
     [
       'an unknown id among known ones',
       [trained.id, '9=9'].map((problemId) => ({ problemId, completion: '9' })),
       404,
-      /^1\.problemId: the run has no problem "9=9"/,
+      /^1\.problemId: there is no problem "9=9"/,
     ],
     ['a misspelt key', { problemId: trained.id, complation: '1' }, 400, /complation/],
     [

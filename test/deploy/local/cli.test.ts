@@ -6,7 +6,7 @@ import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 const cli = fileURLToPath(new URL('../../../deploy/local/cli.js', import.meta.url));
-const services = ['actor', 'learner', 'reward-service', 'local-backend'];
+const services = ['actor', 'learner', 'reward-service', 'score-server', 'local-backend'];
 const commands = ['up', 'eval', 'sweep', ...services, 'tuft-cpu', 'help'];
 
 async function offbeat(...args: string[]) {

@@ -1,0 +1,28 @@
+import { once } from 'node:events';
+import { loadConfig } from '../../shared/config.js';
+import { runService } from '../../shared/service.js';
+import { openTask, taskSpec } from '../../shared/tasks/registry.js';
+import { serveHealth } from '../../shared/telemetry/health-server.js';
+import { serveScores } from '../http-server.js';
+import { createTextJudge } from '../judge.js';
+import { ScoreServerConfig } from './config.js';
+
+/** Scores over HTTP alone, for those who have neither a run nor NATS. */
+export async function main(
+  argv: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+): Promise<void> {
+  await runService('score-server', async ({ log, signal }) => {
+    const config = loadConfig(ScoreServerConfig, 'score-server', argv, env);
+    const { httpHost, httpPort, healthHost, healthPort } = config;
+    const spec = await taskSpec(config);
+    const judge = createTextJudge(spec, await openTask(spec).load());
+
+    await using health = await serveHealth(healthHost, healthPort, () =>
+      signal.aborted ? { isReady: false, reason: 'shutting down' } : { isReady: true },
+    );
+    await using scores = await serveScores({ host: httpHost, port: httpPort, judge, log, signal });
+    log.info({ httpPort: scores.port, healthPort: health.port }, 'listening');
+    if (!signal.aborted) await once(signal, 'abort');
+  });
+}
