@@ -13,6 +13,7 @@ export interface AdmissionLimits {
   readonly numSubsteps: number; // optimizer steps of a batch
   readonly numMinibatches: number; // of a substep; both together divide groupsPerBatch
   readonly maxStepsOffPolicy: number;
+  readonly sampleLag?: number; // versions that sampling is held back, at most maxStepsOffPolicy; 0
   readonly windowPolicy: WindowPolicy;
   readonly maxSteps: number; // of the run; Infinity: until something else ends it
 }
@@ -49,6 +50,7 @@ export class Admission<Group> {
   readonly book: GroupBook<Group>;
   readonly rewind: Rewind | undefined;
   readonly #limits: AdmissionLimits;
+  readonly #firstVersion: number;
   #version: number;
   #confirmedVersion: number;
   #confirmedSteps: number;
@@ -68,6 +70,7 @@ export class Admission<Group> {
   ) {
     this.#limits = limits;
     this.rewind = start.rewind;
+    this.#firstVersion = start.version;
     this.#version = this.#confirmedVersion = start.version;
     this.#confirmedSteps = start.step;
     this.#publishedVersion = start.version;
@@ -101,6 +104,11 @@ export class Admission<Group> {
     return this.#publishedVersion;
   }
 
+  /** The version that a ticket issued now is sampled by, at least; with a lag, exactly. */
+  get #samplingVersion(): number {
+    return Math.max(this.#firstVersion, this.#publishedVersion - (this.#limits.sampleLag ?? 0));
+  }
+
   /** Confirmed steps whose weights no actor can sample with yet: a matter of the wire, not of data. */
   get publishLag(): number {
     return Math.max(0, this.#confirmedVersion - this.#publishedVersion);
@@ -127,7 +135,7 @@ export class Admission<Group> {
       groupsPerBatch: this.#limits.groupsPerBatch,
       maxStepsOffPolicy: this.#limits.maxStepsOffPolicy,
       version: this.#confirmedVersion,
-      publishedVersion: this.#publishedVersion,
+      publishedVersion: this.#samplingVersion,
       outstanding: this.book.outstanding,
       stepsLeft: this.#limits.maxSteps - this.#confirmedSteps,
     });
@@ -144,7 +152,7 @@ export class Admission<Group> {
     this.#offer = {
       order: stale?.order ?? this.book.nextOrder,
       attempt: stale === undefined ? 0 : 1,
-      issuedAtVersion: this.#publishedVersion,
+      issuedAtVersion: this.#samplingVersion,
     };
     return this.#offer;
   }

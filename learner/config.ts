@@ -55,6 +55,7 @@ export function runConfig(
     numSubsteps: config.numSubsteps,
     numMinibatches: config.numMinibatches,
     maxStepsOffPolicy: config.maxStepsOffPolicy,
+    sampleLag: config.sampleLag,
     windowPolicy: config.windowPolicy,
     lora: { rank: config.loraRank, seed: config.seed },
     loss: { name: config.loss, config: lossConfig(config) },

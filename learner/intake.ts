@@ -66,7 +66,9 @@ export class Intake {
     const mayBeAhead = this.#options.isResumed || order === book.nextOrder; // its ack may be late
     const isKnown = order !== undefined && ticket.attempt <= 1 && (!isAhead || mayBeAhead);
     const reason = refusal(scored, {
-      ticket: isKnown ? this.#options.tickets.at(order, ticket.attempt) : undefined,
+      ticket: isKnown
+        ? this.#options.tickets.issued(order, ticket.attempt, ticket.issuedAtVersion)
+        : undefined,
       entry,
       newestVersion: this.#options.newestVersion(),
       vocabSize: this.#options.vocabSize,

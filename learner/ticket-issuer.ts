@@ -44,7 +44,7 @@ export async function issueTickets<Group>(
     }
     const { order, attempt, issuedAtVersion } = offer;
     if (!intake.isAnswered(order, attempt)) {
-      const ticket = { ...tickets.at(order, attempt), issuedAtVersion };
+      const ticket = tickets.issued(order, attempt, issuedAtVersion);
       if (!(await isPublished(publish(ticket, signal), signal))) return;
     }
     const replaced = admission.issue();

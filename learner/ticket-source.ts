@@ -6,10 +6,13 @@ import type { Ticket } from '../shared/wire/ticket.js';
 import { Curriculum, type CurriculumOptions, type TicketsSoFar } from './curriculum.js';
 import { EpochOrder } from './epoch-order.js';
 
-/** What a ticket says, all but when it was issued. */
-export type TicketContent = Omit<Ticket, 'issuedAtVersion'>;
+/** What a ticket says, all but when it was issued and so by which version it is sampled. */
+export type TicketContent = Omit<Ticket, 'issuedAtVersion' | 'pinnedVersion'>;
 
-type TicketSettings = Pick<RunConfig, 'seed' | 'groupSize' | 'sampling' | 'replayShare'>;
+type TicketSettings = Pick<
+  RunConfig,
+  'seed' | 'groupSize' | 'sampling' | 'sampleLag' | 'replayShare'
+>;
 
 /**
  * The run's sequence of training tickets: every order has the same problem and seed whoever asks and
@@ -54,6 +57,12 @@ export class TicketSource {
       samplingParams: { ...sampling, seed: random.int(2 ** 31) },
       attempt,
     };
+  }
+
+  /** The same, issued when `issuedAtVersion` was to sample: no newer one may, where sampling lags. */
+  issued(order: number, attempt: number, issuedAtVersion: number): Ticket {
+    const pin = this.#config.sampleLag > 0 ? { pinnedVersion: issuedAtVersion } : {};
+    return { ...this.at(order, attempt), issuedAtVersion, ...pin };
   }
 
   /** Whether it is settled for good what a ticket is about, so that it may be issued. */

@@ -1,6 +1,6 @@
 import type { ScoredGroup } from '../shared/wire/scored-group.js';
+import type { Ticket } from '../shared/wire/ticket.js';
 import type { BookEntry } from './group-book.js';
-import type { TicketContent } from './ticket-source.js';
 
 /** Why a scored group that keeps its schema is still not to be trained on. */
 export type Refusal =
@@ -13,8 +13,8 @@ export type Refusal =
   | 'too_old_version'; // older than the ticket allowed
 
 export interface Known {
-  /** What the group's ticket must say; undefined if there is no such position. */
-  readonly ticket: TicketContent | undefined;
+  /** What the group's ticket must say, issued when it was; undefined if there is no such position. */
+  readonly ticket: Ticket | undefined;
   /** The book's entry of that ticket, if it is outstanding. */
   readonly entry: Pick<BookEntry<unknown>, 'attempt' | 'issuedAtVersion'> | undefined;
   readonly newestVersion: number; // published, or just about to be
@@ -59,7 +59,7 @@ export function versionsOf({ group }: ScoredGroup): number[] {
  */
 function isSameTicket(ticket: ScoredGroup['group']['ticket'], known: Known): boolean {
   const { issuedAtVersion, samplingParams, ...rest } = ticket;
-  const { samplingParams: expectedParams, ...expected } = known.ticket!;
+  const { issuedAtVersion: _same, samplingParams: expectedParams, ...expected } = known.ticket!;
   if (!haveEqualFields(rest, expected)) return false;
   if (!haveEqualFields(samplingParams, expectedParams)) return false;
   const issued = known.entry;

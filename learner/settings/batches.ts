@@ -27,6 +27,12 @@ export const Batches = z.object({
     .min(0)
     .default(2)
     .describe('how many versions old the data of a step may be; 0: synchronous.'),
+  sampleLag: whole
+    .min(0)
+    .default(0)
+    .describe(
+      'hold sampling back by N versions, to study what stale data does; --max-steps-off-policy allows it.',
+    ),
   windowPolicy: z
     .enum(['wait', 'drop'])
     .default('wait')
@@ -35,9 +41,12 @@ export const Batches = z.object({
 export type Batches = z.infer<typeof Batches>;
 
 export function checkBatches(
-  { groupsPerBatch, numSubsteps, numMinibatches }: Batches,
+  { groupsPerBatch, numSubsteps, numMinibatches, sampleLag, maxStepsOffPolicy }: Batches,
   complain: Complain<Batches>,
 ): void {
+  if (sampleLag > maxStepsOffPolicy) {
+    complain('sampleLag', `--max-steps-off-policy allows ${maxStepsOffPolicy}`);
+  }
   const substep = groupsPerBatch / numSubsteps;
   if (!Number.isInteger(substep)) {
     complain('numSubsteps', `it must divide --groups-per-batch, which is ${groupsPerBatch}`);

@@ -50,6 +50,7 @@ export const RunConfig = z.strictObject({
   numSubsteps: z.int().positive(), // optimizer steps of a batch
   numMinibatches: z.int().positive(), // of a substep
   maxStepsOffPolicy: z.int().nonnegative(),
+  sampleLag: z.int().nonnegative(), // versions that sampling is held back
   windowPolicy: z.enum(['wait', 'drop']), // for a group that must be trained now or never
   lora: z.strictObject({ rank: z.int().positive(), seed: z.int().nonnegative() }),
   loss: z.strictObject({

@@ -21,7 +21,7 @@ export const Ticket = z.strictObject({
   groupSize: z.int().positive().max(4096),
   samplingParams: SamplingParams,
   issuedAtVersion: z.int().nonnegative(), // the actor samples with this policy version or a newer one
-  pinnedVersion: z.int().nonnegative().optional(), // eval only: sample with exactly this version
+  pinnedVersion: z.int().nonnegative().optional(), // sample with exactly this version
   attempt: z.int().nonnegative(),
 });
 export type Ticket = z.infer<typeof Ticket>;

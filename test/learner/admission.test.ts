@@ -207,6 +207,40 @@ describe('admission, one group a step, one step off-policy', () => {
   });
 });
 
+describe('admission when sampling is held back by two versions', () => {
+  const bounds = {
+    groupsPerBatch: 3,
+    numSubsteps: 1,
+    numMinibatches: 1,
+    windowPolicy: 'wait',
+  } as const;
+  const lagging = { ...bounds, maxStepsOffPolicy: 2, sampleLag: 2, maxSteps: 7 };
+
+  it('trains on data exactly two versions old, however many groups are skipped on the way', () => {
+    const admission = new Admission<string>(lagging, { step: 0, version: 0 });
+    const seen: number[][] = [];
+    while (!admission.isComplete) {
+      for (let offer = admission.offer(); offer !== undefined; offer = admission.offer()) {
+        admission.issue();
+        const { order, issuedAtVersion } = offer;
+        if (order % 5 < 3) admission.book.skip(order);
+        else admission.arrive(order, 'group', [issuedAtVersion]);
+      }
+      const minibatch = admission.cut();
+      assert(minibatch !== undefined);
+      seen.push([...minibatch.staleness]);
+      admission.confirmStep();
+      admission.publish(admission.confirmedVersion);
+    }
+    // At first there is no older policy than the one that training began with.
+    assert.deepEqual(
+      seen,
+      [0, 1, 2, 2, 2, 2, 2].map((lag) => [lag, lag, lag]),
+    );
+    assert.equal(admission.book.counts.stale, 0);
+  });
+});
+
 describe('admission with two optimizer steps to a step of eight groups', () => {
   const bounds = {
     groupsPerBatch: 8,

@@ -349,6 +349,13 @@ describe('a learner that samples by difficulty', () => {
 describe('the sequence of tickets', () => {
   const problems = Array.from({ length: 7 }, (_, i) => `p-${i}`);
 
+  it('pins tickets to the version that they are issued with, where sampling lags', () => {
+    const newest = new TicketSource(config, problems, nothing).issued(3, 0, 8);
+    assert.deepEqual([newest.issuedAtVersion, newest.pinnedVersion], [8, undefined]);
+    const lagging = new TicketSource({ ...config, sampleLag: 2 }, problems, nothing);
+    assert.deepEqual(lagging.issued(3, 0, 8), { ...newest, pinnedVersion: 8 });
+  });
+
   it('is the same for whoever asks, in whatever order', () => {
     const [a, b] = [
       new TicketSource(config, problems, nothing),

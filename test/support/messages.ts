@@ -106,6 +106,7 @@ export function runConfig(over: Partial<RunConfig> = {}): RunConfig {
     numSubsteps: 1,
     numMinibatches: 1,
     maxStepsOffPolicy: 1,
+    sampleLag: 0,
     windowPolicy: 'wait',
     lora: { rank: 4, seed: 0 },
     loss: { name: 'cispo', config: { clip_low_threshold: 0, clip_high_threshold: 4 } },
