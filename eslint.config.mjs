@@ -34,7 +34,7 @@ const importRules = Object.entries(mayImport).map(([room, allowed]) => ({
 }));
 
 export default tseslint.config(
-  { ignores: ['dist/', 'runs/', '.cache/', 'node_modules/', '**/*_pb.ts'] },
+  { ignores: ['dist/', 'runs/', 'sweeps/', '.cache/', 'node_modules/', '**/*_pb.ts'] },
   ...tseslint.configs.strictTypeChecked,
   {
     languageOptions: {

@@ -12,6 +12,7 @@ const [, , task, ...words] = process.argv;
 /** Tasks that are a program of ours: they run in this very process, which so has their exit code. */
 const programs = {
   start: { file: 'dist/deploy/local/cli.js', args: ['up', ...words] },
+  sweep: { file: 'dist/deploy/local/cli.js', args: ['sweep', ...words] },
   pretrain: { file: 'dist/shared/pretrain/main.js', args: words },
   bench: { file: 'dist/test/bench/main.js', args: words },
   'test:compat': { file: 'dist/test/compat/main.js', args: words },

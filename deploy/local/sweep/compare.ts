@@ -16,7 +16,7 @@ export interface Compared {
 }
 
 /** What the interval over the problems says. */
-export type Verdict = 'better' | 'worse' | 'within the margin' | 'not decided';
+export type Verdict = 'better' | 'no worse' | 'worse' | 'not decided';
 
 export interface CompareOptions extends Omit<BootstrapOptions, 'over' | 'random'> {
   readonly seed: string; // of the resamples
@@ -56,9 +56,12 @@ export function compare(
   });
 }
 
-/** With a margin the question is whether anything is lost that matters; without, whether there is a difference. */
+/**
+ * With a margin the question is whether more than it is lost; without one, whether there is any
+ * difference.
+ */
 export function verdictOn({ low, high }: Estimate, margin: number | undefined): Verdict {
-  if (margin !== undefined && low > -margin) return low > margin ? 'better' : 'within the margin';
-  if (margin !== undefined) return high < -margin ? 'worse' : 'not decided';
-  return low > 0 ? 'better' : high < 0 ? 'worse' : 'not decided';
+  if (low > (margin ?? 0)) return 'better';
+  if (high < -(margin ?? 0)) return 'worse';
+  return margin !== undefined && low > -margin ? 'no worse' : 'not decided';
 }

@@ -55,9 +55,8 @@ function tableOf({ sweep, cells }: Report): Table {
 }
 
 function heading({ measure, margin }: Comparison): string {
-  const within =
-    margin === undefined ? '' : `; a difference within ${100 * margin} does not matter`;
-  return `Differences of "${measure}" in percentage points${within}:`;
+  const less = margin === undefined ? '' : `; up to ${100 * margin} less is no worse`;
+  return `Differences of "${measure}" in percentage points${less}:`;
 }
 
 /** How the numbers came about, and what it takes to make them again. */

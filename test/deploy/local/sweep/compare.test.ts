@@ -78,7 +78,7 @@ describe('a comparison with lag 0', () => {
     ];
     const [same, worse, ...more] = compared(results);
     assert.deepEqual(more, []);
-    assert.deepEqual([same!.choice, same!.pairs, same!.verdict], [late, 2, 'within the margin']);
+    assert.deepEqual([same!.choice, same!.pairs, same!.verdict], [late, 2, 'no worse']);
     assert.deepEqual(same!.byProblems, { mean: 0, low: 0, high: 0 });
     assert.deepEqual([worse!.choice, worse!.baseline, worse!.pairs], [none, sync, 1]);
     assert.deepEqual([worse!.byProblems.mean, worse!.verdict], [-0.5, 'worse']);
@@ -100,7 +100,7 @@ describe('a comparison with lag 0', () => {
     ] as const;
     assert.deepEqual(
       verdicts.map(([low, high, margin]) => verdictOn({ mean: 0, low, high }, margin)),
-      ['within the margin', 'not decided', 'worse', 'better', 'better', 'worse', 'not decided'],
+      ['no worse', 'not decided', 'worse', 'better', 'better', 'worse', 'not decided'],
     );
   });
 });
