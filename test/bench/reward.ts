@@ -30,9 +30,9 @@ export function benchReward(): Figure[] {
   const thoughts = Math.round(thinking[0]!.completion.length / 100) * 100;
   return [
     ...slowest(),
-    ...speed('answers of the compact style scored', compact, score('compact')),
+    ...speed('compact answers scored', compact, score('compact')),
     ...speed(`answers behind ${thoughts} characters of thought`, thinking, score('think')),
-    ...speed('compact ones by a regular expression and Function', compact, obviousReward),
+    ...speed('compact answers, by RegExp and Function', compact, obviousReward),
     ...memory(compact, score('compact')),
   ];
 }
@@ -79,7 +79,7 @@ function speed(what: string, answers: Answered[], score: (one: Answered) => unkn
   }
   return [
     { what, value: count / median(byClock), unit: 'scores/s' },
-    { what: '  of processor time', value: count / median(byProcessor), unit: 'scores/s' },
+    { what: `${what}, processor`, value: count / median(byProcessor), unit: 'scores/s' },
   ];
 }
 
@@ -98,12 +98,13 @@ function slowest(): Figure[] {
   const first = corpus.map(timed);
   const tries = corpus.map((entry) => Array.from({ length: 201 }, () => timed(entry)));
   const all = tries.flat().sort((a, b) => a - b);
+  const of = `slowest of ${corpus.length} hostile completions`;
   const ms = (what: string, value: number): Figure => ({ what, value, unit: 'ms' });
   return [
-    ms(`the slowest of ${corpus.length} hostile completions`, Math.max(...tries.map(median))),
-    ms('  at first sight', Math.max(...first)),
-    ms(`  of ${all.length} tries, 999 in 1,000 within`, all[Math.floor(all.length * 0.999)]!),
-    ms('  and the worst', all.at(-1)!),
+    ms(of, Math.max(...tries.map(median))),
+    ms(`${of}, at first sight`, Math.max(...first)),
+    ms(`${of}, 999 in 1,000 tries`, all[Math.floor(all.length * 0.999)]!),
+    ms(`${of}, worst of ${all.length} tries`, all.at(-1)!),
   ];
 }
 
@@ -117,7 +118,7 @@ function memory(answers: Answered[], score: (one: Answered) => unknown): Figure[
     const after = `after ${i + 1} million scores`;
     return [
       { what: `heap ${after}`, value: heapUsed / 2 ** 20, unit: 'MiB' },
-      { what: `  resident`, value: rss / 2 ** 20, unit: 'MiB' },
+      { what: `resident ${after}`, value: rss / 2 ** 20, unit: 'MiB' },
     ];
   }).flat();
 }
