@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { PermanentError } from '../../shared/errors.js';
-import type { ForwardBackwardJsonRequest } from '../../shared/tinker/api.js';
+import type { ForwardBackwardJsonRequest, JsonTensor } from '../../shared/tinker/api.js';
 import { checkData } from '../../shared/tinker/datum.js';
 import { lossInputs, type ForwardBackwardRequest } from '../../shared/tinker/types.js';
 import { LossName } from '../../shared/wire/run-config.js';
@@ -22,15 +22,19 @@ export function decodeJsonForwardBackward(
     );
   }
   const data = input.data.map(({ model_input, loss_fn_inputs: inputs }, i) => {
-    const target = inputs['target_tokens'];
+    const read = (name: string) => {
+      const tensor = inputs[name];
+      return tensor && readDense(`datum ${i}: ${name}`, tensor);
+    };
+    const target = read('target_tokens');
     if (target === undefined) throw new PermanentError(`datum ${i} has no target_tokens`);
     const present = lossInputs.flatMap((name) => {
-      const values = inputs[name]?.data;
+      const values = read(name);
       return values === undefined ? [] : [[name, Float32Array.from(values)] as const];
     });
     return {
       tokens: Int32Array.from(model_input.chunks.flatMap(({ tokens }) => tokens)),
-      targetTokens: Int32Array.from(target.data),
+      targetTokens: Int32Array.from(target),
       inputs: Object.fromEntries(present),
     };
   });
@@ -43,4 +47,14 @@ export function decodeJsonForwardBackward(
     config: input.loss_fn_config ?? {},
     isForwardOnly,
   };
+}
+
+function readDense(place: string, tensor: JsonTensor): readonly number[] {
+  const { data, shape = [data.length] } = tensor;
+  if (tensor.sparse_crow_indices !== undefined || tensor.sparse_col_indices !== undefined) {
+    throw new PermanentError(`${place}: expected a dense tensor, found a sparse one`);
+  }
+  if (shape.length === 1 && shape[0] === data.length) return data;
+  const found = `shape [${shape.join(', ')}] for ${data.length} elements`;
+  throw new PermanentError(`${place}: ${found}, not 1-D`);
 }

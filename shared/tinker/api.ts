@@ -105,7 +105,10 @@ const JsonTensor = z.object({
   data: z.array(z.number()),
   dtype: z.enum(['float32', 'int64']),
   shape: optional(z.array(count)),
+  sparse_crow_indices: optional(z.array(count)), // these two only of a sparse tensor
+  sparse_col_indices: optional(z.array(count)),
 });
+export type JsonTensor = z.output<typeof JsonTensor>;
 const ForwardBackwardInput = z.object({
   data: z.array(
     z.object({

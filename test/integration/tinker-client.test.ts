@@ -4,12 +4,17 @@ import { pino } from 'pino';
 import type { LocalBackend } from '../../learner/local-backend/local-backend.js';
 import { decodeAdapter } from '../../shared/model/lora.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
+import { protobufType } from '../../shared/tinker/codec.js';
 import { BadRequest, RunLost } from '../../shared/tinker/errors.js';
 import { apiKey, imitation, modelName, startOn } from '../learner/local-backend/running-backend.js';
 import { tinyModel } from '../support/tiny-model.js';
 
 const model = { baseModel: modelName, rank: 4, seed: 3 };
 const data = [imitation([3, 4, 5, 6, 7]), imitation([8, 9, 10])];
+const rollouts = data.map((datum) => {
+  const like = (value: number) => new Float32Array(datum.tokens.length).fill(value);
+  return { ...datum, inputs: { ...datum.inputs, logprobs: like(-2), advantages: like(0.5) } };
+});
 const adam = {
   learningRate: 1e-2,
   beta1: 0.9,
@@ -97,6 +102,46 @@ describe('the Tinker client on the local backend', () => {
     toLose.push('/forward_backward', '/optim_step', '/retrieve_future', '/forward_backward');
     assert.deepEqual(await train(bumpy), expected);
     assert.equal(toLose.length, 0);
+  });
+
+  it('trains to the same numbers in the JSON form, where protobuf is refused', async () => {
+    const spoken: string[] = [];
+    await using older = await TinkerClient.connect({
+      baseUrl: backend.url,
+      apiKey,
+      log: pino({ level: 'silent' }),
+      signal: new AbortController().signal,
+      fetch: async (input, init) => {
+        const headers = new Headers(init?.headers);
+        const path = new URL(input).pathname.slice('/api/v1/'.length);
+        if (path.startsWith('forward')) spoken.push(`${path} ${headers.get('content-type')!}`);
+        // A server older than SDK 0.25's: neither does it read protobuf, nor write any.
+        if (headers.get('content-type') === protobufType) {
+          return Response.json({ detail: 'Unsupported media type' }, { status: 415 });
+        }
+        headers.set('accept', 'application/json');
+        return fetch(input, { ...init, headers });
+      },
+    });
+    const losses = ['cross_entropy', 'importance_sampling'] as const;
+    const train = async (run: Awaited<ReturnType<typeof client.createLoraModel>>) => {
+      const results = [];
+      for (const loss of losses) {
+        results.push(await run.forwardBackward(rollouts, loss, {}));
+        await run.optimStep(adam);
+        results.push(await run.forward(rollouts, loss, {}));
+      }
+      return results;
+    };
+    const inJson = await train(await older.createLoraModel(model));
+    assert.deepEqual(inJson, await train(await client.createLoraModel(model)));
+    assert.deepEqual(spoken, [
+      `forward_backward ${protobufType}`, // tried once
+      'forward_backward application/json',
+      'forward application/json',
+      'forward_backward application/json',
+      'forward application/json',
+    ]);
   });
 
   it('goes on after an operation that failed', async () => {

@@ -509,6 +509,8 @@ describe('a server that speaks only the JSON form', () => {
 
       assert.deepEqual(result.logprobs, [Float32Array.of(-1.5, -0.5)]);
       assert.deepEqual(result.metrics, { 'loss:sum': 0.75 });
+      const [poll] = server.sent('retrieve_future').slice(-1);
+      assert.equal(poll!.headers.accept, 'application/x-protobuf, application/json');
       assert.equal(server.sent('forward_backward').length, 2, 'protobuf is tried once');
       assert.deepEqual(server.sent('forward_backward')[1]!.json, {
         forward_backward_input: {
