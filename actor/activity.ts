@@ -19,6 +19,7 @@ export function idleCause(counts: Readonly<Record<Stage, number>>): IdleCause | 
 /** Keeps account of what the actor's tickets are doing and of the time in which none is sampled. */
 export class Activity {
   readonly #counts: Record<Stage, number> = { policy: 0, sampling: 0, publish: 0 };
+  readonly #idleSeconds: Record<IdleCause, number> = { ticket: 0, policy: 0, publish: 0 };
   #since: number;
 
   /** @param now a steady clock, in ms. */
@@ -45,8 +46,18 @@ export class Activity {
   settle(): void {
     const until = this.now();
     const cause = idleCause(this.#counts);
-    if (cause !== undefined) this.onIdle(cause, (until - this.#since) / 1_000);
+    const seconds = (until - this.#since) / 1_000;
+    if (cause !== undefined) {
+      this.#idleSeconds[cause] += seconds;
+      this.onIdle(cause, seconds);
+    }
     this.#since = until;
+  }
+
+  /** Seconds so far in which nothing was sampled. */
+  get idleSeconds(): Readonly<Record<IdleCause, number>> {
+    this.settle();
+    return { ...this.#idleSeconds };
   }
 
   get sampling(): number {
@@ -54,28 +65,37 @@ export class Activity {
   }
 }
 
-/** The activity of this process, exported as metrics. */
-export function measuredActivity(): Activity {
-  const idleSeconds = new Counter({
-    name: 'rl_actor_idle_seconds_total',
-    help: 'Time in which this actor sampled nothing, by what it waited for.',
-    labelNames: ['cause'],
-    collect: () => {
-      activity.settle(); // also a wait that has not ended yet
-    },
-  });
-  const activity = new Activity(
+const idleSeconds = new Counter({
+  name: 'rl_actor_idle_seconds_total',
+  help: 'Time in which this actor sampled nothing, by what it waited for.',
+  labelNames: ['cause'],
+  collect: () => measured?.settle(), // also a wait that has not ended yet
+});
+const inFlight = new Gauge({
+  name: 'rl_actor_inflight',
+  help: 'Groups that this actor samples at the moment.',
+  collect: () => {
+    inFlight.set(measured?.sampling ?? 0);
+  },
+});
+const limit = new Gauge({
+  name: 'rl_actor_limit',
+  help: 'Groups that this actor can sample at once.',
+});
+let measured: Activity | undefined;
+
+/**
+ * The activity of this process, exported as metrics.
+ *
+ * @param concurrency groups that it can sample at once.
+ */
+export function measuredActivity(concurrency: number): Activity {
+  limit.set(concurrency);
+  measured = new Activity(
     () => performance.now(),
     (cause, seconds) => {
       idleSeconds.inc({ cause }, seconds);
     },
   );
-  new Gauge({
-    name: 'rl_actor_inflight',
-    help: 'Groups that this actor samples at the moment.',
-    collect() {
-      this.set(activity.sampling);
-    },
-  });
-  return activity;
+  return measured;
 }

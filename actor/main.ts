@@ -58,11 +58,22 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
   missing = () => unreadiness(broker, policies);
 
   let groups = 0;
+  const activity = measuredActivity(sampler.concurrency);
   const lease = (): ActorLease | undefined => {
-    const version = policies.oldestInUse;
+    const { oldestInUse: version, firstToken } = policies;
     if (version === undefined) return undefined;
-    const lastSeenAt = Date.now();
-    return { v: 1, actor: config.name, version, sampler: sampler.kind, groups, lastSeenAt };
+    return {
+      v: 1,
+      actor: config.name,
+      version,
+      sampler: sampler.kind,
+      groups,
+      inFlight: activity.sampling,
+      limit: sampler.concurrency,
+      idleSeconds: activity.idleSeconds,
+      ...(firstToken === undefined ? {} : { firstToken }),
+      lastSeenAt: Date.now(),
+    };
   };
   const { task, dataset, tokenizer } = joined;
   const { maxContext } = sampler;
@@ -72,7 +83,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     prompts: { task, dataset, tokenizer, maxContext },
     sampler,
     policies,
-    activity: measuredActivity(),
+    activity,
     earlyCancel,
     inFlightUpdates: config.inFlightUpdates,
     splits: config.splits === 'both' ? (['train', 'eval'] as const) : [config.splits],

@@ -22,6 +22,12 @@ export interface PolicyFollowerOptions {
   readonly retryDelayMs?: number; // between attempts to load a version
 }
 
+/** From the publication of a version to its first token here. */
+export interface FirstToken {
+  readonly version: number;
+  readonly seconds: number;
+}
+
 /** One loaded version (or one that is being loaded) and how many groups sample with it. */
 interface Held {
   manifest: PolicyManifest;
@@ -57,6 +63,7 @@ export class PolicyFollower {
   readonly #startedAt = Date.now();
   #newest: PolicyManifest | undefined; // loaded
   #newestDrawn = -1; // the newest version that drew a token here
+  #firstToken: FirstToken | undefined;
   #wanted: PolicyManifest | undefined; // published
 
   constructor(private readonly options: PolicyFollowerOptions) {}
@@ -72,7 +79,14 @@ export class PolicyFollower {
     if (manifest === undefined || version <= this.#newestDrawn) return;
     this.#newestDrawn = version;
     if (manifest.publishedAt < this.#startedAt) return;
-    firstTokenSeconds.observe(Math.max(0, Date.now() - manifest.publishedAt) / 1_000);
+    const seconds = Math.max(0, Date.now() - manifest.publishedAt) / 1_000;
+    firstTokenSeconds.observe(seconds);
+    this.#firstToken = { version, seconds };
+  }
+
+  /** How long the newest version took that has drawn a token here since it was published. */
+  get firstToken(): FirstToken | undefined {
+    return this.#firstToken;
   }
 
   /** The oldest version that must not be retired yet, or undefined before the first. */

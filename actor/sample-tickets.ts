@@ -3,7 +3,7 @@ import { Counter, Histogram } from 'prom-client';
 import type { Broker } from '../shared/broker/broker.js';
 import { consume } from '../shared/broker/consume.js';
 import { UserError } from '../shared/errors.js';
-import { groupsDropped, tokensWasted } from '../shared/telemetry/drops.js';
+import { countDroppedGroup, countWastedTokens } from '../shared/telemetry/drops.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import { RolloutGroup } from '../shared/wire/rollout-group.js';
 import { Ticket, type Split } from '../shared/wire/ticket.js';
@@ -77,7 +77,7 @@ export async function sampleTickets(
           if (error instanceof UserError) refusal.abort(error);
           if (!(error instanceof TicketConsumed)) throw error;
           log.info({ ticketId: ticket.ticketId, reason: error.message }, 'ticket left unsampled');
-          groupsDropped.inc({ stage: 'actor', reason: 'duplicate' });
+          countDroppedGroup('actor', 'duplicate');
         }
       },
     );
@@ -118,7 +118,7 @@ async function sampleTicket(
           policies.drawsFrom(version);
         },
         wasted: (tokens) => {
-          tokensWasted.inc({ reason: wasteReason(work.signal.reason) }, tokens);
+          countWastedTokens(wasteReason(work.signal.reason), tokens);
         },
       }),
     );

@@ -1,7 +1,7 @@
 import type { Death } from '../shared/broker/dead-letter-watch.js';
 import type { Delivery } from '../shared/broker/delivery.js';
 import { isUniform } from '../shared/rl/zero-variance.js';
-import { groupsDropped, tokensWasted } from '../shared/telemetry/drops.js';
+import { countDroppedGroup, countWastedTokens } from '../shared/telemetry/drops.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import { isOutdated } from '../shared/wire/outdated.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
@@ -125,11 +125,11 @@ export class Intake {
     const { stage, reason } = death;
     if (isOutdated(reason)) {
       const outcome = book.refuseAsStale(order, attempt);
-      groupsDropped.inc({ stage, reason: 'stale' });
+      countDroppedGroup(stage, 'stale');
       log.warn({ ticketId: ticketId(order), outcome, reason }, 'a group grew too old');
     } else {
       book.die(order);
-      groupsDropped.inc({ stage, reason: 'dead_letter' });
+      countDroppedGroup(stage, 'dead_letter');
       log.warn({ ticketId: ticketId(order), stage, reason }, 'a ticket died');
     }
     changes.notify();
@@ -165,8 +165,8 @@ function key(order: number, attempt: number): string {
 
 /** Counts a group that will not be trained on, and the tokens that were sampled for nothing. */
 export function drop(scored: ScoredGroup, stage: string, reason: string): void {
-  groupsDropped.inc({ stage, reason });
-  tokensWasted.inc({ reason }, tokenCount(scored));
+  countDroppedGroup(stage, reason);
+  countWastedTokens(reason, tokenCount(scored));
 }
 
 export function tokenCount({ group }: ScoredGroup): number {

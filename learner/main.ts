@@ -11,7 +11,7 @@ import { serveHealth } from '../shared/telemetry/health-server.js';
 import { LearnerConfig, runConfig } from './config.js';
 import { graceAfter } from './grace.js';
 import { chooseModel, settleConfig } from './run-identity.js';
-import { exportDepths } from './stream-depths.js';
+import { RunWatch } from './run-watch.js';
 import { summarize } from './summary.js';
 import type { Divergence } from './training.js';
 import { TrainingClock } from './training-clock.js';
@@ -64,7 +64,7 @@ async function learn(
   const trainTickets = ticketBound(settings.maxStepsOffPolicy, settings.groupsPerBatch);
   // Both kinds of tickets of an evaluation at once; more than actors hold are not needed.
   await broker.ensureRun({ trainTickets, evalTickets: 2 * Math.max(1, settings.evalProblems) });
-  using _depths = exportDepths(broker, log);
+  using runWatch = new RunWatch(broker, log);
 
   missing = 'another learner leads this run';
   await using leadership = await broker.ledger.lead(settings.name, stop);
@@ -86,6 +86,7 @@ async function learn(
         settings,
         config,
         dataset,
+        runWatch,
         vocabSize: directory.config.vocabSize,
         runDir,
         broker,

@@ -46,11 +46,17 @@ export class Publisher {
   readonly #options: PublisherOptions;
   #last: Promise<unknown> = Promise.resolve();
   #newestVersion = -1;
+  readonly #metrics: Record<string, number> = {};
   #handsOutAdapters = true;
   readonly #samplerPaths = new Map<number, string>(); // of the versions that are not retired
 
   constructor(options: PublisherOptions) {
     this.#options = options;
+  }
+
+  /** How long each phase of the newest publication took, by the names of `metrics.jsonl`. */
+  get metrics(): Readonly<Record<string, number>> {
+    return this.#metrics;
   }
 
   /** The newest version that an actor may have seen: known a moment before it can be used. */
@@ -68,9 +74,9 @@ export class Publisher {
     const saved = idle.during(run.saveWeightsForSampler(`policy-${padded(version)}`));
     const published = this.#last.then(async () => {
       const samplerPath = await saved;
-      observe('save', startedAt);
+      this.#observe('save', startedAt);
       await this.#announce(version, samplerPath);
-      observe('total', startedAt);
+      this.#observe('total', startedAt);
     });
     this.#last = published.catch(() => undefined);
     return handled(published);
@@ -101,7 +107,7 @@ export class Publisher {
       },
       adapter,
     );
-    observe('manifest', startedAt);
+    this.#observe('manifest', startedAt);
     newestPublished.set(version);
     log.info({ version }, 'published');
     await broker.events.emit({ v: 1, at: Date.now(), kind: 'version', version });
@@ -111,7 +117,7 @@ export class Publisher {
     if (!this.#options.backendSamples) return undefined;
     const startedAt = performance.now();
     const id = await this.#options.client.createSamplingSession(samplerPath);
-    observe('session', startedAt);
+    this.#observe('session', startedAt);
     return id;
   }
 
@@ -122,7 +128,7 @@ export class Publisher {
     const startedAt = performance.now();
     try {
       const { adapter, rank, alpha } = await this.#options.client.downloadAdapter(samplerPath);
-      observe('download', startedAt);
+      this.#observe('download', startedAt);
       return { bytes: adapter, rank, alpha };
     } catch (caught) {
       if (!(caught instanceof AdapterOutOfReach)) throw caught;
@@ -158,12 +164,14 @@ export class Publisher {
       });
     }
   }
+
+  #observe(phase: string, startedAt: number): void {
+    const seconds = (performance.now() - startedAt) / 1_000;
+    publishSeconds.observe({ phase }, seconds);
+    this.#metrics[`publish_seconds/${phase}`] = seconds;
+  }
 }
 
 function padded(version: number): string {
   return String(version).padStart(6, '0');
-}
-
-function observe(phase: string, startedAt: number): void {
-  publishSeconds.observe({ phase }, (performance.now() - startedAt) / 1_000);
 }

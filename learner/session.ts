@@ -3,6 +3,7 @@ import { consume } from '../shared/broker/consume.js';
 import { watchDeadLetters } from '../shared/broker/dead-letter-watch.js';
 import type { Leadership } from '../shared/broker/leadership.js';
 import { ticketBound } from '../shared/rl/capacity.js';
+import { dropTotals } from '../shared/telemetry/drops.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { Dataset } from '../shared/tasks/dataset.js';
 import type { TinkerClient } from '../shared/tinker/client.js';
@@ -25,6 +26,7 @@ import { openBase, openRun } from './opening.js';
 import { Pace } from './pace.js';
 import { Publisher } from './publisher.js';
 import { divergenceLimits } from './settings/stops.js';
+import type { RunWatch } from './run-watch.js';
 import type { EndReason, SummaryInput } from './summary.js';
 import { Tally } from './tally.js';
 import { issueTickets } from './ticket-issuer.js';
@@ -39,6 +41,7 @@ export interface SessionOptions {
   readonly dataset: Dataset;
   readonly vocabSize: number;
   readonly runDir: string;
+  readonly runWatch: Pick<RunWatch, 'metrics'>;
   readonly broker: Broker;
   readonly client: TinkerClient;
   readonly leadership: Leadership;
@@ -55,7 +58,8 @@ export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
  * ends it early, the ledger's checkpoint is where the next one begins.
  */
 export async function runSession(options: SessionOptions): Promise<SessionResult> {
-  const { settings, config, dataset, broker, client, leadership, clock, stop, log } = options;
+  const { settings, config, dataset, runWatch, broker, client, leadership, clock, stop, log } =
+    options;
   const { maxStepsOffPolicy } = config;
   const opened = await openRun(broker, client, config, log);
   const { run, step, version, isResumed, book, rewind } = opened;
@@ -170,6 +174,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     failure,
     log,
     checkpointEverySteps: settings.checkpointEverySteps,
+    surroundings: () => ({ ...runWatch.metrics, ...publisher.metrics, ...dropTotals() }),
     versionsInUse: () => evaluations.pinnedVersions,
     onStep: async (trained: StepEvent) => {
       const metrics = { ...trained.metrics, ...evaluations.takeMetrics() };

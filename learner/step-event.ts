@@ -1,3 +1,4 @@
+import { EventLoopLag } from '../shared/telemetry/event-loop-lag.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { Admission } from './admission.js';
 import type { StepEvent } from './history.js';
@@ -8,12 +9,15 @@ export interface StepEventsOptions {
   readonly admission: Pick<Admission<unknown>, 'step' | 'confirmedVersion' | 'publishLag' | 'book'>;
   readonly tally: Tally;
   readonly idle: IdleClock;
+  /** What others have to tell of the run as it is now, by the names of `metrics.jsonl`. */
+  readonly surroundings: () => Readonly<Record<string, number>>;
   readonly log: Logger;
 }
 
 /** Makes of each confirmed step what the run's history tells of it: a line of `metrics.jsonl`. */
 export class StepEvents {
   readonly #options: StepEventsOptions;
+  readonly #lag = new EventLoopLag();
   #endedAt = performance.now();
   #idleBefore = 0;
 
@@ -37,7 +41,7 @@ export class StepEvents {
     report: Readonly<Record<string, number>>,
     optimizer: readonly Readonly<Record<string, number>>[],
   ): StepEvent {
-    const { admission, idle, tally, log } = this.#options;
+    const { admission, idle, tally, surroundings, log } = this.#options;
     const { step, confirmedVersion: version } = admission;
     const now = performance.now();
     const idleNow = totalSeconds(idle);
@@ -53,6 +57,8 @@ export class StepEvents {
       seconds,
       ...(learning_rate !== undefined && { learning_rate }),
       publish_lag: admission.publishLag,
+      ...this.#lag.take(),
+      ...surroundings(),
     };
     this.#endedAt = now;
     this.#idleBefore = idleNow;

@@ -5,6 +5,7 @@ import {
   ratioBounds,
   type OffPolicyStats,
 } from '../shared/rl/off-policy.js';
+import { staleness as stalenessOf, type Rewind } from '../shared/rl/staleness.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
 import { correctionBounds, reportCorrections } from './correction-report.js';
 import type { ArrivedGroup } from './intake.js';
@@ -77,21 +78,27 @@ export function reportStep(
   version: number,
   trained: readonly TrainedGroup[],
   results: readonly MinibatchResult[],
+  rewind?: Rewind,
 ): Record<string, number> {
-  for (const { group, staleness } of trained) observeStaleness(group, version, staleness);
-  const steps = trained.map(({ staleness }) => staleness);
-  // Each version is so many optimizer steps, and the substeps before its own make a group older still.
-  const inOptimizerSteps = trained.map(
-    ({ staleness, substep }) => staleness * numSubsteps + substep,
+  const ages = trained.map((group) => agesOf(group, { version, numSubsteps, rewind }));
+  for (const age of ages) observeAges(age);
+  const spans = trained.flatMap(({ group }) =>
+    group.scored.group.rollouts.map(({ versions }) => versions.length),
   );
-  for (const value of inOptimizerSteps) optimizerStaleness.observe(value);
+  for (const span of spans) versionSpan.observe(span);
   const rollouts = results.flatMap(({ rollouts }) => rollouts);
   const bounds = correctionBounds(correction) ?? ratioBounds(loss.name, loss.config);
   const metrics: Record<string, number> = {
-    'staleness/mean': mean(steps),
-    'staleness/max': Math.max(...steps),
-    'staleness/optimizer_steps/mean': mean(inOptimizerSteps),
-    'staleness/optimizer_steps/max': Math.max(...inOptimizerSteps),
+    'staleness/mean': mean(ages.map(({ oldest }) => oldest)),
+    'staleness/max': Math.max(...ages.map(({ oldest }) => oldest)),
+    'staleness/newest_token/mean': mean(ages.map(({ newest }) => newest)),
+    'staleness/token_weighted/mean': mean(ages.map(({ weighted }) => weighted)),
+    'staleness/in_flight/mean': mean(ages.map(({ inFlight }) => inFlight)),
+    'staleness/in_queue/mean': mean(ages.map(({ inQueue }) => inQueue)),
+    'staleness/optimizer_steps/mean': mean(ages.map(({ optimizerSteps }) => optimizerSteps)),
+    'staleness/optimizer_steps/max': Math.max(...ages.map(({ optimizerSteps }) => optimizerSteps)),
+    'version_span/mean': mean(spans),
+    'version_span/max': Math.max(...spans),
     'loss/sum': results.reduce((sum, { lossSum }) => sum + lossSum, 0),
     ...reportCorrections(correction, results),
   };
@@ -102,6 +109,7 @@ export function reportStep(
   outsideShare.set({ side: 'low' }, metrics['mask/low_share'] ?? all.belowShare);
   outsideShare.set({ side: 'high' }, metrics['mask/high_share'] ?? all.aboveShare);
   sampledEntropy.set({ kind: 'sampled' }, all.sampledEntropy);
+  divergence.reset(); // a staleness that this step does not have
   setDivergence('all', all);
   Object.assign(metrics, {
     kl_sample_train_v1: all.klV1,
@@ -137,19 +145,42 @@ function setDivergence(staleness: string, { klV1, klV2, klK3 }: OffPolicyStats):
   divergence.set({ estimator: 'k3', staleness }, klK3);
 }
 
-function observeStaleness(group: ArrivedGroup, version: number, oldest: number): void {
-  const { rollouts } = group.scored.group;
-  const runs = rollouts.flatMap(({ versions }) => versions);
+/** How old a group is when it is trained on, in steps but for the last. */
+interface Ages {
+  readonly oldest: number; // of its tokens: its staleness
+  readonly newest: number;
+  readonly weighted: number; // mean over its tokens
+  readonly inFlight: number; // of `oldest`: what arose while it was sampled and scored
+  readonly inQueue: number; // and while it waited here
+  readonly optimizerSteps: number; // since the weights that drew its oldest token
+}
+
+function agesOf(
+  { group, staleness, substep }: TrainedGroup,
+  step: { version: number; numSubsteps: number; rewind: Rewind | undefined },
+): Ages {
+  const ageOf = (sampledBy: number): number => stalenessOf(step.version, [sampledBy], step.rewind);
+  const runs = group.scored.group.rollouts.flatMap(({ versions }) => versions);
   const tokens = runs.reduce((sum, [, count]) => sum + count, 0);
-  const newest = version - Math.max(...group.sampledBy);
-  const weighted = runs.reduce((sum, [by, count]) => sum + (version - by) * count, 0) / tokens;
-  trainedStaleness.observe({ basis: 'oldest_token' }, oldest);
-  trainedStaleness.observe({ basis: 'newest_token' }, newest);
-  trainedStaleness.observe({ basis: 'token_weighted' }, weighted);
-  const inQueue = version - group.arrivedAtVersion;
-  stalenessComponent.observe({ component: 'in_queue' }, inQueue);
-  stalenessComponent.observe({ component: 'in_flight' }, oldest - inQueue);
-  for (const { versions } of rollouts) versionSpan.observe(versions.length);
+  const inQueue = step.version - group.arrivedAtVersion;
+  return {
+    oldest: staleness,
+    newest: Math.min(...group.sampledBy.map(ageOf)),
+    weighted: runs.reduce((sum, [by, count]) => sum + ageOf(by) * count, 0) / tokens,
+    inFlight: staleness - inQueue,
+    inQueue,
+    // Each version is so many optimizer steps, and the substeps before its own come on top.
+    optimizerSteps: staleness * step.numSubsteps + substep,
+  };
+}
+
+function observeAges(ages: Ages): void {
+  trainedStaleness.observe({ basis: 'oldest_token' }, ages.oldest);
+  trainedStaleness.observe({ basis: 'newest_token' }, ages.newest);
+  trainedStaleness.observe({ basis: 'token_weighted' }, ages.weighted);
+  stalenessComponent.observe({ component: 'in_queue' }, ages.inQueue);
+  stalenessComponent.observe({ component: 'in_flight' }, ages.inFlight);
+  optimizerStaleness.observe(ages.optimizerSteps);
 }
 
 function mean(values: readonly number[]): number {

@@ -39,6 +39,8 @@ export interface TrainingOptions extends OpenStepOptions {
   readonly divergence: DivergenceWatch;
   readonly tally: Tally;
   readonly tickets: TicketSource;
+  /** What others have to tell with each step, by the names of `metrics.jsonl`. */
+  readonly surroundings: () => Readonly<Record<string, number>>;
   /** Told of every confirmed step. */
   readonly onStep: (event: StepEvent) => Promise<void>;
   /** Versions that someone else still needs. */
@@ -145,7 +147,7 @@ export class Training {
         const passed = await Promise.all(results);
         const optimizer = await Promise.all(optimized);
         if (this.#divergence !== undefined) return checkpoint?.discard();
-        const report = reportStep(config, startedFrom, trained, passed);
+        const report = reportStep(config, startedFrom, trained, passed, admission.rewind);
         this.#confirm(trained, optimizer.length);
         const event = this.#events.make(report, optimizer);
         const isSound = this.#judge(event);

@@ -4,6 +4,7 @@ import type { z } from 'zod';
 import { errorText } from '../errors.js';
 import { encode } from '../wire/codec.js';
 import { ActorLeases } from './actor-leases.js';
+import { type Backlog, readBacklog } from './backlog.js';
 import { DeadLetters, type Original } from './dead-letters.js';
 import { ensureConsumer, ensureStream } from './ensure.js';
 import { EventLog } from './event-log.js';
@@ -111,22 +112,20 @@ export class Broker implements AsyncDisposable {
     await ask(this.link, `clear ${filter}`, () => this.link.jsm.streams.purge(stream, { filter }));
   }
 
+  /** What waits in each queue, for how long, and in whose hands. */
+  backlog(): Promise<Backlog> {
+    return readBacklog(this.link);
+  }
+
   /** How many messages each queue holds, leased and unacknowledged ones included. */
-  async depths(): Promise<Record<'tickets' | 'rollouts' | 'scored' | 'dead', number>> {
-    const { tickets, rollouts, scored, dead } = this.names.streams;
-    const depth = async (stream: string) => {
-      const info = await askFor(this.link, `look at stream ${stream}`, () =>
-        this.link.jsm.streams.info(stream),
-      );
-      return info?.state.messages ?? 0;
+  async depths(): Promise<Record<keyof Backlog['streams'], number>> {
+    const { tickets, rollouts, scored, dead } = (await this.backlog()).streams;
+    return {
+      tickets: tickets.messages,
+      rollouts: rollouts.messages,
+      scored: scored.messages,
+      dead: dead.messages,
     };
-    const [ticketDepth, rolloutDepth, scoredDepth, deadDepth] = await Promise.all([
-      depth(tickets),
-      depth(rollouts),
-      depth(scored),
-      depth(dead),
-    ]);
-    return { tickets: ticketDepth, rollouts: rolloutDepth, scored: scoredDepth, dead: deadDepth };
   }
 
   /** Deletes everything that the server holds of this run. */

@@ -4,7 +4,7 @@ import type { Broker } from '../../shared/broker/broker.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 import { brokerOn, until } from '../support/broker.js';
-import { checkpoint, runConfig } from '../support/messages.js';
+import { actorLease, checkpoint, runConfig } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 
 describe('what a run keeps in NATS', { timeout: 30_000 }, () => {
@@ -199,14 +199,7 @@ describe('what a run keeps in NATS', { timeout: 30_000 }, () => {
   });
 
   it('lists each actor once, with its newest lease', async () => {
-    const lease = {
-      v: 1,
-      actor: 'pod.1',
-      version: 0,
-      sampler: 'onnx',
-      groups: 0,
-      lastSeenAt: 1,
-    } as const;
+    const lease = actorLease({ actor: 'pod.1' });
     await broker.actors.renew(lease);
     await broker.actors.renew({ ...lease, version: 2, lastSeenAt: 2 });
     await broker.actors.renew({ ...lease, actor: 'pod/1' });

@@ -221,9 +221,52 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     const gaps = [7 / 8, 6 / 8, 7 / 8, 6 / 8, 5 / 8, 4 / 8];
     const mean = (values: number[]) => values.reduce((a, b) => a + b, 0) / values.length;
     assert.equal(report['staleness/mean'], 1);
+    assert.deepEqual(
+      [report['staleness/in_flight/mean'], report['staleness/in_queue/mean']],
+      [0, 1],
+    );
     assert.equal(report['kl_sample_train_v1'], mean(gaps));
     assert.equal(report['kl_sample_train_v2'], mean(gaps.map((gap) => 0.5 * gap * gap)));
     assert.equal(report['kl_sample_train_v1/staleness_1'], mean(gaps));
+  });
+});
+
+describe('the age of a group whose tokens are of versions 3 and 5, trained on by version 6', () => {
+  const rollouts = [
+    rollout(4, {
+      versions: [
+        [3, 1],
+        [5, 3],
+      ],
+    }),
+    rollout(4, { versions: [[5, 4]] }),
+  ];
+  const scored = scoredGroup({ group: rolloutGroup({ rollouts }) });
+  const group = { scored, seq: 1, sampledBy: [3, 5], arrivedAtVersion: 5 };
+  const age = (report: Record<string, number>, of: string) => report[`staleness/${of}`];
+
+  it('is that of its oldest token, of which one step arose while it waited here', () => {
+    const config = runConfig({ numSubsteps: 2 });
+    const report = reportStep(config, 6, [{ group, staleness: 3, substep: 1 }], []);
+    assert.deepEqual([age(report, 'mean'), age(report, 'max')], [3, 3]);
+    assert.deepEqual([age(report, 'in_flight/mean'), age(report, 'in_queue/mean')], [2, 1]);
+    assert.equal(age(report, 'newest_token/mean'), 1);
+    assert.equal(age(report, 'token_weighted/mean'), (1 * 3 + 7 * 1) / 8);
+    assert.equal(age(report, 'optimizer_steps/mean'), 3 * 2 + 1); // the second substep of the step
+    assert.deepEqual([report['version_span/mean'], report['version_span/max']], [1.5, 2]);
+  });
+
+  it('counts the steps since, not the version numbers, after a crash has raised those', () => {
+    const rewind = { from: 6, to: 4 }; // the weights of version 4 are called 6 now
+    const report = reportStep(
+      runConfig(),
+      6,
+      [{ group: { ...group, arrivedAtVersion: 6 }, staleness: 1, substep: 0 }],
+      [],
+      rewind,
+    );
+    assert.equal(age(report, 'newest_token/mean'), 1); // a step back, or a lost one forward
+    assert.equal(age(report, 'token_weighted/mean'), 1);
   });
 });
 

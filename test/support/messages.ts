@@ -1,3 +1,4 @@
+import type { ActorLease } from '../../shared/wire/actor-lease.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
 import type { Rollout, RolloutGroup } from '../../shared/wire/rollout-group.js';
@@ -87,6 +88,21 @@ export function checkpoint(over: Partial<Checkpoint> = {}): Checkpoint {
     },
     progress: 0.25,
     savedAt: 4_000,
+    ...over,
+  };
+}
+
+export function actorLease(over: Partial<ActorLease> = {}): ActorLease {
+  return {
+    v: 1,
+    actor: 'actor-0',
+    version: 0,
+    sampler: 'onnx',
+    groups: 0,
+    inFlight: 0,
+    limit: 8,
+    idleSeconds: { ticket: 0, policy: 0, publish: 0 },
+    lastSeenAt: 1_000,
     ...over,
   };
 }

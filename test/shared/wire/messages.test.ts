@@ -13,6 +13,7 @@ import { RunEvent } from '../../../shared/wire/run-event.js';
 import { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import { Ticket } from '../../../shared/wire/ticket.js';
 import {
+  actorLease,
   checkpoint,
   rollout,
   rolloutGroup,
@@ -40,11 +41,7 @@ describe('every message', () => {
     ['checkpoint', Checkpoint, checkpoint()],
     ['leader lease', LeaderLease, { v: 1, holder: 'a', renewedAt: 1 }],
     ['policy manifest', PolicyManifest, manifest],
-    [
-      'actor lease',
-      ActorLease,
-      { v: 1, actor: 'a', version: 0, sampler: 'onnx', groups: 0, lastSeenAt: 1 },
-    ],
+    ['actor lease', ActorLease, actorLease()],
     ['run configuration', RunConfig, runConfig()],
     ['event', RunEvent, { v: 1, at: 1, kind: 'step', step: 1, version: 1, metrics: { loss: 0.5 } }],
   ];

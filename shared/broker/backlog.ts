@@ -1,0 +1,55 @@
+import { askFor, type Link } from './link.js';
+import type { Source } from './names.js';
+import { maxTries } from './run-layout.js';
+
+/** What waits in the queues of a run. */
+export interface Backlog {
+  readonly streams: Readonly<Record<QueueStream, StreamBacklog>>;
+  readonly consumers: Readonly<Record<Source, ConsumerBacklog>>;
+}
+
+export interface StreamBacklog {
+  readonly messages: number; // leased and unacknowledged ones included
+  readonly oldestAgeSeconds: number; // 0 if there is none
+}
+
+export interface ConsumerBacklog {
+  readonly pending: number; // not delivered to anyone yet
+  readonly ackPending: number; // delivered and not settled
+}
+
+const queueStreams = ['tickets', 'rollouts', 'scored', 'dead'] as const;
+type QueueStream = (typeof queueStreams)[number];
+
+/** Looks at every queue of the run; what does not exist yet is empty. */
+export async function readBacklog(link: Link): Promise<Backlog> {
+  const [streams, consumers] = await Promise.all([
+    byName(queueStreams, (stream) => readStream(link, link.names.streams[stream])),
+    byName(Object.keys(maxTries) as Source[], (source) => readConsumer(link, source)),
+  ]);
+  return { streams, consumers };
+}
+
+async function readStream(link: Link, stream: string): Promise<StreamBacklog> {
+  const info = await askFor(link, `look at stream ${stream}`, () => link.jsm.streams.info(stream));
+  if (info === undefined || info.state.messages === 0) return { messages: 0, oldestAgeSeconds: 0 };
+  const { messages, first_ts } = info.state;
+  // By the clock of the server, which need not be ours.
+  return { messages, oldestAgeSeconds: Math.max(0, (Date.now() - Date.parse(first_ts)) / 1_000) };
+}
+
+async function readConsumer(link: Link, source: Source): Promise<ConsumerBacklog> {
+  const { stream, durable } = link.names.consumer(source);
+  const info = await askFor(link, `look at consumer ${durable}`, () =>
+    link.jsm.consumers.info(stream, durable),
+  );
+  return { pending: info?.num_pending ?? 0, ackPending: info?.num_ack_pending ?? 0 };
+}
+
+async function byName<Name extends string, T>(
+  names: readonly Name[],
+  read: (name: Name) => Promise<T>,
+): Promise<Record<Name, T>> {
+  const entries = await Promise.all(names.map(async (name) => [name, await read(name)] as const));
+  return Object.fromEntries(entries) as Record<Name, T>;
+}
