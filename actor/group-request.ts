@@ -9,7 +9,7 @@ import type { GroupRequest } from './sampler.js';
 /** What turns a ticket into a prompt. The ticket names the problem; it is looked up here. */
 export interface PromptSource {
   readonly dataset: Pick<Dataset, 'problem'>;
-  readonly task: Pick<Task, 'prompt'>;
+  readonly task: Pick<Task, 'prompt' | 'stop'>;
   readonly tokenizer: Pick<Tokenizer, 'encode' | 'chatText' | 'eosTokenIds'>;
   readonly maxContext: number | undefined; // tokens of prompt and answer together
 }
@@ -40,6 +40,7 @@ export function groupRequest(ticket: Ticket, source: PromptSource): GroupRequest
     temperature,
     maxTokens,
     stopTokenIds: source.tokenizer.eosTokenIds,
+    stopStrings: source.task.stop,
     seed,
   };
 }

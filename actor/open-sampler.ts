@@ -35,6 +35,7 @@ export async function openSampler(options: OpenSamplerOptions): Promise<Sampler>
       baseUrl: backendUrl,
       apiKey,
       modelName: runConfig.model.name,
+      tokenizer: joined.tokenizer,
       concurrency,
       segmentTokens,
       log,

@@ -1,7 +1,8 @@
 import { createRandom } from '../shared/random.js';
 import type { SampledRollout } from '../shared/model/decoder.js';
+import { lengthAtStop } from '../shared/model/stop-strings.js';
 import type { SampledSequence } from '../shared/tinker/types.js';
-import { extendRuns } from './version-runs.js';
+import { extendRuns, firstRuns } from './version-runs.js';
 
 /**
  * How many tokens the next sample call may produce.
@@ -29,6 +30,25 @@ export function appendSegment(
     behaviorLogprobs: joinLogprobs(rollout?.behaviorLogprobs ?? [], logprobs),
     versions: extendRuns(rollout?.versions ?? [], version, tokens.length),
     stopReason,
+  };
+}
+
+/**
+ * The rollout up to its first stop string and no further. A call sees no stop string that began in the
+ * call before it, and a server may hand out tokens behind one.
+ */
+export function endAtStop(
+  rollout: SampledRollout,
+  decode: (tokens: Int32Array) => string,
+  stopStrings: readonly string[],
+): SampledRollout {
+  const length = lengthAtStop(rollout.tokens, decode, stopStrings);
+  if (length === undefined) return rollout;
+  return {
+    tokens: rollout.tokens.slice(0, length),
+    behaviorLogprobs: rollout.behaviorLogprobs.slice(0, length),
+    versions: firstRuns(rollout.versions, length),
+    stopReason: 'stop',
   };
 }
 

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { UserError } from '../shared/errors.js';
+import type { Tokenizer } from '../shared/model/tokenizer.js';
 import { TinkerClient } from '../shared/tinker/client.js';
 import { RunLost, Unavailable } from '../shared/tinker/errors.js';
 import type { Sampler as SampleCalls } from '../shared/tinker/sampler.js';
@@ -7,13 +8,20 @@ import type { SampledSequence } from '../shared/tinker/types.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import type { GroupRequest, PolicyChoice, Progress, SampledRollout, Sampler } from './sampler.js';
-import { appendSegment, continuationSeed, continuedPrompt, nextSegmentLength } from './segments.js';
+import {
+  appendSegment,
+  continuationSeed,
+  continuedPrompt,
+  endAtStop,
+  nextSegmentLength,
+} from './segments.js';
 import { aborted } from './together.js';
 
 export interface TinkerSamplerOptions {
   readonly baseUrl: string;
   readonly apiKey: string;
   readonly modelName: string; // as the backend calls it
+  readonly tokenizer: Pick<Tokenizer, 'decode'>; // the model's
   readonly concurrency: number; // groups at once
   readonly segmentTokens: number; // a call; 0: the whole answer in one call, by one version
   readonly log: Logger;
@@ -89,7 +97,7 @@ export class TinkerSampler implements Sampler {
       const starts = await call(policy.version, { ...request, maxTokens });
       return await Promise.all(
         starts.map((segment, index) => {
-          const rollout = appendSegment(undefined, segment, policy.version);
+          const rollout = this.#end(appendSegment(undefined, segment, policy.version), request);
           return this.#complete(rollout, { request, index, segmentTokens }, call);
         }),
       );
@@ -127,8 +135,12 @@ export class TinkerSampler implements Sampler {
       if (segment === undefined || segment.tokens.length === 0) {
         throw new Error(`the backend continued a rollout of ${sampled} tokens by none`);
       }
-      rollout = appendSegment(rollout, segment, version);
+      rollout = this.#end(appendSegment(rollout, segment, version), request);
     }
+  }
+
+  #end(rollout: SampledRollout, { stopStrings = [] }: GroupRequest): SampledRollout {
+    return endAtStop(rollout, this.options.tokenizer.decode, stopStrings);
   }
 
   /** One sample call. While the backend is away it is repeated: the ticket's lease is prolonged. */
@@ -137,7 +149,7 @@ export class TinkerSampler implements Sampler {
     request: GroupRequest,
     signal: AbortSignal,
   ): Promise<SampledSequence[]> {
-    const { prompt, count, maxTokens, temperature, seed, stopTokenIds } = request;
+    const { prompt, count, maxTokens, temperature, seed, stopTokenIds, stopStrings = [] } = request;
     for (let lost = 0; ;) {
       const calls = this.#versions.get(version); // again: the version may have a new session
       if (calls === undefined) throw new Error(`policy version ${version} is not loaded`);
@@ -148,7 +160,8 @@ export class TinkerSampler implements Sampler {
           maxTokens,
           temperature,
           seed,
-          stop: [...stopTokenIds],
+          // Of one kind only; with texts, a server stops at the model's own end of sequence, too.
+          stop: stopStrings.length > 0 ? [...stopStrings] : [...stopTokenIds],
           signal,
         });
       } catch (err) {

@@ -1,6 +1,16 @@
 /** Which policy version sampled each token, as runs in token order: [version, number of tokens]. */
 export type VersionRuns = [version: number, count: number][];
 
+/** The runs of the first `count` tokens. */
+export function firstRuns(runs: Readonly<VersionRuns>, count: number): VersionRuns {
+  let rest = count;
+  return runs.flatMap(([version, length]): VersionRuns => {
+    const taken = Math.min(length, rest);
+    rest -= taken;
+    return taken > 0 ? [[version, taken]] : [];
+  });
+}
+
 /**
  * The runs after `count` more tokens by `version`.
  *

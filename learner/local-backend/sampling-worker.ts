@@ -13,9 +13,8 @@ import {
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
 import type { ModelFolder } from '../../shared/model/model-weights.js';
 import { Scorer } from '../../shared/model/scorer.js';
-import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
+import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
-import { lengthAtStop } from './stop-strings.js';
 import { serveCalls } from './worker-calls.js';
 
 /** Where the weights of a sampling session lie; absent for the base model. */
@@ -98,14 +97,6 @@ async function readWhole({ folder, sha256 }: AdapterFile): Promise<Uint8Array> {
   );
 }
 
-/** Stop strings that one token spells: sampling can end at that token already. */
-function soleTokens(stopStrings: readonly string[], texts: Tokenizer | undefined): number[] {
-  return stopStrings.flatMap((stop) => {
-    const tokens = texts?.encode(stop) ?? [];
-    return tokens.length === 1 && texts?.decode(tokens).includes(stop) === true ? [...tokens] : [];
-  });
-}
-
 /** The base model as a policy: a fresh adapter changes nothing. */
 function neutralAdapter(): Adapter {
   const { config } = loaded().directory;
@@ -126,26 +117,16 @@ serveCalls<SamplingCalls>(parentPort, {
     };
     const ownStops = directory.config.eosTokenIds;
     const stops = ownStops.length > 0 ? ownStops : (await tokenizer()).eosTokenIds;
-    const readsText = orders.some(({ stopStrings }) => stopStrings.length > 0);
-    const texts = readsText ? await tokenizer() : undefined;
     const sampled = await decoder.sampleGroups(
-      orders.map(({ stopTokenIds, stopStrings, ...request }) => ({
-        ...request,
-        stopTokenIds: [...stops, ...stopTokenIds, ...soleTokens(stopStrings, texts)],
-      })),
+      orders.map((order) => ({ ...order, stopTokenIds: [...stops, ...order.stopTokenIds] })),
       () => policy,
     );
-    const decode = (tokens: Int32Array) => texts?.decode(tokens) ?? '';
-    return orders.map(({ stopStrings }, i) =>
-      sampled[i]!.map(({ tokens, behaviorLogprobs, stopReason }) => {
-        // A stop string can begin in one token and end in another, so it is looked for in the text.
-        const length = lengthAtStop(tokens, decode, stopStrings);
-        return {
-          tokens: tokens.slice(0, length),
-          logprobs: behaviorLogprobs.slice(0, length),
-          stopReason: length === undefined ? stopReason : 'stop',
-        };
-      }),
+    return sampled.map((rollouts) =>
+      rollouts!.map(({ tokens, behaviorLogprobs: logprobs, stopReason }) => ({
+        tokens,
+        logprobs,
+        stopReason,
+      })),
     );
   },
 

@@ -9,6 +9,8 @@ import { readWeights, type ModelFolder } from './model-weights.js';
 import { GroupDraft, type GroupRequest, type SampledRollout } from './rollout-draft.js';
 import type { Tensor } from './safetensors.js';
 import { frozen } from './sequence-graph.js';
+import { StopWatch } from './stop-strings.js';
+import type { Tokenizer } from './tokenizer.js';
 
 export type { GroupRequest, SampledRollout };
 
@@ -17,6 +19,9 @@ export interface Policy {
   readonly version: number;
   readonly adapter: Adapter;
 }
+
+/** Tokens as text. */
+type Texts = Pick<Tokenizer, 'decode'>;
 
 interface Sessions {
   readonly prefill: Session;
@@ -31,14 +36,27 @@ export class Decoder {
   readonly #sessions = new Map<string, Promise<Sessions>>();
   readonly #feeds = new WeakMap<Adapter, Feeds>();
 
-  constructor(config: ModelConfig, weights: ReadonlyMap<string, Tensor>, threads: number) {
+  readonly #openTokenizer: (() => Promise<Texts>) | undefined;
+  #texts: Promise<Texts> | undefined;
+
+  /** @param openTokenizer called once, when a request with stop strings comes. */
+  constructor(
+    config: ModelConfig,
+    weights: ReadonlyMap<string, Tensor>,
+    threads: number,
+    openTokenizer?: () => Promise<Texts>,
+  ) {
     this.config = config;
     this.#weights = weights;
     this.#threads = threads;
+    this.#openTokenizer = openTokenizer;
   }
 
   static async load(directory: ModelFolder, { threads }: { threads: number }): Promise<Decoder> {
-    return new Decoder(directory.config, await readWeights(directory), threads);
+    return new Decoder(directory.config, await readWeights(directory), threads, async () => {
+      const { loadTokenizer } = await import('./tokenizer.js'); // large, and seldom needed here
+      return loadTokenizer(directory);
+    });
   }
 
   /** One group alone; see `sampleGroups`. */
@@ -65,7 +83,9 @@ export class Decoder {
     isWanted: (request: GroupRequest, tokens: number) => boolean = () => true,
   ): Promise<(SampledRollout[] | undefined)[]> {
     for (const request of requests) this.checkLength(request);
-    const groups = requests.map((request) => new GroupDraft(request));
+    const groups = await Promise.all(
+      requests.map(async (request) => new GroupDraft(request, await this.#stopsOf(request))),
+    );
 
     let current = policy();
     const { prefill, decode } = await this.#load(adaptedModules(current.adapter));
@@ -112,6 +132,14 @@ export class Decoder {
     return groups.map(({ live, rollouts }) =>
       live.length > 0 ? undefined : rollouts.map((rollout) => rollout.finish()),
     );
+  }
+
+  async #stopsOf({ stopStrings = [] }: GroupRequest): Promise<StopWatch | undefined> {
+    if (stopStrings.length === 0) return undefined;
+    this.#texts ??= this.#openTokenizer?.();
+    if (this.#texts === undefined) throw new Error('stop strings need a tokenizer');
+    const { decode } = await this.#texts;
+    return new StopWatch(decode, stopStrings);
   }
 
   /** @throws {UserError} when prompt and answer do not fit the model's positions. */

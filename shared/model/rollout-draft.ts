@@ -1,4 +1,5 @@
 import { createRandom } from '../random.js';
+import type { StopWatch } from './stop-strings.js';
 
 export interface GroupRequest {
   readonly prompt: Int32Array; // [P]
@@ -6,6 +7,7 @@ export interface GroupRequest {
   readonly temperature: number; // 0: greedy
   readonly maxTokens: number; // of each rollout, the stop token included
   readonly stopTokenIds: readonly number[];
+  readonly stopStrings?: readonly string[]; // texts that end a rollout, with the token that completes one
   readonly seed: number;
 }
 
@@ -24,7 +26,10 @@ export class RolloutDraft {
   readonly #versions: [version: number, count: number][] = [];
   #isStopped = false;
 
-  constructor(private readonly request: GroupRequest) {}
+  constructor(
+    private readonly request: GroupRequest,
+    private readonly stops: StopWatch | undefined,
+  ) {}
 
   get length(): number {
     return this.#tokens.length;
@@ -44,7 +49,8 @@ export class RolloutDraft {
     const run = this.#versions.at(-1);
     if (run?.[0] === version) run[1] += 1;
     else this.#versions.push([version, 1]);
-    this.#isStopped = this.request.stopTokenIds.includes(token);
+    this.#isStopped =
+      this.request.stopTokenIds.includes(token) || this.stops?.isStopped(this.#tokens) === true;
   }
 
   finish(): SampledRollout {
@@ -64,8 +70,11 @@ export class GroupDraft {
   live: { readonly row: number; readonly rollout: RolloutDraft }[] = [];
   readonly #random;
 
-  constructor(readonly request: GroupRequest) {
-    this.rollouts = Array.from({ length: request.count }, () => new RolloutDraft(request));
+  constructor(
+    readonly request: GroupRequest,
+    stops?: StopWatch,
+  ) {
+    this.rollouts = Array.from({ length: request.count }, () => new RolloutDraft(request, stops));
     this.#random = createRandom(`group ${request.seed}`);
   }
 

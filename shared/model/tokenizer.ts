@@ -12,15 +12,15 @@ export interface ChatMessage {
 /** Text to token ids and back, as the model's own `tokenizer.json` defines it. */
 export interface Tokenizer {
   /** Without special tokens: a prompt says itself what it begins with. */
-  encode(text: string): Int32Array;
+  readonly encode: (text: string) => Int32Array;
   /** Special tokens are left out of the text. */
-  decode(tokens: ArrayLike<number>): string;
+  readonly decode: (tokens: ArrayLike<number>) => string;
   /**
    * A conversation as the model's chat template writes it, up to where the assistant begins to speak.
    *
    * @throws {UserError} if the model has no chat template.
    */
-  chatText(messages: readonly ChatMessage[]): string;
+  readonly chatText: (messages: readonly ChatMessage[]) => string;
   /** A rollout ends at the first of these. */
   readonly eosTokenIds: readonly number[];
   /** What stands for text that no other token spells; undefined where every text can be spelt. */

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { groupRequest } from '../../actor/group-request.js';
 import { problemOf } from '../../shared/countdown/problem.js';
+import { styles } from '../../shared/countdown/prompts.js';
 import { countdown } from '../../shared/countdown/task.js';
 import { PermanentError } from '../../shared/errors.js';
 import { countdownSpec } from '../support/countdown-task.js';
@@ -23,7 +24,14 @@ describe('what is sampled for a ticket', () => {
   it('is the prompt of its problem, with its own sampling parameters', () => {
     const { prompt, ...rest } = groupRequest(ticket(), source);
     assert.equal(String.fromCharCode(...prompt), '3 7 21=64:');
-    assert.deepEqual(rest, { count: 2, temperature: 1, maxTokens: 16, seed: 7, stopTokenIds: [2] });
+    const params = { count: 2, temperature: 1, maxTokens: 16, seed: 7 };
+    assert.deepEqual(rest, { ...params, stopTokenIds: [2], stopStrings: [] });
+  });
+
+  it('ends where the prompt style says', () => {
+    const task = countdown(countdownSpec({ prompt: styles.fewshot.en }));
+    const { stopStrings } = groupRequest(ticket(), { ...source, task, maxContext: undefined });
+    assert.deepEqual(stopStrings, ['</answer>']);
   });
 
   it('is nothing when the problem is unknown', () => {

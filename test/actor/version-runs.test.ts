@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { extendRuns } from '../../actor/version-runs.js';
+import { extendRuns, firstRuns } from '../../actor/version-runs.js';
 
 describe('version runs', () => {
   it('begin with the first version', () => {
@@ -15,6 +15,18 @@ describe('version runs', () => {
       [4, 2],
       [6, 1],
     ]);
+  });
+  it('are cut where the tokens are', () => {
+    const runs: [number, number][] = [
+      [4, 2],
+      [6, 3],
+    ];
+    assert.deepEqual(firstRuns(runs, 4), [
+      [4, 2],
+      [6, 2],
+    ]);
+    assert.deepEqual(firstRuns(runs, 2), [[4, 2]]);
+    assert.deepEqual(firstRuns(runs, 9), runs);
   });
   it('have no empty run', () => {
     assert.deepEqual(extendRuns([[4, 2]], 6, 0), [[4, 2]]);

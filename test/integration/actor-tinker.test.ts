@@ -8,6 +8,8 @@ import { TinkerSampler } from '../../actor/tinker-sampler.js';
 import { startLocalBackend, type LocalBackend } from '../../learner/local-backend/local-backend.js';
 import { consume } from '../../shared/broker/consume.js';
 import { openTask } from '../../shared/tasks/registry.js';
+import { lengthAtStop } from '../../shared/model/stop-strings.js';
+import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
@@ -35,6 +37,7 @@ const request: GroupRequest = {
 
 describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
   const stop = new AbortController();
+  let tokenizer: Tokenizer;
   let model: ModelDirectory & AsyncDisposable;
   let folder: string;
   let backend: LocalBackend;
@@ -45,6 +48,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
 
   before(async () => {
     model = await tinyModel(1);
+    tokenizer = await loadTokenizer(model);
     folder = await mkdtemp(join(tmpdir(), 'offbeat-actor-'));
     backend = await startLocalBackend({
       host: '127.0.0.1',
@@ -94,6 +98,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
       baseUrl: backend.url,
       apiKey,
       modelName,
+      tokenizer,
       concurrency: 2,
       segmentTokens: 0,
       log: silent,
@@ -167,6 +172,30 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     for (const { tokens, stopReason } of rollouts) {
       const firstStop = tokens.findIndex((token) => stopTokenIds.includes(token));
       assert.equal(firstStop, stopReason === 'stop' ? tokens.length - 1 : -1);
+    }
+  });
+
+  it('ends at a stop string, though it began in the segment before', async () => {
+    await using sampler = await connect();
+    await using inSegments = await connect({ segmentTokens: 1 });
+    const { decode } = tokenizer;
+    const choice = { version: 0, adoptsNewer: true };
+    for (const each of [sampler, inSegments]) {
+      await each.load(published(0));
+      const wholes = await each.sample({ ...request, count: 8 }, choice, never);
+      const stopStrings = wholes
+        .map(({ tokens }) => decode(tokens.subarray(1, 3)))
+        .filter((text) => text.length === 2);
+      assert(stopStrings.length > 0);
+      const ended = await each.sample({ ...request, count: 8, stopStrings }, choice, never);
+      for (const { tokens, behaviorLogprobs, versions, stopReason } of ended) {
+        const length = lengthAtStop(tokens, decode, stopStrings);
+        const isOver = tokenizer.eosTokenIds.includes(tokens.at(-1)!); // the backend's own stop
+        assert.equal(stopReason, isOver || length !== undefined ? 'stop' : 'length');
+        assert.equal(tokens.length, length ?? (isOver ? tokens.length : request.maxTokens));
+        assert.equal(behaviorLogprobs.length, tokens.length);
+        assert.deepEqual(versions, [[0, tokens.length]]);
+      }
     }
   });
 

@@ -4,6 +4,8 @@ import { Decoder, type GroupRequest, type Policy } from '../../../shared/model/d
 import type { Adapter } from '../../../shared/model/lora.js';
 import { readWeights } from '../../../shared/model/model-weights.js';
 import type { Tensor } from '../../../shared/model/safetensors.js';
+import { lengthAtStop } from '../../../shared/model/stop-strings.js';
+import { loadTokenizer } from '../../../shared/model/tokenizer.js';
 import { Scorer } from '../../../shared/model/scorer.js';
 import { noAdapter } from '../../../shared/model/lora.js';
 import { tinyModel, warmAdapter } from '../../support/tiny-model.js';
@@ -13,6 +15,7 @@ for (const hasTiedHead of [true, false])
     await using directory = await tinyModel(0, { hasTiedHead });
     const weights = await readWeights(directory);
     const decoder = new Decoder(directory.config, weights, 1);
+    const { decode } = await loadTokenizer(directory);
     const scorer = new Scorer(directory.config, weights, 1);
     const adapter = warmAdapter(directory.config, 1);
     const fixed = (): Policy => ({ version: 0, adapter });
@@ -55,6 +58,19 @@ for (const hasTiedHead of [true, false])
         assert.equal([1, 2].includes(tokens.at(-1)!), stopReason === 'stop');
         assert.ok(!tokens.subarray(0, -1).some((token) => token === 1 || token === 2));
         if (stopReason === 'length') assert.equal(tokens.length, 10);
+      }
+    });
+
+    it('ends a rollout with the token that completes a stop string', async () => {
+      const texts = new Decoder(directory.config, weights, 1, () => Promise.resolve({ decode }));
+      for (let seed = 0; seed < 8; seed++) {
+        const single = { ...request, count: 1, seed, stopTokenIds: [], maxTokens: 16 };
+        const [whole] = await texts.sampleGroup(single, fixed);
+        const stop = decode(whole!.tokens.subarray(6, 8));
+        const [ended] = await texts.sampleGroup({ ...single, stopStrings: [stop] }, fixed);
+        const length = stop === '' ? 16 : lengthAtStop(whole!.tokens, decode, [stop])!;
+        assert.deepEqual(ended!.tokens, whole!.tokens.subarray(0, length));
+        assert.equal(ended!.stopReason, 'stop');
       }
     });
 

@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { lengthAtStop, StopWatch } from '../../../shared/model/stop-strings.js';
+
+const words = ['so', ' it', ' en', 'ds.', '\n', 'more'];
+const decode = (tokens: Int32Array) => [...tokens].map((token) => words[token]!).join('');
+const all = Int32Array.from(words.keys());
+
+describe('a stop string', () => {
+  it('ends a rollout with the token that completes it', () => {
+    assert.equal(lengthAtStop(all, decode, ['ends']), 4);
+    assert.equal(lengthAtStop(all, decode, ['\n']), 5);
+  });
+
+  it('is the earliest of several', () => {
+    assert.equal(lengthAtStop(all, decode, ['more', ' it']), 2);
+  });
+
+  it('may be completed by the first or by the last token', () => {
+    assert.equal(lengthAtStop(all, decode, ['s']), 1);
+    assert.equal(lengthAtStop(all, decode, ['more']), 6);
+  });
+
+  it('leaves alone what does not hold it', () => {
+    assert.equal(lengthAtStop(all, decode, ['never']), undefined);
+    assert.equal(lengthAtStop(all, decode, []), undefined);
+  });
+});
+
+describe('watching for a stop string', () => {
+  const read: string[] = [];
+  const watch = (...stops: string[]) => {
+    const spelt = (tokens: readonly number[]) => {
+      const text = tokens.map((token) => words[token]!).join('');
+      read.push(text);
+      return text;
+    };
+    const stopWatch = new StopWatch(spelt, stops);
+    return (...tokens: number[]) => stopWatch.isStopped(tokens);
+  };
+
+  it('notices it with the token that completes it', () => {
+    const isStopped = watch('ends');
+    assert(!isStopped(0, 1, 2));
+    assert(isStopped(0, 1, 2, 3));
+    assert(!isStopped(0, 1, 3));
+  });
+
+  it('reads nothing while the newest token cannot be its end', () => {
+    const isStopped = watch('ends');
+    isStopped(0, 1);
+    read.length = 0;
+    assert(!isStopped(0, 1));
+    assert(!isStopped(0, 1, 5));
+    assert.deepEqual(read, ['more']); // the one token that it had not met
+  });
+
+  it('agrees with the search in the finished text, whatever was sampled', () => {
+    const token = fc.integer({ min: 0, max: words.length - 1 });
+    const stop = fc.constantFrom('so', 's', 'ends.', ' it en', '\nmo', 'oso', 'never');
+    fc.assert(
+      fc.property(fc.array(token, { maxLength: 12 }), fc.array(stop), (tokens, stops) => {
+        const isStopped = watch(...stops);
+        const at = tokens.findIndex((_, i) => isStopped(...tokens.slice(0, i + 1)));
+        const length = lengthAtStop(Int32Array.from(tokens), decode, stops);
+        assert.equal(at === -1 ? undefined : at + 1, length);
+      }),
+    );
+  });
+
+  it('does not mistake half a character for one', () => {
+    const bytes = [...Buffer.from('好。')]; // a token for each byte
+    const stopWatch = new StopWatch((tokens) => Buffer.from(tokens).toString(), ['。']);
+    const ended = bytes.map((_, i) => stopWatch.isStopped(bytes.slice(0, i + 1)));
+    assert.deepEqual(ended, [false, false, false, false, false, true]);
+  });
+});
