@@ -93,6 +93,14 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     });
   }
 
+  it('gives up training that diverges, and says what is left of it', async () => {
+    const wild = ['--learning-rate=10', '--stop-kl=0.01', '--stop-patience=1', '--max-steps=50'];
+    await using up = await UpProcess.start([...small, ...wild]);
+    assert.equal(await up.ended(), 3);
+    assert.match(up.out, /given up:[^]* diverged +at step \d+: .*; step \d+ is saved/);
+    assert.deepEqual(up.processes(), []);
+  });
+
   it('ends with the reason when the backend of the user does not answer', async () => {
     const backend = [
       '--backend-url=http://127.0.0.1:9',

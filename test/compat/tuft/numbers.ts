@@ -30,6 +30,7 @@ import { apiKey, TuftServer } from './tuft-server.js';
 interface Side {
   readonly client: TinkerClient;
   readonly run: TrainingRun;
+  readonly base: TrainingRun; // never trained
   readonly statePath: string;
 }
 
@@ -74,18 +75,18 @@ export async function tuftNumbers(context: SuiteContext): Promise<void> {
     context.report(atMost(`logprobs at temperature ${temperature}, difference`, apart, 1e-4));
   }
 
-  for (const loss of lossNames) {
-    const settings = settingsOf(loss);
-    const [left, right] = await Promise.all(sides.map(({ run }) => pass(run, settings, groups)));
+  const objectives = lossNames.map((loss): [string, RunConfig] => [loss, settingsOf(loss)]);
+  for (const [loss, settings] of [...objectives, ['corrected', corrected] as const]) {
+    const [left, right] = await Promise.all(sides.map((side) => pass(side, settings, groups)));
     const relative = Math.abs(left! - right!) / Math.abs(right!);
     context.report(atMost(`${loss}: loss, relative difference`, relative, 1e-4));
 
     await reload(sides);
     const start = await adapterOf(local, `${loss}-start`);
-    for (const { run } of sides) {
+    for (const side of sides) {
       for (let i = 0; i < steps; i++) {
-        await pass(run, settings, groups);
-        await run.optimStep({ ...adam, weightDecay: 0.01, gradClipNorm: 1 });
+        await pass(side, settings, groups);
+        await side.run.optimStep({ ...adam, weightDecay: 0.01, gradClipNorm: 1 });
       }
     }
     const [ours, theirs] = await Promise.all(sides.map((side) => adapterOf(side, `${loss}-end`)));
@@ -104,7 +105,8 @@ const adapterFile = 'adapter/adapter_model.safetensors';
 async function prepared(client: TinkerClient): Promise<Side> {
   const run = await client.createLoraModel({ ...lora, seed: 1 });
   for (let i = 0; i < 3; i++) await step(run);
-  return { client, run, statePath: await run.saveState('start') };
+  const base = await client.createLoraModel({ ...lora, seed: 2 });
+  return { client, run, base, statePath: await run.saveState('start') };
 }
 
 /** Both as they started, their gradients spent. */
@@ -122,14 +124,26 @@ function settingsOf(loss: LossName): RunConfig {
   });
 }
 
+/** Decoupled PPO with a mask, held near the base: every pass that a correction or a term asks for. */
+const corrected: RunConfig = {
+  ...settingsOf('ppo'),
+  correction: {
+    weights: { kind: 'token', cap: 2 },
+    mask: { kind: 'icepop', low: 0, high: 5 },
+  },
+  extraTerms: { ...runConfig().extraTerms, klPenalty: 0.1 },
+};
+
 /** What the learner sends for these groups; the loss. */
 async function pass(
-  run: TrainingRun,
+  { run, base }: Side,
   settings: RunConfig,
   groups: readonly ScoredGroup[],
 ): Promise<number> {
   const minibatch = { groups, staleness: groups.map(() => 0) };
-  const [prepared] = await prepareMinibatches({ run, base: undefined }, settings, [minibatch]);
+  const isNearBase = settings.extraTerms.klPenalty > 0;
+  const backends = { run, base: isNearBase ? base : undefined };
+  const [prepared] = await prepareMinibatches(backends, settings, [minibatch]);
   return (await sendMinibatch(run, settings, prepared!)).lossSum;
 }
 

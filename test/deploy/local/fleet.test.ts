@@ -133,6 +133,11 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     assert(!fleet.failed.aborted);
   });
 
+  it('takes training that diverged for an end, which the summary tells of', async () => {
+    await fleet.start(member('learner', 'process.exit(3)', { whenItEnds: 'finishes' }));
+    assert(!fleet.failed.aborted);
+  });
+
   it('kills a member that does not end, and what it started, and says so', async () => {
     const stubborn = `
       process.on('SIGTERM', () => {});

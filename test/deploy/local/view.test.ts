@@ -244,6 +244,12 @@ describe('the summary', () => {
     assert.match(summaryText({ ...summary, eval: stopped }), /30\.0 % → \?/);
   });
 
+  it('tells why training was given up, and what is left of it', () => {
+    const divergence = { step: 9, reason: 'the reward is 0.1', checkpointStep: 5 };
+    const text = summaryText({ ...summary, divergence });
+    assert.match(text, /diverged +at step 9: the reward is 0\.1; step 5 is saved/);
+  });
+
   it('tells time in the units that matter', () => {
     assert.deepEqual([9.6, 61, 3600, 7384].map(formatSeconds), [
       '10 s',
