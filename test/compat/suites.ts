@@ -6,6 +6,7 @@ import { tuftCalls } from './tuft/calls.js';
 import { tuftMishaps } from './tuft/mishaps.js';
 import { tuftNumbers } from './tuft/numbers.js';
 import { tuftRestart } from './tuft/restart.js';
+import { tuftTraining } from './tuft/training.js';
 
 /**
  * What `npm run test:compat` runs, in this order. A new suite is one entry: its name, what it
@@ -51,6 +52,11 @@ export const suites: readonly Suite[] = [
     name: 'tuft-numbers',
     proves: 'TuFT and the local backend compute the same logprobs, losses and steps',
     run: tuftNumbers,
+  },
+  {
+    name: 'tuft-training',
+    proves: 'npm start trains with TuFT as its backend, and the policy gets better',
+    run: tuftTraining,
   },
   {
     name: 'transformers',
