@@ -3,11 +3,13 @@
  * so a Python environment, which is made under .cache/python from deploy/tuft/requirements.txt
  * and test/compat/requirements.txt.
  *
- *   npm run test:compat -- [suite …] [--short] [--required] [--list] [--setup-minutes N]
+ *   npm run test:compat -- [suite …] [--short] [--required] [--list]
+ *                          [--setup-minutes N] [--start-within-minutes N]
  *
- * It ends with one table and with 1 if a check failed. Where the environment cannot be had, every
- * suite is skipped in words, which is no failure unless --required is given. To register a suite, add
- * it to suites.ts; its interface is in suite.ts.
+ * It ends with one table and with 1 if a check failed. Where the environment cannot be had (in
+ * --setup-minutes), or a suite could not begin in time (--start-within-minutes), suites are skipped in
+ * words, which is no failure unless --required is given. To register a suite, add it to suites.ts;
+ * its interface is in suite.ts.
  */
 import { parseArgs } from 'node:util';
 import { ensurePythonEnvironment } from '../../deploy/local/python/environment.js';
@@ -23,6 +25,7 @@ const { values, positionals } = parseArgs({
     required: { type: 'boolean', default: false },
     list: { type: 'boolean', default: false },
     'setup-minutes': { type: 'string', default: '15' },
+    'start-within-minutes': { type: 'string', default: '600' },
   },
   allowPositionals: true,
 });
@@ -30,13 +33,15 @@ const note = (line: string) => process.stderr.write(`${line}\n`);
 
 const unknown = positionals.find((name) => !suites.some((suite) => suite.name === name));
 const setupMinutes = Number(values['setup-minutes']);
+const startWithinMinutes = Number(values['start-within-minutes']);
 if (values.list) {
   for (const { name, proves } of suites) process.stdout.write(`${name.padEnd(14)} ${proves}\n`);
 } else if (unknown !== undefined) {
   note(`no suite ${unknown}; there are ${suites.map(({ name }) => name).join(', ')}`);
   process.exitCode = 2;
-} else if (!(setupMinutes > 0)) {
-  note(`--setup-minutes is ${values['setup-minutes']}; expected a number above 0`);
+} else if (!(setupMinutes > 0) || !(startWithinMinutes > 0)) {
+  const given = `${values['setup-minutes']} and ${values['start-within-minutes']}`;
+  note(`--setup-minutes and --start-within-minutes are ${given}; expected numbers above 0`);
   process.exitCode = 2;
 } else {
   const outcomes = await run();
@@ -77,7 +82,13 @@ async function run(): Promise<Outcome[]> {
   }
 
   const outcomes: Outcome[] = [];
+  const deadline = Date.now() + startWithinMinutes * 60_000;
   for (const suite of chosen) {
+    if (Date.now() > deadline) {
+      const message = `not begun after ${startWithinMinutes} min`;
+      outcomes.push({ suite: suite.name, checks: [], problem: { kind: 'skipped', message } });
+      continue;
+    }
     const options = { python, isShort: values.short, signal: stop.signal, note, now: Date.now };
     outcomes.push(await runSuite(suite, options));
   }

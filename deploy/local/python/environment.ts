@@ -47,7 +47,8 @@ export async function ensurePythonEnvironment(options: PythonEnvironmentOptions)
   try {
     await mkdir(cache, { recursive: true });
     const made = await run(interpreter.path, ['-m', 'venv', draft]);
-    if (made.code !== 0) throw new UserError(`${interpreter.path} -m venv: ${tail(made.output)}`);
+    if (made.code !== 0)
+      throw new UserError(`${interpreter.path} -m venv: ${lastLine(made.output)}`);
 
     const pip = ['-m', 'pip', 'install', '--quiet', '--no-deps', '--only-binary=:all:'];
     const files = requirements.flatMap((file) => ['--requirement', file]);
@@ -63,10 +64,12 @@ export async function ensurePythonEnvironment(options: PythonEnvironmentOptions)
     }
     signal?.throwIfAborted();
     if (installed.code !== 0) {
-      const found =
-        Date.now() < deadline ? tail(installed.output) : `not done after ${timeoutMs / 60_000} min`;
+      const isLate = Date.now() >= deadline;
+      const found = isLate
+        ? `not done after ${timeoutMs / 60_000} min`
+        : lastLine(installed.output);
       throw new UserError(
-        `pip could not install what ${requirements.join(' and ')} ask for: ${found}`,
+        `pip could not install the Python packages: ${found} (wanted by ${requirements.join(', ')})`,
       );
     }
     await rename(draft, home).catch(async (caught: unknown) => {
@@ -92,6 +95,6 @@ function exists(path: string): Promise<boolean> {
 }
 
 /** What a command said last. */
-function tail(output: string): string {
-  return output.split('\n').slice(-4).join('\n').trim() || 'it ended without a word';
+function lastLine(output: string): string {
+  return output.trim().split('\n').at(-1)!.trim() || 'it ended without a word';
 }
