@@ -49,8 +49,9 @@ export function checkpointRoutes(
       method: 'GET',
       path: '/api/v1/training_runs/:run/checkpoints',
       handle({ params: [run], query }) {
-        describeRun(run!, runs, store); // a run that is unknown is not one without checkpoints
-        return listCheckpoints(store.list(run), readPage(query, 100));
+        // A run that is unknown is not one without checkpoints.
+        const { training_run_id: id } = describeRun(run!, runs, store);
+        return listCheckpoints(store.list(id), readPage(query, 100));
       },
     },
     {
@@ -62,7 +63,7 @@ export function checkpointRoutes(
           ? rest.slice(0, -'/archive'.length)
           : undefined;
         if (checkpoint === undefined) throw notFound(`${rest} has no page; ask for …/archive`);
-        const path = findCheckpoint(store, request.params[0]!, checkpoint);
+        const path = findCheckpoint(store, runs, request.params[0]!, checkpoint);
         return redirectToArchive(request, archives.offer(store.adapterFolder(path)));
       },
     },
@@ -70,7 +71,7 @@ export function checkpointRoutes(
       method: 'DELETE',
       path: '/api/v1/training_runs/:run/checkpoints/*',
       async handle({ params: [run, checkpoint] }) {
-        await store.delete(findCheckpoint(store, run!, checkpoint!));
+        await store.delete(findCheckpoint(store, runs, run!, checkpoint!));
         return { status: 204, headers: {}, body: '' };
       },
     },
@@ -108,11 +109,12 @@ export function checkpointRoutes(
 }
 
 /** @throws {ApiError} 404 for a run that neither trains here nor left a checkpoint. */
-function describeRun(id: string, runs: TrainingRuns, store: CheckpointStore) {
-  const run = runs.find(id);
+function describeRun(name: string, runs: TrainingRuns, store: CheckpointStore) {
+  const run = runs.find(name);
+  const id = run?.id ?? name;
   const saved = store.list(id);
   const geometry = run?.geometry ?? saved.at(-1);
-  if (geometry === undefined) throw notFound(`training run ${JSON.stringify(id)} is unknown`);
+  if (geometry === undefined) throw notFound(`training run ${JSON.stringify(name)} is unknown`);
   const last = (kind: TinkerPath['kind']) => {
     const found = saved.findLast((checkpoint) => checkpoint.kind === kind);
     return found === undefined ? null : describeCheckpoint(found);
@@ -155,7 +157,13 @@ function listCheckpoints(
 }
 
 /** `weights/<name>`, `sampler_weights/<name>`, or a bare name: the training one first, as in TuFT. */
-function findCheckpoint(store: CheckpointStore, runId: string, text: string): TinkerPath {
+function findCheckpoint(
+  store: CheckpointStore,
+  runs: TrainingRuns,
+  run: string,
+  text: string,
+): TinkerPath {
+  const runId = runs.find(run)?.id ?? run;
   const [first = '', second] = text.split('/');
   const candidates = checkpointKinds
     .filter((kind) => second === undefined || kind === first)

@@ -14,6 +14,7 @@ import { incompatibility, pathOf, type CheckpointMetadata } from './checkpoint-m
 import { formatTinkerPath, nextAutomaticName } from './checkpoint-names.js';
 import type { CheckpointStore } from './checkpoint-store.js';
 import type { OperationResult } from './operation-result.js';
+import { ResendMemory } from './resend-memory.js';
 import type { SamplingSessions } from './sampling-sessions.js';
 import { assertFits, type ServedModel } from './served-model.js';
 import type { TrainingRun, TrainingRuns } from './training-runs.js';
@@ -25,6 +26,8 @@ import type { WorkerCalls } from './worker-calls.js';
  * the operation's content fails that future, so that its sequence id is consumed all the same.
  */
 export class TrainingOperations {
+  readonly #createdFromState = new ResendMemory<{ requestId: string; modelId: string }>(10_000);
+
   constructor(
     private readonly model: ServedModel,
     private readonly runs: TrainingRuns,
@@ -103,6 +106,35 @@ export class TrainingOperations {
       }
       const { id } = this.samplers.open(run.session, saved, sessionSeqId);
       return json({ path: null, sampling_session_id: id, type });
+    });
+  }
+
+  /**
+   * A new run that begins with saved weights; a copy of an earlier request gets that one's run.
+   *
+   * @throws {ApiError} 400, 404
+   */
+  createFromState(request: z.output<typeof LoadWeightsRequest>): {
+    requestId: string;
+    modelId: string;
+  } {
+    const { session_id, model_seq_id, path, user_metadata } = request;
+    if (session_id === undefined || model_seq_id === undefined) {
+      throw badRequest('Missing model_id, or session_id and model_seq_id to create a model');
+    }
+    return this.#createdFromState.once(`${session_id}/${model_seq_id}`, () => {
+      const saved = this.store.get(parseTinkerPath(path));
+      const { lora_rank: rank, train_attn, train_mlp, train_unembed } = saved;
+      const { modelId } = this.runs.create({
+        type: 'create_model',
+        session_id,
+        model_seq_id,
+        base_model: request.base_model ?? saved.base_model,
+        user_metadata,
+        lora_config: { rank, seed: undefined, train_attn, train_mlp, train_unembed },
+      });
+      const run = this.runs.get(modelId);
+      return { requestId: this.loadWeights(run, { ...request, seq_id: undefined }), modelId };
     });
   }
 

@@ -14,7 +14,7 @@ import {
 } from '../../shared/tinker/api.js';
 import { decodeForwardBackwardRequest } from '../../shared/tinker/codec.js';
 import { ForwardBackwardRequestSchema } from '../../shared/tinker/tinker_pb.js';
-import { ApiError, badRequest } from './api-error.js';
+import { ApiError } from './api-error.js';
 import { decodeJsonForwardBackward } from './forward-backward-json.js';
 import { jsonReply, readJson, type ApiRequest, type Reply, type Route } from './http-api.js';
 import type { ServedModel } from './served-model.js';
@@ -130,7 +130,8 @@ export function trainingRoutes(
       async handle(request) {
         const body = await readJson(request, LoadWeightsRequest);
         if (body.model_id === undefined) {
-          throw badRequest('Missing model_id: create a model, then load into it');
+          const { requestId, modelId } = operations.createFromState(body);
+          return promise(requestId, modelId);
         }
         const run = runs.get(body.model_id);
         return promise(operations.loadWeights(run, body), run.id);

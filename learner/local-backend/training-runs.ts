@@ -18,6 +18,8 @@ import type { WorkerCalls } from './worker-calls.js';
 /** A LoRA adapter in training, and the order of its operations. */
 export interface TrainingRun {
   readonly id: string;
+  /** Its name where clients derive one: SDKs from 0.26 on do when they create it from a state. */
+  readonly derivedId: string;
   readonly session: Session;
   readonly geometry: Geometry;
   readonly trainUnembed: boolean;
@@ -33,6 +35,7 @@ const rememberedOperations = 1000; // of a run: far more than any client pipelin
 /** The runs of this process. Weights of earlier processes live on as checkpoints. */
 export class TrainingRuns {
   readonly #runs = new Map<string, TrainingRun>();
+  readonly #byDerivedId = new Map<string, TrainingRun>();
   readonly #created = new ResendMemory<{ requestId: string; modelId: string }>(10_000);
 
   constructor(
@@ -59,6 +62,7 @@ export class TrainingRuns {
       const id = randomUUID();
       const run: TrainingRun = {
         id,
+        derivedId: `${session.id}:train:${request.model_seq_id}`,
         session,
         geometry: {
           base_model: this.model.name,
@@ -75,9 +79,10 @@ export class TrainingRuns {
         lastRequestAt: Date.now(),
       };
       this.#runs.set(run.id, run);
+      this.#byDerivedId.set(run.derivedId, run);
       session.trainingRuns.push(run.id);
       const creation = this.#create(run, narrowSeed(lora.seed ?? 0)).catch((error: unknown) => {
-        this.#runs.delete(run.id);
+        this.#forget(run);
         throw error;
       });
       return { requestId: this.futures.add(creation), modelId: run.id };
@@ -97,7 +102,7 @@ export class TrainingRuns {
   }
 
   find(id: string): TrainingRun | undefined {
-    return this.#runs.get(id);
+    return this.#runs.get(id) ?? this.#byDerivedId.get(id);
   }
 
   list(): TrainingRun[] {
@@ -127,12 +132,17 @@ export class TrainingRuns {
 
   /** Frees the run's memory; its checkpoints stay. */
   unload(run: TrainingRun): string {
-    this.#runs.delete(run.id);
+    this.#forget(run);
     const work = async (): Promise<OperationResult> => {
       await this.worker.call('drop', { run: run.id });
       return { kind: 'json', json: { model_id: run.id, type: 'unload_model' } };
     };
     return this.futures.add(run.gate.run(undefined, work));
+  }
+
+  #forget({ id, derivedId }: TrainingRun): void {
+    this.#runs.delete(id);
+    this.#byDerivedId.delete(derivedId);
   }
 
   #gate(run: string): SequenceGate {

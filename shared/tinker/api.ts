@@ -186,6 +186,10 @@ export const LoadWeightsRequest = z.object({
   type: kind('load_weights'),
   model_id: optional(z.string()), // the form without it creates a model: not every server can
   seq_id: optional(z.int()),
+  session_id: optional(z.string()), // of the form that creates a model, as the next three
+  model_seq_id: optional(count),
+  base_model: optional(z.string()),
+  user_metadata: optional(z.record(z.string(), z.unknown())),
   path: z.string(),
   optimizer: z.boolean(),
 });

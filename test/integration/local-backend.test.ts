@@ -191,6 +191,43 @@ describe('the local backend over HTTP', () => {
     assert.notDeepEqual(await continueFrom(withoutOptimizer, 2), expected);
   });
 
+  it('creates a model from a saved state in one request, under the id that its client derives', async () => {
+    const model = await freshModel();
+    await wire.sendForwardBackward(forwardBackward(model, 1));
+    await wire.optimStep(model, 2);
+    const saved = await wire.result(
+      await wire.post('save_weights', { model_id: model, path: 'one', seq_id: 3 }),
+    );
+    const number = models++;
+    const body = {
+      session_id: session,
+      model_seq_id: number,
+      path: saved['path'],
+      optimizer: true,
+      type: 'load_weights',
+    };
+    const promise = await wire.post('load_weights', body);
+    assert.deepEqual(await wire.post('load_weights', body), promise, 'a copy is the same request');
+    const loaded = await wire.result(promise);
+    assert.equal(loaded['path'], saved['path']);
+
+    const derived = `${session}:train:${number}`;
+    const about = await wire.post('get_info', { model_id: derived });
+    assert.equal(about['lora_rank'], 4);
+    const goOn = async (id: string, seq: number) => {
+      await wire.sendForwardBackward(forwardBackward(id, seq));
+      await wire.optimStep(id, seq + 1);
+      return wire.evaluation(await wire.sendForwardBackward(forwardBackward(id, seq + 2)));
+    };
+    assert.deepEqual(await goOn(derived, 1), await goOn(model, 4));
+    await wire.result(await wire.post('save_weights', { model_id: derived, path: 'b', seq_id: 4 }));
+    const { checkpoints } = await wire.get(`training_runs/${derived}/checkpoints`);
+    assert.equal((checkpoints as unknown[]).length, 1);
+    const missing = await wire.tryPost('load_weights', { path: saved['path'], optimizer: true });
+    assert.equal(missing.status, 400);
+    assert.match(await missing.text(), /session_id and model_seq_id/);
+  });
+
   it('does not load what has another geometry or is not there', async () => {
     const model = await freshModel();
     const path = `tinker://${model}/weights/small`;
