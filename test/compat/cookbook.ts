@@ -18,7 +18,8 @@ export async function testCookbook(context: SuiteContext): Promise<void> {
   await writeLines(training, problems.slice(embeddedDataset.testSize));
 
   await using backend = await startBackendProcess(context, embeddedModelPath);
-  await runPython(context, 'cookbook/main.py', [embeddedModelPath, training, test], backend.env);
+  const args = [embeddedModelPath, training, test, context.isShort ? '4' : '12'];
+  await runPython(context, 'cookbook/main.py', args, backend.env);
 }
 
 function writeLines(path: string, problems: readonly SolvedProblem[]): Promise<void> {

@@ -18,8 +18,8 @@ import tinker
 import torch
 from safetensors.torch import load
 
-STEPS = 16
-EVERY = 5  # steps: an evaluation at 0, 5, 10 and 15
+STEPS = 10
+EVERY = 5  # steps: an evaluation at 0 and 5
 
 
 def main(example, dataset, model):
