@@ -6,12 +6,12 @@ import type { MinibatchResult } from './minibatch-pass.js';
 
 const weightMean = new Gauge({
   name: 'rl_is_weight_mean',
-  help: 'Mean importance weight of the tokens of a step, truncated; 1 on-policy',
+  help: 'Mean importance weight of the tokens of a step, truncated; 1 on-policy.',
 });
 
 const klToBase = new Gauge({
   name: 'rl_kl_base',
-  help: 'Divergence of the policy that sampled from the base model, nats a token',
+  help: 'Divergence of the policy that sampled from the base model, nats a token.',
 });
 
 /** The ratios outside of which a correction masks single tokens or truncates them; undefined: none does. */

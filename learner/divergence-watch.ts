@@ -9,7 +9,7 @@ import type { StepEvent } from './history.js';
 
 const unhealthySteps = new Gauge({
   name: 'rl_unhealthy_steps',
-  help: 'Steps in a row whose KL or reward is out of bounds; as many as the patience end the run',
+  help: 'Steps in a row whose KL or reward is out of bounds; as many as the patience end the run.',
 });
 
 /** Judges every step of a run, also those before a restart. */

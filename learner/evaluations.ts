@@ -6,18 +6,18 @@ import type { EvalResult, SolveRates } from '../shared/wire/eval-result.js';
 
 const evalScore = new Gauge({
   name: 'rl_eval_score',
-  help: 'Share of held-out problems solved exactly, at the last evaluation',
+  help: 'Share of held-out problems solved exactly, at the last evaluation.',
   labelNames: ['metric', 'difficulty'],
 });
 
 const evalLag = new Gauge({
   name: 'rl_eval_lag_steps',
-  help: 'Newest version minus the evaluated one, when the last evaluation ended',
+  help: 'Newest version minus the evaluated one, when the last evaluation ended.',
 });
 
 const evaluations = new Counter({
   name: 'rl_evaluations_total',
-  help: 'Evaluations by how they ended; one is skipped when training overtook it before it began',
+  help: 'Evaluations by how they ended; one is skipped when training overtook it before it began.',
   labelNames: ['outcome'],
 });
 

@@ -9,7 +9,7 @@ export type IdleCause =
 
 const idleSeconds = new Counter({
   name: 'rl_learner_idle_seconds_total',
-  help: 'Seconds in which the backend had no work of this learner, by what the learner waited for',
+  help: 'Seconds in which the backend had no work of this learner, by what the learner waited for.',
   labelNames: ['cause'],
 });
 

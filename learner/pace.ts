@@ -4,7 +4,7 @@ import type { AdamParams, RunConfig } from '../shared/wire/run-config.js';
 
 const learningRate = new Gauge({
   name: 'rl_learning_rate',
-  help: 'Learning rate of the newest optimizer step that was sent',
+  help: 'Learning rate of the newest optimizer step that was sent.',
 });
 
 /** How far the run is, and what that makes of the optimizer's settings. */

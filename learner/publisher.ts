@@ -11,14 +11,14 @@ import type { IdleClock } from './idle-clock.js';
 
 const publishSeconds = new Histogram({
   name: 'rl_publish_seconds',
-  help: 'Seconds from an optimizer step to its weights being available to actors, by phase',
+  help: 'Seconds from an optimizer step to its weights being available to actors, by phase.',
   labelNames: ['phase'],
   buckets: [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30],
 });
 
 const newestPublished = new Gauge({
   name: 'rl_policy_version',
-  help: 'Newest policy version that actors can sample with',
+  help: 'Newest policy version that actors can sample with.',
 });
 
 export interface PublisherOptions {

@@ -14,7 +14,7 @@ import type { Checkpoint } from '../shared/wire/ledger.js';
 
 const recoveries = new Counter({
   name: 'rl_learner_recoveries_total',
-  help: 'Times that the run was restored from its checkpoint after a failure of the backend',
+  help: 'Times that the run was restored from its checkpoint after a failure of the backend.',
   labelNames: ['reason'],
 });
 

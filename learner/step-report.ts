@@ -4,6 +4,7 @@ import {
   offPolicyStatsByStaleness,
   ratioBounds,
   type OffPolicyStats,
+  type RatioBounds,
 } from '../shared/rl/off-policy.js';
 import { staleness as stalenessOf, type Rewind } from '../shared/rl/staleness.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
@@ -13,7 +14,7 @@ import type { MinibatchResult } from './minibatch-pass.js';
 
 const trainedStaleness = new Histogram({
   name: 'rl_trained_staleness_steps',
-  help: 'Steps between the policy that trains on a group and the version of its tokens',
+  help: 'Steps between the policy that trains on a group and the version of its tokens.',
   labelNames: ['basis'],
   buckets: [0, 1, 2, 4, 8, 16],
 });
@@ -26,37 +27,37 @@ const optimizerStaleness = new Histogram({
 
 const stalenessComponent = new Histogram({
   name: 'rl_staleness_component_steps',
-  help: 'The part of the staleness that arose while sampling and scoring, and while waiting here',
+  help: 'The part of the staleness that arose while sampling and scoring, and while waiting here.',
   labelNames: ['component'],
   buckets: [0, 1, 2, 4, 8, 16],
 });
 
 const versionSpan = new Histogram({
   name: 'rl_rollout_version_span',
-  help: 'How many versions sampled the tokens of one rollout',
+  help: 'How many versions sampled the tokens of one rollout.',
   buckets: [1, 2, 3, 4, 8],
 });
 
 const divergence = new Gauge({
   name: 'rl_kl_sample_train',
-  help: 'Divergence of the policy in training from the one that sampled, nats a token',
+  help: 'Divergence of the policy in training from the one that sampled, nats a token.',
   labelNames: ['estimator', 'staleness'],
 });
 
 const essRatio = new Gauge({
   name: 'rl_ess_ratio',
-  help: 'Effective sample size of the importance ratios, as a share of the tokens',
+  help: 'Effective sample size of the importance ratios, as a share of the tokens.',
 });
 
 const outsideShare = new Gauge({
   name: 'rl_is_masked_fraction',
-  help: "Share of tokens that are masked, or whose ratio lies outside the loss's bounds",
+  help: "Share of tokens that are masked, or whose ratio lies outside the loss's bounds.",
   labelNames: ['side'],
 });
 
 const sampledEntropy = new Gauge({
   name: 'rl_entropy',
-  help: 'Mean of -logprob over the sampled tokens of a step, nats a token',
+  help: 'Mean of -logprob over the sampled tokens of a step, nats a token.',
   labelNames: ['kind'],
 });
 
@@ -74,12 +75,13 @@ export interface TrainedGroup {
  * @param version that trained on the groups.
  */
 export function reportStep(
-  { loss, correction, numSubsteps }: Pick<RunConfig, 'loss' | 'correction' | 'numSubsteps'>,
+  config: Pick<RunConfig, 'loss' | 'correction' | 'numSubsteps' | 'numMinibatches'>,
   version: number,
   trained: readonly TrainedGroup[],
   results: readonly MinibatchResult[],
   rewind?: Rewind,
 ): Record<string, number> {
+  const { loss, correction, numSubsteps, numMinibatches } = config;
   const ages = trained.map((group) => agesOf(group, { version, numSubsteps, rewind }));
   for (const age of ages) observeAges(age);
   const spans = trained.flatMap(({ group }) =>
@@ -135,6 +137,30 @@ export function reportStep(
     metrics[`ratio/above_share/${suffix}`] = stats.aboveShare;
     metrics[`ratio/p99/${suffix}`] = stats.ratio.p99;
     metrics[`trained/entropy/${suffix}`] = stats.sampledEntropy;
+  }
+  return { ...metrics, ...bySubstep(results, numMinibatches, bounds) };
+}
+
+/** What is further off-policy in later substeps, which no staleness shows. */
+function bySubstep(
+  results: readonly MinibatchResult[],
+  numMinibatches: number,
+  bounds: RatioBounds,
+): Record<string, number> {
+  const metrics: Record<string, number> = {};
+  if (results.length <= numMinibatches) return metrics; // a single one
+  for (let first = 0; first < results.length; first += numMinibatches) {
+    const part = results.slice(first, first + numMinibatches);
+    const stats = offPolicyStats(
+      part.flatMap(({ rollouts }) => rollouts),
+      bounds,
+    );
+    if (stats === undefined) continue;
+    const suffix = `substep_${first / numMinibatches}`;
+    metrics[`kl_sample_train_v1/${suffix}`] = stats.klV1;
+    metrics[`kl_sample_train_v2/${suffix}`] = stats.klV2;
+    metrics[`kl_sample_train_k3/${suffix}`] = stats.klK3;
+    metrics[`ess_ratio/${suffix}`] = stats.essRatio;
   }
   return metrics;
 }

@@ -5,13 +5,13 @@ import type { Ticket } from '../shared/wire/ticket.js';
 
 const groupOutcomes = new Counter({
   name: 'rl_group_outcome_total',
-  help: 'Scored groups by whether all, none or some of their rollouts are correct',
+  help: 'Scored groups by whether all, none or some of their rollouts are correct.',
   labelNames: ['kind'],
 });
 
 const lengthKsDistance = new Gauge({
   name: 'rl_length_ks_distance',
-  help: 'Kolmogorov-Smirnov distance between completion lengths as admitted and as trained',
+  help: 'Kolmogorov-Smirnov distance between completion lengths as admitted and as trained.',
 });
 
 /** Sums over the groups that a step consumed: those it trained on and those that were skipped. */

@@ -7,7 +7,7 @@ import type { TicketSource } from './ticket-source.js';
 
 const ticketsOutstanding = new Gauge({
   name: 'rl_tickets_outstanding',
-  help: 'Tickets issued and not yet trained or dropped',
+  help: 'Tickets issued and not yet trained or dropped.',
 });
 
 export interface IssuerOptions<Group> {

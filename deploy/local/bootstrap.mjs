@@ -14,6 +14,7 @@ const programs = {
   start: { file: 'dist/deploy/local/cli.js', args: ['up', ...words] },
   sweep: { file: 'dist/deploy/local/cli.js', args: ['sweep', ...words] },
   pretrain: { file: 'dist/shared/pretrain/main.js', args: words },
+  docs: { file: 'dist/test/docs/main.js', args: words },
   bench: { file: 'dist/test/bench/main.js', args: words },
   'test:compat': { file: 'dist/test/compat/main.js', args: words },
 };

@@ -9,7 +9,7 @@ import { jsonReply, matchPath, type Reply, type Route } from './http-api.js';
 
 const requestsTotal = new Counter({
   name: 'local_backend_requests_total',
-  help: 'HTTP requests answered, by route and status',
+  help: 'HTTP requests answered, by route and status.',
   labelNames: ['route', 'status'],
 });
 

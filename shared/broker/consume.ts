@@ -15,7 +15,7 @@ export type { Source } from './names.js';
 
 const redelivered = new Counter({
   name: 'broker_messages_redelivered_total',
-  help: 'Messages that had been delivered before',
+  help: 'Messages that had been delivered before.',
   labelNames: ['stage'],
 });
 

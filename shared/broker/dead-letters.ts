@@ -8,7 +8,7 @@ import { tail } from './tail.js';
 
 const deadLettered = new Counter({
   name: 'broker_messages_dead_lettered_total',
-  help: 'Messages that could not be processed and were put aside with a reason',
+  help: 'Messages that could not be processed and were put aside with a reason.',
   labelNames: ['stage'],
 });
 

@@ -7,7 +7,7 @@ import { retry } from './retry.js';
 
 const settled = new Counter({
   name: 'broker_messages_settled_total',
-  help: 'Messages by what became of them',
+  help: 'Messages by what became of them.',
   labelNames: ['stage', 'outcome'],
 });
 

@@ -7,12 +7,12 @@ import { retry } from './retry.js';
 
 const published = new Counter({
   name: 'broker_messages_published_total',
-  help: 'Messages that JetStream acknowledged, duplicates included',
+  help: 'Messages that JetStream acknowledged, duplicates included.',
   labelNames: ['queue'],
 });
 const blockedSeconds = new Counter({
   name: 'broker_publish_blocked_seconds_total',
-  help: 'Time that publishers waited, because the stream was full or the server away',
+  help: 'Time that publishers waited, because the stream was full or the server away.',
   labelNames: ['queue', 'reason'],
 });
 

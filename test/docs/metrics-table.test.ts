@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { describe, it } from 'node:test';
+import {
+  codeIn,
+  declaredMetrics,
+  metricsPage,
+  services,
+  tableUnder,
+  updatedPage,
+  type DeclaredMetric,
+} from './metrics-table.js';
+
+describe('the page on metrics', async () => {
+  const page = await readFile(metricsPage, 'utf8');
+  const declared = (await Promise.all(services.map(declaredMetrics))).flat();
+
+  it('has every metric that the code declares, with its type, labels and help', async () => {
+    assert.equal(await updatedPage(page), page, 'run `npm run docs` and commit docs/metrics.md');
+  });
+
+  it('asks for no metric that the code does not declare', () => {
+    const names = new Set(declared.map(({ name }) => name));
+    const asked = tableUnder(page, '## What to look at').flatMap(([, cell]) => codeIn(cell!));
+    const ofNode = (name: string) => name.startsWith('nodejs_'); // by prom-client, once it serves
+    assert.deepEqual(
+      asked.filter((name) => !names.has(name) && !ofNode(name)),
+      [],
+    );
+  });
+
+  const rules: [rule: string, holds: (metric: DeclaredMetric) => boolean][] = [
+    [
+      'says whose it is',
+      ({ name }) => /^(rl|broker|reward_service|local_backend)_[a-z_]+$/.test(name),
+    ],
+    ['ends in _total if and only if it counts', isTotalIfCounter],
+    [
+      'is in base units',
+      ({ name }) => !/_(ms|millis|micros|minutes|hours|kb|mb|percent)\b/.test(name),
+    ],
+    [
+      'is explained by a sentence',
+      ({ help }) => /^[A-Z][^]*[^.]\.$/.test(help) && help.length > 20,
+    ],
+    [
+      'is told apart by few things alone',
+      ({ labels }) => labels.every((label) => bounded.has(label)),
+    ],
+    ['means the same in every service', isSameEverywhere],
+  ];
+  for (const [rule, holds] of rules) {
+    it(`has metrics each of which ${rule}`, () => {
+      assert.deepEqual(
+        declared.filter((metric) => !holds(metric)).map(({ name }) => name),
+        [],
+      );
+    });
+  }
+
+  function isSameEverywhere(metric: DeclaredMetric): boolean {
+    return declared
+      .filter(({ name }) => name === metric.name)
+      .every(({ help, type }) => help === metric.help && type === metric.type);
+  }
+});
+
+function isTotalIfCounter({ name, type }: DeclaredMetric): boolean {
+  return name.endsWith('_total') === (type === 'counter');
+}
+
+/** Labels with a handful of values; never a problem, a ticket, an actor or a run. */
+const bounded = new Set([
+  ...['basis', 'cause', 'component', 'consumer', 'difficulty', 'estimator', 'kind', 'metric'],
+  ...['operation', 'outcome', 'phase', 'queue', 'reason', 'route', 'side', 'source', 'split'],
+  ...['stage', 'staleness', 'status', 'stream'],
+]);

@@ -1,0 +1,91 @@
+import { execFile } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+/** A metric as the code declares it. */
+export interface DeclaredMetric {
+  readonly name: string;
+  readonly help: string;
+  readonly type: string; // counter, gauge or histogram
+  readonly labels: readonly string[];
+}
+
+export const services = ['learner', 'actor', 'reward-service', 'learner/local-backend'] as const;
+export type Service = (typeof services)[number];
+
+/** Where the page is, and between which lines the table stands in it. */
+export const metricsPage = fileURLToPath(new URL('../../../docs/metrics.md', import.meta.url));
+const begin = '<!-- every metric: made by npm run docs -->';
+const end = '<!-- end -->';
+
+/** The metrics of a service, as a process of it declares them before it has done anything. */
+export async function declaredMetrics(service: Service): Promise<DeclaredMetric[]> {
+  const script = fileURLToPath(new URL('./print-metrics.js', import.meta.url));
+  const module = new URL(`../../${service}/main.js`, import.meta.url).href;
+  const { stdout } = await promisify(execFile)(process.execPath, [script, module]);
+  return JSON.parse(stdout) as DeclaredMetric[];
+}
+
+/** The page with the table of the metrics that the code has now. */
+export async function updatedPage(page: string): Promise<string> {
+  const [before, rest] = split(page, begin);
+  const [, after] = split(rest, end);
+  return `${before}${begin}\n\n${await table()}\n\n${end}${after}`;
+}
+
+/** The cells of the table that follows a heading, without its head. */
+export function tableUnder(page: string, heading: string): string[][] {
+  const [, after] = split(page, `${heading}\n`);
+  const [section] = after.split(/^## /m);
+  const rows = section!.split('\n').filter((line) => line.startsWith('|'));
+  return rows.slice(2).map((line) =>
+    line
+      .split('|')
+      .slice(1, -1)
+      .map((cell) => cell.trim()),
+  );
+}
+
+/** What stands between backticks. */
+export function codeIn(cell: string): string[] {
+  return [...cell.matchAll(/`([^`]+)`/g)].map(([, code]) => code!);
+}
+
+async function table(): Promise<string> {
+  const byName = new Map<string, { metric: DeclaredMetric; services: string[] }>();
+  for (const service of services) {
+    for (const metric of await declaredMetrics(service)) {
+      const known = byName.get(metric.name) ?? { metric, services: [] };
+      known.services.push(service.replace(/.*\//, ''));
+      byName.set(metric.name, known);
+    }
+  }
+  const rows = [...byName.values()]
+    .sort((a, b) => (a.metric.name < b.metric.name ? -1 : 1))
+    .map(({ metric: { name, type, labels, help }, services: exporters }) => [
+      `\`${name}\``,
+      type,
+      labels.map((label) => `\`${label}\``).join(', '),
+      exporters.join(', '),
+      help,
+    ]);
+  return alignedTable([['metric', 'type', 'labels', 'of', 'meaning'], ...rows]);
+}
+
+/** A Markdown table as prettier would leave it. */
+function alignedTable(rows: readonly (readonly string[])[]): string {
+  const widths = rows[0]!.map((_, column) =>
+    Math.max(3, ...rows.map((row) => row[column]!.length)),
+  );
+  const line = (cells: readonly string[]): string =>
+    `| ${cells.map((cell, column) => cell.padEnd(widths[column]!)).join(' | ')} |`;
+  const rule = line(widths.map((width) => '-'.repeat(width)));
+  const [head, ...body] = rows.map(line);
+  return [head!, rule, ...body].join('\n');
+}
+
+function split(text: string, mark: string): [string, string] {
+  const at = text.indexOf(mark);
+  if (at === -1) throw new Error(`docs/metrics.md lacks the line ${mark}`);
+  return [text.slice(0, at), text.slice(at + mark.length)];
+}
