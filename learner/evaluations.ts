@@ -25,8 +25,8 @@ export interface EvaluationsOptions {
   readonly evaluator: Pick<Evaluator, 'run'>;
   /** Versions from one evaluation to the next while training goes on; 0: none meanwhile. */
   readonly everyVersions: number;
-  /** Those of the run's earlier lives. */
-  readonly past: readonly EvalResult[];
+  /** The last one of the run's earlier lives. */
+  readonly last: EvalResult | undefined;
   /** Writes a result down. */
   readonly tell: (result: EvalResult) => Promise<void>;
   /** Ends the evaluation under way, and all that would follow. */
@@ -41,7 +41,7 @@ export interface EvaluationsOptions {
  */
 export class Evaluations {
   readonly #options: EvaluationsOptions;
-  readonly #done: EvalResult[]; // in the order that they were made
+  #last: EvalResult | undefined;
   #lastDue: number; // the newest version that was to be measured
   #running: { readonly version: number; readonly ended: Promise<void> } | undefined;
   #waiting: number | undefined;
@@ -49,8 +49,8 @@ export class Evaluations {
 
   constructor(options: EvaluationsOptions) {
     this.#options = options;
-    this.#done = [...options.past];
-    this.#lastDue = options.past.at(-1)?.version ?? 0;
+    this.#last = options.last;
+    this.#lastDue = options.last?.version ?? 0;
   }
 
   /** Versions that are, or are about to be, measured: their weights must not be retired. */
@@ -58,9 +58,9 @@ export class Evaluations {
     return [this.#running?.version, this.#waiting].filter((version) => version !== undefined);
   }
 
-  /** The result for a version, if it was measured. */
+  /** The result for a version, if it is the one that was measured last. */
   of(version: number): EvalResult | undefined {
-    return this.#done.findLast((result) => result.version === version);
+    return this.#last?.version === version ? this.#last : undefined;
   }
 
   /** A version is out: has it measured if one is due again. */
@@ -129,7 +129,7 @@ export class Evaluations {
     const { evaluator, tell, signal, log } = this.#options;
     try {
       const result = await evaluator.run(version, signal);
-      this.#done.push(result);
+      this.#last = result;
       this.#unreported = result;
       evaluations.inc({ outcome: 'finished' });
       show(result);

@@ -36,7 +36,7 @@ export async function openEvaluations(
   const evaluations = new Evaluations({
     evaluator,
     everyVersions: evalProblems === 0 ? 0 : evalEveryVersions,
-    past: past.map(({ result }) => result),
+    last: past.at(-1)?.result,
     tell: async (result) => {
       const event = { v: 1, at: Date.now(), kind: 'eval', result } as const;
       await broker.events.emit(event);

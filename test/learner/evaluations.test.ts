@@ -14,7 +14,7 @@ describe('evaluations every 10 versions', () => {
   let told: number[];
   let finish: ((how: 'well' | 'badly') => Promise<void>)[]; // each of those begun
   let stop: AbortController;
-  const open = (past: EvalResult[] = []) =>
+  const open = (last?: EvalResult) =>
     new Evaluations({
       evaluator: {
         run: (version) =>
@@ -28,7 +28,7 @@ describe('evaluations every 10 versions', () => {
           }),
       },
       everyVersions: 10,
-      past,
+      last,
       tell: ({ version }) => {
         told.push(version);
         return Promise.resolve();
@@ -64,7 +64,7 @@ describe('evaluations every 10 versions', () => {
   });
 
   it('count on from those of an earlier life', () => {
-    const evaluations = open([evalResult({ version: 50 })]);
+    const evaluations = open(evalResult({ version: 50 }));
     evaluations.consider(59);
     assert.deepEqual(begun, []);
     evaluations.consider(61); // the first version of this life was above the last of that one

@@ -70,9 +70,10 @@ export class TrainingGround implements AsyncDisposable {
     this.#backendPort = Number(new URL(String(url)).port);
   }
 
-  actor(name: string): ServiceProcess {
+  /** @param more flags beyond those that every actor needs. */
+  actor(name: string, ...more: readonly string[]): ServiceProcess {
     const model = ['--model-dir', this.model.path];
-    return this.#start('actor', [...this.#where, ...model, '--name', name]);
+    return this.#start('actor', [...this.#where, ...model, '--name', name, ...more]);
   }
 
   /** A learner of small steps; the flags add to these or replace them. */

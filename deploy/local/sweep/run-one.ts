@@ -4,6 +4,7 @@ import { rm } from 'node:fs/promises';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { errorText } from '../../../shared/errors.js';
 import { divergedCode } from '../../../shared/exit-codes.js';
 import { parentPipe } from '../../../shared/parent-pipe.js';
 import { packageRoot } from '../package-root.js';
@@ -66,7 +67,11 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
     stop.hurry.removeEventListener('abort', hurry);
   }
   const seconds = (performance.now() - startedAt) / 1_000;
-  const found = await readRunFolder(folder);
+  const found = await readRunFolder(folder).catch((cause: unknown) => {
+    throw new RunFailed(`${folder} does not tell what came of the run: ${errorText(cause)}`, {
+      cause,
+    });
+  });
   return {
     v: 1,
     ...run,

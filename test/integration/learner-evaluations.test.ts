@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import type { EvalResult } from '../../shared/wire/eval-result.js';
+import { runOffbeat } from '../support/offbeat.js';
+import { apiKey, TrainingGround } from '../support/training-ground.js';
+
+describe('an evaluation that nobody answers for a while', { timeout: 240_000 }, () => {
+  it('holds no training up, keeps its version, and tells how late it is', async () => {
+    await using ground = await TrainingGround.prepare('patient');
+    const { policy } = ground.broker;
+    const evaluating = { 'eval-problems': 3, 'eval-samples': 2, 'eval-every-versions': 15 };
+    const learner = ground.learner({ 'max-steps': 40, ...evaluating });
+    ground.actor('trains', '--splits=train');
+    const evaluates = ground.actor('evaluates', '--splits=eval');
+    await ground.startScoring();
+    await learner.says(({ msg }) => msg === 'evaluated'); // version 0, before training
+    assert.equal(await evaluates.stop('SIGTERM'), 0);
+
+    await learner.says(({ msg, version }) => msg === 'published' && version === 30);
+    const versions = await policy.versions();
+    assert(versions.includes(15) && !versions.includes(14), versions.join(', '));
+
+    ground.actor('returns', '--splits=eval');
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    const evals = await ground.evals();
+    assert.deepEqual(
+      evals.map(({ version }) => version),
+      [0, 15, 30, 40],
+    );
+    const [before, late, , last] = evals;
+    assert(late!.lag >= 15, `lag ${late!.lag}`);
+    assert.deepEqual([before!.lag, last!.lag], [0, 0]);
+    for (const { answers } of evals) assert.deepEqual(answers.sampled.total, [2, 2, 2]);
+    const told = (await ground.metrics()).flatMap((line) => line['eval/version'] ?? []);
+    assert.equal(told[0], 0);
+  });
+});
+
+describe('offbeat eval without the folder of the run', { timeout: 240_000 }, () => {
+  it('asks the NATS server and the backend that it is told of', async () => {
+    await using ground = await TrainingGround.prepare('elsewhere');
+    const learner = ground.learner({ 'max-steps': 2 });
+    ground.actor('actor-0');
+    await ground.startScoring();
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+
+    const folder = await mkdtemp(join(tmpdir(), 'offbeat-elsewhere-'));
+    const evaluate = (...flags: string[]) => {
+      const run = ['--run=elsewhere', `--nats-url=${ground.server.url}`, '--json'];
+      const model = [`--model-dir=${ground.model.path}`, '--problems=3', '--actors=1'];
+      return runOffbeat(['eval', ...run, ...model, ...flags], folder);
+    };
+    const backend = [`--backend-url=${ground.backendUrl}`, '--sampler=tinker'];
+    const keyless = await evaluate(...backend);
+    assert.equal(keyless.code, 2);
+    assert.match(keyless.err, /give its key with --api-key, or as TINKER_API_KEY/);
+    for (const [flags, version] of [
+      [[], 2],
+      [[...backend, `--api-key=${apiKey}`, '--version=1'], 1],
+    ] as const) {
+      const { code, out, err } = await evaluate(...flags);
+      assert.equal(code, 0, err);
+      const result = JSON.parse(out) as EvalResult;
+      assert.deepEqual([result.version, result.problems], [version, 3]);
+    }
+    const unknown = await runOffbeat(
+      ['eval', '--run=nobody', `--nats-url=${ground.server.url}`],
+      folder,
+    );
+    assert.equal(unknown.code, 2);
+    assert.match(unknown.err, /the NATS server knows no run nobody/);
+    await rm(folder, { recursive: true });
+  });
+});
