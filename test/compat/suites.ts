@@ -55,8 +55,10 @@ export const suites: readonly Suite[] = [
   },
   {
     name: 'tuft-training',
-    proves: 'npm start trains with TuFT as its backend, and the policy gets better',
+    proves:
+      'npm start trains with TuFT as its backend, through its death, and the policy gets better',
     run: tuftTraining,
+    limitMinutes: 20,
   },
   {
     name: 'transformers',
