@@ -1,6 +1,6 @@
 import { pathToFileURL } from 'node:url';
 import { z } from 'zod';
-import { packageRoot } from './package-root.js';
+import { packageRoot } from '../../shared/package-root.js';
 
 /** Each service's compiled folder under dist/. */
 export const serviceFolders = {

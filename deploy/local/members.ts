@@ -1,7 +1,7 @@
 import type { Member } from './fleet.js';
 import { freePort } from './free-port.js';
 import type { ServiceName } from './load-schema.js';
-import { packageRoot } from './package-root.js';
+import { packageRoot } from '../../shared/package-root.js';
 import { asFlags, type UpConfig, type UpRequest } from './up-config.js';
 
 /** Where the processes of a run find one another. */

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants } from 'node:os';
 import { UserError } from '../../shared/errors.js';
-import { packageRoot } from './package-root.js';
+import { packageRoot } from '../../shared/package-root.js';
 import { ensurePythonEnvironment } from './python/environment.js';
 import { findPython } from './python/interpreter.js';
 import { tieToParent } from './tie-to-parent.js';

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { createReadStream, existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { join } from 'node:path';
 import { errorText, UserError } from '../errors.js';
+import { packageRoot } from '../package-root.js';
 import { parseModelConfig } from './model-config.js';
 import { checkWeights, weightPaths, type ModelFolder } from './model-weights.js';
 
@@ -14,7 +14,7 @@ export interface ModelDirectory extends ModelFolder {
 }
 
 /** The small model that ships with the project. */
-export const embeddedModelPath = join(packageRoot(), 'shared', 'model', 'base');
+export const embeddedModelPath = join(packageRoot, 'shared', 'model', 'base');
 
 /**
  * Reads `config.json` and makes sure that tokenizer and weights are there and fit, without reading
@@ -58,11 +58,4 @@ async function readText(path: string): Promise<string> {
       { cause },
     );
   }
-}
-
-/** The folder with package.json: this file runs from dist/ as well as from the sources. */
-function packageRoot(): string {
-  let folder = dirname(fileURLToPath(import.meta.url));
-  while (!existsSync(join(folder, 'package.json'))) folder = dirname(folder);
-  return folder;
 }

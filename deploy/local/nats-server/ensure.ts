@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { UserError } from '../../../shared/errors.js';
-import { cacheFolder } from '../package-root.js';
+import { cacheFolder } from '../../../shared/package-root.js';
 import { probeNatsBinary, type NatsBinary } from './binary.js';
 import { findInCache } from './cache.js';
 import { takeDebianPackage } from './debian.js';

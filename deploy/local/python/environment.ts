@@ -2,7 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { access, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { UserError } from '../../../shared/errors.js';
-import { cacheFolder } from '../package-root.js';
+import { cacheFolder } from '../../../shared/package-root.js';
 import { runCommand } from '../run-command.js';
 import { findPython, type FindPythonOptions } from './interpreter.js';
 
