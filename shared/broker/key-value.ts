@@ -62,6 +62,18 @@ export class KeyValue {
     }
   }
 
+  /**
+   * Whether the bucket exists and was written to. Safe to ask at any moment, where reading a key is not:
+   * nats-server 2.9.10 crashes when it is asked for a message of a stream that it is just creating.
+   */
+  async isInUse(): Promise<boolean> {
+    const { jsm } = this.#link;
+    const info = await askFor(this.#link, `look for ${this.#bucket}`, () =>
+      jsm.streams.info(`KV_${this.#bucket}`),
+    );
+    return info !== undefined && info.state.messages > 0;
+  }
+
   /** Removes the key, leaving no marker behind. */
   async delete(key: string): Promise<void> {
     const { jsm } = this.#link;

@@ -29,7 +29,7 @@ export class RunConfigStore {
   async wait(signal: AbortSignal): Promise<RunConfig> {
     for (let looks = 0; ; looks++) {
       signal.throwIfAborted();
-      const config = await this.get();
+      const config = (await this.#bucket.isInUse()) ? await this.get() : undefined;
       if (config !== undefined) return config;
       if (looks % 40 === 0) {
         const { run } = this.#link.names;

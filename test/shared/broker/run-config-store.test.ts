@@ -1,0 +1,45 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { Link } from '../../../shared/broker/link.js';
+import { runNames } from '../../../shared/broker/names.js';
+import { Outages } from '../../../shared/broker/outages.js';
+import { RunConfigStore } from '../../../shared/broker/run-config-store.js';
+import { encode } from '../../../shared/wire/codec.js';
+import { RunConfig } from '../../../shared/wire/run-config.js';
+import { silent } from '../../support/broker.js';
+import { runConfig } from '../../support/messages.js';
+
+describe('who waits for the run configuration', () => {
+  it('asks for no message before the bucket has one: nats-server 2.9.10 would crash', async () => {
+    const asked: string[] = [];
+    let looks = 0;
+    const bucket = {
+      get: () => {
+        asked.push('message');
+        return Promise.resolve({
+          operation: 'PUT',
+          revision: 1,
+          value: encode(RunConfig, runConfig()),
+        });
+      },
+    };
+    const { signal } = new AbortController();
+    const link = {
+      names: runNames('test'),
+      jsm: {
+        streams: {
+          info: () => {
+            asked.push('stream');
+            return Promise.resolve({ state: { messages: looks++ } });
+          },
+        },
+      },
+      js: { views: { kv: () => Promise.resolve(bucket) } },
+      log: silent,
+      signal,
+      outages: new Outages(),
+    } as unknown as Link;
+    assert.deepEqual(await new RunConfigStore(link).wait(signal), runConfig());
+    assert.deepEqual(asked, ['stream', 'stream', 'message']);
+  });
+});
