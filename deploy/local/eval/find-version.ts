@@ -1,6 +1,7 @@
 import type { Broker } from '../../../shared/broker/broker.js';
 import type { PolicyAdapter } from '../../../shared/broker/policy-store.js';
 import { errorText, UserError } from '../../../shared/errors.js';
+import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
 import type { RunConfig } from '../../../shared/wire/run-config.js';
 
 /** A version of a run's policy, and where its weights are. */
@@ -37,24 +38,16 @@ export async function findVersion(
   signal: AbortSignal,
 ): Promise<FoundVersion> {
   const config = await readConfig(store);
-  const history = await readSteps(store, signal);
-  const kept = await store.policy.versions();
-  const version = asked ?? (await store.policy.current())?.version;
+  const read = () => (asked === undefined ? store.policy.current() : store.policy.at(asked));
+  const sampled = await readPolicy(store.policy, read);
+  const version = asked ?? sampled?.version;
   if (version === undefined) {
     throw new UserError(`the run ${store.run} has not published a version yet`);
   }
-  const manifest = kept.includes(version) ? await store.policy.at(version) : undefined;
-  if (manifest !== undefined) {
-    const { samplerPath, adapter } = manifest;
-    const bytes = adapter && (await store.policy.fetchAdapter(manifest));
-    return {
-      config,
-      version,
-      step: history.stepOf(version),
-      samplerPath,
-      adapter: adapter && { bytes: bytes!, rank: adapter.rank, alpha: adapter.alpha },
-      statePath: undefined,
-    };
+  // Read after the version: a run that trains goes on meanwhile.
+  const history = await readSteps(store, signal);
+  if (sampled !== undefined) {
+    return { config, ...sampled, step: history.stepOf(version), statePath: undefined };
   }
 
   const checkpoint = await store.ledger.read();
@@ -68,10 +61,30 @@ export async function findVersion(
   }
   const state = states.get(version);
   if (state === undefined) {
+    const kept = await store.policy.versions();
     throw new UserError(noSuchVersion(store.run, version, kept, [...states.keys()]));
   }
   const { step, path: statePath } = state;
   return { config, version, step, samplerPath: undefined, adapter: undefined, statePath };
+}
+
+/** What actors sample with. A run that trains may retire it between two reads: then look again. */
+async function readPolicy(
+  policy: Store['policy'],
+  read: () => Promise<PolicyManifest | undefined>,
+): Promise<Pick<FoundVersion, 'version' | 'samplerPath' | 'adapter'> | undefined> {
+  for (let manifest = await read(); manifest !== undefined;) {
+    const { version, samplerPath, adapter } = manifest;
+    if (adapter === undefined) return { version, samplerPath, adapter };
+    try {
+      const bytes = await policy.fetchAdapter(manifest);
+      return { version, samplerPath, adapter: { bytes, rank: adapter.rank, alpha: adapter.alpha } };
+    } catch (caught) {
+      manifest = await read();
+      if (manifest?.version === version) throw caught;
+    }
+  }
+  return undefined;
 }
 
 async function readConfig({ run, config }: Store): Promise<RunConfig> {

@@ -11,7 +11,13 @@ import type { RunEvent } from '../../../../shared/wire/run-event.js';
 import { checkpoint, runConfig } from '../../../support/messages.js';
 
 /** A store that keeps versions 8 and 9, whose steps 1 … 9 made versions 1 … 9. */
-function store(over: { config?: () => Promise<RunConfig | undefined>; versions?: number[] } = {}) {
+function store(
+  over: {
+    config?: () => Promise<RunConfig | undefined>;
+    versions?: number[];
+    fetchAdapter?: (manifest: PolicyManifest) => Promise<Uint8Array>;
+  } = {},
+) {
   const versions = over.versions ?? [8, 9];
   const manifest = (version: number): PolicyManifest => ({
     v: 1,
@@ -26,15 +32,18 @@ function store(over: { config?: () => Promise<RunConfig | undefined>; versions?:
       yield await Promise.resolve({ v: 1, at: n, kind: 'step', step: n, version: n, metrics: {} });
     }
   }
-  const newest = versions.at(-1);
+  const newest = () => versions.at(-1);
   return {
     run: 'r',
     config: { get: over.config ?? (() => Promise.resolve(runConfig())) },
     policy: {
       versions: () => Promise.resolve(versions),
-      current: () => Promise.resolve(newest === undefined ? undefined : manifest(newest)),
-      at: (version: number) => Promise.resolve(manifest(version)),
-      fetchAdapter: ({ version }: PolicyManifest) => Promise.resolve(Uint8Array.of(version)),
+      current: () => Promise.resolve(newest() === undefined ? undefined : manifest(newest()!)),
+      at: (version: number) =>
+        Promise.resolve(versions.includes(version) ? manifest(version) : undefined),
+      fetchAdapter:
+        over.fetchAdapter ??
+        (({ version }: PolicyManifest) => Promise.resolve(Uint8Array.of(version))),
     },
     ledger: {
       read: () =>
@@ -60,6 +69,22 @@ describe('the version to be evaluated', () => {
   it('may be one that actors could still sample with', async () => {
     const { version, statePath } = await findVersion(store(), 8, noStates, never);
     assert.deepEqual([version, statePath], [8, undefined]);
+  });
+
+  it('is a newer one when the run retires it between two looks', async () => {
+    const versions = [8, 9];
+    const fetchAdapter = ({ version }: PolicyManifest) => {
+      if (version === 10) return Promise.resolve(Uint8Array.of(10));
+      versions.splice(0, 2, 10);
+      return Promise.reject(new Error('retired'));
+    };
+    const found = await findVersion(store({ versions, fetchAdapter }), undefined, noStates, never);
+    assert.deepEqual([found.version, found.adapter?.bytes], [10, Uint8Array.of(10)]);
+    await assert.rejects(
+      findVersion(store({ fetchAdapter }), 8, noStates, never),
+      /retired/,
+      'it is still said to be there',
+    );
   });
 
   it('may be that of the last checkpoint', async () => {
