@@ -50,9 +50,13 @@ export class ScoringGround implements AsyncDisposable {
     return new ScoringGround(server, model, await loadTokenizer(model), config);
   }
 
-  /** A new run, whose scored groups are collected; its configuration is not written yet. */
-  async begin(): Promise<ScoringRun> {
-    const ackWaitMs = { rollouts: 1_000 };
+  /**
+   * A new run, whose scored groups are collected; its configuration is not written yet.
+   *
+   * @param leaseMs after which a group that nobody works on is handed out again.
+   */
+  async begin(leaseMs = 1_000): Promise<ScoringRun> {
+    const ackWaitMs = { rollouts: leaseMs };
     const broker = await brokerOn(this.server, { client: 'learner', ackWaitMs });
     await broker.ensureRun({ trainTickets: 2_000, evalTickets: 100 });
     return new ScoringRun(this, broker);
