@@ -49,7 +49,7 @@ const adoptionSeconds = new Histogram({
 });
 const firstTokenSeconds = new Histogram({
   name: 'rl_publish_to_first_token_seconds',
-  help: 'From the publication of a policy version to the first token that this actor draws with it.',
+  help: 'From the publication of a version to the first token that this actor draws, or asks the backend for, with it.',
   buckets: [0.01, 0.03, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30],
 });
 

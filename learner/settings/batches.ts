@@ -40,10 +40,15 @@ export const Batches = z.object({
 });
 export type Batches = z.infer<typeof Batches>;
 
-export function checkBatches(
-  { groupsPerBatch, numSubsteps, numMinibatches, sampleLag, maxStepsOffPolicy }: Batches,
-  complain: Complain<Batches>,
-): void {
+export function checkBatches(batches: Batches, complain: Complain<Batches>): void {
+  const { groupsPerBatch, numSubsteps, numMinibatches, sampleLag, maxStepsOffPolicy } = batches;
+  if (maxStepsOffPolicy === 0 && batches.windowPolicy === 'drop') {
+    complain(
+      'windowPolicy',
+      'with --max-steps-off-policy 0 every group belongs to the step in progress, so there is nothing ' +
+        'to drop one for; choose wait',
+    );
+  }
   if (sampleLag > maxStepsOffPolicy) {
     complain('sampleLag', `--max-steps-off-policy allows ${maxStepsOffPolicy}`);
   }

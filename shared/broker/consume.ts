@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import type { JsMsg } from 'nats';
 import { Counter } from 'prom-client';
 import type { z } from 'zod';
@@ -46,6 +47,7 @@ export async function consume<S extends z.ZodType>(
   handle: (delivery: Delivery<z.output<S>>) => Promise<void>,
 ): Promise<void> {
   const { signal, log, stage, concurrency } = options;
+  setMaxListeners(0, signal); // each lane listens to it: that many are no leak
   const puller = new Puller(broker.link, source, log, signal);
   const isStopping = () => signal.aborted;
   const lane = async () => {

@@ -99,6 +99,23 @@ describe('the queues of a run on a real server', bounded, () => {
     ]);
   });
 
+  it('tells what waits, how long it has, and how much of it somebody holds', async () => {
+    const { opened, open } = gate();
+    void takeTickets(() => opened);
+    await issue(0);
+    await issue(1);
+    await issue(2, { split: 'eval' });
+    const held = async () => (await learner.backlog()).consumers['tickets.train'].ackPending === 1;
+    await until(held);
+    const { streams, consumers } = await learner.backlog();
+    assert.deepEqual(consumers['tickets.train'], { pending: 1, ackPending: 1 });
+    assert.deepEqual(consumers['tickets.eval'], { pending: 1, ackPending: 0 });
+    assert.equal(streams.tickets.messages, 3);
+    assert(streams.tickets.oldestAgeSeconds > 0);
+    assert.deepEqual(streams.rollouts, { messages: 0, oldestAgeSeconds: 0 });
+    open();
+  });
+
   it('clears one kind of tickets, those that are being worked on included', async () => {
     const seen: string[] = [];
     const { opened, open } = gate();

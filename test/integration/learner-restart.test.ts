@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Summary } from '../../deploy/local/summary.js';
-import { until } from '../support/broker.js';
+import { gate, until } from '../support/broker.js';
+import { RecordingProxy } from '../support/recording-proxy.js';
 import { TrainingGround } from '../support/training-ground.js';
 
 const limits = { timeout: 240_000 };
@@ -63,6 +64,31 @@ describe('a learner that ends in the middle', limits, () => {
     const second = ground.learner({ 'checkpoint-every-steps': 100, 'max-steps': goal });
     assert.equal(await second.exitCode(), 0, second.errors + second.tail);
     assertBalanced(Summary.parse(await ground.summary()), goal * 4);
+    await assertNothingLeft(ground);
+  });
+
+  it('asked to stop between two optimizer steps of a batch, keeps the first as a shorter step', async () => {
+    await using ground = await TrainingGround.prepare('between');
+    await using proxy = await RecordingProxy.before(ground.backendUrl);
+    const flags = { 'backend-url': proxy.url, 'num-substeps': 2, 'num-minibatches': 1 };
+    const first = ground.learner(flags);
+    const rest = gate(); // all tickets but the two of the first optimizer step
+    ground.actor('actor-0');
+    await ground.startScoring({
+      isCorrect: (_rollout, index) => index % 2 === 0,
+      before: (order) => (order < 2 ? Promise.resolve() : rest.opened),
+    });
+    await until(() => proxy.operations.includes('optim_step'));
+    assert.equal(await first.stop('SIGTERM'), 0, first.errors + first.tail);
+    const stopped = Summary.parse(await ground.summary());
+    assert.deepEqual([stopped.steps, stopped.version, stopped.groups.trained], [1, 1, 2]);
+
+    rest.open();
+    const second = ground.learner({ ...flags, 'max-steps': 3 });
+    assert.equal(await second.exitCode(), 0, second.errors + second.tail);
+    assertBalanced(Summary.parse(await ground.summary()), 2 + 2 * 4);
+    const trained = proxy.calls.flatMap(({ pass }) => pass?.data ?? []);
+    assert.equal(trained.length, (2 + 2 * 4) * 4); // rollouts: none is sent twice
     await assertNothingLeft(ground);
   });
 

@@ -10,11 +10,13 @@ const limits = fc
     numMinibatches: fc.integer({ min: 1, max: 3 }),
     numSubsteps: fc.integer({ min: 1, max: 2 }),
     maxStepsOffPolicy: fc.integer({ min: 0, max: 4 }),
+    sampleLag: fc.constantFrom(0, 0, 1, 2),
     windowPolicy: fc.constantFrom('wait', 'drop'),
     maxSteps: fc.integer({ min: 1, max: 6 }),
   })
   .map(({ minibatchSize, ...rest }) => ({
     ...rest,
+    sampleLag: Math.min(rest.sampleLag, rest.maxStepsOffPolicy),
     groupsPerBatch: minibatchSize * rest.numMinibatches * rest.numSubsteps,
   }));
 const patient = limits.map((bounds) => ({ ...bounds, windowPolicy: 'wait' as const }));
@@ -93,7 +95,7 @@ describe('admission, whatever actors and the backend do when', () => {
   it('makes the batches of a plain loop when no step may be off-policy', () => {
     fc.assert(
       fc.property(limits, fates, choices, (bounds, fateOf, moves) => {
-        const synchronous = { ...bounds, maxStepsOffPolicy: 0 };
+        const synchronous = { ...bounds, maxStepsOffPolicy: 0, sampleLag: 0 };
         const model = new FleetModel(synchronous, fateOf);
         for (const move of moves) model.move(move);
         model.drain();

@@ -65,6 +65,10 @@ describe("the learner's configuration", () => {
       ['--num-minibatches', '5'],
       /--num-minibatches .* must divide --groups-per-batch, which is 64/,
     ],
+    [
+      ['--window-policy', 'drop', '--max-steps-off-policy', '0'],
+      /--window-policy .* nothing to drop one for; choose wait/,
+    ],
     [['--num-substeps', '5'], /--num-substeps .* must divide --groups-per-batch, which is 64/],
     [
       ['--num-substeps', '16', '--num-minibatches', '8'],

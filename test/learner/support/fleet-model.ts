@@ -127,7 +127,8 @@ export class FleetModel {
     const actor = idle[who % Math.max(1, idle.length)];
     if (ticket === undefined || actor === undefined) return false;
     this.#queue.shift();
-    Object.assign(actor, { ticket, sampledBy: [this.admission.publishedVersion] });
+    const version = this.#isPinned ? ticket.issuedAtVersion : this.admission.publishedVersion;
+    Object.assign(actor, { ticket, sampledBy: [version] });
     return true;
   };
 
@@ -135,7 +136,7 @@ export class FleetModel {
   readonly #adopt = (who: number): boolean => {
     const actor = this.#busy(who);
     const newest = this.admission.publishedVersion;
-    if (actor === undefined || actor.sampledBy.at(-1) === newest) return false;
+    if (actor === undefined || this.#isPinned || actor.sampledBy.at(-1) === newest) return false;
     actor.sampledBy = [...actor.sampledBy, newest];
     return true;
   };
@@ -243,6 +244,11 @@ export class FleetModel {
         : [],
     );
     return busy[who % Math.max(1, busy.length)];
+  }
+
+  /** Whether each ticket names the version that is to sample it. */
+  get #isPinned(): boolean {
+    return (this.#limits.sampleLag ?? 0) > 0;
   }
 
   get #isFullyBusy(): boolean {
