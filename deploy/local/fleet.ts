@@ -13,7 +13,10 @@ export interface Member {
   readonly name: string; // actor-0: names its log, too
   /** Made anew for each start, so that a restart gets a fresh port. */
   readonly command: () => Promise<Command & { healthUrl: string }>;
-  /** `finishes`: a clean end is the end of the run; `restarts`: it comes back after any end. */
+  /**
+   * `finishes`: a clean end is the end of the run, after any other it comes back; `restarts`: it comes
+   * back after any end.
+   */
   readonly whenItEnds: 'fails the run' | 'finishes' | 'restarts';
   /** Those of one rank are stopped together, lower ranks first. */
   readonly stopRank: number;
@@ -72,14 +75,21 @@ export class Fleet implements AsyncDisposable {
     return finished;
   }
 
-  /** Takes over a process that was started elsewhere and that the run cannot do without. */
-  adopt(name: string, process: ManagedProcess, stopRank: number, stopGraceMs: number): void {
-    this.#running.set(name, { member: { stopRank, stopGraceMs }, process });
-    this.#watchers.push(
-      process.exited.then(async (exit) => {
-        if (!process.isStopping) await this.#failBy(name, exit, 1);
-      }),
-    );
+  /**
+   * Takes over a process that was started elsewhere.
+   *
+   * @param again starts it again in the same place; without it, its end fails the run.
+   */
+  adopt(
+    name: string,
+    process: ManagedProcess,
+    member: Running['member'],
+    again?: (signal: AbortSignal) => Promise<ManagedProcess>,
+  ): void {
+    const kept = this.#keepAdopted(name, process, member, again).catch((caught: unknown) => {
+      this.#fail(`${name} cannot be run: ${errorText(caught)}`, 1);
+    });
+    this.#watchers.push(kept);
   }
 
   /**
@@ -152,19 +162,48 @@ export class Fleet implements AsyncDisposable {
       const isEnd = exit.code === 0 || exit.code === divergedCode; // its summary tells which
       if (member.whenItEnds === 'finishes' && isEnd) return;
       restarts = countedRestarts(restarts, Date.now() - process.startedAt);
-      const delayMs = member.whenItEnds === 'restarts' ? restartDelayMs(exit, restarts) : undefined;
+      const delayMs =
+        member.whenItEnds === 'fails the run' ? undefined : restartDelayMs(exit, restarts);
       if (delayMs === undefined) {
         await this.#failBy(name, exit, exit.code === userErrorCode ? userErrorCode : 1);
         return;
       }
-      restarts++;
-      const [lastWords = ''] = await logTail(this.logPath(name), 1);
-      this.#report(
-        `${name} ${describeExit(exit)}; starting it again in ${delayMs / 1_000} s (${restarts} of ${maxRestarts}). Its last words: ${lastWords}`,
-      );
-      const { signal } = this.#stopping;
-      await sleep(delayMs, undefined, { signal }).catch(() => undefined);
+      await this.#pause(name, exit, ++restarts, delayMs);
     }
+  }
+
+  async #keepAdopted(
+    name: string,
+    first: ManagedProcess,
+    member: Running['member'],
+    again?: (signal: AbortSignal) => Promise<ManagedProcess>,
+  ): Promise<void> {
+    for (let [process, restarts] = [first, 0]; ;) {
+      this.#running.set(name, { member, process });
+      const exit = await process.exited;
+      if (process.isStopping) return;
+      this.#running.delete(name);
+      await process.stop(0, this.#hurry); // whatever of its group outlived it
+      restarts = countedRestarts(restarts, Date.now() - process.startedAt);
+      const delayMs = again === undefined ? undefined : restartDelayMs(exit, restarts);
+      if (again === undefined || delayMs === undefined) {
+        await this.#failBy(name, exit, 1);
+        return;
+      }
+      await this.#pause(name, exit, ++restarts, delayMs);
+      if (this.#isStopping()) return;
+      process = await again(this.#stopping.signal);
+    }
+  }
+
+  /** Says that a process ended, and waits until it may be started again. */
+  async #pause(name: string, exit: Exit, restarts: number, delayMs: number): Promise<void> {
+    const [lastWords = ''] = await logTail(this.logPath(name), 1);
+    this.#report(
+      `${name} ${describeExit(exit)}; starting it again in ${delayMs / 1_000} s (${restarts} of ${maxRestarts}). Its last words: ${lastWords}`,
+    );
+    const { signal } = this.#stopping;
+    await sleep(delayMs, undefined, { signal }).catch(() => undefined);
   }
 
   async #stopOne(name: string, { process, member }: Running): Promise<void> {

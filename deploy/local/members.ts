@@ -27,7 +27,7 @@ export function backendMember(
 ): Member {
   return {
     name: 'local-backend',
-    whenItEnds: 'fails the run',
+    whenItEnds: 'restarts', // at the same port; the learner restores its run there
     stopRank: stopRanks.backend,
     stopGraceMs: graceMs,
     command: serviceCommand('local-backend', {

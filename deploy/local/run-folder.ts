@@ -1,6 +1,7 @@
-import { mkdir } from 'node:fs/promises';
+import { mkdir, readdir } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { UserError } from '../../shared/errors.js';
+import { nearest } from '../../shared/nearest.js';
 
 /** Everything that a run leaves behind, in one place. */
 export interface RunFolder {
@@ -32,7 +33,7 @@ export async function createRunFolder(parent: string, name: string): Promise<Run
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code !== 'EEXIST') throw cause;
     throw new UserError(
-      `the run ${name} exists already in ${path}; choose another name with --run, or delete that folder`,
+      `the run ${name} exists already in ${path}; add --resume to go on with it, choose another name with --run, or delete that folder`,
       { cause },
     );
   }
@@ -52,4 +53,37 @@ export function runFolderAt(parent: string, name: string): RunFolder {
     nats: join(path, 'nats'),
     checkpoints: join(path, 'checkpoints'),
   };
+}
+
+/**
+ * The folder of a run that is to go on.
+ *
+ * @throws {UserError} when there is none.
+ */
+export async function findRunFolder(parent: string, name: string): Promise<RunFolder> {
+  const runs = await runsIn(parent);
+  if (runs.includes(name)) return runFolderAt(parent, name);
+  throw new UserError(`${unknownRun(name, parent, runs)} Without --resume a new run begins.`);
+}
+
+/** The names of the runs in a folder of runs. */
+export async function runsIn(parent: string): Promise<string[]> {
+  try {
+    const entries = await readdir(parent, { withFileTypes: true });
+    return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+  } catch {
+    return [];
+  }
+}
+
+/** For an error: that there is no such run, and which there are. */
+export function unknownRun(run: string, runsDir: string, runs: readonly string[]): string {
+  const meant = nearest(run, runs);
+  const known =
+    meant !== undefined
+      ? `did you mean ${meant}?`
+      : runs.length > 0
+        ? `there are ${runs.slice(-10).join(', ')}.`
+        : 'there are no runs.';
+  return `there is no run ${run} in ${runsDir}; ${known}`;
 }

@@ -86,11 +86,13 @@ async function startOwnNats(
   deadlineMs: number,
 ): Promise<string> {
   if (natsBinary === undefined) throw new Error('neither a nats-server nor --nats-url');
-  const nats = await startNats(natsBinary.path, folder.nats, fleet.logPath('nats-server'), {
-    deadlineMs,
-    signal: stop.stop,
-  });
-  fleet.adopt('nats-server', nats.process, stopRanks.nats, graceMs);
+  const name = 'nats-server';
+  const start = (signal: AbortSignal, port?: number) =>
+    startNats(natsBinary.path, folder.nats, fleet.logPath(name), { deadlineMs, signal, port });
+  const nats = await start(stop.stop);
+  const port = Number(new URL(nats.url).port); // where everybody looks for it
+  const member = { stopRank: stopRanks.nats, stopGraceMs: graceMs };
+  fleet.adopt(name, nats.process, member, async (signal) => (await start(signal, port)).process);
   screen.note(`nats-server ${natsBinary.version} at ${nats.url}`);
   return nats.url;
 }

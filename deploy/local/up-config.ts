@@ -7,6 +7,10 @@ type Environment = Readonly<Record<string, string | undefined>>;
 /** How to run it all on one machine. What to train, the learner's own settings say. */
 export const UpConfig = z.object({
   run: RunName.optional().describe('name of the run and of its folder; by default the time.'),
+  resume: z
+    .boolean()
+    .default(false)
+    .describe('go on with --run, from its last checkpoint and with the settings that it has.'),
   runsDir: z.string().min(1).default('runs').describe('where the folders of the runs are.'),
   actors: z.coerce.number().int().min(1).max(256).default(2).describe('how many actor processes.'),
   evalActors: z.coerce
@@ -73,6 +77,8 @@ export interface UpRequest {
   readonly config: UpConfig;
   /** What to train: those settings of the learner that were given, checked by its schema. */
   readonly settings: Readonly<Record<string, unknown>>;
+  /** Those flags of the launcher's own that were given; the others of `config` are defaults. */
+  readonly given: Partial<UpConfig>;
 }
 
 /**
@@ -87,34 +93,52 @@ export function loadUpConfig(
   env: Environment,
 ): UpRequest {
   const choices = runSettings(learner);
-  // Without their defaults: what is not given is left to the learner, also to its environment.
-  const optional = Object.entries(choices).map(
+  // Without their defaults: what is not given is left to the learner, also to its environment, and
+  // in a run that is resumed to what that has.
+  const optional = Object.entries({ ...choices, ...UpConfig.shape }).map(
     ([key, field]) => [key, withoutDefault(field as z.ZodType).optional()] as const,
   );
-  const schema = z
-    .object({ ...Object.fromEntries(optional), ...UpConfig.shape })
-    .check(({ value, issues }) => {
-      const input = value as Readonly<Record<string, unknown>>;
-      const isToldOf = (key: string) => issues.some(({ path }) => path?.[0] === key);
-      const complain = (key: string, message: string) => {
-        if (!isToldOf(key)) issues.push({ code: 'custom', input, path: [key], message });
-      };
-      checkAddresses(value, env, complain);
-      // The learner's rules that join several settings.
-      const { error } = learner.safeParse({ ...limited(givenOf(input, choices)), run: 'any' });
-      for (const { path, message } of error?.issues ?? []) complain(String(path[0]), message);
-    });
+  const schema = z.object(Object.fromEntries(optional)).check(({ value, issues }) => {
+    const input = value as Readonly<Record<string, unknown>>;
+    const isToldOf = (key: string) => issues.some(({ path }) => path?.[0] === key);
+    const complain = (key: string, message: string) => {
+      if (!isToldOf(key)) issues.push({ code: 'custom', input, path: [key], message });
+    };
+    if (input['resume'] === true) {
+      // The rest is judged together with what the run has, see `resumed`.
+      if (input['run'] === undefined) complain('run', '--resume needs the name of the run');
+      return;
+    }
+    checkRequest(learner, input, givenOf(input, choices), env, complain);
+  });
   const values: Readonly<Record<string, unknown>> = loadConfig(schema, upService, argv, env);
 
-  const config = UpConfig.parse(values);
-  return {
-    config: config.backendUrl === undefined ? config : { ...config, apiKey: keyOf(config, env) },
-    settings: limited(givenOf(values, choices)),
-  };
+  const settings = givenOf(values, choices);
+  const given: Partial<UpConfig> = givenOf(values, UpConfig.shape);
+  const config = withKey(UpConfig.parse(given), env);
+  return { config, settings: config.resume ? settings : limited(settings), given };
+}
+
+/** The rules that join several flags: the launcher's own and the learner's. */
+export function checkRequest(
+  learner: z.ZodObject,
+  config: Partial<UpConfig>,
+  settings: UpRequest['settings'],
+  env: Environment,
+  complain: (key: string, message: string) => void,
+): void {
+  checkAddresses(config, env, complain);
+  const { error } = learner.safeParse({ ...limited(settings), run: 'any' });
+  for (const { path, message } of error?.issues ?? []) complain(String(path[0]), message);
+}
+
+/** The key of a server of the user's own may come by an environment variable of its own. */
+export function withKey(config: UpConfig, env: Environment): UpConfig {
+  return config.backendUrl === undefined ? config : { ...config, apiKey: keyOf(config, env) };
 }
 
 /** The learner's settings, with a limit if they have none. */
-function limited(settings: UpRequest['settings']): UpRequest['settings'] {
+export function limited(settings: UpRequest['settings']): UpRequest['settings'] {
   const isLimited = settings['maxSteps'] !== undefined || settings['maxMinutes'] !== undefined;
   return isLimited ? settings : { ...settings, maxMinutes: defaultMinutes };
 }
@@ -137,13 +161,13 @@ export function asFlags(settings: Readonly<Record<string, unknown>>): string[] {
   );
 }
 
-function keyOf({ apiKey }: UpConfig, env: Environment): string | undefined {
+function keyOf({ apiKey }: Partial<UpConfig>, env: Environment): string | undefined {
   return apiKey ?? (env['TINKER_API_KEY'] || undefined);
 }
 
 /** A server of the user's own needs what only the user knows; our own has it. */
 function checkAddresses(
-  config: UpConfig,
+  config: Partial<UpConfig>,
   env: Environment,
   complain: (key: string, message: string) => void,
 ): void {

@@ -1,17 +1,27 @@
-import { writeFile } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { describeFlags } from '../../shared/config-help.js';
 import { divergedCode } from '../../shared/exit-codes.js';
 import { checkModelDirectory, embeddedModelPath } from '../../shared/model/model-directory.js';
 import { FleetError } from './fleet.js';
+import { lockFolder } from './folder-lock.js';
+import { readLaunch, writeLaunch } from './launch.js';
 import { loadSchema } from './load-schema.js';
 import type { NatsBinary } from './nats-server/binary.js';
 import { ensureNatsServer } from './nats-server/ensure.js';
-import { createRunFolder, runNameAt, type RunFolder } from './run-folder.js';
+import { resumed } from './resume.js';
+import { createRunFolder, findRunFolder, runNameAt, type RunFolder } from './run-folder.js';
 import { createScreen, type Screen } from './screen.js';
 import { listenForStop, type StopSignals } from './stop-signals.js';
 import { readSummary, summaryText } from './summary.js';
 import { train } from './train.js';
-import { defaultMinutes, loadUpConfig, runSettings, UpConfig, upService } from './up-config.js';
+import {
+  defaultMinutes,
+  loadUpConfig,
+  runSettings,
+  UpConfig,
+  upService,
+  type UpRequest,
+} from './up-config.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -22,7 +32,7 @@ export async function upHelp(): Promise<string> {
 
 It starts nats-server, the local backend, the reward service, the actors and the learner as processes
 of their own, shows progress, prints a summary and ends them all. What a run leaves behind lies under
-runs/NAME. Without --max-steps and --max-minutes it trains for ${defaultMinutes} minutes.
+runs/NAME, and --run NAME --resume goes on with it. Without --max-steps and --max-minutes it trains for ${defaultMinutes} minutes.
 
 How to run it:
 ${describeFlags(UpConfig.shape, upService)}
@@ -41,7 +51,7 @@ ${describeFlags(settings, upService)}
  *   anything was started.
  */
 export async function up(argv: readonly string[], env: Environment): Promise<number> {
-  const request = loadUpConfig(await loadSchema('learner'), argv, env);
+  const { request, resumable } = await understand(argv, env);
   const { config } = request;
   await checkModelDirectory(config.modelDir ?? embeddedModelPath);
   const screen = openScreen(config.json, env);
@@ -59,10 +69,12 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
   if (stopCode !== undefined) return stopCode;
 
   const run = config.run ?? runNameAt(new Date());
-  const folder = await createRunFolder(config.runsDir, run);
-  screen.note(`run ${run} in ${folder.path}`);
-  const { apiKey: _secret, ...launcher } = config;
-  await writeJson(folder.launch, { run, launcher, settings: request.settings });
+  const folder = resumable ?? (await createRunFolder(config.runsDir, run));
+  await using _lock = await lockFolder(folder.path);
+  screen.note(`run ${run} in ${folder.path}${resumable === undefined ? '' : ' goes on'}`);
+  const { apiKey: _secret, resume: _resume, json: _json, ...launcher } = config; // each start's own
+  await rm(folder.summary, { force: true }); // of an earlier life
+  await writeLaunch(folder.launch, { run, launcher, settings: request.settings });
 
   try {
     await train({ request, run, folder, natsBinary, screen, stop });
@@ -74,6 +86,19 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
     if (stop.exitCode() === undefined) throw caught; // else it is a wait that we broke off
   }
   return await conclude(folder, config.json, screen, stop);
+}
+
+/** What is asked for; where a run is to go on, together with what it has. */
+async function understand(
+  argv: readonly string[],
+  env: Environment,
+): Promise<{ request: UpRequest; resumable: RunFolder | undefined }> {
+  const learner = await loadSchema('learner');
+  const request = loadUpConfig(learner, argv, env);
+  const { run, runsDir, resume } = request.config;
+  if (!resume || run === undefined) return { request, resumable: undefined };
+  const resumable = await findRunFolder(runsDir, run);
+  return { request: resumed(learner, request, await readLaunch(resumable), env), resumable };
 }
 
 /** With --json standard output belongs to the summary alone, and progress is plain lines. */
@@ -99,8 +124,4 @@ async function conclude(
   if (json) process.stdout.write(`${JSON.stringify(summary)}\n`);
   else screen.note(`${end}:\n${summaryText(summary)}`);
   return exitCode ?? (isDiverged ? divergedCode : 0);
-}
-
-async function writeJson(path: string, value: unknown): Promise<void> {
-  await writeFile(path, `${JSON.stringify(value, undefined, 2)}\n`);
 }

@@ -74,24 +74,57 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     while (up.processes().length > 0) await sleep(100);
   });
 
-  // nats-server itself is a child of the shell that ties it to the launcher.
-  for (const [name, words] of [
-    ['local-backend', ['cli.js local-backend']],
-    ['nats-server', ['offbeat-tie', 'sh -c']],
-  ] as const) {
-    it(`ends, and everything with it, when ${name} dies`, async () => {
-      await using up = await UpProcess.start([...small, '--max-minutes=30', '--json']);
-      await up.says(/services are ready/);
+  it('goes on, and its books balance, whichever of its processes is killed', async () => {
+    await using up = await UpProcess.start([...small, '--max-minutes=30', '--json']);
+    // nats-server itself is a child of the shell that ties it to the launcher.
+    for (const [name, ...words] of [
+      ['learner', 'cli.js learner'],
+      ['local-backend', 'cli.js local-backend'],
+      ['nats-server', 'nats-server.conf'],
+    ] as const) {
+      await up.trainsOn();
       process.kill(up.pidOf(...words), 'SIGKILL');
-      assert.equal(await up.ended(), 1);
-      assert.deepEqual(up.processes(), []);
-      assert.equal(up.out, '');
-      assert.match(
-        up.err,
-        new RegExp(`${name} was killed by SIGKILL; the end of .*${name}\\.log:\n`),
-      );
-    });
-  }
+      await up.says(new RegExp(`${name} (was killed by SIGKILL|ended with code 137); starting it`));
+    }
+    await up.trainsOn();
+    up.child.kill('SIGINT');
+    assert.equal(await up.ended(), 130, up.err);
+    assert.deepEqual(up.processes(), []);
+    const { groups, steps } = Summary.parse(JSON.parse(up.out));
+    assert.equal(groups.trained, 2 * steps);
+    const { trained, skippedZeroVariance, stale, dead, outstanding } = groups;
+    assert.equal(groups.issued, trained + skippedZeroVariance + stale + dead + outstanding);
+  });
+
+  it('goes on where it was with --resume, and not as something else', async () => {
+    await using first = await UpProcess.start([...small, '--max-minutes=30']);
+    await first.trainsOn();
+    first.child.kill('SIGINT');
+    assert.equal(await first.ended(), 130, first.err);
+    const before = Summary.parse(JSON.parse(await first.read('summary.json')));
+
+    await using other = await UpProcess.start(['--resume', '--learning-rate=0.5'], first);
+    assert.equal(await other.ended(), 2);
+    assert.match(
+      other.err,
+      /cannot go on like this[^]*--learning-rate is 0\.5, the run has 0\.0005/,
+    );
+
+    const goal = before.steps + 3;
+    const flags = ['--resume', '--actors=1', `--max-steps=${goal}`, '--json'];
+    await using second = await UpProcess.start(flags, first);
+    assert.equal(await second.ended(), 0, second.err);
+    assert.match(second.err, /goes on\n/);
+    const { steps, groups } = Summary.parse(JSON.parse(second.out));
+    assert.deepEqual([steps, groups.trained, groups.outstanding], [goal, 2 * goal, 0]);
+    assert(groups.issued > before.groups.issued);
+    const metrics = (await second.read('metrics.jsonl')).trimEnd().split('\n');
+    assert.deepEqual(
+      metrics.map((text) => (JSON.parse(text) as { step: number }).step),
+      Array.from({ length: goal }, (_, i) => i + 1),
+    );
+    assert.deepEqual(second.processes(), []);
+  });
 
   it('gives up training that diverges, and says what is left of it', async () => {
     const wild = ['--learning-rate=10', '--stop-kl=0.01', '--stop-patience=1', '--max-steps=50'];
@@ -139,6 +172,6 @@ describe('offbeat up that cannot start', { timeout: 120_000 }, () => {
     assert.equal(await first.ended(), 130);
     await using second = await UpProcess.start([], first);
     assert.equal(await second.ended(), 2);
-    assert.match(second.err, /the run .* exists already in .*; choose another name with --run/);
+    assert.match(second.err, /the run .* exists already in .*; add --resume to go on with it/);
   });
 });

@@ -55,6 +55,17 @@ export class UpProcess implements AsyncDisposable {
     }
   }
 
+  /** Waits for two more steps than it has told of. */
+  async trainsOn(): Promise<void> {
+    const newest = (): number =>
+      Math.max(0, ...[...(this.out + this.err).matchAll(/step (\d+)/g)].map(([, n]) => Number(n)));
+    const goal = newest() + 2;
+    while (newest() < goal) {
+      if (this.child.exitCode !== null) throw new Error(`it ended:\n${this.out}\n${this.err}`);
+      await sleep(50);
+    }
+  }
+
   /** The processes of the run that are alive, without the launcher. */
   processes(): number[] {
     const known = new Set([this.child.pid]);

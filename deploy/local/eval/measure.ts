@@ -103,6 +103,6 @@ async function startBus(
       signal: stop.stop,
     },
   );
-  fleet.adopt('nats-server', nats.process, stopRanks.nats, graceMs);
+  fleet.adopt('nats-server', nats.process, { stopRank: stopRanks.nats, stopGraceMs: graceMs });
   return nats.url;
 }

@@ -18,6 +18,7 @@ export interface RunningNats extends NatsPorts {
  * Starts a server that belongs to one run: on loopback, with JetStream storing under `folder`.
  *
  * @param folder absolute; receives configuration, ports file and store.
+ * @param options.port of loopback; by default one of the system's choice.
  * @throws when it ended, or did not become healthy with JetStream on in `deadlineMs`, with the end
  * of its log; the process is stopped then.
  */
@@ -25,12 +26,16 @@ export async function startNats(
   binary: string,
   folder: string,
   logPath: string,
-  { deadlineMs, signal }: { deadlineMs: number; signal: AbortSignal },
+  {
+    deadlineMs,
+    signal,
+    port,
+  }: { deadlineMs: number; signal: AbortSignal; port?: number | undefined },
 ): Promise<RunningNats> {
   await mkdir(folder, { recursive: true });
   const config = join(folder, 'nats-server.conf');
   const storeFolder = join(folder, 'store');
-  await writeFile(config, serverConfigText({ storeFolder, portsFolder: folder }));
+  await writeFile(config, serverConfigText({ storeFolder, portsFolder: folder, port }));
   await forgetPorts(folder);
 
   const server = new ManagedProcess(tieToParent({ file: binary, args: ['-c', config] }), logPath);

@@ -5,7 +5,7 @@ import { loadSchema } from '../load-schema.js';
 import { createScreen, type Screen } from '../screen.js';
 import { listenForStop, type StopSignals } from '../stop-signals.js';
 import { formatSeconds } from '../summary.js';
-import { lockFolder } from './folder-lock.js';
+import { lockFolder } from '../folder-lock.js';
 import { describe, planRuns, type PlannedRun } from './plan.js';
 import { reportHtml, reportMarkdown } from './report-text.js';
 import { reportOf } from './report.js';

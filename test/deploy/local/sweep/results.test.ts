@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { lockFolder } from '../../../../deploy/local/sweep/folder-lock.js';
+import { lockFolder } from '../../../../deploy/local/folder-lock.js';
 import { readRunFolder, Results } from '../../../../deploy/local/sweep/results.js';
 import { evalResult } from '../../../support/messages.js';
 import { runResult } from './values.js';

@@ -1,6 +1,6 @@
 import { mkdir, open, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { UserError } from '../../../shared/errors.js';
+import { UserError } from '../../shared/errors.js';
 
 /**
  * Keeps others out of a folder until it is disposed of. A lock whose holder has died is taken over.
