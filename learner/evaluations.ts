@@ -51,6 +51,8 @@ export class Evaluations {
     this.#options = options;
     this.#last = options.last;
     this.#lastDue = options.last?.version ?? 0;
+    // From 0 on, so that an alert can tell that there is none; without the series where none is due.
+    if (options.everyVersions > 0) evaluations.inc({ outcome: 'finished' }, 0);
   }
 
   /** Versions that are, or are about to be, measured: their weights must not be retired. */

@@ -19,6 +19,11 @@ const trainedStaleness = new Histogram({
   buckets: [0, 1, 2, 4, 8, 16],
 });
 
+const stalenessBound = new Gauge({
+  name: 'rl_staleness_bound_steps',
+  help: 'How many steps old the data of a step may be at most: max_steps_off_policy.',
+});
+
 const optimizerStaleness = new Histogram({
   name: 'rl_trained_staleness_optimizer_steps',
   help: 'Optimizer steps between the weights that train on a group and those of its oldest token.',
@@ -75,7 +80,10 @@ export interface TrainedGroup {
  * @param version that trained on the groups.
  */
 export function reportStep(
-  config: Pick<RunConfig, 'loss' | 'correction' | 'numSubsteps' | 'numMinibatches'>,
+  config: Pick<
+    RunConfig,
+    'loss' | 'correction' | 'maxStepsOffPolicy' | 'numSubsteps' | 'numMinibatches'
+  >,
   version: number,
   trained: readonly TrainedGroup[],
   results: readonly MinibatchResult[],
@@ -84,6 +92,7 @@ export function reportStep(
   const { loss, correction, numSubsteps, numMinibatches } = config;
   const ages = trained.map((group) => agesOf(group, { version, numSubsteps, rewind }));
   for (const age of ages) observeAges(age);
+  stalenessBound.set(config.maxStepsOffPolicy);
   const spans = trained.flatMap(({ group }) =>
     group.scored.group.rollouts.map(({ versions }) => versions.length),
   );

@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { parse } from 'yaml';
+import { runCommand } from '../../../deploy/local/run-command.js';
+import { packageRoot } from '../../../shared/package-root.js';
+import { declaredMetrics, services } from '../../docs/metrics-table.js';
+import { prometheusPrograms } from '../../support/prometheus.js';
+import { metricsIn, seriesOf } from '../../support/promql.js';
+
+interface Rule {
+  readonly record?: string;
+  readonly alert?: string;
+  readonly expr: string;
+  readonly labels?: Readonly<Record<string, string>>;
+  readonly annotations?: Readonly<Record<string, string>>;
+}
+
+const files = ['recording', 'alerts'].map((name) => `deploy/prometheus/${name}.yaml`);
+
+/** What promtool is asked, in the words of the project's folder. */
+const checks: readonly [what: string, words: readonly string[]][] = [
+  ['rules that Prometheus takes', ['check', 'rules', ...files]],
+  [
+    'a configuration that Prometheus takes',
+    ['check', 'config', 'deploy/prometheus/prometheus.yml'],
+  ],
+  [
+    'rules that record and raise what they should, and nothing else',
+    ['test', 'rules', 'test/deploy/prometheus/rules.unit.yaml'],
+  ],
+];
+
+describe('deploy/prometheus', { timeout: 300_000 }, async () => {
+  const rules = (await Promise.all(files.map(rulesOf))).flat();
+  const alerts = rules.filter(({ alert }) => alert !== undefined);
+
+  it('asks only for metrics that exist', async () => {
+    const declared = (await Promise.all(services.map(declaredMetrics))).flat();
+    const recorded = rules.flatMap(({ record }) => record ?? []);
+    const known = new Set([...declared.flatMap(seriesOf), ...recorded, ...ofOthers]);
+    const asked = rules.flatMap(({ expr }) => metricsIn(expr));
+    assert(asked.length > rules.length / 2);
+    assert.deepEqual(
+      asked.filter((name) => !known.has(name)),
+      [],
+    );
+  });
+
+  it('says of every alert how bad it is, what is wrong and where to look', () => {
+    assert.deepEqual(
+      alerts.filter(
+        ({ labels, annotations }) =>
+          !/^(warning|critical)$/.test(labels?.['severity'] ?? '') ||
+          !/[.]$/.test(annotations?.['summary'] ?? '') ||
+          !/[.]$/.test(annotations?.['description'] ?? ''),
+      ),
+      [],
+    );
+  });
+
+  it('has a unit test of every alert', async () => {
+    const tests = await readFile(
+      join(packageRoot, 'test/deploy/prometheus/rules.unit.yaml'),
+      'utf8',
+    );
+    const raised = new Set(
+      [...tests.matchAll(/alertname: (\w+)\n\s+eval_time: \w+\n\s+exp_alerts:\n/g)].map(
+        ([, name]) => name,
+      ),
+    );
+    assert.deepEqual(
+      alerts.flatMap(({ alert }) => alert ?? []).filter((alert) => !raised.has(alert)),
+      [],
+    );
+  });
+
+  const programs = await prometheusPrograms();
+  const skip = typeof programs === 'string' && programs;
+  for (const [what, words] of checks) {
+    it(`has ${what}`, { skip }, async () => {
+      assert(typeof programs !== 'string');
+      const { code, output } = await runCommand(programs.promtool, words, {
+        cwd: packageRoot,
+        timeoutMs: 60_000,
+      });
+      assert.equal(code, 0, output);
+    });
+  }
+});
+
+/** Of Prometheus itself, and of prometheus-nats-exporter. */
+const ofOthers = [
+  'up',
+  'nats_varz_jetstream_stats_storage',
+  'nats_varz_jetstream_config_max_storage',
+];
+
+async function rulesOf(file: string): Promise<Rule[]> {
+  const text = await readFile(join(packageRoot, file), 'utf8');
+  const { groups } = parse(text) as { groups: { rules: Rule[] }[] };
+  return groups.flatMap((group) => group.rules);
+}
