@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 import { describeFlags } from '../../shared/config-help.js';
 import { UserError } from '../../shared/errors.js';
+import { deadLetters, deadLettersHelp } from './dead-letters/command.js';
 import { evalHelp, evalRun } from './eval/eval.js';
 import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
 import { sweep, sweepHelp } from './sweep/sweep.js';
@@ -19,6 +20,7 @@ const overview = `usage: offbeat <command> [flags]
 
   up              trains on this machine: starts everything, shows progress, ends everything
   eval            measures a policy version of a run on held-out problems
+  dead-letters    lists, shows, replays or purges the messages that a run gave up
   sweep FILE      makes the runs of an experiment, and a report of them
 ${serviceNames.map((name) => `  ${name.padEnd(14)}  ${purposes[name]}`).join('\n')}
   tuft-cpu        the real TuFT server on this CPU, in a Python environment of its own
@@ -51,6 +53,10 @@ async function run([command, ...flags]: readonly string[]): Promise<number | und
       if (!wantsHelp) return await evalRun(flags, process.env);
       process.stdout.write(evalHelp());
       return 0;
+    case 'dead-letters':
+      if (!wantsHelp) return await deadLetters(flags, process.env);
+      process.stdout.write(deadLettersHelp());
+      return 0;
     case 'sweep':
       if (!wantsHelp) return await sweep(flags, process.env);
       process.stdout.write(sweepHelp());
@@ -62,7 +68,7 @@ async function run([command, ...flags]: readonly string[]): Promise<number | und
       if (service === undefined) {
         const found = command === undefined ? 'a command is missing' : `unknown command ${command}`;
         throw new UserError(
-          `${found}; one of up, eval, sweep, ${serviceNames.join(', ')}, tuft-cpu, help is expected`,
+          `${found}; one of up, eval, dead-letters, sweep, ${serviceNames.join(', ')}, tuft-cpu, help is expected`,
         );
       }
       if (wantsHelp) process.stdout.write(await serviceHelp(service));

@@ -128,6 +128,15 @@ export class Broker implements AsyncDisposable {
     };
   }
 
+  /** Whether the server holds anything of this run. */
+  async isThere(): Promise<boolean> {
+    const { streams } = this.names;
+    const info = await askFor(this.link, `look for ${this.run}`, () =>
+      this.link.jsm.streams.info(streams.dead),
+    );
+    return info !== undefined;
+  }
+
   /** Deletes everything that the server holds of this run. */
   async deleteRun(): Promise<void> {
     this.#limits = undefined;

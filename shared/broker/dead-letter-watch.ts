@@ -1,9 +1,16 @@
 import { decode as unpack } from '@msgpack/msgpack';
 import { z } from 'zod';
+import { Split } from '../wire/ticket.js';
 import type { DeadLetter } from './dead-letters.js';
 
 /** The ticket in a message that was given up, however little else of the message makes sense. */
-const TicketInside = z.object({ ticketId: z.string(), attempt: z.int().nonnegative() });
+const TicketInside = z.object({
+  ticketId: z.string(),
+  attempt: z.int().nonnegative(),
+  order: z.int().nonnegative().optional().catch(undefined),
+  split: Split.optional().catch(undefined),
+});
+export type TicketInside = z.infer<typeof TicketInside>;
 const Anything = z.union([
   TicketInside, // a ticket
   z.object({ ticket: TicketInside }).transform(({ ticket }) => ticket), // a rollout group
@@ -11,9 +18,7 @@ const Anything = z.union([
 ]);
 
 /** Which ticket a dead letter was the end of; undefined if its bytes do not tell. */
-export function ticketInside(
-  data: Uint8Array,
-): { readonly ticketId: string; readonly attempt: number } | undefined {
+export function ticketInside(data: Uint8Array): TicketInside | undefined {
   try {
     return Anything.safeParse(unpack(data)).data;
   } catch {

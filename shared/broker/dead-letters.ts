@@ -1,10 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { Counter } from 'prom-client';
 import type { StoredMsg } from 'nats';
-import type { Link } from './link.js';
+import { ask, askFor, type Link } from './link.js';
 import type { ObjectBucket } from './object-bucket.js';
 import { bodyHeader, publish } from './publish.js';
-import { tail } from './tail.js';
+import { stored, tail } from './tail.js';
 
 const deadLettered = new Counter({
   name: 'broker_messages_dead_lettered_total',
@@ -74,20 +74,56 @@ export class DeadLetters {
 
   /** Every dead letter from the first, then each new one, until the signal aborts. */
   async *read(signal: AbortSignal): AsyncGenerator<DeadLetter, void, undefined> {
-    const { streams, subjects } = this.#link.names;
-    const everything = subjects.dead('x').replace(/x$/, '*');
-    for await (const message of tail(this.#link, streams.dead, everything, signal)) {
-      const header = (name: string) => message.header.get(name);
-      yield {
-        seq: message.seq,
-        stage: header(fields.stage),
-        reason: header(fields.reason),
-        subject: header(fields.subject),
-        msgId: header(fields.msgId) || undefined,
-        data: await this.#body(message),
-        at: message.time.getTime(),
-      };
+    for await (const message of tail(this.#link, ...this.#everything, signal)) {
+      yield await this.#letter(message);
     }
+  }
+
+  /** The dead letters so far. */
+  async *past(signal: AbortSignal): AsyncGenerator<DeadLetter, void, undefined> {
+    for await (const message of stored(this.#link, ...this.#everything, signal)) {
+      yield await this.#letter(message);
+    }
+  }
+
+  /** Publishes the message again where it came from. Resolves once it is stored there. */
+  async replay({ seq, subject, data }: DeadLetter, signal: AbortSignal): Promise<void> {
+    // Not its own id: the stream may remember that one and take the message for a repetition.
+    const msgId = `replay-${seq}`;
+    await publish(this.#link, this.#bodies, { subject, data, msgId }, signal);
+  }
+
+  /** Removes one, and its body if that lies elsewhere. */
+  async remove(seq: number): Promise<void> {
+    const { jsm, names } = this.#link;
+    const stream = names.streams.dead;
+    const message = await askFor(this.#link, `read ${stream}`, () =>
+      jsm.streams.getMessage(stream, { seq }),
+    );
+    if (message === undefined) return;
+    await ask(this.#link, `remove ${seq} of ${stream}`, () =>
+      jsm.streams.deleteMessage(stream, seq),
+    );
+    const object = message.header.get(bodyHeader);
+    if (object !== '') await this.#bodies.delete(object);
+  }
+
+  get #everything(): [stream: string, subject: string] {
+    const { streams, subjects } = this.#link.names;
+    return [streams.dead, subjects.dead('x').replace(/x$/, '*')];
+  }
+
+  async #letter(message: StoredMsg): Promise<DeadLetter> {
+    const header = (name: string) => message.header.get(name);
+    return {
+      seq: message.seq,
+      stage: header(fields.stage),
+      reason: header(fields.reason),
+      subject: header(fields.subject),
+      msgId: header(fields.msgId) || undefined,
+      data: await this.#body(message),
+      at: message.time.getTime(),
+    };
   }
 
   async #body(message: StoredMsg): Promise<Uint8Array> {

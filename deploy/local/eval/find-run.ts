@@ -12,8 +12,12 @@ export interface FoundRun extends Pick<UpConfig, 'sampler' | 'modelDir' | 'model
   readonly backendUrl: string | undefined; // of the user's own; else the checkpoints are in the folder
 }
 
+/** The run that flags name, and what they say of where its parts are. */
+type WhichRun = Pick<EvalConfig, 'run' | 'runsDir' | 'natsUrl'> &
+  Partial<Pick<EvalConfig, 'modelDir' | 'sampler' | 'backendUrl'>>;
+
 /** @throws {UserError} if there is no such run, or its folder is not one of `offbeat up`. */
-export async function findRun(config: EvalConfig): Promise<FoundRun> {
+export async function findRun(config: WhichRun): Promise<FoundRun> {
   const { run, runsDir, modelDir, sampler, natsUrl, backendUrl } = config;
   const flags = {
     ...(modelDir !== undefined && { modelDir }),

@@ -1,0 +1,135 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
+import type { Broker } from '../../shared/broker/broker.js';
+import { encode } from '../../shared/wire/codec.js';
+import { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import { brokerOn } from '../support/broker.js';
+import { checkpoint, rolloutGroup, ticket } from '../support/messages.js';
+import { NatsServer } from '../support/nats-server.js';
+import { runOffbeat } from '../support/offbeat.js';
+
+/** Orders 0 to 9 have ended, and 12. */
+const books = { nextOrder: 20, consumedBelow: 10, consumedAbove: [12] };
+
+describe('offbeat dead-letters, on a real server', { timeout: 120_000 }, () => {
+  let server: NatsServer;
+  let broker: Broker;
+
+  before(async () => {
+    server = await NatsServer.start({ maxPayload: 65_536 });
+  });
+  after(() => server[Symbol.asyncDispose]());
+  beforeEach(async () => {
+    broker = await brokerOn(server);
+    await broker.ensureRun({ trainTickets: 8, evalTickets: 8 });
+    await broker.ledger.write(checkpoint(books));
+  });
+  afterEach(async () => {
+    await broker.deleteRun();
+    await broker[Symbol.asyncDispose]();
+  });
+
+  const run = (...words: string[]) =>
+    runOffbeat(['dead-letters', ...words, '--run=test', `--nats-url=${server.url}`], '.');
+  const answer = async (...words: string[]) => {
+    const { out, err, code } = await run(...words, '--json');
+    assert(code !== 2, err);
+    return JSON.parse(out) as Record<string, unknown>[];
+  };
+  const numbers = async () => (await answer('list')).map(({ number }) => number);
+
+  /** The group of a training ticket dies in the reward service. */
+  const bury = (order: number, length = 3) => {
+    const named = ticket({ ticketId: `train-0000000${order}`, order });
+    const data = encode(RolloutGroup, rolloutGroup({ ticket: named }, length));
+    const subject = broker.names.subjects.rollouts('actor-0');
+    return broker.deadLetter('reward', 'no such problem', { subject, data, msgId: `m-${order}` });
+  };
+  const buryNonsense = () => {
+    const original = { subject: broker.names.subjects.tickets('eval'), data: Buffer.from('\xc1') };
+    return broker.deadLetter('actor', 'not MessagePack', original);
+  };
+
+  it('lists each with its ticket and what the books say of it', async () => {
+    await bury(3);
+    await bury(11);
+    await buryNonsense();
+    const rows = (await answer('list')).map((row) => [
+      row['ticketId'],
+      row['ticket'],
+      row['stage'],
+    ]);
+    assert.deepEqual(rows, [
+      ['train-00000003', 'ended', 'reward'],
+      ['train-000000011', 'open', 'reward'],
+      [null, 'none', 'actor'],
+    ]);
+    const { out } = await run('list');
+    assert.match(out, /^1 +20\S+Z +reward +train-00000003 \(ended\) +no such problem$/m);
+  });
+
+  it('shows one whole, also where its body lies in the object store', async () => {
+    await bury(3, 20_000);
+    const { out } = await run('show', '1');
+    const shown = JSON.parse(out) as { msgId: string; message: RolloutGroup; bytes: number };
+    assert.deepEqual([shown.msgId, shown.message.ticket.order], ['m-3', 3]);
+    assert(shown.bytes > 65_536);
+    await buryNonsense();
+    assert.match((await run('show', '2')).out, /"unreadable"[^]*"base64"/);
+  });
+
+  it('publishes again what the next learner waits for, and lets go of the letter', async () => {
+    await bury(11);
+    const { code, out } = await run('replay', '1');
+    assert.equal(code, 0);
+    assert.equal(out, '1: published again on offbeat.test.rollouts.actor-0\n');
+    assert.equal((await broker.depths()).rollouts, 1);
+    assert.deepEqual(await numbers(), []);
+  });
+
+  it('does not send again what nobody waits for, unless it is told to', async () => {
+    await bury(3);
+    await bury(12);
+    const refused = await run('replay', '--all');
+    assert.equal(refused.code, 1);
+    assert.match(refused.out, /^1: left as it is, since its ticket has ended in the books/);
+    assert.equal((await broker.depths()).rollouts, 0);
+    assert.equal((await run('replay', '2', '--force')).code, 0);
+    assert.equal((await broker.depths()).rollouts, 1);
+    assert.deepEqual(await numbers(), [1]);
+  });
+
+  it('replays nothing while a learner trains, which has replaced the tickets already', async () => {
+    await bury(11);
+    await using _leadership = await broker.ledger.lead('learner', AbortSignal.timeout(10_000));
+    const { code, err } = await run('replay', '1');
+    assert.equal(code, 2);
+    assert.match(err, /a learner trains run test .*; stop it before a replay/);
+    assert.deepEqual(await numbers(), [1]);
+  });
+
+  it('deletes the others, but not the letter that the next learner must still read', async () => {
+    await bury(3);
+    await bury(11);
+    await buryNonsense();
+    const { code, out } = await run('purge', '--all');
+    assert.equal(code, 1);
+    assert.match(out, /^2: left as it is, since its ticket is open in the books/m);
+    assert.deepEqual(await numbers(), [2]);
+    await broker.ledger.write(checkpoint({ ...books, consumedBelow: 15, consumedAbove: [] }));
+    assert.equal((await run('purge', '2')).code, 0);
+    assert.deepEqual(await numbers(), []);
+  });
+
+  it('names what is not there', async () => {
+    assert.match((await run('show', '7')).err, /run test has no dead letter 7; .*list/);
+    const elsewhere = ['dead-letters', 'list', '--run=none', `--nats-url=${server.url}`];
+    const { code, err } = await runOffbeat(elsewhere, '.');
+    assert.deepEqual([code, err], [2, 'the NATS server knows no run none\n']);
+    assert.match(
+      (await run('purge')).err,
+      /purge which\? Give the numbers that list shows, or --all/,
+    );
+    assert.match((await run('bury')).err, /unknown action bury; one of list, show, replay, purge/);
+  });
+});
