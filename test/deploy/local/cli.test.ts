@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 
 const cli = fileURLToPath(new URL('../../../deploy/local/cli.js', import.meta.url));
 const services = ['actor', 'learner', 'reward-service', 'score-server', 'local-backend'];
-const commands = ['up', 'eval', 'sweep', ...services, 'tuft-cpu', 'help'];
+const commands = ['up', 'eval', 'dead-letters', 'sweep', ...services, 'tuft-cpu', 'help'];
 
 async function offbeat(...args: string[]) {
   const child = spawn(process.execPath, [cli, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
@@ -23,7 +23,7 @@ function unexplained(help: string): string[] {
   return entries.filter((entry) => !/^.*\n {6}[^(\n].*\. \(/.test(entry));
 }
 
-describe('the offbeat command', { timeout: 60_000 }, () => {
+describe('the offbeat command', { timeout: 180_000 }, () => {
   it('lists its commands', async () => {
     for (const word of ['help', '--help']) {
       const { out, code } = await offbeat(word);
@@ -36,10 +36,13 @@ describe('the offbeat command', { timeout: 60_000 }, () => {
     const { err, code } = await offbeat('actr');
     assert.equal(code, 2);
     assert.equal(err, `unknown command actr; one of ${commands.join(', ')} is expected\n`);
-    assert.match((await offbeat()).err, /a command is missing; one of up, eval, sweep, actor/);
+    assert.match(
+      (await offbeat()).err,
+      /a command is missing; one of up, eval, dead-letters, sweep, actor/,
+    );
   });
 
-  for (const command of ['up', 'eval', 'sweep', ...services]) {
+  for (const command of ['up', 'eval', 'dead-letters', 'sweep', ...services]) {
     it(`explains each flag of ${command} in a sentence`, async () => {
       assert.deepEqual(unexplained((await offbeat(command, '--help')).out), []);
     });
