@@ -15,6 +15,7 @@ const programs = {
   sweep: { file: 'dist/deploy/local/cli.js', args: ['sweep', ...words] },
   pretrain: { file: 'dist/shared/pretrain/main.js', args: words },
   docs: { file: 'dist/test/docs/main.js', args: words },
+  monitoring: { file: 'dist/deploy/monitoring.js', args: words },
   bench: { file: 'dist/test/bench/main.js', args: words },
   'test:compat': { file: 'dist/test/compat/main.js', args: words },
 };
