@@ -70,6 +70,7 @@ export class Intake {
         ? this.#options.tickets.issued(order, ticket.attempt, ticket.issuedAtVersion)
         : undefined,
       entry,
+      isResumed: this.#options.isResumed,
       newestVersion: this.#options.newestVersion(),
       vocabSize: this.#options.vocabSize,
     });

@@ -17,6 +17,8 @@ export interface Known {
   readonly ticket: Ticket | undefined;
   /** The book's entry of that ticket, if it is outstanding. */
   readonly entry: Pick<BookEntry<unknown>, 'attempt' | 'issuedAtVersion'> | undefined;
+  /** A learner before this one may have sent the same ticket, so that this one's copy went unheard. */
+  readonly isResumed: boolean;
   readonly newestVersion: number; // published, or just about to be
   readonly vocabSize: number;
 }
@@ -55,7 +57,8 @@ export function versionsOf({ group }: ScoredGroup): number[] {
 
 /**
  * A ticket of this learner's own issue must be the same in every field. One that a crashed learner
- * issued may name another version, since that is all that the sequence of tickets leaves open.
+ * issued may name another version, since that is all that the sequence of tickets leaves open: an
+ * earlier one, if this learner sent the ticket again, which the stream drops as a duplicate.
  */
 function isSameTicket(ticket: ScoredGroup['group']['ticket'], known: Known): boolean {
   const { issuedAtVersion, samplingParams, ...rest } = ticket;
@@ -64,9 +67,10 @@ function isSameTicket(ticket: ScoredGroup['group']['ticket'], known: Known): boo
   if (!haveEqualFields(samplingParams, expectedParams)) return false;
   const issued = known.entry;
   const isOurs = issued?.issuedAtVersion !== undefined && issued.attempt === ticket.attempt;
-  return isOurs
-    ? issuedAtVersion === issued.issuedAtVersion
-    : issuedAtVersion <= known.newestVersion;
+  if (!isOurs) return issuedAtVersion <= known.newestVersion;
+  return known.isResumed
+    ? issuedAtVersion <= issued.issuedAtVersion
+    : issuedAtVersion === issued.issuedAtVersion;
 }
 
 function haveEqualFields<Fields extends object>(a: Fields, b: Fields): boolean {

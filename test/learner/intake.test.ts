@@ -234,6 +234,16 @@ describe('the intake of a learner that was restored with two tickets out', () =>
     assert.deepEqual(bench.states, ['0 issued', '1 issued', '2 arrived', '3 issued']);
   });
 
+  it('takes the group of a ticket that it sent again in vain: the stream had it from before', async () => {
+    await bench.issue();
+    assert.equal(bench.published[0]!.issuedAtVersion, 3);
+    await bench.deliver(bench.group(2, mixed, { issuedAtVersion: 0 }));
+    assert.deepEqual(bench.settled, []);
+    assert.equal(bench.states[2], '2 arrived');
+    await bench.deliver(bench.group(3, mixed, { issuedAtVersion: 4 }));
+    assert.deepEqual(bench.settled, ['2 dead altered_ticket']); // nobody issued it later
+  });
+
   it('does not send a ticket again that was given up before', async () => {
     bench.intake.die(2, 0, { stage: 'actor', reason: 'before the crash' });
     await bench.issue();

@@ -50,10 +50,18 @@ async function survives(context: SuiteContext, server: TuftServer): Promise<void
     assert(Math.max(...versions) >= summary.version - 1, [...versions].join());
     return `of ${versions.size} versions`;
   });
-  await check('groups', 'all accounted for', () => {
+  await check('groups', 'all accounted for', async () => {
     const { issued, trained, skippedZeroVariance, stale, dead, outstanding } = summary.groups;
     assert.equal(issued, trained + skippedZeroVariance + stale + dead + outstanding);
-    assert.equal(dead, 0);
+    const log = await up.read('logs/learner.log');
+    assert.equal(
+      dead,
+      0,
+      log
+        .split('\n')
+        .filter((line) => line.includes('"level":40'))
+        .join('\n'),
+    );
     return `${trained} of ${issued} trained`;
   });
 }
