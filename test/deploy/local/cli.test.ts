@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 
 const cli = fileURLToPath(new URL('../../../deploy/local/cli.js', import.meta.url));
 const services = ['actor', 'learner', 'reward-service', 'score-server', 'local-backend'];
-const commands = ['up', 'eval', 'dead-letters', 'sweep', ...services, 'tuft-cpu', 'help'];
+const commands = ['up', 'eval', 'dead-letters', 'sweep', ...services, 'solve', 'tuft-cpu', 'help'];
 
 async function offbeat(...args: string[]) {
   const child = spawn(process.execPath, [cli, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
@@ -42,7 +42,7 @@ describe('the offbeat command', { timeout: 180_000 }, () => {
     );
   });
 
-  for (const command of ['up', 'eval', 'dead-letters', 'sweep', ...services]) {
+  for (const command of ['up', 'eval', 'dead-letters', 'sweep', ...services, 'solve']) {
     it(`explains each flag of ${command} in a sentence`, async () => {
       assert.deepEqual(unexplained((await offbeat(command, '--help')).out), []);
     });
