@@ -1,5 +1,5 @@
 /** How long the learner may take to finish its steps and to checkpoint once it is asked to stop. */
-const graceMs = 25_000;
+export const graceMs = 25_000;
 
 /**
  * A signal that aborts some time after `stop` does, for what is still needed then: the broker and the

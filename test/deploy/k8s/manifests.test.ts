@@ -1,0 +1,238 @@
+import assert from 'node:assert/strict';
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { loadSchema, type ServiceName } from '../../../deploy/local/load-schema.js';
+import { environmentName, loadConfig } from '../../../shared/config.js';
+import { graceMs } from '../../../learner/grace.js';
+import { packageRoot } from '../../../shared/package-root.js';
+import {
+  complaints,
+  kustomize,
+  objectsIn,
+  type KubernetesObject,
+} from '../../support/kubernetes.js';
+import { environmentOf, podsOf, referencesOf, type Workload } from '../../support/workloads.js';
+
+const folder = 'deploy/k8s';
+const overlays = (await readdir(join(packageRoot, folder, 'overlays'))).sort();
+
+describe('the manifests as they lie there', async () => {
+  const root = join(packageRoot, folder);
+  const files = (await readdir(root, { recursive: true })).filter((name) => name.endsWith('.yaml'));
+  const texts = await Promise.all(files.map((name) => readFile(join(root, name), 'utf8')));
+  const objects = texts.flatMap(objectsIn).filter(isForTheCluster);
+
+  it('keep to the schemas of their APIs', () => {
+    assert(objects.length > 20);
+    assert.deepEqual(objects.flatMap(complaints), []);
+  });
+
+  it('would not pass with a field that no API knows, or with one of another type', () => {
+    const [deployment] = objects.filter(({ kind }) => kind === 'Deployment');
+    const unknown = { ...deployment!, spec: { ...(deployment!['spec'] as object), replicass: 2 } };
+    assert.match(complaints(unknown).join(), /has \/spec\/replicass, which apps\/v1 does not know/);
+    const wrong = { ...deployment!, spec: { ...(deployment!['spec'] as object), replicas: 'two' } };
+    assert.match(complaints(wrong).join(), /replicas must be integer/);
+  });
+});
+
+describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () => {
+  const render = await kustomize();
+  const skip = typeof render === 'string' && render;
+  if (typeof render === 'string') {
+    it('is looked at where kubectl is', { skip }, () => undefined);
+    return;
+  }
+  for (const overlay of overlays) {
+    const objects = await render(`${folder}/overlays/${overlay}`);
+    const of = (kind: string) => objects.filter((object) => object.kind === kind);
+    const pods = objects.flatMap(podsOf);
+    const ours = pods.filter(({ container }) => container.image.includes('/offbeat:'));
+
+    describe(overlay, () => {
+      it('keeps to the schemas', () => {
+        assert(objects.length > 15);
+        assert.deepEqual(objects.flatMap(complaints), []);
+      });
+
+      it('is of one namespace, whose pods are guarded', () => {
+        const [namespace] = of('Namespace');
+        const level = namespace!.metadata.labels?.['pod-security.kubernetes.io/enforce'];
+        assert.match(level!, /^(restricted|baseline)$/);
+        const elsewhere = objects.filter(
+          ({ kind, metadata }) =>
+            kind !== 'Namespace' && metadata.namespace !== namespace!.metadata.name,
+        );
+        assert.deepEqual(elsewhere, []);
+      });
+
+      it('has one learner that never runs twice, and workers of their own', () => {
+        const learner = of('Deployment').find(({ metadata }) => metadata.name === 'learner');
+        const { replicas, strategy } = (learner as unknown as Workload).spec;
+        assert.equal(replicas, 1);
+        assert.equal(strategy?.type, 'Recreate');
+        const services = ours.map(({ container }) => container.args[0]).sort();
+        for (const service of ['actor', 'learner', 'reward-service']) {
+          assert.equal(services.filter((name) => name === service).length, 1);
+        }
+      });
+
+      it('runs ours without root, without rights, without writing its own files', () => {
+        for (const { pod, container } of ours) {
+          assert.equal(pod.securityContext?.runAsNonRoot, true);
+          assert.equal(pod.automountServiceAccountToken, false);
+          assert.deepEqual(container.securityContext, {
+            allowPrivilegeEscalation: false,
+            readOnlyRootFilesystem: true,
+            capabilities: { drop: ['ALL'] },
+          });
+        }
+      });
+
+      it('gives every container probes, requests and a limit of memory, and a pinned image', () => {
+        for (const { container } of pods) {
+          for (const probe of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {
+            assert(container[probe] !== undefined, `${container.name} has no ${probe}`);
+          }
+          const { requests, limits } = container.resources;
+          assert(requests?.['cpu'] !== undefined && requests['memory'] !== undefined);
+          assert(limits?.['memory'] !== undefined);
+          const isTuft = container.name === 'tuft'; // it has no other tag
+          assert(isTuft || /:\d+\.\d+\.\d+(-\w+)?$/.test(container.image), container.image);
+        }
+      });
+
+      it('ends pods later than our own last word', () => {
+        for (const { name, pod } of pods) {
+          const grace = pod.terminationGracePeriodSeconds!;
+          assert(grace >= (name === 'learner' ? graceMs / 1_000 + 10 : 30), `${name}: ${grace} s`);
+        }
+      });
+
+      it('mounts and reads only what is there, or what docs/kubernetes.md has made by hand', async () => {
+        const byHand = await readFile(join(packageRoot, 'docs/kubernetes.md'), 'utf8');
+        const names = new Set(objects.flatMap(({ kind, metadata }) => `${kind} ${metadata.name}`));
+        for (const { pod, container } of pods) {
+          for (const wanted of referencesOf(pod, container)) {
+            const [kind, name] = wanted.split(' ');
+            const isThere = names.has(wanted) || byHand.includes(`\`${name!}\``);
+            assert(isThere, `${container.name} needs ${kind} ${name}`);
+          }
+          const volumes = new Set(pod.volumes?.map(({ name }) => name));
+          for (const { name } of container.volumeMounts ?? []) {
+            assert(volumes.has(name) || name === 'data', `${container.name} mounts ${name}`);
+          }
+        }
+      });
+
+      it('sets what the services know, to what they take', async () => {
+        for (const { container } of ours) {
+          const service = container.args[0] as ServiceName;
+          const schema = await loadSchema(service);
+          const known = Object.keys(schema.shape).map((key) => environmentName(service, key));
+          const set = environmentOf(container, of('ConfigMap'));
+          assert.deepEqual(
+            Object.keys(set).filter((name) => !known.includes(name) && name !== 'POD_NAME'),
+            [],
+          );
+          loadConfig(schema, service, [], set); // or says what is wrong
+        }
+      });
+
+      it('has budgets, policies and monitors that select pods', () => {
+        const labels = pods.map(({ labels }) => labels);
+        const selects = ({ matchLabels = {} }: Selector): boolean =>
+          labels.some((pod) => Object.entries(matchLabels).every(([key, is]) => pod[key] === is));
+        for (const kind of ['PodDisruptionBudget', 'PodMonitor']) {
+          for (const { spec } of of(kind) as unknown as { spec: { selector: Selector } }[]) {
+            assert(selects(spec.selector));
+          }
+        }
+        for (const { metadata, spec } of of('NetworkPolicy') as unknown as NetworkPolicy[]) {
+          assert(selects(spec.podSelector), metadata.name);
+          const rules = [...(spec.ingress ?? []), ...(spec.egress ?? [])];
+          for (const { podSelector, namespaceSelector } of rules.flatMap((rule) => [
+            ...(rule.from ?? []),
+            ...(rule.to ?? []),
+          ])) {
+            const isOfOthers = namespaceSelector !== undefined;
+            assert(isOfOthers || selects(podSelector!), `a peer of ${metadata.name}`);
+          }
+        }
+        for (const { spec } of of('Service') as unknown as {
+          spec: { selector: Record<string, string> };
+        }[]) {
+          assert(selects({ matchLabels: spec.selector }));
+        }
+        assert(of('PodDisruptionBudget').length >= 3);
+        assert(of('NetworkPolicy').length >= 5);
+      });
+
+      it('calls the run the same everywhere', () => {
+        const map = of('ConfigMap').find(({ metadata }) => metadata.name.startsWith('run-'));
+        const { RUN: run } = map!['data'] as { RUN: string };
+        for (const { labels } of ours) assert.equal(labels['app.kubernetes.io/instance'], run);
+        for (const object of of('ScaledObject')) {
+          const { triggers } = (object as unknown as ScaledObject).spec;
+          const [{ metadata }] = triggers as [ScaledObject['spec']['triggers'][0]];
+          assert.match(metadata['stream']!, new RegExp(`^(TICKETS|ROLLOUTS)_${run}$`));
+        }
+      });
+
+      it('scales actors by tickets and the reward service by rollouts, and nothing else', () => {
+        const scaled = of('ScaledObject') as unknown as ScaledObject[];
+        if (overlay === 'dev') {
+          assert.deepEqual(scaled, []);
+          return;
+        }
+        const consumers = scaled.map(({ spec: { scaleTargetRef, triggers } }) => [
+          scaleTargetRef.name,
+          triggers[0]!.metadata['consumer'],
+        ]);
+        assert.deepEqual(consumers, [
+          ['actor', 'actors-train'],
+          ['reward-service', 'reward'],
+        ]);
+        for (const { spec } of scaled) {
+          const target = objects.find(
+            ({ kind, metadata }) =>
+              kind === (spec.scaleTargetRef.kind ?? 'Deployment') &&
+              metadata.name === spec.scaleTargetRef.name,
+          ) as unknown as Workload;
+          assert.equal(target.spec.replicas, undefined); // it is KEDA's to say
+        }
+      });
+    });
+  }
+});
+
+interface Selector {
+  readonly matchLabels?: Readonly<Record<string, string>>;
+}
+
+interface NetworkPolicy {
+  readonly metadata: { readonly name: string };
+  readonly spec: {
+    readonly podSelector: Selector;
+    readonly ingress?: readonly { readonly from?: readonly Peer[]; readonly to?: undefined }[];
+    readonly egress?: readonly { readonly to?: readonly Peer[]; readonly from?: undefined }[];
+  };
+}
+
+interface Peer {
+  readonly podSelector?: Selector;
+  readonly namespaceSelector?: object;
+}
+
+interface ScaledObject {
+  readonly spec: {
+    readonly scaleTargetRef: { readonly kind?: string; readonly name: string };
+    readonly triggers: readonly { readonly metadata: Readonly<Record<string, string>> }[];
+  };
+}
+
+/** Neither for Kustomize itself, nor a patch, nor the configuration of something else. */
+function isForTheCluster({ kind }: Partial<KubernetesObject>): boolean {
+  return kind !== undefined && !['Kustomization', 'Component'].includes(kind);
+}

@@ -1,0 +1,98 @@
+import type { KubernetesObject } from './kubernetes.js';
+
+/** What of Deployments and StatefulSets the tests look at; the schemas have been checked before. */
+export interface Workload {
+  readonly metadata: { readonly name: string };
+  readonly spec: {
+    readonly replicas?: number;
+    readonly strategy?: { readonly type: string };
+    readonly template: {
+      readonly metadata: { readonly labels: Readonly<Record<string, string>> };
+      readonly spec: Pod;
+    };
+  };
+}
+
+export interface Pod {
+  readonly terminationGracePeriodSeconds?: number;
+  readonly automountServiceAccountToken?: boolean;
+  readonly securityContext?: { readonly runAsNonRoot?: boolean };
+  readonly containers: readonly Container[];
+  readonly volumes?: readonly {
+    readonly name: string;
+    readonly configMap?: { readonly name: string };
+    readonly secret?: { readonly secretName: string };
+    readonly persistentVolumeClaim?: { readonly claimName: string };
+  }[];
+}
+
+export interface Container {
+  readonly name: string;
+  readonly image: string;
+  readonly args: readonly string[];
+  readonly env?: readonly {
+    readonly name: string;
+    readonly value?: string;
+    readonly valueFrom?: {
+      readonly configMapKeyRef?: { readonly name: string; readonly key: string };
+      readonly secretKeyRef?: { readonly name: string };
+    };
+  }[];
+  readonly envFrom?: readonly { readonly configMapRef: { readonly name: string } }[];
+  readonly volumeMounts?: readonly { readonly name: string }[];
+  readonly startupProbe?: object;
+  readonly livenessProbe?: object;
+  readonly readinessProbe?: object;
+  readonly resources: Readonly<Partial<Record<'requests' | 'limits', Record<string, unknown>>>>;
+  readonly securityContext?: object;
+}
+
+/** The containers of a workload, each with its pod; none of other objects. */
+export function podsOf(object: KubernetesObject): {
+  readonly name: string;
+  readonly labels: Readonly<Record<string, string>>;
+  readonly pod: Pod;
+  readonly container: Container;
+}[] {
+  if (!['Deployment', 'StatefulSet'].includes(object.kind)) return [];
+  const { metadata, spec } = object as unknown as Workload;
+  const { metadata: of, spec: pod } = spec.template;
+  return pod.containers.map((container) => ({
+    name: metadata.name,
+    labels: of.labels,
+    pod,
+    container,
+  }));
+}
+
+/** `Secret backend` and the like: what a container and its pod need of other objects. */
+export function referencesOf(pod: Pod, { env = [], envFrom = [] }: Container): string[] {
+  const fromVolumes = (pod.volumes ?? []).flatMap(
+    ({ configMap, secret, persistentVolumeClaim: claim }) => [
+      ...(configMap === undefined ? [] : [`ConfigMap ${configMap.name}`]),
+      ...(secret === undefined ? [] : [`Secret ${secret.secretName}`]),
+      ...(claim === undefined ? [] : [`PersistentVolumeClaim ${claim.claimName}`]),
+    ],
+  );
+  const fromVariables = env.flatMap(({ valueFrom: { configMapKeyRef, secretKeyRef } = {} }) => [
+    ...(configMapKeyRef === undefined ? [] : [`ConfigMap ${configMapKeyRef.name}`]),
+    ...(secretKeyRef === undefined ? [] : [`Secret ${secretKeyRef.name}`]),
+  ]);
+  const fromMaps = envFrom.map(({ configMapRef }) => `ConfigMap ${configMapRef.name}`);
+  return [...fromVolumes, ...fromVariables, ...fromMaps];
+}
+
+/** The environment that a container starts with; what a Secret or the pod itself holds is a stand-in. */
+export function environmentOf(
+  { env = [], envFrom = [] }: Container,
+  configMaps: readonly KubernetesObject[],
+): Record<string, string> {
+  const dataOf = (name: string): Record<string, string> =>
+    configMaps.find(({ metadata }) => metadata.name === name)!['data'] as Record<string, string>;
+  const fromMaps = envFrom.flatMap(({ configMapRef }) => Object.entries(dataOf(configMapRef.name)));
+  const variables = env.map(({ name, value, valueFrom }): [string, string] => {
+    const ref = valueFrom?.configMapKeyRef;
+    return [name, value ?? (ref === undefined ? 'tml-secret' : dataOf(ref.name)[ref.key]!)];
+  });
+  return Object.fromEntries([...fromMaps, ...variables]);
+}
