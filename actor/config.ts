@@ -1,5 +1,6 @@
 import { hostname } from 'node:os';
 import { z } from 'zod';
+import { natsSettings } from '../shared/broker/access.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 import { RunName } from '../shared/wire/run-config.js';
 
@@ -9,7 +10,7 @@ const text = z.string().min(1);
 /** Where an actor finds things and how it samples. What is sampled, the run's configuration says. */
 export const ActorConfig = z
   .object({
-    natsUrl: text.default('nats://127.0.0.1:4222').describe('the NATS server, with JetStream.'),
+    ...natsSettings,
     run: RunName.describe('name of the run to sample for.'),
     name: z
       .string()

@@ -36,7 +36,13 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
   });
   log.info({ actor: config.name, run: config.run, healthPort: health.port }, 'started');
 
-  await using broker = await connectBroker({ ...config, client: config.name, log, signal });
+  await using broker = await connectBroker({
+    ...config,
+    client: config.name,
+    identity: { role: 'actor', actor: config.name },
+    log,
+    signal,
+  });
   missing = () => 'waiting for the learner to write the run configuration';
   const runConfig = await broker.config.wait(signal);
 

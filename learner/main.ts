@@ -45,9 +45,9 @@ async function learn(
   using grace = graceAfter(stop);
   const { signal } = grace;
   const broker = await connectBroker({
-    natsUrl: settings.natsUrl,
-    run: settings.run,
+    ...settings,
     client: `learner ${settings.name}`,
+    identity: { role: 'learner' },
     log,
     signal,
   });

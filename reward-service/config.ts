@@ -1,5 +1,6 @@
 import { hostname } from 'node:os';
 import { z } from 'zod';
+import { natsSettings } from '../shared/broker/access.js';
 import { RunName } from '../shared/wire/run-config.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 
@@ -8,7 +9,7 @@ const text = z.string().min(1);
 
 /** Where a replica finds things. What is trained, it reads from the run's configuration in NATS. */
 export const RewardServiceConfig = z.object({
-  natsUrl: text.default('nats://127.0.0.1:4222').describe('the NATS server, with JetStream.'),
+  ...natsSettings,
   run: RunName.describe('name of the run whose rollouts it scores.'),
   name: text
     .max(128)

@@ -34,7 +34,13 @@ async function serve(config: RewardServiceConfig, log: Logger, signal: AbortSign
   });
   log.info({ name, run: config.run, healthPort: health.port }, 'started');
 
-  await using broker = await connectBroker({ ...config, client: name, log, signal });
+  await using broker = await connectBroker({
+    ...config,
+    client: name,
+    identity: { role: 'reward' },
+    log,
+    signal,
+  });
   missing = () => 'waiting for the learner to write the run configuration';
   const run = await broker.config.wait(signal);
 

@@ -4,6 +4,7 @@ import { UserError } from '../../shared/errors.js';
 import { deadLetters, deadLettersHelp } from './dead-letters/command.js';
 import { evalHelp, evalRun } from './eval/eval.js';
 import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
+import { natsConfig, natsConfigHelp } from './nats-config.js';
 import { solveCommand, solveHelp } from './solve.js';
 import { sweep, sweepHelp } from './sweep/sweep.js';
 import { tuftCpu } from './tuft-cpu.js';
@@ -25,6 +26,7 @@ const overview = `usage: offbeat <command> [flags]
   sweep FILE      makes the runs of an experiment, and a report of them
 ${serviceNames.map((name) => `  ${name.padEnd(14)}  ${purposes[name]}`).join('\n')}
   solve           a solution of a Countdown problem: offbeat solve 3 7 21 84
+  nats-config     keys and permissions for a run on a NATS server of your own
   tuft-cpu        the real TuFT server on this CPU, in a Python environment of its own
   help            this text; offbeat <command> --help explains its flags
 `;
@@ -67,6 +69,10 @@ async function run([command, ...flags]: readonly string[]): Promise<number | und
       if (!wantsHelp) return solveCommand(flags, process.env, (text) => process.stdout.write(text));
       process.stdout.write(solveHelp());
       return 0;
+    case 'nats-config':
+      if (!wantsHelp) return await natsConfig(flags, process.env);
+      process.stdout.write(natsConfigHelp());
+      return 0;
     case 'tuft-cpu':
       return await tuftCpu(flags, process.env);
     default: {
@@ -74,7 +80,7 @@ async function run([command, ...flags]: readonly string[]): Promise<number | und
       if (service === undefined) {
         const found = command === undefined ? 'a command is missing' : `unknown command ${command}`;
         throw new UserError(
-          `${found}; one of up, eval, dead-letters, sweep, ${serviceNames.join(', ')}, solve, tuft-cpu, help is expected`,
+          `${found}; one of up, eval, dead-letters, sweep, ${serviceNames.join(', ')}, solve, nats-config, tuft-cpu, help is expected`,
         );
       }
       if (wantsHelp) process.stdout.write(await serviceHelp(service));

@@ -13,6 +13,7 @@ export const Launch = z.object({
     modelName: z.string().optional(),
     backendUrl: z.string().optional(),
     natsUrl: z.string().optional(),
+    natsKeys: z.string().optional(),
   }),
   /** The learner's settings that were given. */
   settings: z.record(z.string(), z.unknown()).default({}),
@@ -31,9 +32,12 @@ export async function readLaunch({ launch }: Pick<RunFolder, 'launch'>): Promise
   }
 }
 
-/** As a whole: a crash leaves the one that was there. */
+/**
+ * As a whole: a crash leaves the one that was there. For its owner alone: the URL of the user's own
+ * NATS may hold a password.
+ */
 export async function writeLaunch(path: string, launch: Launch): Promise<void> {
   const partial = `${path}.partial`;
-  await writeFile(partial, `${JSON.stringify(launch, undefined, 2)}\n`);
+  await writeFile(partial, `${JSON.stringify(launch, undefined, 2)}\n`, { mode: 0o600 });
   await rename(partial, path);
 }

@@ -1,15 +1,24 @@
 import type { Member } from './fleet.js';
+import type { Identity } from '../../shared/broker/permissions.js';
+import { environmentName } from '../../shared/config.js';
 import { freePort } from './free-port.js';
 import type { ServiceName } from './load-schema.js';
+import { accessWith, identitiesOf } from './nats-server/keys.js';
 import { packageRoot } from '../../shared/package-root.js';
 import { asFlags, type UpConfig, type UpRequest } from './up-config.js';
+
+/** A server, and where the keys to it lie if it wants any. */
+export interface NatsPlace {
+  readonly natsUrl: string;
+  readonly keyFolder: string | undefined;
+}
 
 /** Where the processes of a run find one another. */
 export interface RunPlaces {
   readonly run: string;
   readonly runFolder: string;
   readonly checkpointFolder: string;
-  readonly natsUrl: string;
+  readonly nats: NatsPlace;
   readonly backend: { readonly url: string; readonly apiKey: string };
 }
 
@@ -45,10 +54,9 @@ export function backendMember(
 /** The reward service and the actors: all can die and come back without loss. */
 export function workerMembers(
   config: Pick<UpConfig, 'actors' | 'evalActors' | 'sampler' | 'modelDir'>,
-  places: Pick<RunPlaces, 'run' | 'natsUrl' | 'backend'>,
+  places: Pick<RunPlaces, 'run' | 'nats' | 'backend'>,
 ): Member[] {
-  const { natsUrl, run, backend } = places;
-  const joining = { 'nats-url': natsUrl, run };
+  const { nats, run, backend } = places;
   const modelDir = config.modelDir === undefined ? {} : { 'model-dir': config.modelDir };
   const kind = {
     whenItEnds: 'restarts',
@@ -61,29 +69,47 @@ export function workerMembers(
     name,
     command: serviceCommand('actor', {
       flags: {
-        ...joining,
+        run,
         ...modelDir,
         name,
         splits,
         sampler: config.sampler,
         ...(samplesByBackend && { 'backend-url': backend.url }),
       },
-      env: samplesByBackend ? { ACTOR_API_KEY: backend.apiKey } : {},
+      env: {
+        ...natsEnvironment('actor', nats, { role: 'actor', actor: name }),
+        ...(samplesByBackend && { ACTOR_API_KEY: backend.apiKey }),
+      },
     }),
   });
-  const { actors, evalActors } = config;
-  const forAll = Array.from({ length: actors }, (_, i) =>
-    actor(`actor-${i}`, evalActors === 0 ? 'both' : 'train'),
-  );
-  const forEvals = Array.from({ length: evalActors }, (_, i) => actor(`eval-actor-${i}`, 'eval'));
+  const splitOfAll = config.evalActors === 0 ? 'both' : 'train';
+  const { forAll, forEvals } = actorNames(config);
   const rewards: Member = {
     ...kind,
     name: 'reward-service',
     command: serviceCommand('reward-service', {
-      flags: { ...joining, ...modelDir, name: 'reward-service' },
+      flags: { run, ...modelDir, name: 'reward-service' },
+      env: natsEnvironment('reward-service', nats, { role: 'reward' }),
     }),
   };
-  return [rewards, ...forAll, ...forEvals];
+  return [
+    rewards,
+    ...forAll.map((name) => actor(name, splitOfAll)),
+    ...forEvals.map((name) => actor(name, 'eval')),
+  ];
+}
+
+/** Everybody whom the run's NATS lets in. */
+export function runIdentities(config: Pick<UpConfig, 'actors' | 'evalActors'>): Identity[] {
+  const { forAll, forEvals } = actorNames(config);
+  return identitiesOf([...forAll, ...forEvals]);
+}
+
+function actorNames({ actors, evalActors }: Pick<UpConfig, 'actors' | 'evalActors'>) {
+  return {
+    forAll: Array.from({ length: actors }, (_, i) => `actor-${i}`),
+    forEvals: Array.from({ length: evalActors }, (_, i) => `eval-actor-${i}`),
+  };
 }
 
 /** The learner, told what to train by `settings`. */
@@ -99,7 +125,6 @@ export function learnerMember(
     stopGraceMs: learnerGraceMs,
     command: serviceCommand('learner', {
       flags: {
-        'nats-url': places.natsUrl,
         run: places.run,
         name: 'learner',
         'run-dir': places.runFolder,
@@ -107,9 +132,24 @@ export function learnerMember(
         ...modelFlags(config),
       },
       more: asFlags(settings),
-      env: { LEARNER_API_KEY: places.backend.apiKey },
+      env: {
+        ...natsEnvironment('learner', places.nats, { role: 'learner' }),
+        LEARNER_API_KEY: places.backend.apiKey,
+      },
     }),
   };
+}
+
+/** By environment, since the URL of the user's own server may hold a password. */
+function natsEnvironment(
+  service: ServiceName,
+  { natsUrl, keyFolder }: NatsPlace,
+  identity: Identity,
+): Record<string, string> {
+  const settings: Record<string, string> = { natsUrl, ...accessWith(keyFolder, identity) };
+  return Object.fromEntries(
+    Object.entries(settings).map(([key, value]) => [environmentName(service, key), value]),
+  );
 }
 
 function modelFlags({

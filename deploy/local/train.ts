@@ -8,11 +8,14 @@ import {
   backendMember,
   graceMs,
   learnerMember,
+  runIdentities,
   stopRanks,
   workerMembers,
+  type NatsPlace,
   type RunPlaces,
 } from './members.js';
 import type { NatsBinary } from './nats-server/binary.js';
+import { accessWith } from './nats-server/keys.js';
 import { startNats } from './nats-server/start.js';
 import type { Goal } from './progress.js';
 import type { RunFolder } from './run-folder.js';
@@ -43,14 +46,22 @@ export async function train(options: TrainOptions): Promise<void> {
   const signal = AbortSignal.any([stop.stop, fleet.failed, over.signal]);
   const deadlineMs = config.readySeconds * 1_000;
 
-  const natsUrl = config.natsUrl ?? (await startOwnNats(options, fleet, deadlineMs));
+  const nats =
+    config.natsUrl === undefined
+      ? await startOwnNats(options, fleet, deadlineMs)
+      : { natsUrl: config.natsUrl, keyFolder: config.natsKeys };
   const log = fileLogger('up', fleet.logPath('up'));
-  await using broker = await connectBroker({ natsUrl, run, client: 'up', log, signal });
+  const identity = { role: 'observer' } as const;
+  await using broker = await connectBroker({
+    natsUrl: nats.natsUrl,
+    ...accessWith(nats.keyFolder, identity),
+    ...{ run, client: 'up', identity, log, signal },
+  });
   const places: RunPlaces = {
     run,
     runFolder: folder.path,
     checkpointFolder: folder.checkpoints,
-    natsUrl,
+    nats,
     backend: await backendPlace(config),
   };
 
@@ -81,20 +92,22 @@ export async function train(options: TrainOptions): Promise<void> {
 }
 
 async function startOwnNats(
-  { natsBinary, folder, screen, stop }: TrainOptions,
+  { request, run, natsBinary, folder, screen, stop }: TrainOptions,
   fleet: Fleet,
   deadlineMs: number,
-): Promise<string> {
+): Promise<NatsPlace> {
   if (natsBinary === undefined) throw new Error('neither a nats-server nor --nats-url');
   const name = 'nats-server';
+  const { natsTls: withTls } = request.config;
+  const settings = { run, identities: runIdentities(request.config), withTls, deadlineMs };
   const start = (signal: AbortSignal, port?: number) =>
-    startNats(natsBinary.path, folder.nats, fleet.logPath(name), { deadlineMs, signal, port });
+    startNats(natsBinary.path, folder.nats, fleet.logPath(name), { ...settings, signal, port });
   const nats = await start(stop.stop);
   const port = Number(new URL(nats.url).port); // where everybody looks for it
   const member = { stopRank: stopRanks.nats, stopGraceMs: graceMs };
   fleet.adopt(name, nats.process, member, async (signal) => (await start(signal, port)).process);
   screen.note(`nats-server ${natsBinary.version} at ${nats.url}`);
-  return nats.url;
+  return { natsUrl: nats.url, keyFolder: nats.keyFolder };
 }
 
 /** A key of its own keeps other users of this machine away from the local backend. */

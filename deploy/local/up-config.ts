@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { natsSettings } from '../../shared/broker/access.js';
 import { kebab, loadConfig } from '../../shared/config.js';
 import { RunName } from '../../shared/wire/run-config.js';
 
@@ -43,6 +44,15 @@ export const UpConfig = z.object({
     .url({ protocol: /^(nats|tls)$/, error: 'expected nats://host:port' })
     .optional()
     .describe('a running NATS server with JetStream, instead of one of this run.'),
+  natsKeys: z
+    .string()
+    .min(1)
+    .optional()
+    .describe('folder with the keys to --nats-url, as offbeat nats-config writes it.'),
+  natsTls: z
+    .boolean()
+    .default(false)
+    .describe("TLS to this run's own NATS; it listens on loopback and takes signatures alone."),
   readySeconds: z.coerce
     .number()
     .positive()
@@ -61,6 +71,7 @@ export const upService = 'offbeat';
 /** What the launcher itself decides for the learner. */
 const decidedHere = new Set<string>([
   ...Object.keys(UpConfig.shape),
+  ...Object.keys(natsSettings),
   ...['name', 'runDir', 'healthHost', 'healthPort'],
 ]);
 
@@ -171,7 +182,13 @@ function checkAddresses(
   env: Environment,
   complain: (key: string, message: string) => void,
 ): void {
-  const { backendUrl, apiKey, modelDir } = config;
+  const { backendUrl, apiKey, modelDir, natsUrl, natsKeys, natsTls } = config;
+  if (natsKeys !== undefined && natsUrl === undefined) {
+    complain('natsKeys', 'add --nats-url, the server that they are for; our own makes its keys');
+  }
+  if (natsTls && natsUrl !== undefined) {
+    complain('natsTls', 'it is for a server of our own; --nats-url=tls://… has TLS with yours');
+  }
   if (backendUrl === undefined) {
     if (apiKey !== undefined) complain('apiKey', 'add --backend-url, the server that it is for');
     return;

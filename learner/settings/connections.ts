@@ -1,5 +1,6 @@
 import { hostname } from 'node:os';
 import { z } from 'zod';
+import { natsSettings } from '../../shared/broker/access.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { RunName } from '../../shared/wire/run-config.js';
 import { text, whole } from './fields.js';
@@ -11,7 +12,7 @@ export const Connections = z.object({
     .max(128)
     .default(() => `${hostname()}-${process.pid}`)
     .describe('who holds the lease to train; a restart under one name takes over at once.'),
-  natsUrl: text.default('nats://127.0.0.1:4222').describe('the NATS server, with JetStream.'),
+  ...natsSettings,
   backendUrl: z
     .url()
     .default('http://127.0.0.1:10610')

@@ -2,18 +2,22 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { connect, type ConnectionOptions, type NatsConnection, NatsError } from 'nats';
 import { errorText, UserError } from '../errors.js';
 import type { Logger } from '../telemetry/logger.js';
+import { credentials, type NatsAccess } from './access.js';
 import { Broker } from './broker.js';
 import { classify } from './failures.js';
 import type { Link } from './link.js';
 import { runNames, type Source } from './names.js';
 import { Outages } from './outages.js';
+import { type Identity, inboxPrefix } from './permissions.js';
 
-export interface BrokerOptions {
+export interface BrokerOptions extends NatsAccess {
   /** `nats://host:port`, with `user:password@` or `token@` where the server asks for one. */
   readonly natsUrl: string;
   readonly run: string;
   /** Who this is, as the server's connection list shows it: `actor-0`. */
   readonly client: string;
+  /** Who this is to the server's permissions, which name its inbox; any, where the server has none. */
+  readonly identity?: Identity;
   readonly log: Logger;
   readonly signal: AbortSignal;
   /** Overrides how long a message may stay unacknowledged, in milliseconds, where this process creates the run. */
@@ -31,7 +35,7 @@ export interface BrokerOptions {
 export async function connectBroker(options: BrokerOptions): Promise<Broker> {
   const { log, signal } = options;
   const names = runNames(options.run);
-  const connection = await dial(options);
+  const connection = await dial(options, await connectionOptions(options));
   try {
     const jsm = await reachJetStream(connection, options);
     const js = connection.jetstream();
@@ -49,7 +53,7 @@ export function shownAddress(natsUrl: string): string {
   return `${url.protocol}//${url.host}`;
 }
 
-async function dial(options: BrokerOptions): Promise<NatsConnection> {
+async function dial(options: BrokerOptions, how: ConnectionOptions): Promise<NatsConnection> {
   const { natsUrl, log, signal } = options;
   const address = shownAddress(natsUrl);
   const startedAt = performance.now();
@@ -57,11 +61,11 @@ async function dial(options: BrokerOptions): Promise<NatsConnection> {
   for (let attempt = 1; ; attempt++) {
     signal.throwIfAborted();
     try {
-      return await connect(connectionOptions(options));
+      return await connect(how);
     } catch (caught) {
       if (caught instanceof NatsError && (caught.isAuthError() || caught.isPermissionError())) {
         throw new UserError(
-          `NATS at ${address} refused the credentials (${errorText(caught)}); give them as nats://user:password@host:port`,
+          `NATS at ${address} refused the credentials (${errorText(caught)}); give them as --nats-nkey-seed-file, --nats-creds-file or nats://user:password@host:port`,
           { cause: caught },
         );
       }
@@ -77,11 +81,14 @@ async function dial(options: BrokerOptions): Promise<NatsConnection> {
   }
 }
 
-function connectionOptions({ natsUrl, run, client }: BrokerOptions): ConnectionOptions {
+async function connectionOptions(options: BrokerOptions): Promise<ConnectionOptions> {
+  const { natsUrl, run, client, identity } = options;
   const { protocol, host, username, password } = parseAddress(natsUrl);
   return {
     servers: host,
     ...(protocol === 'tls:' ? { tls: {} } : {}),
+    ...(await credentials(options)),
+    ...(identity === undefined ? {} : { inboxPrefix: inboxPrefix(identity) }),
     name: `offbeat/${run}/${client}`,
     ...(password !== ''
       ? { user: decodeURIComponent(username), pass: decodeURIComponent(password) }

@@ -36,3 +36,8 @@ export async function askFor<T>(
     throw caught;
   }
 }
+
+/** Of a message, in bytes. Headers count towards the server's `max_payload`, so they get room. */
+export function largestBody(link: Link): number {
+  return (link.connection.info?.max_payload ?? 1_048_576) - 4_096;
+}

@@ -1,103 +1,167 @@
-import type { ObjectResult, ObjectStore } from 'nats';
+import { createHash, randomUUID } from 'node:crypto';
+import { headers } from 'nats';
+import pLimit from 'p-limit';
+import { z } from 'zod';
 import { errorText } from '../errors.js';
-import { classify } from './failures.js';
-import { ask, askFor, type Link } from './link.js';
-import { retry } from './retry.js';
+import { ask, askFor, largestBody, type Link } from './link.js';
+import { stored } from './tail.js';
 
-/** A bucket for what is too large for a message. */
+/** The entry of an object, laid out as every NATS client expects it. */
+const ObjectInfo = z.looseObject({
+  nuid: z.string().regex(/^[A-Za-z0-9-]{1,64}$/), // of its chunks: a token of their subject
+  size: z.int().nonnegative(),
+  chunks: z.int().nonnegative(),
+  digest: z.string().max(256),
+  deleted: z.boolean().default(false),
+});
+type ObjectInfo = z.infer<typeof ObjectInfo>;
+
+const usualChunkBytes = 128 * 1024;
+const chunksInFlight = 16;
+
+/**
+ * A bucket for what is too large for a message. It is NATS' object store, read and written by requests
+ * for single messages: the client's own would make a consumer on the server for each read, and who
+ * may make consumers can have the server deliver what a bucket holds to any subject at all.
+ */
 export class ObjectBucket {
   readonly #link: Link;
   readonly #bucket: string;
-  #store: ObjectStore | undefined;
 
   constructor(link: Link, bucket: string) {
     this.#link = link;
     this.#bucket = bucket;
   }
 
-  /** Stores the whole object or nothing; an object of the same name is replaced. */
-  async put(name: string, bytes: Uint8Array): Promise<void> {
-    const store = await this.#open();
-    const { log, signal } = this.#link;
-    // Without `outages`: a put that a break interrupts ends by itself, and two at once would mix.
-    await retry({ what: `store ${name} in ${this.#bucket}`, log, signal }, () =>
-      store.putBlob({ name }, bytes),
+  /**
+   * Stores the whole object or nothing.
+   *
+   * @param options.replaces whether an object of this name may be there: it makes way for the new one.
+   */
+  async put(name: string, bytes: Uint8Array, { replaces = false } = {}): Promise<void> {
+    const old = replaces ? await this.#info(name) : undefined;
+    const nuid = randomUUID();
+    const limit = pLimit(chunksInFlight);
+    const chunkBytes = Math.min(usualChunkBytes, largestBody(this.#link));
+    const chunks = chunksOf(bytes, chunkBytes);
+    await Promise.all(
+      chunks.map((chunk, i) =>
+        limit(() => this.#publish(name, this.#chunkSubject(nuid), chunk, `${nuid}-${i}`)),
+      ),
     );
+    const info = {
+      name,
+      bucket: this.#bucket,
+      nuid,
+      size: bytes.byteLength,
+      chunks: chunks.length,
+      digest: digestOf(bytes),
+      mtime: new Date().toISOString(),
+      options: { max_chunk_size: chunkBytes },
+    };
+    const entry = new TextEncoder().encode(JSON.stringify(info));
+    await this.#publish(name, this.#entrySubject(name), entry, nuid, replaces);
+    if (old !== undefined) await this.#purge(name, this.#chunkSubject(old.nuid));
   }
 
-  /** The object, its SHA-256 verified by the client; `undefined` if there is none. */
+  /** The object, its SHA-256 verified; `undefined` if there is none, or it goes while it is read. */
   async get(name: string): Promise<Uint8Array | undefined> {
-    const store = await this.#open();
-    for (let attempt = 1; ; attempt++) {
-      try {
-        const found = await this.#ask(`fetch ${name}`, () => store.get(name));
-        return found === null ? undefined : await readAll(found);
-      } catch (caught) {
-        // A read that a restart of the server or a deletion cut short neither ends nor fails by itself.
-        if (attempt === 3 || classify(caught) === 'closed') throw caught;
-        this.#link.log.warn({ object: name, reason: errorText(caught) }, 'fetching it again');
-      }
-    }
+    const info = await this.#info(name);
+    if (info === undefined) return undefined;
+    const bytes = await this.#chunks(info);
+    if (digestOf(bytes) === info.digest) return bytes;
+    if ((await this.#info(name))?.nuid !== info.nuid) return undefined; // it was deleted meanwhile
+    throw new Error(
+      `object ${name} of ${this.#bucket} is damaged: its entry tells of ${info.size} bytes with ${info.digest}, and ${bytes.byteLength} with ${digestOf(bytes)} are there`,
+    );
   }
 
   /** Removes the object and its entry, where the client's own delete would leave a marker for ever. */
   async delete(name: string): Promise<void> {
-    const store = await this.#open();
-    const info = await askFor(this.#link, `look at ${name}`, () => store.info(name));
-    if (info === undefined || info === null) return;
-    const key = Buffer.from(name).toString('base64').replaceAll('+', '-').replaceAll('/', '_');
-    for (const filter of [`$O.${this.#bucket}.M.${key}`, `$O.${this.#bucket}.C.${info.nuid}`]) {
-      await this.#ask(`delete ${name}`, () =>
-        this.#link.jsm.streams.purge(`OBJ_${this.#bucket}`, { filter }),
-      );
+    const info = await this.#info(name);
+    if (info === undefined) return;
+    for (const subject of [this.#entrySubject(name), this.#chunkSubject(info.nuid)]) {
+      await this.#purge(name, subject);
     }
+  }
+
+  async #info(name: string): Promise<ObjectInfo | undefined> {
+    const { jsm, log } = this.#link;
+    const entry = await askFor(this.#link, `look at ${name} of ${this.#bucket}`, () =>
+      jsm.streams.getMessage(this.#stream, { last_by_subj: this.#entrySubject(name) }),
+    );
+    if (entry === undefined) return undefined;
+    try {
+      const info = ObjectInfo.parse(JSON.parse(new TextDecoder().decode(entry.data)));
+      return info.deleted ? undefined : info;
+    } catch (caught) {
+      log.warn({ object: name, reason: errorText(caught) }, 'an object without a readable entry');
+      return undefined;
+    }
+  }
+
+  /** At most the bytes that the entry tells of, however many chunks there are. */
+  async #chunks({ nuid, size, chunks }: ObjectInfo): Promise<Uint8Array> {
+    const parts: Uint8Array[] = [];
+    let bytes = 0;
+    if (chunks > 0) {
+      const subject = this.#chunkSubject(nuid);
+      for await (const { data } of stored(this.#link, this.#stream, subject, this.#link.signal)) {
+        bytes += data.byteLength;
+        if (bytes > size) break;
+        parts.push(data);
+        if (parts.length === chunks) break;
+      }
+    }
+    this.#link.signal.throwIfAborted();
+    return new Uint8Array(Buffer.concat(parts));
+  }
+
+  async #publish(
+    name: string,
+    subject: string,
+    data: Uint8Array,
+    msgID: string,
+    replaces = false,
+  ): Promise<void> {
+    const fields = headers();
+    if (replaces) fields.set('Nats-Rollup', 'sub');
+    await this.#ask(`store ${name}`, () =>
+      this.#link.js.publish(subject, data, { msgID, headers: fields }),
+    );
+  }
+
+  async #purge(name: string, filter: string): Promise<void> {
+    const { jsm } = this.#link;
+    await this.#ask(`delete ${name}`, () => jsm.streams.purge(this.#stream, { filter }));
   }
 
   #ask<T>(what: string, question: () => Promise<T>): Promise<T> {
     return ask(this.#link, `${what} of ${this.#bucket}`, question);
   }
 
-  async #open(): Promise<ObjectStore> {
-    if (this.#store === undefined) {
-      // The client would create a missing bucket, unbounded; that is ensureRun's to do.
-      await this.#ask('look', () => this.#link.jsm.streams.info(`OBJ_${this.#bucket}`));
-      this.#store = await this.#ask('open', () => this.#link.js.views.os(this.#bucket));
-    }
-    return this.#store;
+  get #stream(): string {
+    return `OBJ_${this.#bucket}`;
+  }
+
+  #entrySubject(name: string): string {
+    const key = Buffer.from(name).toString('base64').replaceAll('+', '-').replaceAll('/', '_');
+    return `$O.${this.#bucket}.M.${key}`;
+  }
+
+  #chunkSubject(nuid: string): string {
+    return `$O.${this.#bucket}.C.${nuid}`;
   }
 }
 
-const chunkDeadlineMs = 5_000;
-
-/** The object's chunks in one array, its digest verified. @throws {Error} if no chunk comes in time. */
-async function readAll({ data, error }: ObjectResult): Promise<Uint8Array> {
-  const reader = data.getReader();
-  const chunks: Uint8Array[] = [];
-  try {
-    for (;;) {
-      const { done, value } = await inTime(reader.read());
-      if (done) break;
-      chunks.push(value);
-    }
-    const failure = await inTime(error);
-    if (failure instanceof Error) throw failure; // else nothing: the digest is right
-  } catch (caught) {
-    void reader.cancel().catch(() => undefined); // it may hang as the read did
-    throw caught;
-  }
-  return new Uint8Array(Buffer.concat(chunks));
+function chunksOf(bytes: Uint8Array, chunkBytes: number): Uint8Array[] {
+  const count = Math.ceil(bytes.byteLength / chunkBytes);
+  return Array.from({ length: count }, (_, i) =>
+    bytes.subarray(i * chunkBytes, (i + 1) * chunkBytes),
+  );
 }
 
-async function inTime<T>(work: Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const deadline = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      reject(new Error(`nothing more came within ${chunkDeadlineMs / 1_000} s`));
-    }, chunkDeadlineMs);
-  });
-  try {
-    return await Promise.race([work, deadline]);
-  } finally {
-    clearTimeout(timer);
-  }
+function digestOf(bytes: Uint8Array): string {
+  const base64 = createHash('sha256').update(bytes).digest('base64');
+  return `SHA-256=${base64.replaceAll('+', '-').replaceAll('/', '_')}`;
 }

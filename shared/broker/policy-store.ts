@@ -45,7 +45,7 @@ export class PolicyStore {
     if (adapter !== undefined) {
       const { bytes, rank, alpha } = adapter;
       const object = `adapter-${version}`;
-      await this.#weights.put(object, bytes);
+      await this.#weights.put(object, bytes, { replaces: true });
       manifest.adapter = { object, sha256: sha256(bytes), bytes: bytes.byteLength, rank, alpha };
     }
     await this.#manifests.put(PolicyManifest, `v${version}`, manifest);

@@ -82,7 +82,8 @@ export function streamSettings(names: RunNames, limits: RunLimits): StreamSettin
     keyValueStream(buckets.ledger, 16),
     // An actor that is silent for an hour is forgotten, so that renamed pods do not pile up.
     { ...keyValueStream(buckets.actors, 10_000), max_age: nanos(hourMs) },
-    objectStream(objects.weights, 262_144), // chunks of 128 KiB
+    // Chunks of 128 KiB. An adapter that is published again makes its first entry go by a header.
+    { ...objectStream(objects.weights, 262_144), allow_rollup_hdrs: true },
     // Removed as their messages are acknowledged; what a crash leaves behind goes after a month.
     { ...objectStream(objects.bodies, 65_536), max_age: nanos(30 * 24 * hourMs) },
   ];
@@ -118,7 +119,7 @@ function keyValueStream(bucket: string, maxMessages: number): StreamSettings {
     retention: RetentionPolicy.Limits,
     discard: DiscardPolicy.New,
     max_msgs_per_subject: 1, // the newest value of a key alone
-    allow_rollup_hdrs: true,
+    allow_rollup_hdrs: false, // one key's writer could erase all the others with a header
   };
 }
 
@@ -128,7 +129,8 @@ function objectStream(bucket: string, maxMessages: number): StreamSettings {
     ...fileStream(`OBJ_${bucket}`, [`$O.${bucket}.C.>`, `$O.${bucket}.M.>`], maxMessages),
     retention: RetentionPolicy.Limits,
     discard: DiscardPolicy.New,
-    allow_rollup_hdrs: true,
+    allow_rollup_hdrs: false,
+    duplicate_window: nanos(hourMs), // a chunk whose answer an outage swallowed is stored once
   };
 }
 

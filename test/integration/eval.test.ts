@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { findExecutables, searchFolders } from '../../deploy/local/nats-server/on-path.js';
+import { accessWith } from '../../deploy/local/nats-server/keys.js';
 import { startNats } from '../../deploy/local/nats-server/start.js';
 import { connectBroker } from '../../shared/broker/connect.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
@@ -77,12 +78,15 @@ async function keepNewestAlone(up: UpProcess): Promise<void> {
   const [binary] = await findExecutables('nats-server', searchFolders(process.env['PATH']));
   const file = process.env['OFFBEAT_NATS_SERVER'] ?? binary!;
   const never = new AbortController().signal;
-  const limits = { deadlineMs: 20_000, signal: never };
+  const identity = { role: 'operator' } as const;
+  const limits = { run: up.run, identities: [identity], deadlineMs: 20_000, signal: never };
   const nats = await startNats(file, up.path('nats'), up.path('logs/nats-server.log'), limits);
   try {
-    const { url: natsUrl } = nats;
-    const options = { natsUrl, run: up.run, client: 'test', log: silent, signal: never };
-    await using broker = await connectBroker(options);
+    await using broker = await connectBroker({
+      natsUrl: nats.url,
+      ...accessWith(nats.keyFolder, identity),
+      ...{ run: up.run, client: 'test', identity, log: silent, signal: never },
+    });
     await broker.policy.retire(new Set([3]));
   } finally {
     await nats.process.stop(10_000, never);

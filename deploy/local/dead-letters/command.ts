@@ -65,7 +65,9 @@ export async function deadLetters(argv: readonly string[], env: Environment): Pr
     const natsBinary = await ensureNatsServer({ env, report, signal: stop.stop });
     const log = fileLogger('dead-letters', join(folder, 'log'));
     const { stop: signal, hurry } = stop;
-    const store = { found, natsBinary, deadlineMs: 60_000, logFolder: folder, signal, hurry, log };
+    const role = action === 'replay' || action === 'purge' ? 'operator' : 'observer';
+    const place = { found, natsBinary, deadlineMs: 60_000, logFolder: folder };
+    const store = { ...place, signal, hurry, log, role } as const;
     return await readStore(store, async (broker) => {
       const chosen = await choose(broker, request, signal);
       const letters = { broker, request, chosen, signal };

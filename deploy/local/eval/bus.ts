@@ -52,7 +52,7 @@ export async function evaluate(
       broker,
       'scored.eval',
       ScoredGroup,
-      { signal: listening, log, stage: 'eval', concurrency: 4 },
+      { signal: listening, log, stage: 'learner', concurrency: 4 },
       ({ value }) => {
         evaluator.receive(value);
         return Promise.resolve();

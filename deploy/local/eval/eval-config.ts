@@ -36,6 +36,11 @@ export const EvalConfig = z.object({
     .url({ protocol: /^(nats|tls)$/, error: 'expected nats://host:port' })
     .optional()
     .describe("the NATS server that holds the run, if not one of the run's own."),
+  natsKeys: z
+    .string()
+    .min(1)
+    .optional()
+    .describe('folder with the keys to that server, as offbeat nats-config writes it.'),
   runsDir: z.string().min(1).default('runs').describe('folder of the runs of this machine.'),
   readySeconds: z.coerce
     .number()

@@ -9,26 +9,28 @@ export interface FoundRun extends Pick<UpConfig, 'sampler' | 'modelDir' | 'model
   readonly run: string;
   readonly folder: RunFolder | undefined; // none here, where only a NATS server knows of it
   readonly natsUrl: string | undefined; // of the user's own server; else the store is in the folder
+  readonly natsKeys: string | undefined; // to the user's own server, if it wants any
   readonly backendUrl: string | undefined; // of the user's own; else the checkpoints are in the folder
 }
 
 /** The run that flags name, and what they say of where its parts are. */
 type WhichRun = Pick<EvalConfig, 'run' | 'runsDir' | 'natsUrl'> &
-  Partial<Pick<EvalConfig, 'modelDir' | 'sampler' | 'backendUrl'>>;
+  Partial<Pick<EvalConfig, 'natsKeys' | 'modelDir' | 'sampler' | 'backendUrl'>>;
 
 /** @throws {UserError} if there is no such run, or its folder is not one of `offbeat up`. */
 export async function findRun(config: WhichRun): Promise<FoundRun> {
-  const { run, runsDir, modelDir, sampler, natsUrl, backendUrl } = config;
+  const { run, runsDir, modelDir, sampler, natsUrl, natsKeys, backendUrl } = config;
   const flags = {
     ...(modelDir !== undefined && { modelDir }),
     ...(sampler !== undefined && { sampler }),
     ...(natsUrl !== undefined && { natsUrl }),
+    ...(natsKeys !== undefined && { natsKeys }),
     ...(backendUrl !== undefined && { backendUrl }),
   };
   const runs = await runsIn(runsDir);
   if (!runs.includes(run)) {
     const nowhere = { folder: undefined, backendUrl: undefined, sampler: 'onnx' } as const;
-    if (natsUrl !== undefined) return { run, ...nowhere, natsUrl, ...flags };
+    if (natsUrl !== undefined) return { run, ...nowhere, natsUrl, natsKeys, ...flags };
     throw new UserError(
       `${unknownRun(run, runsDir, runs)} A run on another machine needs --nats-url.`,
     );
@@ -40,6 +42,7 @@ export async function findRun(config: WhichRun): Promise<FoundRun> {
     modelDir: launcher.modelDir,
     modelName: launcher.modelName,
     natsUrl: launcher.natsUrl,
+    natsKeys: launcher.natsKeys,
     backendUrl: launcher.backendUrl,
   };
   return { run, folder, ...began, ...flags };

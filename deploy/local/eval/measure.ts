@@ -6,8 +6,9 @@ import { openTask } from '../../../shared/tasks/registry.js';
 import type { Logger } from '../../../shared/telemetry/logger.js';
 import type { EvalResult } from '../../../shared/wire/eval-result.js';
 import { Fleet } from '../fleet.js';
-import { graceMs, stopRanks, workerMembers } from '../members.js';
+import { graceMs, runIdentities, stopRanks, workerMembers, type NatsPlace } from '../members.js';
 import type { NatsBinary } from '../nats-server/binary.js';
+import { accessWith } from '../nats-server/keys.js';
 import { startNats } from '../nats-server/start.js';
 import type { Screen } from '../screen.js';
 import type { StopSignals } from '../stop-signals.js';
@@ -44,7 +45,7 @@ export async function measure(options: MeasureOptions): Promise<EvalResult> {
   const signal = AbortSignal.any([stop.stop, fleet.failed, over.signal]);
   const deadlineMs = request.readySeconds * 1_000;
   try {
-    const natsUrl = await startBus(options, fleet, deadlineMs);
+    const nats = await startBus(options, fleet, deadlineMs);
     const backend = await backendPlace(found, request);
     await using client = await openBackend(options, fleet, backend, signal);
     await using opened =
@@ -52,11 +53,16 @@ export async function measure(options: MeasureOptions): Promise<EvalResult> {
     const weights = opened ?? weightsFromStore(found, version)!;
 
     const run = found.run; // alone on its server, so it can be called like the one that it copies
-    await using broker = await connectBroker({ natsUrl, run, client: 'eval', log, signal });
+    const identity = { role: 'learner' } as const; // it does here what the learner does in a run
+    await using broker = await connectBroker({
+      natsUrl: nats.natsUrl,
+      ...accessWith(nats.keyFolder, identity),
+      ...{ run, client: 'eval', identity, log, signal },
+    });
     await prepare(broker, version, weights, problems.length);
     const workers = workerMembers(
       { ...found, actors: request.actors, evalActors: 0 },
-      { run, natsUrl, backend },
+      { run, nats, backend },
     );
     for (const member of workers) void fleet.start(member);
     const names = workers.map(({ name }) => name);
@@ -90,19 +96,21 @@ async function heldOut(
 }
 
 async function startBus(
-  { natsBinary, folder, stop }: MeasureOptions,
+  { request, found, natsBinary, folder, stop }: MeasureOptions,
   fleet: Fleet,
   deadlineMs: number,
-): Promise<string> {
+): Promise<NatsPlace> {
   const nats = await startNats(
     natsBinary.path,
     join(folder, 'nats'),
     fleet.logPath('nats-server'),
     {
+      run: found.run,
+      identities: runIdentities({ actors: request.actors, evalActors: 0 }),
       deadlineMs,
       signal: stop.stop,
     },
   );
   fleet.adopt('nats-server', nats.process, { stopRank: stopRanks.nats, stopGraceMs: graceMs });
-  return nats.url;
+  return { natsUrl: nats.url, keyFolder: nats.keyFolder };
 }

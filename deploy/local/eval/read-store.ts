@@ -7,7 +7,8 @@ import type { Logger } from '../../../shared/telemetry/logger.js';
 import { graceMs } from '../members.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { findRunningNats } from '../nats-server/running.js';
-import { startNats } from '../nats-server/start.js';
+import { accessWith } from '../nats-server/keys.js';
+import { keyFolderIn, startNats } from '../nats-server/start.js';
 import type { FoundRun } from './find-run.js';
 
 export interface ReadStoreOptions {
@@ -18,6 +19,8 @@ export interface ReadStoreOptions {
   readonly signal: AbortSignal;
   readonly hurry: AbortSignal;
   readonly log: Logger;
+  /** What `read` may do there; by default nothing but read. */
+  readonly role?: 'observer' | 'operator';
 }
 
 /**
@@ -27,15 +30,23 @@ export interface ReadStoreOptions {
  * @throws {UserError} if the store is gone or its server does not answer.
  */
 export async function readStore<T>(
-  { found, natsBinary, deadlineMs, logFolder, signal, hurry, log }: ReadStoreOptions,
+  options: ReadStoreOptions,
   read: (broker: Broker) => Promise<T>,
 ): Promise<T> {
+  const { found, natsBinary, deadlineMs, logFolder, signal, hurry, log } = options;
+  const { role = 'observer' } = options;
   const { run, folder } = found;
-  const readAt = async (natsUrl: string): Promise<T> => {
-    await using broker = await connectBroker({ natsUrl, run, client: 'eval', log, signal });
+  const identity = { role };
+  const readAt = async (natsUrl: string, keyFolder: string | undefined): Promise<T> => {
+    const access = accessWith(keyFolder, identity);
+    await using broker = await connectBroker({
+      natsUrl,
+      ...access,
+      ...{ run, client: 'eval', identity, log, signal },
+    });
     return await read(broker);
   };
-  if (found.natsUrl !== undefined) return await readAt(found.natsUrl);
+  if (found.natsUrl !== undefined) return await readAt(found.natsUrl, found.natsKeys);
 
   if (folder === undefined || !existsSync(join(folder.nats, 'store'))) {
     throw new UserError(
@@ -43,12 +54,14 @@ export async function readStore<T>(
     );
   }
   const running = await findRunningNats(folder.nats);
-  if (running !== undefined) return await readAt(running.url);
+  if (running !== undefined) return await readAt(running.url, keyFolderIn(folder.nats));
 
   const logPath = join(logFolder, 'nats-server-of-the-run.log');
-  const server = await startNats(natsBinary.path, folder.nats, logPath, { deadlineMs, signal });
+  const server = await startNats(natsBinary.path, folder.nats, logPath, {
+    ...{ run, identities: [identity], deadlineMs, signal },
+  });
   try {
-    return await readAt(server.url);
+    return await readAt(server.url, server.keyFolder);
   } finally {
     await server.process.stop(graceMs, hurry);
   }

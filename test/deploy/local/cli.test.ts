@@ -7,7 +7,17 @@ import { fileURLToPath } from 'node:url';
 
 const cli = fileURLToPath(new URL('../../../deploy/local/cli.js', import.meta.url));
 const services = ['actor', 'learner', 'reward-service', 'score-server', 'local-backend'];
-const commands = ['up', 'eval', 'dead-letters', 'sweep', ...services, 'solve', 'tuft-cpu', 'help'];
+const commands = [
+  'up',
+  'eval',
+  'dead-letters',
+  'sweep',
+  ...services,
+  'solve',
+  'nats-config',
+  'tuft-cpu',
+  'help',
+];
 
 async function offbeat(...args: string[]) {
   const child = spawn(process.execPath, [cli, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });

@@ -7,7 +7,7 @@ const places: RunPlaces = {
   run: 'r',
   runFolder: '/runs/r',
   checkpointFolder: '/runs/r/checkpoints',
-  natsUrl: 'nats://127.0.0.1:1',
+  nats: { natsUrl: 'nats://user:hidden@127.0.0.1:1', keyFolder: '/runs/r/nats/keys' },
   backend: { url: 'http://127.0.0.1:2', apiKey: 'tml-secret' },
 };
 
@@ -36,6 +36,19 @@ describe('the actors of a run', () => {
       ['actor-0', '--splits=train'],
       ['eval-actor-0', '--splits=eval'],
     ]);
+  });
+
+  it('have a key to NATS each, and the address, which may hold a password, by the environment', async () => {
+    const members = workerMembers({ ...UpConfig.parse({}), actors: 2 }, places);
+    const commands = await Promise.all(members.map(({ command }) => command()));
+    assert.deepEqual(
+      commands.map(
+        ({ env }) =>
+          env?.['ACTOR_NATS_NKEY_SEED_FILE'] ?? env?.['REWARD_SERVICE_NATS_NKEY_SEED_FILE'],
+      ),
+      ['reward', 'actor.actor-0', 'actor.actor-1'].map((name) => `/runs/r/nats/keys/${name}.nk`),
+    );
+    for (const { args } of commands) assert.doesNotMatch(args.join(' '), /hidden/);
   });
 
   it('get the key of the backend by the environment', async () => {

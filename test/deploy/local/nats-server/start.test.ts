@@ -3,6 +3,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
+import { identitiesOf } from '../../../../deploy/local/nats-server/keys.js';
 import { searchFolders, findExecutables } from '../../../../deploy/local/nats-server/on-path.js';
 import { startNats } from '../../../../deploy/local/nats-server/start.js';
 import { isRunning } from '../../../support/processes.js';
@@ -12,6 +13,7 @@ describe("a run's nats-server", { timeout: 60_000 }, () => {
   let folder: string;
   let log: string;
   const never = new AbortController().signal;
+  const ours = { run: 'test', identities: identitiesOf([]), signal: never };
 
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'offbeat-start-'));
@@ -25,7 +27,7 @@ describe("a run's nats-server", { timeout: 60_000 }, () => {
     const binary = named ?? found;
     assert(binary !== undefined, 'OFFBEAT_NATS_SERVER names a nats-server');
 
-    const nats = await startNats(binary, folder, log, { deadlineMs: 20_000, signal: never });
+    const nats = await startNats(binary, folder, log, { ...ours, deadlineMs: 20_000 });
     try {
       assert.match(nats.url, /^nats:\/\/127\.0\.0\.1:\d+$/);
       const get = async (path: string) =>
@@ -43,7 +45,7 @@ describe("a run's nats-server", { timeout: 60_000 }, () => {
   it('that ends at once is told of with the end of its log', async () => {
     const broken = await executable(join(folder, 'broken'), '#!/bin/sh\necho no disk; exit 7\n');
     await assert.rejects(
-      startNats(broken, folder, log, { deadlineMs: 20_000, signal: never }),
+      startNats(broken, folder, log, { ...ours, deadlineMs: 20_000 }),
       /did not become ready: it ended with code 7\n +no disk/,
     );
   });
@@ -54,7 +56,7 @@ describe("a run's nats-server", { timeout: 60_000 }, () => {
       `#!/bin/sh\necho $$ > ${folder}/pid\nexec sleep 600\n`,
     );
     await assert.rejects(
-      startNats(idle, folder, log, { deadlineMs: 300, signal: never }),
+      startNats(idle, folder, log, { ...ours, deadlineMs: 300 }),
       /did not become ready: it wrote no ports file/,
     );
     const pid = Number(await readFile(join(folder, 'pid'), 'utf8'));

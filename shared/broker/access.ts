@@ -1,0 +1,94 @@
+import { readFile, stat } from 'node:fs/promises';
+import { credsAuthenticator, type ConnectionOptions, nkeyAuthenticator } from 'nats';
+import { z } from 'zod';
+import { errorText, UserError } from '../errors.js';
+import { publicKeyOf } from './nkey.js';
+
+const path = z.string().min(1).optional();
+
+/** Where the NATS server is, and how a service proves who it is. Secrets are files, never values. */
+export const natsSettings = {
+  natsUrl: z
+    .string()
+    .min(1)
+    .default('nats://127.0.0.1:4222')
+    .describe('the NATS server, with JetStream; tls:// insists on TLS.'),
+  natsNkeySeedFile: path.describe('file with the seed of the nkey that the server knows us by.'),
+  natsCredsFile: path.describe('or a .creds file, for a server that works with JWTs.'),
+  natsCaFile: path.describe("PEM file of the authority that signed the server's certificate."),
+};
+
+/** The files of `natsSettings`. */
+export interface NatsAccess {
+  readonly natsNkeySeedFile?: string | undefined;
+  readonly natsCredsFile?: string | undefined;
+  readonly natsCaFile?: string | undefined;
+}
+
+/**
+ * What the client must be told, from the files.
+ *
+ * @throws {UserError} if one cannot be read, is not what it should be, or is a secret that everybody
+ * on this machine may read.
+ */
+export async function credentials(
+  access: NatsAccess,
+): Promise<Pick<ConnectionOptions, 'authenticator' | 'tls'>> {
+  const { natsNkeySeedFile, natsCredsFile, natsCaFile } = access;
+  if (natsNkeySeedFile !== undefined && natsCredsFile !== undefined) {
+    throw new UserError('--nats-nkey-seed-file and --nats-creds-file exclude each other');
+  }
+  return {
+    ...(natsNkeySeedFile !== undefined && {
+      authenticator: nkeyAuthenticator(await readSeed(natsNkeySeedFile)),
+    }),
+    ...(natsCredsFile !== undefined && {
+      authenticator: credsAuthenticator(await readCreds(natsCredsFile)),
+    }),
+    ...(natsCaFile !== undefined && {
+      tls: { ca: await readText(natsCaFile, '--nats-ca-file') },
+    }),
+  };
+}
+
+async function readSeed(path: string): Promise<Uint8Array> {
+  const seed = (await readSecret(path, '--nats-nkey-seed-file')).trim();
+  try {
+    publicKeyOf(seed);
+  } catch {
+    // Its text stays out of the message: it may be another secret.
+    throw new UserError(
+      `--nats-nkey-seed-file ${path} has no seed of an nkey: 58 characters that begin with SU`,
+    );
+  }
+  return new TextEncoder().encode(seed);
+}
+
+async function readCreds(path: string): Promise<Uint8Array> {
+  const text = await readSecret(path, '--nats-creds-file');
+  if (!/BEGIN NATS USER JWT[^]*BEGIN USER NKEY SEED/.test(text)) {
+    throw new UserError(
+      `--nats-creds-file ${path} is not a .creds file: it lacks the user's JWT or its seed`,
+    );
+  }
+  return new TextEncoder().encode(text);
+}
+
+async function readSecret(path: string, flag: string): Promise<string> {
+  const text = await readText(path, flag);
+  const { mode } = await stat(path);
+  if ((mode & 0o007) !== 0) {
+    throw new UserError(
+      `${flag} ${path} holds a secret that every user of this machine may read; chmod 600 it, or mount it with mode 0400`,
+    );
+  }
+  return text;
+}
+
+async function readText(path: string, flag: string): Promise<string> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (cause) {
+    throw new UserError(`cannot read ${flag} ${path} (${errorText(cause)})`, { cause });
+  }
+}
