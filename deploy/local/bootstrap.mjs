@@ -17,6 +17,7 @@ const programs = {
   docs: { file: 'dist/test/docs/main.js', args: words },
   monitoring: { file: 'dist/deploy/monitoring.js', args: words },
   bench: { file: 'dist/test/bench/main.js', args: words },
+  'test:elastic': { file: 'dist/test/elastic/main.js', args: words },
   'test:compat': { file: 'dist/test/compat/main.js', args: words },
 };
 

@@ -37,6 +37,10 @@ export class ServiceProcess implements AsyncDisposable {
     });
   }
 
+  get hasEnded(): boolean {
+    return this.#hasEnded;
+  }
+
   /** Its exit code, once it has ended: null when a signal killed it. */
   async exitCode(): Promise<number | null> {
     await this.#ended;

@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Summary } from '../../deploy/local/summary.js';
+import type { ServiceProcess } from '../support/service-process.js';
+import { TrainingGround } from '../support/training-ground.js';
+
+export interface Scaling {
+  readonly actors: number;
+  readonly staleness: { readonly max: number; readonly bound: number };
+  /** From an actor's readiness to the first group of it that NATS has stored, [actors that came]. */
+  readonly firstContributionSeconds: readonly number[];
+  /** Steps while one actor worked, while all did, and while one did again. */
+  readonly steps: readonly [number, number, number];
+  readonly trained: number; // groups
+}
+
+/**
+ * Trains with one actor, then with many, then with one again: real processes, one learner all along.
+ *
+ * @param note told of every turn.
+ * @throws AssertionError if the learner was restarted or ended, an actor did not leave cleanly, the books do not
+ *   balance, or data was older than allowed.
+ */
+export async function scaleActors(
+  actors: number,
+  stepsEach: number,
+  note: (line: string) => void,
+): Promise<Scaling> {
+  const bound = 2;
+  const groupsPerBatch = 2 * actors; // more tickets than actors, so that none waits for one
+  await using ground = await TrainingGround.prepare('elastic');
+  const learner = ground.learner({
+    'max-steps-off-policy': bound,
+    'groups-per-batch': groupsPerBatch,
+    'num-minibatches': 2,
+  });
+  const start = (i: number): ServiceProcess => ground.actor(`actor-${i}`, '--concurrency=1');
+  const first = start(0);
+  await ground.startScoring();
+  await trainTo(learner, stepsEach);
+  note(`1 actor: step ${step(learner)}`);
+
+  const before = step(learner);
+  const came: ServiceProcess[] = [];
+  const firstContributionSeconds: number[] = [];
+  while (came.length + 1 < actors) {
+    // Twice as many each time, as a HorizontalPodAutoscaler does.
+    const more = Math.min(came.length + 1, actors - 1 - came.length);
+    const wave = Array.from({ length: more }, (_, i) => start(came.length + i + 1));
+    firstContributionSeconds.push(...(await Promise.all(wave.map(firstContribution))));
+    came.push(...wave);
+    note(`${came.length + 1} actors: each has contributed, step ${step(learner)}`);
+  }
+  await trainTo(learner, step(learner) + stepsEach);
+  const together = step(learner);
+  note(`${actors} actors: step ${together}`);
+
+  const codes = await Promise.all(came.map((actor) => actor.stop('SIGTERM')));
+  assert.deepEqual(new Set(codes), new Set([0]));
+  await trainTo(learner, step(learner) + stepsEach);
+  const after = step(learner);
+  note(`1 actor again: step ${after}`);
+
+  assert.equal(learner.log.filter(({ msg }) => msg === 'leads').length, 1);
+  assert.equal(await learner.stop('SIGTERM'), 0, learner.errors + learner.tail);
+  assert.equal(await first.stop('SIGTERM'), 0, first.errors + first.tail);
+  const { groups, staleness, steps } = Summary.parse(await ground.summary());
+  assert(steps >= after);
+  const { issued, trained, skippedZeroVariance, stale, dead, outstanding } = groups;
+  assert.equal(trained, steps * groupsPerBatch);
+  assert.deepEqual([stale, dead], [0, 0]);
+  assert.equal(issued, trained + skippedZeroVariance + outstanding);
+  assert(staleness.max <= bound);
+  return {
+    actors,
+    staleness: { max: staleness.max, bound },
+    firstContributionSeconds,
+    steps: [before, together - before, after - together],
+    trained,
+  };
+}
+
+/** Seconds from an actor's readiness to its first stored group. */
+async function firstContribution(actor: ServiceProcess): Promise<number> {
+  await untilServed(actor, '/readyz', ({ status }) => status === 200);
+  const readyAt = performance.now();
+  const published = /^broker_messages_published_total\{queue="rollouts"\} [1-9]/m;
+  await untilServed(actor, '/metrics', ({ body }) => published.test(body));
+  return (performance.now() - readyAt) / 1_000;
+}
+
+/** An answer that a busy machine cuts off is asked for again. */
+async function untilServed(
+  actor: ServiceProcess,
+  path: '/readyz' | '/metrics',
+  holds: (answer: { status: number; body: string }) => boolean,
+): Promise<void> {
+  for (;;) {
+    const answer = await actor.ask(path).catch(() => undefined);
+    if (answer !== undefined && holds(answer)) return;
+    if (actor.hasEnded) throw new Error(`an actor has ended: ${actor.errors}${actor.tail}`);
+    await sleep(50);
+  }
+}
+
+function step(learner: ServiceProcess): number {
+  return Number(learner.log.findLast(({ msg }) => msg === 'step trained')?.['step'] ?? 0);
+}
+
+async function trainTo(learner: ServiceProcess, steps: number): Promise<void> {
+  await learner.says(({ msg, step: done }) => msg === 'step trained' && Number(done) >= steps);
+}
