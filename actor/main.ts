@@ -14,7 +14,7 @@ import { openSampler } from './open-sampler.js';
 import { PolicyFollower } from './policy-follower.js';
 import { renewLease } from './renew-lease.js';
 import { sampleTickets } from './sample-tickets.js';
-import { together } from './together.js';
+import { aborted, together } from './together.js';
 
 /** The actor service: leases tickets, samples their groups with the newest policy, delivers them. */
 export async function main(
@@ -53,15 +53,19 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
   const { maxTokens } = runConfig.sampling;
   checkPrompts({ ...joined, modelDir, maxContext: sampler.maxContext, maxTokens });
   const earlyCancel = new EarlyCancel();
+  const expelled = new AbortController();
   const policies = new PolicyFollower({
     store: broker.policy,
     sampler,
     log,
     onPublished: (manifest) => {
       earlyCancel.published(manifest);
+      if (expelled.signal.aborted || !manifest.quarantined?.includes(config.name)) return;
+      log.error(quarantined);
+      expelled.abort();
     },
   });
-  missing = () => unreadiness(broker, policies);
+  missing = () => (expelled.signal.aborted ? quarantined : unreadiness(broker, policies));
 
   let groups = 0;
   const activity = measuredActivity(sampler.concurrency);
@@ -101,9 +105,15 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     (ending) => sampler.guard(ending),
     (ending) => policies.follow(ending),
     (ending) => renewLease(broker.actors, lease, log, ending),
-    (ending) => sampleTickets(sampling, ending),
+    async (ending) => {
+      await sampleTickets(sampling, AbortSignal.any([ending, expelled.signal]));
+      await aborted(ending); // idle, so that nobody starts it again and again
+    },
   ]);
 }
+
+const quarantined =
+  'the learner has quarantined this actor, since its logprobs are not those of the policy: look at its model and release, and start it under another name';
 
 /** Why the actor cannot sample now, or undefined when it can. */
 function unreadiness(broker: Broker, policies: PolicyFollower): string | undefined {

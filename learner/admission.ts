@@ -184,11 +184,19 @@ export class Admission<Group> {
     this.book.arrive(order, group, lastVersion, attempt);
   }
 
-  /** Refuses what has become too stale to train on: the backstop behind the law and the window. */
-  refuseStale(): { order: number; group: Group; outcome: 'reissue' | 'gone' }[] {
+  /**
+   * Refuses what has become too stale to train on: the backstop behind the law and the window. So it
+   * does with what must not be trained on for another reason, which is asked for once more, too.
+   */
+  refuseStale(
+    isBarred: (group: Group) => boolean = () => false,
+  ): { order: number; group: Group; outcome: 'reissue' | 'gone' }[] {
     return this.book
       .entries()
-      .filter(({ state, deadline }) => state === 'arrived' && deadline < this.#version)
+      .filter(
+        ({ state, deadline, group }) =>
+          state === 'arrived' && (deadline < this.#version || isBarred(group!)),
+      )
       .map(({ order, group }) => ({
         order,
         group: group!,

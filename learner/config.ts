@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { checkTask } from '../shared/tasks/registry.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
+import { Audit } from './settings/audit.js';
 import { Advantages, checkAdvantages, extraTerms } from './settings/advantages.js';
 import { Batches, checkBatches } from './settings/batches.js';
 import { Connections } from './settings/connections.js';
@@ -23,6 +24,7 @@ export const LearnerConfig = z
     ...Advantages.shape,
     ...Optimizer.shape,
     ...Stops.shape,
+    ...Audit.shape,
   })
   .check(({ value, issues }) => {
     const complain = (key: string, message: string): void => {

@@ -8,6 +8,7 @@ export type EvalEvent = Extract<RunEvent, { kind: 'eval' }>;
 export interface History {
   readonly steps: readonly StepEvent[]; // one a step, rising
   readonly evals: readonly EvalEvent[]; // in the order that they were made
+  readonly quarantined: readonly string[]; // actors
 }
 
 /**
@@ -25,14 +26,17 @@ export async function readHistory(
   const seen = new AbortController();
   const steps = new Map<number, StepEvent>();
   const evals: EvalEvent[] = [];
+  const quarantined: string[] = [];
   for await (const event of events.read(seen.signal)) {
     if (event.kind === 'step') steps.set(event.step, event);
     else if (event.kind === 'eval') evals.push(event);
+    else if (event.kind === 'quarantine') quarantined.push(event.actor);
     else if (event.kind === 'version' && event.version === announced) break;
   }
   seen.abort();
   return {
     steps: [...steps.values()].filter(({ step }) => step <= until).sort((a, b) => a.step - b.step),
     evals,
+    quarantined,
   };
 }

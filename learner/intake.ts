@@ -28,6 +28,8 @@ export interface IntakeOptions {
   readonly changes: Changes;
   readonly vocabSize: number;
   readonly zeroVariance: RunConfig['zeroVariance'];
+  /** Of these every group is taken in, to be refused and asked of others. */
+  readonly isQuarantined: (actor: string) => boolean;
   /** The newest version that may have sampled; set before it is published. */
   readonly newestVersion: () => number;
   /** After a crash, groups of tickets that only the lost steps issued are on their way too. */
@@ -139,7 +141,8 @@ export class Intake {
   #admit(order: number, { value: scored, seq }: Delivery<ScoredGroup>): void {
     const { admission, tickets, unsettled, changes, tally, zeroVariance } = this.#options;
     const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
-    if (!hasVariance && zeroVariance === 'refill') {
+    const isBarred = this.#options.isQuarantined(scored.group.actor);
+    if (!hasVariance && zeroVariance === 'refill' && !isBarred) {
       admission.book.skip(order);
       unsettled.consume(seq);
       tally.skipped(scored);

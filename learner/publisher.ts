@@ -32,6 +32,8 @@ export interface PublisherOptions {
   readonly idle: IdleClock;
   readonly maxStepsOffPolicy: number;
   readonly rewind: Rewind | undefined;
+  /** Actors whose groups are refused. */
+  readonly quarantined: () => readonly string[];
   /** The lowest order of a ticket that has not come to its end. */
   readonly consumedBelow: () => number;
   readonly log: Logger;
@@ -97,8 +99,10 @@ export class Publisher {
     const startedAt = performance.now();
     this.#newestVersion = version;
     this.#samplerPaths.set(version, samplerPath);
+    const quarantined = this.#options.quarantined();
     await broker.policy.publish(
       {
+        ...(quarantined.length === 0 ? {} : { quarantined: [...quarantined] }),
         version,
         samplerPath,
         ...(samplingSessionId === undefined ? {} : { samplingSessionId }),

@@ -11,6 +11,7 @@ import type { EvalResult } from '../shared/wire/eval-result.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
 import { ScoredGroup } from '../shared/wire/scored-group.js';
 import { Ticket } from '../shared/wire/ticket.js';
+import { ActorAudit } from './actor-audit.js';
 import { Admission } from './admission.js';
 import { Changes } from './changes.js';
 import { Checkpointer } from './checkpointer.js';
@@ -25,6 +26,7 @@ import { openEvaluations } from './open-evaluations.js';
 import { openBase, openRun } from './opening.js';
 import { Pace } from './pace.js';
 import { Publisher } from './publisher.js';
+import { auditLimits } from './settings/audit.js';
 import { divergenceLimits } from './settings/stops.js';
 import type { RunWatch } from './run-watch.js';
 import type { EndReason, SummaryInput } from './summary.js';
@@ -84,6 +86,13 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     { step, version, ...(book === undefined ? {} : { book }), rewind },
   );
   const backendSamples = doesSample(client, config.model.name);
+  const audit = new ActorAudit({
+    share: settings.auditShare,
+    seed: config.seed,
+    limits: auditLimits(settings),
+    tell: (event) => broker.events.emit(event),
+    log,
+  });
   const publisher = new Publisher({
     broker,
     client,
@@ -93,6 +102,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     maxStepsOffPolicy,
     rewind,
     consumedBelow: () => admission.book.consumedBelow,
+    quarantined: () => audit.quarantined,
     log,
   });
   const checkpointer = new Checkpointer({
@@ -122,6 +132,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     tally,
     vocabSize: options.vocabSize,
     zeroVariance: config.zeroVariance,
+    isQuarantined: (actor) => audit.isQuarantined(actor),
   });
 
   // A run has a checkpoint before anyone works for it, so that there is always one to go back to.
@@ -132,6 +143,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   }
   await publisher.publish(version);
   const history = await readHistory(broker.events, version, step);
+  audit.remember(history.quarantined);
   const steps = [...history.steps];
   const metricsFile = await Journal.open(options.runDir, metricsJournal, steps);
   await broker.resetConsumer('scored.train');
@@ -170,11 +182,17 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     pace,
     divergence: new DivergenceWatch(divergenceLimits(settings), steps),
     tally,
+    audit,
     idle,
     failure,
     log,
     checkpointEverySteps: settings.checkpointEverySteps,
-    surroundings: () => ({ ...runWatch.metrics, ...publisher.metrics, ...dropTotals() }),
+    surroundings: () => ({
+      ...runWatch.metrics,
+      ...publisher.metrics,
+      ...audit.metrics,
+      ...dropTotals(),
+    }),
     versionsInUse: () => evaluations.pinnedVersions,
     onStep: async (trained: StepEvent) => {
       const metrics = { ...trained.metrics, ...evaluations.takeMetrics() };

@@ -1,5 +1,6 @@
 import { Counter, Gauge } from 'prom-client';
 import type { Logger } from '../shared/telemetry/logger.js';
+import type { ActorAudit } from './actor-audit.js';
 import type { Admission } from './admission.js';
 import type { Changes } from './changes.js';
 import type { Checkpointer, Consumed } from './checkpointer.js';
@@ -38,6 +39,7 @@ export interface TrainingOptions extends OpenStepOptions {
   readonly checkpointEverySteps: number;
   readonly divergence: DivergenceWatch;
   readonly tally: Tally;
+  readonly audit: Pick<ActorAudit, 'observe' | 'isQuarantined'>;
   readonly tickets: TicketSource;
   /** What others have to tell with each step, by the names of `metrics.jsonl`. */
   readonly surroundings: () => Readonly<Record<string, number>>;
@@ -147,6 +149,7 @@ export class Training {
         const passed = await Promise.all(results);
         const optimizer = await Promise.all(optimized);
         if (this.#divergence !== undefined) return checkpoint?.discard();
+        await this.#options.audit.observe(startedFrom, trained, passed);
         const report = reportStep(config, startedFrom, trained, passed, admission.rewind);
         this.#confirm(trained, optimizer.length);
         const event = this.#events.make(report, optimizer);
@@ -197,12 +200,14 @@ export class Training {
   }
 
   #refuseStale(): void {
-    const { admission, unsettled, changes, log } = this.#options;
-    for (const { order, group, outcome } of admission.refuseStale()) {
-      drop(group.scored, 'cut', 'stale');
+    const { admission, audit, unsettled, changes, log } = this.#options;
+    const isBarred = ({ scored }: ArrivedGroup) => audit.isQuarantined(scored.group.actor);
+    for (const { order, group, outcome } of admission.refuseStale(isBarred)) {
+      const reason = isBarred(group) ? 'quarantined' : 'stale';
+      drop(group.scored, 'cut', reason);
       // A first one stays unconsumed until its second attempt is out, so that a crash loses neither.
       if (outcome === 'gone') unsettled.consume(group.seq);
-      log.warn({ order, outcome, sampledBy: group.sampledBy }, 'refused a stale group');
+      log.warn({ order, outcome, reason, sampledBy: group.sampledBy }, 'refused a group');
       changes.notify();
     }
   }

@@ -5,6 +5,7 @@ import type { Rollout, RolloutGroup } from '../shared/wire/rollout-group.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 
 export type RefusalReason =
+  | 'wrong_actor'
   | 'unknown_problem'
   | 'wrong_split'
   | 'wrong_prompt'
@@ -46,6 +47,21 @@ export function bySplit({ train, test }: Pick<Dataset, 'train' | 'test'>): Split
   const index = (problems: readonly TaskProblem[]) =>
     new Map(problems.map((problem) => [problem.id, problem]));
   return { train: index(train), eval: index(test) };
+}
+
+/**
+ * Makes sure that the group was sent by the actor that it names: NATS lets an actor publish on the
+ * subject of its own name alone.
+ *
+ * @throws {GroupRefused} if it came by another subject.
+ */
+export function refuseImpostor(group: RolloutGroup, subject: string, expected: string): void {
+  if (subject === expected) return;
+  const { actor, ticket } = group;
+  throw new GroupRefused(
+    'wrong_actor',
+    `the group of ticket ${ticket.ticketId} names ${actor} but came by ${subject}, not ${expected}`,
+  );
 }
 
 /**

@@ -3,7 +3,7 @@ import { consume } from '../shared/broker/consume.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import { RolloutGroup } from '../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../shared/wire/scored-group.js';
-import { GroupRefused } from './check-group.js';
+import { GroupRefused, refuseImpostor } from './check-group.js';
 import type { Judge } from './judge.js';
 import {
   countScores,
@@ -39,10 +39,10 @@ export async function scoreRollouts(options: ScoreRolloutsOptions): Promise<void
     'rollouts',
     RolloutGroup,
     { signal, log, stage: 'reward', concurrency },
-    async ({ value: group }) => {
+    async ({ value: group, subject }) => {
       const stopTimer = groupSeconds.startTimer();
       const { ticketId, attempt, split } = group.ticket;
-      const scores = judged(group);
+      const scores = judged(group, subject);
       const { isDuplicate } = await broker.publish(
         subjects.scored(split),
         ScoredGroup,
@@ -59,8 +59,9 @@ export async function scoreRollouts(options: ScoreRolloutsOptions): Promise<void
     },
   );
 
-  function judged(group: RolloutGroup) {
+  function judged(group: RolloutGroup, subject: string) {
     try {
+      refuseImpostor(group, subject, subjects.rollouts(group.actor));
       const stopTimer = judgingSeconds.startTimer({ source: 'stream' });
       const scores = judge.scoreGroup(group);
       stopTimer();

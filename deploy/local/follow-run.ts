@@ -1,5 +1,12 @@
 import type { Broker } from '../../shared/broker/broker.js';
-import { evalText, noProgress, statusText, withEvent, type Goal } from './progress.js';
+import {
+  evalText,
+  noProgress,
+  quarantineText,
+  statusText,
+  withEvent,
+  type Goal,
+} from './progress.js';
 import type { Screen } from './screen.js';
 
 const refreshMs = 1_000;
@@ -19,6 +26,7 @@ export async function followRun(
     for await (const event of broker.events.read(signal)) {
       progress = withEvent(progress, event);
       if (event.kind === 'eval') screen.note(evalText(event.result));
+      if (event.kind === 'quarantine') screen.note(quarantineText(event));
       if (event.kind === 'step') show();
     }
   } finally {

@@ -36,6 +36,15 @@ export function withEvent(progress: Progress, event: RunEvent): Progress {
   };
 }
 
+/** Which actor is not believed any more, and why. */
+export function quarantineText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
+  const { actor, gap, bound, groups } = event;
+  return (
+    `${actor} is quarantined: in ${groups} groups its logprobs were ${gap.toFixed(3)} nats a token from ` +
+    `those of the policy, and ${bound.toFixed(3)} is the most. What it samples is refused from now on.`
+  );
+}
+
 /**
  * The status line: step, then whatever of the rest the newest step measured.
  *

@@ -8,6 +8,7 @@ import { checkRequest, limited, UpConfig, withKey, type UpRequest } from './up-c
 const changeableSettings = [
   ...['maxSteps', 'maxMinutes', 'checkpointEverySteps', 'keepEverySteps'],
   ...['evalProblems', 'evalSamples', 'evalEveryVersions'],
+  ...['auditShare', 'auditNoise'],
   ...['stopKl', 'stopRewardShare', 'stopPatience'],
 ];
 

@@ -17,6 +17,7 @@ export const PolicyManifest = z.strictObject({
     .optional(), // absent when the backend does not hand out weights
   smallestUsefulVersion: z.int().nonnegative(), // older rollouts than this can no longer be trained
   consumedBelow: z.int().nonnegative().optional(), // training tickets of lower orders have ended
+  quarantined: z.array(z.string().min(1).max(128)).optional(), // actors whose groups are refused
   publishedAt: z.number(), // ms since the epoch
 });
 export type PolicyManifest = z.infer<typeof PolicyManifest>;

@@ -13,6 +13,15 @@ export const RunEvent = z.discriminatedUnion('kind', [
     metrics: z.record(z.string(), z.number()),
   }),
   z.strictObject({ ...eventBase, kind: z.literal('eval'), result: EvalResult }),
+  z.strictObject({
+    ...eventBase,
+    kind: z.literal('quarantine'),
+    actor: z.string().min(1).max(128), // whose groups are refused from now on
+    gap: z.number(), // of its logprobs from those of the policy, nats a token
+    bound: z.number(), // that it should have kept
+    groups: z.int().positive(), // that were looked at
+    version: z.int().nonnegative(),
+  }),
   z.strictObject({ ...eventBase, kind: z.literal('version'), version: z.int().nonnegative() }),
   z.strictObject({
     ...eventBase,

@@ -73,6 +73,15 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     assert.match(JSON.stringify(failed), /1,1,1=100 of ticket t-0/);
   });
 
+  it('put aside a group that another actor sends in the name of one', async () => {
+    const [replica] = await run.join('reward-0');
+    const group = answers(ground.tokenizer, [run.heldOut.witness], {}, run.heldOut.problem);
+    await run.publish(group, 'lie', 'somebody-else');
+    await until(async () => (await run.broker.depths()).dead === 1);
+    const refused = 'reward_service_refused_groups_total{reason="wrong_actor"}';
+    assert.equal(await replica.metric(refused), 1);
+  });
+
   it('give nothing for an answer to an easier problem than that of the ticket', async () => {
     const [replica] = await run.join('reward-0');
     // The ticket is for one problem; prompt and answers are of another, which it solves.

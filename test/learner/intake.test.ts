@@ -57,6 +57,7 @@ class Bench {
     const book = { nextOrder: issued, consumedBelow: 0, consumedAbove: [], counts };
     this.admission = new Admission(limits, { step: 0, version, book });
     this.intake = new Intake({
+      isQuarantined: (actor) => actor === 'tamperer',
       admission: this.admission,
       tickets: this.tickets,
       unsettled: this.unsettled,
@@ -281,6 +282,27 @@ describe('the intake of a stale group', () => {
       [[0, 1, 9]],
     );
     assert.deepEqual(bench.unsettled.consumedSoFar(), [1]);
+  });
+});
+
+describe('the intake of a group from a quarantined actor', () => {
+  it('never trains on it, and asks for it once more, though it has no variance', async () => {
+    const bench = new Bench();
+    await bench.issue();
+    const scored = bench.group(0, ['1', '1']);
+    await bench.deliver({ ...scored, group: { ...scored.group, actor: 'tamperer' } });
+    const isBarred = ({ scored: { group } }: ArrivedGroup) => group.actor === 'tamperer';
+    const refused = bench.admission.refuseStale(isBarred);
+    assert.deepEqual(
+      refused.map(({ order, outcome }) => [order, outcome]),
+      [[0, 'reissue']],
+    );
+    await bench.issue();
+    assert.deepEqual([bench.published.at(-1)?.order, bench.published.at(-1)?.attempt], [0, 1]);
+    assert.deepEqual(bench.unsettled.consumedSoFar(), [1]);
+    await bench.deliver(bench.group(0, mixed, { attempt: 1 }));
+    assert.equal(bench.states[0], '0 arrived');
+    assert.deepEqual(bench.admission.refuseStale(isBarred), []);
   });
 });
 

@@ -126,8 +126,9 @@ export class ScoringRun implements AsyncDisposable {
     await Promise.all(Array.from({ length: count }, (_, order) => this.send(order)));
   }
 
-  async publish(group: RolloutGroup, msgId: string): Promise<void> {
-    const subject = this.broker.names.subjects.rollouts('a');
+  /** @param by the actor that sends it. */
+  async publish(group: RolloutGroup, msgId: string, by = group.actor): Promise<void> {
+    const subject = this.broker.names.subjects.rollouts(by);
     const { signal } = this.#stop;
     await this.broker.publish(subject, RolloutGroup, group, { msgId, signal });
   }

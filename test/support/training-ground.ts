@@ -19,6 +19,7 @@ export const apiKey = 'tml-learner-test';
 export interface Scoring {
   readonly doomed?: readonly number[]; // orders of tickets whose groups cannot be scored
   readonly before?: (order: number) => Promise<void>; // a group of training is scored
+  readonly alter?: (group: RolloutGroup) => RolloutGroup; // as another actor would have sent it
   readonly isCorrect?: (rollout: { readonly tokens: Int32Array }, index: number) => boolean;
 }
 
@@ -106,7 +107,7 @@ export class TrainingGround implements AsyncDisposable {
    * model earns it half of the time, and learns to earn it always.
    */
   async startScoring(scoring: Scoring = {}): Promise<void> {
-    const { doomed = [], before, isCorrect = startsEven } = scoring;
+    const { doomed = [], before, alter, isCorrect = startsEven } = scoring;
     const { signal } = this.#stop;
     const { broker } = this;
     await broker.config.wait(signal); // the streams are there by then
@@ -115,7 +116,8 @@ export class TrainingGround implements AsyncDisposable {
       'rollouts',
       RolloutGroup,
       { signal, log: silent, stage: 'reward', concurrency: 16 },
-      async ({ value: group }) => {
+      async ({ value }) => {
+        const group = alter?.(value) ?? value;
         const { ticketId, attempt, split, order } = group.ticket;
         if (split === 'train' && doomed.includes(order)) throw new PermanentError('doomed');
         if (split === 'train') await before?.(order);

@@ -1,0 +1,22 @@
+import { z } from 'zod';
+import type { AuditLimits } from '../../shared/rl/logprob-audit.js';
+import { real } from './fields.js';
+
+/** How the learner checks what actors say of their own tokens. */
+export const Audit = z.object({
+  auditShare: real
+    .min(0)
+    .max(1)
+    .default(1)
+    .describe('share of the groups at staleness 0 whose logprobs are compared with our own.'),
+  auditNoise: real
+    .positive()
+    .default(0.05)
+    .describe('difference that proves nothing, in nats a token; above it the other actors count.'),
+});
+export type Audit = z.infer<typeof Audit>;
+
+export function auditLimits({ auditNoise: noise }: Audit): AuditLimits {
+  // Beyond half a nat no server's arithmetic is to blame, so it holds without others, too.
+  return { window: 16, minGroups: 4, noise, factor: 5, alone: Math.max(0.5, noise) };
+}

@@ -1,0 +1,89 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import type { RunEvent } from '../../shared/wire/run-event.js';
+import { prepareGround } from '../support/actor-run.js';
+import { until } from '../support/broker.js';
+import { TrainingGround } from '../support/training-ground.js';
+
+/** What an actor at another temperature would claim, for every third ticket. */
+function tampered(group: RolloutGroup): RolloutGroup {
+  const { order, attempt, split } = group.ticket;
+  if (split !== 'train' || order % 3 !== 0 || attempt > 0) return group;
+  const rollouts = group.rollouts.map((rollout) => ({
+    ...rollout,
+    behaviorLogprobs: rollout.behaviorLogprobs.map((logprob) => 1.5 * logprob),
+  }));
+  return { ...group, actor: 'tamperer', rollouts };
+}
+
+describe('a learner that audits its actors', { timeout: 240_000 }, () => {
+  it('quarantines one that tampers, and has its tickets answered by others', async () => {
+    await using ground = await TrainingGround.prepare('audited');
+    const flags = { 'max-steps': 12, 'max-steps-off-policy': 0, 'checkpoint-every-steps': 4 };
+    const learner = ground.learner(flags);
+    ground.actor('honest');
+    const trainedBy = new Map<number, string>();
+    await ground.startScoring({
+      alter: (group) => {
+        const sent = tampered(group);
+        trainedBy.set(group.ticket.order, sent.actor);
+        return sent;
+      },
+    });
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+
+    const quarantines: Extract<RunEvent, { kind: 'quarantine' }>[] = [];
+    const past = ground.broker.events.past(new AbortController().signal);
+    for await (const event of past) if (event.kind === 'quarantine') quarantines.push(event);
+    assert.equal(quarantines.length, 1);
+    const { actor, gap, bound, groups } = quarantines[0]!;
+    assert.deepEqual([actor, groups >= 4, gap > 3 * bound], ['tamperer', true, true]);
+    assert.equal((await ground.broker.policy.current())?.quarantined?.join(), 'tamperer');
+
+    const metrics = await ground.metrics();
+    assert.equal(metrics.length, 12);
+    const last = metrics.at(-1)!;
+    assert.equal(last['actors/quarantined'], 1);
+    assert(last['dropped/cut/quarantined']! >= 1);
+    // Its last tickets were answered by the other in the end.
+    const lastOfIts = Math.max(...[...trainedBy.keys()].filter((order) => order % 3 === 0));
+    assert.equal(trainedBy.get(lastOfIts - 3), 'honest');
+  });
+
+  it('quarantines nobody of an honest fleet', async () => {
+    await using ground = await TrainingGround.prepare('honest');
+    const learner = ground.learner({ 'max-steps': 12 });
+    for (const name of ['actor-0', 'actor-1']) ground.actor(name);
+    await ground.startScoring();
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    assert.deepEqual(
+      (await ground.metrics()).map((line) => line['actors/quarantined']),
+      Array.from({ length: 12 }, () => 0),
+    );
+  });
+});
+
+describe('an actor that the manifest calls quarantined', { timeout: 120_000 }, () => {
+  it('says so and leaves the tickets to others', async () => {
+    await using ground = await prepareGround();
+    await using run = await ground.startRun();
+    await run.publish(0);
+    await using broken = run.actor('broken');
+    await run.issue({});
+    await until(() => run.groups.length === 1);
+    await run.publish(1, { quarantined: ['broken'] });
+    await broken.says(({ msg }) => /has quarantined this actor/.test(String(msg)));
+    const { status, body } = await broken.ask('/readyz');
+    assert.equal(status, 503);
+    assert.match(body, /quarantined/);
+    await using _other = run.actor('other');
+    for (let i = 0; i < 3; i++) await run.issue({});
+    await until(() => run.groups.length === 4);
+    assert.deepEqual(
+      run.groups.map(({ actor }) => actor),
+      ['broken', 'other', 'other', 'other'],
+    );
+    assert.equal(await broken.stop('SIGTERM'), 0);
+  });
+});
