@@ -63,7 +63,8 @@ async function learn(
   const dataset = await openTask(task).load();
   const trainTickets = ticketBound(settings.maxStepsOffPolicy, settings.groupsPerBatch);
   // Both kinds of tickets of an evaluation at once; more than actors hold are not needed.
-  await broker.ensureRun({ trainTickets, evalTickets: 2 * Math.max(1, settings.evalProblems) });
+  const evalTickets = 2 * Math.max(1, settings.evalProblems);
+  await broker.ensureRun({ trainTickets, evalTickets, replicas: settings.streamReplicas });
   using runWatch = new RunWatch(broker, log);
 
   missing = 'another learner leads this run';

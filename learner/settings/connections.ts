@@ -13,6 +13,10 @@ export const Connections = z.object({
     .default(() => `${hostname()}-${process.pid}`)
     .describe('who holds the lease to train; a restart under one name takes over at once.'),
   ...natsSettings,
+  streamReplicas: whole
+    .refine((count) => [1, 3, 5].includes(count), 'expected 1, 3 or 5')
+    .default(1)
+    .describe('servers of a NATS cluster that keep each stream of the run.'),
   backendUrl: z
     .url()
     .default('http://127.0.0.1:10610')

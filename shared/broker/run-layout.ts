@@ -15,6 +15,8 @@ import type { RunNames, Source } from './names.js';
 export interface RunLimits {
   readonly trainTickets: number;
   readonly evalTickets: number;
+  /** Servers of a cluster that keep each stream; 1 where there is none. */
+  readonly replicas?: number;
 }
 
 /**
@@ -69,7 +71,7 @@ export function streamSettings(names: RunNames, limits: RunLimits): StreamSettin
     retention: RetentionPolicy.Limits,
     discard: DiscardPolicy.Old, // history must never stop the training that it tells of
   });
-  return [
+  const settings = [
     queue(streams.tickets, 'tickets', capacity),
     // Twice the capacity: a ticket whose lease ran out may be sampled a second time.
     queue(streams.rollouts, 'rollouts', 2 * capacity),
@@ -87,6 +89,7 @@ export function streamSettings(names: RunNames, limits: RunLimits): StreamSettin
     // Removed as their messages are acknowledged; what a crash leaves behind goes after a month.
     { ...objectStream(objects.bodies, 65_536), max_age: nanos(30 * 24 * hourMs) },
   ];
+  return settings.map((stream) => ({ ...stream, num_replicas: limits.replicas ?? 1 }));
 }
 
 /** The durable consumer of `source`. One filter each: nats-server 2.9 knows no more. */
