@@ -39,7 +39,7 @@ export interface Container {
     };
   }[];
   readonly envFrom?: readonly { readonly configMapRef: { readonly name: string } }[];
-  readonly volumeMounts?: readonly { readonly name: string }[];
+  readonly volumeMounts?: readonly { readonly name: string; readonly subPathExpr?: string }[];
   readonly startupProbe?: object;
   readonly livenessProbe?: object;
   readonly readinessProbe?: object;
@@ -94,5 +94,11 @@ export function environmentOf(
     const ref = valueFrom?.configMapKeyRef;
     return [name, value ?? (ref === undefined ? 'tml-secret' : dataOf(ref.name)[ref.key]!)];
   });
-  return Object.fromEntries([...fromMaps, ...variables]);
+  const all = Object.fromEntries([...fromMaps, ...variables]);
+  return Object.fromEntries(
+    Object.entries(all).map(([name, value]) => [
+      name,
+      value.replace(/\$\((\w+)\)/g, (_, other: string) => all[other] ?? ''),
+    ]),
+  );
 }

@@ -5,6 +5,7 @@ import { describe, it } from 'node:test';
 import { loadSchema, type ServiceName } from '../../../deploy/local/load-schema.js';
 import { environmentName, loadConfig } from '../../../shared/config.js';
 import { graceMs } from '../../../learner/grace.js';
+import { identityName, type Identity } from '../../../shared/broker/permissions.js';
 import { packageRoot } from '../../../shared/package-root.js';
 import {
   complaints,
@@ -231,6 +232,45 @@ interface ScaledObject {
     readonly triggers: readonly { readonly metadata: Readonly<Record<string, string>> }[];
   };
 }
+
+describe('the production overlay', async () => {
+  const render = await kustomize();
+  const skip = typeof render === 'string' && render;
+  it('mounts the keys that offbeat nats-config writes, to each pod its own', { skip }, async () => {
+    assert(typeof render !== 'string');
+    const objects = await render(`${folder}/overlays/production`);
+    const actors = objects.find(
+      ({ kind, metadata }) => `${kind} ${metadata.name}` === 'StatefulSet actor',
+    );
+    const [{ container }] = podsOf(actors!) as [ReturnType<typeof podsOf>[0]];
+    const key = container.volumeMounts?.find(({ name }) => name === 'nats-key');
+    const fileOf = (identity: Identity) => `${identityName(identity)}.nk`;
+    assert.equal(
+      key?.subPathExpr?.replace('$(POD_NAME)', 'actor-7'),
+      fileOf({ role: 'actor', actor: 'actor-7' }),
+    );
+    const environment = objects
+      .flatMap(podsOf)
+      .flatMap(({ container: { env } }) => env ?? [])
+      .filter(({ name }) => name.endsWith('_NKEY_SEED_FILE'))
+      .map(({ value }) => value!.replace(/.*[/]/, ''));
+    const roles = [fileOf({ role: 'learner' }), fileOf({ role: 'reward' })];
+    assert.deepEqual(environment.sort(), ['actor.nk', ...roles].sort());
+  });
+
+  it('keeps its streams on three servers', { skip }, async () => {
+    assert(typeof render !== 'string');
+    const objects = await render(`${folder}/overlays/production`);
+    const learner = objects.flatMap(podsOf).find(({ name }) => name === 'learner')!;
+    const maps = objects.filter(({ kind }) => kind === 'ConfigMap');
+    const { LEARNER_STREAM_REPLICAS: replicas, LEARNER_NATS_URL: url } = environmentOf(
+      learner.container,
+      maps,
+    );
+    assert.equal(replicas, '3');
+    assert.match(url!, /^tls:/);
+  });
+});
 
 /** Neither for Kustomize itself, nor a patch, nor the configuration of something else. */
 function isForTheCluster({ kind }: Partial<KubernetesObject>): boolean {
