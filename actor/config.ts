@@ -26,6 +26,9 @@ export const ActorConfig = z
     modelDir: text
       .default(embeddedModelPath)
       .describe("Hugging Face directory of the run's model; tinker needs no weights in it."),
+    datasetPath: text
+      .optional()
+      .describe("the run's data, if it is here in a file under another path than the learner's."),
     threads: whole.positive().default(1).describe('CPU threads of the onnx sampler.'),
     inFlightUpdates: z
       .boolean()

@@ -6,9 +6,10 @@ import { parseModelConfig, type ModelConfig } from '../shared/model/model-config
 import { readModelDirectory, type ModelDirectory } from '../shared/model/model-directory.js';
 import { loadTokenizer, type Tokenizer } from '../shared/model/tokenizer.js';
 import type { Dataset } from '../shared/tasks/dataset.js';
-import { openTask } from '../shared/tasks/registry.js';
+import { openTask, withDataAt } from '../shared/tasks/registry.js';
 import type { Task } from '../shared/tasks/task.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
+import type { ActorConfig } from './config.js';
 
 /** What an actor holds itself and must agree on with the learner. */
 export interface JoinedRun {
@@ -21,24 +22,24 @@ export interface JoinedRun {
 /**
  * Loads the run's dataset and this actor's model directory.
  *
- * @param needsWeights whether the model itself is to run here; if not, the tokenizer is enough, and
- *   the model's digest is compared only where the weights happen to be.
+ * Where the backend samples, the tokenizer is enough of the model, and its digest is compared only
+ * where the weights happen to be.
+ *
  * @throws {UserError} if the dataset or the model differs from what the run is trained on.
  */
 export async function joinRun(
   runConfig: RunConfig,
-  modelDir: string,
-  needsWeights: boolean,
+  { modelDir, datasetPath, sampler }: Pick<ActorConfig, 'modelDir' | 'datasetPath' | 'sampler'>,
 ): Promise<JoinedRun> {
-  const task = openTask(runConfig.task);
+  const task = openTask(withDataAt(runConfig.task, datasetPath));
   const dataset = await task.load();
   if (dataset.digest !== runConfig.datasetDigest) {
     throw new UserError(
-      `run ${runConfig.run} is trained on a dataset with digest ${runConfig.datasetDigest}, but the one here has ${dataset.digest}; give this actor the learner's dataset and version of offbeat`,
+      `run ${runConfig.run} is trained on a dataset with digest ${runConfig.datasetDigest}, but the one here has ${dataset.digest}; give this actor the learner's data (--dataset-path) and version of offbeat`,
     );
   }
   const directory =
-    needsWeights || hasWeights(modelDir) ? await readModelDirectory(modelDir) : undefined;
+    sampler === 'onnx' || hasWeights(modelDir) ? await readModelDirectory(modelDir) : undefined;
   if (directory !== undefined && directory.digest !== runConfig.model.digest) {
     throw new UserError(
       `run ${runConfig.run} trains ${runConfig.model.name} with digest ${runConfig.model.digest}, but --model-dir ${modelDir} has ${directory.digest}; name the directory of the learner's model`,

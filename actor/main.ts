@@ -47,7 +47,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
   const runConfig = await broker.config.wait(signal);
 
   missing = () => 'loading the dataset and the model';
-  const joined = await joinRun(runConfig, config.modelDir, config.sampler === 'onnx');
+  const joined = await joinRun(runConfig, config);
   await using sampler = await openSampler({ config, runConfig, joined, broker, log, signal });
   const { modelDir } = config;
   const { maxTokens } = runConfig.sampling;

@@ -22,7 +22,7 @@ export const RewardServiceConfig = z.object({
     ),
   datasetPath: text
     .optional()
-    .describe("the run's JSONL file, if it is here under another path than the learner's."),
+    .describe("the run's data, if it is here in a file under another path than the learner's."),
   healthHost: text.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
   healthPort: port.default(0).describe('and its port; 0: any, see the log.'),
   httpHost: text.default('127.0.0.1').describe('address of POST /score.'),

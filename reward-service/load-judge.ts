@@ -1,7 +1,7 @@
 import { UserError } from '../shared/errors.js';
 import { readModelDirectory } from '../shared/model/model-directory.js';
 import { loadTokenizer } from '../shared/model/tokenizer.js';
-import { openTask, type TaskSpec } from '../shared/tasks/registry.js';
+import { openTask, withDataAt } from '../shared/tasks/registry.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
 import type { RewardServiceConfig } from './config.js';
 import { createJudge, type Judge } from './judge.js';
@@ -15,7 +15,7 @@ export async function loadJudge(
   run: RunConfig,
   config: Pick<RewardServiceConfig, 'modelDir' | 'datasetPath'>,
 ): Promise<Judge> {
-  const dataset = await openTask(locally(run.task, config.datasetPath)).load();
+  const dataset = await openTask(withDataAt(run.task, config.datasetPath)).load();
   if (dataset.digest !== run.datasetDigest) {
     throw new UserError(
       `the problems here have the digest ${dataset.digest}, those of run ${run.run} ${run.datasetDigest}; ` +
@@ -30,11 +30,4 @@ export async function loadJudge(
     );
   }
   return createJudge(run.task, dataset, await loadTokenizer(model), model.config.vocabSize);
-}
-
-/** The same data under the path that it has on this machine. */
-function locally(task: TaskSpec, path: string | undefined): TaskSpec {
-  const { dataset } = task;
-  if (dataset.kind !== 'jsonl' || path === undefined) return task;
-  return { ...task, dataset: { ...dataset, path } };
 }

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { chooseTemplate } from '../tasks/prompt-template.js';
 import type { CommonSettings } from '../tasks/settings.js';
+import { tableSpec } from '../tasks/table.js';
 import { embeddedDataset } from './embedded-dataset.js';
 import { styles } from './prompts.js';
 import { CountdownPrompt, type CountdownSpec, type GeneratorSpec } from './spec.js';
@@ -66,16 +67,13 @@ export function checkCountdown(
   }
 }
 
-/** @throws {UserError} if the prompt style is not there. */
+/** @throws {UserError} if the data or the prompt style is not there. */
 export async function countdownSpec(settings: Settings): Promise<CountdownSpec> {
   const { datasetSeed: seed, testSize, promptStyle, promptLanguage } = settings;
   const table = tableOf(settings);
   return {
     name: 'countdown',
-    dataset:
-      table === undefined
-        ? generatorSpec(settings)
-        : { kind: 'jsonl', path: table, seed, testSize },
+    dataset: table === undefined ? generatorSpec(settings) : tableSpec(table, { seed, testSize }),
     prompt: await chooseTemplate(CountdownPrompt, styles, promptStyle, promptLanguage),
     reward: {
       formatScore: settings.formatScore ?? 0.1,

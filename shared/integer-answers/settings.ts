@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { chooseTemplate } from '../tasks/prompt-template.js';
 import type { CommonSettings } from '../tasks/settings.js';
+import { tableSpec } from '../tasks/table.js';
 import { styles } from './prompts.js';
 import { IntegerAnswersPrompt, type IntegerAnswersSpec } from './spec.js';
 
@@ -26,12 +27,12 @@ export function checkIntegerAnswers(
   }
 }
 
-/** @throws {UserError} if the prompt style is not there. */
+/** @throws {UserError} if the data or the prompt style is not there. */
 export async function integerAnswersSpec(settings: Settings): Promise<IntegerAnswersSpec> {
   const { dataset, datasetSeed: seed, testSize, promptStyle, promptLanguage } = settings;
   return {
     name: 'integer-answers',
-    dataset: { kind: 'jsonl', path: dataset!, seed, testSize },
+    dataset: tableSpec(dataset!, { seed, testSize }),
     prompt: await chooseTemplate(IntegerAnswersPrompt, styles, promptStyle, promptLanguage),
     reward: { formatPenalty: settings.formatPenalty ?? 0.1 },
   };

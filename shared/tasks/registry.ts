@@ -10,6 +10,7 @@ import {
 import { IntegerAnswersSpec } from '../integer-answers/spec.js';
 import { integerAnswers } from '../integer-answers/task.js';
 import { CommonSettings } from './settings.js';
+import { tableSpec } from './table.js';
 import type { Task } from './task.js';
 
 /** A task with all that it needs, as the run's configuration has it. */
@@ -24,6 +25,19 @@ export function openTask(spec: TaskSpec): Task {
     case 'integer-answers':
       return integerAnswers(spec);
   }
+}
+
+/**
+ * The task with its data in a file of this machine. Whether it is the same data, its digest shows.
+ *
+ * @param path of the file; undefined, or of no use to a task that generates its data: all as it was.
+ * @throws {UserError} if the file is of no known kind.
+ */
+export function withDataAt(spec: TaskSpec, path: string | undefined): TaskSpec {
+  const { dataset } = spec;
+  if (path === undefined || dataset.kind === 'generator') return spec;
+  const { seed, testSize } = dataset;
+  return { ...spec, dataset: tableSpec(path, { seed, testSize }) };
 }
 
 /** The settings that one task alone has. */

@@ -8,7 +8,9 @@ const text = z.string().min(1);
 export const CommonSettings = z.object({
   dataset: text
     .optional()
-    .describe('the path of a JSONL file; or generator, which countdown has and defaults to.'),
+    .describe(
+      'a file *.jsonl, *.csv or *.parquet; or generator, which countdown has and defaults to.',
+    ),
   testSize: whole
     .positive()
     .default(1_024)

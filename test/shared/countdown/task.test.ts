@@ -89,7 +89,7 @@ describe('a dataset from a file', () => {
     assert.equal(test.length + train.length, 3);
   });
 
-  it('names every bad line by its number, up to a handful', async () => {
+  it('names every bad row by its line, up to a handful', async () => {
     const message = await complaint([
       rows[0]!,
       '{"nums":[1,2],"target":"3"}',
@@ -101,7 +101,7 @@ describe('a dataset from a file', () => {
       '[]',
       '{"target":3}',
     ]);
-    assert.match(message, /problems\.jsonl has 7 bad lines/);
+    assert.match(message, /problems\.jsonl has 7 bad rows/);
     assert.match(message, /line 2: target: .*expected/);
     assert.match(message, /line 3: .*JSON/);
     assert.match(message, /line 5: nums: /);

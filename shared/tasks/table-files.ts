@@ -1,0 +1,105 @@
+import { readFile } from 'node:fs/promises';
+import { parse } from 'csv-parse/sync';
+import { parquetReadObjects } from 'hyparquet';
+import { compressors } from 'hyparquet-compressors';
+import { errorText, UserError } from '../errors.js';
+
+/** The kinds of files that problems come in, which are their endings too. */
+export const tableKinds = ['jsonl', 'csv', 'parquet'] as const;
+export type TableKind = (typeof tableKinds)[number];
+
+/** A row that may still be found to be none. */
+export interface TableRow {
+  readonly place: string; // `line 3`
+  /** @throws if it cannot be read. */
+  readonly read: () => unknown;
+}
+
+type Example = Readonly<Record<string, unknown>>;
+
+/**
+ * The rows of a file in order.
+ *
+ * @param example a good row: its keys are the columns that are wanted, and in a CSV, where all is
+ *   text, a cell is read as the kind of value that stands there.
+ * @throws {UserError} if the file cannot be read.
+ */
+export async function readTable(
+  kind: TableKind,
+  path: string,
+  example: Example,
+): Promise<Iterable<TableRow>> {
+  try {
+    return await readers[kind](await readFile(path), example);
+  } catch (cause) {
+    throw new UserError(
+      `cannot read the problems in ${path} (${errorText(cause)}); give ${forms[kind]} ` +
+        Object.keys(example).join(' and '),
+      { cause },
+    );
+  }
+}
+
+const forms: Readonly<Record<TableKind, string>> = {
+  jsonl: 'a file with one JSON object a line, with the keys',
+  csv: 'a file of comma-separated values, whose first line names the columns',
+  parquet: 'a parquet file with the columns',
+};
+
+const readers = { jsonl: jsonlRows, csv: csvRows, parquet: parquetRows };
+
+function* jsonlRows(file: Buffer): Generator<TableRow> {
+  for (const [index, line] of file.toString('utf8').split('\n').entries()) {
+    if (line.trim() === '') continue;
+    yield { place: `line ${index + 1}`, read: () => JSON.parse(line) as unknown };
+  }
+}
+
+function csvRows(file: Buffer, example: Example): TableRow[] {
+  const rows = parse<{ record: Record<string, string>; info: { lines: number } }>(file, {
+    ...{ columns: true, info: true, bom: true, skip_empty_lines: true, trim: true },
+  });
+  return rows.map(({ record, info: { lines } }) => ({
+    place: `line ${lines}`,
+    read: () =>
+      Object.fromEntries(
+        Object.entries(record).map(([column, cell]) => [column, valueOf(cell, example[column])]),
+      ),
+  }));
+}
+
+/** A number, or numbers such as `3 7 21` and `[3, 7, 21]`, where the example has such; else the text. */
+function valueOf(cell: string, like: unknown): unknown {
+  if (typeof like === 'number') return numberOf(cell);
+  if (!Array.isArray(like)) return cell;
+  const words = cell.replace(/^\[(.*)\]$/s, '$1').split(/[\s,;]+/);
+  return words.filter((word) => word !== '').map(numberOf);
+}
+
+function numberOf(word: string): unknown {
+  return /^-?\d+$/.test(word) ? Number(word) : word;
+}
+
+async function parquetRows(file: Buffer, example: Example): Promise<Iterable<TableRow>> {
+  const bytes = file.buffer.slice(
+    file.byteOffset,
+    file.byteOffset + file.byteLength,
+  ) as ArrayBuffer;
+  const rows = await parquetReadObjects({
+    file: bytes,
+    compressors,
+    columns: Object.keys(example),
+  });
+  return rows.map((row, index) => ({
+    place: `row ${index + 1}`,
+    read: () =>
+      Object.fromEntries(Object.entries(row).map(([column, value]) => [column, plain(value)])),
+  }));
+}
+
+/** 64-bit integers as numbers, where a double holds them exactly. */
+function plain(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(plain);
+  if (typeof value !== 'bigint') return value;
+  return Number.isSafeInteger(Number(value)) ? Number(value) : value;
+}
