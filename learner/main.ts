@@ -42,12 +42,14 @@ async function learn(
   await checkModelDirectory(settings.modelDir);
   let missing: string | undefined = 'connecting to NATS';
   // What a checkpoint needs still works for a while after the wish to stop.
+  const leaseMs = 1_000 * settings.leaseSeconds;
   using grace = graceAfter(stop);
   const { signal } = grace;
   const broker = await connectBroker({
     ...settings,
     client: `learner ${settings.name}`,
     identity: { role: 'learner' },
+    ackWaitMs: leasesOf(leaseMs),
     log,
     signal,
   });
@@ -68,7 +70,10 @@ async function learn(
   using runWatch = new RunWatch(broker, log);
 
   missing = 'another learner leads this run';
-  await using leadership = await broker.ledger.lead(settings.name, stop);
+  await using leadership = await broker.ledger.lead(settings.name, stop, {
+    renewEveryMs: leaseMs / 12,
+    expiresMs: leaseMs / 2,
+  });
   const clock = new TrainingClock(settings.maxMinutes ?? Infinity, () => performance.now() / 1_000);
   const runDir = settings.runDir ?? join('runs', settings.run);
   await mkdir(runDir, { recursive: true });
@@ -122,6 +127,12 @@ function divergenceText(
     `the same command goes on from there. A new run may do better with a --learning-rate below ${learningRate}, ` +
     `less --max-steps-off-policy or a --mask; run ${run} keeps its settings.`
   );
+}
+
+/** A message is delivered again when its holder was not heard of for so long. */
+function leasesOf(ms: number) {
+  const ofTickets = { 'tickets.train': ms, 'tickets.eval': ms };
+  return { ...ofTickets, rollouts: ms, 'scored.train': ms, 'scored.eval': ms };
 }
 
 function isAbort(error: unknown, signal: AbortSignal): boolean {

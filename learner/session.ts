@@ -204,6 +204,12 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     },
   });
 
+  const prolonging = setInterval(
+    () => {
+      unsettled.prolong();
+    },
+    (1_000 * settings.leaseSeconds) / 3,
+  );
   const over = new AbortController(); // the session's own end
   const listening = AbortSignal.any([over.signal, failure.signal]);
   const inBackground = [
@@ -285,6 +291,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       groups: admission.book.counts,
     };
   } finally {
+    clearInterval(prolonging);
     over.abort();
     await Promise.allSettled(inBackground);
   }

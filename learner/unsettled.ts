@@ -1,6 +1,6 @@
 import type { Delivery } from '../shared/broker/delivery.js';
 
-type Handle = Pick<Delivery<unknown>, 'seq' | 'ack' | 'dead'>;
+type Handle = Pick<Delivery<unknown>, 'seq' | 'working' | 'ack' | 'dead'>;
 
 /**
  * The scored groups that the broker still holds for us. What the weights have consumed is
@@ -15,6 +15,11 @@ export class Unsettled {
 
   get size(): number {
     return this.#handles.size;
+  }
+
+  /** Asks the broker not to deliver again yet what is held; to be called within each ack wait. */
+  prolong(): void {
+    for (const handle of this.#handles.values()) handle.working();
   }
 
   /** @returns false if this very message is held already. */

@@ -18,6 +18,7 @@ const programs = {
   monitoring: { file: 'dist/deploy/monitoring.js', args: words },
   bench: { file: 'dist/test/bench/main.js', args: words },
   'test:elastic': { file: 'dist/test/elastic/main.js', args: words },
+  'test:chaos': { file: 'dist/test/chaos/main.js', args: words },
   'test:compat': { file: 'dist/test/compat/main.js', args: words },
 };
 

@@ -6,7 +6,7 @@ import { checkRequest, limited, UpConfig, withKey, type UpRequest } from './up-c
 
 /** The learner's settings that are no part of what a run trains: they may change at a resume. */
 const changeableSettings = [
-  ...['maxSteps', 'maxMinutes', 'checkpointEverySteps', 'keepEverySteps'],
+  ...['maxSteps', 'maxMinutes', 'checkpointEverySteps', 'keepEverySteps', 'leaseSeconds'],
   ...['evalProblems', 'evalSamples', 'evalEveryVersions'],
   ...['auditShare', 'auditNoise'],
   ...['stopKl', 'stopRewardShare', 'stopPatience'],

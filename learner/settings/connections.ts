@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { natsSettings } from '../../shared/broker/access.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { RunName } from '../../shared/wire/run-config.js';
-import { text, whole } from './fields.js';
+import { real, text, whole } from './fields.js';
 
 /** Which run this is, and where to find things. */
 export const Connections = z.object({
@@ -17,6 +17,13 @@ export const Connections = z.object({
     .refine((count) => [1, 3, 5].includes(count), 'expected 1, 3 or 5')
     .default(1)
     .describe('servers of a NATS cluster that keep each stream of the run.'),
+  leaseSeconds: real
+    .min(1)
+    .default(30)
+    .describe(
+      'after how long what a dead actor or reward service had in hand goes to another; after half of it ' +
+        'another learner may train in place of a dead one.',
+    ),
   backendUrl: z
     .url()
     .default('http://127.0.0.1:10610')

@@ -105,10 +105,9 @@ export class KeyValue {
 
   async #open(): Promise<KV> {
     // Bound to a stream that ensureRun makes: the client would create it with settings of its own.
-    this.#kv ??= await this.#link.js.views.kv(this.#bucket, {
-      bindOnly: true,
-      allow_direct: false,
-    });
+    this.#kv ??= await ask(this.#link, `open ${this.#bucket}`, () =>
+      this.#link.js.views.kv(this.#bucket, { bindOnly: true, allow_direct: false }),
+    );
     return this.#kv;
   }
 }

@@ -35,13 +35,16 @@ export const maxTries: Readonly<Record<Source, number>> = {
   'scored.eval': Infinity,
 };
 
-/** After how long an unacknowledged message goes to someone else, in milliseconds. */
+/**
+ * After how long an unacknowledged message is delivered again, in milliseconds. Whoever holds one
+ * longer says so; one that a breaking connection swallowed comes again after this time.
+ */
 export const defaultAckWaitMs: Readonly<Record<Source, number>> = {
   'tickets.train': 30_000,
   'tickets.eval': 30_000,
   rollouts: 30_000,
-  'scored.train': 3_600_000,
-  'scored.eval': 3_600_000,
+  'scored.train': 30_000,
+  'scored.eval': 30_000,
 };
 
 const hourMs = 3_600_000;

@@ -63,6 +63,23 @@ describe('a run whose server restarts', { timeout: 60_000 }, () => {
     });
   }
 
+  it('opens what it keeps as soon as the server is back, if it was away at the first look', async () => {
+    await using server = await NatsServer.start();
+    await using learner = await brokerOn(server);
+    await learner.ensureRun(limits);
+    await learner.policy.publish({
+      version: 1,
+      samplerPath: 'tinker://a',
+      smallestUsefulVersion: 0,
+    });
+    await using actor = await brokerOn(server);
+    await server.stop('SIGKILL');
+    await until(() => !actor.isConnected);
+    const looking = actor.policy.current();
+    await server.resume();
+    assert.equal((await looking)?.version, 1);
+  });
+
   it('is made anew when the server comes back without its files', async () => {
     await using server = await NatsServer.start();
     await using learner = await brokerOn(server);

@@ -75,7 +75,8 @@ describe('the checkpointer', () => {
       return Promise.resolve();
     };
     for (const seq of [1, 2, 3]) {
-      unsettled.hold({ seq, ack: record(`ack ${seq}`), dead: record(`dead ${seq}`) });
+      const working = () => void happened.push(`working ${seq}`);
+      unsettled.hold({ seq, working, ack: record(`ack ${seq}`), dead: record(`dead ${seq}`) });
     }
     const checkpointer = new Checkpointer({
       ledger: { write: ({ step, statePath }) => record(`ledger ${step} ${statePath}`)() },
@@ -139,6 +140,16 @@ describe('the checkpointer', () => {
       'save state-000005',
       `ledger 5 ${path}`,
     ]);
+  });
+
+  it('prolongs what no checkpoint covers yet, and nothing else', async () => {
+    const { happened, saved, unsettled, checkpointer, book } = setUp();
+    saved.open();
+    const consumed = { step: 5, version: 5, progress: 0, book, messages: [1, 3] };
+    await checkpointer.save(5).write(consumed);
+    happened.length = 0;
+    unsettled.prolong();
+    assert.deepEqual(happened, ['working 2']);
   });
 
   it('saves the weights of a step once, and keeps two states', async () => {

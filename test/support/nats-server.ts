@@ -81,6 +81,11 @@ export class NatsServer implements AsyncDisposable {
     child.stderr.removeAllListeners('data').resume();
   }
 
+  /** Stops it where it is, or lets it go on. */
+  hold(signal: 'SIGSTOP' | 'SIGCONT'): void {
+    this.#child?.kill(signal);
+  }
+
   /** Loses its files, as a container without a volume does; only while it is stopped. */
   async forget(): Promise<void> {
     await rm(join(this.#folder, 'store'), { recursive: true, force: true });

@@ -12,6 +12,8 @@ export interface RecordedCall {
   readonly pass?: ForwardBackwardRequest; // of a forward_backward
 }
 
+export type Heard = (operation: string, body: Buffer, isJson: boolean) => void;
+
 /** Queued operations: those whose results are asked for afterwards. */
 const queued = new Set([
   'forward_backward',
@@ -30,14 +32,18 @@ export class RecordingProxy implements AsyncDisposable {
   readonly #operationOf = new Map<string, string>(); // by request id
   readonly #held = new Map<string, Promise<void>>(); // by operation
 
-  static async before(backendUrl: string): Promise<RecordingProxy> {
-    const proxy = new RecordingProxy(backendUrl);
+  /** @param heard told of every request that is posted, as soon as it is here. */
+  static async before(backendUrl: string, heard?: Heard): Promise<RecordingProxy> {
+    const proxy = new RecordingProxy(backendUrl, heard);
     proxy.#server.listen(0, '127.0.0.1');
     await once(proxy.#server, 'listening');
     return proxy;
   }
 
-  private constructor(backendUrl: string) {
+  private constructor(
+    backendUrl: string,
+    private readonly heard: Heard | undefined,
+  ) {
     this.#backendUrl = backendUrl;
     this.#server = createServer((request, response) => {
       this.#pass(request, response).catch(() => response.destroy());
@@ -70,6 +76,7 @@ export class RecordingProxy implements AsyncDisposable {
     const body = await buffer(request);
     const operation = url.split('/').at(-1)!;
     const isJson = request.headers['content-type'] === 'application/json';
+    if (method === 'POST') this.heard?.(operation, body, isJson);
     const json = isJson ? (JSON.parse(body.toString()) as Record<string, unknown>) : {};
     if (queued.has(operation)) {
       const isPass = operation === 'forward_backward' && !isJson;

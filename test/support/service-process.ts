@@ -47,8 +47,8 @@ export class ServiceProcess implements AsyncDisposable {
     return this.#child.exitCode;
   }
 
-  /** Stops it where it is, or lets it go on. */
-  hold(signal: 'SIGSTOP' | 'SIGCONT'): void {
+  /** Stops it where it is, or lets it go on; SIGUSR2 is what a test's own module makes of it. */
+  hold(signal: 'SIGSTOP' | 'SIGCONT' | 'SIGUSR2'): void {
     this.#child.kill(signal);
   }
 

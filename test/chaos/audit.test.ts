@@ -1,0 +1,179 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { audit, type Evidence } from './audit.js';
+import { Lineages, type Operation } from './lineage.js';
+
+/**
+ * A run of two groups a step. Model a: version 0, steps 1 and 2, a checkpoint at 1, killed after 2.
+ * Model b: restored at step 1 and published as version 3, then step 2 again, with others, and saved.
+ * Ticket 4 is skipped, ticket 5 dead, ticket 6 sampled by the lost version 2.
+ */
+const operations: Operation[] = [
+  { model: 'a', seq: 1, kind: 'policy', name: 'policy-000000' },
+  { model: 'a', seq: 2, kind: 'pass', groups: ['g0', 'g1'] },
+  { model: 'a', seq: 3, kind: 'step' },
+  { model: 'a', seq: 4, kind: 'policy', name: 'policy-000001' },
+  { model: 'a', seq: 5, kind: 'state', name: 'state-000001' },
+  { model: 'a', seq: 6, kind: 'pass', groups: ['g2', 'g3'] },
+  { model: 'a', seq: 7, kind: 'step' },
+  { model: 'a', seq: 8, kind: 'policy', name: 'policy-000002' },
+  { model: 'b', seq: 1, kind: 'load', name: 'tinker://a/weights/state-000001' },
+  { model: 'b', seq: 2, kind: 'policy', name: 'policy-000003' },
+  { model: 'b', seq: 3, kind: 'pass', groups: ['g3'] },
+  { model: 'b', seq: 4, kind: 'pass', groups: ['g6'] },
+  { model: 'b', seq: 5, kind: 'step' },
+  { model: 'b', seq: 6, kind: 'state', name: 'state-000002' },
+  { model: 'b', seq: 7, kind: 'pass', groups: ['g2'] }, // nobody waited for it
+];
+const scored: Evidence['scored'] = new Map(
+  [0, 1, 2, 3, 4, 6].map((order) => [
+    `g${order}`,
+    { order, isUniform: order === 4, sampledBy: [order === 6 ? 2 : 0] },
+  ]),
+);
+/** Ticket 2 was too stale, twice. */
+const counts = { issued: 8, trained: 4, skippedZeroVariance: 1, stale: 2, dead: 1, outstanding: 0 };
+const sound: Evidence = {
+  maxStepsOffPolicy: 1,
+  groupsPerBatch: 2,
+  ledger: {
+    ...{ step: 2, statePath: 'tinker://b/weights/state-000002', counts },
+    ...{ nextOrder: 7, consumedBelow: 6, consumedAbove: [6] },
+  },
+  issued: new Set([0, 1, 2, 3, 4, 5, 6]),
+  scored,
+  dead: new Map([[5, 1]]),
+  versions: [0, 1, 2, 3],
+  operations,
+};
+
+const withLedger = (over: Partial<Evidence['ledger']>): Evidence => ({
+  ...sound,
+  ledger: { ...sound.ledger, ...over },
+});
+const withOperations = (change: (all: Operation[]) => Operation[]): Evidence => ({
+  ...sound,
+  operations: change([...operations]),
+});
+
+describe('the auditor of a run', () => {
+  it('finds nothing in a sound one, and tells what it saw', () => {
+    assert.deepEqual(audit({ ...sound, maxStepsOffPolicy: 1 }), {
+      violations: [],
+      trained: 4,
+      largestStaleness: 1,
+      lost: 1, // g2, trained into weights that did not survive
+    });
+  });
+
+  it('counts an operation once that was sent twice', () => {
+    assert.deepEqual(audit(withOperations((all) => [...all, ...all])).violations, []);
+  });
+
+  const planted: readonly [what: string, evidence: Evidence, found: RegExp][] = [
+    [
+      'a group that is trained twice',
+      withOperations((all) =>
+        all.map((each) => (each.groups?.[0] === 'g6' ? { ...each, groups: ['g1'] } : each)),
+      ),
+      /^ticket 1 was trained twice$/m,
+    ],
+    [
+      'a group that was trained although nobody scored it',
+      { ...sound, scored: new Map([...scored].filter(([key]) => key !== 'g1')) },
+      /trained on a group that nobody scored/,
+    ],
+    [
+      'a ticket that vanished',
+      { ...sound, dead: new Map() },
+      /^ticket 5 has ended, and nothing tells how$/m,
+    ],
+    [
+      'a ticket that nobody issued',
+      { ...sound, issued: new Set([0, 1, 2, 3, 4, 5]) },
+      /ticket 6 is/,
+    ],
+    ['a ticket left over', withLedger({ consumedAbove: [] }), /^ticket 6 has not ended$/m],
+    [
+      'books that do not balance',
+      withLedger({ counts: { ...counts, dead: 2 } }),
+      /^8 tickets issued, 9 accounted for$/m,
+    ],
+    [
+      'tickets outstanding at the end',
+      withLedger({ counts: { ...counts, trained: 3, outstanding: 1 } }),
+      /^1 tickets are outstanding[^]*the ledger says 3 groups trained, the weights 4/m,
+    ],
+    [
+      'a group that was left out in silence',
+      withLedger({ counts: { ...counts, issued: 7, stale: 0, skippedZeroVariance: 2 } }),
+      /^1 groups with variance were not trained, but only 0 were stale$/m,
+    ],
+    [
+      'a ledger that names other weights than it speaks of',
+      withLedger({ statePath: 'tinker://a/weights/state-000001' }),
+      /^the ledger is at step 2, its weights at step 1$/m,
+    ],
+    [
+      'an optimizer step of half a batch',
+      withOperations((all) => all.filter(({ model, seq }) => model !== 'b' || seq !== 3)),
+      /^optimizer step 2 was made of 1 groups, not 2$/m,
+    ],
+    [
+      'a version that falls',
+      { ...sound, versions: [0, 1, 3, 2] },
+      /^version 2 was published after 3$/m,
+    ],
+    [
+      'a version that was published twice',
+      { ...sound, versions: [0, 1, 1] },
+      /^version 1 was publ/m,
+    ],
+    [
+      'a group that is too stale by its true descent, over a fork',
+      { ...sound, maxStepsOffPolicy: 0 },
+      /^ticket 6, sampled by version 2, was trained 1 steps from it; 0 are allowed$/m,
+    ],
+    [
+      'a group of a version that never was',
+      {
+        ...sound,
+        scored: new Map([...scored, ['g6', { order: 6, isUniform: false, sampledBy: [9] }]]),
+      },
+      /^ticket 6 was sampled by version 9, which never was$/m,
+    ],
+  ];
+  for (const [what, evidence, found] of planted) {
+    it(`finds ${what}`, () => {
+      assert.match(audit(evidence).violations.join('\n'), found);
+    });
+  }
+});
+
+describe('the descent of weights', () => {
+  const lineages = new Lineages(operations);
+
+  it('goes back over every restart', () => {
+    const survivor = lineages.saved('tinker://b/weights/state-000002');
+    assert.deepEqual(
+      lineages.chain(survivor).map(({ model, before }) => [model, before]),
+      [
+        ['a', 5],
+        ['b', 6],
+      ],
+    );
+    assert.equal(lineages.depth(survivor), 2);
+  });
+
+  it('measures steps back to the fork and forward again', () => {
+    const [lost, restored] = [lineages.published(2)!, lineages.published(3)!];
+    assert.equal(lineages.distance(lost, restored), 1);
+    const end = lineages.saved('tinker://b/weights/state-000002');
+    assert.equal(lineages.distance(lost, end), 2);
+    assert.equal(lineages.distance(lineages.published(0)!, end), 2);
+  });
+
+  it('refuses a state that nobody saved', () => {
+    assert.throws(() => lineages.saved('tinker://b/weights/state-000009'), /nobody asked for/);
+  });
+});

@@ -1,0 +1,190 @@
+import type { Checkpoint } from '../../shared/wire/ledger.js';
+import { Lineages, type Operation, type Point } from './lineage.js';
+
+/** All that was seen of a run from outside, and its ledger when it had ended. */
+export interface Evidence {
+  readonly maxStepsOffPolicy: number;
+  readonly groupsPerBatch: number;
+  readonly ledger: Pick<
+    Checkpoint,
+    'step' | 'statePath' | 'nextOrder' | 'consumedBelow' | 'consumedAbove' | 'counts'
+  >;
+  /** Orders of training tickets that were published. */
+  readonly issued: ReadonlySet<number>;
+  /** Scored groups that were published, by the key that they have in a pass. */
+  readonly scored: ReadonlyMap<string, ScoredSeen>;
+  /** Orders of tickets in the dead-letter stream, and how often. */
+  readonly dead: ReadonlyMap<number, number>;
+  /** Versions as an observer of the manifest saw them, in order. */
+  readonly versions: readonly number[];
+  readonly operations: readonly Operation[];
+}
+
+export interface ScoredSeen {
+  readonly order: number;
+  readonly isUniform: boolean; // no variance in its rewards
+  readonly sampledBy: readonly number[]; // versions
+}
+
+export interface Audit {
+  /** Sentences; none if all is well. */
+  readonly violations: readonly string[];
+  readonly trained: number; // groups in the surviving weights
+  readonly largestStaleness: number; // steps, of those groups, by their weights' true descent
+  readonly lost: number; // groups trained into weights that did not survive, and so trained again
+}
+
+/**
+ * Proves a run from what was seen of it: that every ticket came to exactly one end, the surviving
+ * weights learnt from each group once and from none too old, and versions only rose. It believes
+ * neither the learner's counters nor its notion of staleness: the weights' descent is read from the
+ * operations that the backend was asked for.
+ */
+export function audit(evidence: Evidence): Audit {
+  const { ledger, scored, operations } = evidence;
+  const violations: string[] = [];
+  const lineages = new Lineages(operations);
+  const survivor = lineages.saved(ledger.statePath);
+  const history = lineages.history(survivor);
+
+  const trained = trainedGroups(history, scored, violations);
+  checkBooks(evidence, violations);
+  checkEnds(evidence, trained, violations);
+  checkSteps(evidence, history, violations);
+  evidence.versions.forEach((version, i) => {
+    const before = evidence.versions[i - 1];
+    if (before !== undefined && version <= before)
+      violations.push(`version ${version} was published after ${before}`);
+  });
+  const largestStaleness = checkStaleness(evidence, lineages, trained, violations);
+  const everTrained = new Set(operations.flatMap(({ groups }) => groups ?? []));
+  const survived = new Set(trained.map(({ key }) => key));
+  const lost = [...everTrained].filter((key) => !survived.has(key)).length;
+  return { violations, trained: trained.length, largestStaleness, lost };
+}
+
+interface TrainedGroup extends ScoredSeen {
+  readonly key: string;
+  readonly at: Point; // the weights that its pass worked on
+}
+
+function trainedGroups(
+  history: readonly Operation[],
+  scored: Evidence['scored'],
+  violations: string[],
+): TrainedGroup[] {
+  const trained: TrainedGroup[] = [];
+  const orders = new Set<number>();
+  for (const { model, seq, groups = [] } of history) {
+    for (const key of groups) {
+      const group = scored.get(key);
+      if (group === undefined) {
+        violations.push(`operation ${seq} of ${model} trained on a group that nobody scored`);
+        continue;
+      }
+      if (orders.has(group.order)) violations.push(`ticket ${group.order} was trained twice`);
+      orders.add(group.order);
+      trained.push({ ...group, key, at: { model, before: seq } });
+    }
+  }
+  return trained;
+}
+
+function checkBooks({ ledger }: Evidence, violations: string[]): void {
+  const { issued, trained, skippedZeroVariance, stale, dead, outstanding } = ledger.counts;
+  const sum = trained + skippedZeroVariance + stale + dead + outstanding;
+  if (issued !== sum) violations.push(`${issued} tickets issued, ${sum} accounted for`);
+  if (outstanding !== 0) violations.push(`${outstanding} tickets are outstanding at the end`);
+}
+
+/** Each order below the next one has ended, in one way, and for that way there is a proof. */
+function checkEnds(
+  { ledger, issued, scored, dead }: Evidence,
+  trained: readonly TrainedGroup[],
+  violations: string[],
+): void {
+  const { nextOrder, consumedBelow, counts } = ledger;
+  const consumedAbove = new Set(ledger.consumedAbove);
+  const trainedOrders = new Set(trained.map(({ order }) => order));
+  const seen = [...scored.values()];
+  const arrived = new Set(seen.map(({ order }) => order));
+  const uniform = new Set(seen.filter(({ isUniform }) => isUniform).map(({ order }) => order));
+  // A reissue counts as one more issued and one more stale; what is left of these was stale for good.
+  const gone = nextOrder - counts.issued + counts.stale;
+  let tooLate = 0; // arrived, with variance, and yet not trained
+  for (let order = 0; order < nextOrder; order++) {
+    const hasEnded = order < consumedBelow || consumedAbove.has(order);
+    if (!issued.has(order)) violations.push(`ticket ${order} is in the books but was never issued`);
+    if (!hasEnded) violations.push(`ticket ${order} has not ended`);
+    else if (!trainedOrders.has(order) && !uniform.has(order) && !dead.has(order)) {
+      if (arrived.has(order)) tooLate++;
+      else violations.push(`ticket ${order} has ended, and nothing tells how`);
+    }
+  }
+  for (const order of trainedOrders) {
+    if (order >= nextOrder) violations.push(`ticket ${order} was trained and is not in the books`);
+  }
+  if (counts.trained !== trainedOrders.size) {
+    violations.push(
+      `the ledger says ${counts.trained} groups trained, the weights ${trainedOrders.size}`,
+    );
+  }
+  if (tooLate > gone) {
+    violations.push(
+      `${tooLate} groups with variance were not trained, but only ${gone} were stale`,
+    );
+  }
+  const others = counts.skippedZeroVariance + counts.dead + gone;
+  if (nextOrder - trainedOrders.size !== others) {
+    violations.push(
+      `${nextOrder - trainedOrders.size} tickets of ${nextOrder} were not trained, but ${others} skipped, dead or stale`,
+    );
+  }
+}
+
+function checkSteps(
+  { ledger, groupsPerBatch }: Evidence,
+  history: readonly Operation[],
+  violations: string[],
+): void {
+  let groups = 0;
+  let steps = 0;
+  for (const operation of history) {
+    groups += operation.groups?.length ?? 0;
+    if (operation.kind !== 'step') continue;
+    steps++;
+    if (groups !== groupsPerBatch)
+      violations.push(
+        `optimizer step ${steps} was made of ${groups} groups, not ${groupsPerBatch}`,
+      );
+    groups = 0;
+  }
+  if (steps !== ledger.step)
+    violations.push(`the ledger is at step ${ledger.step}, its weights at step ${steps}`);
+}
+
+/** The steps between the weights that sampled a group and those that learnt from it. */
+function checkStaleness(
+  { maxStepsOffPolicy }: Evidence,
+  lineages: Lineages,
+  trained: readonly TrainedGroup[],
+  violations: string[],
+): number {
+  let largest = 0;
+  for (const { order, sampledBy, at } of trained) {
+    for (const version of sampledBy) {
+      const sampler = lineages.published(version);
+      if (sampler === undefined) {
+        violations.push(`ticket ${order} was sampled by version ${version}, which never was`);
+        continue;
+      }
+      const staleness = lineages.distance(sampler, at);
+      largest = Math.max(largest, staleness);
+      if (staleness > maxStepsOffPolicy)
+        violations.push(
+          `ticket ${order}, sampled by version ${version}, was trained ${staleness} steps from it; ${maxStepsOffPolicy} are allowed`,
+        );
+    }
+  }
+  return largest;
+}

@@ -1,0 +1,86 @@
+/** One operation of a training run, as the backend was asked for it. */
+export interface Operation {
+  readonly model: string;
+  readonly seq: number; // its place among those of the model
+  readonly kind: 'pass' | 'step' | 'state' | 'policy' | 'load';
+  /** Of a save, the name; of a load, the path. */
+  readonly name?: string;
+  /** Of a pass, a key a group that it trained on. */
+  readonly groups?: readonly string[];
+}
+
+/** Weights: those of a model after its operations with lower numbers than `before`. */
+export interface Point {
+  readonly model: string;
+  readonly before: number;
+}
+
+/** Where weights come from: every operation that ever worked on them, first things first. */
+export class Lineages {
+  readonly #byModel = new Map<string, Operation[]>();
+
+  /** @param operations in any order; one that was sent twice has one number and counts once. */
+  constructor(operations: readonly Operation[]) {
+    const seen = new Set<string>();
+    for (const operation of operations) {
+      const { model, seq } = operation;
+      if (seen.has(`${model} ${seq}`)) continue;
+      seen.add(`${model} ${seq}`);
+      this.#byModel.set(model, [...(this.#byModel.get(model) ?? []), operation]);
+    }
+    for (const list of this.#byModel.values()) list.sort((a, b) => a.seq - b.seq);
+  }
+
+  /** The weights of a saved state. @throws {Error} if it was never saved. */
+  saved(path: string): Point {
+    const [, model = '', name] = /^tinker:\/\/([^/]+)\/weights\/(.+)$/.exec(path) ?? [];
+    const save = this.#of(model).findLast((each) => each.kind === 'state' && each.name === name);
+    if (save === undefined) throw new Error(`nobody asked for the state ${path}`);
+    return { model, before: save.seq };
+  }
+
+  /** The weights that were published as a version; the last ones, if several were. */
+  published(version: number): Point | undefined {
+    const name = `policy-${String(version).padStart(6, '0')}`;
+    for (const [model, operations] of [...this.#byModel].reverse()) {
+      const save = operations.findLast((each) => each.kind === 'policy' && each.name === name);
+      if (save !== undefined) return { model, before: save.seq };
+    }
+    return undefined;
+  }
+
+  /** The models that weights went through, the first at the start, each up to where it was left. */
+  chain(point: Point): Point[] {
+    const [first] = this.#of(point.model);
+    const isRestored = first?.kind === 'load' && first.seq < point.before;
+    return isRestored ? [...this.chain(this.saved(first.name!)), point] : [point];
+  }
+
+  /** Everything that made the weights, in order. */
+  history(point: Point): Operation[] {
+    return this.chain(point).flatMap(({ model, before }) =>
+      this.#of(model).filter(({ seq }) => seq < before),
+    );
+  }
+
+  /** Optimizer steps behind the weights. */
+  depth(point: Point): number {
+    return this.history(point).filter(({ kind }) => kind === 'step').length;
+  }
+
+  /** Optimizer steps from one to the other: back to where they forked, and forward again. */
+  distance(a: Point, b: Point): number {
+    const others = this.chain(b);
+    const forks = this.chain(a).flatMap(({ model, before }) =>
+      others
+        .filter((other) => other.model === model)
+        .map((other) => this.depth({ model, before: Math.min(before, other.before) })),
+    );
+    // Adapters of one seed are the same before their first step, whichever model they were made as.
+    return this.depth(a) + this.depth(b) - 2 * Math.max(0, ...forks);
+  }
+
+  #of(model: string): readonly Operation[] {
+    return this.#byModel.get(model) ?? [];
+  }
+}

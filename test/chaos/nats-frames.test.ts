@@ -1,0 +1,27 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { publishedBy, type Published } from './nats-frames.js';
+
+const sent = Buffer.from(
+  'CONNECT {"verbose":false}\r\nSUB _INBOX.a 1\r\nPUB plain 5\r\nhello\r\nPING\r\n' +
+    'PUB asked _INBOX.b 2\r\n\r\n\r\nHPUB with _INBOX.c 22 24\r\nNATS/1.0\r\nA: b c\r\n\r\n  hi\r\nPONG\r\n',
+);
+
+describe('what a client of NATS publishes', () => {
+  for (const size of [1, 3, sent.length]) {
+    it(`is read from pieces of ${size} bytes`, () => {
+      const found: Published[] = [];
+      const feed = publishedBy((message) => found.push(message));
+      for (let i = 0; i < sent.length; i += size) feed(sent.subarray(i, i + size));
+      assert.deepEqual(
+        found.map(({ subject, data }) => [subject, data.toString()]),
+        [
+          ['plain', 'hello'],
+          ['asked', '\r\n'],
+          ['with', 'hi'],
+        ],
+      );
+      assert.match(found[2]!.headers, /A: b c/);
+    });
+  }
+});

@@ -1,0 +1,42 @@
+/** A message that a client handed to its NATS server. */
+export interface Published {
+  readonly subject: string;
+  readonly headers: string; // as they travel; '' if there are none
+  readonly data: Buffer;
+}
+
+/**
+ * Reads what a client sends to a NATS server and tells of every message that it publishes.
+ *
+ * Source: NATS client protocol, docs.nats.io: lines end with CRLF; PUB and HPUB are followed by as
+ * many bytes as they say, and CRLF.
+ */
+export function publishedBy(onMessage: (message: Published) => void): (bytes: Buffer) => void {
+  let rest = Buffer.alloc(0);
+  return (bytes) => {
+    rest = Buffer.concat([rest, bytes]);
+    for (;;) {
+      const end = rest.indexOf('\r\n');
+      if (end === -1) return;
+      const words = rest
+        .subarray(0, end)
+        .toString('latin1')
+        .split(/[ \t]+/);
+      const verb = words[0]!.toUpperCase();
+      const hasBody = verb === 'PUB' || verb === 'HPUB';
+      const size = hasBody ? Number(words.at(-1)) : 0;
+      const start = end + 2;
+      const next = hasBody ? start + size + 2 : start;
+      if (rest.length < next) return;
+      if (hasBody) {
+        const body = start + (verb === 'HPUB' ? Number(words.at(-2)) : 0);
+        onMessage({
+          subject: words[1]!,
+          headers: rest.subarray(start, body).toString(),
+          data: Buffer.from(rest.subarray(body, start + size)),
+        });
+      }
+      rest = rest.subarray(next);
+    }
+  };
+}
