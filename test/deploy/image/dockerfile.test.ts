@@ -1,0 +1,52 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { validate } from 'dockerfile-utils';
+import { packageRoot } from '../../../shared/package-root.js';
+
+const read = (path: string) => readFile(join(packageRoot, path), 'utf8');
+
+describe('the Dockerfile', async () => {
+  const text = await read('deploy/image/Dockerfile');
+  const stages = text.split(/^(?=FROM )/m).slice(1);
+  const last = stages.at(-1)!;
+
+  it('has no mistakes that a linter finds', () => {
+    assert.deepEqual(validate(text), []);
+  });
+
+  it('builds in one stage and runs in another, on one pinned base', () => {
+    const bases = stages.map((stage) => /^FROM (\S+)/.exec(stage)![1]!);
+    assert.equal(bases.length, 2);
+    assert.equal(new Set(bases).size, 1);
+    assert.match(bases[0]!, /:22\.\d+\.\d+-bookworm-slim$/);
+    assert.doesNotMatch(last, /\bnpm\b|\btsc\b/);
+  });
+
+  it('runs as the user that the manifests name, who owns nothing but his working folder', async () => {
+    const [, user] = /^USER (\d+):\1$/m.exec(last)!;
+    const learner = await read('deploy/k8s/base/learner.yaml');
+    assert.match(learner, new RegExp(`runAsUser: ${user!}\n`));
+    assert.doesNotMatch(last.slice(last.indexOf('\nUSER ')), /^(RUN|COPY|ADD) /m);
+    assert.deepEqual(last.match(/chown .*/g), ['chown offbeat:offbeat /var/lib/offbeat']);
+    assert.match(learner, /mountPath: \/var\/lib\/offbeat\b/);
+  });
+
+  it('has its command choose the service, and a health check', () => {
+    assert.match(last, /^ENTRYPOINT \["node", "\/app\/dist\/deploy\/local\/cli\.js"\]$/m);
+    assert.match(last, /^HEALTHCHECK .*\\\n +CMD \["node", "\/app\/healthcheck\.mjs"\]$/m);
+  });
+
+  it('is given what it copies, and nothing else', async () => {
+    const copied = stages[0]!
+      .split('\n')
+      .filter((line) => line.startsWith('COPY '))
+      .flatMap((line) => line.split(' ').slice(1, -1));
+    const allowed = (await read('.dockerignore'))
+      .split('\n')
+      .filter((line) => line.startsWith('!'))
+      .map((line) => line.slice(1));
+    assert.deepEqual(allowed.sort(), copied.sort());
+  });
+});
