@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { chooseTemplate } from '../tasks/prompt-template.js';
 import type { CommonSettings } from '../tasks/settings.js';
-import { tableSpec } from '../tasks/table.js';
+import { dataSpec } from '../tasks/data.js';
 import { embeddedDataset } from './embedded-dataset.js';
 import { styles } from './prompts.js';
 import { CountdownPrompt, type CountdownSpec, type GeneratorSpec } from './spec.js';
@@ -73,7 +73,8 @@ export async function countdownSpec(settings: Settings): Promise<CountdownSpec> 
   const table = tableOf(settings);
   return {
     name: 'countdown',
-    dataset: table === undefined ? generatorSpec(settings) : tableSpec(table, { seed, testSize }),
+    dataset:
+      table === undefined ? generatorSpec(settings) : await dataSpec(table, { seed, testSize }),
     prompt: await chooseTemplate(CountdownPrompt, styles, promptStyle, promptLanguage),
     reward: {
       formatScore: settings.formatScore ?? 0.1,

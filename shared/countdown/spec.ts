@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { namesOnly, PromptTemplate } from '../tasks/prompt-template.js';
+import { HubSpec } from '../tasks/data.js';
 import { TableSpec } from '../tasks/table.js';
 
 /** Problems made on the spot from the seed, the same in every process. */
@@ -46,7 +47,7 @@ export type CountdownPrompt = z.infer<typeof CountdownPrompt>;
 /** Countdown as a run has it configured. */
 export const CountdownSpec = z.strictObject({
   name: z.literal('countdown'),
-  dataset: z.discriminatedUnion('kind', [GeneratorSpec, TableSpec]),
+  dataset: z.discriminatedUnion('kind', [GeneratorSpec, TableSpec, HubSpec]),
   prompt: CountdownPrompt,
   reward: RewardSpec,
 });

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { datasetOf, splitRows, type Dataset } from '../tasks/dataset.js';
-import { readRows } from '../tasks/table.js';
+import { readData, sourceOf } from '../tasks/data.js';
 import type { Task } from '../tasks/task.js';
 import { answerForm } from './answer.js';
 import { generateProblems } from './generator.js';
@@ -31,8 +31,8 @@ async function loadDataset(spec: CountdownSpec['dataset']): Promise<Dataset<Prob
     const { testSize } = spec;
     return datasetOf('countdown', problems.slice(0, testSize), problems.slice(testSize));
   }
-  const rows = await readRows(spec, problemOfRow, { nums: [3, 7, 21], target: 84 });
-  return splitRows('countdown', rows, { ...spec, source: spec.path });
+  const rows = await readData(spec, problemOfRow, { nums: [3, 7, 21], target: 84 });
+  return splitRows('countdown', rows, { ...spec, source: sourceOf(spec) });
 }
 
 /** One row of a file; other keys beside these are left unread. */

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { chooseTemplate } from '../tasks/prompt-template.js';
 import type { CommonSettings } from '../tasks/settings.js';
-import { tableSpec } from '../tasks/table.js';
+import { dataSpec } from '../tasks/data.js';
 import { styles } from './prompts.js';
 import { IntegerAnswersPrompt, type IntegerAnswersSpec } from './spec.js';
 
@@ -32,7 +32,7 @@ export async function integerAnswersSpec(settings: Settings): Promise<IntegerAns
   const { dataset, datasetSeed: seed, testSize, promptStyle, promptLanguage } = settings;
   return {
     name: 'integer-answers',
-    dataset: tableSpec(dataset!, { seed, testSize }),
+    dataset: await dataSpec(dataset!, { seed, testSize }),
     prompt: await chooseTemplate(IntegerAnswersPrompt, styles, promptStyle, promptLanguage),
     reward: { formatPenalty: settings.formatPenalty ?? 0.1 },
   };

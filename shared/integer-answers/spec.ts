@@ -1,13 +1,13 @@
 import { z } from 'zod';
 import { namesOnly, PromptTemplate } from '../tasks/prompt-template.js';
-import { TableSpec } from '../tasks/table.js';
+import { DataSpec } from '../tasks/data.js';
 
 export const IntegerAnswersPrompt = PromptTemplate.check(namesOnly(['question']));
 
 /** Integer answers as a run has them configured. */
 export const IntegerAnswersSpec = z.strictObject({
   name: z.literal('integer-answers'),
-  dataset: TableSpec,
+  dataset: DataSpec,
   prompt: IntegerAnswersPrompt,
   reward: z.strictObject({
     formatPenalty: z.number().min(0).max(1), // what an answer loses that is not in the right form

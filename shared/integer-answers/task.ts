@@ -1,7 +1,7 @@
 import { answerBlocks } from '../tasks/answer-place.js';
 import { splitRows } from '../tasks/dataset.js';
 import { fillTemplate, shownText } from '../tasks/prompt-template.js';
-import { readRows } from '../tasks/table.js';
+import { readData, sourceOf } from '../tasks/data.js';
 import type { Task } from '../tasks/task.js';
 import { problemOfRow, type Problem } from './problem.js';
 import { scoreAnswer } from './score.js';
@@ -14,11 +14,11 @@ export function integerAnswers(spec: IntegerAnswersSpec): Task<Problem> {
   const form = { answer, examples: answerBlocks(answer, shownText(prompt)) };
   return {
     async load() {
-      const rows = await readRows(dataset, problemOfRow, {
+      const rows = await readData(dataset, problemOfRow, {
         question: 'How much is …?',
         answer: 72,
       });
-      return splitRows(name, rows, { ...dataset, source: dataset.path });
+      return splitRows(name, rows, { ...dataset, source: sourceOf(dataset) });
     },
     prompt: ({ question }) => fillTemplate(prompt, { question }),
     stop: prompt.stop,

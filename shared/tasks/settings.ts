@@ -9,7 +9,8 @@ export const CommonSettings = z.object({
   dataset: text
     .optional()
     .describe(
-      'a file *.jsonl, *.csv or *.parquet; or generator, which countdown has and defaults to.',
+      'a file *.jsonl, *.csv or *.parquet, or OWNER/NAME on the Hugging Face hub; or generator, which ' +
+        'countdown has and defaults to.',
     ),
   testSize: whole
     .positive()

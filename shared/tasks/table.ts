@@ -3,7 +3,7 @@ import { errorText, UserError } from '../errors.js';
 import { readTable, tableKinds, type TableKind } from './table-files.js';
 
 /** How the rows of some data are parted. */
-const split = {
+export const split = {
   seed: z.int().nonnegative(), // of the order in which they are trained on
   testSize: z.int().positive(), // the first rows are held out
 };
