@@ -1,4 +1,4 @@
-import { ofRun, rate, rateOrZero, type Question } from './question.js';
+import { mean, ofRun, rate, rateOrZero, type Question } from './question.js';
 
 export const isAnythingBroken: Question = {
   uid: 'offbeat-broken',
@@ -34,6 +34,18 @@ export const isAnythingBroken: Question = {
       queries: [
         { promql: ofRun('run:rl_stream_depth:max', 'stream="dead"'), legend: 'dead letters' },
       ],
+    },
+    {
+      title: 'Actors in quarantine',
+      description: 'Whose logprobs are not those of the policy: their groups are refused.',
+      unit: 'none',
+      queries: [{ promql: ofRun('rl_actors_quarantined'), legend: 'actors' }],
+    },
+    {
+      title: 'Gap of the logprobs',
+      description: 'Between what actors claim and what training computes, nats a token, mean.',
+      unit: 'short',
+      queries: [{ promql: mean('rl_audit_gap_nats'), legend: 'gap' }],
     },
     {
       title: 'Groups not trained on',
