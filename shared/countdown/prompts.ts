@@ -26,6 +26,14 @@ export const styles = {
       stop: ['</answer>'],
       allowsTargetTail: false,
     },
+    zh: {
+      name: 'fewshot',
+      text: `${questionInChinese('2, 3, 7', '13')}\n答：<answer>(2*3)+7</answer>\n\n${questionInChinese('{{numbers}}', '{{target}}')}\n答：`,
+      opening: '',
+      answer: { open: '<answer>', close: '</answer>' },
+      stop: ['</answer>'],
+      allowsTargetTail: false,
+    },
   },
   /** Source: the single-file GRPO project's prompt: a chat whose assistant has begun to think. */
   think: {
@@ -52,6 +60,27 @@ export const styles = {
       stop: [],
       allowsTargetTail: true,
     },
+    zh: {
+      name: 'think',
+      chat: [
+        {
+          role: 'system',
+          content: '你是一个乐于助人的助手。你先在心里思考推理过程，然后把答案告诉用户。',
+        },
+        {
+          role: 'user',
+          content:
+            '使用数字 [{{numbers}}]，写出一个结果等于 {{target}} 的算式。' +
+            '可以使用基本的算术运算（+、-、*、/），每个数字只能使用一次。' +
+            '请在 <think> </think> 标签中写出思考过程，' +
+            '并在 <answer> </answer> 标签中给出最终答案，例如 <answer> (1 + 2) / 3 </answer>。',
+        },
+      ],
+      opening: '让我一步一步地解决这个问题。\n<think>',
+      answer: { open: '<answer>', close: '</answer>' },
+      stop: [],
+      allowsTargetTail: true,
+    },
   },
 } satisfies Styles<CountdownPrompt>;
 
@@ -72,5 +101,13 @@ function question(numbers: string, target: string): string {
     `Q: Using the numbers ${numbers}, reach the target number ${target}. ` +
     'You may use +, -, *, / and parentheses, and each number can only be used once. ' +
     'Put ONLY the final expression inside <answer>...</answer>. Example: <answer>(1+2)/3</answer>.'
+  );
+}
+
+function questionInChinese(numbers: string, target: string): string {
+  return (
+    `问：使用数字 ${numbers}，得到目标数 ${target}。` +
+    '可以使用 +、-、*、/ 和括号，每个数字只能使用一次。' +
+    '只把最终的算式写在 <answer>...</answer> 中。例如：<answer>(1+2)/3</answer>。'
   );
 }

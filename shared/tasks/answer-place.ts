@@ -50,11 +50,20 @@ export function answerBlocks(place: AnswerPlace, prompt: string): string[] {
     if (close === -1) return [...blocks];
     const open = prompt.lastIndexOf(opening, close);
     if (open >= end) {
-      const lead = prompt.slice(Math.max(0, open - leadChars), open).trimStart();
-      blocks.add(lead + prompt.slice(open, close + closing.length));
+      blocks.add(leadTo(prompt, open) + prompt.slice(open, close + closing.length));
     }
     end = close + closing.length;
   }
+}
+
+/** The last words before a place; a Chinese character says as much as three Latin ones. */
+function leadTo(prompt: string, place: number): string {
+  let start = place;
+  for (let chars = 0; start > 0; start--) {
+    chars += prompt[start - 1]! >= '\u2e80' ? 3 : 1;
+    if (chars > leadChars) break;
+  }
+  return prompt.slice(start, place).trimStart();
 }
 
 const maxEchoes = 128; // blocks of the prompt that may stand behind an answer
