@@ -47,6 +47,14 @@ export interface Container {
   readonly securityContext?: object;
 }
 
+/** KEDA's, as far as the tests look at it. */
+export interface ScaledObject {
+  readonly spec: {
+    readonly scaleTargetRef: { readonly kind?: string; readonly name: string };
+    readonly triggers: readonly { readonly metadata: Readonly<Record<string, string>> }[];
+  };
+}
+
 /** The containers of a workload, each with its pod; none of other objects. */
 export function podsOf(object: KubernetesObject): {
   readonly name: string;

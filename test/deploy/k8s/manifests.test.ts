@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import { loadSchema, type ServiceName } from '../../../deploy/local/load-schema.js';
 import { environmentName, loadConfig } from '../../../shared/config.js';
 import { graceMs } from '../../../learner/grace.js';
-import { identityName, type Identity } from '../../../shared/broker/permissions.js';
+import { runNames } from '../../../shared/broker/names.js';
 import { packageRoot } from '../../../shared/package-root.js';
 import {
   complaints,
@@ -13,7 +13,13 @@ import {
   objectsIn,
   type KubernetesObject,
 } from '../../support/kubernetes.js';
-import { environmentOf, podsOf, referencesOf, type Workload } from '../../support/workloads.js';
+import {
+  environmentOf,
+  podsOf,
+  referencesOf,
+  type ScaledObject,
+  type Workload,
+} from '../../support/workloads.js';
 
 const folder = 'deploy/k8s';
 const overlays = (await readdir(join(packageRoot, folder, 'overlays'))).sort();
@@ -177,7 +183,12 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         for (const object of of('ScaledObject')) {
           const { triggers } = (object as unknown as ScaledObject).spec;
           const [{ metadata }] = triggers as [ScaledObject['spec']['triggers'][0]];
-          assert.match(metadata['stream']!, new RegExp(`^(TICKETS|ROLLOUTS)_${run}$`));
+          const names = runNames(run);
+          const known = (['tickets.train', 'rollouts'] as const).map((source) => {
+            const { stream, durable } = names.consumer(source);
+            return `${stream} ${durable}`;
+          });
+          assert(known.includes(`${metadata['stream']} ${metadata['consumer']}`));
         }
       });
 
@@ -225,52 +236,6 @@ interface Peer {
   readonly podSelector?: Selector;
   readonly namespaceSelector?: object;
 }
-
-interface ScaledObject {
-  readonly spec: {
-    readonly scaleTargetRef: { readonly kind?: string; readonly name: string };
-    readonly triggers: readonly { readonly metadata: Readonly<Record<string, string>> }[];
-  };
-}
-
-describe('the production overlay', async () => {
-  const render = await kustomize();
-  const skip = typeof render === 'string' && render;
-  it('mounts the keys that offbeat nats-config writes, to each pod its own', { skip }, async () => {
-    assert(typeof render !== 'string');
-    const objects = await render(`${folder}/overlays/production`);
-    const actors = objects.find(
-      ({ kind, metadata }) => `${kind} ${metadata.name}` === 'StatefulSet actor',
-    );
-    const [{ container }] = podsOf(actors!) as [ReturnType<typeof podsOf>[0]];
-    const key = container.volumeMounts?.find(({ name }) => name === 'nats-key');
-    const fileOf = (identity: Identity) => `${identityName(identity)}.nk`;
-    assert.equal(
-      key?.subPathExpr?.replace('$(POD_NAME)', 'actor-7'),
-      fileOf({ role: 'actor', actor: 'actor-7' }),
-    );
-    const environment = objects
-      .flatMap(podsOf)
-      .flatMap(({ container: { env } }) => env ?? [])
-      .filter(({ name }) => name.endsWith('_NKEY_SEED_FILE'))
-      .map(({ value }) => value!.replace(/.*[/]/, ''));
-    const roles = [fileOf({ role: 'learner' }), fileOf({ role: 'reward' })];
-    assert.deepEqual(environment.sort(), ['actor.nk', ...roles].sort());
-  });
-
-  it('keeps its streams on three servers', { skip }, async () => {
-    assert(typeof render !== 'string');
-    const objects = await render(`${folder}/overlays/production`);
-    const learner = objects.flatMap(podsOf).find(({ name }) => name === 'learner')!;
-    const maps = objects.filter(({ kind }) => kind === 'ConfigMap');
-    const { LEARNER_STREAM_REPLICAS: replicas, LEARNER_NATS_URL: url } = environmentOf(
-      learner.container,
-      maps,
-    );
-    assert.equal(replicas, '3');
-    assert.match(url!, /^tls:/);
-  });
-});
 
 /** Neither for Kustomize itself, nor a patch, nor the configuration of something else. */
 function isForTheCluster({ kind }: Partial<KubernetesObject>): boolean {
