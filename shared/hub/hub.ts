@@ -11,13 +11,13 @@ export interface Hub {
   readonly stallMs: number; // after which an answer that brings nothing more is given up
 }
 
-/** The hub as its own tools find it: HF_ENDPOINT and HF_TOKEN. */
+/** The hub as its own tools find it, by HF_ENDPOINT and HF_TOKEN; OFFBEAT_DATASETS is the folder. */
 export function hubOf(env: Readonly<Record<string, string | undefined>>): Hub {
-  const { HF_ENDPOINT: endpoint, HF_TOKEN: token } = env;
+  const { HF_ENDPOINT: endpoint, HF_TOKEN: token, OFFBEAT_DATASETS: folder } = env;
   return {
     endpoint: (endpoint || 'https://huggingface.co').replace(/\/+$/, ''),
     ...(token !== undefined && token !== '' && { token }),
-    folder: `${cacheFolder}/datasets`,
+    folder: folder || `${cacheFolder}/datasets`,
     wait: (ms) => sleep(ms),
     stallMs: 30_000,
   };
