@@ -5,7 +5,10 @@ import { problemKey, problemOf, type Problem } from './problem.js';
 import type { GeneratorSpec } from './spec.js';
 
 /** What a single draw depends on: how many numbers, how large they and the target may be. */
-export type Difficulty = Pick<GeneratorSpec, 'numbers' | 'maxNumber' | 'maxTarget'>;
+export type Difficulty = Pick<
+  GeneratorSpec,
+  'numbers' | 'minNumber' | 'maxNumber' | 'minTarget' | 'maxTarget'
+>;
 
 export interface SolvedProblem {
   readonly problem: Problem;
@@ -34,8 +37,8 @@ export function generateProblems(spec: GeneratorSpec): SolvedProblem[] {
     } else if (++drawsInVain === maxDrawsInVain) {
       throw new UserError(
         `the dataset asks for ${wanted} different problems, but after ${solved.length} the generator ` +
-          `finds no new one (${spec.numbers.join(' or ')} numbers up to ${spec.maxNumber}, targets up ` +
-          `to ${spec.maxTarget}); ask for fewer, or raise the largest number or target`,
+          `finds no new one (${spec.numbers.join(' or ')} numbers from ${spec.minNumber ?? 1} to ${spec.maxNumber}, targets ` +
+          `from ${spec.minTarget ?? 1} to ${spec.maxTarget}); ask for fewer, or for wider ranges`,
       );
     }
   }
@@ -46,22 +49,22 @@ export function generateProblems(spec: GeneratorSpec): SolvedProblem[] {
  * One random solved problem, which may repeat an earlier one; undefined when this draw failed.
  *
  * The distribution: how many numbers, the shape of the expression and each operator are uniform;
- * then numbers, uniform in 1..maxNumber, are redrawn until every step of the expression is a
- * positive integer and the last one at most maxTarget. So all four operators are common in the
+ * then numbers, uniform in minNumber..maxNumber, are redrawn until every step of the expression is a
+ * positive integer and the last one in minTarget..maxTarget. So all four operators are common in the
  * witnesses (of 100,000 problems of 3 numbers up to 99 and targets up to 100, in percent: 29 +,
  * 35 -, 15 *, 20 /; redrawing whole expressions would leave hardly a product or quotient), and
  * targets are spread evenly but for the smallest tenth, which gets 17 percent. The problem shows
  * its numbers in an order that says nothing about the witness.
  */
 export function drawProblem(random: Random, difficulty: Difficulty): SolvedProblem | undefined {
-  const { numbers: counts, maxNumber, maxTarget } = difficulty;
+  const { numbers: counts, minNumber = 1, maxNumber, minTarget = 1, maxTarget } = difficulty;
   const count = counts[random.int(counts.length)]!;
   const template = randomTemplate(random, 0, count);
   const numbers = new Array<number>(count);
   for (let attempt = 0; attempt < maxRedraws; attempt++) {
-    for (let i = 0; i < count; i++) numbers[i] = 1 + random.int(maxNumber);
+    for (let i = 0; i < count; i++) numbers[i] = minNumber + random.int(maxNumber - minNumber + 1);
     const target = positiveInteger(template, numbers);
-    if (target !== undefined && target <= maxTarget) {
+    if (target !== undefined && target >= minTarget && target <= maxTarget) {
       const problem = problemOf(random.shuffle(numbers), target);
       return { problem, witness: print(filledIn(template, numbers)) };
     }

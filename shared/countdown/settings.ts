@@ -17,10 +17,12 @@ const generatorSettings = {
     .regex(/^[2-6](,[2-6])*$/, 'expected numbers from 2 to 6, separated by commas, as in 3,4')
     .optional()
     .describe(`how many numbers a generated problem may have; ${numbers.join(',')}.`),
+  minNumber: whole.positive().optional().describe('the least number of a generated problem; 1.'),
   maxNumber: whole
     .positive()
     .optional()
     .describe(`the largest number of a generated problem; ${maxNumber}.`),
+  minTarget: whole.positive().optional().describe('the least target of a generated problem; 1.'),
   maxTarget: whole
     .positive()
     .optional()
@@ -60,7 +62,12 @@ export function checkCountdown(
   settings: Settings,
   complain: (key: string, message: string) => void,
 ): void {
-  if (tableOf(settings) === undefined) return;
+  if (tableOf(settings) === undefined) {
+    const spec = generatorSpec(settings);
+    if ((spec.minNumber ?? 1) > spec.maxNumber) complain('minNumber', 'it exceeds --max-number');
+    if ((spec.minTarget ?? 1) > spec.maxTarget) complain('minTarget', 'it exceeds --max-target');
+    return;
+  }
   const given: Readonly<Record<string, unknown>> = settings;
   for (const key of Object.keys(generatorSettings).filter((key) => given[key] !== undefined)) {
     complain(key, 'it is about generated problems, and --dataset names others; remove one');
@@ -91,11 +98,14 @@ function tableOf({ dataset }: Settings): string | undefined {
 }
 
 function generatorSpec(settings: Settings): GeneratorSpec {
+  const { minNumber, minTarget } = settings;
   return {
     kind: 'generator',
     seed: settings.datasetSeed,
     numbers: settings.numbers?.split(',').map(Number) ?? embeddedDataset.numbers,
+    ...(minNumber !== undefined && { minNumber }),
     maxNumber: settings.maxNumber ?? maxNumber,
+    ...(minTarget !== undefined && { minTarget }),
     maxTarget: settings.maxTarget ?? maxTarget,
     trainSize: settings.trainSize ?? trainSize,
     testSize: settings.testSize,

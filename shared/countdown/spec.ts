@@ -8,7 +8,9 @@ export const GeneratorSpec = z.strictObject({
   kind: z.literal('generator'),
   seed: z.int().nonnegative(),
   numbers: z.array(z.int().min(2).max(6)).min(1), // how many numbers a problem may have
+  minNumber: z.int().positive().optional(), // 1
   maxNumber: z.int().positive(),
+  minTarget: z.int().positive().optional(), // 1
   maxTarget: z.int().positive(),
   trainSize: z.int().positive(),
   testSize: z.int().positive(),

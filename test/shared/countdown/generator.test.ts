@@ -28,6 +28,14 @@ describe('the generated problems', () => {
     }
   });
 
+  it('keep to ranges that begin elsewhere', () => {
+    const ranges = { minNumber: 10, maxNumber: 99, minTarget: 100, maxTarget: 999 };
+    for (const { problem } of generateProblems({ ...spec, ...ranges, numbers: [5, 6] })) {
+      assert(problem.numbers.every((number) => number >= 10 && number <= 99));
+      assert(problem.target >= 100 && problem.target <= 999);
+    }
+  });
+
   it('are all solved by their witness, under every style', () => {
     for (const { problem, witness } of solved) {
       assert.equal(scoreAnswer(forms.compact, problem, witness, zeroOrOne).reward, 1, witness);
@@ -72,7 +80,10 @@ describe('the generated problems', () => {
       () => generateProblems(tiny),
       (error: unknown) => {
         assert(error instanceof UserError);
-        assert.match(error.message, /2000 different problems.*after 1\d the generator.*raise/s);
+        assert.match(
+          error.message,
+          /2000 different problems.*after 1\d the generator.*from 1 to 3, .*wider/s,
+        );
         return true;
       },
     );

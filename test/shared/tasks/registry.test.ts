@@ -22,6 +22,8 @@ describe('the task that the settings ask for', () => {
   it('generates other problems, or reads a file', async () => {
     const other = await specOf('--numbers', '3,4', '--dataset-seed', '7');
     assert.deepEqual(other.dataset, { ...embeddedDataset, numbers: [3, 4], seed: 7 });
+    const ranges = await specOf('--min-number', '10', '--min-target', '20');
+    assert.deepEqual(ranges.dataset, { ...embeddedDataset, minNumber: 10, minTarget: 20 });
     const read = await specOf('--dataset', 'problems.jsonl', '--test-size', '512');
     assert.deepEqual(read.dataset, {
       kind: 'jsonl',
@@ -61,6 +63,8 @@ describe('settings that do not go together', () => {
 
   const refused: [flags: string[], says: RegExp][] = [
     [['--dataset=a.jsonl', '--numbers=3'], /^numbers: it is about generated problems/],
+    [['--min-number=31'], /^minNumber: it exceeds --max-number/],
+    [['--max-target=5', '--min-target=6'], /^minTarget: it exceeds --max-target/],
     [['--task=integer-answers'], /^dataset: .* has no generator; name a file/],
     [['--task=integer-answers', '--dataset=generator'], /^dataset: /],
     [
