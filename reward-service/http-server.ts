@@ -34,17 +34,20 @@ export async function serveScores(options: ScoreServerOptions): Promise<ScoreSer
     '/score': { method: 'POST', answer: async (request) => score(await readBody(request)) },
     '/openapi.json': { method: 'GET', answer: () => Promise.resolve(openApiDocument()) },
   };
-  const server = createServer({ requestTimeout: 10_000 }, (request, response) => {
-    const stopTimer = httpSeconds.startTimer();
-    void answer(request).then(({ status, body }) => {
-      // A refused request may still be sending: its connection is of no further use.
-      const isLast = status !== 200 || signal.aborted;
-      const headers = isLast ? { connection: 'close' } : {};
-      response.writeHead(status, { 'content-type': 'application/json', ...headers });
-      response.end(`${JSON.stringify(body)}\n`);
-      stopTimer({ status });
-    });
-  });
+  const server = createServer(
+    { requestTimeout: 10_000, headersTimeout: 10_000 },
+    (request, response) => {
+      const stopTimer = httpSeconds.startTimer();
+      void answer(request).then(({ status, body }) => {
+        // A refused request may still be sending: its connection is of no further use.
+        const isLast = status !== 200 || signal.aborted;
+        const headers = isLast ? { connection: 'close' } : {};
+        response.writeHead(status, { 'content-type': 'application/json', ...headers });
+        response.end(`${JSON.stringify(body)}\n`);
+        stopTimer({ status });
+      });
+    },
+  );
 
   async function answer(request: IncomingMessage): Promise<{ status: number; body: unknown }> {
     try {

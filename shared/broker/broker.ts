@@ -37,7 +37,7 @@ export class Broker implements AsyncDisposable {
   constructor(link: Link, ackWaitMs: Partial<Readonly<Record<Source, number>>>) {
     this.link = link;
     this.names = link.names;
-    this.bodies = new ObjectBucket(link, link.names.objects.bodies);
+    this.bodies = new ObjectBucket(link, link.names.objects.bodies, maxBodyBytes);
     this.config = new RunConfigStore(link);
     this.policy = new PolicyStore(link);
     this.ledger = new Ledger(link);
@@ -190,5 +190,8 @@ export class Broker implements AsyncDisposable {
     }
   }
 }
+
+/** Of a message that travels through the object store: a group of 4,096 long answers is smaller. */
+const maxBodyBytes = 2 ** 28;
 
 const sources = Object.keys(maxTries) as Source[];

@@ -1,5 +1,5 @@
-import { decode as unpack } from '@msgpack/msgpack';
 import { z } from 'zod';
+import { unpack } from '../wire/unpack.js';
 import { Split } from '../wire/ticket.js';
 import type { DeadLetter } from './dead-letters.js';
 

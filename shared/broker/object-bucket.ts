@@ -2,7 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { headers } from 'nats';
 import pLimit from 'p-limit';
 import { z } from 'zod';
-import { errorText } from '../errors.js';
+import { errorText, PermanentError } from '../errors.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
 import { stored } from './tail.js';
 
@@ -27,10 +27,13 @@ const chunksInFlight = 16;
 export class ObjectBucket {
   readonly #link: Link;
   readonly #bucket: string;
+  readonly #maxBytes: number;
 
-  constructor(link: Link, bucket: string) {
+  /** @param maxBytes of one object: a larger one is not read, whoever stored it. */
+  constructor(link: Link, bucket: string, maxBytes: number) {
     this.#link = link;
     this.#bucket = bucket;
+    this.#maxBytes = maxBytes;
   }
 
   /**
@@ -64,10 +67,19 @@ export class ObjectBucket {
     if (old !== undefined) await this.#purge(name, this.#chunkSubject(old.nuid));
   }
 
-  /** The object, its SHA-256 verified; `undefined` if there is none, or it goes while it is read. */
+  /**
+   * The object, its SHA-256 verified; `undefined` if there is none, or it goes while it is read.
+   *
+   * @throws {PermanentError} if it is larger than it may be.
+   */
   async get(name: string): Promise<Uint8Array | undefined> {
     const info = await this.#info(name);
     if (info === undefined) return undefined;
+    if (info.size > this.#maxBytes) {
+      throw new PermanentError(
+        `object ${name} of ${this.#bucket} has ${info.size} bytes; at most ${this.#maxBytes} are read`,
+      );
+    }
     const bytes = await this.#chunks(info);
     if (digestOf(bytes) === info.digest) return bytes;
     if ((await this.#info(name))?.nuid !== info.nuid) return undefined; // it was deleted meanwhile

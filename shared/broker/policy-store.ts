@@ -25,7 +25,7 @@ export class PolicyStore {
   constructor(link: Link) {
     this.#link = link;
     this.#manifests = new KeyValue(link, link.names.buckets.policy);
-    this.#weights = new ObjectBucket(link, link.names.objects.weights);
+    this.#weights = new ObjectBucket(link, link.names.objects.weights, maxAdapterBytes);
   }
 
   /**
@@ -143,6 +143,9 @@ export class PolicyStore {
     return retired;
   }
 }
+
+/** As much as an adapter may have that comes from the backend. */
+const maxAdapterBytes = 2 ** 31;
 
 function sha256(bytes: Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex');

@@ -26,7 +26,13 @@ export async function serveHealth(
 ): Promise<HealthServer> {
   if (register.getSingleMetric('process_cpu_seconds_total') === undefined) collectDefaultMetrics();
 
-  const server = createServer((request, response) => {
+  // What asks here has no body, and a stranger shall not keep a connection that says nothing.
+  const limits = { requestTimeout: 10_000, headersTimeout: 10_000, maxHeaderSize: 8_192 };
+  const server = createServer(limits, (request, response) => {
+    if (request.method !== 'GET' && request.method !== 'HEAD') {
+      response.writeHead(405, { allow: 'GET, HEAD', connection: 'close' }).end();
+      return;
+    }
     void answer(request.url ?? '/').then(
       ({ status, type, body }) => response.writeHead(status, { 'content-type': type }).end(body),
       () => response.writeHead(500, { 'content-type': 'text/plain' }).end('metrics failed\n'),

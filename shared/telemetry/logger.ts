@@ -1,6 +1,16 @@
-import { pino, type Logger } from 'pino';
+import { pino, type Logger, type LoggerOptions } from 'pino';
 
 export type { Logger };
+
+const secretFields = [
+  'apiKey',
+  'api_key',
+  'x-api-key',
+  'password',
+  'pass',
+  'token',
+  'authorization',
+];
 
 /** One JSON line an event on standard output, with the service's name; `LOG_LEVEL` chooses how much. */
 export function createLogger(service: string): Logger {
@@ -8,6 +18,25 @@ export function createLogger(service: string): Logger {
     base: { service, pid: process.pid },
     level: process.env['LOG_LEVEL'] ?? 'info',
     timestamp: pino.stdTimeFunctions.isoTime,
-    redact: { paths: ['apiKey', '*.apiKey', 'headers["x-api-key"]'], censor: '[redacted]' },
+    ...redaction,
   });
+}
+
+/** What keeps secrets out of a log: by the names of fields, and by what secrets look like in any text. */
+export const redaction: LoggerOptions = {
+  redact: {
+    paths: secretFields.flatMap((field) => [`["${field}"]`, `*["${field}"]`, `*.*["${field}"]`]),
+    censor: '[redacted]',
+  },
+  // An error may quote what it was given, in its message, its stack or its cause.
+  hooks: { streamWrite: withoutSecrets },
+};
+
+/** The text without keys of a backend, seeds of nkeys, JWTs, and the user of a URL. */
+export function withoutSecrets(text: string): string {
+  return text
+    .replace(/\btml-[^\s"'\\,;)]{4,}/g, 'tml-[redacted]')
+    .replace(/\bS[ACNOUX][A-Z2-7]{56}\b/g, '[redacted seed]')
+    .replace(/\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{10,}/g, '[redacted JWT]')
+    .replace(/([a-z]:\/\/)[^\s/@"\\]+@/g, '$1[redacted]@');
 }

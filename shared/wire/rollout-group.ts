@@ -42,15 +42,12 @@ export const RolloutGroup = z
     startedAt: z.number(), // ms since the epoch, when the first token was sampled
     finishedAt: z.number(), // ms since the epoch
   })
+  .refine((group) => !group.promptTokens.some((token) => token < 0), {
+    path: ['promptTokens'],
+    message: 'a token id is at least 0',
+  })
   .refine((group) => group.rollouts.length === group.ticket.groupSize, {
     path: ['rollouts'],
     message: 'expected as many rollouts as the ticket asked for',
   });
 export type RolloutGroup = z.output<typeof RolloutGroup>;
-
-/** The version of the oldest token of a group: what its staleness is counted from. */
-export function oldestVersion(group: RolloutGroup): number {
-  return Math.min(
-    ...group.rollouts.flatMap(({ versions }) => versions.map(([version]) => version)),
-  );
-}

@@ -1,4 +1,4 @@
-import { decode } from '@msgpack/msgpack';
+import { unpack } from '../../../shared/wire/unpack.js';
 import { ticketInside } from '../../../shared/broker/dead-letter-watch.js';
 import type { DeadLetter } from '../../../shared/broker/dead-letters.js';
 import { errorText } from '../../../shared/errors.js';
@@ -50,7 +50,7 @@ export function listText(entries: readonly Entry[]): string {
 export function showing(letter: DeadLetter, fate: Fate): Record<string, unknown> {
   let message: unknown;
   try {
-    message = plain(decode(letter.data));
+    message = plain(unpack(letter.data));
   } catch (caught) {
     message = {
       unreadable: errorText(caught),

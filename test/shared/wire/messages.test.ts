@@ -7,7 +7,7 @@ import { ActorLease } from '../../../shared/wire/actor-lease.js';
 import { decode, encode } from '../../../shared/wire/codec.js';
 import { Checkpoint, LeaderLease } from '../../../shared/wire/ledger.js';
 import { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
-import { oldestVersion, Rollout, RolloutGroup } from '../../../shared/wire/rollout-group.js';
+import { Rollout, RolloutGroup } from '../../../shared/wire/rollout-group.js';
 import { RunConfig } from '../../../shared/wire/run-config.js';
 import { RunEvent } from '../../../shared/wire/run-event.js';
 import { ScoredGroup } from '../../../shared/wire/scored-group.js';
@@ -91,17 +91,9 @@ describe('a rollout group', () => {
     assert(scored <= 10 * 16 * 256, `${scored} bytes`);
   });
 
-  it('is as old as its oldest token', () => {
-    const rollouts = [
-      rollout(3, { versions: [[5, 3]] }),
-      rollout(3, {
-        versions: [
-          [4, 1],
-          [6, 2],
-        ],
-      }),
-    ];
-    assert.equal(oldestVersion(rolloutGroup({ rollouts })), 4);
+  it('is refused with a prompt of negative tokens', () => {
+    const group = rolloutGroup({ promptTokens: Int32Array.of(3, -1) });
+    assert.throws(() => encode(RolloutGroup, group), /promptTokens: a token id is at least 0/);
   });
 
   it('is refused without as many rollouts as its ticket asked for', () => {

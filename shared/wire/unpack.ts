@@ -1,0 +1,91 @@
+import { decode } from '@msgpack/msgpack';
+
+/** Deeper than any message of ours; the decoder itself knows no bound. */
+const maxDepth = 32;
+
+/**
+ * The value in a MessagePack body. Its shape is measured first: an array's header may claim billions
+ * of elements in five bytes, and the decoder makes room for them before it looks whether they come,
+ * over again for each array inside the other.
+ *
+ * @throws {RangeError} if the bytes claim more elements than they can hold, end early, or are nested
+ *   more than 32 deep; what the decoder throws for other mistakes.
+ */
+export function unpack(data: Uint8Array): unknown {
+  measure(data);
+  return decode(data);
+}
+
+/** Walks over the headers. Every element takes a byte at least, so what is claimed can be bounded. */
+function measure(data: Uint8Array): void {
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  const open = [1]; // elements that are still to come, of the value itself and of each container in it
+  let claimed = 1; // all of these together
+  let at = 0;
+  while (claimed > 0) {
+    while (open.at(-1) === 0) open.pop();
+    open[open.length - 1]! -= 1;
+    claimed -= 1;
+    const { bytes, elements } = headerAt(view, at);
+    at += bytes;
+    if (elements > 0) {
+      open.push(elements);
+      claimed += elements;
+    }
+    if (open.length > maxDepth) throw new RangeError(`nested more than ${maxDepth} deep`);
+    if (claimed > data.byteLength - at) {
+      throw new RangeError(`${claimed} more values in ${data.byteLength - at} bytes`);
+    }
+  }
+}
+
+/** What the value at `at` takes: bytes of its own, and elements that follow. */
+function headerAt(view: DataView, at: number): { bytes: number; elements: number } {
+  const type = view.getUint8(at);
+  if (type < 0x80 || type >= 0xe0) return { bytes: 1, elements: 0 }; // small integers
+  if (type < 0x90) return { bytes: 1, elements: 2 * (type & 0x0f) }; // map
+  if (type < 0xa0) return { bytes: 1, elements: type & 0x0f }; // array
+  if (type < 0xc0) return { bytes: 1 + (type & 0x1f), elements: 0 }; // string
+  const fixed = fixedBytes[type];
+  if (fixed !== undefined) return { bytes: fixed, elements: 0 };
+  const { width, extra, perUnit } = sized[type]!;
+  const units = width === 1 ? view.getUint8(at + 1) : wide(view, at + 1, width);
+  return perUnit === 0
+    ? { bytes: 1 + width + extra + units, elements: 0 }
+    : { bytes: 1 + width, elements: perUnit * units };
+}
+
+function wide(view: DataView, at: number, width: number): number {
+  return width === 2 ? view.getUint16(at) : view.getUint32(at);
+}
+
+/** nil, the byte that is never used, booleans, floats, integers, and extensions of fixed size. */
+const fixedBytes: Readonly<Record<number, number>> = {
+  ...{ 0xc0: 1, 0xc1: 1, 0xc2: 1, 0xc3: 1, 0xca: 5, 0xcb: 9 },
+  ...{ 0xcc: 2, 0xcd: 3, 0xce: 5, 0xcf: 9, 0xd0: 2, 0xd1: 3, 0xd2: 5, 0xd3: 9 },
+  ...{ 0xd4: 3, 0xd5: 4, 0xd6: 6, 0xd7: 10, 0xd8: 18 },
+};
+
+interface Sized {
+  readonly width: number; // bytes of the length
+  readonly extra: number; // bytes between it and the content: an extension's type
+  readonly perUnit: 0 | 1 | 2; // elements that a unit of length stands for; 0: it is a byte
+}
+
+const sized: Readonly<Record<number, Sized>> = {
+  ...lengths([0xc4, 0xc5, 0xc6], { extra: 0, perUnit: 0 }), // binary
+  ...lengths([0xc7, 0xc8, 0xc9], { extra: 1, perUnit: 0 }), // extension
+  ...lengths([0xd9, 0xda, 0xdb], { extra: 0, perUnit: 0 }), // string
+  ...lengths([undefined, 0xdc, 0xdd], { extra: 0, perUnit: 1 }), // array
+  ...lengths([undefined, 0xde, 0xdf], { extra: 0, perUnit: 2 }), // map
+};
+
+/** @param types of a length of 1, 2 and 4 bytes. */
+function lengths(
+  types: readonly (number | undefined)[],
+  rest: Omit<Sized, 'width'>,
+): Record<number, Sized> {
+  return Object.fromEntries(
+    types.flatMap((type, i) => (type === undefined ? [] : [[type, { width: 2 ** i, ...rest }]])),
+  );
+}

@@ -1,0 +1,57 @@
+import assert from 'node:assert/strict';
+import { Writable } from 'node:stream';
+import { describe, it } from 'node:test';
+import { pino } from 'pino';
+import { newSeed } from '../../../shared/broker/nkey.js';
+import { redaction } from '../../../shared/telemetry/logger.js';
+
+/** The line that a service would write. */
+function logged(write: (log: pino.Logger) => void): string {
+  const lines: string[] = [];
+  const sink = new Writable({
+    write: (chunk: Buffer, _encoding, done) => {
+      lines.push(chunk.toString());
+      done();
+    },
+  });
+  write(pino({ ...redaction, base: null }, sink));
+  assert.doesNotThrow(() => JSON.parse(lines.join('')));
+  return lines.join('');
+}
+
+describe('what a service logs', () => {
+  const key = 'tml-0123456789abcdef';
+  const seed = newSeed();
+  const address = 'nats://user:pa55word@127.0.0.1:4222';
+  const jwt = `eyJ0eXAiOiJKV1Qi.${'A'.repeat(40)}.${'b'.repeat(40)}`;
+
+  it('has no secret in its fields, at any of three levels', () => {
+    for (const name of ['apiKey', 'api_key', 'password', 'authorization', 'x-api-key']) {
+      const line = logged((log) => {
+        const secret = { [name]: 'hunter2' };
+        log.info({ ...secret, config: secret, request: { headers: secret } }, 'started');
+      });
+      assert.doesNotMatch(line, /hunter2/, name);
+      assert.match(line, /\[redacted\]/);
+    }
+  });
+
+  it('has none in its texts: messages, errors, their causes and stacks', () => {
+    const cause = new Error(`refused at ${address} with seed ${seed}`);
+    const err = new Error(`key ${key} is no good, nor is "${jwt}"`, { cause });
+    const line = logged((log) => {
+      log.error({ err, url: address }, `crashed with ${key}`);
+    });
+    for (const secret of [key, seed, 'pa55word', jwt]) assert(!line.includes(secret), line);
+    assert.match(line, /nats:\/\/\[redacted\]@127\.0\.0\.1:4222/);
+  });
+
+  it('is what it was where there is none', () => {
+    const line = logged((log) => {
+      log.info({ step: 3, url: 'http://127.0.0.1:10610/a@b', run: 'tml' }, 'listening');
+    });
+    const { time: _time, ...fields } = JSON.parse(line) as Record<string, unknown>;
+    const url = 'http://127.0.0.1:10610/a@b';
+    assert.deepEqual(fields, { level: 30, step: 3, url, run: 'tml', msg: 'listening' });
+  });
+});

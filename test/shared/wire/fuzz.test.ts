@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { decode as plainDecode, encode as pack } from '@msgpack/msgpack';
+import fc from 'fast-check';
+import { ticketInside } from '../../../shared/broker/dead-letter-watch.js';
+import { decode, encode, WireError } from '../../../shared/wire/codec.js';
+import { Checkpoint } from '../../../shared/wire/ledger.js';
+import { RolloutGroup } from '../../../shared/wire/rollout-group.js';
+import { RunConfig } from '../../../shared/wire/run-config.js';
+import { ScoredGroup } from '../../../shared/wire/scored-group.js';
+import { Ticket } from '../../../shared/wire/ticket.js';
+import { unpack } from '../../../shared/wire/unpack.js';
+import {
+  checkpoint,
+  rolloutGroup,
+  runConfig,
+  scoredGroup,
+  ticket,
+} from '../../support/messages.js';
+import { fuzzRuns, mutationsOf, refusesOnly } from '../../support/mutations.js';
+
+const schemas = [Ticket, RolloutGroup, ScoredGroup, Checkpoint, RunConfig];
+const good = [
+  encode(Ticket, ticket()),
+  encode(RolloutGroup, rolloutGroup()),
+  encode(ScoredGroup, scoredGroup()),
+  encode(Checkpoint, checkpoint()),
+  encode(RunConfig, runConfig()),
+];
+
+describe('a message of any bytes', () => {
+  it('is a valid one or a WireError', () => {
+    fc.assert(
+      fc.property(mutationsOf(good), (bytes) => {
+        for (const schema of schemas) refusesOnly([WireError], () => decode(schema, 'x', bytes));
+        ticketInside(bytes); // which looks into what nobody could read, and never throws
+      }),
+      { numRuns: fuzzRuns },
+    );
+  });
+
+  it('is read as the library reads it, whatever value it holds', () => {
+    const value = fc.letrec((tie) => ({
+      any: fc.oneof(
+        { maxDepth: 5 },
+        fc.constantFrom(null, true, -1, 300, 2 ** 40, -(2 ** 33), 0.5, 'x', 'y'.repeat(300)),
+        fc.uint8Array({ maxLength: 300 }),
+        fc.array(tie('any'), { maxLength: 20 }),
+        fc.dictionary(fc.string(), tie('any'), { maxKeys: 20 }),
+      ),
+    })).any;
+    fc.assert(
+      fc.property(value, (any) => {
+        const bytes = pack(any);
+        assert.deepEqual(unpack(bytes), plainDecode(bytes));
+      }),
+      { numRuns: fuzzRuns },
+    );
+  });
+
+  it('cannot claim more than it holds: no room is made for what will not come', () => {
+    // Arrays inside one another, each of which claims as many elements as there are bytes.
+    const bomb = Buffer.concat(
+      Array.from({ length: 20_000 }, () => Buffer.of(0xdd, 0x00, 0x01, 0x86, 0xa0)),
+    );
+    assert.throws(() => unpack(bomb), RangeError);
+    assert.throws(() => unpack(Buffer.of(0xdd, 0xff, 0xff, 0xff, 0xff)), /4294967295 more values/);
+    assert.throws(() => unpack(Buffer.alloc(100_000, 0x91)), /nested more than 32 deep/);
+    assert.throws(() => unpack(Buffer.alloc(0)), RangeError);
+  });
+});
