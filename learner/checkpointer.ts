@@ -5,9 +5,11 @@ import type { Logger } from '../shared/telemetry/logger.js';
 import type { TinkerClient } from '../shared/tinker/client.js';
 import type { TrainingRun } from '../shared/tinker/training-run.js';
 import type { CurriculumState } from '../shared/wire/curriculum-state.js';
+import type { SavedState as KeptState } from '../shared/wire/ledger.js';
 import type { BookState } from './group-book.js';
 import { handled } from './handled.js';
 import type { IdleClock } from './idle-clock.js';
+import { superfluous, type RetentionRules } from './retention.js';
 import type { Unsettled } from './unsettled.js';
 
 const checkpointStep = new Gauge({
@@ -35,7 +37,7 @@ export interface SavedState {
   discard(): Promise<void>;
 }
 
-export interface CheckpointerOptions {
+export interface CheckpointerOptions extends RetentionRules {
   readonly ledger: Pick<Broker['ledger'], 'write'>;
   readonly client: Pick<TinkerClient, 'deleteCheckpoint'>;
   readonly run: Pick<TrainingRun, 'saveState'>;
@@ -43,6 +45,8 @@ export interface CheckpointerOptions {
   readonly idle: IdleClock;
   /** The state that the weights came from, if they were restored. */
   readonly restored: { readonly step: number; readonly path: string } | undefined;
+  /** Those that earlier lives of the run have kept. */
+  readonly states: readonly KeptState[];
   readonly log: Logger;
 }
 
@@ -54,13 +58,15 @@ export class Checkpointer {
   readonly #options: CheckpointerOptions;
   #last: Promise<unknown> = Promise.resolve();
   #saved: { readonly step: number; readonly path: Promise<string> } | undefined;
-  readonly #paths: string[]; // of the states in the ledger so far, oldest first
+  #states: KeptState[]; // that the backend has, oldest first
   #writtenStep: number;
 
   constructor(options: CheckpointerOptions) {
     this.#options = options;
     const { restored } = options;
-    this.#paths = restored === undefined ? [] : [restored.path];
+    this.#states = [...options.states];
+    const isListed = this.#states.some(({ path }) => path === restored?.path);
+    if (restored !== undefined && !isListed) this.#states.push(restored);
     this.#writtenStep = restored?.step ?? 0;
     if (restored !== undefined) {
       this.#saved = { step: restored.step, path: Promise.resolve(restored.path) };
@@ -70,6 +76,11 @@ export class Checkpointer {
   /** Of the newest checkpoint in the ledger; a new run has one of step 0. */
   get writtenStep(): number {
     return this.#writtenStep;
+  }
+
+  /** What an evaluation made of the weights of a step, if they are saved: the best ones are kept. */
+  scored(step: number, score: number): void {
+    this.#states = this.#states.map((state) => (state.step === step ? { ...state, score } : state));
   }
 
   /**
@@ -99,11 +110,15 @@ export class Checkpointer {
   async #write(consumed: Consumed, statePath: string): Promise<void> {
     const { ledger, unsettled, log } = this.#options;
     const { step, version, progress, book, curriculum, messages, onWritten } = consumed;
+    if (!this.#states.some(({ path }) => path === statePath)) {
+      this.#states.push({ step, path: statePath });
+    }
     await ledger.write({
       v: 1,
       step,
       version,
       statePath,
+      states: this.#states,
       ...book,
       consumedAbove: [...book.consumedAbove],
       progress,
@@ -115,13 +130,15 @@ export class Checkpointer {
     this.#writtenStep = step;
     checkpointStep.set(step);
     log.info({ step, version, groups: messages.length }, 'checkpoint written');
-    if (this.#paths.at(-1) !== statePath) this.#paths.push(statePath);
     await this.#dropOldStates();
   }
 
-  /** Two remain: the one in the ledger, and one to fall back on by hand. */
+  /** The ledger lists a state until it is known to be gone, so that no crash forgets it. */
   async #dropOldStates(): Promise<void> {
-    for (const path of this.#paths.splice(0, this.#paths.length - 2)) await this.#delete(path);
+    for (const state of superfluous(this.#states, this.#options)) {
+      await this.#delete(state.path);
+      this.#states = this.#states.filter((other) => other !== state);
+    }
   }
 
   async #delete(path: string): Promise<void> {

@@ -2,6 +2,7 @@ import type { Broker } from '../shared/broker/broker.js';
 import { Evaluator } from '../shared/evaluation/evaluator.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { Dataset } from '../shared/tasks/dataset.js';
+import type { EvalResult } from '../shared/wire/eval-result.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 import { Evaluations } from './evaluations.js';
@@ -18,6 +19,7 @@ export interface OpenEvaluationsOptions {
   readonly publish: (ticket: Ticket, signal: AbortSignal) => Promise<void>;
   readonly newestVersion: () => number;
   readonly past: readonly EvalEvent[];
+  readonly onResult: (result: EvalResult) => void;
   readonly signal: AbortSignal;
   readonly log: Logger;
 }
@@ -41,6 +43,7 @@ export async function openEvaluations(
       const event = { v: 1, at: Date.now(), kind: 'eval', result } as const;
       await broker.events.emit(event);
       await journal.append(event);
+      options.onResult(result);
     },
     signal,
     log,

@@ -4,6 +4,7 @@ import type { Logger } from '../shared/telemetry/logger.js';
 import type { TinkerClient } from '../shared/tinker/client.js';
 import type { TrainingRun } from '../shared/tinker/training-run.js';
 import type { CurriculumState } from '../shared/wire/curriculum-state.js';
+import type { SavedState } from '../shared/wire/ledger.js';
 import type { RunConfig } from '../shared/wire/run-config.js';
 import type { BookState } from './group-book.js';
 
@@ -18,6 +19,7 @@ export interface OpenedRun {
   readonly book: BookState | undefined;
   readonly rewind: Rewind | undefined;
   readonly state: { readonly step: number; readonly path: string } | undefined; // restored from
+  readonly states: readonly SavedState[]; // that earlier lives have kept
 }
 
 /**
@@ -41,6 +43,7 @@ export async function openRun(
       book: undefined,
       rewind: undefined,
       state: undefined,
+      states: [],
     };
     return { run, step: 0, version: 0, progress: 0, isResumed: false, ...nothing };
   }
@@ -60,6 +63,7 @@ export async function openRun(
     book: { nextOrder, consumedBelow, consumedAbove, counts },
     rewind: newest === undefined ? undefined : { from: version, to: checkpoint.version },
     state: { step, path: statePath },
+    states: checkpoint.states ?? [],
   };
 }
 

@@ -50,7 +50,6 @@ export class Publisher {
   #newestVersion = -1;
   readonly #metrics: Record<string, number> = {};
   #handsOutAdapters = true;
-  readonly #samplerPaths = new Map<number, string>(); // of the versions that are not retired
 
   constructor(options: PublisherOptions) {
     this.#options = options;
@@ -98,7 +97,6 @@ export class Publisher {
     }
     const startedAt = performance.now();
     this.#newestVersion = version;
-    this.#samplerPaths.set(version, samplerPath);
     const quarantined = this.#options.quarantined();
     await broker.policy.publish(
       {
@@ -159,11 +157,8 @@ export class Publisher {
     const useful = smallestUsefulVersion(newest, maxStepsOffPolicy, rewind);
     for (let version = useful; version <= newest; version++) keep.add(version);
 
-    for (const version of await broker.policy.retire(keep)) {
-      const path = this.#samplerPaths.get(version);
-      if (path === undefined) continue; // of an earlier life of this run
-      this.#samplerPaths.delete(version);
-      await client.deleteCheckpoint(path).catch((caught: unknown) => {
+    for (const { version, samplerPath } of await broker.policy.retire(keep)) {
+      await client.deleteCheckpoint(samplerPath).catch((caught: unknown) => {
         log.warn({ version, reason: errorText(caught) }, 'its weights stay with the backend');
       });
     }

@@ -112,6 +112,8 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     unsettled,
     idle,
     restored: opened.state,
+    states: opened.states,
+    keepEverySteps: settings.keepEverySteps,
     log,
   });
   const newestVersion = (): number => publisher.newestVersion;
@@ -155,6 +157,9 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     publish: publish('eval'),
     newestVersion,
     past: history.evals,
+    onResult: (result) => {
+      checkpointer.scored(step + result.version - version, result.sampled);
+    },
     signal: AbortSignal.any([stop, failure.signal]),
   });
 

@@ -15,5 +15,11 @@ export const Duration = z.object({
     .positive()
     .default(10)
     .describe('steps between checkpoints: what a crash of backend or learner can cost.'),
+  keepEverySteps: whole
+    .min(0)
+    .default(0)
+    .describe(
+      'keep the checkpoint of every N-th step for good, besides the two newest and the best; 0: only those.',
+    ),
 });
 export type Duration = z.infer<typeof Duration>;

@@ -8,6 +8,7 @@ import { type Backlog, readBacklog } from './backlog.js';
 import { DeadLetters, type Original } from './dead-letters.js';
 import { ensureConsumer, ensureStream } from './ensure.js';
 import { EventLog } from './event-log.js';
+import { hasGhosts, sharedSources } from './ghosts.js';
 import { Ledger } from './ledger.js';
 import { ask, askFor, type Link } from './link.js';
 import type { RunNames, Source } from './names.js';
@@ -69,6 +70,15 @@ export class Broker implements AsyncDisposable {
     // One after the other: nats-server 2.9.10 was seen to panic in its API while a run was set up.
     for (const settings of streams) await ensureStream(this.link, settings);
     for (const source of sources) await this.#ensureConsumer(source, limits);
+    for (const source of sharedSources) {
+      if (!(await hasGhosts(this.link, this.names.consumer(source)))) continue;
+      // Delivered once more; whoever has seen them knows them again.
+      this.link.log.warn(
+        { source },
+        'the server kept what was acknowledged: it is delivered again',
+      );
+      await this.resetConsumer(source);
+    }
   }
 
   /**

@@ -127,20 +127,25 @@ export class PolicyStore {
    * Deletes manifests and adapters of versions that are not in `keep`; never those of the current,
    * nor of versions above all that are kept: these were published after it was decided what to keep.
    *
-   * @returns the versions that were deleted, rising.
+   * @returns the manifests of those that were deleted, their versions rising.
    */
-  async retire(keep: ReadonlySet<number>): Promise<number[]> {
+  async retire(
+    keep: ReadonlySet<number>,
+  ): Promise<Pick<PolicyManifest, 'version' | 'samplerPath'>[]> {
     const current = await this.current();
     const newest = Math.max(...keep, -1);
     const retired = (await this.versions()).filter(
       (version) => version < newest && version !== current?.version && !keep.has(version),
     );
+    const manifests: Pick<PolicyManifest, 'version' | 'samplerPath'>[] = [];
     for (const version of retired) {
+      const manifest = await this.at(version);
+      if (manifest !== undefined) manifests.push(manifest);
       // The manifest last: while it stands, a retry after a crash still finds the adapter to delete.
       await this.#weights.delete(`adapter-${version}`);
       await this.#manifests.delete(`v${version}`);
     }
-    return retired;
+    return manifests;
   }
 }
 

@@ -12,12 +12,21 @@ export const GroupCounts = z.strictObject({
 });
 export type GroupCounts = z.infer<typeof GroupCounts>;
 
+/** A state that the backend keeps for the run. */
+export const SavedState = z.strictObject({
+  step: z.int().nonnegative(),
+  path: z.string().startsWith('tinker://'),
+  score: z.number().optional(), // of its evaluation: the share of held-out problems solved
+});
+export type SavedState = z.infer<typeof SavedState>;
+
 /** What the saved weights have consumed: a restarted learner starts from exactly here. */
 export const Checkpoint = z.strictObject({
   v: z.literal(1),
   step: z.int().nonnegative(),
   version: z.int().nonnegative(),
   statePath: z.string().startsWith('tinker://'), // the backend's weights and optimizer
+  states: z.array(SavedState).optional(), // all that are kept, so that a later life can tidy up
   nextOrder: z.int().nonnegative(), // of the next ticket to issue
   consumedBelow: z.int().nonnegative(), // every lower order is trained, skipped, stale or dead
   consumedAbove: z.array(z.int().nonnegative()), // and of the higher ones, these

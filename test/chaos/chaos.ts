@@ -29,7 +29,7 @@ export interface ChaosResult extends Audit {
 }
 
 /** Without a step for so long, training stands still. */
-const stillMs = 180_000;
+const stillMs = 600_000;
 
 /**
  * Trains while things go wrong, one after the other, each once training has gone on after the one

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { cp, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
@@ -78,6 +80,41 @@ describe('a run whose server restarts', { timeout: 60_000 }, () => {
     const looking = actor.policy.current();
     await server.resume();
     assert.equal((await looking)?.version, 1);
+  });
+
+  it('is given again what the server remembers as acknowledged and yet has kept', async () => {
+    await using server = await NatsServer.start();
+    await using learner = await brokerOn(server);
+    await learner.ensureRun(limits);
+    const { signal } = new AbortController();
+    const subject = learner.names.subjects.tickets('train');
+    await learner.publish(subject, Ticket, ticket(), { msgId: 't-0', signal });
+    const takeOne = async () => {
+      const stopping = new AbortController();
+      const options = { signal: stopping.signal, log: silent, stage: 'actor', concurrency: 1 };
+      await consume(learner, 'tickets.train', Ticket, options, () => {
+        stopping.abort();
+        return Promise.resolve();
+      });
+      await until(async () => (await learner.depths()).tickets === 0);
+    };
+
+    // The state after a kill at the wrong moment: messages from before, the consumer from after.
+    const messages = join(server.streamFolder(learner.names.streams.tickets), 'msgs');
+    const away = async (what: () => Promise<void>) => {
+      await server.stop();
+      await what();
+      await server.resume();
+      await until(() => learner.isConnected);
+    };
+    await away(() => cp(messages, `${messages}.before`, { recursive: true }));
+    await takeOne();
+    await away(async () => {
+      await rm(messages, { recursive: true });
+      await rename(`${messages}.before`, messages);
+    });
+    assert.equal((await learner.depths()).tickets, 1);
+    await takeOne();
   });
 
   it('is made anew when the server comes back without its files', async () => {

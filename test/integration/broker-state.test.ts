@@ -100,7 +100,11 @@ describe('what a run keeps in NATS', { timeout: 30_000 }, () => {
         await publishVersion(version, Uint8Array.of(version));
       }
       const first = await broker.policy.at(0);
-      assert.deepEqual(await broker.policy.retire(new Set([1, 3])), [0, 2]);
+      const retired = await broker.policy.retire(new Set([1, 3]));
+      assert.deepEqual(
+        retired.map(({ version }) => version),
+        [0, 2],
+      );
       assert.equal(await broker.policy.at(0), undefined);
       assert.notEqual(await broker.policy.at(1), undefined);
       assert.notEqual(await broker.policy.at(3), undefined);
@@ -109,11 +113,26 @@ describe('what a run keeps in NATS', { timeout: 30_000 }, () => {
       assert.equal(state.messages, 4); // two adapters, each an entry and one chunk
     });
 
+    it('does not grow with the versions that come and go', async () => {
+      for (let version = 0; version < 60; version++) {
+        await publishVersion(version, new Uint8Array(200_000).fill(version));
+        await broker.policy.retire(new Set([version - 1, version]));
+      }
+      assert.deepEqual(await broker.policy.versions(), [58, 59]);
+      const { state } = await broker.link.jsm.streams.info('OBJ_weights_test');
+      assert.equal(state.messages, 2 * 3); // two adapters, each an entry and two chunks
+      assert(state.bytes < 2 * 210_000, `${state.bytes} bytes`);
+    });
+
     it('never retires what was published after it was decided what to keep', async () => {
       for (let version = 0; version < 4; version++) {
         await publishVersion(version, Uint8Array.of(version));
       }
-      assert.deepEqual(await broker.policy.retire(new Set([1])), [0]);
+      const retired = await broker.policy.retire(new Set([1]));
+      assert.deepEqual(
+        retired.map(({ version }) => version),
+        [0],
+      );
       for (const version of [1, 2, 3]) {
         const manifest = await broker.policy.at(version);
         assert.deepEqual(await broker.policy.fetchAdapter(manifest!), Uint8Array.of(version));

@@ -7,6 +7,7 @@ import { summarize } from '../../learner/summary.js';
 import { Tally } from '../../learner/tally.js';
 import { TrainingClock } from '../../learner/training-clock.js';
 import { Unsettled } from '../../learner/unsettled.js';
+import type { Checkpoint, SavedState } from '../../shared/wire/ledger.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 import { gate, silent } from '../support/broker.js';
 import { evalResult, rollout, rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
@@ -66,8 +67,9 @@ describe('the training clock', () => {
 });
 
 describe('the checkpointer', () => {
-  function setUp() {
+  function setUp({ keepEverySteps = 0, states = [] as SavedState[] } = {}) {
     const happened: string[] = [];
+    const ledger: Checkpoint[] = [];
     const saved = gate();
     const unsettled = new Unsettled();
     const record = (what: string) => () => {
@@ -79,7 +81,12 @@ describe('the checkpointer', () => {
       unsettled.hold({ seq, working, ack: record(`ack ${seq}`), dead: record(`dead ${seq}`) });
     }
     const checkpointer = new Checkpointer({
-      ledger: { write: ({ step, statePath }) => record(`ledger ${step} ${statePath}`)() },
+      ledger: {
+        write: (checkpoint) => {
+          ledger.push(structuredClone(checkpoint));
+          return record(`ledger ${checkpoint.step} ${checkpoint.statePath}`)();
+        },
+      },
       client: { deleteCheckpoint: (path) => record(`delete ${path}`)() },
       run: {
         saveState: async (name) => {
@@ -91,6 +98,8 @@ describe('the checkpointer', () => {
       unsettled,
       idle: new IdleClock(() => 0),
       restored: { step: 4, path: 'tinker://run/weights/old' },
+      states,
+      keepEverySteps,
       log: silent,
     });
     const counts = {
@@ -102,7 +111,7 @@ describe('the checkpointer', () => {
       outstanding: 0,
     };
     const book = { nextOrder: 0, consumedBelow: 0, consumedAbove: [], counts };
-    return { happened, saved, unsettled, checkpointer, book };
+    return { happened, ledger, saved, unsettled, checkpointer, book };
   }
 
   it('acknowledges what the weights consumed only when the ledger names them', async () => {
@@ -164,6 +173,27 @@ describe('the checkpointer', () => {
       happened.filter((what) => !what.startsWith('ledger')),
       ['save state-000005', 'save state-000006', 'delete tinker://run/weights/old'],
     );
+  });
+
+  it('keeps one every so many steps and the best, however many lives the run has', async () => {
+    const former = { step: 2, path: 'tinker://former/weights/state-000002' };
+    const { happened, ledger, saved, checkpointer, book } = setUp({
+      keepEverySteps: 10,
+      states: [former],
+    });
+    saved.open();
+    for (let step = 5; step <= 60; step++) {
+      const consumed = { step, version: step, progress: 0, book, messages: [] };
+      await checkpointer.save(step).write(consumed);
+      checkpointer.scored(step, step === 17 ? 0.5 : 0.1);
+    }
+    const states = ledger.at(-1)!.states!;
+    const left = states.filter(({ path }) => !happened.includes(`delete ${path}`));
+    assert.deepEqual(
+      left.map(({ step }) => step),
+      [10, 17, 20, 30, 40, 50, 59, 60],
+    );
+    assert.equal(states.length, left.length + 1); // the one that went after this was written
   });
 });
 

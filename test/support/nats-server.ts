@@ -86,6 +86,11 @@ export class NatsServer implements AsyncDisposable {
     this.#child?.kill(signal);
   }
 
+  /** Where it keeps a stream. */
+  streamFolder(stream: string): string {
+    return join(this.#folder, 'store', 'jetstream', '$G', 'streams', stream);
+  }
+
   /** Loses its files, as a container without a volume does; only while it is stopped. */
   async forget(): Promise<void> {
     await rm(join(this.#folder, 'store'), { recursive: true, force: true });

@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { promisify } from 'node:util';
 import { pino } from 'pino';
 import { CheckpointStore } from '../../../learner/local-backend/checkpoint-store.js';
+import { packageRoot } from '../../../shared/package-root.js';
 import { checkpointAbout } from './values.js';
 
 const log = pino({ level: 'silent' });
@@ -93,6 +96,30 @@ describe('the checkpoint store', () => {
     const reopened = await CheckpointStore.open(root, log);
     assert.deepEqual(await readdir(parent), ['a']);
     assert.equal(reopened.list().length, 1);
+  });
+
+  it('keeps what was there when the disk takes no more, and leaves nothing half written', async () => {
+    const root = freshRoot();
+    const module = (path: string) => JSON.stringify(new URL(path, import.meta.url).href);
+    // The system refuses to write further than the limit, as a full disk does.
+    const program = `
+      const { CheckpointStore } = await import(${module('../../../learner/local-backend/checkpoint-store.js')});
+      const { checkpointAbout } = await import(${module('./values.js')});
+      const { pino } = await import('pino');
+      const store = await CheckpointStore.open(process.argv[1], pino({ level: 'silent' }));
+      const about = checkpointAbout({ training_run_id: 'run', kind: 'weights', name: 'a' });
+      const of = (size) => ({ adapter: new Uint8Array(size).fill(7), adapterConfig: '{}' });
+      await store.save(about, of(1_000));
+      const failed = await store.save(about, of(200_000)).then(() => 'saved', ({ code }) => code);
+      const { adapter } = await store.read({ runId: 'run', kind: 'weights', name: 'a' });
+      console.log(JSON.stringify([failed, adapter.byteLength]));`;
+    const limited = 'ulimit -f 64; exec "$@"';
+    const node = [process.execPath, '--input-type=module', '--eval', program, root];
+    const { stdout } = await promisify(execFile)('/bin/sh', ['-c', limited, 'sh', ...node], {
+      cwd: packageRoot,
+    });
+    assert.deepEqual(JSON.parse(stdout), ['EFBIG', 1_000]);
+    assert.deepEqual(await readdir(join(root, 'run', 'weights')), ['a']);
   });
 
   it('leaves a broken checkpoint out and keeps the rest', async () => {
