@@ -7,7 +7,7 @@ import { brokerOn, until } from '../support/broker.js';
 import { actorLease, checkpoint, runConfig } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 
-describe('what a run keeps in NATS', { timeout: 30_000 }, () => {
+describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
   let server: NatsServer;
   let broker: Broker;
   let stopping: AbortController;
@@ -114,11 +114,11 @@ describe('what a run keeps in NATS', { timeout: 30_000 }, () => {
     });
 
     it('does not grow with the versions that come and go', async () => {
-      for (let version = 0; version < 60; version++) {
+      for (let version = 0; version < 20; version++) {
         await publishVersion(version, new Uint8Array(200_000).fill(version));
         await broker.policy.retire(new Set([version - 1, version]));
       }
-      assert.deepEqual(await broker.policy.versions(), [58, 59]);
+      assert.deepEqual(await broker.policy.versions(), [18, 19]);
       const { state } = await broker.link.jsm.streams.info('OBJ_weights_test');
       assert.equal(state.messages, 2 * 3); // two adapters, each an entry and two chunks
       assert(state.bytes < 2 * 210_000, `${state.bytes} bytes`);
