@@ -6,7 +6,7 @@ import type { GeneratorSpec } from './spec.js';
  *
  * Problems are drawn without repeats, and the ranges hold some 42,000, so the later ones are ever
  * rarer kinds: a train split of 30,000 would be another distribution than the held-out problems
- * (the base model solves 28 % of those, but 16 % of the last).
+ * (a base model that solved 28 % of those solved 16 % of the last).
  */
 export const embeddedDataset: GeneratorSpec = {
   kind: 'generator',

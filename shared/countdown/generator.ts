@@ -72,6 +72,14 @@ export function drawProblem(random: Random, difficulty: Difficulty): SolvedProbl
   return undefined;
 }
 
+/**
+ * An expression that uses each of the numbers once, in any order and shape, with any operators:
+ * right in form, and worth anything.
+ */
+export function drawExpression(random: Random, numbers: readonly number[]): string {
+  return print(filledIn(randomTemplate(random, 0, numbers.length), random.shuffle(numbers)));
+}
+
 const maxRedraws = 64; // then this shape and these operators hardly fit the ranges: take others
 const maxDrawsInVain = 10_000;
 

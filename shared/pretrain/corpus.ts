@@ -1,4 +1,4 @@
-import { drawProblem, generateProblems } from '../countdown/generator.js';
+import { drawExpression, drawProblem, generateProblems } from '../countdown/generator.js';
 import { problemKey } from '../countdown/problem.js';
 import { renderPrompt, styles } from '../countdown/prompts.js';
 import type { GeneratorSpec } from '../countdown/spec.js';
@@ -7,14 +7,23 @@ import { createRandom } from '../random.js';
 import { promptTokens } from '../tasks/prompt.js';
 import type { Example } from './language-model.js';
 
+export interface CorpusOptions {
+  /** The ranges that problems are drawn from; those that it keeps for evaluation never occur. */
+  readonly heldOut: GeneratorSpec;
+  /** Share of answers, 0 to 1, that use the numbers anyhow instead of reaching the target. */
+  readonly mistakes: number;
+  readonly seed: number;
+}
+
 /**
- * An endless corpus of solved problems: prompt, witness, end of sequence. Only the answer is
- * counted. The problems that `heldOut` keeps for evaluation never occur.
+ * An endless corpus of answered problems: prompt, answer, end of sequence. Only the answer is counted.
+ *
+ * A model that imitates mistakes at last knows more than it does, as one that has read the web: its
+ * arithmetic is from the answers that are right, its carelessness from the others.
  */
-export function* solvedProblems(
+export function* answeredProblems(
   tokenizer: Tokenizer,
-  heldOut: GeneratorSpec,
-  seed: number,
+  { heldOut, mistakes, seed }: CorpusOptions,
 ): Generator<Example, never> {
   const kept = new Set(
     generateProblems({ ...heldOut, trainSize: 1 })
@@ -27,7 +36,9 @@ export function* solvedProblems(
     const drawn = drawProblem(random, heldOut);
     if (drawn === undefined || kept.has(problemKey(drawn.problem))) continue;
     const prompt = promptTokens(renderPrompt(styles.compact.en, drawn.problem), tokenizer);
-    const text = Int32Array.of(...prompt, ...tokenizer.encode(drawn.witness), eos);
+    const isMistake = random.next() < mistakes;
+    const answer = isMistake ? drawExpression(random, drawn.problem.numbers) : drawn.witness;
+    const text = Int32Array.of(...prompt, ...tokenizer.encode(answer), eos);
     yield {
       tokens: text.subarray(0, -1),
       targets: text.subarray(1),

@@ -7,14 +7,14 @@ import { qwen3ConfigText, randomWeights, writeModelDirectory } from '../model/mo
 import { loadTokenizer } from '../model/tokenizer.js';
 import { runService } from '../service.js';
 import { embeddedDataset } from '../countdown/embedded-dataset.js';
-import { solvedProblems } from './corpus.js';
+import { answeredProblems } from './corpus.js';
 import { LanguageModel } from './language-model.js';
 
 /** The defaults make the model that ships in the repository. */
 const PretrainConfig = z.object({
   out: z.string().default(embeddedModelPath).describe('folder of the model directory to write'),
   seed: z.coerce.number().int().nonnegative().default(0),
-  steps: z.coerce.number().int().positive().default(480),
+  steps: z.coerce.number().int().positive().default(3_000),
   batchSize: z.coerce.number().int().positive().default(256),
   learningRate: z.coerce.number().positive().default(3e-3),
   warmupSteps: z.coerce.number().int().positive().default(50),
@@ -22,6 +22,18 @@ const PretrainConfig = z.object({
   numLayers: z.coerce.number().int().positive().default(4),
   maxNumber: z.coerce.number().int().positive().default(embeddedDataset.maxNumber),
   maxTarget: z.coerce.number().int().positive().default(embeddedDataset.maxTarget),
+  carelessSteps: z.coerce
+    .number()
+    .int()
+    .nonnegative()
+    .default(300)
+    .describe('the last steps, whose corpus has mistakes'),
+  mistakes: z.coerce
+    .number()
+    .min(0)
+    .max(1)
+    .default(0.5)
+    .describe('their share of the answers of that corpus'),
   threads: z.coerce.number().int().positive().default(availableParallelism()),
   saveEvery: z.coerce.number().int().nonnegative().default(0).describe('steps; 0: only at the end'),
 });
@@ -45,13 +57,16 @@ await runService('pretrain', async ({ log, signal }) => {
   const directory = await readModelDirectory(config.out);
   const model = await LanguageModel.create(directory.config, weights, config.threads);
   const { maxNumber, maxTarget } = config;
-  const corpus = solvedProblems(
-    await loadTokenizer(directory),
-    { ...embeddedDataset, maxNumber, maxTarget },
-    config.seed,
-  );
+  const tokenizer = await loadTokenizer(directory);
+  const heldOut = { ...embeddedDataset, maxNumber, maxTarget };
+  const right = answeredProblems(tokenizer, { heldOut, mistakes: 0, seed: config.seed });
+  const careless = answeredProblems(tokenizer, {
+    ...{ heldOut, mistakes: config.mistakes },
+    seed: config.seed + 1,
+  });
 
   for (let step = 1; step <= config.steps && !signal.aborted; step++) {
+    const corpus = step <= config.steps - config.carelessSteps ? right : careless;
     const examples = Array.from({ length: config.batchSize }, () => corpus.next().value);
     const nats = await model.step(examples, {
       learningRate: config.learningRate * schedule(step, config),
