@@ -66,7 +66,8 @@ async function run([command, ...flags]: readonly string[]): Promise<number | und
       process.stdout.write(sweepHelp());
       return 0;
     case 'solve':
-      if (!wantsHelp) return solveCommand(flags, process.env, (text) => process.stdout.write(text));
+      if (!wantsHelp)
+        return await solveCommand(flags, process.env, (text) => process.stdout.write(text));
       process.stdout.write(solveHelp());
       return 0;
     case 'nats-config':

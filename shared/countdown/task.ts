@@ -31,9 +31,12 @@ async function loadDataset(spec: CountdownSpec['dataset']): Promise<Dataset<Prob
     const { testSize } = spec;
     return datasetOf('countdown', problems.slice(0, testSize), problems.slice(testSize));
   }
-  const rows = await readData(spec, problemOfRow, { nums: [3, 7, 21], target: 84 });
+  const rows = await readData(spec, problemOfRow, exampleRow);
   return splitRows('countdown', rows, { ...spec, source: sourceOf(spec) });
 }
+
+/** A good row of a data file. */
+export const exampleRow = { nums: [3, 7, 21], target: 84 };
 
 /** One row of a file; other keys beside these are left unread. */
 const Row = z.object({
@@ -41,7 +44,8 @@ const Row = z.object({
   target: z.int().min(-999_999_999).max(999_999_999),
 });
 
-function problemOfRow(row: unknown): Problem {
+/** The problem that a row of a data file states. */
+export function problemOfRow(row: unknown): Problem {
   const { nums, target } = Row.parse(row);
   return problemOf(nums, target);
 }

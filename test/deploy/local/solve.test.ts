@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { runOffbeat } from '../../support/offbeat.js';
 
@@ -54,6 +56,33 @@ describe('offbeat solve', { timeout: 60_000 }, () => {
         nearest: { text: '21*3+7', value: '70', numbersUsed: 3 },
       },
     );
+  });
+
+  it('tries every problem of a data file', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'offbeat-solve-'));
+    const run = (...words: string[]) => runOffbeat(['solve', ...words], folder);
+    await writeFile(join(folder, 'good.csv'), 'nums,target\n"[3, 7, 21]",84\n"[3, 7]",-4\n');
+    const rows = [
+      { nums: [3, 7, 21], target: 64 },
+      { nums: [3, 7, 21], target: 84 },
+      { nums: [3, 7, 21], target: 24 },
+    ];
+    await writeFile(join(folder, 'mixed.jsonl'), rows.map((row) => JSON.stringify(row)).join('\n'));
+    await writeFile(join(folder, 'wide.jsonl'), '{"nums": [1, 2, 3, 4, 5, 6, 7], "target": 9}');
+
+    assert.deepEqual(await run('--rows=good.csv'), {
+      ...{ code: 0, out: '2 of 2 problems have a solution\n', err: '' },
+    });
+    const mixed = await run('--rows=mixed.jsonl');
+    assert.equal(mixed.code, 1);
+    assert.match(mixed.out, /^1 of 3 .*\n {2}not 3 7 21 64; the nearest is 21\*3\+7 = 70\n {2}not/);
+    const some = await run('--rows=mixed.jsonl', '--some', '--json');
+    const { problems, solvable, unsolvable } = JSON.parse(some.out) as Record<string, unknown>;
+    assert.deepEqual([problems, solvable], [3, 2]);
+    assert.equal((unsolvable as { target: number }[])[0]!.target, 64);
+    assert.match((await run('--rows=wide.jsonl')).err, /has a problem with 7 numbers .*at most 6/);
+    assert.match((await run('--rows=good.csv', '3', '4')).err, /from the file; remove 3/);
+    await rm(folder, { recursive: true });
   });
 
   const refused: [words: string, says: RegExp][] = [
