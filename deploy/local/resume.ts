@@ -2,7 +2,7 @@ import type { z } from 'zod';
 import { kebab } from '../../shared/config.js';
 import { UserError } from '../../shared/errors.js';
 import type { Launch } from './launch.js';
-import { checkRequest, limited, UpConfig, withKey, type UpRequest } from './up-config.js';
+import { checkRequest, withEnd, UpConfig, withKey, type UpRequest } from './up-config.js';
 
 /** The learner's settings that are no part of what a run trains: they may change at a resume. */
 const changeableSettings = [
@@ -46,7 +46,7 @@ export function resumed(
   }
 
   const settings = withLimits(launch.settings, request.settings);
-  const has = learner.safeParse({ ...limited(launch.settings), run: 'any' }).data ?? {};
+  const has = learner.safeParse({ ...withEnd(launch.settings), run: 'any' }).data ?? {};
   for (const [key, now] of Object.entries(request.settings)) {
     if (changeableSettings.includes(key)) continue;
     const before = has[key];

@@ -127,7 +127,7 @@ export function loadUpConfig(
   const settings = givenOf(values, choices);
   const given: Partial<UpConfig> = givenOf(values, UpConfig.shape);
   const config = withKey(UpConfig.parse(given), env);
-  return { config, settings: config.resume ? settings : limited(settings), given };
+  return { config, settings: config.resume ? settings : withEnd(settings), given };
 }
 
 /** The rules that join several flags: the launcher's own and the learner's. */
@@ -139,7 +139,7 @@ export function checkRequest(
   complain: (key: string, message: string) => void,
 ): void {
   checkAddresses(config, env, complain);
-  const { error } = learner.safeParse({ ...limited(settings), run: 'any' });
+  const { error } = learner.safeParse({ ...withEnd(settings), run: 'any' });
   for (const { path, message } of error?.issues ?? []) complain(String(path[0]), message);
 }
 
@@ -148,10 +148,14 @@ export function withKey(config: UpConfig, env: Environment): UpConfig {
   return config.backendUrl === undefined ? config : { ...config, apiKey: keyOf(config, env) };
 }
 
-/** The learner's settings, with a limit if they have none. */
-export function limited(settings: UpRequest['settings']): UpRequest['settings'] {
-  const isLimited = settings['maxSteps'] !== undefined || settings['maxMinutes'] !== undefined;
-  return isLimited ? settings : { ...settings, maxMinutes: defaultMinutes };
+/** The learner's settings, with an end if they have none, and with a rate that falls towards it. */
+export function withEnd(settings: UpRequest['settings']): UpRequest['settings'] {
+  const hasEnd = settings['maxSteps'] !== undefined || settings['maxMinutes'] !== undefined;
+  return {
+    ...(hasEnd ? {} : { maxMinutes: defaultMinutes }),
+    schedule: 'cosine',
+    ...settings,
+  };
 }
 
 /** The values of `choices` that were given. */

@@ -8,10 +8,10 @@ export const Optimizer = z.object({
   loraRank: whole.positive().default(32).describe('rank of the adapter.'),
   learningRate: real.positive().default(1e-3).describe('of AdamW; of a schedule, its peak.'),
   schedule: Schedule.shape.kind
-    .optional()
+    .default('constant')
     .describe(
       'how the learning rate goes from its peak to the end: by --max-steps, else by --max-minutes; ' +
-        'cosine, or constant in a run without an end.',
+        'npm start takes cosine.',
     ),
   warmupSteps: whole
     .min(0)
@@ -34,25 +34,16 @@ export function checkOptimizer(
   settings: Optimizer & Duration,
   complain: Complain<Optimizer>,
 ): void {
-  const { schedule, finalRateShare } = settings;
-  if (kindOf(settings) === 'constant' && finalRateShare !== undefined) {
+  const { schedule, finalRateShare, maxSteps, maxMinutes } = settings;
+  if (schedule === 'constant' && finalRateShare !== undefined) {
     complain('finalRateShare', '--schedule constant ends where it begins; remove it');
   }
-  if (schedule !== undefined && schedule !== 'constant' && !hasEnd(settings)) {
+  if (schedule !== 'constant' && maxSteps === undefined && maxMinutes === undefined) {
     complain('schedule', 'it needs to know the end: add --max-steps or --max-minutes');
   }
 }
 
-export function scheduleOf(settings: Optimizer & Duration): Schedule {
-  const { warmupSteps, finalRateShare } = settings;
-  const kind = kindOf(settings);
-  return { kind, warmupSteps, finalShare: kind === 'constant' ? 1 : (finalRateShare ?? 0.1) };
-}
-
-function kindOf(settings: Optimizer & Duration): Schedule['kind'] {
-  return settings.schedule ?? (hasEnd(settings) ? 'cosine' : 'constant');
-}
-
-function hasEnd({ maxSteps, maxMinutes }: Duration): boolean {
-  return maxSteps !== undefined || maxMinutes !== undefined;
+export function scheduleOf({ schedule, warmupSteps, finalRateShare }: Optimizer): Schedule {
+  const finalShare = schedule === 'constant' ? 1 : (finalRateShare ?? 0.1);
+  return { kind: schedule, warmupSteps, finalShare };
 }

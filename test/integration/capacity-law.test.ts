@@ -91,7 +91,7 @@ describe('a learner whose window drops', limits, () => {
     await slow;
 
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
-    const refused = learner.log.find(({ msg }) => msg === 'refused a stale group');
+    const refused = learner.log.find(({ reason }) => reason === 'stale');
     assert.deepEqual([refused?.['order'], refused?.['outcome']], [0, 'reissue']);
     const { groups, staleness } = Summary.parse(await ground.summary());
     assert.deepEqual([groups.trained, groups.stale, groups.outstanding], [6 * 4, 1, 0]);

@@ -33,7 +33,7 @@ describe('a run that is resumed', () => {
   it('has the settings that it began with', () => {
     const { config, settings } = resume(['--loss=ppo', '--actors=5', '--max-steps=9'], []);
     assert.equal(config.actors, 5);
-    assert.deepEqual(settings, { loss: 'ppo', maxSteps: 9 });
+    assert.deepEqual(settings, { loss: 'ppo', maxSteps: 9, schedule: 'cosine' });
   });
 
   it('may have another end, other evaluations and other actors', () => {
@@ -46,14 +46,13 @@ describe('a run that is resumed', () => {
     const { config, settings } = resume(['--seed=3', '--max-minutes=2'], given);
     assert.equal(config.actors, 1);
     const changed = { maxSteps: 20, evalProblems: 8, checkpointEverySteps: 3 };
-    assert.deepEqual(settings, { seed: 3, ...changed }); // the old limit no longer counts
+    assert.deepEqual(settings, { seed: 3, schedule: 'cosine', ...changed }); // the old limit no longer counts
   });
 
   it('takes what it has when it is said again, defaults included', () => {
     assert.deepEqual(resume(['--max-steps=9'], ['--loss=cispo', '--group-size=16']).settings, {
-      maxSteps: 9,
-      loss: 'cispo',
-      groupSize: 16,
+      ...{ maxSteps: 9, schedule: 'cosine' },
+      ...{ loss: 'cispo', groupSize: 16 },
     });
   });
 

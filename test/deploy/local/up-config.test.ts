@@ -26,14 +26,14 @@ describe('the flags of npm start', () => {
     assert.equal(config.actors, 3);
     assert.deepEqual(
       new Set(asFlags(settings)),
-      new Set(['--max-steps=7', '--loss=ppo', '--learning-rate=0.01']),
+      new Set(['--max-steps=7', '--schedule=cosine', '--loss=ppo', '--learning-rate=0.01']),
     );
   });
 
   it('limit the time of a run that has no limit', () => {
-    assert.deepEqual(load([]).settings, { maxMinutes: 5 });
-    assert.deepEqual(load(['--max-minutes', '0.5']).settings, { maxMinutes: 0.5 });
-    // A schedule needs an end, and has that one.
+    const schedule = 'cosine'; // it needs an end, and has that one
+    assert.deepEqual(load([]).settings, { maxMinutes: 5, schedule });
+    assert.deepEqual(load(['--max-minutes', '0.5']).settings, { maxMinutes: 0.5, schedule });
     assert.deepEqual(load(['--schedule', 'linear']).settings, {
       schedule: 'linear',
       maxMinutes: 5,

@@ -142,7 +142,7 @@ describe('the files of a run', () => {
       assert(error instanceof UserError);
       assert.match(
         error.message,
-        /the run first exists already in .*; choose another name with --run, or delete/,
+        /the run first exists already in .*; add --resume .*, choose another name with --run, or delete/,
       );
       return true;
     });
