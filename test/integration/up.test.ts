@@ -107,7 +107,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     assert.equal(await other.ended(), 2);
     assert.match(
       other.err,
-      /cannot go on like this[^]*--learning-rate is 0\.5, the run has 0\.0005/,
+      /cannot go on like this[^]*--learning-rate is 0\.5, the run has 0\.001/,
     );
 
     const goal = before.steps + 3;
