@@ -13,13 +13,15 @@ export async function hasGhosts(
   const info = await askFor(link, `look at consumer ${durable} of ${stream}`, () =>
     link.jsm.consumers.info(stream, durable),
   );
-  const floor = info?.ack_floor.stream_seq ?? 0;
-  if (floor === 0) return false;
+  // While nothing waits for its acknowledgement, whatever was delivered has been acknowledged.
+  const isQuiet = info?.num_ack_pending === 0;
+  const settled = (isQuiet ? info.delivered : info?.ack_floor)?.stream_seq ?? 0;
+  if (settled === 0) return false;
   const query = { seq: 1, next_by_subj: filter };
   const first = await askFor(link, `read ${stream}`, () =>
     link.jsm.streams.getMessage(stream, query),
   );
-  return first !== undefined && first.seq <= floor;
+  return first !== undefined && first.seq <= settled;
 }
 
 /** Queues whose consumers are shared with others; the learner makes those of its own anew anyway. */

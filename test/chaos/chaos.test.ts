@@ -5,7 +5,10 @@ import { processesWith } from '../support/processes.js';
 import { chaos } from './chaos.js';
 import { nameOf, plan } from './mishaps.js';
 
-describe('a run in which things go wrong, in short', { timeout: 300_000 }, () => {
+// Not with every `npm test` yet: a kill of nats-server 2.9.10 at the wrong moment can still stop a run.
+const skip = process.env['OFFBEAT_CHAOS'] === undefined && 'set OFFBEAT_CHAOS=1 to run it';
+
+describe('a run in which things go wrong, in short', { timeout: 300_000, skip }, () => {
   it('loses nothing, trains nothing twice, and comes to the same weights', async () => {
     const lines: string[] = [];
     const report = (line: string) => void lines.push(line);
