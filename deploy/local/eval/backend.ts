@@ -6,7 +6,7 @@ import type { Fleet } from '../fleet.js';
 import { freePort } from '../free-port.js';
 import { backendMember } from '../members.js';
 import type { EvalConfig } from './eval-config.js';
-import type { FoundRun } from './find-run.js';
+import type { FoundRun } from '../existing-run/find-run.js';
 import type { MeasureOptions } from './measure.js';
 import { copyCheckpoint, weightsFromStore } from './open-weights.js';
 

@@ -11,10 +11,10 @@ import { listenForStop } from '../stop-signals.js';
 import { backendPlace } from './backend.js';
 import { EvalConfig, evalService, loadEvalConfig } from './eval-config.js';
 import { evalTable } from './eval-table.js';
-import { findRun, type FoundRun } from './find-run.js';
+import { findRun, type FoundRun } from '../existing-run/find-run.js';
 import { findVersion, type SavedState } from './find-version.js';
 import { measure } from './measure.js';
-import { readStore } from './read-store.js';
+import { readStore } from '../existing-run/read-store.js';
 import { statesAtServer, statesInFolder } from './saved-states.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;

@@ -13,7 +13,7 @@ import { startNats } from '../nats-server/start.js';
 import type { Screen } from '../screen.js';
 import type { StopSignals } from '../stop-signals.js';
 import type { EvalConfig } from './eval-config.js';
-import type { FoundRun } from './find-run.js';
+import type { FoundRun } from '../existing-run/find-run.js';
 import type { FoundVersion } from './find-version.js';
 import { backendPlace, openBackend } from './backend.js';
 import { evaluate, prepare } from './bus.js';

@@ -4,7 +4,7 @@ import type { PolicyAdapter } from '../../../shared/broker/policy-store.js';
 import { UserError } from '../../../shared/errors.js';
 import { TinkerClient } from '../../../shared/tinker/client.js';
 import { parseTinkerPath } from '../../../shared/tinker/tinker-path.js';
-import type { FoundRun } from './find-run.js';
+import type { FoundRun } from '../existing-run/find-run.js';
 import type { FoundVersion } from './find-version.js';
 
 /** What actors need to sample with a version: an adapter, or a sampling session of the backend. */

@@ -2,7 +2,7 @@ import { UserError } from '../../../shared/errors.js';
 import { readLaunch } from '../launch.js';
 import { runFolderAt, runsIn, unknownRun, type RunFolder } from '../run-folder.js';
 import type { UpConfig } from '../up-config.js';
-import type { EvalConfig } from './eval-config.js';
+import type { EvalConfig } from '../eval/eval-config.js';
 
 /** Where the parts of a run are, as its folder and the flags tell. */
 export interface FoundRun extends Pick<UpConfig, 'sampler' | 'modelDir' | 'modelName'> {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { loadEvalConfig } from '../../../../deploy/local/eval/eval-config.js';
-import { findRun } from '../../../../deploy/local/eval/find-run.js';
+import { findRun } from '../../../../deploy/local/existing-run/find-run.js';
 import { UserError } from '../../../../shared/errors.js';
 
 describe('the run to be evaluated', () => {
