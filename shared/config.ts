@@ -103,9 +103,12 @@ function parseFlags(
   return flags;
 }
 
+const readableAtOnce = 12;
+
 function remedy(name: string, known: readonly string[]): string {
   const meant = nearest(name, known);
   if (meant !== undefined) return `did you mean --${meant}?`;
+  if (known.length > readableAtOnce) return '--help lists the flags';
   return `the flags are ${known.map((flag) => `--${flag}`).join(', ')}`;
 }
 

@@ -18,18 +18,97 @@ const purposes: Readonly<Record<ServiceName, string>> = {
   'local-backend': 'a Tinker server that trains a small model on this CPU',
 };
 
-const overview = `usage: offbeat <command> [flags]
+type Environment = Readonly<Record<string, string | undefined>>;
 
-  up              trains on this machine: starts everything, shows progress, ends everything
-  eval            measures a policy version of a run on held-out problems
-  dead-letters    lists, shows, replays or purges the messages that a run gave up
-  sweep FILE      makes the runs of an experiment, and a report of them
-${serviceNames.map((name) => `  ${name.padEnd(14)}  ${purposes[name]}`).join('\n')}
-  solve           a solution of a Countdown problem: offbeat solve 3 7 21 84
-  nats-config     keys and permissions for a run on a NATS server of your own
-  tuft-cpu        the real TuFT server on this CPU, in a Python environment of its own
-  help            this text; offbeat <command> --help explains its flags
-`;
+interface Command {
+  readonly words?: string; // what follows its name in the overview
+  readonly purpose: string;
+  /** The exit code; nothing where a service has set it by itself. */
+  readonly run: (flags: readonly string[], env: Environment) => Promise<number | undefined>;
+  /** Nothing where `run` explains itself. */
+  readonly help?: () => string | Promise<string>;
+}
+
+/** In the order of the overview. */
+const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
+  [
+    'up',
+    {
+      purpose: 'trains on this machine: starts everything, shows progress, ends everything',
+      run: up,
+      help: upHelp,
+    },
+  ],
+  [
+    'eval',
+    {
+      purpose: 'measures a policy version of a run on held-out problems',
+      run: evalRun,
+      help: evalHelp,
+    },
+  ],
+  [
+    'dead-letters',
+    {
+      purpose: 'lists, shows, replays or purges the messages that a run gave up',
+      run: deadLetters,
+      help: deadLettersHelp,
+    },
+  ],
+  [
+    'sweep',
+    {
+      words: 'FILE',
+      purpose: 'makes the runs of an experiment, and a report of them',
+      run: sweep,
+      help: sweepHelp,
+    },
+  ],
+  ...serviceNames.map((name): [string, Command] => [
+    name,
+    {
+      purpose: purposes[name],
+      run: async (flags) => {
+        await runService(name, flags);
+        return undefined;
+      },
+      help: () => serviceHelp(name),
+    },
+  ]),
+  [
+    'solve',
+    {
+      purpose: 'a solution of a Countdown problem: offbeat solve 3 7 21 84',
+      run: (flags, env) => solveCommand(flags, env, (text) => process.stdout.write(text)),
+      help: solveHelp,
+    },
+  ],
+  [
+    'nats-config',
+    {
+      purpose: 'keys and permissions for a run on a NATS server of your own',
+      run: natsConfig,
+      help: natsConfigHelp,
+    },
+  ],
+  [
+    'tuft-cpu',
+    {
+      purpose: 'the real TuFT server on this CPU, in a Python environment of its own',
+      run: tuftCpu,
+    },
+  ],
+  [
+    'help',
+    {
+      purpose: 'this text; offbeat <command> --help explains its flags',
+      run: () => {
+        process.stdout.write(overview());
+        return Promise.resolve(0);
+      },
+    },
+  ],
+]);
 
 try {
   const exitCode = await run(process.argv.slice(2));
@@ -40,55 +119,26 @@ try {
   process.exitCode = 2;
 }
 
-/** The exit code; undefined where a service has set it by itself. */
-async function run([command, ...flags]: readonly string[]): Promise<number | undefined> {
-  const wantsHelp = flags.includes('--help') || flags.includes('-h');
-  switch (command) {
-    case 'help':
-    case '--help':
-    case '-h':
-      process.stdout.write(overview);
-      return 0;
-    case 'up':
-      if (!wantsHelp) return await up(flags, process.env);
-      process.stdout.write(await upHelp());
-      return 0;
-    case 'eval':
-      if (!wantsHelp) return await evalRun(flags, process.env);
-      process.stdout.write(evalHelp());
-      return 0;
-    case 'dead-letters':
-      if (!wantsHelp) return await deadLetters(flags, process.env);
-      process.stdout.write(deadLettersHelp());
-      return 0;
-    case 'sweep':
-      if (!wantsHelp) return await sweep(flags, process.env);
-      process.stdout.write(sweepHelp());
-      return 0;
-    case 'solve':
-      if (!wantsHelp)
-        return await solveCommand(flags, process.env, (text) => process.stdout.write(text));
-      process.stdout.write(solveHelp());
-      return 0;
-    case 'nats-config':
-      if (!wantsHelp) return await natsConfig(flags, process.env);
-      process.stdout.write(natsConfigHelp());
-      return 0;
-    case 'tuft-cpu':
-      return await tuftCpu(flags, process.env);
-    default: {
-      const service = serviceNames.find((name) => name === command);
-      if (service === undefined) {
-        const found = command === undefined ? 'a command is missing' : `unknown command ${command}`;
-        throw new UserError(
-          `${found}; one of up, eval, dead-letters, sweep, ${serviceNames.join(', ')}, solve, nats-config, tuft-cpu, help is expected`,
-        );
-      }
-      if (wantsHelp) process.stdout.write(await serviceHelp(service));
-      else await runService(service, flags);
-      return undefined;
-    }
+async function run([word, ...flags]: readonly string[]): Promise<number | undefined> {
+  const isHelp = (each: string | undefined): boolean => each === '--help' || each === '-h';
+  const command = commands.get(isHelp(word) ? 'help' : (word ?? ''));
+  if (command === undefined) {
+    const found = word === undefined ? 'a command is missing' : `unknown command ${word}`;
+    throw new UserError(`${found}; one of ${[...commands.keys()].join(', ')} is expected`);
   }
+  if (command.help === undefined || !flags.some(isHelp)) {
+    return await command.run(flags, process.env);
+  }
+  process.stdout.write(await command.help());
+  return 0;
+}
+
+function overview(): string {
+  const lines = [...commands].map(
+    ([name, { words = '', purpose }]) =>
+      `  ${`${name} ${words}`.trimEnd().padEnd(14)}  ${purpose}\n`,
+  );
+  return `usage: offbeat <command> [flags]\n\n${lines.join('')}`;
 }
 
 async function serviceHelp(service: ServiceName): Promise<string> {

@@ -96,6 +96,17 @@ describe('a configuration', () => {
     assert.match(complaint(['stray', '--max-steps', '1']), /^ {2}- stray is not a flag/m);
   });
 
+  it('sends whoever mistypes one of many flags to the help, not through all of them', () => {
+    const flags = Array.from(
+      { length: 13 },
+      (_, i) => [`flag${i}`, z.string().optional()] as const,
+    );
+    assert.throws(
+      () => loadConfig(z.object(Object.fromEntries(flags)), 'learner', ['--frob'], {}),
+      /--frob is not a flag; --help lists the flags$/,
+    );
+  });
+
   it('tells when a value is missing from a flag', () => {
     assert.match(complaint(['--max-steps', '--verbose']), /--max-steps needs a value/);
     assert.match(complaint(['--max-steps']), /--max-steps needs a value/);

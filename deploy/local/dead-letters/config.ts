@@ -1,26 +1,16 @@
 import { z } from 'zod';
 import { loadConfig } from '../../../shared/config.js';
 import { UserError } from '../../../shared/errors.js';
-import { RunName } from '../../../shared/wire/run-config.js';
+import { whichRun } from '../existing-run/which-run.js';
 
 /** Where the dead letters are, and how to speak of them. */
 export const DeadLettersConfig = z.object({
-  run: RunName.describe('the run: its folder runs/TEXT, or its name on the server at --nats-url.'),
+  ...whichRun,
   all: z.boolean().default(false).describe('replay or purge: every letter, instead of numbers.'),
   force: z
     .boolean()
     .default(false)
     .describe('replay: also what nobody waits for any more; the learner lets it go.'),
-  natsUrl: z
-    .url({ protocol: /^(nats|tls)$/, error: 'expected nats://host:port' })
-    .optional()
-    .describe("the NATS server that holds the run, if not one of the run's own."),
-  natsKeys: z
-    .string()
-    .min(1)
-    .optional()
-    .describe('folder with the keys to that server, as offbeat nats-config writes it.'),
-  runsDir: z.string().min(1).default('runs').describe('folder of the runs of this machine.'),
   json: z.boolean().default(false).describe('standard output is JSON.'),
 });
 export type DeadLettersConfig = z.infer<typeof DeadLettersConfig>;

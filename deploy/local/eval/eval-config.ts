@@ -1,12 +1,12 @@
 import { z } from 'zod';
 import { loadConfig } from '../../../shared/config.js';
-import { RunName } from '../../../shared/wire/run-config.js';
+import { whichRun } from '../existing-run/which-run.js';
 
 const whole = z.coerce.number().int();
 
 /** Which version of which run to measure, and how. */
 export const EvalConfig = z.object({
-  run: RunName.describe('the run: its folder runs/TEXT, or its name on the server at --nats-url.'),
+  ...whichRun,
   version: whole
     .min(0)
     .optional()
@@ -32,16 +32,6 @@ export const EvalConfig = z.object({
     .min(1)
     .optional()
     .describe('key for the backend; TINKER_API_KEY says it too, without showing it to ps.'),
-  natsUrl: z
-    .url({ protocol: /^(nats|tls)$/, error: 'expected nats://host:port' })
-    .optional()
-    .describe("the NATS server that holds the run, if not one of the run's own."),
-  natsKeys: z
-    .string()
-    .min(1)
-    .optional()
-    .describe('folder with the keys to that server, as offbeat nats-config writes it.'),
-  runsDir: z.string().min(1).default('runs').describe('folder of the runs of this machine.'),
   readySeconds: z.coerce
     .number()
     .positive()

@@ -2,7 +2,7 @@ import { UserError } from '../../../shared/errors.js';
 import { readLaunch } from '../launch.js';
 import { runFolderAt, runsIn, unknownRun, type RunFolder } from '../run-folder.js';
 import type { UpConfig } from '../up-config.js';
-import type { EvalConfig } from '../eval/eval-config.js';
+import type { WhichRun } from './which-run.js';
 
 /** Where the parts of a run are, as its folder and the flags tell. */
 export interface FoundRun extends Pick<UpConfig, 'sampler' | 'modelDir' | 'modelName'> {
@@ -13,12 +13,13 @@ export interface FoundRun extends Pick<UpConfig, 'sampler' | 'modelDir' | 'model
   readonly backendUrl: string | undefined; // of the user's own; else the checkpoints are in the folder
 }
 
-/** The run that flags name, and what they say of where its parts are. */
-type WhichRun = Pick<EvalConfig, 'run' | 'runsDir' | 'natsUrl'> &
-  Partial<Pick<EvalConfig, 'natsKeys' | 'modelDir' | 'sampler' | 'backendUrl'>>;
+/** The run that flags name, and what they say of where its other parts are. */
+type NamedRun = WhichRun & {
+  readonly [Part in 'modelDir' | 'sampler' | 'backendUrl']?: UpConfig[Part] | undefined;
+};
 
 /** @throws {UserError} if there is no such run, or its folder is not one of `offbeat up`. */
-export async function findRun(config: WhichRun): Promise<FoundRun> {
+export async function findRun(config: NamedRun): Promise<FoundRun> {
   const { run, runsDir, modelDir, sampler, natsUrl, natsKeys, backendUrl } = config;
   const flags = {
     ...(modelDir !== undefined && { modelDir }),

@@ -4,7 +4,7 @@ import { decodeJsonForwardBackward } from '../../../learner/local-backend/forwar
 import { ForwardBackwardJsonRequest } from '../../../shared/tinker/api.js';
 import { PermanentError } from '../../../shared/errors.js';
 import { jsonForwardBackward } from '../../../shared/tinker/json-request.js';
-import type { ForwardBackwardRequest } from '../../../shared/tinker/types.js';
+import { sampleRequest as request } from '../../support/sample-request.js';
 
 const target = { data: [6, 7, 8], dtype: 'int64', shape: [3] };
 const weights = { data: [0, 1, 1], dtype: 'float32', shape: [3] };
@@ -32,21 +32,6 @@ const refused = (words: RegExp) => (error: unknown) =>
   error instanceof PermanentError && words.test(error.message);
 
 describe('forward_backward in JSON', () => {
-  const request: ForwardBackwardRequest = {
-    modelId: 'm1',
-    seqId: 1,
-    data: [
-      {
-        tokens: Int32Array.of(5, 6, 7),
-        targetTokens: Int32Array.of(6, 7, 8),
-        inputs: { weights: Float32Array.of(0, 1, 1) },
-      },
-    ],
-    loss: 'cross_entropy',
-    config: {},
-    isForwardOnly: false,
-  };
-
   it('reads the sample of the protocol reference', () => {
     assert.deepEqual(decode(), request);
   });

@@ -11,7 +11,8 @@ import {
   encodeSampleResult,
 } from '../../../shared/tinker/codec.js';
 import * as pb from '../../../shared/tinker/tinker_pb.js';
-import type { Datum, ForwardBackwardRequest } from '../../../shared/tinker/types.js';
+import type { Datum } from '../../../shared/tinker/types.js';
+import { sampleRequest as request } from '../../support/sample-request.js';
 
 // Golden bytes from ../shared/reference/tinker-protocol.md §3.5, made by a hand-written encoder.
 const goldenRequest =
@@ -26,20 +27,6 @@ const goldenResult =
   '0000000000e83f';
 const goldenSample = '0a16080112080b0000000c0000001a08000000bf000080be12080000c07f000000c0';
 
-const request: ForwardBackwardRequest = {
-  modelId: 'm1',
-  seqId: 1,
-  data: [
-    {
-      tokens: Int32Array.of(5, 6, 7),
-      targetTokens: Int32Array.of(6, 7, 8),
-      inputs: { weights: Float32Array.of(0, 1, 1) },
-    },
-  ],
-  loss: 'cross_entropy',
-  config: {},
-  isForwardOnly: false,
-};
 const result = {
   logprobs: [Float32Array.of(-1.5, -0.5, -0.25)],
   metrics: { 'loss:sum': 0.75 },
