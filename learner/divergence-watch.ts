@@ -5,7 +5,7 @@ import {
   type DivergenceLimits,
   type Verdict,
 } from '../shared/rl/divergence.js';
-import type { StepEvent } from './history.js';
+import type { StepEvent } from './report/history.js';
 
 const unhealthySteps = new Gauge({
   name: 'rl_unhealthy_steps',

@@ -10,12 +10,12 @@ import { openTask, taskSpec } from '../shared/tasks/registry.js';
 import { serveHealth } from '../shared/telemetry/health-server.js';
 import { LearnerConfig, runConfig } from './config.js';
 import { graceAfter } from './grace.js';
-import { chooseModel, settleConfig } from './run-identity.js';
-import { RunWatch } from './run-watch.js';
-import { summarize } from './summary.js';
+import { chooseModel, settleConfig } from './checkpoints/run-identity.js';
+import { RunWatch } from './report/run-watch.js';
+import { summarize } from './report/summary.js';
 import type { Divergence } from './training.js';
-import { TrainingClock } from './training-clock.js';
-import { withRecovery } from './recovery.js';
+import { TrainingClock } from './report/training-clock.js';
+import { withRecovery } from './checkpoints/recovery.js';
 import { runSession } from './session.js';
 
 /** The learner service: issues tickets, trains on what comes back, publishes what it learnt. */

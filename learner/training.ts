@@ -1,21 +1,21 @@
 import { Counter, Gauge } from 'prom-client';
 import type { Logger } from '../shared/telemetry/logger.js';
-import type { ActorAudit } from './actor-audit.js';
-import type { Admission } from './admission.js';
+import type { ActorAudit } from './groups/actor-audit.js';
+import type { Admission } from './groups/admission.js';
 import type { Changes } from './changes.js';
-import type { Checkpointer, Consumed } from './checkpointer.js';
+import type { Checkpointer, Consumed } from './checkpoints/checkpointer.js';
 import type { DivergenceWatch } from './divergence-watch.js';
 import { handled } from './handled.js';
-import type { StepEvent } from './history.js';
-import type { IdleCause } from './idle-clock.js';
-import { drop, type ArrivedGroup } from './intake.js';
-import { OpenStep, type OpenStepOptions } from './open-step.js';
+import type { StepEvent } from './report/history.js';
+import type { IdleCause } from './report/idle-clock.js';
+import { drop, type ArrivedGroup } from './groups/intake.js';
+import { OpenStep, type OpenStepOptions } from './step/open-step.js';
 import type { Publisher } from './publisher.js';
-import { StepEvents } from './step-event.js';
-import { reportStep, type TrainedGroup } from './step-report.js';
-import type { Tally } from './tally.js';
-import type { TicketSource } from './ticket-source.js';
-import type { Unsettled } from './unsettled.js';
+import { StepEvents } from './report/step-event.js';
+import { reportStep, type TrainedGroup } from './report/step-report.js';
+import type { Tally } from './report/tally.js';
+import type { TicketSource } from './tickets/ticket-source.js';
+import type { Unsettled } from './groups/unsettled.js';
 
 const stepsTrained = new Counter({
   name: 'rl_steps_total',

@@ -5,10 +5,10 @@ import { deadLetters, deadLettersHelp } from './dead-letters/command.js';
 import { evalHelp, evalRun } from './eval/eval.js';
 import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
 import { natsConfig, natsConfigHelp } from './nats-config.js';
-import { solveCommand, solveHelp } from './solve.js';
+import { solveCommand, solveHelp } from './solve/solve.js';
 import { sweep, sweepHelp } from './sweep/sweep.js';
 import { tuftCpu } from './tuft-cpu.js';
-import { up, upHelp } from './up.js';
+import { up, upHelp } from './up/up.js';
 
 const purposes: Readonly<Record<ServiceName, string>> = {
   actor: 'samples groups of rollouts with the newest policy',

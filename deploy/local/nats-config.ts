@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { loadConfig } from '../../shared/config.js';
 import { describeFlags } from '../../shared/config-help.js';
 import { RunName } from '../../shared/wire/run-config.js';
-import { runIdentities } from './members.js';
+import { runIdentities } from './processes/members.js';
 import { certificateIn, writeKeys } from './nats-server/keys.js';
 import { authorizationText, tlsText } from './nats-server/server-config.js';
 

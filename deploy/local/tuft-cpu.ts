@@ -5,7 +5,7 @@ import { UserError } from '../../shared/errors.js';
 import { packageRoot } from '../../shared/package-root.js';
 import { ensurePythonEnvironment } from './python/environment.js';
 import { findPython } from './python/interpreter.js';
-import { tieToParent } from './tie-to-parent.js';
+import { tieToParent } from './processes/tie-to-parent.js';
 
 const launcher = `${packageRoot}deploy/tuft/tuft_cpu.py`;
 const requirements = [`${packageRoot}deploy/tuft/requirements.txt`];

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { datumOf } from '../../learner/datums.js';
+import { datumOf } from '../../learner/step/datums.js';
 import { isUniform } from '../../shared/rl/zero-variance.js';
 import { decodeForwardBackwardRequest } from '../../shared/tinker/codec.js';
 import type { Datum, ForwardBackwardRequest } from '../../shared/tinker/types.js';

@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { freePort } from '../../deploy/local/free-port.js';
+import { freePort } from '../../deploy/local/processes/free-port.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { brokerOn } from '../support/broker.js';

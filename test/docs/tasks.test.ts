@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { loadSchema } from '../../deploy/local/load-schema.js';
-import { loadUpConfig } from '../../deploy/local/up-config.js';
+import { loadUpConfig } from '../../deploy/local/up/up-config.js';
 import { packageRoot } from '../../shared/package-root.js';
 import { HubServer } from '../support/hub-server.js';
 import { runOffbeat } from '../support/offbeat.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { freePort } from '../../deploy/local/free-port.js';
+import { freePort } from '../../deploy/local/processes/free-port.js';
 import { streamSettings } from '../../shared/broker/run-layout.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { brokerOn, until } from '../support/broker.js';

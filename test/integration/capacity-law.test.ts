@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Summary } from '../../deploy/local/summary.js';
+import { Summary } from '../../deploy/local/up/summary.js';
 import { consume } from '../../shared/broker/consume.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';

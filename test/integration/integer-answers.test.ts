@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { Summary } from '../../deploy/local/summary.js';
+import { Summary } from '../../deploy/local/up/summary.js';
 import { embeddedDataset } from '../../shared/countdown/embedded-dataset.js';
 import { generateProblems } from '../../shared/countdown/generator.js';
 import { UpProcess } from '../support/up-process.js';

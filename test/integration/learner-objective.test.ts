@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Summary } from '../../deploy/local/summary.js';
+import { Summary } from '../../deploy/local/up/summary.js';
 import { TrainingGround } from '../support/training-ground.js';
 
 describe('a learner with a corrected objective', { timeout: 240_000 }, () => {

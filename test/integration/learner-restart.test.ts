@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Summary } from '../../deploy/local/summary.js';
+import { Summary } from '../../deploy/local/up/summary.js';
 import { gate, until } from '../support/broker.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
 import { TrainingGround } from '../support/training-ground.js';

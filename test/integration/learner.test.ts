@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { Summary } from '../../deploy/local/summary.js';
+import { Summary } from '../../deploy/local/up/summary.js';
 import { RunConfig } from '../../shared/wire/run-config.js';
 import { TrainingGround } from '../support/training-ground.js';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { configDifferences, LearnerConfig, runConfig } from '../../learner/config.js';
-import { chooseModel, settleConfig } from '../../learner/run-identity.js';
+import { chooseModel, settleConfig } from '../../learner/checkpoints/run-identity.js';
 import { loadConfig } from '../../shared/config.js';
 import { UserError } from '../../shared/errors.js';
 import { RunConfig } from '../../shared/wire/run-config.js';

@@ -1,5 +1,5 @@
 import { groupRequest } from '../../actor/group-request.js';
-import { TicketSource } from '../../learner/ticket-source.js';
+import { TicketSource } from '../../learner/tickets/ticket-source.js';
 import { Decoder, type SampledRollout } from '../../shared/model/decoder.js';
 import { decodeAdapter } from '../../shared/model/lora.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';

@@ -4,7 +4,7 @@ import { access, mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { withDebianPackage } from '../../deploy/local/debian-package.js';
-import { freePort } from '../../deploy/local/free-port.js';
+import { freePort } from '../../deploy/local/processes/free-port.js';
 import { findExecutables, searchFolders } from '../../deploy/local/nats-server/on-path.js';
 import { cacheFolder } from '../../shared/package-root.js';
 import { until } from './broker.js';

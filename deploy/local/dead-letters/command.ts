@@ -7,9 +7,9 @@ import { describeFlags } from '../../../shared/config-help.js';
 import { UserError } from '../../../shared/errors.js';
 import { findRun } from '../existing-run/find-run.js';
 import { readStore } from '../existing-run/read-store.js';
-import { fileLogger } from '../file-logger.js';
+import { fileLogger } from '../processes/file-logger.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
-import { listenForStop } from '../stop-signals.js';
+import { listenForStop } from '../processes/stop-signals.js';
 import {
   DeadLettersConfig,
   deadLettersService,

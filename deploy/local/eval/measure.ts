@@ -5,13 +5,19 @@ import type { EvalProblem } from '../../../shared/evaluation/solve-rates.js';
 import { openTask } from '../../../shared/tasks/registry.js';
 import type { Logger } from '../../../shared/telemetry/logger.js';
 import type { EvalResult } from '../../../shared/wire/eval-result.js';
-import { Fleet } from '../fleet.js';
-import { graceMs, runIdentities, stopRanks, workerMembers, type NatsPlace } from '../members.js';
+import { Fleet } from '../processes/fleet.js';
+import {
+  graceMs,
+  runIdentities,
+  stopRanks,
+  workerMembers,
+  type NatsPlace,
+} from '../processes/members.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { accessWith } from '../nats-server/keys.js';
 import { startNats } from '../nats-server/start.js';
-import type { Screen } from '../screen.js';
-import type { StopSignals } from '../stop-signals.js';
+import type { Screen } from '../up/screen.js';
+import type { StopSignals } from '../processes/stop-signals.js';
 import type { EvalConfig } from './eval-config.js';
 import type { FoundRun } from '../existing-run/find-run.js';
 import type { FoundVersion } from './find-version.js';

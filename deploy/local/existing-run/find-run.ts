@@ -1,7 +1,7 @@
 import { UserError } from '../../../shared/errors.js';
-import { readLaunch } from '../launch.js';
+import { readLaunch } from '../up/launch.js';
 import { runFolderAt, runsIn, unknownRun, type RunFolder } from '../run-folder.js';
-import type { UpConfig } from '../up-config.js';
+import type { UpConfig } from '../up/up-config.js';
 import type { WhichRun } from './which-run.js';
 
 /** Where the parts of a run are, as its folder and the flags tell. */

@@ -4,7 +4,7 @@ import type { Broker } from '../../../shared/broker/broker.js';
 import { connectBroker } from '../../../shared/broker/connect.js';
 import { UserError } from '../../../shared/errors.js';
 import type { Logger } from '../../../shared/telemetry/logger.js';
-import { graceMs } from '../members.js';
+import { graceMs } from '../processes/members.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { findRunningNats } from '../nats-server/running.js';
 import { accessWith } from '../nats-server/keys.js';

@@ -1,10 +1,10 @@
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { describeExit } from '../exit.js';
-import { logTail } from '../log-tail.js';
-import { ManagedProcess } from '../managed-process.js';
-import { tieToParent } from '../tie-to-parent.js';
+import { describeExit } from '../processes/exit.js';
+import { logTail } from '../processes/log-tail.js';
+import { ManagedProcess } from '../processes/managed-process.js';
+import { tieToParent } from '../processes/tie-to-parent.js';
 import type { Identity } from '../../../shared/broker/permissions.js';
 import { authorityFile, certificateIn, type ServerCertificate, writeKeys } from './keys.js';
 import { forgetPorts, JetStream, newestPorts, type NatsPorts } from './running.js';

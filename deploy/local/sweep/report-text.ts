@@ -1,5 +1,5 @@
 import { escaped } from '../plot/markup.js';
-import { formatSeconds } from '../summary.js';
+import { formatSeconds } from '../up/summary.js';
 import type { Report } from './report.js';
 import type { Comparison } from './sweep-file.js';
 import { cellTable, comparisonTable, markdownOf, type Table } from './table.js';

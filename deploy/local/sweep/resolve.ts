@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { asFlags, loadUpConfig } from '../up-config.js';
+import { asFlags, loadUpConfig } from '../up/up-config.js';
 import type { Resolved } from './plan.js';
 import type { Settings } from './sweep-file.js';
 

@@ -8,8 +8,8 @@ import { errorText } from '../../../shared/errors.js';
 import { divergedCode } from '../../../shared/exit-codes.js';
 import { parentPipe } from '../../../shared/parent-pipe.js';
 import { packageRoot } from '../../../shared/package-root.js';
-import type { StopSignals } from '../stop-signals.js';
-import { asFlags } from '../up-config.js';
+import type { StopSignals } from '../processes/stop-signals.js';
+import { asFlags } from '../up/up-config.js';
 import type { PlannedRun } from './plan.js';
 import { readRunFolder, type RunResult } from './results.js';
 

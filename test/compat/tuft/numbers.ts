@@ -1,6 +1,6 @@
 import { copyFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { prepareMinibatches, sendMinibatch } from '../../../learner/minibatch-pass.js';
+import { prepareMinibatches, sendMinibatch } from '../../../learner/step/minibatch-pass.js';
 import { startLocalBackend } from '../../../learner/local-backend/local-backend.js';
 import { decodeAdapter } from '../../../shared/model/lora.js';
 import { embeddedModelPath } from '../../../shared/model/model-directory.js';

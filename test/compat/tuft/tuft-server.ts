@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { freePort } from '../../../deploy/local/free-port.js';
+import { freePort } from '../../../deploy/local/processes/free-port.js';
 import { compatFolder, type SuiteContext } from '../suite.js';
 
 export const apiKey = 'tml-compat-key';

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { Admission, type AdmissionLimits } from '../../../learner/admission.js';
+import { Admission, type AdmissionLimits } from '../../../learner/groups/admission.js';
 import { ticketBound } from '../../../shared/rl/capacity.js';
 import { smallestUsefulVersion } from '../../../shared/rl/staleness.js';
 

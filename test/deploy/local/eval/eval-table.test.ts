@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { evalTable } from '../../../../deploy/local/eval/eval-table.js';
-import { evalText } from '../../../../deploy/local/progress.js';
+import { evalText } from '../../../../deploy/local/up/progress.js';
 import { evalResult } from '../../../support/messages.js';
 
 describe('the table of an evaluation', () => {

@@ -1,0 +1,112 @@
+import type { EvalResult } from '../../../shared/wire/eval-result.js';
+import type { RunEvent } from '../../../shared/wire/run-event.js';
+import { formatSeconds } from './summary.js';
+
+/** When the run will end, as far as its flags tell. */
+export interface Goal {
+  readonly maxSteps?: number;
+  readonly maxMinutes?: number;
+}
+
+interface Step {
+  readonly at: number; // ms since the epoch
+  readonly step: number;
+  readonly metrics: Readonly<Record<string, number>>;
+}
+
+/** The steps that the run's events told of: the first, and the newest ones. */
+export interface Progress {
+  readonly first?: Step;
+  readonly recent: readonly Step[]; // oldest first, at most `recentSteps`
+}
+
+export const noProgress: Progress = { recent: [] };
+
+/** Speeds are averages over this many steps, so that the line is calm and yet up to date. */
+const recentSteps = 10;
+
+/** The progress after one more event. */
+export function withEvent(progress: Progress, event: RunEvent): Progress {
+  if (event.kind !== 'step') return progress;
+  const { at, step, metrics } = event;
+  const newest = { at, step, metrics };
+  return {
+    first: progress.first ?? newest,
+    recent: [...progress.recent, newest].slice(-recentSteps),
+  };
+}
+
+/** Which actor is not believed any more, and why. */
+export function quarantineText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
+  const { actor, gap, bound, groups } = event;
+  return (
+    `${actor} is quarantined: in ${groups} groups its logprobs were ${gap.toFixed(3)} nats a token from ` +
+    `those of the policy, and ${bound.toFixed(3)} is the most. What it samples is refused from now on.`
+  );
+}
+
+/**
+ * The status line: step, then whatever of the rest the newest step measured.
+ *
+ * @param startedAt and `now` in ms since the epoch.
+ */
+export function statusText(progress: Progress, goal: Goal, startedAt: number, now: number): string {
+  const newest = progress.recent.at(-1);
+  if (newest === undefined) {
+    return `waiting for the first step, ${formatSeconds((now - startedAt) / 1_000)} so far`;
+  }
+  const of = goal.maxSteps === undefined ? '' : `/${goal.maxSteps}`;
+  const parts = [`step ${newest.step}${of}`];
+  for (const [label, key, format] of shownMetrics) {
+    const value = newest.metrics[key];
+    if (value !== undefined) parts.push(`${label} ${format(value)}`);
+  }
+  const speed = rolloutsPerSecond(progress.recent);
+  if (speed !== undefined) parts.push(`${speed.toFixed(1)} rollouts/s`);
+  const left = secondsLeft(progress, goal, now);
+  if (left !== undefined) parts.push(`${formatSeconds(left)} left`);
+  return parts.join('  ');
+}
+
+/** `version 12: 43.4 % of 256 held-out problems solved, 51.2 % greedily, 70.1 % in 4 tries`. */
+export function evalText(result: EvalResult): string {
+  const { version, lag, problems, samples, sampled, greedy, passAt } = result;
+  const parts = [
+    `version ${version}: ${percent(sampled)} of ${problems} held-out problems solved`,
+    `${percent(greedy)} greedily`,
+  ];
+  const inAll = passAt[samples];
+  if (samples > 1 && inAll !== undefined) parts.push(`${percent(inAll)} in ${samples} tries`);
+  const meanwhile = lag === 0 ? '' : ` (training is at version ${version + lag})`;
+  return `${parts.join(', ')}${meanwhile}`;
+}
+
+const percent = (value: number) => `${(100 * value).toFixed(1)} %`;
+
+/** By the learner's names in metrics.jsonl. */
+const shownMetrics: readonly [label: string, key: string, format: (value: number) => string][] = [
+  ['reward', 'env/all/reward/total', (value) => value.toFixed(3)],
+  ['solved', 'env/all/correct', percent],
+  ['staleness', 'staleness/mean', (value) => value.toFixed(2)],
+];
+
+function rolloutsPerSecond(steps: readonly Step[]): number | undefined {
+  const [first, ...later] = steps;
+  const last = later.at(-1);
+  if (first === undefined || last === undefined || last.at <= first.at) return undefined;
+  const rollouts = later.reduce((sum, { metrics }) => sum + (metrics['scored/rollouts'] ?? 0), 0);
+  return rollouts / ((last.at - first.at) / 1_000);
+}
+
+/** By the limit that comes first; the steps to come are taken to be as fast as the recent ones. */
+function secondsLeft({ first, recent }: Progress, goal: Goal, now: number): number | undefined {
+  const [oldest, newest] = [recent[0], recent.at(-1)];
+  if (first === undefined || oldest === undefined || newest === undefined) return undefined;
+  const limits: number[] = [];
+  if (goal.maxSteps !== undefined && recent.length > 1) {
+    const msPerStep = (newest.at - oldest.at) / (recent.length - 1);
+    limits.push(((goal.maxSteps - newest.step) * msPerStep - (now - newest.at)) / 1_000);
+  }
+  if (goal.maxMinutes !== undefined) limits.push(goal.maxMinutes * 60 - (now - first.at) / 1_000);
+  return limits.length === 0 ? undefined : Math.max(0, Math.min(...limits));
+}

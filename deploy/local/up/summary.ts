@@ -1,0 +1,103 @@
+import { readFile } from 'node:fs/promises';
+import { z } from 'zod';
+import { errorText } from '../../../shared/errors.js';
+
+const count = z.int().nonnegative();
+const share = z.number().min(0).max(1);
+
+/** Exact-solve rates on held-out problems. */
+const SolveRates = z.object({
+  sampled: share, // at the training temperature
+  greedy: share,
+  passAt: z.record(z.string(), share), // by k: of problems, one of k answers is right
+});
+
+/** What a run came to: the learner writes it as summary.json when it ends. */
+export const Summary = z.looseObject({
+  run: z.string().min(1),
+  steps: count,
+  version: count,
+  wallSeconds: z.number().nonnegative(),
+  groups: z.looseObject({
+    issued: count,
+    trained: count,
+    skippedZeroVariance: count,
+    stale: count,
+    dead: count,
+    outstanding: count,
+  }),
+  staleness: z.looseObject({ mean: z.number().nonnegative(), max: count }), // in versions, of trained groups
+  learnerIdleFraction: share,
+  divergence: z.object({ step: count, reason: z.string(), checkpointStep: count }).optional(), // why training was given up, if it was
+  rolloutsPerSecond: z.number().nonnegative(),
+  tokensPerSecond: z.number().nonnegative(),
+  eval: z
+    .looseObject({ before: SolveRates.nullable(), after: SolveRates.nullable(), problems: count })
+    .nullable(), // null where nothing was evaluated
+});
+export type Summary = z.infer<typeof Summary>;
+
+/** The summary in a file, or why there is none that can be trusted. */
+export async function readSummary(path: string): Promise<Summary | string> {
+  let json: unknown;
+  try {
+    json = JSON.parse(await readFile(path, 'utf8'));
+  } catch (caught) {
+    return `the learner left no summary in ${path} (${errorText(caught)})`;
+  }
+  const parsed = Summary.safeParse(json);
+  if (parsed.success) return parsed.data;
+  const problems = parsed.error.issues.map(
+    ({ path: where, message }) => `${where.map(String).join('.')}: ${message}`,
+  );
+  return `the summary in ${path} is not of the expected form: ${problems.join('; ')}`;
+}
+
+/** The same for people: one fact a line. */
+export function summaryText(summary: Summary): string {
+  const { groups, staleness, eval: evaluation } = summary;
+  const lines: [string, string][] = [
+    ['steps', `${summary.steps} (policy version ${summary.version})`],
+    ['time', formatSeconds(summary.wallSeconds)],
+    [
+      'groups',
+      `${groups.trained} trained of ${groups.issued} issued; ${groups.skippedZeroVariance} without variance, ` +
+        `${groups.stale} too stale, ${groups.dead} dead, ${groups.outstanding} outstanding`,
+    ],
+    ['staleness', `${staleness.mean.toFixed(2)} versions on average, ${staleness.max} at most`],
+    ['learner idle', formatShare(summary.learnerIdleFraction)],
+    [
+      'speed',
+      `${summary.rolloutsPerSecond.toFixed(1)} rollouts/s, ${Math.round(summary.tokensPerSecond)} tokens/s`,
+    ],
+  ];
+  if (evaluation !== null) {
+    const { before, after, problems } = evaluation;
+    const change = (key: 'sampled' | 'greedy') =>
+      [before, after].map((rates) => (rates === null ? '?' : formatShare(rates[key]))).join(' → ');
+    lines.push(['solved', `${change('sampled')} of ${problems} held-out problems`]);
+    lines.push(['solved greedily', change('greedy')]);
+  }
+  if (summary.divergence !== undefined) {
+    const { step, reason, checkpointStep } = summary.divergence;
+    lines.push(['diverged', `at step ${step}: ${reason}; step ${checkpointStep} is saved`]);
+  }
+  const width = Math.max(...lines.map(([label]) => label.length));
+  return lines.map(([label, text]) => `  ${label.padEnd(width)}  ${text}`).join('\n');
+}
+
+/** `2 min 5 s`. */
+export function formatSeconds(seconds: number): string {
+  const whole = Math.round(seconds);
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+  const parts = [
+    ...(hours > 0 ? [`${hours} h`] : []),
+    ...(whole >= 60 ? [`${minutes} min`] : []),
+    ...(hours === 0 ? [`${whole % 60} s`] : []),
+  ];
+  return parts.join(' ');
+}
+
+function formatShare(value: number): string {
+  return `${(100 * value).toFixed(1)} %`;
+}

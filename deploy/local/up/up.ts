@@ -1,0 +1,127 @@
+import { rm } from 'node:fs/promises';
+import { describeFlags } from '../../../shared/config-help.js';
+import { divergedCode } from '../../../shared/exit-codes.js';
+import { checkModelDirectory, embeddedModelPath } from '../../../shared/model/model-directory.js';
+import { FleetError } from '../processes/fleet.js';
+import { lockFolder } from '../folder-lock.js';
+import { readLaunch, writeLaunch } from './launch.js';
+import { loadSchema } from '../load-schema.js';
+import type { NatsBinary } from '../nats-server/binary.js';
+import { ensureNatsServer } from '../nats-server/ensure.js';
+import { resumed } from './resume.js';
+import { createRunFolder, findRunFolder, runNameAt, type RunFolder } from '../run-folder.js';
+import { createScreen, type Screen } from './screen.js';
+import { listenForStop, type StopSignals } from '../processes/stop-signals.js';
+import { readSummary, summaryText } from './summary.js';
+import { train } from './train.js';
+import {
+  defaultMinutes,
+  loadUpConfig,
+  runSettings,
+  UpConfig,
+  upService,
+  type UpRequest,
+} from './up-config.js';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** What `offbeat up` does, and its flags: its own and the learner's. */
+export async function upHelp(): Promise<string> {
+  const settings = runSettings(await loadSchema('learner'));
+  return `offbeat up: trains on this machine.
+
+It starts nats-server, the local backend, the reward service, the actors and the learner as processes
+of their own, shows progress, prints a summary and ends them all. What a run leaves behind lies under
+runs/NAME, and --run NAME --resume goes on with it. Without --max-steps and --max-minutes it trains for ${defaultMinutes} minutes.
+
+How to run it:
+${describeFlags(UpConfig.shape, upService)}
+
+What to train:
+${describeFlags(settings, upService)}
+`;
+}
+
+/**
+ * Runs a whole training on this machine and returns its exit code: 0 when the learner finished, the
+ * signal's code after Ctrl-C, 2 when the user has something to change, 3 when training diverged, else 1. When it returns, none
+ * of the processes is left.
+ *
+ * @throws {UserError} when a flag is wrong, the model cannot be run or something cannot be had, before
+ *   anything was started.
+ */
+export async function up(argv: readonly string[], env: Environment): Promise<number> {
+  const { request, resumable } = await understand(argv, env);
+  const { config } = request;
+  await checkModelDirectory(config.modelDir ?? embeddedModelPath);
+  const screen = openScreen(config.json, env);
+  const stop = listenForStop(screen.note, 'stopping: the learner saves a checkpoint first');
+
+  let natsBinary: NatsBinary | undefined;
+  if (config.natsUrl === undefined) {
+    try {
+      natsBinary = await ensureNatsServer({ env, report: screen.note, signal: stop.stop });
+    } catch (caught) {
+      if (stop.exitCode() === undefined) throw caught; // else it tells of a download that we broke off
+    }
+  }
+  const stopCode = stop.exitCode();
+  if (stopCode !== undefined) return stopCode;
+
+  const run = config.run ?? runNameAt(new Date());
+  const folder = resumable ?? (await createRunFolder(config.runsDir, run));
+  await using _lock = await lockFolder(folder.path);
+  screen.note(`run ${run} in ${folder.path}${resumable === undefined ? '' : ' goes on'}`);
+  const { apiKey: _secret, resume: _resume, json: _json, ...launcher } = config; // each start's own
+  await rm(folder.summary, { force: true }); // of an earlier life
+  await writeLaunch(folder.launch, { run, launcher, settings: request.settings });
+
+  try {
+    await train({ request, run, folder, natsBinary, screen, stop });
+  } catch (caught) {
+    if (caught instanceof FleetError) {
+      process.stderr.write(`${caught.message}\n`);
+      return caught.exitCode;
+    }
+    if (stop.exitCode() === undefined) throw caught; // else it is a wait that we broke off
+  }
+  return await conclude(folder, config.json, screen, stop);
+}
+
+/** What is asked for; where a run is to go on, together with what it has. */
+async function understand(
+  argv: readonly string[],
+  env: Environment,
+): Promise<{ request: UpRequest; resumable: RunFolder | undefined }> {
+  const learner = await loadSchema('learner');
+  const request = loadUpConfig(learner, argv, env);
+  const { run, runsDir, resume } = request.config;
+  if (!resume || run === undefined) return { request, resumable: undefined };
+  const resumable = await findRunFolder(runsDir, run);
+  return { request: resumed(learner, request, await readLaunch(resumable), env), resumable };
+}
+
+/** With --json standard output belongs to the summary alone, and progress is plain lines. */
+function openScreen(json: boolean, env: Environment): Screen {
+  const plain = { write: (text: string) => process.stderr.write(text) };
+  return createScreen({ stream: json ? plain : process.stdout, env, now: Date.now });
+}
+
+async function conclude(
+  folder: RunFolder,
+  json: boolean,
+  screen: Screen,
+  stop: StopSignals,
+): Promise<number> {
+  const summary = await readSummary(folder.summary);
+  const exitCode = stop.exitCode();
+  if (typeof summary === 'string') {
+    process.stderr.write(`${summary}\n`);
+    return exitCode ?? 1;
+  }
+  const isDiverged = summary.divergence !== undefined;
+  const end = isDiverged ? 'given up' : exitCode === undefined ? 'finished' : 'stopped';
+  if (json) process.stdout.write(`${JSON.stringify(summary)}\n`);
+  else screen.note(`${end}:\n${summaryText(summary)}`);
+  return exitCode ?? (isDiverged ? divergedCode : 0);
+}

@@ -1,0 +1,149 @@
+import { Gauge } from 'prom-client';
+import type { Broker } from '../../shared/broker/broker.js';
+import { errorText } from '../../shared/errors.js';
+import type { Logger } from '../../shared/telemetry/logger.js';
+import type { TinkerClient } from '../../shared/tinker/client.js';
+import type { TrainingRun } from '../../shared/tinker/training-run.js';
+import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
+import type { SavedState as KeptState } from '../../shared/wire/ledger.js';
+import type { BookState } from '../groups/group-book.js';
+import { handled } from '../handled.js';
+import type { IdleClock } from '../report/idle-clock.js';
+import { superfluous, type RetentionRules } from './retention.js';
+import type { Unsettled } from '../groups/unsettled.js';
+
+const checkpointStep = new Gauge({
+  name: 'rl_checkpoint_step',
+  help: 'The optimizer step of the newest checkpoint in the ledger.',
+});
+
+/** What the weights of one step have consumed. */
+export interface Consumed {
+  readonly step: number;
+  readonly version: number;
+  readonly progress: number; // of the run, 0 to 1
+  readonly book: BookState;
+  readonly curriculum?: CurriculumState | undefined;
+  readonly messages: readonly number[]; // sequence numbers to acknowledge
+  /** To be told once the ledger has it. */
+  readonly onWritten?: () => void;
+}
+
+/** A state that the backend has, or is about to have. */
+export interface SavedState {
+  /** Makes it the run's checkpoint, once it is known what these weights have consumed. */
+  write(consumed: Consumed): Promise<void>;
+  /** These weights are not to be gone back to. */
+  discard(): Promise<void>;
+}
+
+export interface CheckpointerOptions extends RetentionRules {
+  readonly ledger: Pick<Broker['ledger'], 'write'>;
+  readonly client: Pick<TinkerClient, 'deleteCheckpoint'>;
+  readonly run: Pick<TrainingRun, 'saveState'>;
+  readonly unsettled: Unsettled;
+  readonly idle: IdleClock;
+  /** The state that the weights came from, if they were restored. */
+  readonly restored: { readonly step: number; readonly path: string } | undefined;
+  /** Those that earlier lives of the run have kept. */
+  readonly states: readonly KeptState[];
+  readonly log: Logger;
+}
+
+/**
+ * Checkpoints in the one order that loses nothing: the backend confirms the saved state, the ledger
+ * names it together with what it has consumed, and only then are the consumed messages acknowledged.
+ */
+export class Checkpointer {
+  readonly #options: CheckpointerOptions;
+  #last: Promise<unknown> = Promise.resolve();
+  #saved: { readonly step: number; readonly path: Promise<string> } | undefined;
+  #states: KeptState[]; // that the backend has, oldest first
+  #writtenStep: number;
+
+  constructor(options: CheckpointerOptions) {
+    this.#options = options;
+    const { restored } = options;
+    this.#states = [...options.states];
+    const isListed = this.#states.some(({ path }) => path === restored?.path);
+    if (restored !== undefined && !isListed) this.#states.push(restored);
+    this.#writtenStep = restored?.step ?? 0;
+    if (restored !== undefined) {
+      this.#saved = { step: restored.step, path: Promise.resolve(restored.path) };
+    }
+  }
+
+  /** Of the newest checkpoint in the ledger; a new run has one of step 0. */
+  get writtenStep(): number {
+    return this.#writtenStep;
+  }
+
+  /** What an evaluation made of the weights of a step, if they are saved: the best ones are kept. */
+  scored(step: number, score: number): void {
+    this.#states = this.#states.map((state) => (state.step === step ? { ...state, score } : state));
+  }
+
+  /**
+   * Saves the weights as they are when the operations called so far have run; weights of a step that
+   * is saved already are not saved again. The save is in the backend's queue when this returns.
+   */
+  save(step: number): SavedState {
+    if (this.#saved?.step !== step) {
+      const { run, idle } = this.#options;
+      const path = idle.during(run.saveState(`state-${String(step).padStart(6, '0')}`));
+      this.#saved = { step, path };
+    }
+    const saved = this.#saved;
+    return {
+      write: (consumed) => {
+        const written = this.#last.then(async () => this.#write(consumed, await saved.path));
+        this.#last = written.catch(() => undefined);
+        return handled(written);
+      },
+      discard: async () => {
+        if (this.#saved === saved) this.#saved = undefined;
+        await this.#delete(await saved.path);
+      },
+    };
+  }
+
+  async #write(consumed: Consumed, statePath: string): Promise<void> {
+    const { ledger, unsettled, log } = this.#options;
+    const { step, version, progress, book, curriculum, messages, onWritten } = consumed;
+    if (!this.#states.some(({ path }) => path === statePath)) {
+      this.#states.push({ step, path: statePath });
+    }
+    await ledger.write({
+      v: 1,
+      step,
+      version,
+      statePath,
+      states: this.#states,
+      ...book,
+      consumedAbove: [...book.consumedAbove],
+      progress,
+      ...(curriculum !== undefined && { curriculum }),
+      savedAt: Date.now(),
+    });
+    onWritten?.();
+    await unsettled.settle(messages);
+    this.#writtenStep = step;
+    checkpointStep.set(step);
+    log.info({ step, version, groups: messages.length }, 'checkpoint written');
+    await this.#dropOldStates();
+  }
+
+  /** The ledger lists a state until it is known to be gone, so that no crash forgets it. */
+  async #dropOldStates(): Promise<void> {
+    for (const state of superfluous(this.#states, this.#options)) {
+      await this.#delete(state.path);
+      this.#states = this.#states.filter((other) => other !== state);
+    }
+  }
+
+  async #delete(path: string): Promise<void> {
+    await this.#options.client.deleteCheckpoint(path).catch((caught: unknown) => {
+      this.#options.log.warn({ path, reason: errorText(caught) }, 'an old state stays');
+    });
+  }
+}

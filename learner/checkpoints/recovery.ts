@@ -1,0 +1,97 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Counter } from 'prom-client';
+import { errorText, UserError } from '../../shared/errors.js';
+import type { Logger } from '../../shared/telemetry/logger.js';
+import { TinkerClient } from '../../shared/tinker/client.js';
+import {
+  BadAnswer,
+  BadRequest,
+  RunLost,
+  SequenceConflict,
+  Unavailable,
+} from '../../shared/tinker/errors.js';
+import type { Checkpoint } from '../../shared/wire/ledger.js';
+
+const recoveries = new Counter({
+  name: 'rl_learner_recoveries_total',
+  help: 'Times that the run was restored from its checkpoint after a failure of the backend.',
+  labelNames: ['reason'],
+});
+
+export interface RecoveryOptions {
+  readonly backendUrl: string;
+  readonly apiKey: string;
+  readonly checkpointDir?: string | undefined;
+  readonly log: Logger;
+  /** Ends the waiting between two attempts. */
+  readonly stop: AbortSignal;
+  /** Ends the connection to the backend. */
+  readonly signal: AbortSignal;
+  /** The newest checkpoint: attempts that get further than the last one are not counted as failed. */
+  readonly progress: () => Promise<Checkpoint | undefined>;
+}
+
+/** Attempts without a new checkpoint between them before the run is given up. */
+const maxAttempts = 5;
+
+/**
+ * Runs `session` with a connection to the backend, and again with a new one when the backend lost the
+ * run, the order of its operations or its patience: the session then starts from the checkpoint.
+ *
+ * @throws {UserError} for what no repetition mends.
+ */
+export async function withRecovery<Result>(
+  options: RecoveryOptions,
+  session: (client: TinkerClient) => Promise<Result>,
+): Promise<Result> {
+  const { backendUrl: baseUrl, apiKey, checkpointDir, log, stop, signal, progress } = options;
+  let lastStep = -1;
+  for (let failures = 0; ;) {
+    try {
+      await using client = await TinkerClient.connect({
+        baseUrl,
+        apiKey,
+        log,
+        signal,
+        ...(checkpointDir === undefined ? {} : { checkpointDir }),
+        // At the start a wrong address is likelier than a long absence; later it is not.
+        ...(failures === 0 ? {} : { connectPatienceMs: 600_000 }),
+      });
+      return await session(client);
+    } catch (caught) {
+      const error = rootOf(caught);
+      if (error instanceof BadRequest || error instanceof BadAnswer) {
+        throw new UserError(`the backend refused what training asked of it: ${error.message}`, {
+          cause: caught,
+        });
+      }
+      if (stop.aborted || !isMendable(error)) throw error;
+
+      const step = (await progress())?.step ?? 0;
+      failures = step > lastStep ? 1 : failures + 1;
+      lastStep = step;
+      if (failures > maxAttempts) {
+        throw new UserError(
+          `the backend failed ${failures} times since step ${step}, at last so: ${errorText(error)}`,
+          { cause: caught },
+        );
+      }
+      recoveries.inc({ reason: (error as Error).name });
+      log.warn({ reason: errorText(error), step }, 'restoring the run from its last checkpoint');
+      await sleep(Math.min(500 * 2 ** failures, 30_000), undefined, { signal: stop });
+    }
+  }
+}
+
+/** What began it: operations behind a failed one complain of a conflict, and name the cause. */
+function rootOf(error: unknown): unknown {
+  return error instanceof SequenceConflict && error.cause instanceof Error
+    ? rootOf(error.cause)
+    : error;
+}
+
+function isMendable(error: unknown): boolean {
+  return (
+    error instanceof RunLost || error instanceof SequenceConflict || error instanceof Unavailable
+  );
+}

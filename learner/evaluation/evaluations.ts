@@ -1,0 +1,167 @@
+import { Counter, Gauge } from 'prom-client';
+import type { Evaluator } from '../../shared/evaluation/evaluator.js';
+import { errorText } from '../../shared/errors.js';
+import type { Logger } from '../../shared/telemetry/logger.js';
+import type { EvalResult, SolveRates } from '../../shared/wire/eval-result.js';
+
+const evalScore = new Gauge({
+  name: 'rl_eval_score',
+  help: 'Share of held-out problems solved exactly, at the last evaluation.',
+  labelNames: ['metric', 'difficulty'],
+});
+
+const evalLag = new Gauge({
+  name: 'rl_eval_lag_steps',
+  help: 'Newest version minus the evaluated one, when the last evaluation ended.',
+});
+
+const evaluations = new Counter({
+  name: 'rl_evaluations_total',
+  help: 'Evaluations by how they ended; one is skipped when training overtook it before it began.',
+  labelNames: ['outcome'],
+});
+
+export interface EvaluationsOptions {
+  readonly evaluator: Pick<Evaluator, 'run'>;
+  /** Versions from one evaluation to the next while training goes on; 0: none meanwhile. */
+  readonly everyVersions: number;
+  /** The last one of the run's earlier lives. */
+  readonly last: EvalResult | undefined;
+  /** Writes a result down. */
+  readonly tell: (result: EvalResult) => Promise<void>;
+  /** Ends the evaluation under way, and all that would follow. */
+  readonly signal: AbortSignal;
+  readonly log: Logger;
+}
+
+/**
+ * The run's evaluations: one at a time, while training goes on. When training is so fast that another
+ * one falls due behind one that already waits, the newer takes its place: what is measured late says
+ * little, and each keeps the weights of its version from being retired.
+ */
+export class Evaluations {
+  readonly #options: EvaluationsOptions;
+  #last: EvalResult | undefined;
+  #lastDue: number; // the newest version that was to be measured
+  #running: { readonly version: number; readonly ended: Promise<void> } | undefined;
+  #waiting: number | undefined;
+  #unreported: EvalResult | undefined;
+
+  constructor(options: EvaluationsOptions) {
+    this.#options = options;
+    this.#last = options.last;
+    this.#lastDue = options.last?.version ?? 0;
+    // From 0 on, so that an alert can tell that there is none; without the series where none is due.
+    if (options.everyVersions > 0) evaluations.inc({ outcome: 'finished' }, 0);
+  }
+
+  /** Versions that are, or are about to be, measured: their weights must not be retired. */
+  get pinnedVersions(): number[] {
+    return [this.#running?.version, this.#waiting].filter((version) => version !== undefined);
+  }
+
+  /** The result for a version, if it is the one that was measured last. */
+  of(version: number): EvalResult | undefined {
+    return this.#last?.version === version ? this.#last : undefined;
+  }
+
+  /** A version is out: has it measured if one is due again. */
+  consider(version: number): void {
+    const { everyVersions, log } = this.#options;
+    if (everyVersions === 0 || version - this.#lastDue < everyVersions) return;
+    if (this.#waiting !== undefined) {
+      evaluations.inc({ outcome: 'skipped' });
+      log.warn({ version: this.#waiting, newer: version }, 'not evaluated: a newer one is due');
+    }
+    this.#enter(version);
+  }
+
+  /** Measures a version now, behind what is under way, unless it has been; resolves when it has. */
+  async measure(version: number): Promise<EvalResult | undefined> {
+    if (this.of(version) === undefined && !this.pinnedVersions.includes(version)) {
+      await this.settled();
+      this.#enter(version);
+    }
+    await this.settled();
+    return this.of(version);
+  }
+
+  /** Resolves when none is under way. */
+  async settled(): Promise<void> {
+    while (this.#running !== undefined) await this.#running.ended;
+  }
+
+  /** The newest result that was not told in this way yet, by the names of `metrics.jsonl`. */
+  takeMetrics(): Record<string, number> {
+    const result = this.#unreported;
+    this.#unreported = undefined;
+    if (result === undefined) return {};
+    const { version, lag } = result;
+    const byDifficulty = difficultiesOf(result).flatMap(({ difficulty, ...rates }) =>
+      ratesOf(rates).map(([name, rate]): [string, number] => [`eval/${name}/${difficulty}`, rate]),
+    );
+    return {
+      'eval/version': version,
+      'eval/lag': lag,
+      ...Object.fromEntries(ratesOf(result).map(([name, rate]) => [`eval/${name}`, rate])),
+      ...Object.fromEntries(byDifficulty),
+    };
+  }
+
+  #enter(version: number): void {
+    this.#lastDue = version;
+    this.#waiting = version;
+    this.#next();
+  }
+
+  #next(): void {
+    if (this.#running !== undefined || this.#waiting === undefined) return;
+    if (this.#options.signal.aborted) return;
+    const version = this.#waiting;
+    this.#waiting = undefined;
+    const ended = this.#measure(version).finally(() => {
+      this.#running = undefined;
+      this.#next();
+    });
+    this.#running = { version, ended };
+  }
+
+  /** An evaluation that fails must not end the training that it looks at. */
+  async #measure(version: number): Promise<void> {
+    const { evaluator, tell, signal, log } = this.#options;
+    try {
+      const result = await evaluator.run(version, signal);
+      this.#last = result;
+      this.#unreported = result;
+      evaluations.inc({ outcome: 'finished' });
+      show(result);
+      const { answers: _each, ...rates } = result;
+      log.info(rates, 'evaluated');
+      await tell(result);
+    } catch (caught) {
+      if (signal.aborted) return;
+      evaluations.inc({ outcome: 'failed' });
+      log.error({ version, reason: errorText(caught) }, 'could not evaluate');
+    }
+  }
+}
+
+function show(result: EvalResult): void {
+  evalLag.set(result.lag);
+  evalScore.reset();
+  const all = { difficulty: 'all', ...result };
+  for (const { difficulty, ...rates } of [all, ...difficultiesOf(result)]) {
+    for (const [metric, rate] of ratesOf(rates)) evalScore.set({ metric, difficulty }, rate);
+  }
+}
+
+/** None where all problems are of one difficulty: it would say the same twice. */
+function difficultiesOf({ byDifficulty }: EvalResult): EvalResult['byDifficulty'] {
+  return byDifficulty.length > 1 ? byDifficulty : [];
+}
+
+/** `sampled`, `greedy`, `pass@4`, … */
+function ratesOf({ sampled, greedy, passAt }: SolveRates): [string, number][] {
+  const passes = Object.entries(passAt).map(([k, rate]): [string, number] => [`pass@${k}`, rate]);
+  return [['sampled', sampled], ['greedy', greedy], ...passes];
+}

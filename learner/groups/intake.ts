@@ -1,0 +1,178 @@
+import type { Death } from '../../shared/broker/dead-letter-watch.js';
+import type { Delivery } from '../../shared/broker/delivery.js';
+import { isUniform } from '../../shared/rl/zero-variance.js';
+import { countDroppedGroup, countWastedTokens } from '../../shared/telemetry/drops.js';
+import type { Logger } from '../../shared/telemetry/logger.js';
+import { isOutdated } from '../../shared/wire/outdated.js';
+import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { ScoredGroup } from '../../shared/wire/scored-group.js';
+import type { Admission } from './admission.js';
+import type { Changes } from '../changes.js';
+import type { Tally } from '../report/tally.js';
+import { orderOf, ticketId, type TicketSource } from '../tickets/ticket-source.js';
+import type { Unsettled } from './unsettled.js';
+import { refusal, versionsOf } from './verdict.js';
+
+/** A scored group that waits for its step. */
+export interface ArrivedGroup {
+  readonly scored: ScoredGroup;
+  readonly seq: number; // of its message
+  readonly sampledBy: readonly number[]; // versions of its tokens
+  readonly arrivedAtVersion: number;
+}
+
+export interface IntakeOptions {
+  readonly admission: Admission<ArrivedGroup>;
+  readonly tickets: TicketSource;
+  readonly unsettled: Unsettled;
+  readonly changes: Changes;
+  readonly vocabSize: number;
+  readonly zeroVariance: RunConfig['zeroVariance'];
+  /** Of these every group is taken in, to be refused and asked of others. */
+  readonly isQuarantined: (actor: string) => boolean;
+  /** The newest version that may have sampled; set before it is published. */
+  readonly newestVersion: () => number;
+  /** After a crash, groups of tickets that only the lost steps issued are on their way too. */
+  readonly isResumed: boolean;
+  readonly tally: Tally;
+  readonly log: Logger;
+}
+
+/**
+ * Takes in scored groups: each comes to rest in the book, or is skipped, refused or put aside, and
+ * its message is held until a checkpoint covers it.
+ */
+export class Intake {
+  readonly #options: IntakeOptions;
+  /** Groups of tickets that are not in the book yet, by order. */
+  readonly #early = new Map<number, Delivery<ScoredGroup>>();
+  /** How attempts died that the book does not have yet, by order and attempt. */
+  readonly #deadEarly = new Map<string, Death>();
+
+  constructor(options: IntakeOptions) {
+    this.#options = options;
+  }
+
+  async receive(delivery: Delivery<ScoredGroup>): Promise<void> {
+    const { admission, unsettled } = this.#options;
+    const { value: scored, seq } = delivery;
+    if (!unsettled.hold(delivery)) return;
+
+    const { ticket } = scored.group;
+    const order = orderOf(ticket.ticketId);
+    const { book } = admission;
+    if (order !== undefined && book.isConsumed(order)) return this.#discard(delivery, 'duplicate');
+
+    const entry = order === undefined ? undefined : book.entry(order);
+    const isAhead = order !== undefined && order >= book.nextOrder;
+    const mayBeAhead = this.#options.isResumed || order === book.nextOrder; // its ack may be late
+    const isKnown = order !== undefined && ticket.attempt <= 1 && (!isAhead || mayBeAhead);
+    const reason = refusal(scored, {
+      ticket: isKnown
+        ? this.#options.tickets.issued(order, ticket.attempt, ticket.issuedAtVersion)
+        : undefined,
+      entry,
+      isResumed: this.#options.isResumed,
+      newestVersion: this.#options.newestVersion(),
+      vocabSize: this.#options.vocabSize,
+    });
+    if (reason !== undefined) {
+      if (entry?.state === 'issued') book.die(order!);
+      drop(scored, 'intake', reason);
+      this.#options.log.warn({ ticketId: ticket.ticketId, reason, seq }, 'refused a scored group');
+      await unsettled.refuse(seq, reason);
+      this.#options.changes.notify();
+      return;
+    }
+
+    if (isAhead || entry?.state === 'stale') {
+      if (this.#early.has(order!)) return this.#discard(delivery, 'duplicate');
+      this.#early.set(order!, delivery);
+      return;
+    }
+    if (entry?.state !== 'issued') return this.#discard(delivery, 'duplicate');
+    this.#admit(order!, delivery);
+  }
+
+  /** An attempt has just entered the book: what came before it is taken in now. */
+  claim(order: number, attempt: number): void {
+    const early = this.#early.get(order);
+    this.#early.delete(order);
+    if (early !== undefined) {
+      this.#admit(order, early);
+      return;
+    }
+    const death = this.#deadEarly.get(key(order, attempt));
+    this.#deadEarly.delete(key(order, attempt));
+    if (death !== undefined) this.die(order, attempt, death);
+  }
+
+  /** Whether an attempt need not be published, because its group or its end is here already. */
+  isAnswered(order: number, attempt: number): boolean {
+    return this.#early.has(order) || this.#deadEarly.has(key(order, attempt));
+  }
+
+  /**
+   * The ticket's message is in the dead-letter stream, so its group will never come. If that is
+   * because it grew too old while it was sampled, it is a stale group, and asked for once more.
+   */
+  die(order: number, attempt: number, death: Death): void {
+    const { admission, changes, log } = this.#options;
+    const { book } = admission;
+    const entry = book.entry(order);
+    if (order >= book.nextOrder || (entry?.state === 'stale' && attempt > entry.attempt)) {
+      this.#deadEarly.set(key(order, attempt), death);
+      return;
+    }
+    if (entry?.state !== 'issued' || entry.attempt > attempt) return; // another copy made its way
+    const { stage, reason } = death;
+    if (isOutdated(reason)) {
+      const outcome = book.refuseAsStale(order, attempt);
+      countDroppedGroup(stage, 'stale');
+      log.warn({ ticketId: ticketId(order), outcome, reason }, 'a group grew too old');
+    } else {
+      book.die(order);
+      countDroppedGroup(stage, 'dead_letter');
+      log.warn({ ticketId: ticketId(order), stage, reason }, 'a ticket died');
+    }
+    changes.notify();
+  }
+
+  #admit(order: number, { value: scored, seq }: Delivery<ScoredGroup>): void {
+    const { admission, tickets, unsettled, changes, tally, zeroVariance } = this.#options;
+    const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
+    const isBarred = this.#options.isQuarantined(scored.group.actor);
+    if (!hasVariance && zeroVariance === 'refill' && !isBarred) {
+      admission.book.skip(order);
+      unsettled.consume(seq);
+      tally.skipped(scored);
+      tickets.consumed(scored);
+      drop(scored, 'intake', 'zero_variance');
+    } else {
+      const sampledBy = versionsOf(scored);
+      const group = { scored, seq, sampledBy, arrivedAtVersion: admission.version };
+      admission.arrive(order, group, sampledBy, scored.group.ticket.attempt);
+      tally.admitted(scored);
+    }
+    changes.notify();
+  }
+
+  async #discard({ value, seq }: Delivery<ScoredGroup>, reason: string): Promise<void> {
+    drop(value, 'intake', reason);
+    await this.#options.unsettled.discard(seq);
+  }
+}
+
+function key(order: number, attempt: number): string {
+  return `${order}.${attempt}`;
+}
+
+/** Counts a group that will not be trained on, and the tokens that were sampled for nothing. */
+export function drop(scored: ScoredGroup, stage: string, reason: string): void {
+  countDroppedGroup(stage, reason);
+  countWastedTokens(reason, tokenCount(scored));
+}
+
+export function tokenCount({ group }: ScoredGroup): number {
+  return group.rollouts.reduce((sum, { tokens }) => sum + tokens.length, 0);
+}

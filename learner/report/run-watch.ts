@@ -1,0 +1,107 @@
+import { Gauge } from 'prom-client';
+import type { Broker } from '../../shared/broker/broker.js';
+import { errorText } from '../../shared/errors.js';
+import type { Logger } from '../../shared/telemetry/logger.js';
+import type { ActorLease } from '../../shared/wire/actor-lease.js';
+
+const streamDepth = new Gauge({
+  name: 'rl_stream_depth',
+  help: 'Messages in each queue of the run, leased and unacknowledged ones included.',
+  labelNames: ['stream'],
+});
+const oldestAge = new Gauge({
+  name: 'rl_oldest_age_seconds',
+  help: 'Age of the oldest message in each queue of the run; 0 while it is empty.',
+  labelNames: ['stream'],
+});
+const pending = new Gauge({
+  name: 'rl_consumer_pending',
+  help: 'Messages that each consumer of the run has not been given yet.',
+  labelNames: ['consumer'],
+});
+const ackPending = new Gauge({
+  name: 'rl_consumer_ack_pending',
+  help: 'Messages that each consumer of the run was given and that are not settled yet.',
+  labelNames: ['consumer'],
+});
+const liveActors = new Gauge({
+  name: 'rl_actors',
+  help: 'Actors whose lease was renewed within the last 10 seconds.',
+});
+
+const everyMs = 5_000;
+const livenessMs = 10_000; // several renewals
+
+/** Looks at the run as a whole from time to time: at what waits in its queues and how its actors fare. */
+export class RunWatch implements Disposable {
+  #metrics: Readonly<Record<string, number>> = {};
+  readonly #timer: NodeJS.Timeout;
+
+  constructor(
+    private readonly broker: Pick<Broker, 'backlog' | 'actors'>,
+    private readonly log: Logger,
+  ) {
+    this.#timer = setInterval(() => void this.look(), everyMs);
+  }
+
+  /** What was seen last, by the names of `metrics.jsonl`. */
+  get metrics(): Readonly<Record<string, number>> {
+    return this.#metrics;
+  }
+
+  async look(): Promise<void> {
+    try {
+      const [backlog, leases] = await Promise.all([
+        this.broker.backlog(),
+        this.broker.actors.list(),
+      ]);
+      const live = leases.filter(({ lastSeenAt }) => Date.now() - lastSeenAt <= livenessMs);
+      liveActors.set(live.length);
+      this.#metrics = { ...queueMetrics(backlog), ...actorMetrics(live) };
+    } catch (caught) {
+      this.log.debug({ reason: errorText(caught) }, 'could not look at the run');
+    }
+  }
+
+  [Symbol.dispose](): void {
+    clearInterval(this.#timer);
+  }
+}
+
+type Backlog = Awaited<ReturnType<Broker['backlog']>>;
+
+function queueMetrics({ streams, consumers }: Backlog): Record<string, number> {
+  const metrics: Record<string, number> = {};
+  for (const [stream, { messages, oldestAgeSeconds }] of Object.entries(streams)) {
+    streamDepth.set({ stream }, messages);
+    oldestAge.set({ stream }, oldestAgeSeconds);
+    metrics[`stream_depth/${stream}`] = messages;
+    metrics[`oldest_age_seconds/${stream}`] = oldestAgeSeconds;
+  }
+  for (const [consumer, state] of Object.entries(consumers)) {
+    pending.set({ consumer }, state.pending);
+    ackPending.set({ consumer }, state.ackPending);
+    metrics[`consumer_pending/${consumer}`] = state.pending;
+    metrics[`consumer_ack_pending/${consumer}`] = state.ackPending;
+  }
+  return metrics;
+}
+
+/** Sums over the live actors; each exports its own in its own process. */
+function actorMetrics(live: readonly ActorLease[]): Record<string, number> {
+  const sum = (value: (lease: ActorLease) => number): number =>
+    live.reduce((total, lease) => total + value(lease), 0);
+  const drawn = live.flatMap(({ firstToken }) => firstToken ?? []);
+  const newest = Math.max(...drawn.map(({ version }) => version));
+  const delays = drawn.flatMap(({ version, seconds }) => (version === newest ? [seconds] : []));
+  return {
+    'actors/live': live.length,
+    'actors/inflight': sum(({ inFlight }) => inFlight),
+    'actors/limit': sum(({ limit }) => limit),
+    'actors/idle_seconds/ticket': sum(({ idleSeconds }) => idleSeconds.ticket),
+    'actors/idle_seconds/policy': sum(({ idleSeconds }) => idleSeconds.policy),
+    'actors/idle_seconds/publish': sum(({ idleSeconds }) => idleSeconds.publish),
+    // Of the newest version that any has drawn with: the slowest of those that have.
+    ...(delays.length === 0 ? {} : { publish_to_first_token_seconds: Math.max(...delays) }),
+  };
+}

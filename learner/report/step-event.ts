@@ -1,0 +1,91 @@
+import { EventLoopLag } from '../../shared/telemetry/event-loop-lag.js';
+import type { Logger } from '../../shared/telemetry/logger.js';
+import type { Admission } from '../groups/admission.js';
+import type { StepEvent } from './history.js';
+import type { IdleClock } from './idle-clock.js';
+import type { Tally } from './tally.js';
+
+export interface StepEventsOptions {
+  readonly admission: Pick<Admission<unknown>, 'step' | 'confirmedVersion' | 'publishLag' | 'book'>;
+  readonly tally: Tally;
+  readonly idle: IdleClock;
+  /** What others have to tell of the run as it is now, by the names of `metrics.jsonl`. */
+  readonly surroundings: () => Readonly<Record<string, number>>;
+  readonly log: Logger;
+}
+
+/** Makes of each confirmed step what the run's history tells of it: a line of `metrics.jsonl`. */
+export class StepEvents {
+  readonly #options: StepEventsOptions;
+  readonly #lag = new EventLoopLag();
+  #endedAt = performance.now();
+  #idleBefore = 0;
+
+  constructor(options: StepEventsOptions) {
+    this.#options = options;
+  }
+
+  /** The first step begins now: what was before is not its time. */
+  start(): void {
+    this.#endedAt = performance.now();
+    this.#idleBefore = totalSeconds(this.#options.idle);
+  }
+
+  /**
+   * Of the step that was just confirmed.
+   *
+   * @param report of its data.
+   * @param optimizer of each of its optimizer steps, what the backend said and the learning rate.
+   */
+  make(
+    report: Readonly<Record<string, number>>,
+    optimizer: readonly Readonly<Record<string, number>>[],
+  ): StepEvent {
+    const { admission, idle, tally, surroundings, log } = this.#options;
+    const { step, confirmedVersion: version } = admission;
+    const now = performance.now();
+    const idleNow = totalSeconds(idle);
+    const seconds = (now - this.#endedAt) / 1_000;
+    const { learning_rate, ...optim } = means(optimizer);
+    const metrics: Record<string, number> = {
+      ...tally.take(),
+      ...report,
+      ...prefixed('optim', optim),
+      ...prefixed('groups', admission.book.counts),
+      ...prefixed('idle', idle.seconds), // since this learner started, by cause
+      idle_seconds: idleNow - this.#idleBefore,
+      seconds,
+      ...(learning_rate !== undefined && { learning_rate }),
+      publish_lag: admission.publishLag,
+      ...this.#lag.take(),
+      ...surroundings(),
+    };
+    this.#endedAt = now;
+    this.#idleBefore = idleNow;
+    const finite = Object.entries(metrics).filter(([, value]) => Number.isFinite(value));
+    log.info({ step, version, correct: metrics['env/all/correct'], seconds }, 'step trained');
+    const metricsNow = Object.fromEntries(finite);
+    return { v: 1, at: Date.now(), kind: 'step', step, version, metrics: metricsNow };
+  }
+}
+
+/** The mean of each metric over the optimizer steps of a step. */
+function means(substeps: readonly Readonly<Record<string, number>>[]): Record<string, number> {
+  const sums: Record<string, number> = {};
+  for (const metrics of substeps) {
+    for (const [name, value] of Object.entries(metrics)) sums[name] = (sums[name] ?? 0) + value;
+  }
+  return Object.fromEntries(
+    Object.entries(sums).map(([name, sum]) => [name, sum / substeps.length]),
+  );
+}
+
+function totalSeconds(idle: IdleClock): number {
+  return Object.values(idle.seconds).reduce((sum, seconds) => sum + seconds, 0);
+}
+
+function prefixed(prefix: string, values: Readonly<Record<string, number>>) {
+  return Object.fromEntries(
+    Object.entries(values).map(([name, value]) => [`${prefix}/${name}`, value]),
+  );
+}

@@ -1,0 +1,154 @@
+import { Counter, Gauge } from 'prom-client';
+import { ksDistance } from '../../shared/rl/length-bias.js';
+import type { ScoredGroup } from '../../shared/wire/scored-group.js';
+import type { Ticket } from '../../shared/wire/ticket.js';
+
+const groupOutcomes = new Counter({
+  name: 'rl_group_outcome_total',
+  help: 'Scored groups by whether all, none or some of their rollouts are correct.',
+  labelNames: ['kind'],
+});
+
+const lengthKsDistance = new Gauge({
+  name: 'rl_length_ks_distance',
+  help: 'Kolmogorov-Smirnov distance between completion lengths as admitted and as trained.',
+});
+
+/** Sums over the groups that a step consumed: those it trained on and those that were skipped. */
+interface Sums {
+  groups: number;
+  rollouts: number;
+  tokens: number;
+  correct: number;
+  formatted: number;
+  reward: number;
+  negativeLogprobs: number;
+  mixed: number;
+  allGood: number;
+  allBad: number;
+  fresh: Share; // groups of problems whose turn it was
+  replayed: Share; // groups that came back to a problem that was tried
+}
+
+interface Share {
+  groups: number;
+  mixed: number;
+  rollouts: number;
+  correct: number;
+}
+
+/**
+ * How the policy does on the problems that it is trained on: rates over every group that a step has
+ * consumed, also those that were skipped on the way, since those trained on are chosen for their
+ * variance. A group counts once, when the step that consumed it is confirmed, or when it is skipped.
+ */
+export class Tally {
+  readonly #isReplay: (ticket: Ticket) => boolean;
+  #sums = noSums();
+  readonly #admittedLengths = new Map<number, number>();
+  readonly #trainedLengths = new Map<number, number>();
+
+  /** @param isReplay whether a ticket came back to a problem that was tried. */
+  constructor(isReplay: (ticket: Ticket) => boolean = () => false) {
+    this.#isReplay = isReplay;
+  }
+
+  /** A group with variance arrived, to be trained on. */
+  admitted({ group }: ScoredGroup): void {
+    countLengths(this.#admittedLengths, group);
+  }
+
+  /** A group without variance arrived. */
+  skipped(scored: ScoredGroup): void {
+    this.#add(scored);
+  }
+
+  trained(scored: ScoredGroup): void {
+    countLengths(this.#trainedLengths, scored.group);
+    this.#add(scored);
+  }
+
+  /** The rates since the last call, by the names of `metrics.jsonl`; then it starts afresh. */
+  take(): Record<string, number> {
+    const sums = this.#sums;
+    this.#sums = noSums();
+    const distance = ksDistance(this.#admittedLengths, this.#trainedLengths);
+    lengthKsDistance.set(distance);
+    return {
+      'env/all/correct': sums.correct / sums.rollouts,
+      'env/all/format': sums.formatted / sums.rollouts,
+      'env/all/reward/total': sums.reward / sums.rollouts,
+      'by_group/frac_mixed': sums.mixed / sums.groups,
+      'by_group/frac_all_good': sums.allGood / sums.groups,
+      'by_group/frac_all_bad': sums.allBad / sums.groups,
+      ...replayRates(sums),
+      entropy: sums.negativeLogprobs / sums.tokens,
+      ac_tokens_per_turn: sums.tokens / sums.rollouts,
+      'scored/groups': sums.groups,
+      'scored/rollouts': sums.rollouts,
+      'scored/tokens': sums.tokens,
+      length_ks_distance: distance,
+    };
+  }
+
+  #add({ group, scores }: ScoredGroup): void {
+    const sums = this.#sums;
+    sums.groups += 1;
+    sums.rollouts += scores.length;
+    for (const { tokens, behaviorLogprobs } of group.rollouts) {
+      sums.tokens += tokens.length;
+      for (const logprob of behaviorLogprobs) sums.negativeLogprobs -= logprob;
+    }
+    let correct = 0;
+    for (const { reward, isCorrect, hasFormat } of scores) {
+      sums.reward += reward;
+      if (hasFormat) sums.formatted += 1;
+      if (isCorrect) correct += 1;
+    }
+    sums.correct += correct;
+    const kind = correct === scores.length ? 'all_good' : correct === 0 ? 'all_bad' : 'mixed';
+    sums[outcomeKeys[kind]] += 1;
+    const share = sums[this.#isReplay(group.ticket) ? 'replayed' : 'fresh'];
+    share.groups += 1;
+    share.rollouts += scores.length;
+    share.correct += correct;
+    if (kind === 'mixed') share.mixed += 1;
+    groupOutcomes.inc({ kind });
+  }
+}
+
+const outcomeKeys = { all_good: 'allGood', all_bad: 'allBad', mixed: 'mixed' } as const;
+
+function noSums(): Sums {
+  return {
+    groups: 0,
+    rollouts: 0,
+    tokens: 0,
+    correct: 0,
+    formatted: 0,
+    reward: 0,
+    negativeLogprobs: 0,
+    mixed: 0,
+    allGood: 0,
+    allBad: 0,
+    fresh: { groups: 0, mixed: 0, rollouts: 0, correct: 0 },
+    replayed: { groups: 0, mixed: 0, rollouts: 0, correct: 0 },
+  };
+}
+
+/** Where problems are replayed, what of them has signal, and how the policy does on the others. */
+function replayRates({ fresh, replayed }: Sums): Record<string, number> {
+  if (replayed.groups === 0) return {};
+  return {
+    'replayed/group_share': replayed.groups / (fresh.groups + replayed.groups),
+    'replayed/frac_mixed': replayed.mixed / replayed.groups,
+    'fresh/frac_mixed': fresh.mixed / fresh.groups,
+    'fresh/correct': fresh.correct / fresh.rollouts,
+  };
+}
+
+function countLengths(lengths: Map<number, number>, { rollouts }: ScoredGroup['group']): void {
+  for (const { tokens } of rollouts) {
+    lengths.set(tokens.length, (lengths.get(tokens.length) ?? 0) + 1);
+  }
+}

@@ -1,0 +1,156 @@
+import { correctTokens, needsProximal, type CorrectedTokens } from '../../shared/rl/corrections.js';
+import type { TokenPairs } from '../../shared/rl/off-policy.js';
+import type { Datum, ForwardBackwardResult } from '../../shared/tinker/types.js';
+import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { Rollout } from '../../shared/wire/rollout-group.js';
+import type { ScoredGroup } from '../../shared/wire/scored-group.js';
+import { datumOf, firstPosition, unweightedDatum } from './datums.js';
+import { handled } from '../handled.js';
+import {
+  tokenAdvantages,
+  type AdvantageSettings,
+  type TokenAdvantages,
+} from './token-advantages.js';
+
+/** The calls of a training run that a minibatch needs. */
+export interface MinibatchBackend {
+  forwardBackward(
+    data: readonly Datum[],
+    loss: RunConfig['loss']['name'],
+    config: Readonly<Record<string, number>>,
+  ): Promise<ForwardBackwardResult>;
+  forward: MinibatchBackend['forwardBackward'];
+}
+
+export interface MinibatchBackends {
+  readonly run: MinibatchBackend;
+  /** A run that is never trained, so that it is the base model; there if there is a KL penalty. */
+  readonly base: Pick<MinibatchBackend, 'forward'> | undefined;
+}
+
+export type PassSettings = AdvantageSettings & Pick<RunConfig, 'loss' | 'correction'>;
+
+/** The groups of a minibatch, and the staleness of each. */
+export interface MinibatchGroups {
+  readonly groups: readonly ScoredGroup[];
+  readonly staleness: readonly number[];
+}
+
+/** A minibatch whose loss only waits to be computed. */
+export interface PreparedMinibatch {
+  readonly data: readonly Datum[]; // a rollout each
+  readonly rollouts: readonly PassedRollout[];
+  readonly corrected: readonly Pick<CorrectedTokens, 'weights' | 'sides'>[] | undefined;
+  readonly terms: Omit<TokenAdvantages, 'advantages'>;
+}
+
+export interface MinibatchResult extends Pick<PreparedMinibatch, 'corrected' | 'terms'> {
+  readonly lossSum: number;
+  readonly rollouts: readonly (TokenPairs & { readonly staleness: number })[];
+}
+
+type PassedRollout = Rollout & { readonly promptTokens: Int32Array; readonly staleness: number };
+
+/**
+ * Whether the minibatches of a batch have to be prepared together, before the first is sent: their
+ * advantages are compared, or the policy that a later one is corrected against is that of the batch's
+ * start. Otherwise each is prepared and sent as soon as it is full.
+ */
+export function needsWholeBatch({
+  advantage,
+  correction,
+  numSubsteps,
+}: Pick<RunConfig, 'advantage' | 'correction' | 'numSubsteps'>): boolean {
+  return advantage === 'batch_std' || (numSubsteps > 1 && needsProximal(correction));
+}
+
+/**
+ * Makes minibatches into what the backend's loss is given.
+ *
+ * Cost: nothing, or one `forward` of all of them if `dro`, a mask or importance weights need the
+ * proximal logprobs, and one `forward` of the base for a KL penalty.
+ */
+export async function prepareMinibatches(
+  { run, base }: MinibatchBackends,
+  config: PassSettings,
+  minibatches: readonly MinibatchGroups[],
+): Promise<PreparedMinibatch[]> {
+  const { loss, correction, sampling } = config;
+  const rollouts = minibatches.flatMap(rolloutsOf);
+  const scored = async (model: Pick<MinibatchBackend, 'forward'>) => {
+    const data = rollouts.map(({ promptTokens, tokens }) => unweightedDatum(promptTokens, tokens));
+    const { temperature } = sampling;
+    return (await model.forward(data, 'cross_entropy', { temperature })).logprobs;
+  };
+  const completion = (logprobs: Float32Array, i: number) => completionOf(rollouts[i]!, logprobs);
+
+  const [current, ofBase] = await Promise.all([
+    loss.name === 'dro' || needsProximal(correction) ? scored(run) : undefined,
+    base && scored(base),
+  ]);
+  const { advantages, ...terms } = tokenAdvantages(
+    config,
+    minibatches.map(({ groups }) => groups),
+    ofBase?.map(completion),
+  );
+  const corrected = current?.map((logprobs, i) =>
+    correctTokens(correction, {
+      behavior: rollouts[i]!.behaviorLogprobs,
+      proximal: completion(logprobs, i),
+      advantages: advantages[i]!,
+    }),
+  );
+  const data = rollouts.map(({ promptTokens, tokens, behaviorLogprobs }, i) => {
+    const inputs = corrected?.[i] ?? { logprobs: behaviorLogprobs, advantages: advantages[i]! };
+    return datumOf(loss.name, promptTokens, tokens, inputs, current?.[i]);
+  });
+
+  let end = 0;
+  return minibatches.map((minibatch) => {
+    const start = end;
+    end += rolloutsOf(minibatch).length;
+    return {
+      data: data.slice(start, end),
+      rollouts: rollouts.slice(start, end),
+      corrected: corrected?.slice(start, end).map(({ weights, sides }) => ({ weights, sides })),
+      terms,
+    };
+  });
+}
+
+/**
+ * Sends a minibatch to the backend, which adds its gradients to those of the step. It is in the
+ * backend's queue when this returns, so that what is called next runs behind it.
+ *
+ * Cost: one `forward_backward`.
+ */
+export function sendMinibatch(
+  run: Pick<MinibatchBackend, 'forwardBackward'>,
+  { loss, sampling }: Pick<PassSettings, 'loss' | 'sampling'>,
+  { data, rollouts, corrected, terms }: PreparedMinibatch,
+): Promise<MinibatchResult> {
+  // The behavior logprobs are those of the distribution at this temperature, so ours must be too.
+  const settings = { ...loss.config, temperature: sampling.temperature };
+  const passed = run.forwardBackward(data, loss.name, settings);
+  const pair = ({ logprobs, metrics }: ForwardBackwardResult): MinibatchResult => ({
+    lossSum: metrics['loss:sum'] ?? NaN,
+    rollouts: rollouts.map((rollout, i) => ({
+      behavior: rollout.behaviorLogprobs,
+      current: completionOf(rollout, logprobs[i]!),
+      staleness: rollout.staleness,
+    })),
+    corrected,
+    terms,
+  });
+  return handled(passed.then(pair));
+}
+
+function rolloutsOf({ groups, staleness }: MinibatchGroups): PassedRollout[] {
+  return groups.flatMap(({ group: { promptTokens, rollouts } }, g) =>
+    rollouts.map((rollout) => ({ ...rollout, promptTokens, staleness: staleness[g]! })),
+  );
+}
+
+function completionOf({ promptTokens }: PassedRollout, logprobs: Float32Array): Float32Array {
+  return logprobs.subarray(firstPosition(promptTokens));
+}

@@ -1,0 +1,102 @@
+import type { TrainingRun } from '../../shared/tinker/training-run.js';
+import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { Minibatch } from '../groups/admission.js';
+import type { Failure } from '../failure.js';
+import type { IdleClock } from '../report/idle-clock.js';
+import type { ArrivedGroup } from '../groups/intake.js';
+import {
+  needsWholeBatch,
+  prepareMinibatches,
+  sendMinibatch,
+  type MinibatchResult,
+} from './minibatch-pass.js';
+import type { Pace } from '../pace.js';
+import type { TrainedGroup } from '../report/step-report.js';
+
+export interface OpenStepOptions {
+  readonly config: RunConfig;
+  readonly run: TrainingRun;
+  readonly base: TrainingRun | undefined; // never trained; there if there is a KL penalty
+  readonly pace: Pace;
+  readonly idle: IdleClock;
+  readonly failure: Failure;
+}
+
+/**
+ * A step that is being collected. Its minibatches go to the backend as they come, or all at once where
+ * the batch must be whole, and the optimizer step behind the last of each substep.
+ */
+export class OpenStep {
+  readonly #options: OpenStepOptions;
+  readonly #number: number; // counts from 1
+  readonly #held: Minibatch<ArrivedGroup>[] = []; // not sent yet
+  #trained: TrainedGroup[] = [];
+  #results: Promise<MinibatchResult>[] = [];
+  readonly #optimized: Promise<Record<string, number>>[] = []; // a substep each
+
+  constructor(options: OpenStepOptions, number: number) {
+    this.#options = options;
+    this.#number = number;
+  }
+
+  /** The groups that were sent, in the order of the minibatches. */
+  get trained(): readonly TrainedGroup[] {
+    return this.#trained;
+  }
+
+  /** What the passes of the minibatches come to. */
+  get results(): readonly Promise<MinibatchResult>[] {
+    return this.#results;
+  }
+
+  /** What the backend says of each optimizer step, and its learning rate. */
+  get optimized(): readonly Promise<Record<string, number>>[] {
+    return this.#optimized;
+  }
+
+  /** Resolves once the minibatch is in the backend's queue, or is held until the batch is whole. */
+  async take(minibatch: Minibatch<ArrivedGroup>): Promise<void> {
+    this.#held.push(minibatch);
+    if (!minibatch.isLastOfStep && needsWholeBatch(this.#options.config)) return;
+    await this.#send(this.#held.splice(0));
+  }
+
+  /**
+   * No more will come: leaves what the optimizer steps so far have used.
+   *
+   * @returns how many these are.
+   */
+  cutShort(): number {
+    const { groupsPerBatch, numSubsteps, numMinibatches } = this.#options.config;
+    const substeps = this.#optimized.length;
+    this.#results = this.#results.slice(0, substeps * numMinibatches);
+    this.#trained = this.#trained.slice(0, (substeps * groupsPerBatch) / numSubsteps);
+    return substeps;
+  }
+
+  async #send(minibatches: readonly Minibatch<ArrivedGroup>[]): Promise<void> {
+    const { run, config, idle, failure } = this.#options;
+    const passable = minibatches.map(({ groups, staleness }) => ({
+      groups: groups.map(({ scored }) => scored),
+      staleness,
+    }));
+    const prepared = await idle.during(prepareMinibatches(this.#options, config, passable));
+    minibatches.forEach(({ groups, staleness, substep, isLastOfSubstep }, i) => {
+      const result = sendMinibatch(run, config, prepared[i]!);
+      this.#results.push(failure.watch(idle.during(result)));
+      groups.forEach((group, g) => {
+        this.#trained.push({ group, staleness: staleness[g]!, substep });
+      });
+      if (isLastOfSubstep) this.#optimized.push(this.#optimize());
+    });
+  }
+
+  #optimize(): Promise<Record<string, number>> {
+    const { run, idle, failure, pace } = this.#options;
+    const adam = pace.settingsFor(this.#number);
+    const spent = idle.during(run.optimStep(adam));
+    return failure.watch(
+      spent.then((metrics) => ({ ...metrics, learning_rate: adam.learningRate })),
+    );
+  }
+}

@@ -1,0 +1,78 @@
+import { batchAdvantages } from '../../shared/rl/advantages.js';
+import { lengthPenalty } from '../../shared/rl/length-penalty.js';
+import { advantageScales } from '../../shared/rl/normalization.js';
+import {
+  entropyCoefficient,
+  entropyTerms,
+  klTerms,
+  tokenMean,
+} from '../../shared/rl/token-terms.js';
+import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { ScoredGroup } from '../../shared/wire/scored-group.js';
+
+export type AdvantageSettings = Pick<
+  RunConfig,
+  'advantage' | 'normalization' | 'extraTerms' | 'numMinibatches' | 'sampling'
+>;
+
+/** The advantages of minibatches, and what went into them. */
+export interface TokenAdvantages {
+  readonly advantages: readonly Float64Array[]; // [B][T], B over all minibatches, normalization included
+  readonly klToBase: number | undefined; // KL(behavior ‖ base), nats a token
+  readonly entropyCoefficient: number;
+}
+
+/**
+ * The advantage of every token: what its rollout earned more than its group, minus what it costs in KL
+ * to the base model, plus what it is worth as exploration, all times the weight that normalization
+ * gives to the rollout in its minibatch.
+ *
+ * @param minibatches the groups of each; `batch_std` and the means that terms are centred on go over
+ *   all of them, so the whole batch is needed for the former.
+ * @param base [B][T] logprobs of the base model, rollouts in the order of the groups; needed if and
+ *   only if there is a KL penalty.
+ */
+export function tokenAdvantages(
+  config: AdvantageSettings,
+  minibatches: readonly (readonly ScoredGroup[])[],
+  base: readonly ArrayLike<number>[] | undefined,
+): TokenAdvantages {
+  const { advantage, normalization, extraTerms, numMinibatches, sampling } = config;
+  const { maxTokens } = sampling;
+  const groups = minibatches.flat();
+  const behavior = groups.flatMap(({ group }) =>
+    group.rollouts.map(({ behaviorLogprobs }) => behaviorLogprobs),
+  );
+  const rewards = groups.map(({ group, scores }) =>
+    scores.map(
+      ({ reward }, i) =>
+        reward + lengthPenalty(extraTerms.lengthPenalty, lengthOf(group.rollouts[i]!), maxTokens),
+    ),
+  );
+  const ofRollouts = batchAdvantages(advantage, rewards).flat();
+  const scales = minibatches.flatMap((groupsOfOne) => {
+    const lengths = groupsOfOne.map(({ group }) => group.rollouts.map(lengthOf));
+    return advantageScales(normalization, lengths, { numMinibatches, maxTokens }).flat();
+  });
+
+  const { coefficient, target } = extraTerms.entropyBonus;
+  const bonus = entropyCoefficient(coefficient, target, -tokenMean(behavior));
+  const terms = [
+    ...(bonus === 0 ? [] : [entropyTerms(bonus, behavior)]),
+    ...(base === undefined ? [] : [klTerms(extraTerms.klPenalty, behavior, base)]),
+  ];
+  return {
+    advantages: behavior.map((logprobs, i) =>
+      Float64Array.from(logprobs, (_, t) => {
+        const extra = terms.reduce((sum, term) => sum + term[i]![t]!, 0);
+        return (ofRollouts[i]! + extra) * scales[i]!;
+      }),
+    ),
+    klToBase: base && tokenMean(behavior) - tokenMean(base),
+    entropyCoefficient: bonus,
+  };
+}
+
+function lengthOf({ tokens }: { readonly tokens: Int32Array }): number {
+  return tokens.length;
+}

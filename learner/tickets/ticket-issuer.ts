@@ -1,0 +1,65 @@
+import { Gauge } from 'prom-client';
+import type { Ticket } from '../../shared/wire/ticket.js';
+import type { Admission } from '../groups/admission.js';
+import type { Changes } from '../changes.js';
+import type { Intake } from '../groups/intake.js';
+import type { TicketSource } from './ticket-source.js';
+
+const ticketsOutstanding = new Gauge({
+  name: 'rl_tickets_outstanding',
+  help: 'Tickets issued and not yet trained or dropped.',
+});
+
+export interface IssuerOptions<Group> {
+  readonly admission: Admission<Group>;
+  readonly tickets: TicketSource;
+  readonly intake: Pick<Intake, 'claim' | 'isAnswered'>;
+  readonly changes: Changes;
+  /** Resolves once the stream holds the ticket; rejects when `signal` aborts first. */
+  readonly publish: (ticket: Ticket, signal: AbortSignal) => Promise<void>;
+  /** Told of a stale group once the second attempt of its ticket is with the actors. */
+  readonly onReplaced: (group: Group) => void;
+}
+
+/**
+ * Issues tickets, one after another in order, whenever the capacity law leaves room: a skipped, dead
+ * or trained group makes room for exactly one. A stale ticket's second attempt goes first; it takes
+ * the place of the first. Resolves when `signal` aborts.
+ *
+ * A ticket enters the book only when the stream has it, so that no checkpoint can name a ticket that
+ * was never sent. One that was sent but not entered is sent again after a crash, under the same
+ * identity, and its group is taken once.
+ */
+export async function issueTickets<Group>(
+  options: IssuerOptions<Group>,
+  signal: AbortSignal,
+): Promise<void> {
+  const { admission, tickets, intake, changes, publish, onReplaced } = options;
+  while (!signal.aborted) {
+    ticketsOutstanding.set(admission.book.outstanding);
+    const offer = tickets.isSettled(admission.book.nextOrder) ? admission.offer() : undefined;
+    if (offer === undefined) {
+      await changes.next(signal);
+      continue;
+    }
+    const { order, attempt, issuedAtVersion } = offer;
+    if (!intake.isAnswered(order, attempt)) {
+      const ticket = tickets.issued(order, attempt, issuedAtVersion);
+      if (!(await isPublished(publish(ticket, signal), signal))) return;
+    }
+    const replaced = admission.issue();
+    if (replaced !== undefined) onReplaced(replaced);
+    intake.claim(order, attempt);
+  }
+}
+
+/** @returns false if `signal` aborted first; the stream may have the ticket or not. */
+async function isPublished(publishing: Promise<void>, signal: AbortSignal): Promise<boolean> {
+  try {
+    await publishing;
+    return true;
+  } catch (caught) {
+    if (signal.aborted) return false;
+    throw caught;
+  }
+}

@@ -1,0 +1,261 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { logTail } from '../../../../deploy/local/processes/log-tail.js';
+import { noProgress, statusText, withEvent } from '../../../../deploy/local/up/progress.js';
+import {
+  countedRestarts,
+  maxRestarts,
+  restartDelayMs,
+} from '../../../../deploy/local/processes/restart-policy.js';
+import { createRunFolder, runNameAt } from '../../../../deploy/local/run-folder.js';
+import { createScreen, plainStatusEveryMs } from '../../../../deploy/local/up/screen.js';
+import { formatSeconds, readSummary, summaryText } from '../../../../deploy/local/up/summary.js';
+import { UserError } from '../../../../shared/errors.js';
+import type { RunEvent } from '../../../../shared/wire/run-event.js';
+import { RunName } from '../../../../shared/wire/run-config.js';
+
+describe('a restart', () => {
+  const crash = { code: 1, signal: undefined };
+
+  it('waits twice as long each time, and at last is not worth it', () => {
+    const delays = Array.from({ length: maxRestarts + 1 }, (_, i) => restartDelayMs(crash, i));
+    assert.deepEqual(delays, [1_000, 2_000, 4_000, 8_000, 16_000, undefined]);
+  });
+
+  it('is no help where the user must change something, or nothing could start', () => {
+    assert.equal(restartDelayMs({ code: 2, signal: undefined }, 0), undefined);
+    const absent = { code: undefined, signal: undefined, failure: 'ENOENT' };
+    assert.equal(restartDelayMs(absent, 0), undefined);
+  });
+
+  it('no longer counts after a long life', () => {
+    assert.deepEqual([countedRestarts(4, 59_999), countedRestarts(4, 60_000)], [4, 0]);
+  });
+});
+
+describe('the status line', () => {
+  const step = (step: number, at: number, metrics: Record<string, number>): RunEvent => ({
+    v: 1,
+    kind: 'step',
+    at,
+    step,
+    version: step,
+    metrics,
+  });
+  const metrics = {
+    'env/all/reward/total': 0.4321,
+    'env/all/correct': 0.371,
+    'staleness/mean': 1.25,
+    'scored/rollouts': 1024,
+  };
+
+  it('says that it waits until there is a step', () => {
+    assert.equal(
+      statusText(noProgress, {}, 1_000, 66_000),
+      'waiting for the first step, 1 min 5 s so far',
+    );
+  });
+
+  it('shows what the newest step measured, the speed, and when it will be over', () => {
+    const events = [step(1, 0, metrics), step(2, 10_000, metrics), step(3, 20_000, metrics)];
+    const progress = events.reduce(withEvent, noProgress);
+    const line = statusText(progress, { maxSteps: 9 }, 0, 20_000);
+    assert.equal(
+      line,
+      'step 3/9  reward 0.432  solved 37.1 %  staleness 1.25  102.4 rollouts/s  1 min 0 s left',
+    );
+    const sooner = statusText(progress, { maxSteps: 9, maxMinutes: 1 }, 0, 20_000);
+    assert.match(sooner, / {2}40 s left$/);
+  });
+
+  it('does without what was not measured', () => {
+    assert.equal(statusText(withEvent(noProgress, step(1, 0, {})), {}, 0, 5), 'step 1');
+  });
+});
+
+describe('the screen', () => {
+  const screenOn = (
+    stream: { isTTY?: boolean; columns?: number },
+    env: Record<string, string> = {},
+  ) => {
+    const written: string[] = [];
+    const clock = { now: 0 };
+    const write = (text: string) => written.push(text) > 0;
+    return {
+      written,
+      clock,
+      screen: createScreen({ stream: { ...stream, write }, env, now: () => clock.now }),
+    };
+  };
+
+  it('rewrites one line on a terminal, and keeps it below what stays', () => {
+    const { screen, written } = screenOn({ isTTY: true, columns: 10 }, { NO_COLOR: '1' });
+    screen.status('step 1 of many');
+    screen.note('evaluated');
+    screen.status('');
+    assert.deepEqual(written, ['\r\x1b[2Kstep 1 of', '\r\x1b[2Kevaluated\nstep 1 of', '\r\x1b[2K']);
+  });
+
+  it('takes a terminal that does not know its width for one of 80 columns', () => {
+    const { screen, written } = screenOn({ isTTY: true, columns: 0 }, { NO_COLOR: '1' });
+    screen.status('x'.repeat(100));
+    assert.deepEqual(written, [`\r\x1b[2K${'x'.repeat(79)}`]);
+  });
+
+  it('has colours on a terminal only, and not against NO_COLOR', () => {
+    const colored = (stream: { isTTY?: boolean }, env: Record<string, string> = {}) => {
+      const { screen, written } = screenOn(stream, env);
+      screen.warn('careful');
+      return written.join('') !== 'careful\n';
+    };
+    assert(colored({ isTTY: true }));
+    assert(!colored({ isTTY: true }, { NO_COLOR: '1' }));
+    assert(!colored({ isTTY: true }, { TERM: 'dumb' }));
+    assert(!colored({}));
+  });
+
+  it('writes plain lines elsewhere, not too many', () => {
+    const { screen, written, clock } = screenOn({});
+    screen.status('step 1');
+    screen.status('step 2');
+    clock.now = plainStatusEveryMs;
+    screen.status('step 3');
+    screen.status('');
+    assert.deepEqual(written, ['step 1\n', 'step 3\n']);
+  });
+});
+
+describe('the files of a run', () => {
+  let folder: string;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-files-'));
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  it('lie in a folder of its own, which is never used twice', async () => {
+    const { path } = await createRunFolder(join(folder, 'runs'), 'first');
+    assert.deepEqual((await readdir(path)).sort(), ['checkpoints', 'logs', 'nats']);
+    await assert.rejects(createRunFolder(join(folder, 'runs'), 'first'), (error) => {
+      assert(error instanceof UserError);
+      assert.match(
+        error.message,
+        /the run first exists already in .*; add --resume .*, choose another name with --run, or delete/,
+      );
+      return true;
+    });
+  });
+
+  it('are named by the time where the user gives no name', () => {
+    const name = runNameAt(new Date(2026, 0, 2, 3, 4, 5));
+    assert.equal(name, '20260102-030405');
+    assert(RunName.safeParse(name).success);
+  });
+
+  it('end with the last lines of a log in words', async () => {
+    const path = join(folder, 'log');
+    const entry = {
+      level: 40,
+      time: '2026-11-21T01:02:03.000Z',
+      service: 'actor',
+      pid: 1,
+      msg: 'slow',
+      ms: 7,
+    };
+    await writeFile(
+      path,
+      ['cut off', JSON.stringify(entry), 'Segmentation fault', '', '[1]'].join('\n'),
+    );
+    assert.deepEqual(await logTail(path, 3), [
+      '01:02:03 warn slow ms=7',
+      'Segmentation fault',
+      '[1]',
+    ]);
+    assert.deepEqual(await logTail(join(folder, 'none'), 3), []);
+  });
+
+  it('show the plain error of a service once', async () => {
+    const path = join(folder, 'twice');
+    const entry = { level: 60, time: '2026-11-21T01:02:03.000Z', msg: 'no such port' };
+    await writeFile(path, `${JSON.stringify(entry)}\nno such port\n`);
+    assert.deepEqual(await logTail(path, 5), ['01:02:03 fatal no such port']);
+  });
+});
+
+describe('the summary', () => {
+  let folder: string;
+  let path: string;
+  const summary = {
+    run: 'r',
+    steps: 12,
+    version: 12,
+    wallSeconds: 3725,
+    groups: { issued: 9, trained: 4, skippedZeroVariance: 2, stale: 1, dead: 0, outstanding: 2 },
+    staleness: { mean: 0.5, max: 2 },
+    learnerIdleFraction: 0.25,
+    rolloutsPerSecond: 12.34,
+    tokensPerSecond: 4321.6,
+    eval: {
+      before: { sampled: 0.3, greedy: 0.4, passAt: { '1': 0.3, '4': 0.6 } },
+      after: { sampled: 0.55, greedy: 0.6, passAt: { '1': 0.55, '4': 0.8 } },
+      problems: 256,
+    },
+  };
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-summary-'));
+    path = join(folder, 'summary.json');
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  /** Why the file is no summary. */
+  async function reason(file: string): Promise<string> {
+    const found = await readSummary(file);
+    assert(typeof found === 'string');
+    return found;
+  }
+
+  it('is what the learner wrote, further fields included', async () => {
+    const whole = { ...summary, reason: 'max_steps' };
+    await writeFile(path, JSON.stringify(whole));
+    assert.deepEqual(await readSummary(path), whole);
+  });
+
+  it('is refused with every field that is wrong', async () => {
+    await writeFile(path, JSON.stringify({ ...summary, steps: -1, staleness: { mean: 0 } }));
+    assert.match(await reason(path), /steps: .*; staleness\.max: /);
+    assert.match(await reason(join(folder, 'none')), /left no summary in .*none/);
+  });
+
+  it('reads well', () => {
+    const text = summaryText(summary);
+    assert.match(text, /12 \(policy version 12\)/);
+    assert.match(text, /1 h 2 min/);
+    assert.match(
+      text,
+      /4 trained of 9 issued; 2 without variance, 1 too stale, 0 dead, 2 outstanding/,
+    );
+    assert.match(text, /30\.0 % → 55\.0 % of 256 held-out problems/);
+    assert.match(text, /40\.0 % → 60\.0 %/);
+    assert.doesNotMatch(summaryText({ ...summary, eval: null }), /solved/);
+    const stopped = { ...summary.eval, after: null };
+    assert.match(summaryText({ ...summary, eval: stopped }), /30\.0 % → \?/);
+  });
+
+  it('tells why training was given up, and what is left of it', () => {
+    const divergence = { step: 9, reason: 'the reward is 0.1', checkpointStep: 5 };
+    const text = summaryText({ ...summary, divergence });
+    assert.match(text, /diverged +at step 9: the reward is 0\.1; step 5 is saved/);
+  });
+
+  it('tells time in the units that matter', () => {
+    assert.deepEqual([9.6, 61, 3600, 7384].map(formatSeconds), [
+      '10 s',
+      '1 min 1 s',
+      '1 h 0 min',
+      '2 h 3 min',
+    ]);
+  });
+});

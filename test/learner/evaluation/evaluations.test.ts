@@ -1,0 +1,142 @@
+import assert from 'node:assert/strict';
+import { beforeEach, describe, it } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import { register } from 'prom-client';
+import { Evaluations } from '../../../learner/evaluation/evaluations.js';
+import type { EvalResult } from '../../../shared/wire/eval-result.js';
+import { silent } from '../../support/broker.js';
+import { evalResult } from '../../support/messages.js';
+
+describe('evaluations every 10 versions', () => {
+  const [three] = evalResult().byDifficulty;
+  const byDifficulty = [three!, { ...three!, difficulty: '4 numbers', greedy: 0 }];
+  let begun: number[];
+  let told: number[];
+  let finish: ((how: 'well' | 'badly') => Promise<void>)[]; // each of those begun
+  let stop: AbortController;
+  const open = (last?: EvalResult) =>
+    new Evaluations({
+      evaluator: {
+        run: (version) =>
+          new Promise((resolve, reject) => {
+            begun.push(version);
+            finish.push(async (how) => {
+              if (how === 'well') resolve(evalResult({ version, lag: 4, byDifficulty }));
+              else reject(new Error('every ticket died'));
+              await setImmediate();
+            });
+          }),
+      },
+      everyVersions: 10,
+      last,
+      tell: ({ version }) => {
+        told.push(version);
+        return Promise.resolve();
+      },
+      signal: stop.signal,
+      log: silent,
+    });
+
+  beforeEach(() => {
+    begun = [];
+    told = [];
+    finish = [];
+    stop = new AbortController();
+  });
+
+  it('begin when one is due, and pin its version until it has ended', async () => {
+    const evaluations = open();
+    for (let version = 1; version <= 12; version++) evaluations.consider(version);
+    assert.deepEqual([begun, evaluations.pinnedVersions], [[10], [10]]);
+    await finish[0]!('well');
+    assert.deepEqual([told, evaluations.pinnedVersions], [[10], []]);
+    assert.equal(evaluations.of(10)?.version, 10);
+  });
+
+  it('are made one after the other; of those that wait, the newest alone', async () => {
+    const evaluations = open();
+    for (let version = 1; version <= 39; version++) evaluations.consider(version);
+    assert.deepEqual([begun, evaluations.pinnedVersions], [[10], [10, 30]]);
+    await finish[0]!('well');
+    assert.deepEqual([begun, evaluations.pinnedVersions], [[10, 30], [30]]);
+    await finish[1]!('well');
+    assert.deepEqual(told, [10, 30]);
+  });
+
+  it('count on from those of an earlier life', () => {
+    const evaluations = open(evalResult({ version: 50 }));
+    evaluations.consider(59);
+    assert.deepEqual(begun, []);
+    evaluations.consider(61); // the first version of this life was above the last of that one
+    assert.deepEqual(begun, [61]);
+  });
+
+  it('measure the last version behind what is under way, and not twice', async () => {
+    const evaluations = open();
+    evaluations.consider(10);
+    const last = evaluations.measure(14);
+    assert.deepEqual(begun, [10]);
+    await finish[0]!('well');
+    await setImmediate();
+    assert.deepEqual(begun, [10, 14]);
+    await finish[1]!('well');
+    assert.equal((await last)?.version, 14);
+    assert.equal((await evaluations.measure(14))?.version, 14);
+    assert.deepEqual(told, [10, 14]);
+  });
+
+  it('use what is under way, if that is the last version', async () => {
+    const evaluations = open();
+    evaluations.consider(10);
+    const last = evaluations.measure(10);
+    await finish[0]!('well');
+    assert.equal((await last)?.version, 10);
+    assert.deepEqual(begun, [10]);
+  });
+
+  it('that fail end nothing else, and are made again when due', async () => {
+    const evaluations = open();
+    evaluations.consider(10);
+    const result = evaluations.measure(10);
+    await finish[0]!('badly');
+    assert.equal(await result, undefined);
+    evaluations.consider(11);
+    evaluations.consider(20);
+    assert.deepEqual([begun, told], [[10, 20], []]);
+  });
+
+  it('do not begin after the wish to stop', async () => {
+    const evaluations = open();
+    stop.abort();
+    assert.equal(await evaluations.measure(3), undefined);
+    assert.deepEqual(begun, []);
+  });
+
+  it('are told once in metrics.jsonl, and in the metrics until the next', async () => {
+    const evaluations = open();
+    evaluations.consider(10);
+    assert.deepEqual(evaluations.takeMetrics(), {});
+    await finish[0]!('well');
+    const metrics = evaluations.takeMetrics();
+    assert.deepEqual(
+      [
+        metrics['eval/version'],
+        metrics['eval/lag'],
+        metrics['eval/sampled'],
+        metrics['eval/pass@2'],
+      ],
+      [10, 4, 0.25, 0.5],
+    );
+    assert.deepEqual(
+      [metrics['eval/greedy/3 numbers'], metrics['eval/greedy/4 numbers']],
+      [0.5, 0],
+    );
+    assert.deepEqual(evaluations.takeMetrics(), {});
+    const exported = await register.getSingleMetricAsString('rl_eval_score');
+    assert.match(exported, /rl_eval_score\{metric="pass@2",difficulty="all"\} 0\.5/);
+    assert.match(
+      await register.getSingleMetricAsString('rl_eval_lag_steps'),
+      /rl_eval_lag_steps 4/,
+    );
+  });
+});

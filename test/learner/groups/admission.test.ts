@@ -1,0 +1,306 @@
+import assert from 'node:assert/strict';
+import { beforeEach, describe, it } from 'node:test';
+import fc from 'fast-check';
+import { Admission } from '../../../learner/groups/admission.js';
+import { FleetModel, type Fate } from '../support/fleet-model.js';
+
+const limits = fc
+  .record({
+    minibatchSize: fc.integer({ min: 1, max: 3 }),
+    numMinibatches: fc.integer({ min: 1, max: 3 }),
+    numSubsteps: fc.integer({ min: 1, max: 2 }),
+    maxStepsOffPolicy: fc.integer({ min: 0, max: 4 }),
+    sampleLag: fc.constantFrom(0, 0, 1, 2),
+    windowPolicy: fc.constantFrom('wait', 'drop'),
+    maxSteps: fc.integer({ min: 1, max: 6 }),
+  })
+  .map(({ minibatchSize, ...rest }) => ({
+    ...rest,
+    sampleLag: Math.min(rest.sampleLag, rest.maxStepsOffPolicy),
+    groupsPerBatch: minibatchSize * rest.numMinibatches * rest.numSubsteps,
+  }));
+const patient = limits.map((bounds) => ({ ...bounds, windowPolicy: 'wait' as const }));
+const choices = fc.array(fc.nat(), { maxLength: 400, size: 'max' });
+const fates = fc
+  .array(
+    fc.oneof(
+      { weight: 4, arbitrary: fc.constant<Fate>('trainable') },
+      { weight: 2, arbitrary: fc.constant<Fate>('slow') },
+      { weight: 1, arbitrary: fc.constant<Fate>('uniform') },
+      { weight: 1, arbitrary: fc.constant<Fate>('dead') },
+    ),
+    { minLength: 1, maxLength: 12 },
+  )
+  .filter((list) => list.some(isTrainable))
+  .map(
+    (list) =>
+      (order: number): Fate =>
+        list[order % list.length]!,
+  );
+
+describe('admission, whatever actors and the backend do when', () => {
+  it('keeps the capacity law and the staleness bound, and ends', () => {
+    fc.assert(
+      fc.property(limits, fates, choices, (bounds, fateOf, moves) => {
+        const model = new FleetModel(bounds, fateOf);
+        for (const move of moves) model.move(move);
+        model.drain();
+        const { book, step } = model.admission;
+        assert.equal(step, bounds.maxSteps);
+        assert.equal(book.counts.trained, bounds.maxSteps * bounds.groupsPerBatch);
+        assert.equal(book.outstanding, 0); // nobody works for a step that is not wanted
+        const trained = model.batches.flat();
+        assert.equal(new Set(trained).size, trained.length);
+      }),
+      { numRuns: 400 },
+    );
+  });
+
+  it('drops nothing as stale when it waits, and trains every trainable ticket', () => {
+    fc.assert(
+      fc.property(patient, fates, choices, (bounds, fateOf, moves) => {
+        const model = new FleetModel(bounds, fateOf);
+        for (const move of moves) model.move(move);
+        model.drain();
+        assert.equal(model.admission.book.counts.stale, 0);
+        const trained = model.batches.flat().sort((a, b) => a - b);
+        const issued = Array.from({ length: model.admission.book.nextOrder }, (_, order) => order);
+        assert.deepEqual(
+          trained,
+          issued.filter((order) => isTrainable(fateOf(order))),
+        );
+      }),
+    );
+  });
+
+  it('gives a slow group up, when it drops, as soon as a version makes it useless', () => {
+    const bounds = { groupsPerBatch: 2, numSubsteps: 1, numMinibatches: 1 };
+    const model = new FleetModel(
+      { ...bounds, maxStepsOffPolicy: 1, windowPolicy: 'drop', maxSteps: 8 },
+      (order) => (order === 0 ? 'slow' : 'trainable'),
+    );
+    model.drain();
+    assert.deepEqual([model.abandoned, model.stale], [2, 0]); // the ticket and its second attempt
+    assert.deepEqual(model.admission.book.counts, {
+      issued: 18,
+      trained: 16,
+      skippedZeroVariance: 0,
+      stale: 2,
+      dead: 0,
+      outstanding: 0,
+    });
+    assert(!model.batches.flat().includes(0));
+  });
+
+  it('makes the batches of a plain loop when no step may be off-policy', () => {
+    fc.assert(
+      fc.property(limits, fates, choices, (bounds, fateOf, moves) => {
+        const synchronous = { ...bounds, maxStepsOffPolicy: 0, sampleLag: 0 };
+        const model = new FleetModel(synchronous, fateOf);
+        for (const move of moves) model.move(move);
+        model.drain();
+        assert.deepEqual(model.batches, plainLoop(synchronous, fateOf));
+      }),
+    );
+  });
+});
+
+function isTrainable(fate: Fate): boolean {
+  return fate === 'trainable' || fate === 'slow';
+}
+
+/** Synchronous training as one would write it down: ask until the batch is full, then step. */
+function plainLoop(
+  { groupsPerBatch, maxSteps }: { groupsPerBatch: number; maxSteps: number },
+  fateOf: (order: number) => Fate,
+): number[][] {
+  const batches: number[][] = [];
+  for (let order = 0, step = 0; step < maxSteps; step++) {
+    const batch: number[] = [];
+    while (batch.length < groupsPerBatch) {
+      if (isTrainable(fateOf(order))) batch.push(order);
+      order += 1;
+    }
+    batches.push(batch);
+  }
+  return batches;
+}
+
+describe('admission, one group a step, one step off-policy', () => {
+  const bounds = {
+    groupsPerBatch: 1,
+    numSubsteps: 1,
+    numMinibatches: 1,
+    maxStepsOffPolicy: 1,
+    windowPolicy: 'wait',
+    maxSteps: Infinity,
+  } as const;
+
+  it('refuses a group that a crash made too old, and issues its ticket once more', () => {
+    const counts = {
+      issued: 2,
+      trained: 0,
+      skippedZeroVariance: 0,
+      stale: 0,
+      dead: 0,
+      outstanding: 2,
+    };
+    const book = { nextOrder: 2, consumedBelow: 0, consumedAbove: [], counts };
+    const admission = new Admission<string>(bounds, {
+      step: 0,
+      version: 9,
+      book,
+      rewind: { from: 9, to: 3 },
+    });
+    admission.arrive(0, 'of a lost step', [6]); // three steps from version 3
+    assert.deepEqual(
+      admission.refuseStale().map(({ order, outcome }) => ({ order, outcome })),
+      [{ order: 0, outcome: 'reissue' }],
+    );
+    assert.equal(admission.room, 0); // the second attempt takes the place of the first
+
+    const offer = admission.offer();
+    assert.deepEqual(offer, { order: 0, attempt: 1, issuedAtVersion: 9 });
+    assert.equal(admission.issue(), 'of a lost step');
+    assert.deepEqual(admission.book.counts, {
+      issued: 3,
+      trained: 0,
+      skippedZeroVariance: 0,
+      stale: 1,
+      dead: 0,
+      outstanding: 2,
+    });
+
+    admission.arrive(0, 'of the same lost step', [6]);
+    assert.deepEqual(
+      admission.refuseStale().map(({ outcome }) => outcome),
+      ['gone'],
+    );
+    assert.equal(admission.room, 1); // a ticket of another problem takes it now
+  });
+
+  it('gives the groups of a step that is not completed back', () => {
+    const two = { ...bounds, groupsPerBatch: 2, numMinibatches: 2 };
+    const admission = new Admission<string>(two, { step: 0, version: 0 });
+    issueAll(admission);
+    admission.arrive(1, 'group', [0]);
+    assert.deepEqual(admission.cut()?.orders, [1]);
+    admission.cutShort(0);
+    assert.equal(admission.book.entry(1)?.state, 'arrived');
+    assert.equal(admission.book.counts.trained, 0);
+  });
+
+  it('trains restored tickets in their order, as their deadlines are not known', () => {
+    const counts = {
+      issued: 4,
+      trained: 1,
+      skippedZeroVariance: 1,
+      stale: 0,
+      dead: 0,
+      outstanding: 2,
+    };
+    const book = { nextOrder: 4, consumedBelow: 1, consumedAbove: [2], counts };
+    const admission = new Admission<string>(bounds, { step: 1, version: 5, book });
+    admission.arrive(3, 'the later one', [5]);
+    assert.equal(admission.cut(), undefined); // ticket 1 may be due now
+    admission.arrive(1, 'the earlier one', [4]);
+    assert.deepEqual(admission.cut()?.orders, [1]);
+    assert.deepEqual(admission.cut()?.orders, [3]);
+  });
+});
+
+describe('admission when sampling is held back by two versions', () => {
+  const bounds = {
+    groupsPerBatch: 3,
+    numSubsteps: 1,
+    numMinibatches: 1,
+    windowPolicy: 'wait',
+  } as const;
+  const lagging = { ...bounds, maxStepsOffPolicy: 2, sampleLag: 2, maxSteps: 7 };
+
+  it('trains on data exactly two versions old, however many groups are skipped on the way', () => {
+    const admission = new Admission<string>(lagging, { step: 0, version: 0 });
+    const seen: number[][] = [];
+    while (!admission.isComplete) {
+      for (let offer = admission.offer(); offer !== undefined; offer = admission.offer()) {
+        admission.issue();
+        const { order, issuedAtVersion } = offer;
+        if (order % 5 < 3) admission.book.skip(order);
+        else admission.arrive(order, 'group', [issuedAtVersion]);
+      }
+      const minibatch = admission.cut();
+      assert(minibatch !== undefined);
+      seen.push([...minibatch.staleness]);
+      admission.confirmStep();
+      admission.publish(admission.confirmedVersion);
+    }
+    // At first there is no older policy than the one that training began with.
+    assert.deepEqual(
+      seen,
+      [0, 1, 2, 2, 2, 2, 2].map((lag) => [lag, lag, lag]),
+    );
+    assert.equal(admission.book.counts.stale, 0);
+  });
+});
+
+describe('admission with two optimizer steps to a step of eight groups', () => {
+  const bounds = {
+    groupsPerBatch: 8,
+    numSubsteps: 2,
+    numMinibatches: 2,
+    maxStepsOffPolicy: 1,
+    windowPolicy: 'wait',
+    maxSteps: Infinity,
+  } as const;
+  let admission: Admission<string>;
+  beforeEach(() => {
+    admission = new Admission<string>(bounds, { step: 0, version: 0 });
+    issueAll(admission);
+    for (let order = 0; order < 14; order++) admission.arrive(order, 'group', [0]);
+  });
+
+  it('makes a version of both, and counts the staleness of a group in versions', () => {
+    const cuts = Array.from({ length: 5 }, () => admission.cut()!);
+    assert.deepEqual(
+      cuts.map(({ orders }) => orders),
+      [
+        [0, 1],
+        [2, 3],
+        [4, 5],
+        [6, 7],
+        [8, 9],
+      ],
+    );
+    assert.deepEqual(
+      cuts.map(({ substep, isLastOfSubstep, isLastOfStep, staleness }) => [
+        substep,
+        isLastOfSubstep,
+        isLastOfStep,
+        staleness[0],
+      ]),
+      [
+        [0, false, false, 0],
+        [0, true, false, 0],
+        [1, false, false, 0],
+        [1, true, true, 0],
+        [0, false, false, 1],
+      ],
+    );
+    assert.equal(admission.version, 1);
+  });
+
+  it('keeps, when it is stopped between them, what the first has trained: a shorter step', () => {
+    for (let i = 0; i < 3; i++) admission.cut();
+    admission.cutShort(1);
+    assert.deepEqual([admission.version, admission.unconfirmedSteps], [1, 1]);
+    admission.confirmStep();
+    const { trained, outstanding } = admission.book.counts;
+    assert.deepEqual([admission.step, trained, outstanding], [1, 4, 12]);
+    assert.equal(admission.book.entry(4)?.state, 'arrived'); // of the minibatch after it
+  });
+});
+
+/** Issues all that the law allows. */
+function issueAll(admission: Admission<string>): void {
+  while (admission.offer() !== undefined) admission.issue();
+}

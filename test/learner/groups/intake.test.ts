@@ -1,0 +1,430 @@
+import assert from 'node:assert/strict';
+import { beforeEach, describe, it } from 'node:test';
+import { Admission } from '../../../learner/groups/admission.js';
+import { Changes } from '../../../learner/changes.js';
+import { Intake, type ArrivedGroup } from '../../../learner/groups/intake.js';
+import { Tally } from '../../../learner/report/tally.js';
+import { issueTickets } from '../../../learner/tickets/ticket-issuer.js';
+import { orderOf, TicketSource } from '../../../learner/tickets/ticket-source.js';
+import { Unsettled } from '../../../learner/groups/unsettled.js';
+import type { Delivery } from '../../../shared/broker/delivery.js';
+import { outdatedReason } from '../../../shared/wire/outdated.js';
+import type { RunConfig } from '../../../shared/wire/run-config.js';
+import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
+import type { Ticket } from '../../../shared/wire/ticket.js';
+import { silent } from '../../support/broker.js';
+import { runConfig, rollout, rolloutGroup, scoredGroup } from '../../support/messages.js';
+
+const config = runConfig({ groupSize: 2, sampling: { temperature: 1, maxTokens: 4 } });
+const limits = {
+  groupsPerBatch: 2,
+  numSubsteps: 1,
+  numMinibatches: 1,
+  maxStepsOffPolicy: 1,
+  windowPolicy: 'wait',
+  maxSteps: Infinity,
+} as const;
+const mixed = ['1', '0'];
+const noPast = { version: 0, issued: 0 };
+const nothing = { margin: 4, state: undefined };
+
+/** A learner's intake with nothing around it; deliveries remember how they were settled. */
+class Bench {
+  readonly tickets: TicketSource;
+  readonly unsettled = new Unsettled();
+  readonly admission: Admission<ArrivedGroup>;
+  readonly intake: Intake;
+  readonly published: Ticket[] = [];
+  readonly settled: string[] = [];
+  readonly #changes = new Changes();
+  #seq = 0;
+
+  constructor(isResumed = false, start = noPast, over: Partial<RunConfig> = {}) {
+    const settings = { ...config, ...over };
+    this.tickets = new TicketSource(settings, ['p-0', 'p-1', 'p-2'], {
+      margin: 1,
+      state: undefined,
+    });
+    const { version, issued } = start;
+    const counts = {
+      issued,
+      trained: 0,
+      skippedZeroVariance: 0,
+      stale: 0,
+      dead: 0,
+      outstanding: issued,
+    };
+    const book = { nextOrder: issued, consumedBelow: 0, consumedAbove: [], counts };
+    this.admission = new Admission(limits, { step: 0, version, book });
+    this.intake = new Intake({
+      isQuarantined: (actor) => actor === 'tamperer',
+      admission: this.admission,
+      tickets: this.tickets,
+      unsettled: this.unsettled,
+      changes: this.#changes,
+      tally: new Tally(),
+      vocabSize: 10,
+      zeroVariance: settings.zeroVariance,
+      isResumed,
+      log: silent,
+      newestVersion: () => this.admission.publishedVersion,
+    });
+  }
+
+  /** Issues all that the law allows. */
+  async issue(): Promise<void> {
+    const full = new AbortController();
+    const issuing = issueTickets(
+      {
+        admission: this.admission,
+        tickets: this.tickets,
+        intake: this.intake,
+        changes: this.#changes,
+        publish: (ticket) => {
+          this.published.push(ticket);
+          return Promise.resolve();
+        },
+        onReplaced: ({ seq }) => {
+          this.unsettled.consume(seq);
+        },
+      },
+      full.signal,
+    );
+    await new Promise((resolve) => setImmediate(resolve));
+    full.abort();
+    await issuing;
+  }
+
+  /** The scored group of a ticket, as an honest actor and scorer would send it. */
+  group(order: number, exactRewards = mixed, over: Partial<Ticket> = {}): ScoredGroup {
+    const content = this.tickets.at(order, over.attempt ?? 0);
+    const ticket = { ...content, issuedAtVersion: 0, ...over };
+    const group = rolloutGroup({ ticket });
+    const { scores } = scoredGroup({ group });
+    return scoredGroup({
+      group,
+      scores: scores.map((score, i) => ({ ...score, exactReward: exactRewards[i]! })),
+    });
+  }
+
+  deliver(value: ScoredGroup, seq = ++this.#seq): Promise<void> {
+    const settle = (how: string) => () => {
+      this.settled.push(`${seq} ${how}`);
+      return Promise.resolve();
+    };
+    const delivery: Delivery<ScoredGroup> = {
+      value,
+      seq,
+      subject: 'scored',
+      deliveryCount: 1,
+      working: () => undefined,
+      ack: settle('ack'),
+      nak: () => undefined,
+      dead: (reason) => settle(`dead ${reason}`)(),
+    };
+    return this.intake.receive(delivery);
+  }
+
+  get states(): string[] {
+    return this.admission.book.entries().map(({ order, state }) => `${order} ${state}`);
+  }
+}
+
+describe('the intake of a learner with four tickets out', () => {
+  let bench: Bench;
+  beforeEach(async () => {
+    bench = new Bench();
+    await bench.issue();
+    assert.equal(bench.published.length, 4);
+  });
+
+  it('keeps a group and its message until a checkpoint covers them', async () => {
+    await bench.deliver(bench.group(2));
+    assert.equal(bench.states[2], '2 arrived');
+    assert.deepEqual([bench.settled, bench.unsettled.consumedSoFar()], [[], []]);
+  });
+
+  it('skips a group without variance, judged on exact rewards, and asks for exactly one more', async () => {
+    await bench.deliver(bench.group(0, ['1/10', '2/20']));
+    assert.equal(bench.admission.book.counts.skippedZeroVariance, 1);
+    assert.deepEqual(bench.unsettled.consumedSoFar(), [1]);
+    await bench.issue();
+    assert.deepEqual(
+      bench.published.map(({ order }) => order),
+      [0, 1, 2, 3, 4],
+    );
+  });
+
+  it('keeps a group without variance to train on, if it is told to', async () => {
+    const keeping = new Bench(false, noPast, { zeroVariance: 'train' });
+    await keeping.issue();
+    await keeping.deliver(keeping.group(0, ['0', '0']));
+    assert.equal(keeping.states[0], '0 arrived');
+    assert.equal(keeping.admission.book.counts.skippedZeroVariance, 0);
+  });
+
+  it('acknowledges a second group of a ticket at once, and trains on the first', async () => {
+    await bench.deliver(bench.group(0));
+    await bench.deliver(bench.group(0));
+    assert.deepEqual(bench.settled, ['2 ack']);
+    assert.equal(bench.states[0], '0 arrived');
+  });
+
+  it('never acknowledges the only copy when its message is delivered twice', async () => {
+    await bench.deliver(bench.group(0), 7);
+    await bench.deliver(bench.group(0), 7);
+    await bench.deliver(bench.group(1, ['0', '0']), 8);
+    await bench.deliver(bench.group(1, ['0', '0']), 8);
+    assert.deepEqual(bench.settled, []);
+  });
+
+  const refusals: [reason: string, make: (bench: Bench) => ScoredGroup][] = [
+    ['unknown_ticket', (b) => b.group(9)],
+    ['altered_ticket', (b) => b.group(0, mixed, { problemId: 'p-9' })],
+    ['altered_ticket', (b) => b.group(0, mixed, { issuedAtVersion: 1 })],
+    [
+      'altered_ticket',
+      (b) => b.group(0, mixed, { samplingParams: { temperature: 0, maxTokens: 4, seed: 0 } }),
+    ],
+    ['token_out_of_range', (b) => withRollout(b.group(0), { tokens: Int32Array.of(1, 2, 10) })],
+    ['too_many_tokens', (b) => withRollout(b.group(0), rollout(5))],
+    ['unknown_version', (b) => withRollout(b.group(0), { versions: [[1, 3]] })],
+    ['no_prompt', (b) => withPrompt(b.group(0), [])],
+    ['token_out_of_range', (b) => withPrompt(b.group(0), [3, 11])],
+  ];
+  for (const [reason, make] of refusals) {
+    it(`refuses for good: ${reason}`, async () => {
+      const scored = make(bench);
+      await bench.deliver(scored);
+      assert.deepEqual(bench.settled, [`1 dead ${reason}`]);
+      // A ticket whose group is refused is dead; one that never was leaves the book as it is.
+      assert.equal(bench.admission.book.counts.dead, reason === 'unknown_ticket' ? 0 : 1);
+    });
+  }
+
+  it('refuses what is older than its ticket allows', async () => {
+    const later = new Bench(true, { version: 3, issued: 2 });
+    await later.deliver(later.group(0, mixed, { issuedAtVersion: 2 })); // its tokens are of version 0
+    assert.deepEqual(later.settled, ['1 dead too_old_version']);
+  });
+
+  it('counts a ticket as dead when its message was given up, unless its group is here', async () => {
+    await bench.deliver(bench.group(0));
+    bench.intake.die(0, 0, { stage: 'actor', reason: 'test' });
+    bench.intake.die(1, 0, { stage: 'actor', reason: 'test' });
+    bench.intake.die(1, 0, { stage: 'actor', reason: 'told twice' });
+    assert.equal(bench.admission.book.counts.dead, 1);
+    assert.deepEqual(bench.states, ['0 arrived', '2 issued', '3 issued']);
+  });
+});
+
+describe('the intake of a learner that was restored with two tickets out', () => {
+  let bench: Bench;
+  beforeEach(() => {
+    bench = new Bench(true, { version: 3, issued: 2 });
+  });
+
+  it('keeps groups of tickets that only the lost steps issued until it issues them itself', async () => {
+    await bench.deliver(bench.group(2));
+    assert.deepEqual([bench.settled, bench.states], [[], ['0 issued', '1 issued']]);
+    await bench.issue();
+    assert.deepEqual(
+      bench.published.map(({ order }) => order),
+      [3],
+    ); // not the one that is here
+    assert.deepEqual(bench.states, ['0 issued', '1 issued', '2 arrived', '3 issued']);
+  });
+
+  it('takes the group of a ticket that it sent again in vain: the stream had it from before', async () => {
+    await bench.issue();
+    assert.equal(bench.published[0]!.issuedAtVersion, 3);
+    await bench.deliver(bench.group(2, mixed, { issuedAtVersion: 0 }));
+    assert.deepEqual(bench.settled, []);
+    assert.equal(bench.states[2], '2 arrived');
+    await bench.deliver(bench.group(3, mixed, { issuedAtVersion: 4 }));
+    assert.deepEqual(bench.settled, ['2 dead altered_ticket']); // nobody issued it later
+  });
+
+  it('does not send a ticket again that was given up before', async () => {
+    bench.intake.die(2, 0, { stage: 'actor', reason: 'before the crash' });
+    await bench.issue();
+    assert.deepEqual(
+      bench.published.map(({ order }) => order),
+      [3, 4],
+    );
+    assert.equal(bench.admission.book.counts.dead, 1);
+  });
+
+  it('still refuses a ticket that never was', async () => {
+    await bench.deliver(bench.group(2, mixed, { problemId: 'p-9' }));
+    assert.deepEqual(bench.settled, ['1 dead altered_ticket']);
+  });
+
+  it('takes the second attempt of a ticket that the lost steps had refused as stale', async () => {
+    await bench.deliver(bench.group(0, mixed, { attempt: 1 }));
+    assert.equal(bench.states[0], '0 arrived');
+  });
+});
+
+describe('the intake of a stale group', () => {
+  it('lets go of the first attempt only when the second is out', async () => {
+    const bench = new Bench(true, { version: 9, issued: 4 });
+    await bench.deliver(bench.group(0)); // of version 0
+    bench.admission.refuseStale();
+    assert.deepEqual(bench.unsettled.consumedSoFar(), []);
+    await bench.issue();
+    assert.deepEqual(
+      bench.published.map(({ order, attempt, issuedAtVersion }) => [
+        order,
+        attempt,
+        issuedAtVersion,
+      ]),
+      [[0, 1, 9]],
+    );
+    assert.deepEqual(bench.unsettled.consumedSoFar(), [1]);
+  });
+});
+
+describe('the intake of a group from a quarantined actor', () => {
+  it('never trains on it, and asks for it once more, though it has no variance', async () => {
+    const bench = new Bench();
+    await bench.issue();
+    const scored = bench.group(0, ['1', '1']);
+    await bench.deliver({ ...scored, group: { ...scored.group, actor: 'tamperer' } });
+    const isBarred = ({ scored: { group } }: ArrivedGroup) => group.actor === 'tamperer';
+    const refused = bench.admission.refuseStale(isBarred);
+    assert.deepEqual(
+      refused.map(({ order, outcome }) => [order, outcome]),
+      [[0, 'reissue']],
+    );
+    await bench.issue();
+    assert.deepEqual([bench.published.at(-1)?.order, bench.published.at(-1)?.attempt], [0, 1]);
+    assert.deepEqual(bench.unsettled.consumedSoFar(), [1]);
+    await bench.deliver(bench.group(0, mixed, { attempt: 1 }));
+    assert.equal(bench.states[0], '0 arrived');
+    assert.deepEqual(bench.admission.refuseStale(isBarred), []);
+  });
+});
+
+describe('the intake of a ticket whose group grew too old while it was sampled', () => {
+  const outdated = { stage: 'actor', reason: outdatedReason(0, 3) };
+  let bench: Bench;
+  beforeEach(async () => {
+    bench = new Bench();
+    await bench.issue();
+    bench.intake.die(1, 0, outdated);
+  });
+
+  it('asks for it once more, and counts the first attempt as stale', async () => {
+    assert.equal(bench.states[1], '1 stale');
+    await bench.issue();
+    assert.deepEqual(
+      bench.published.slice(4).map(({ order, attempt }) => [order, attempt]),
+      [[1, 1]],
+    );
+    const { issued, stale, outstanding } = bench.admission.book.counts;
+    assert.deepEqual([issued, stale, outstanding], [5, 1, 4]);
+  });
+
+  it('gives the ticket up the second time: another one takes its place', async () => {
+    await bench.issue();
+    bench.intake.die(1, 0, outdated); // told twice
+    bench.intake.die(1, 1, outdated);
+    await bench.issue();
+    assert.deepEqual(
+      bench.published.slice(4).map(({ order, attempt }) => [order, attempt]),
+      [
+        [1, 1],
+        [4, 0],
+      ],
+    );
+    const { issued, stale, dead, outstanding } = bench.admission.book.counts;
+    assert.deepEqual([issued, stale, dead, outstanding], [6, 2, 0, 4]);
+  });
+
+  it('takes a group of it that came all the same, in place of the second attempt', async () => {
+    await bench.deliver(bench.group(1));
+    await bench.issue();
+    assert.equal(bench.published.length, 4);
+    assert.equal(bench.states[1], '1 arrived');
+  });
+
+  it('comes to the same end in a learner that was restored, from what is written of it', async () => {
+    const restored = new Bench(true, { version: 3, issued: 4 });
+    restored.intake.die(1, 0, outdated);
+    restored.intake.die(1, 1, outdated); // of the second attempt, which the lost steps had issued
+    await restored.issue();
+    assert.deepEqual(
+      restored.published.map(({ order }) => order),
+      [4],
+    );
+    assert.deepEqual(
+      [restored.admission.book.counts.stale, restored.admission.book.isConsumed(1)],
+      [2, true],
+    );
+  });
+});
+
+describe('a learner that samples by difficulty', () => {
+  it('issues no ticket that a crash could turn into another, until the ledger has its problem', async () => {
+    const bench = new Bench(false, noPast, { replayShare: 0.5 });
+    const orders = () => bench.published.map(({ order }) => order);
+    const { written } = bench.tickets.checkpoint(bench.admission.book); // settles one ticket ahead
+    await bench.issue();
+    assert.deepEqual(orders(), [0]);
+    written();
+    await bench.issue();
+    assert.deepEqual(orders(), [0, 1, 2, 3]);
+  });
+});
+
+describe('the sequence of tickets', () => {
+  const problems = Array.from({ length: 7 }, (_, i) => `p-${i}`);
+
+  it('pins tickets to the version that they are issued with, where sampling lags', () => {
+    const newest = new TicketSource(config, problems, nothing).issued(3, 0, 8);
+    assert.deepEqual([newest.issuedAtVersion, newest.pinnedVersion], [8, undefined]);
+    const lagging = new TicketSource({ ...config, sampleLag: 2 }, problems, nothing);
+    assert.deepEqual(lagging.issued(3, 0, 8), { ...newest, pinnedVersion: 8 });
+  });
+
+  it('is the same for whoever asks, in whatever order', () => {
+    const [a, b] = [
+      new TicketSource(config, problems, nothing),
+      new TicketSource(config, problems, nothing),
+    ];
+    const forwards = Array.from({ length: 30 }, (_, order) => a.at(order, 0));
+    const backwards = Array.from({ length: 30 }, (_, i) => b.at(29 - i, 0)).reverse();
+    assert.deepEqual(forwards, backwards);
+    assert.notDeepEqual(
+      a.at(0, 0),
+      new TicketSource({ ...config, seed: 2 }, problems, nothing).at(0, 0),
+    );
+  });
+
+  it('draws every problem once an epoch, in another order each time', () => {
+    const source = new TicketSource(config, problems, nothing);
+    const epoch = (n: number) => problems.map((_, i) => source.at(n * 7 + i, 0).problemId);
+    assert.deepEqual([...epoch(0)].sort(), problems);
+    assert.deepEqual([...epoch(1)].sort(), problems);
+    assert.notDeepEqual(epoch(0), epoch(1));
+  });
+
+  it('gives a second attempt the same problem and another seed', () => {
+    const source = new TicketSource(config, problems, nothing);
+    const [first, second] = [source.at(5, 0), source.at(5, 1)];
+    assert.deepEqual([second.problemId, second.ticketId], [first.problemId, first.ticketId]);
+    assert.notEqual(second.samplingParams.seed, first.samplingParams.seed);
+    assert.equal(orderOf(first.ticketId), 5);
+    assert.equal(orderOf('eval-0-5'), undefined);
+  });
+});
+
+function withRollout(scored: ScoredGroup, over: Parameters<typeof rollout>[1]): ScoredGroup {
+  const [first, ...rest] = scored.group.rollouts;
+  return { ...scored, group: { ...scored.group, rollouts: [{ ...first!, ...over }, ...rest] } };
+}
+
+function withPrompt(scored: ScoredGroup, tokens: number[]): ScoredGroup {
+  return { ...scored, group: { ...scored.group, promptTokens: Int32Array.from(tokens) } };
+}

@@ -1,0 +1,74 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { RunWatch } from '../../../learner/report/run-watch.js';
+import type { Backlog } from '../../../shared/broker/backlog.js';
+import type { ActorLease } from '../../../shared/wire/actor-lease.js';
+import { silent } from '../../support/broker.js';
+import { actorLease } from '../../support/messages.js';
+
+const nothing = { messages: 0, oldestAgeSeconds: 0 };
+const nobody = { pending: 0, ackPending: 0 };
+const backlog: Backlog = {
+  streams: {
+    tickets: { messages: 5, oldestAgeSeconds: 1.5 },
+    rollouts: nothing,
+    scored: nothing,
+    dead: nothing,
+  },
+  consumers: {
+    'tickets.train': { pending: 3, ackPending: 2 },
+    'tickets.eval': nobody,
+    rollouts: nobody,
+    'scored.train': nobody,
+    'scored.eval': nobody,
+  },
+};
+
+/** What a watch sees that has looked once. */
+async function seen(leases: ActorLease[], read = () => Promise.resolve(backlog)) {
+  using watch = new RunWatch(
+    { backlog: read, actors: { list: () => Promise.resolve(leases) } as never },
+    silent,
+  );
+  await watch.look();
+  return watch.metrics;
+}
+
+describe('the watch over a run', () => {
+  const now = Date.now();
+
+  it('adds up what the live actors say of themselves', async () => {
+    const idleSeconds = { ticket: 2, policy: 1, publish: 0.5 };
+    const metrics = await seen([
+      actorLease({ inFlight: 3, limit: 8, idleSeconds, lastSeenAt: now }),
+      actorLease({ inFlight: 1, limit: 4, idleSeconds, lastSeenAt: now }),
+      actorLease({ inFlight: 9, limit: 9, idleSeconds, lastSeenAt: now - 60_000 }), // gone
+    ]);
+    assert.deepEqual(
+      [metrics['actors/live'], metrics['actors/inflight'], metrics['actors/limit']],
+      [2, 4, 12],
+    );
+    assert.equal(metrics['actors/idle_seconds/ticket'], 4);
+    assert.equal(metrics['actors/idle_seconds/publish'], 1);
+  });
+
+  it('times the newest version that an actor has drawn with, by the slowest of them', async () => {
+    const drew = (version: number, seconds: number) =>
+      actorLease({ firstToken: { version, seconds }, lastSeenAt: now });
+    const metrics = await seen([drew(6, 9), drew(7, 0.2), drew(7, 0.3), actorLease()]);
+    assert.equal(metrics['publish_to_first_token_seconds'], 0.3);
+    assert(!('publish_to_first_token_seconds' in (await seen([actorLease({ lastSeenAt: now })]))));
+  });
+
+  it('tells what waits in the queues', async () => {
+    const metrics = await seen([]);
+    assert.equal(metrics['stream_depth/tickets'], 5);
+    assert.equal(metrics['oldest_age_seconds/tickets'], 1.5);
+    assert.equal(metrics['consumer_pending/tickets.train'], 3);
+    assert.equal(metrics['consumer_ack_pending/tickets.train'], 2);
+  });
+
+  it('keeps what it saw last while the server is away', async () => {
+    assert.deepEqual(await seen([], () => Promise.reject(new Error('away'))), {});
+  });
+});

@@ -1,0 +1,338 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { datumOf, unweightedDatum } from '../../../learner/step/datums.js';
+import {
+  needsWholeBatch,
+  prepareMinibatches,
+  sendMinibatch,
+  type MinibatchBackend,
+  type MinibatchResult,
+  type PassSettings,
+} from '../../../learner/step/minibatch-pass.js';
+import { reportStep } from '../../../learner/report/step-report.js';
+import type { Datum } from '../../../shared/tinker/types.js';
+import { assertClose } from '../../shared/rl/close.js';
+import { rollout, rolloutGroup, runConfig, scoredGroup } from '../../support/messages.js';
+
+describe('a datum of prompt 5 6 7 and completion 1 2', () => {
+  const prompt = Int32Array.of(5, 6, 7);
+  const completion = Int32Array.of(1, 2);
+  const inputs = { logprobs: [-0.5, -0.25], advantages: [2, -1] };
+
+  it('scores each completion token from the position before it', () => {
+    const datum = datumOf('cispo', prompt, completion, inputs);
+    assert.deepEqual([...datum.tokens], [5, 6, 7, 1]);
+    assert.deepEqual([...datum.targetTokens], [6, 7, 1, 2]);
+    assert.deepEqual([...datum.inputs.advantages!], [0, 0, 2, -1]);
+    assert.deepEqual([...datum.inputs.logprobs!], [0, 0, -0.5, -0.25]);
+    assert.equal(datum.inputs.weights, undefined);
+  });
+
+  it('has weights alone for cross_entropy', () => {
+    const datum = datumOf('cross_entropy', prompt, completion, inputs);
+    assert.deepEqual(Object.keys(datum.inputs), ['weights']);
+    assert.deepEqual([...datum.inputs.weights!], [0, 0, 2, -1]);
+  });
+
+  it('has the current logprobs on the prompt for dro', () => {
+    const current = Float32Array.of(-3, -4, -9, -9);
+    const datum = datumOf('dro', prompt, completion, inputs, current);
+    assert.deepEqual([...datum.inputs.logprobs!], [-3, -4, -0.5, -0.25]);
+  });
+
+  it('has nothing to learn when only its logprobs are wanted', () => {
+    const datum = unweightedDatum(prompt, completion);
+    assert.deepEqual([...datum.targetTokens], [6, 7, 1, 2]);
+    assert.deepEqual([...datum.inputs.weights!], [0, 0, 0, 0]);
+  });
+});
+
+/** Answers with one logprob everywhere and remembers what it was asked, in order. */
+class FakeBackend implements MinibatchBackend {
+  readonly calls: { name: string; data: readonly Datum[]; loss: string; config: object }[] = [];
+  readonly run = this;
+  readonly base: FakeBackend | undefined;
+  readonly #logprob: number;
+
+  constructor(logprob = -1, base?: FakeBackend) {
+    this.#logprob = logprob;
+    this.base = base;
+  }
+
+  readonly #answer = (name: string) => (data: readonly Datum[], loss: string, config: object) => {
+    this.calls.push({ name, data, loss, config });
+    const logprobs = data.map(({ tokens }) => new Float32Array(tokens.length).fill(this.#logprob));
+    return Promise.resolve({ logprobs, metrics: { 'loss:sum': 3 } });
+  };
+  readonly forwardBackward = this.#answer('forward_backward');
+  readonly forward = this.#answer('forward');
+}
+
+describe('a minibatch of one group with rewards 1 and 0', () => {
+  const pass = async (
+    backend: FakeBackend,
+    config: PassSettings,
+    staleness: number,
+  ): Promise<MinibatchResult> => {
+    const minibatch = { groups: [scored], staleness: [staleness] };
+    const [prepared] = await prepareMinibatches(backend, config, [minibatch]);
+    return sendMinibatch(backend, config, prepared!);
+  };
+  const scored = scoredGroup({ group: rolloutGroup({ rollouts: [rollout(2), rollout(4)] }) });
+  scored.scores[1] = { ...scored.scores[1]!, reward: 0, exactReward: '0' };
+  const settings = runConfig({ sampling: { temperature: 0.7, maxTokens: 16 } });
+
+  it('sends every setting of the loss and the temperature that sampled', async () => {
+    const backend = new FakeBackend();
+    await pass(backend, settings, 0);
+    assert.deepEqual(
+      backend.calls.map(({ name, config }) => [name, config]),
+      [['forward_backward', { clip_low_threshold: 0, clip_high_threshold: 4, temperature: 0.7 }]],
+    );
+  });
+
+  it('normalizes by scaling advantages', async () => {
+    const backend = new FakeBackend();
+    const perSequence = { ...settings, normalization: 'sequence', numMinibatches: 2 } as const;
+    await pass(backend, perSequence, 0);
+    const [long, short] = [1, 0].map((i) => backend.calls[0]!.data[i]!.inputs.advantages!);
+    assert.deepEqual([...short!], [0, 0, 0.5 / (2 * 2 * 2), 0.5 / (2 * 2 * 2)]);
+    assert.deepEqual([...long!.slice(0, 3)], [0, 0, -0.5 / (4 * 2 * 2)]);
+  });
+
+  it('pairs the returned logprobs of the completion with those of the behavior policy', async () => {
+    const result = await pass(new FakeBackend(), settings, 1);
+    const { rollouts, lossSum } = result;
+    assert.equal(lossSum, 3);
+    assert.deepEqual(
+      rollouts.map(({ current, behavior, staleness }) => [
+        current.length,
+        behavior.length,
+        staleness,
+      ]),
+      [
+        [2, 2, 1],
+        [4, 4, 1],
+      ],
+    );
+  });
+
+  it('asks for the prompt logprobs first when the loss is dro', async () => {
+    const backend = new FakeBackend();
+    const dro = { ...settings, loss: { name: 'dro', config: { beta: 0.1 } } } as const;
+    await pass(backend, dro, 0);
+    assert.deepEqual(
+      backend.calls.map(({ name }) => name),
+      ['forward', 'forward_backward'],
+    );
+    const { logprobs } = backend.calls[1]!.data[0]!.inputs;
+    assert.deepEqual([...logprobs!], [-1, -1, -0.125, -0.25]);
+  });
+
+  it('asks for the proximal logprobs first when something corrects, and trains on the rest', async () => {
+    const backend = new FakeBackend();
+    const correction = {
+      weights: { kind: 'none' },
+      mask: { kind: 'icepop', low: 0.45, high: 2 },
+    } as const;
+    const result = await pass(backend, { ...settings, correction }, 0);
+    assert.deepEqual(
+      backend.calls.map(({ name, loss, config }) => [name, loss, config]),
+      [
+        ['forward', 'cross_entropy', { temperature: 0.7 }],
+        ['forward_backward', 'cispo', { ...settings.loss.config, temperature: 0.7 }],
+      ],
+    );
+    // Ratios e^(-7/8) = 0.417, e^(-6/8) = 0.47, e^(-5/8) = 0.535 and e^(-4/8) = 0.607.
+    const [short, long] = backend.calls[1]!.data.map(({ inputs }) => inputs);
+    assert.deepEqual([...short!.advantages!], [0, 0, 0, 0.5]);
+    assert.deepEqual([...short!.logprobs!], [-1, -1, -1, -0.25]);
+    assert.deepEqual([...long!.advantages!], [0, 0, 0, -0.5, -0.5, -0.5]);
+    const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
+    const trained = [{ group, staleness: 0, substep: 0 }];
+    const report = reportStep({ ...settings, correction }, 0, trained, [result]);
+    assert.deepEqual([report['mask/low_share'], report['mask/high_share']], [2 / 6, 0]);
+  });
+
+  it('weights advantages against the proximal policy', async () => {
+    const backend = new FakeBackend(-0.25);
+    const correction = { weights: { kind: 'token', cap: 0.9 }, mask: { kind: 'none' } } as const;
+    const result = await pass(backend, { ...settings, correction }, 0);
+    // Log-ratios -1/8 and 0, and -1/8, 0, 1/8, 1/4: all but the first of each are capped.
+    const low = Math.fround(Math.exp(-1 / 8) / 2);
+    const [short, long] = backend.calls[1]!.data.map(({ inputs }) => inputs);
+    assertClose(short!.advantages!, [0, 0, low, 0.45], 1e-7);
+    assertClose(long!.advantages!, [0, 0, -low, -0.45, -0.45, -0.45], 1e-7);
+    assert.deepEqual([...short!.logprobs!.subarray(2)], [-0.25, -0.25]);
+    const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
+    const trained = [{ group, staleness: 0, substep: 0 }];
+    const report = reportStep({ ...settings, correction }, 0, trained, [result]);
+    assertClose([report['weights/capped_share']!], [4 / 6]);
+    assertClose([report['weights/mean']!], [(2 * Math.exp(-1 / 8) + 4 * 0.9) / 6]);
+  });
+
+  it('charges tokens for their distance from the base model', async () => {
+    const base = new FakeBackend(-0.5);
+    const backend = new FakeBackend(-1, base);
+    const config = { ...settings, extraTerms: { ...settings.extraTerms, klPenalty: 2 } };
+    const result = await pass(backend, config, 0);
+    assert.deepEqual(
+      base.calls.map(({ name, config }) => [name, config]),
+      [['forward', { temperature: 0.7 }]],
+    );
+    // Costs q - base: 3/8, 2/8, and 3/8, 2/8, 1/8, 0; their mean is 11/48.
+    const term = (cost: number) => 2 * (11 / 48 - cost);
+    const [short, long] = backend.calls[0]!.data.map(({ inputs }) => inputs.advantages!);
+    assertClose(short!, [0, 0, 0.5 + term(3 / 8), 0.5 + term(2 / 8)], 1e-7);
+    assertClose(long!.subarray(2, 4), [-0.5 + term(3 / 8), -0.5 + term(2 / 8)], 1e-7);
+    const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
+    const report = reportStep(config, 0, [{ group, staleness: 0, substep: 0 }], [result]);
+    assertClose([report['kl_policy_base']!], [11 / 48]);
+  });
+
+  it('rewards surprising tokens while entropy is below its target', async () => {
+    const backend = new FakeBackend();
+    const entropyBonus = { coefficient: 0.8, target: 0.5 };
+    const config = { ...settings, extraTerms: { ...settings.extraTerms, entropyBonus } };
+    await pass(backend, config, 0);
+    // -q is 1/8, 2/8, and 1/8 … 4/8, 13/48 on average: the bonus is 0.8·(1/2 - 13/48)·2.
+    const bonus = 0.8 * (1 - 13 / 24);
+    const [short] = backend.calls[0]!.data.map(({ inputs }) => inputs.advantages!);
+    const term = (surprise: number) => bonus * (surprise - 13 / 48);
+    assertClose(short!, [0, 0, 0.5 + term(1 / 8), 0.5 + term(2 / 8)], 1e-7);
+  });
+
+  it('takes the length penalty off the reward before it compares', async () => {
+    const backend = new FakeBackend();
+    const lengthPenalty = { weight: 1, freeTokens: 2 };
+    const config = { ...settings, extraTerms: { ...settings.extraTerms, lengthPenalty } };
+    await pass(backend, config, 0);
+    // Rewards 1 and 0 - 2/14: the difference is 16/14.
+    const [short] = backend.calls[0]!.data.map(({ inputs }) => inputs.advantages!);
+    assertClose(short!, [0, 0, 8 / 14, 8 / 14], 1e-7);
+  });
+
+  it('is reported with what the canonical names say', async () => {
+    const result = await pass(new FakeBackend(), settings, 1);
+    const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
+    const trained = [{ group, staleness: 1, substep: 0 }];
+    const report = reportStep(settings, 1, trained, [result]);
+    // Behavior logprobs -1/8, -2/8 and -1/8 … -4/8, current ones -1: mean q - p.
+    const gaps = [7 / 8, 6 / 8, 7 / 8, 6 / 8, 5 / 8, 4 / 8];
+    const mean = (values: number[]) => values.reduce((a, b) => a + b, 0) / values.length;
+    assert.equal(report['staleness/mean'], 1);
+    assert.deepEqual(
+      [report['staleness/in_flight/mean'], report['staleness/in_queue/mean']],
+      [0, 1],
+    );
+    assert.equal(report['kl_sample_train_v1'], mean(gaps));
+    assert.equal(report['kl_sample_train_v2'], mean(gaps.map((gap) => 0.5 * gap * gap)));
+    assert.equal(report['kl_sample_train_v1/staleness_1'], mean(gaps));
+  });
+});
+
+describe('the age of a group whose tokens are of versions 3 and 5, trained on by version 6', () => {
+  const rollouts = [
+    rollout(4, {
+      versions: [
+        [3, 1],
+        [5, 3],
+      ],
+    }),
+    rollout(4, { versions: [[5, 4]] }),
+  ];
+  const scored = scoredGroup({ group: rolloutGroup({ rollouts }) });
+  const group = { scored, seq: 1, sampledBy: [3, 5], arrivedAtVersion: 5 };
+  const age = (report: Record<string, number>, of: string) => report[`staleness/${of}`];
+
+  it('is that of its oldest token, of which one step arose while it waited here', () => {
+    const config = runConfig({ numSubsteps: 2 });
+    const report = reportStep(config, 6, [{ group, staleness: 3, substep: 1 }], []);
+    assert.deepEqual([age(report, 'mean'), age(report, 'max')], [3, 3]);
+    assert.deepEqual([age(report, 'in_flight/mean'), age(report, 'in_queue/mean')], [2, 1]);
+    assert.equal(age(report, 'newest_token/mean'), 1);
+    assert.equal(age(report, 'token_weighted/mean'), (1 * 3 + 7 * 1) / 8);
+    assert.equal(age(report, 'optimizer_steps/mean'), 3 * 2 + 1); // the second substep of the step
+    assert.deepEqual([report['version_span/mean'], report['version_span/max']], [1.5, 2]);
+  });
+
+  it('counts the steps since, not the version numbers, after a crash has raised those', () => {
+    const rewind = { from: 6, to: 4 }; // the weights of version 4 are called 6 now
+    const report = reportStep(
+      runConfig(),
+      6,
+      [{ group: { ...group, arrivedAtVersion: 6 }, staleness: 1, substep: 0 }],
+      [],
+      rewind,
+    );
+    assert.equal(age(report, 'newest_token/mean'), 1); // a step back, or a lost one forward
+    assert.equal(age(report, 'token_weighted/mean'), 1);
+  });
+});
+
+describe('a batch of two minibatches, with rewards 1 and 0, and 3 and 1', () => {
+  const make = (rewards: readonly number[]) => {
+    const scored = scoredGroup({ group: rolloutGroup({ rollouts: [rollout(2), rollout(2)] }) });
+    return {
+      ...scored,
+      scores: scored.scores.map((score, i) => ({ ...score, reward: rewards[i]! })),
+    };
+  };
+  const minibatches = [make([1, 0]), make([3, 1])].map((scored, i) => ({
+    groups: [scored],
+    staleness: [i],
+  }));
+  const weights = { kind: 'token', cap: 2 } as const;
+  const settings = runConfig({
+    loss: { name: 'ppo', config: { clip_low_threshold: 0.8, clip_high_threshold: 1.2 } },
+    correction: { weights, mask: { kind: 'none' } },
+    numSubsteps: 2,
+    normalization: 'token',
+  });
+
+  it('is prepared as a whole if it is corrected over several optimizer steps, or has one deviation', () => {
+    assert(needsWholeBatch(settings));
+    assert(!needsWholeBatch({ ...settings, numSubsteps: 1 }));
+    assert(!needsWholeBatch({ ...settings, correction: runConfig().correction }));
+    assert(needsWholeBatch({ ...runConfig(), advantage: 'batch_std' }));
+  });
+
+  it('takes the proximal logprobs of all by one forward, before anything is trained', async () => {
+    const backend = new FakeBackend();
+    const prepared = await prepareMinibatches(backend, settings, minibatches);
+    assert.deepEqual(
+      backend.calls.map(({ name, data }) => [name, data.length]),
+      [['forward', 4]],
+    );
+    for (const each of prepared) await sendMinibatch(backend, settings, each);
+    assert.deepEqual(
+      backend.calls.slice(1).map(({ name, data }) => [name, data.length]),
+      [
+        ['forward_backward', 2],
+        ['forward_backward', 2],
+      ],
+    );
+    for (const { data } of backend.calls.slice(1)) {
+      for (const { inputs } of data) assert.deepEqual([...inputs.logprobs!.subarray(2)], [-1, -1]);
+    }
+  });
+
+  it('has one deviation, and a mean over tokens for each minibatch', async () => {
+    const config = {
+      ...settings,
+      advantage: 'batch_std',
+      correction: runConfig().correction,
+    } as const;
+    const prepared = await prepareMinibatches(new FakeBackend(), config, minibatches);
+    const deviation = Math.sqrt((1 / 4 + 1 / 4 + 1 + 1) / 4) + 1e-6;
+    const advantages = prepared.map(({ data }) => data[0]!.inputs.advantages![2]!);
+    assertClose(advantages, [0.5 / deviation / 4, 1 / deviation / 4], 1e-7);
+    assert.deepEqual(
+      prepared.map(({ rollouts }) => rollouts.map(({ staleness }) => staleness)),
+      [
+        [0, 0],
+        [1, 1],
+      ],
+    );
+  });
+});

@@ -1,0 +1,163 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { Curriculum } from '../../../learner/tickets/curriculum.js';
+import { EpochOrder } from '../../../learner/tickets/epoch-order.js';
+import { ReplayDraw, ReplayPool } from '../../../learner/tickets/replay-pool.js';
+import { encode, decode } from '../../../shared/wire/codec.js';
+import { CurriculumState } from '../../../shared/wire/curriculum-state.js';
+
+const options = { seed: 3, groupSize: 4, replayShare: 0.5, size: 50, margin: 6 };
+const start = { ...options, state: undefined };
+const nothingConsumed = { isConsumed: () => false };
+
+describe('a curriculum that replays half of the time', () => {
+  it('goes through the epochs until something was tried', () => {
+    const [curriculum, epochs] = [new Curriculum(start), new EpochOrder(3, 50)];
+    for (let order = 0; order < 120; order++) {
+      assert.equal(curriculum.problemAt(order), epochs.problemAt(order));
+    }
+  });
+
+  it('then comes back to the problem with signal, and explores as before in between', () => {
+    const [curriculum, epochs] = [new Curriculum(start), new EpochOrder(3, 50)];
+    curriculum.record(7, { rollouts: 4, correct: 2 });
+    curriculum.checkpoint({ nextOrder: 10, ...nothingConsumed });
+    const orders = Array.from({ length: 200 }, (_, i) => 10 + 6 + i);
+    const replayed = orders.filter((order) => curriculum.problemAt(order) === 7);
+    assert(replayed.length > 70 && replayed.length < 130, `${replayed.length} of 200`);
+    for (const order of orders) {
+      if (!replayed.includes(order)) {
+        assert.equal(curriculum.problemAt(order), epochs.problemAt(order));
+      }
+    }
+  });
+
+  it('leaves tickets alone that are issued, or about to be, when a checkpoint is taken', () => {
+    const [curriculum, before] = [new Curriculum(start), new Curriculum(start)];
+    curriculum.record(7, { rollouts: 4, correct: 2 });
+    curriculum.checkpoint({ nextOrder: 10, ...nothingConsumed });
+    for (let order = 0; order < 16; order++) {
+      assert.equal(curriculum.problemAt(order), before.problemAt(order));
+    }
+  });
+
+  it('holds back the tickets beyond, until the checkpoint is in the ledger', () => {
+    const curriculum = new Curriculum(start);
+    assert(curriculum.isSettled(1_000));
+    const first = curriculum.checkpoint({ nextOrder: 10, ...nothingConsumed });
+    const second = curriculum.checkpoint({ nextOrder: 12, ...nothingConsumed });
+    assert.deepEqual([curriculum.isSettled(15), curriculum.isSettled(16)], [true, false]);
+    first.written();
+    assert.deepEqual([curriculum.isSettled(17), curriculum.isSettled(18)], [true, false]);
+    second.written();
+    assert(curriculum.isSettled(18));
+  });
+
+  it('forgets the problems of tickets that are consumed', () => {
+    const curriculum = new Curriculum(start);
+    const book = { nextOrder: 4, isConsumed: (order: number) => order < 3 };
+    const { state } = curriculum.checkpoint(book);
+    assert.deepEqual(
+      state.decided.map(([order]) => order),
+      [3, 4, 5, 6, 7, 8, 9],
+    );
+    assert.throws(() => curriculum.problemAt(2), /ticket 2 is consumed/);
+  });
+
+  /**
+   * A run of many lives: tickets are issued and consumed, checkpoints taken and written at another
+   * time, and it crashes; whatever happens, a ticket that was issued keeps its problem.
+   */
+  it('gives every ticket one problem, whatever crashes', () => {
+    const move = fc.record({
+      what: fc.constantFrom(
+        'issue',
+        'issue',
+        'issue',
+        'consume',
+        'consume',
+        'take',
+        'write',
+        'crash',
+      ),
+      which: fc.nat(1_000),
+      correct: fc.nat(4),
+    });
+    fc.assert(
+      fc.property(fc.array(move, { maxLength: 300 }), (moves) => {
+        const issued = new Map<number, number>(); // in any life
+        let [nextOrder, consumed] = [0, new Set<number>()];
+        let curriculum = new Curriculum(start);
+        let ledger = { nextOrder, consumed: [...consumed], state: undefined as unknown };
+        let taken: { entry: typeof ledger; written: () => void }[] = [];
+        for (const { what, which, correct } of moves) {
+          if (what === 'issue' && curriculum.isSettled(nextOrder)) {
+            const problem = curriculum.problemAt(nextOrder);
+            assert.equal(issued.get(nextOrder) ?? problem, problem, `ticket ${nextOrder}`);
+            issued.set(nextOrder++, problem);
+          } else if (what === 'consume') {
+            const open = [...issued.keys()].filter(
+              (order) => order < nextOrder && !consumed.has(order),
+            );
+            const order = open[which % Math.max(1, open.length)];
+            if (order === undefined) continue;
+            assert.equal(curriculum.problemAt(order), issued.get(order), `ticket ${order}`);
+            consumed.add(order);
+            curriculum.record(issued.get(order)!, { rollouts: 4, correct });
+          } else if (what === 'take') {
+            const isConsumed = (order: number) => consumed.has(order);
+            const { state, written } = curriculum.checkpoint({ nextOrder, isConsumed });
+            taken.push({ entry: { nextOrder, consumed: [...consumed], state }, written });
+          } else if (what === 'write' && taken.length > 0) {
+            const { entry, written } = taken.shift()!;
+            ledger = entry;
+            written();
+          } else if (what === 'crash') {
+            nextOrder = ledger.nextOrder;
+            consumed = new Set(ledger.consumed);
+            taken = [];
+            const state = ledger.state as CurriculumState | undefined;
+            curriculum = new Curriculum({ ...options, state: state && overTheWire(state) });
+          }
+        }
+      }),
+      { numRuns: 300 },
+    );
+  });
+});
+
+describe('the pool of problems that were tried', () => {
+  it('draws each in proportion to its signal', () => {
+    // Beta(4.5, 0.5) and Beta(2.5, 2.5), groups of two: 2·ab / ((a + b)(a + b + 1)).
+    const [sure, open] = [(2 * 4.5 * 0.5) / 30, (2 * 2.5 * 2.5) / 30];
+    const tried = [
+      [8, 4, 4],
+      [9, 4, 2],
+    ] as const;
+    const draw = new ReplayDraw(tried, 2);
+    const boundary = sure / (sure + open);
+    assert.deepEqual(
+      [0, boundary - 1e-6, boundary + 1e-6, 0.999].map((chance) => draw.at(chance)),
+      [8, 8, 9, 9],
+    );
+    assert.equal(new ReplayDraw([], 2).at(0.5), undefined);
+  });
+
+  it('forgets those with the least signal when they become too many', () => {
+    const pool = new ReplayPool(4, []);
+    for (let problem = 0; problem < 5_000; problem++) {
+      pool.record(problem, { rollouts: 4, correct: problem % 2 === 0 ? 4 : 2 });
+    }
+    const kept = pool.snapshot().map(([problem]) => problem);
+    assert.equal(kept.length, 4_096);
+    assert.equal(kept.filter((problem) => problem % 2 === 1).length, 2_500);
+    assert(!kept.includes(0) && kept.includes(4_998)); // the longest unheard of go first
+    assert.equal(pool.snapshot().length, 4_096);
+  });
+});
+
+/** As the ledger hands it back. */
+function overTheWire(state: CurriculumState): CurriculumState {
+  return decode(CurriculumState, 'ledger', encode(CurriculumState, state));
+}
