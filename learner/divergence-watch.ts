@@ -12,6 +12,13 @@ const unhealthySteps = new Gauge({
   help: 'Steps in a row whose KL or reward is out of bounds; as many as the patience end the run.',
 });
 
+/** Why training was given up, as of a step. */
+export interface Divergence {
+  readonly step: number;
+  readonly reason: string;
+  readonly checkpointStep: number; // of the last good checkpoint, which is the run's now
+}
+
 /** Judges every step of a run, also those before a restart. */
 export class DivergenceWatch {
   #health = healthAtStart;

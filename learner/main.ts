@@ -13,8 +13,8 @@ import { graceAfter } from './grace.js';
 import { chooseModel, settleConfig } from './checkpoints/run-identity.js';
 import { RunWatch } from './report/run-watch.js';
 import { summarize } from './report/summary.js';
-import type { Divergence } from './training.js';
-import { TrainingClock } from './report/training-clock.js';
+import type { Divergence } from './divergence-watch.js';
+import { TrainingClock } from './training-clock.js';
 import { withRecovery } from './checkpoints/recovery.js';
 import { runSession } from './session.js';
 

@@ -7,7 +7,7 @@ import type { TinkerClient } from '../shared/tinker/client.js';
 import { AdapterOutOfReach } from '../shared/tinker/errors.js';
 import type { TrainingRun } from '../shared/tinker/training-run.js';
 import { handled } from './handled.js';
-import type { IdleClock } from './report/idle-clock.js';
+import type { IdleClock } from './idle-clock.js';
 
 const publishSeconds = new Histogram({
   name: 'rl_publish_seconds',

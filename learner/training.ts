@@ -1,19 +1,19 @@
 import { Counter, Gauge } from 'prom-client';
 import type { Logger } from '../shared/telemetry/logger.js';
-import type { ActorAudit } from './groups/actor-audit.js';
+import type { ActorAudit } from './step/actor-audit.js';
 import type { Admission } from './groups/admission.js';
 import type { Changes } from './changes.js';
 import type { Checkpointer, Consumed } from './checkpoints/checkpointer.js';
-import type { DivergenceWatch } from './divergence-watch.js';
+import type { Divergence, DivergenceWatch } from './divergence-watch.js';
 import { handled } from './handled.js';
 import type { StepEvent } from './report/history.js';
-import type { IdleCause } from './report/idle-clock.js';
+import type { IdleCause } from './idle-clock.js';
 import { drop, type ArrivedGroup } from './groups/intake.js';
 import { OpenStep, type OpenStepOptions } from './step/open-step.js';
 import type { Publisher } from './publisher.js';
 import { StepEvents } from './report/step-event.js';
-import { reportStep, type TrainedGroup } from './report/step-report.js';
-import type { Tally } from './report/tally.js';
+import { reportStep, type TrainedGroup } from './step/step-report.js';
+import type { Tally } from './groups/tally.js';
 import type { TicketSource } from './tickets/ticket-source.js';
 import type { Unsettled } from './groups/unsettled.js';
 
@@ -48,13 +48,6 @@ export interface TrainingOptions extends OpenStepOptions {
   /** Versions that someone else still needs. */
   readonly versionsInUse: () => readonly number[];
   readonly log: Logger;
-}
-
-/** Why training was given up, as of a step. */
-export interface Divergence {
-  readonly step: number;
-  readonly reason: string;
-  readonly checkpointStep: number; // of the last good checkpoint, which is the run's now
 }
 
 /**

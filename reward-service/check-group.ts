@@ -1,6 +1,6 @@
 import { PermanentError } from '../shared/errors.js';
 import type { Dataset } from '../shared/tasks/dataset.js';
-import type { TaskProblem } from '../shared/tasks/task.js';
+import type { TaskProblem } from '../shared/tasks/problem.js';
 import type { Rollout, RolloutGroup } from '../shared/wire/rollout-group.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { TaskProblem } from '../shared/tasks/task.js';
+import type { TaskProblem } from '../shared/tasks/problem.js';
 import type { Score } from '../shared/wire/scored-group.js';
 import type { TextJudge } from './judge.js';
 

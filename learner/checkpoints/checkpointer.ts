@@ -8,7 +8,7 @@ import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
 import type { SavedState as KeptState } from '../../shared/wire/ledger.js';
 import type { BookState } from '../groups/group-book.js';
 import { handled } from '../handled.js';
-import type { IdleClock } from '../report/idle-clock.js';
+import type { IdleClock } from '../idle-clock.js';
 import { superfluous, type RetentionRules } from './retention.js';
 import type { Unsettled } from '../groups/unsettled.js';
 

@@ -8,7 +8,7 @@ import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Admission } from './admission.js';
 import type { Changes } from '../changes.js';
-import type { Tally } from '../report/tally.js';
+import type { Tally } from './tally.js';
 import { orderOf, ticketId, type TicketSource } from '../tickets/ticket-source.js';
 import type { Unsettled } from './unsettled.js';
 import { refusal, versionsOf } from './verdict.js';

@@ -1,6 +1,6 @@
 import { PermanentError } from '../../shared/errors.js';
 import { lossInputs } from '../../shared/model/loss-graph.js';
-import type { TrainingDatum } from '../../shared/model/trainer.js';
+import type { TrainingDatum } from '../../shared/model/training-datum.js';
 import type { LossName } from '../../shared/wire/run-config.js';
 
 /**

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import { PermanentError } from '../../shared/errors.js';
-import type { TrainingDatum } from '../../shared/model/trainer.js';
+import type { TrainingDatum } from '../../shared/model/training-datum.js';
 import type {
   LoadWeightsRequest,
   OptimStepRequest,

@@ -1,7 +1,7 @@
 import type { GroupCounts } from '../../shared/wire/ledger.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { StepEvent } from './history.js';
-import type { Divergence } from '../training.js';
+import type { Divergence } from '../divergence-watch.js';
 
 /** Why a run ended, or paused. */
 export type EndReason = 'max_steps' | 'max_minutes' | 'stopped' | 'diverged';

@@ -2,7 +2,7 @@ import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { Minibatch } from '../groups/admission.js';
 import type { Failure } from '../failure.js';
-import type { IdleClock } from '../report/idle-clock.js';
+import type { IdleClock } from '../idle-clock.js';
 import type { ArrivedGroup } from '../groups/intake.js';
 import {
   needsWholeBatch,
@@ -11,7 +11,7 @@ import {
   type MinibatchResult,
 } from './minibatch-pass.js';
 import type { Pace } from '../pace.js';
-import type { TrainedGroup } from '../report/step-report.js';
+import type { TrainedGroup } from './step-report.js';
 
 export interface OpenStepOptions {
   readonly config: RunConfig;

@@ -11,7 +11,7 @@ import {
   where,
 } from './graph/operators.js';
 import type { ModelConfig } from './model-config.js';
-import type { TokenDims } from './transformer.js';
+import type { TokenDims } from './token-dims.js';
 
 /** Position 0, 1, … of each token, as int64 [time]. */
 export function timeRange(graph: Graph, time: string): Value {

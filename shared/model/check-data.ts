@@ -2,7 +2,7 @@ import { PermanentError } from '../errors.js';
 import type { LossName } from '../wire/run-config.js';
 import { lossInputs } from './loss-graph.js';
 import type { ModelConfig } from './model-config.js';
-import type { TrainingDatum } from './trainer.js';
+import type { TrainingDatum } from './training-datum.js';
 
 /**
  * Makes sure that a loss can be computed of each datum.

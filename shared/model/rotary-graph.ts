@@ -2,7 +2,7 @@ import type { Graph, Value } from './graph/graph.js';
 import { cast, cos, mul, reshape, sin } from './graph/operators.js';
 import type { ModelConfig } from './model-config.js';
 import { rotarySpectrum } from './rotary.js';
-import type { TokenDims } from './transformer.js';
+import type { TokenDims } from './token-dims.js';
 
 /**
  * Cosines and sines of every token's angles, times the amplitude: [batch, time, D/2] each. They are

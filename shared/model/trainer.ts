@@ -20,16 +20,8 @@ import {
 import { readWeights, type ModelFolder } from './model-weights.js';
 import type { Tensor } from './safetensors.js';
 import { Scorer } from './scorer.js';
+import type { TrainingDatum } from './training-datum.js';
 import { frozen, sequenceLogprobs } from './sequence-graph.js';
-
-/** One sequence to learn from. No shift is applied: targets[i] is judged given tokens[0…i]. */
-export interface TrainingDatum {
-  readonly tokens: Int32Array; // [N]
-  readonly targetTokens: Int32Array; // [N]
-  readonly weights?: Float32Array; // [N]
-  readonly logprobs?: Float32Array; // [N], of the behavior policy
-  readonly advantages?: Float32Array; // [N]
-}
 
 export interface TrainingResult {
   readonly logprobs: Float32Array[]; // for each datum [N], before any update

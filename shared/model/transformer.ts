@@ -1,16 +1,10 @@
-import type { Dim, Graph, Value } from './graph/graph.js';
+import type { Graph, Value } from './graph/graph.js';
 import { add, gather, gemm, mul, reshape, rmsNorm, rotate, sigmoid } from './graph/operators.js';
 import { lowRankUpdate, type LoraValues } from './lora-graph.js';
 import type { ModelConfig } from './model-config.js';
 import { linearModules } from './parameters.js';
 import { rotaryWaves } from './rotary-graph.js';
-
-/** The shape of the tokens that pass through the model: `rows` = batch · time tokens in all. */
-export interface TokenDims {
-  readonly batch: Dim;
-  readonly time: Dim;
-  readonly rows: Dim;
-}
+import type { TokenDims } from './token-dims.js';
 
 export interface TransformerInputs {
   /** The model's weights by their Hugging Face names: constants, or inputs when they are trained. */

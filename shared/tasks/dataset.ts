@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { UserError } from '../errors.js';
 import { createRandom } from '../random.js';
-import type { TaskProblem } from './task.js';
+import type { TaskProblem } from './problem.js';
 
 /** Problems to train on and problems held out, the same in every process that loads the same data. */
 export interface Dataset<Problem extends TaskProblem = TaskProblem> {

@@ -1,14 +1,7 @@
 import type { Score } from '../wire/scored-group.js';
 import type { Dataset } from './dataset.js';
+import type { TaskProblem } from './problem.js';
 import type { Prompt } from './prompt.js';
-
-/** What every part of a run knows of a problem; the rest only its task does. */
-export interface TaskProblem {
-  /** Says the problem's content: the same in every run and process, another for another problem. */
-  readonly id: string;
-  /** The kind that it is of, such as `4 numbers`: evaluations tell kinds apart. */
-  readonly difficulty: string;
-}
 
 /**
  * A verifiable task as one run has it configured: where its problems come from, how one is put to the

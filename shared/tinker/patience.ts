@@ -1,6 +1,15 @@
 import { Unavailable, type Failure } from './errors.js';
 import { retryDelayMs } from './retry.js';
-import type { TinkerHttp } from './http.js';
+import type { Logger } from '../telemetry/logger.js';
+
+/** The clock, the dice and the patience of a client. */
+export interface PatienceOptions {
+  readonly now: () => number; // milliseconds
+  readonly random: () => number; // in [0, 1)
+  readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>;
+  readonly billingPauseMs: number;
+  readonly log: Logger;
+}
 
 /** How long one operation goes on asking: counts from the last sign of life and waits in between. */
 export class Patience {
@@ -8,16 +17,16 @@ export class Patience {
   #since: number;
 
   constructor(
-    private readonly http: TinkerHttp,
+    private readonly options: PatienceOptions,
     private readonly limitMs: number,
   ) {
-    this.#since = http.now();
+    this.#since = options.now();
   }
 
   /** The server answered usefully: what failed before no longer counts. */
   renew(): void {
     this.#attempt = 0;
-    this.#since = this.http.now();
+    this.#since = this.options.now();
   }
 
   /**
@@ -33,14 +42,14 @@ export class Patience {
   ): Promise<void> {
     const isBilling = failure.status === 402; // the account is being settled: minutes, not errors
     const attempt = this.#attempt++;
-    const delayMs = isBilling ? 5_000 : retryDelayMs(attempt, headers, this.http.random());
-    const limitMs = isBilling ? this.http.billingPauseMs : this.limitMs;
-    const waitedMs = this.http.now() - this.#since;
+    const delayMs = isBilling ? 5_000 : retryDelayMs(attempt, headers, this.options.random());
+    const limitMs = isBilling ? this.options.billingPauseMs : this.limitMs;
+    const waitedMs = this.options.now() - this.#since;
     if (waitedMs + delayMs > limitMs) {
       const detail = `${failure.detail} (gave up after ${attempt + 1} attempts in ${Math.round(waitedMs / 1000)} s)`;
       throw new Unavailable({ ...failure, detail }, { cause });
     }
-    this.http.log.warn({ ...failure, delayMs, attempt }, 'no usable answer yet, trying again');
-    await this.http.sleep(delayMs, signal);
+    this.options.log.warn({ ...failure, delayMs, attempt }, 'no usable answer yet, trying again');
+    await this.options.sleep(delayMs, signal);
   }
 }

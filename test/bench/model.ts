@@ -7,7 +7,8 @@ import { createAdapter } from '../../shared/model/lora.js';
 import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import { promptTokens } from '../../shared/tasks/prompt.js';
-import { Trainer, type TrainingDatum } from '../../shared/model/trainer.js';
+import { Trainer } from '../../shared/model/trainer.js';
+import type { TrainingDatum } from '../../shared/model/training-datum.js';
 import type { Figure } from './main.js';
 import { medianSeconds } from './stopwatch.js';
 

@@ -7,7 +7,7 @@ import { freePort } from '../processes/free-port.js';
 import { backendMember } from '../processes/members.js';
 import type { EvalConfig } from './eval-config.js';
 import type { FoundRun } from '../existing-run/find-run.js';
-import type { MeasureOptions } from './measure.js';
+import type { MeasureOptions } from './measure-options.js';
 import { copyCheckpoint, weightsFromStore } from './open-weights.js';
 
 export interface BackendPlace {

@@ -7,7 +7,7 @@ import type { EvalResult } from '../../../shared/wire/eval-result.js';
 import { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import { Ticket } from '../../../shared/wire/ticket.js';
 import type { FoundVersion } from './find-version.js';
-import type { MeasureOptions } from './measure.js';
+import type { MeasureOptions } from './measure-options.js';
 import type { OpenedWeights } from './open-weights.js';
 
 /** Makes the bus look like that of a run whose newest version is the one to be measured. */

@@ -3,7 +3,6 @@ import { connectBroker } from '../../../shared/broker/connect.js';
 import { UserError } from '../../../shared/errors.js';
 import type { EvalProblem } from '../../../shared/evaluation/solve-rates.js';
 import { openTask } from '../../../shared/tasks/registry.js';
-import type { Logger } from '../../../shared/telemetry/logger.js';
 import type { EvalResult } from '../../../shared/wire/eval-result.js';
 import { Fleet } from '../processes/fleet.js';
 import {
@@ -13,28 +12,13 @@ import {
   workerMembers,
   type NatsPlace,
 } from '../processes/members.js';
-import type { NatsBinary } from '../nats-server/binary.js';
 import { accessWith } from '../nats-server/keys.js';
 import { startNats } from '../nats-server/start.js';
-import type { Screen } from '../up/screen.js';
-import type { StopSignals } from '../processes/stop-signals.js';
-import type { EvalConfig } from './eval-config.js';
-import type { FoundRun } from '../existing-run/find-run.js';
 import type { FoundVersion } from './find-version.js';
 import { backendPlace, openBackend } from './backend.js';
 import { evaluate, prepare } from './bus.js';
+import type { MeasureOptions } from './measure-options.js';
 import { weightsFromBackend, weightsFromStore } from './open-weights.js';
-
-export interface MeasureOptions {
-  readonly request: EvalConfig;
-  readonly found: FoundRun;
-  readonly version: FoundVersion;
-  readonly natsBinary: NatsBinary;
-  readonly folder: string; // of its own: logs, streams and checkpoints of this evaluation
-  readonly screen: Screen;
-  readonly stop: StopSignals;
-  readonly log: Logger;
-}
 
 /**
  * Evaluates one version apart from its run: with processes and a NATS server of its own, which end

@@ -9,7 +9,7 @@ import {
   type MinibatchResult,
   type PassSettings,
 } from '../../../learner/step/minibatch-pass.js';
-import { reportStep } from '../../../learner/report/step-report.js';
+import { reportStep } from '../../../learner/step/step-report.js';
 import type { Datum } from '../../../shared/tinker/types.js';
 import { assertClose } from '../../shared/rl/close.js';
 import { rollout, rolloutGroup, runConfig, scoredGroup } from '../../support/messages.js';

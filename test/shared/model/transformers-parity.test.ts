@@ -10,7 +10,8 @@ import { noAdapter, type Adapter } from '../../../shared/model/lora.js';
 import { readWeights } from '../../../shared/model/model-weights.js';
 import { Scorer } from '../../../shared/model/scorer.js';
 import { frozen, sequenceLogits } from '../../../shared/model/sequence-graph.js';
-import { Trainer, type TrainingDatum } from '../../../shared/model/trainer.js';
+import { Trainer } from '../../../shared/model/trainer.js';
+import type { TrainingDatum } from '../../../shared/model/training-datum.js';
 import { goldenFolder, greatestDifference, readGoldenModel } from '../../support/golden.js';
 
 /*

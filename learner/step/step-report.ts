@@ -8,9 +8,9 @@ import {
 } from '../../shared/rl/off-policy.js';
 import { staleness as stalenessOf, type Rewind } from '../../shared/rl/staleness.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
-import { correctionBounds, reportCorrections } from '../step/correction-report.js';
+import { correctionBounds, reportCorrections } from './correction-report.js';
 import type { ArrivedGroup } from '../groups/intake.js';
-import type { MinibatchResult } from '../step/minibatch-pass.js';
+import type { MinibatchResult } from './minibatch-pass.js';
 
 const trainedStaleness = new Histogram({
   name: 'rl_trained_staleness_steps',

@@ -1,5 +1,5 @@
 import { Counter } from 'prom-client';
-import { handled } from '../handled.js';
+import { handled } from './handled.js';
 
 /** Why the learner has nothing for the backend to do. */
 export type IdleCause =

@@ -3,8 +3,8 @@ import { createRandom } from '../../shared/random.js';
 import { logprobGap, outsiders, type AuditLimits } from '../../shared/rl/logprob-audit.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
-import type { MinibatchResult } from '../step/minibatch-pass.js';
-import type { TrainedGroup } from '../report/step-report.js';
+import type { MinibatchResult } from './minibatch-pass.js';
+import type { TrainedGroup } from './step-report.js';
 
 const groupsAudited = new Counter({
   name: 'rl_groups_audited_total',

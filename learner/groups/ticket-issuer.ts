@@ -1,9 +1,9 @@
 import { Gauge } from 'prom-client';
 import type { Ticket } from '../../shared/wire/ticket.js';
-import type { Admission } from '../groups/admission.js';
+import type { Admission } from './admission.js';
 import type { Changes } from '../changes.js';
-import type { Intake } from '../groups/intake.js';
-import type { TicketSource } from './ticket-source.js';
+import type { Intake } from './intake.js';
+import type { TicketSource } from '../tickets/ticket-source.js';
 
 const ticketsOutstanding = new Gauge({
   name: 'rl_tickets_outstanding',
