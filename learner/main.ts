@@ -16,7 +16,7 @@ import { summarize } from './report/summary.js';
 import type { Divergence } from './divergence-watch.js';
 import { TrainingClock } from './training-clock.js';
 import { withRecovery } from './checkpoints/recovery.js';
-import { runSession } from './session.js';
+import { runSession } from './session/session.js';
 
 /** The learner service: issues tickets, trains on what comes back, publishes what it learnt. */
 export async function main(

@@ -1,0 +1,126 @@
+import { ticketBound } from '../../shared/rl/capacity.js';
+import type { TinkerClient } from '../../shared/tinker/client.js';
+import { Changes } from '../changes.js';
+import { Checkpointer } from '../checkpoints/checkpointer.js';
+import type { OpenedRun } from '../checkpoints/opening.js';
+import { Admission } from '../groups/admission.js';
+import { Intake, type ArrivedGroup } from '../groups/intake.js';
+import { Tally } from '../groups/tally.js';
+import { Unsettled } from '../groups/unsettled.js';
+import { IdleClock } from '../idle-clock.js';
+import { Pace } from '../pace.js';
+import { Publisher } from '../publisher.js';
+import { auditLimits } from '../settings/audit.js';
+import { ActorAudit } from '../step/actor-audit.js';
+import { TicketSource } from '../tickets/ticket-source.js';
+import type { SessionOptions } from './session-options.js';
+
+/** What a life of a run is made of: each part knows those that stand above it here. */
+export interface SessionParts {
+  readonly changes: Changes;
+  readonly idle: IdleClock;
+  readonly unsettled: Unsettled;
+  readonly tickets: TicketSource;
+  readonly tally: Tally;
+  readonly admission: Admission<ArrivedGroup>;
+  readonly audit: ActorAudit;
+  readonly publisher: Publisher;
+  readonly checkpointer: Checkpointer;
+  readonly intake: Intake;
+  readonly pace: Pace;
+}
+
+/** Makes the parts as the last checkpoint left them, or as a new run begins. */
+export function makeParts(options: SessionOptions, opened: OpenedRun): SessionParts {
+  const { settings, config, dataset, broker, client, clock, log } = options;
+  const { run, step, version, book, rewind } = opened;
+  const { maxStepsOffPolicy, groupsPerBatch } = config;
+  const maxSteps = settings.maxSteps ?? Infinity;
+
+  const changes = new Changes();
+  const idle = new IdleClock(() => performance.now() / 1_000);
+  const unsettled = new Unsettled();
+  const tickets = new TicketSource(
+    config,
+    dataset.train.map(({ id }) => id),
+    { margin: ticketBound(maxStepsOffPolicy, groupsPerBatch), state: opened.curriculum },
+  );
+  const tally = new Tally((ticket) => tickets.isReplay(ticket));
+  const admission = new Admission<ArrivedGroup>(
+    { ...config, maxSteps },
+    { step, version, ...(book === undefined ? {} : { book }), rewind },
+  );
+  const audit = new ActorAudit({
+    share: settings.auditShare,
+    seed: config.seed,
+    limits: auditLimits(settings),
+    tell: (event) => broker.events.emit(event),
+    log,
+  });
+  const publisher = new Publisher({
+    broker,
+    client,
+    run,
+    backendSamples: doesSample(client, config.model.name),
+    idle,
+    maxStepsOffPolicy,
+    rewind,
+    consumedBelow: () => admission.book.consumedBelow,
+    quarantined: () => audit.quarantined,
+    log,
+  });
+  const checkpointer = new Checkpointer({
+    ledger: broker.ledger,
+    client,
+    run,
+    unsettled,
+    idle,
+    restored: opened.state,
+    states: opened.states,
+    keepEverySteps: settings.keepEverySteps,
+    log,
+  });
+  const intake = new Intake({
+    admission,
+    tickets,
+    unsettled,
+    changes,
+    newestVersion: () => publisher.newestVersion,
+    isResumed: opened.isResumed,
+    log,
+    tally,
+    vocabSize: options.vocabSize,
+    zeroVariance: config.zeroVariance,
+    isQuarantined: (actor) => audit.isQuarantined(actor),
+  });
+  const secondsBefore = clock.seconds;
+  const pace = new Pace(
+    config,
+    {
+      progressBefore: opened.progress,
+      stepBefore: step,
+      maxSteps,
+      maxSeconds: clock.limitSeconds - secondsBefore,
+    },
+    () => clock.seconds - secondsBefore,
+  );
+  return {
+    changes,
+    idle,
+    unsettled,
+    tickets,
+    tally,
+    admission,
+    audit,
+    publisher,
+    checkpointer,
+    intake,
+    pace,
+  };
+}
+
+/** Whether actors may sample through the backend; one that does not say may. */
+function doesSample(client: TinkerClient, modelName: string): boolean {
+  const capabilities = client.models.find(({ name }) => name === modelName)?.capabilities;
+  return capabilities?.includes('sampling') ?? true;
+}

@@ -1,0 +1,84 @@
+import type { Broker } from '../../shared/broker/broker.js';
+import { consume } from '../../shared/broker/consume.js';
+import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
+import type { Evaluator } from '../../shared/evaluation/evaluator.js';
+import type { Logger } from '../../shared/telemetry/logger.js';
+import { ScoredGroup } from '../../shared/wire/scored-group.js';
+import { Ticket } from '../../shared/wire/ticket.js';
+import type { Failure } from '../failure.js';
+import { issueTickets } from '../groups/ticket-issuer.js';
+import { orderOf } from '../tickets/ticket-source.js';
+import type { SessionParts } from './parts.js';
+
+/** The queues between a session and the rest of the run. What goes wrong with one fails the session. */
+export class SessionQueues {
+  readonly #broker: Broker;
+  readonly #parts: SessionParts;
+  readonly #failure: Failure;
+  readonly #log: Logger;
+
+  constructor(broker: Broker, parts: SessionParts, failure: Failure, log: Logger) {
+    this.#broker = broker;
+    this.#parts = parts;
+    this.#failure = failure;
+    this.#log = log;
+  }
+
+  async publish(split: 'train' | 'eval', ticket: Ticket, signal: AbortSignal): Promise<void> {
+    const msgId = `${ticket.ticketId}.${ticket.attempt}`;
+    const subject = this.#broker.names.subjects.tickets(split);
+    await this.#broker.publish(subject, Ticket, ticket, { msgId, signal });
+  }
+
+  /** What comes back of evaluations, and what nobody could do, until `signal` aborts. */
+  async listen(evaluator: Evaluator, signal: AbortSignal): Promise<void> {
+    const { intake } = this.#parts;
+    await this.#together([
+      consume(
+        this.#broker,
+        'scored.eval',
+        ScoredGroup,
+        { signal, log: this.#log, stage: 'learner', concurrency: 4 },
+        ({ value }) => {
+          evaluator.receive(value);
+          return Promise.resolve();
+        },
+      ),
+      watchDeadLetters(this.#broker.deadLetters.read(signal), ({ ticketId, attempt }, death) => {
+        const order = orderOf(ticketId);
+        if (order === undefined) evaluator.die(ticketId);
+        else intake.die(order, attempt, death);
+      }),
+    ]);
+  }
+
+  /** Issues tickets to train on and takes their groups in, until `signal` aborts. */
+  async exchange(signal: AbortSignal): Promise<void> {
+    const { intake, unsettled } = this.#parts;
+    const byHand = { concurrency: 1, settle: 'by-hand' } as const;
+    await this.#together([
+      consume(
+        this.#broker,
+        'scored.train',
+        ScoredGroup,
+        { signal, log: this.#log, stage: 'learner', ...byHand },
+        (delivery) => this.#failure.watch(intake.receive(delivery)),
+      ),
+      issueTickets(
+        {
+          ...this.#parts,
+          publish: (ticket, stop) => this.publish('train', ticket, stop),
+          onReplaced: ({ seq }) => {
+            unsettled.consume(seq);
+          },
+        },
+        signal,
+      ),
+    ]);
+  }
+
+  /** Until all have ended; none of them rejects unheard. */
+  async #together(tasks: readonly Promise<void>[]): Promise<void> {
+    await Promise.allSettled(tasks.map((task) => this.#failure.watch(task)));
+  }
+}

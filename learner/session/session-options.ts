@@ -1,0 +1,26 @@
+import type { Broker } from '../../shared/broker/broker.js';
+import type { Leadership } from '../../shared/broker/leadership.js';
+import type { Dataset } from '../../shared/tasks/dataset.js';
+import type { Logger } from '../../shared/telemetry/logger.js';
+import type { TinkerClient } from '../../shared/tinker/client.js';
+import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { LearnerConfig } from '../config.js';
+import type { RunWatch } from '../report/run-watch.js';
+import type { TrainingClock } from '../training-clock.js';
+
+/** What a life of a run is lived with. */
+export interface SessionOptions {
+  readonly settings: LearnerConfig;
+  readonly config: RunConfig;
+  readonly dataset: Dataset;
+  readonly vocabSize: number;
+  readonly runDir: string;
+  readonly runWatch: Pick<RunWatch, 'metrics'>;
+  readonly broker: Broker;
+  readonly client: TinkerClient;
+  readonly leadership: Leadership;
+  readonly clock: TrainingClock;
+  /** Asks the learner to stop: it gives up the step in progress, checkpoints and returns. */
+  readonly stop: AbortSignal;
+  readonly log: Logger;
+}

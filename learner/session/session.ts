@@ -1,0 +1,136 @@
+import { dropTotals } from '../../shared/telemetry/drops.js';
+import type { EvalResult } from '../../shared/wire/eval-result.js';
+import { openBase, openRun } from '../checkpoints/opening.js';
+import { DivergenceWatch } from '../divergence-watch.js';
+import { openEvaluations } from '../evaluation/open-evaluations.js';
+import { Failure } from '../failure.js';
+import { readHistory, type StepEvent } from '../report/history.js';
+import { Journal, metricsJournal } from '../report/journal.js';
+import type { SummaryInput } from '../report/summary.js';
+import { divergenceLimits } from '../settings/stops.js';
+import { Training } from '../training.js';
+import { makeParts, type SessionParts } from './parts.js';
+import { SessionQueues } from './queues.js';
+import type { SessionOptions } from './session-options.js';
+
+export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
+
+/**
+ * One life of a run with one backend: opens or restores it, evaluates, trains, evaluates. Whatever
+ * ends it early, the ledger's checkpoint is where the next one begins.
+ */
+export async function runSession(options: SessionOptions): Promise<SessionResult> {
+  const { settings, config, broker, client, leadership, clock, stop, log } = options;
+  const opened = await openRun(broker, client, config, log);
+  const { step, version } = opened;
+  const base = await openBase(client, config);
+  const failure = new Failure();
+  const parts = makeParts(options, opened);
+  const { admission, publisher, checkpointer, unsettled, audit } = parts;
+  const queues = new SessionQueues(broker, parts, failure, log);
+
+  // A run has a checkpoint before anyone works for it, so that there is always one to go back to.
+  if (!opened.isResumed) await saveStart(parts);
+  await publisher.publish(version);
+  const history = await readHistory(broker.events, version, step);
+  audit.remember(history.quarantined);
+  const steps = [...history.steps];
+  const metricsFile = await Journal.open(options.runDir, metricsJournal, steps);
+  await broker.resetConsumer('scored.train');
+  await broker.resetConsumer('scored.eval');
+
+  failure.follow(leadership.signal);
+  const { evaluations, evaluator } = await openEvaluations({
+    ...options,
+    publish: (ticket, signal) => queues.publish('eval', ticket, signal),
+    newestVersion: () => publisher.newestVersion,
+    past: history.evals,
+    onResult: (result) => {
+      checkpointer.scored(step + result.version - version, result.sampled);
+    },
+    signal: AbortSignal.any([stop, failure.signal]),
+  });
+  const training = new Training({
+    ...parts,
+    config,
+    run: opened.run,
+    base,
+    divergence: new DivergenceWatch(divergenceLimits(settings), steps),
+    failure,
+    log,
+    checkpointEverySteps: settings.checkpointEverySteps,
+    surroundings: () => ({
+      ...options.runWatch.metrics,
+      ...publisher.metrics,
+      ...audit.metrics,
+      ...dropTotals(),
+    }),
+    versionsInUse: () => evaluations.pinnedVersions,
+    onStep: async (trained: StepEvent) => {
+      const metrics = { ...trained.metrics, ...evaluations.takeMetrics() };
+      const event = { ...trained, metrics };
+      steps.push(event);
+      await broker.events.emit(event);
+      await metricsFile.append(event);
+      evaluations.consider(event.version);
+    },
+  });
+
+  async function evaluate(): Promise<EvalResult | undefined> {
+    if (settings.evalProblems === 0) return undefined;
+    const result = await evaluations.measure(admission.confirmedVersion);
+    failure.signal.throwIfAborted();
+    return result;
+  }
+
+  /** Trains to the end of the run, of its time, or until it is asked to stop. */
+  async function train(): Promise<Pick<SessionResult, 'reason' | 'divergence'>> {
+    using time = clock.start();
+    const ended = new AbortController();
+    const until = AbortSignal.any([stop, time.signal]);
+    const exchange = queues.exchange(AbortSignal.any([until, ended.signal, failure.signal]));
+    try {
+      const divergence = await training.run(until);
+      if (divergence !== undefined) return { reason: 'diverged', divergence };
+    } finally {
+      ended.abort();
+      await exchange;
+    }
+    const reason = stop.aborted ? 'stopped' : admission.isComplete ? 'max_steps' : 'max_minutes';
+    return { reason };
+  }
+
+  const over = new AbortController(); // the session's own end
+  const prolonging = setInterval(
+    () => {
+      unsettled.prolong();
+    },
+    (1_000 * settings.leaseSeconds) / 3,
+  );
+  const listening = queues.listen(evaluator, AbortSignal.any([over.signal, failure.signal]));
+  try {
+    const before = history.evals[0]?.result ?? (await evaluate());
+    const { reason, divergence } = stop.aborted ? { reason: 'stopped' as const } : await train();
+    const after = divergence === undefined ? await evaluate() : undefined;
+    return {
+      reason,
+      divergence,
+      steps,
+      before,
+      after,
+      version: admission.confirmedVersion,
+      groups: admission.book.counts,
+    };
+  } finally {
+    clearInterval(prolonging);
+    over.abort();
+    await listening;
+  }
+}
+
+/** Writes the ledger of a run that begins. */
+async function saveStart({ admission, checkpointer }: SessionParts): Promise<void> {
+  const { step, confirmedVersion: version } = admission;
+  const book = admission.book.state;
+  await checkpointer.save(step).write({ step, version, progress: 0, book, messages: [] });
+}
