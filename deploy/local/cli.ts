@@ -6,6 +6,7 @@ import { evalHelp, evalRun } from './eval/eval.js';
 import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
 import { natsConfig, natsConfigHelp } from './nats-config.js';
 import { solveCommand, solveHelp } from './solve/solve.js';
+import { status, statusHelp } from './status/status.js';
 import { sweep, sweepHelp } from './sweep/sweep.js';
 import { tuftCpu } from './tuft-cpu.js';
 import { up, upHelp } from './up/up.js';
@@ -37,6 +38,14 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
       purpose: 'trains on this machine: starts everything, shows progress, ends everything',
       run: up,
       help: upHelp,
+    },
+  ],
+  [
+    'status',
+    {
+      purpose: 'what a run is doing now, here or on another machine',
+      run: status,
+      help: statusHelp,
     },
   ],
   [

@@ -4,7 +4,7 @@ import type { StoredMsg } from 'nats';
 import { ask, askFor, type Link } from './link.js';
 import type { ObjectBucket } from './object-bucket.js';
 import { bodyHeader, publish } from './publish.js';
-import { stored, tail } from './tail.js';
+import { lastSequence, stored, tail } from './tail.js';
 
 const deadLettered = new Counter({
   name: 'broker_messages_dead_lettered_total',
@@ -84,6 +84,17 @@ export class DeadLetters {
     for await (const message of stored(this.#link, ...this.#everything, signal)) {
       yield await this.#letter(message);
     }
+  }
+
+  /** The one that came last, unless it was removed. */
+  async newest(signal: AbortSignal): Promise<DeadLetter | undefined> {
+    const [stream, subject] = this.#everything;
+    const last = await lastSequence(this.#link, stream);
+    if (last === 0) return undefined;
+    for await (const message of stored(this.#link, stream, subject, signal, last)) {
+      return await this.#letter(message);
+    }
+    return undefined;
   }
 
   /** Publishes the message again where it came from. Resolves once it is stored there. */

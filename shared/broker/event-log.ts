@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { errorText } from '../errors.js';
 import { decode, encode } from '../wire/codec.js';
 import { RunEvent } from '../wire/run-event.js';
-import type { Link } from './link.js';
+import { askFor, type Link } from './link.js';
 import type { ObjectBucket } from './object-bucket.js';
 import { publish } from './publish.js';
-import { stored, tail } from './tail.js';
+import { lastSequence, stored, tail } from './tail.js';
 
 /** The run's history. */
 export class EventLog {
@@ -35,8 +35,34 @@ export class EventLog {
     return this.#decoded(stored(this.#link, ...this.#everything, signal));
   }
 
+  /** The newest `count` events, or as many as there are, oldest first. */
+  async *latest(count: number, signal: AbortSignal): AsyncGenerator<RunEvent, void, undefined> {
+    const [stream, subject] = this.#everything;
+    const last = await lastSequence(this.#link, stream);
+    yield* this.#decoded(
+      stored(this.#link, stream, subject, signal, Math.max(1, last - count + 1)),
+    );
+  }
+
+  /** The newest event of a kind, if there is one that can be read. */
+  async newest<Kind extends RunEvent['kind']>(
+    kind: Kind,
+  ): Promise<Extract<RunEvent, { kind: Kind }> | undefined> {
+    const { names, jsm } = this.#link;
+    const stream = names.streams.events;
+    const query = { last_by_subj: names.subjects.event(kind) };
+    const message = await askFor(this.#link, `read ${stream}`, () =>
+      jsm.streams.getMessage(stream, query),
+    );
+    if (message === undefined) return undefined;
+    for await (const event of this.#decoded([message])) {
+      if (event.kind === kind) return event as Extract<RunEvent, { kind: Kind }>;
+    }
+    return undefined;
+  }
+
   async *#decoded(
-    messages: AsyncIterable<StoredMessage>,
+    messages: AsyncIterable<StoredMessage> | Iterable<StoredMessage>,
   ): AsyncGenerator<RunEvent, void, undefined> {
     for await (const { subject, data, seq } of messages) {
       try {

@@ -4,6 +4,9 @@ import { LeaderLease } from '../wire/ledger.js';
 import type { KeyValue } from './key-value.js';
 import type { Link } from './link.js';
 
+/** The lease's key in the ledger. */
+export const leaderKey = 'leader';
+
 /** The right to train. Disposing of it lets another learner lead at once. */
 export interface Leadership extends AsyncDisposable {
   /** Aborts when another learner leads. */
@@ -17,7 +20,6 @@ export interface LeaseTiming {
 }
 
 const defaultTiming: LeaseTiming = { renewEveryMs: 2_500, expiresMs: 15_000 };
-const key = 'leader';
 
 /**
  * Takes the lease as soon as it is free, or this holder's own, or has not been renewed for
@@ -39,7 +41,7 @@ export async function acquireLeadership(
   for (;;) {
     signal.throwIfAborted();
     const askedAt = performance.now();
-    const entry = await bucket.get(LeaderLease, key);
+    const entry = await bucket.get(LeaderLease, leaderKey);
     const now = performance.now();
     // A slow answer means that the server was away, and with it the leader's chance to renew.
     const wasAway = now - askedAt > timing.renewEveryMs;
@@ -49,7 +51,7 @@ export async function acquireLeadership(
     const isExpired = watched !== undefined && now - watched.sinceMs >= timing.expiresMs;
     if (entry === undefined || entry.value.holder === holder || isExpired) {
       const lease: LeaderLease = { v: 1, holder, renewedAt: Date.now() };
-      const revision = await bucket.compareAndSet(LeaderLease, key, lease, entry?.revision);
+      const revision = await bucket.compareAndSet(LeaderLease, leaderKey, lease, entry?.revision);
       if (revision !== undefined) {
         link.log.info({ holder }, 'leads');
         return hold(link, bucket, holder, revision, timing);
@@ -83,7 +85,7 @@ function hold(
       try {
         await sleep(timing.renewEveryMs, undefined, { signal: released.signal, ref: false });
         const lease: LeaderLease = { v: 1, holder, renewedAt: Date.now() };
-        const renewed = await bucket.compareAndSet(LeaderLease, key, lease, revision);
+        const renewed = await bucket.compareAndSet(LeaderLease, leaderKey, lease, revision);
         if (renewed === undefined) {
           link.log.error({ holder }, 'another learner leads this run now');
           lost.abort(new Error(`another learner leads run ${link.names.run} now`));
@@ -112,8 +114,8 @@ function hold(
     try {
       await renewing;
       if (lost.signal.aborted || link.connection.isClosed()) return;
-      const lease = await bucket.get(LeaderLease, key);
-      if (lease?.revision === revision) await bucket.delete(key);
+      const lease = await bucket.get(LeaderLease, leaderKey);
+      if (lease?.revision === revision) await bucket.delete(leaderKey);
     } catch (caught) {
       link.log.warn({ holder, reason: errorText(caught) }, 'could not release the lease');
     }

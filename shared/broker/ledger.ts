@@ -1,6 +1,6 @@
-import { Checkpoint } from '../wire/ledger.js';
+import { Checkpoint, LeaderLease } from '../wire/ledger.js';
 import { KeyValue } from './key-value.js';
-import { acquireLeadership, type Leadership, type LeaseTiming } from './leadership.js';
+import { acquireLeadership, leaderKey, type Leadership, type LeaseTiming } from './leadership.js';
 import type { Link } from './link.js';
 
 /** What the saved weights have consumed, and which learner may add to it. */
@@ -18,6 +18,11 @@ export class Ledger {
 
   async read(): Promise<Checkpoint | undefined> {
     return (await this.#bucket.get(Checkpoint, 'checkpoint'))?.value;
+  }
+
+  /** Who may train, as the lease says; it may be of a learner that has died since. */
+  async leader(): Promise<LeaderLease | undefined> {
+    return (await this.#bucket.get(LeaderLease, leaderKey))?.value;
   }
 
   /** @throws {Error} if another learner has written since: its weights are the run's now. */

@@ -25,11 +25,19 @@ export class RunConfigStore {
     return (await this.#bucket.get(RunConfig, 'run'))?.value;
   }
 
+  /**
+   * Whether a learner has written it, which it does once all streams of the run are there: only then
+   * may anything be read that a run keeps. Safe to ask at any moment.
+   */
+  isWritten(): Promise<boolean> {
+    return this.#bucket.isInUse();
+  }
+
   /** Waits until a learner has written it, saying so in the log at once and every 10 seconds. */
   async wait(signal: AbortSignal): Promise<RunConfig> {
     for (let looks = 0; ; looks++) {
       signal.throwIfAborted();
-      const config = (await this.#bucket.isInUse()) ? await this.get() : undefined;
+      const config = (await this.isWritten()) ? await this.get() : undefined;
       if (config !== undefined) return config;
       if (looks % 40 === 0) {
         const { run } = this.#link.names;

@@ -39,6 +39,12 @@ export async function* stored(
   }
 }
 
+/** The sequence number of a stream's newest message; 0 where none was ever stored. */
+export async function lastSequence(link: Link, stream: string): Promise<number> {
+  const info = await askFor(link, `look at ${stream}`, () => link.jsm.streams.info(stream));
+  return info?.state.last_seq ?? 0;
+}
+
 /**
  * Ticks at once, then whenever something is published on `subject`, and at the latest every
  * `everyMs`, until the signal aborts. What is heard is only a hint that it is worth looking: a hint

@@ -62,7 +62,7 @@ export async function deadLetters(argv: readonly string[], env: Environment): Pr
   const stop = listenForStop(report, 'stopping');
   const folder = await mkdtemp(join(tmpdir(), 'offbeat-dead-letters-'));
   try {
-    const natsBinary = await ensureNatsServer({ env, report, signal: stop.stop });
+    const natsBinary = () => ensureNatsServer({ env, report, signal: stop.stop });
     const log = fileLogger('dead-letters', join(folder, 'log'));
     const { stop: signal, hurry } = stop;
     const role = action === 'replay' || action === 'purge' ? 'operator' : 'observer';

@@ -50,7 +50,15 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
     const natsBinary = await ensureNatsServer({ env, report: screen.note, signal: stop.stop });
     const deadlineMs = request.readySeconds * 1_000;
     const { stop: signal, hurry } = stop;
-    const reading = { found, natsBinary, deadlineMs, logFolder: folder, signal, hurry, log };
+    const reading = {
+      found,
+      natsBinary: () => Promise.resolve(natsBinary),
+      deadlineMs,
+      logFolder: folder,
+      signal,
+      hurry,
+      log,
+    };
     const states = (path: string | undefined) => savedStates(found, request, path, reading);
     const version = await readStore(reading, (store) =>
       findVersion(store, request.version, states, signal),

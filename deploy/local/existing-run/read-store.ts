@@ -13,7 +13,8 @@ import type { FoundRun } from './find-run.js';
 
 export interface ReadStoreOptions {
   readonly found: FoundRun;
-  readonly natsBinary: NatsBinary;
+  /** Asked where a server must be started. */
+  readonly natsBinary: () => Promise<NatsBinary>;
   readonly deadlineMs: number;
   readonly logFolder: string;
   readonly signal: AbortSignal;
@@ -57,7 +58,7 @@ export async function readStore<T>(
   if (running !== undefined) return await readAt(running.url, keyFolderIn(folder.nats));
 
   const logPath = join(logFolder, 'nats-server-of-the-run.log');
-  const server = await startNats(natsBinary.path, folder.nats, logPath, {
+  const server = await startNats((await natsBinary()).path, folder.nats, logPath, {
     ...{ run, identities: [identity], deadlineMs, signal },
   });
   try {

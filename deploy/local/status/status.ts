@@ -1,0 +1,99 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { z } from 'zod';
+import { loadConfig } from '../../../shared/config.js';
+import { describeFlags } from '../../../shared/config-help.js';
+import { findRun } from '../existing-run/find-run.js';
+import { readStore } from '../existing-run/read-store.js';
+import { readRunState } from '../existing-run/run-state.js';
+import { whichRun } from '../existing-run/which-run.js';
+import { fileLogger } from '../processes/file-logger.js';
+import { ensureNatsServer } from '../nats-server/ensure.js';
+import { listenForStop } from '../processes/stop-signals.js';
+import { reportOf, type StatusReport } from './report.js';
+import { statusReportText } from './text.js';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+const StatusConfig = z.object({
+  ...whichRun,
+  watch: z.boolean().default(false).describe('looks again and again, until the run has ended.'),
+  everySeconds: z.coerce
+    .number()
+    .min(0.1)
+    .max(3_600)
+    .default(2)
+    .describe('with --watch: how often.'),
+  json: z.boolean().default(false).describe('JSON, with --watch a line a look.'),
+});
+type StatusConfig = z.infer<typeof StatusConfig>;
+
+const service = 'offbeat-status';
+
+export function statusHelp(): string {
+  return `offbeat status: what a run is doing now, here or on another machine.
+
+Shows the step, the version, staleness, what waits in each queue, the actors with their versions, who
+waits for whom, the last evaluation and the dead letters. It only reads: the key observer.nk is enough.
+
+${describeFlags(StatusConfig.shape, service)}
+`;
+}
+
+/**
+ * @returns the exit code: 0, or the signal's code after Ctrl-C.
+ * @throws {UserError} for an unknown run, or a server that does not answer.
+ */
+export async function status(argv: readonly string[], env: Environment): Promise<number> {
+  const config = loadConfig(StatusConfig, service, argv, env);
+  const found = await findRun(config);
+  const report = (line: string) => process.stderr.write(`${line}\n`);
+  const stop = listenForStop(() => undefined, '');
+  const folder = await mkdtemp(join(tmpdir(), 'offbeat-status-'));
+  const { stop: signal, hurry } = stop;
+  try {
+    const store = {
+      found,
+      natsBinary: () => ensureNatsServer({ env, report, signal }),
+      deadlineMs: 60_000,
+      logFolder: folder,
+      log: fileLogger('status', join(folder, 'log')),
+      ...{ signal, hurry },
+    };
+    return await readStore(store, async (broker) => {
+      for (;;) {
+        const state = reportOf(await readRunState(broker, signal));
+        show(state, config, process.stdout);
+        if (!config.watch || state.phase === 'ended') return 0;
+        await sleep(1_000 * config.everySeconds, undefined, { signal });
+      }
+    });
+  } catch (caught) {
+    const exitCode = stop.exitCode();
+    if (exitCode !== undefined) return exitCode; // it is a wait that we broke off
+    throw caught;
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** On a terminal a look takes the place of the one before; lines that are too long are cut. */
+function show(
+  report: StatusReport,
+  { json, watch }: StatusConfig,
+  stream: NodeJS.WriteStream,
+): void {
+  if (json) {
+    stream.write(`${JSON.stringify(report)}\n`);
+    return;
+  }
+  const text = statusReportText(report);
+  if (!watch) stream.write(text);
+  else if (!stream.isTTY || process.env['TERM'] === 'dumb') stream.write(`${report.at}\n${text}\n`);
+  else {
+    const fitting = text.split('\n').map((line) => line.slice(0, stream.columns || 80));
+    stream.write(`\x1b[H\x1b[2J${fitting.join('\n')}`);
+  }
+}

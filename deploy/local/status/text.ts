@@ -1,0 +1,113 @@
+import { formatSeconds } from '../up/summary.js';
+import type { ActorReport, Phase, QueueReport, StatusReport } from './report.js';
+
+const phases: Readonly<Record<Phase, string>> = {
+  preparing: 'is being set up; no learner has written its configuration yet',
+  training: 'is training',
+  ended: 'has ended',
+  stopped: 'has no learner; one that starts goes on from the last checkpoint',
+};
+
+/** The report for people: paragraphs and two tables. */
+export function statusReportText(report: StatusReport): string {
+  const { run, phase, learner, deadLetters, waits } = report;
+  const holder =
+    learner === null ? '' : `; learner ${learner.holder}, seen ${ago(learner.seenSecondsAgo)}`;
+  const paragraphs = [
+    [`run ${run} ${phases[phase]}${holder}`, ...progressLines(report)].join('\n'),
+    queueTable(report.queues),
+    report.actors.length === 0 ? 'no actors' : actorTable(report.actors),
+    ...(waits === null
+      ? []
+      : [`who waits, over the last ${formatSeconds(waits.seconds)} of steps: ${waits.text}`]),
+    deadLetterText(deadLetters, run),
+  ];
+  return `${paragraphs.join('\n\n')}\n`;
+}
+
+function progressLines(report: StatusReport): string[] {
+  const { step, version, publishedSecondsAgo, publishLag, reward, solved, staleness } = report;
+  const { rolloutsPerSecond, evaluation } = report;
+  const now = [
+    ...(step === null ? ['no step yet'] : [`step ${step}`]),
+    ...(version === null ? [] : [`version ${version}, published ${ago(publishedSecondsAgo ?? 0)}`]),
+    ...(publishLag === null || publishLag === 0 ? [] : [`${publishLag} steps unpublished`]),
+  ];
+  const measured = [
+    ...(reward === null ? [] : [`reward ${reward.toFixed(3)}`]),
+    ...(solved === null ? [] : [`solved ${percent(solved)}`]),
+    ...(staleness === null
+      ? []
+      : [
+          `staleness ${staleness.mean.toFixed(2)}, ${staleness.max} at most (bound ${staleness.bound})`,
+        ]),
+    ...(rolloutsPerSecond === null ? [] : [`${rolloutsPerSecond.toFixed(1)} rollouts/s`]),
+  ];
+  const lines = [now, measured]
+    .filter((parts) => parts.length > 0)
+    .map((parts) => parts.join('  '));
+  if (evaluation !== null) {
+    const { version: of, sampled, greedy, problems, secondsAgo } = evaluation;
+    lines.push(
+      `version ${of}: ${percent(sampled)} of ${problems} held-out problems solved, ${percent(greedy)} greedily (${ago(secondsAgo)})`,
+    );
+  }
+  return lines.map((line) => `  ${line}`);
+}
+
+function queueTable(queues: readonly QueueReport[]): string {
+  const rows = queues.map(({ name, waiting, inHand, oldestSeconds }) => [
+    name,
+    String(waiting),
+    String(inHand),
+    waiting + inHand === 0 ? '-' : formatSeconds(oldestSeconds),
+  ]);
+  return table([['queue', 'waiting', 'in hand', 'oldest'], ...rows]);
+}
+
+function actorTable(actors: readonly ActorReport[]): string {
+  const rows = actors.map((each) => [
+    each.actor,
+    String(each.version),
+    each.behind === null ? '?' : String(each.behind),
+    String(each.groups),
+    `${each.inFlight}/${each.limit}`,
+    each.isQuarantined
+      ? 'quarantined'
+      : each.isLive
+        ? 'live'
+        : `silent for ${formatSeconds(each.seenSecondsAgo)}`,
+  ]);
+  return table([['actor', 'version', 'behind', 'groups', 'in hand', ''], ...rows]);
+}
+
+function deadLetterText({ count, newest }: StatusReport['deadLetters'], run: string): string {
+  if (count === 0) return 'no dead letters';
+  const last =
+    newest === null
+      ? ''
+      : `, the newest ${ago(newest.secondsAgo)} (${newest.stage}): ${newest.reason}`;
+  return `${count} dead letter${count === 1 ? '' : 's'}${last}\n  offbeat dead-letters list --run ${run} shows them`;
+}
+
+/** The first column to the left, numbers to the right, words at the end to the left. */
+function table(rows: readonly (readonly string[])[]): string {
+  const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
+  const line = (row: readonly string[]) =>
+    row
+      .map((cell, i) => {
+        const isText = i === 0 || (widths[i]! > 0 && rows[0]![i] === '');
+        return isText ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!);
+      })
+      .join('  ')
+      .trimEnd();
+  return rows.map(line).join('\n');
+}
+
+function ago(seconds: number): string {
+  return `${formatSeconds(seconds)} ago`;
+}
+
+function percent(share: number): string {
+  return `${(100 * share).toFixed(1)} %`;
+}

@@ -1,0 +1,102 @@
+import type { EventOf } from '../existing-run/run-state.js';
+
+/** Shares of wall time in which a part of the run did nothing, by what it waited for. */
+export type WaitShares = Readonly<Record<string, number>>;
+
+/** Who waited for whom, over the newest steps. */
+export interface Waits {
+  readonly seconds: number; // that were looked at
+  readonly learner: WaitShares; // groups, window, version
+  readonly actors: WaitShares; // ticket, policy, publish: the mean over the live ones
+}
+
+/**
+ * @param steps oldest first.
+ * @returns undefined where fewer than two steps tell nothing of a time between them.
+ */
+export function waitsOver(steps: readonly EventOf<'step'>[]): Waits | undefined {
+  const [first, ...later] = steps;
+  const last = later.at(-1);
+  if (first === undefined || last === undefined || last.at <= first.at) return undefined;
+  const seconds = (last.at - first.at) / 1_000;
+  const live = mean(steps.map(({ metrics }) => metrics['actors/live'] ?? 0));
+  return {
+    seconds,
+    learner: shares('idle/', learnerCauses, seconds),
+    actors: live === 0 ? {} : shares('actors/idle_seconds/', actorCauses, seconds * live),
+  };
+
+  /** Counters begin anew with their process, so only what rises between two steps is counted. */
+  function shares(prefix: string, causes: readonly string[], whole: number): WaitShares {
+    const entries = causes.map((cause): [string, number] => {
+      const values = steps.flatMap(({ metrics }) => metrics[prefix + cause] ?? []);
+      const rises = values.slice(1).map((value, i) => Math.max(0, value - values[i]!));
+      return [cause, Math.min(1, rises.reduce((sum, rise) => sum + rise, 0) / whole)];
+    });
+    return Object.fromEntries(entries);
+  }
+}
+
+/** Which part is the slowest, and what would help: a sentence or two. */
+export function waitText({ learner, actors }: Waits): string {
+  const [learnerCause, learnerShare] = largest(learner);
+  const [actorCause, actorShare] = largest(actors);
+  const parts: string[] = [];
+  if (learnerShare >= worthTelling) {
+    parts.push(
+      `the learner waits ${percent(learnerShare)} of the time ${learnerWaits[learnerCause] ?? ''}`,
+    );
+  }
+  if (actorShare >= worthTelling) {
+    parts.push(
+      `the actors wait ${percent(actorShare)} of the time ${actorWaits[actorCause] ?? ''}`,
+    );
+  }
+  if (parts.length === 0) return 'nobody waits for long';
+  return `${parts.join('; ')}: ${remedy(
+    learnerShare >= worthTelling ? learnerCause : undefined,
+    actorShare >= worthTelling ? actorCause : undefined,
+  )}`;
+}
+
+const learnerCauses = ['groups', 'window', 'version'];
+const actorCauses = ['ticket', 'policy', 'publish'];
+
+/** Less than this share of the time is no bottleneck. */
+const worthTelling = 0.05;
+
+const learnerWaits: Readonly<Record<string, string>> = {
+  groups: 'for scored groups',
+  window: 'for a group that must be trained now or never',
+  version: 'until a version has reached the actors',
+};
+
+const actorWaits: Readonly<Record<string, string>> = {
+  ticket: 'for tickets',
+  policy: 'for a policy version that is new enough',
+  publish: 'to hand over what they sampled',
+};
+
+function remedy(learner: string | undefined, actor: string | undefined): string {
+  if (actor === 'publish') return 'the reward service or NATS is the slowest part';
+  if (learner === 'version' || actor === 'policy') return 'publishing versions is the slowest part';
+  if (learner === undefined) return 'the learner is the slowest part, and fewer actors would do';
+  if (learner === 'window')
+    return 'long answers hold it up; a larger --max-steps-off-policy lets others go first';
+  if (actor === 'ticket') {
+    return 'each has its turn; a larger --max-steps-off-policy lets them work at once';
+  }
+  return 'sampling is the slowest part, and more actors would help';
+}
+
+function largest(shares: WaitShares): [cause: string, share: number] {
+  return Object.entries(shares).reduce((a, b) => (b[1] > a[1] ? b : a), ['', 0]);
+}
+
+function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
+}
+
+function percent(share: number): string {
+  return `${(100 * share).toFixed(0)} %`;
+}
