@@ -19,7 +19,7 @@ export async function followRun(
   const startedAt = Date.now();
   let progress = noProgress;
   const show = () => {
-    screen.status(statusText(progress, goal, startedAt, Date.now()));
+    screen.status(statusText(progress, goal, startedAt, Date.now(), screen.columns()));
   };
   const refresh = setInterval(show, refreshMs);
   try {

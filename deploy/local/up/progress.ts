@@ -46,26 +46,50 @@ export function quarantineText(event: Extract<RunEvent, { kind: 'quarantine' }>)
 }
 
 /**
- * The status line: step, then whatever of the rest the newest step measured.
+ * The status line: step, then whatever of the rest the newest step measured. Where it is wider than the
+ * screen, what matters least is left out.
  *
  * @param startedAt and `now` in ms since the epoch.
+ * @param columns of the screen.
  */
-export function statusText(progress: Progress, goal: Goal, startedAt: number, now: number): string {
+export function statusText(
+  progress: Progress,
+  goal: Goal,
+  startedAt: number,
+  now: number,
+  columns = Infinity,
+): string {
   const newest = progress.recent.at(-1);
   if (newest === undefined) {
     return `waiting for the first step, ${formatSeconds((now - startedAt) / 1_000)} so far`;
   }
   const of = goal.maxSteps === undefined ? '' : `/${goal.maxSteps}`;
-  const parts = [`step ${newest.step}${of}`];
-  for (const [label, key, format] of shownMetrics) {
+  const parts: Part[] = [{ text: `step ${newest.step}${of}`, rank: 0 }];
+  for (const { label, key, format, rank } of shownMetrics) {
     const value = newest.metrics[key];
-    if (value !== undefined) parts.push(`${label} ${format(value)}`);
+    if (value !== undefined) parts.push({ text: `${label} ${format(value)}`, rank });
   }
   const speed = rolloutsPerSecond(progress.recent);
-  if (speed !== undefined) parts.push(`${speed.toFixed(1)} rollouts/s`);
+  if (speed !== undefined) parts.push({ text: `${speed.toFixed(1)} rollouts/s`, rank: 4 });
   const left = secondsLeft(progress, goal, now);
-  if (left !== undefined) parts.push(`${formatSeconds(left)} left`);
-  return parts.join('  ');
+  if (left !== undefined) parts.push({ text: `${formatSeconds(left)} left`, rank: 1 });
+  return fitting(parts, columns);
+}
+
+/** A piece of the status line; those of high ranks go first where there is no room. */
+interface Part {
+  readonly text: string;
+  readonly rank: number;
+}
+
+function fitting(parts: readonly Part[], columns: number): string {
+  const line = parts.map(({ text }) => text).join('  ');
+  if (line.length < columns || parts.length === 1) return line;
+  const last = Math.max(...parts.map(({ rank }) => rank));
+  return fitting(
+    parts.filter(({ rank }) => rank !== last),
+    columns,
+  );
 }
 
 /** `version 12: 43.4 % of 256 held-out problems solved, 51.2 % greedily, 70.1 % in 4 tries`. */
@@ -84,10 +108,15 @@ export function evalText(result: EvalResult): string {
 const percent = (value: number) => `${(100 * value).toFixed(1)} %`;
 
 /** By the learner's names in metrics.jsonl. */
-const shownMetrics: readonly [label: string, key: string, format: (value: number) => string][] = [
-  ['reward', 'env/all/reward/total', (value) => value.toFixed(3)],
-  ['solved', 'env/all/correct', percent],
-  ['staleness', 'staleness/mean', (value) => value.toFixed(2)],
+const shownMetrics: readonly {
+  readonly label: string;
+  readonly key: string;
+  readonly format: (value: number) => string;
+  readonly rank: number;
+}[] = [
+  { label: 'reward', key: 'env/all/reward/total', format: (value) => value.toFixed(3), rank: 2 },
+  { label: 'solved', key: 'env/all/correct', format: percent, rank: 5 },
+  { label: 'staleness', key: 'staleness/mean', format: (value) => value.toFixed(2), rank: 3 },
 ];
 
 function rolloutsPerSecond(steps: readonly Step[]): number | undefined {

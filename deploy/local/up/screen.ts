@@ -8,6 +8,8 @@ export interface Screen {
   readonly warn: (text: string) => void;
   /** What is going on now: rewritten on a terminal, else a line of its own now and then. */
   readonly status: (text: string) => void;
+  /** How wide a status may be now; endless without a terminal. */
+  readonly columns: () => number;
 }
 
 export interface ScreenOptions {
@@ -27,22 +29,28 @@ export function createScreen({ stream, env, now }: ScreenOptions): Screen {
   const isTerminal = stream.isTTY === true && env['TERM'] !== 'dumb';
   const hasColor = isTerminal && (env['NO_COLOR'] ?? '') === '';
   const color = (code: number, text: string) => (hasColor ? `\x1b[${code}m${text}\x1b[0m` : text);
+  const columns = () => (isTerminal ? stream.columns || 80 : Infinity);
+  // The last column stays free: some terminals wrap a line that fills it.
+  const fitted = (text: string) => text.slice(0, Math.max(0, columns() - 1));
+  const styled = (text: string) => (text === '' ? '' : color(36, text));
   let shown = '';
   let shownAt = -Infinity;
 
   const line = (text: string) => {
-    stream.write(isTerminal && shown !== '' ? `\r\x1b[2K${text}\n${shown}` : `${text}\n`);
+    stream.write(
+      isTerminal && shown !== '' ? `\r\x1b[2K${text}\n${styled(fitted(shown))}` : `${text}\n`,
+    );
   };
   return {
+    columns,
     note: line,
     warn: (text) => {
       line(color(33, text));
     },
     status: (text) => {
       if (isTerminal) {
-        const fitting = text.slice(0, Math.max(0, (stream.columns || 80) - 1));
-        shown = fitting === '' ? '' : color(36, fitting);
-        stream.write(`\r\x1b[2K${shown}`);
+        shown = text;
+        stream.write(`\r\x1b[2K${styled(fitted(text))}`);
       } else if (text !== '' && now() - shownAt >= plainStatusEveryMs) {
         shownAt = now();
         stream.write(`${text}\n`);

@@ -71,6 +71,22 @@ describe('the status line', () => {
     assert.match(sooner, / {2}40 s left$/);
   });
 
+  it('leaves out what matters least where the screen is narrow', () => {
+    const events = [step(1, 0, metrics), step(2, 10_000, metrics)];
+    const progress = events.reduce(withEvent, noProgress);
+    const within = (columns: number) => statusText(progress, { maxSteps: 9 }, 0, 10_000, columns);
+    const shown = [80, 70, 55, 45, 32, 20, 5].map(within);
+    assert.deepEqual(shown, [
+      'step 2/9  reward 0.432  staleness 1.25  102.4 rollouts/s  1 min 10 s left',
+      'step 2/9  reward 0.432  staleness 1.25  1 min 10 s left',
+      'step 2/9  reward 0.432  1 min 10 s left',
+      'step 2/9  reward 0.432  1 min 10 s left',
+      'step 2/9  1 min 10 s left',
+      'step 2/9',
+      'step 2/9',
+    ]);
+  });
+
   it('does without what was not measured', () => {
     assert.equal(statusText(withEvent(noProgress, step(1, 0, {})), {}, 0, 5), 'step 1');
   });
@@ -87,7 +103,7 @@ describe('the screen', () => {
     return {
       written,
       clock,
-      screen: createScreen({ stream: { ...stream, write }, env, now: () => clock.now }),
+      screen: createScreen({ stream: Object.assign(stream, { write }), env, now: () => clock.now }),
     };
   };
 
@@ -103,6 +119,17 @@ describe('the screen', () => {
     const { screen, written } = screenOn({ isTTY: true, columns: 0 }, { NO_COLOR: '1' });
     screen.status('x'.repeat(100));
     assert.deepEqual(written, [`\r\x1b[2K${'x'.repeat(79)}`]);
+  });
+
+  it('fits what it shows again to a terminal whose width has changed', () => {
+    const stream = { isTTY: true, columns: 20 };
+    const { screen, written } = screenOn(stream, { NO_COLOR: '1' });
+    assert.equal(screen.columns(), 20);
+    screen.status('step 1 of many');
+    stream.columns = 7;
+    screen.note('evaluated');
+    assert.equal(written.at(-1), '\r\x1b[2Kevaluated\nstep 1');
+    assert.equal(screenOn({}).screen.columns(), Infinity);
   });
 
   it('has colours on a terminal only, and not against NO_COLOR', () => {
