@@ -10,7 +10,8 @@ import { authorizationText, tlsText } from './nats-server/server-config.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-const NatsConfig = z.object({
+/** What the keys are for. */
+export const NatsConfig = z.object({
   run: RunName.describe('the run that the keys are for.'),
   out: z.string().min(1).describe('folder for the keys and nats-server.conf; keys in it are kept.'),
   actors: z.coerce
@@ -35,7 +36,7 @@ const NatsConfig = z.object({
     .describe('where the server will find server.pem and server-key.pem; by default in --out.'),
 });
 
-const service = 'offbeat-nats-config';
+export const natsConfigService = 'offbeat-nats-config';
 
 export function natsConfigHelp(): string {
   return `offbeat nats-config: keys and permissions for a run on a NATS server of your own.
@@ -44,7 +45,7 @@ Writes a key for each role, a certificate if you name hosts, and nats-server.con
 authorization and tls blocks, to be included in the server's own configuration. offbeat up and
 offbeat eval take the folder as --nats-keys; a service takes its own key as --nats-nkey-seed-file.
 
-${describeFlags(NatsConfig.shape, service)}
+${describeFlags(NatsConfig.shape, natsConfigService)}
 `;
 }
 
@@ -54,7 +55,7 @@ ${describeFlags(NatsConfig.shape, service)}
  * @throws {UserError} listing every flag that is wrong.
  */
 export async function natsConfig(argv: readonly string[], env: Environment): Promise<number> {
-  const config = loadConfig(NatsConfig, service, argv, env);
+  const config = loadConfig(NatsConfig, natsConfigService, argv, env);
   const out = resolve(config.out);
   await mkdir(out, { recursive: true, mode: 0o700 });
   const users = await writeKeys(out, config.run, runIdentities(config));

@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { alignedTable, withSection } from './markdown-table.js';
 
 /** A metric as the code declares it. */
 export interface DeclaredMetric {
@@ -13,10 +14,7 @@ export interface DeclaredMetric {
 export const services = ['learner', 'actor', 'reward-service', 'learner/local-backend'] as const;
 export type Service = (typeof services)[number];
 
-/** Where the page is, and between which lines the table stands in it. */
 export const metricsPage = fileURLToPath(new URL('../../../docs/metrics.md', import.meta.url));
-const begin = '<!-- every metric: made by npm run docs -->';
-const end = '<!-- end -->';
 
 /** The metrics of a service, as a process of it declares them before it has done anything. */
 export async function declaredMetrics(service: Service): Promise<DeclaredMetric[]> {
@@ -28,9 +26,7 @@ export async function declaredMetrics(service: Service): Promise<DeclaredMetric[
 
 /** The page with the table of the metrics that the code has now. */
 export async function updatedPage(page: string): Promise<string> {
-  const [before, rest] = split(page, begin);
-  const [, after] = split(rest, end);
-  return `${before}${begin}\n\n${await table()}\n\n${end}${after}`;
+  return withSection(page, 'every metric', await table());
 }
 
 /** The cells of the table that follows a heading, without its head. */
@@ -70,18 +66,6 @@ async function table(): Promise<string> {
       help,
     ]);
   return alignedTable([['metric', 'type', 'labels', 'of', 'meaning'], ...rows]);
-}
-
-/** A Markdown table as prettier would leave it. */
-function alignedTable(rows: readonly (readonly string[])[]): string {
-  const widths = rows[0]!.map((_, column) =>
-    Math.max(3, ...rows.map((row) => row[column]!.length)),
-  );
-  const line = (cells: readonly string[]): string =>
-    `| ${cells.map((cell, column) => cell.padEnd(widths[column]!)).join(' | ')} |`;
-  const rule = line(widths.map((width) => '-'.repeat(width)));
-  const [head, ...body] = rows.map(line);
-  return [head!, rule, ...body].join('\n');
 }
 
 function split(text: string, mark: string): [string, string] {

@@ -5,7 +5,8 @@ import { maxNumbers, nearest, solve, type Question } from '../../../shared/count
 import { UserError } from '../../../shared/errors.js';
 import { solveRows } from './solve-rows.js';
 
-const SolveConfig = z.object({
+/** How to speak of solutions. */
+export const SolveConfig = z.object({
   all: z.boolean().default(false).describe('every solution, the best first.'),
   some: z.boolean().default(false).describe('numbers may be left out, as in the classical game.'),
   json: z.boolean().default(false).describe('the answer as one line of JSON.'),
@@ -17,7 +18,7 @@ const SolveConfig = z.object({
 });
 
 /** `offbeat-solve` rather than `solve` in names of the environment: OFFBEAT_SOLVE_ALL. */
-const service = 'offbeat-solve';
+export const solveService = 'offbeat-solve';
 
 export function solveHelp(): string {
   return `offbeat solve NUMBER... TARGET: a solution of a Countdown problem, or what comes nearest.
@@ -26,7 +27,7 @@ offbeat solve --rows FILE: how many problems of a data file have a solution, and
 There may be 1 to ${maxNumbers} numbers, and as many solutions as differ in more than order and
 grouping. The exit code is 0 if there is one, for every problem, and 1 if there is none.
 
-${describeFlags(SolveConfig.shape, service)}
+${describeFlags(SolveConfig.shape, solveService)}
 `;
 }
 
@@ -43,7 +44,7 @@ export async function solveCommand(
 ): Promise<number> {
   const isNumber = (word: string) => /^-?\d+$/.test(word);
   const flags = words.filter((word) => !isNumber(word));
-  const { all, some, json, rows } = loadConfig(SolveConfig, service, flags, env);
+  const { all, some, json, rows } = loadConfig(SolveConfig, solveService, flags, env);
   const numbersToUse = some ? 'some' : 'all';
   const numbers = words.filter(isNumber).map(Number);
   if (rows !== undefined) {

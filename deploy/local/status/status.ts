@@ -17,7 +17,8 @@ import { statusReportText } from './text.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-const StatusConfig = z.object({
+/** Which run to look at, and how often. */
+export const StatusConfig = z.object({
   ...whichRun,
   watch: z.boolean().default(false).describe('looks again and again, until the run has ended.'),
   everySeconds: z.coerce
@@ -28,7 +29,7 @@ const StatusConfig = z.object({
     .describe('with --watch: how often.'),
   json: z.boolean().default(false).describe('JSON, with --watch a line a look.'),
 });
-type StatusConfig = z.infer<typeof StatusConfig>;
+export type StatusConfig = z.infer<typeof StatusConfig>;
 
 const service = 'offbeat-status';
 

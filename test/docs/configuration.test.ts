@@ -1,0 +1,63 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { describe, it } from 'node:test';
+import { LearnerConfig } from '../../learner/config.js';
+import { packageRoot } from '../../shared/package-root.js';
+import { runOffbeat } from '../support/offbeat.js';
+import { codeIn, tableUnder } from './metrics-table.js';
+import { sourceTexts } from './sources.js';
+import { commandSettings, learnerSettings } from './settings.js';
+import { configurationPage, updatedConfiguration } from './settings-table.js';
+
+describe('the page on configuration', async () => {
+  const page = await readFile(configurationPage, 'utf8');
+
+  it('has every setting with its values, default and meaning', () => {
+    const remedy = 'run `npm run docs` and commit docs/configuration.md';
+    assert.equal(updatedConfiguration(page), page, remedy);
+  });
+
+  it('is the same on every machine', () => {
+    assert(!page.includes(packageRoot));
+  });
+
+  it('has every setting of the learner once', () => {
+    const listed = learnerSettings.flatMap(({ shape }) => Object.keys(shape));
+    assert.deepEqual(listed.sort(), Object.keys(LearnerConfig.shape).sort());
+  });
+
+  it('has every command that has settings', async () => {
+    const { out } = await runOffbeat(['help'], tmpdir());
+    const commands = [...out.matchAll(/^ {2}([a-z-]+)/gm)].map(([, name]) => name!);
+    const others = ['help', 'tuft-cpu']; // Python explains its own: offbeat tuft-cpu --help
+    const missing = commands.filter((name) => !(name in commandSettings) && !others.includes(name));
+    assert.deepEqual(missing, [], 'add them to test/docs/settings.ts');
+  });
+
+  it('explains every setting', () => {
+    const meanings = [...page.matchAll(/^\| `--[a-z0-9-]+` .*\| +(.*?) +\|$/gm)];
+    assert(meanings.length > 100);
+    for (const [row, meaning] of meanings) assert.match(meaning!, /\w{2}/, row);
+  });
+
+  it('has every variable of the environment that is no setting', async () => {
+    const texts = await sourceTexts(['actor', 'deploy', 'learner', 'reward-service', 'shared']);
+    const read = texts.flatMap((text) =>
+      [...text.matchAll(/env(?:ironment)?\[['"]([A-Z][A-Z_]+)['"]\]/g)].map(([, name]) => name!),
+    );
+    const ofSettings = /^(LEARNER|ACTOR|REWARD_SERVICE|SCORE_SERVER|LOCAL_BACKEND)_/;
+    const ofSystem = ['PATH', 'TERM', 'HOME'];
+    const expected = new Set(
+      read.filter((name) => !ofSettings.test(name) && !ofSystem.includes(name)),
+    );
+    const rows = tableUnder(page, '## Other variables of the environment');
+    const listed = new Set(rows.flatMap(([cell]) => codeIn(cell!)));
+    assert.deepEqual([...expected].filter((name) => !listed.has(name)).sort(), []);
+    const all = texts.join('\n');
+    assert.deepEqual(
+      [...listed].filter((name) => !all.includes(name)),
+      [],
+    );
+  });
+});

@@ -1,0 +1,61 @@
+import type { z } from 'zod';
+import { ActorConfig } from '../../actor/config.js';
+import { DeadLettersConfig, deadLettersService } from '../../deploy/local/dead-letters/config.js';
+import { EvalConfig, evalService } from '../../deploy/local/eval/eval-config.js';
+import { NatsConfig, natsConfigService } from '../../deploy/local/nats-config.js';
+import { SolveConfig, solveService } from '../../deploy/local/solve/solve.js';
+import { StatusConfig } from '../../deploy/local/status/status.js';
+import { SweepConfig, sweepService } from '../../deploy/local/sweep/sweep-config.js';
+import { UpConfig, upService } from '../../deploy/local/up/up-config.js';
+import { LearnerConfig } from '../../learner/config.js';
+import { Advantages } from '../../learner/settings/advantages.js';
+import { Audit } from '../../learner/settings/audit.js';
+import { Batches } from '../../learner/settings/batches.js';
+import { Connections } from '../../learner/settings/connections.js';
+import { Duration } from '../../learner/settings/duration.js';
+import { Evaluation } from '../../learner/settings/evaluation.js';
+import { Objective } from '../../learner/settings/objective.js';
+import { Optimizer } from '../../learner/settings/optimizer.js';
+import { Stops } from '../../learner/settings/stops.js';
+import { Task } from '../../learner/settings/task.js';
+import { LocalBackendConfig } from '../../learner/local-backend/config.js';
+import { RewardServiceConfig } from '../../reward-service/config.js';
+import { ScoreServerConfig } from '../../reward-service/score-server/config.js';
+
+/** Settings of one kind. */
+export interface Settings {
+  readonly title: string;
+  readonly shape: z.core.$ZodShape;
+}
+
+/** All that the learner can be told. */
+export const learnerSettings: readonly Settings[] = [
+  { title: 'The task', shape: Task.shape },
+  { title: 'Sampling, batches and staleness', shape: Batches.shape },
+  { title: 'Loss and correction', shape: Objective.shape },
+  { title: 'Advantages', shape: Advantages.shape },
+  { title: 'Optimizer', shape: Optimizer.shape },
+  { title: 'How long, and checkpoints', shape: Duration.shape },
+  { title: 'Evaluation', shape: Evaluation.shape },
+  { title: 'When to give up', shape: Stops.shape },
+  { title: 'Audit of the actors', shape: Audit.shape },
+  { title: 'Where the learner finds things', shape: Connections.shape },
+];
+
+/** What a command can be told, by its name behind `offbeat`. */
+export const commandSettings: Readonly<
+  Record<string, { readonly service: string; readonly shape: z.core.$ZodShape }>
+> = {
+  up: { service: upService, shape: UpConfig.shape },
+  learner: { service: 'learner', shape: LearnerConfig.shape },
+  actor: { service: 'actor', shape: ActorConfig.shape },
+  'reward-service': { service: 'reward-service', shape: RewardServiceConfig.shape },
+  'score-server': { service: 'score-server', shape: ScoreServerConfig.shape },
+  'local-backend': { service: 'local-backend', shape: LocalBackendConfig.shape },
+  eval: { service: evalService, shape: EvalConfig.shape },
+  'dead-letters': { service: deadLettersService, shape: DeadLettersConfig.shape },
+  sweep: { service: sweepService, shape: SweepConfig.shape },
+  'nats-config': { service: natsConfigService, shape: NatsConfig.shape },
+  status: { service: 'offbeat-status', shape: StatusConfig.shape },
+  solve: { service: solveService, shape: SolveConfig.shape },
+};
