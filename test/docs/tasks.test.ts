@@ -3,33 +3,25 @@ import { access, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { loadSchema } from '../../deploy/local/load-schema.js';
-import { loadUpConfig } from '../../deploy/local/up/up-config.js';
 import { packageRoot } from '../../shared/package-root.js';
 import { HubServer } from '../support/hub-server.js';
-import { runOffbeat } from '../support/offbeat.js';
 import { ServiceProcess } from '../support/service-process.js';
+import { commandsOf, filesOf, readPages } from './pages.js';
 
-const page = await readFile(join(packageRoot, 'docs/tasks.md'), 'utf8');
-const blocks = (language: string) =>
-  [...page.matchAll(new RegExp(`^\`\`\`${language}\\n([^]*?)^\`\`\``, 'gm'))].map(
-    ([, text]) => text!,
-  );
-const commands = blocks('sh').flatMap((block) => block.trim().split('\n'));
+const page = (await readPages()).find(({ path }) => path === 'docs/tasks.md')!;
+const commands = commandsOf(page).map(({ text }) => text);
 
 describe('the page on tasks', { timeout: 300_000 }, () => {
   let folder: string;
   let hub: HubServer;
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'offbeat-docs-'));
-    for (const [name, language] of [
-      ['problems.csv', 'csv'],
-      ['mine.json', 'json'],
-      ['questions.jsonl', 'jsonl'],
-    ] as const) {
-      assert(page.includes(`\`${name}\`:\n\n\`\`\`${language}\n`), name);
-      await writeFile(join(folder, name), blocks(language)[0]!);
-    }
+    const files = filesOf(page);
+    assert.deepEqual(
+      files.map(({ name }) => name),
+      ['problems.csv', 'mine.json', 'questions.jsonl'],
+    );
+    for (const { name, text } of files) await writeFile(join(folder, name), text);
     const golden = join(packageRoot, 'test/shared/tasks/golden/snappy.parquet');
     hub = await HubServer.start({ 'data/train-00000-of-00001.parquet': await readFile(golden) });
   });
@@ -57,33 +49,8 @@ describe('the page on tasks', { timeout: 300_000 }, () => {
     });
   }
 
-  for (const command of commands.filter((line) => line.startsWith('npm start'))) {
-    it(`has a command whose settings go together: ${command}`, async () => {
-      const learner = await loadSchema('learner');
-      assert.doesNotThrow(() => loadUpConfig(learner, command.split(' ').slice(3), {}));
-    });
-  }
-
-  it('has no other commands than these', () => {
-    const known = /^(npx offbeat score-server|npm start --) /;
-    assert.deepEqual(
-      commands.filter((line) => !known.test(line)),
-      [],
-    );
-    assert(commands.length >= 8);
-  });
-
-  const sessions = blocks('console').flatMap((block) => block.split(/^\$ /m).slice(1));
-  for (const session of sessions) {
-    const [command, ...output] = session.split('\n');
-    it(`shows what is printed: ${command}`, async () => {
-      const { out, err } = await runOffbeat(command!.split(' ').slice(2), folder);
-      assert.deepEqual([out, err], [output.join('\n'), '']);
-    });
-  }
-
   it('names the files of a task as they are', async () => {
-    const names = [...page.matchAll(/^\| `(\w+\.ts)`/gm)].map(([, name]) => name!);
+    const names = [...page.text.matchAll(/^\| `(\w+\.ts)`/gm)].map(([, name]) => name!);
     assert(names.length >= 6);
     for (const name of names) await access(join(packageRoot, 'shared/integer-answers', name));
   });

@@ -1,0 +1,96 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { loadRequest } from '../../deploy/local/dead-letters/config.js';
+import { loadEvalConfig } from '../../deploy/local/eval/eval-config.js';
+import { loadSchema, serviceNames } from '../../deploy/local/load-schema.js';
+import { loadSweepConfig } from '../../deploy/local/sweep/sweep-config.js';
+import { loadUpConfig } from '../../deploy/local/up/up-config.js';
+import { LearnerConfig } from '../../learner/config.js';
+import { kebab, loadConfig } from '../../shared/config.js';
+import { packageRoot } from '../../shared/package-root.js';
+import { commandSettings } from './settings.js';
+
+type Environment = Readonly<Record<string, string>>;
+
+/** An `offbeat` command in a line: its name, its flags and the variables before it. */
+export interface OffbeatCommand {
+  readonly name: string;
+  readonly flags: readonly string[];
+  readonly env: Environment;
+}
+
+/** The `offbeat` command that a line of a page starts; undefined if it starts something else. */
+export function offbeatCommand(line: string): OffbeatCommand | undefined {
+  const words = [...line.matchAll(/(?:"[^"]*"|'[^']*'|[^\s"'])+/g)].map(([word]) =>
+    word.replace(/["']/g, ''),
+  );
+  const env: Record<string, string> = {};
+  while (/^[A-Z_]+=/.test(words[0] ?? '')) {
+    const [name, value] = words.shift()!.split('=', 2);
+    env[name!] = value!;
+  }
+  const [program, first, ...rest] = words;
+  const flags = rest.filter((word) => word !== '--');
+  if (program === 'npm' && first === 'start') return { name: 'up', flags, env };
+  if (program === 'npm' && first === 'run' && rest[0] === 'sweep') {
+    return { name: 'sweep', flags: flags.slice(1), env };
+  }
+  if (program !== 'npx' || first !== 'offbeat') return undefined;
+  return { name: rest[0] ?? 'help', flags: rest.slice(1), env };
+}
+
+/**
+ * Has the command's own parser read its flags.
+ *
+ * @throws {UserError} as the command would.
+ */
+export async function readFlags({ name, flags, env }: OffbeatCommand): Promise<void> {
+  if (flags.includes('--help') || name === 'help') return;
+  const known = serviceNames.find((service) => service === name);
+  if (known !== undefined) loadConfig(await loadSchema(known), known, flags, env);
+  else if (name === 'up') loadUpConfig(LearnerConfig, flags, env);
+  else if (name === 'eval') loadEvalConfig(flags, env);
+  else if (name === 'dead-letters') loadRequest(flags, env);
+  else if (name === 'sweep') loadSweepConfig(flags, env);
+  else if (name === 'tuft-cpu') await readPythonFlags(flags);
+  else readOtherFlags(name, flags, env);
+}
+
+/** Of a command whose first words may be no flags, such as numbers. */
+function readOtherFlags(name: string, flags: readonly string[], env: Environment): void {
+  const settings = commandSettings[name];
+  if (settings === undefined) throw new Error(`offbeat ${name} is not in test/docs/settings.ts`);
+  const first = flags.findIndex((word) => word.startsWith('--'));
+  const words = first === -1 ? [] : flags.slice(first).filter((word) => !/^-?\d+$/.test(word));
+  loadConfig(z.object(settings.shape), settings.service, words, env);
+}
+
+async function readPythonFlags(flags: readonly string[]): Promise<void> {
+  const known = flagsIn(await readFile(join(packageRoot, 'deploy/tuft/tuft_cpu.py'), 'utf8'));
+  const unknown = flagsIn(flags.join(' ')).filter((flag) => !known.includes(flag));
+  if (unknown.length > 0) throw new Error(`tuft_cpu.py has no ${unknown.join(', ')}`);
+}
+
+/** Every flag that any program of ours has. */
+export async function knownFlags(): Promise<Set<string>> {
+  const ofSettings = Object.values(commandSettings).flatMap(({ shape }) =>
+    Object.keys(shape).flatMap((key) => [`--${kebab(key)}`, `--no-${kebab(key)}`]),
+  );
+  const programs = ['bench', 'chaos', 'elastic', 'compat'].map((name) => `test/${name}/main.ts`);
+  const texts = await Promise.all(
+    [...programs, 'deploy/tuft/tuft_cpu.py'].map((path) =>
+      readFile(join(packageRoot, path), 'utf8'),
+    ),
+  );
+  const ofPrograms = texts.flatMap((text) => [
+    ...flagsIn(text),
+    ...[...text.matchAll(/^ +'?([a-z-]+)'?: \{ type: '/gm)].map(([, name]) => `--${name!}`),
+  ]);
+  return new Set(['--help', '--config', ...ofSettings, ...ofPrograms]);
+}
+
+/** What looks like a flag in a text. */
+export function flagsIn(text: string): string[] {
+  return [...text.matchAll(/(?<![\w-])--[a-z][a-z0-9-]*/g)].map(([flag]) => flag);
+}

@@ -1,0 +1,127 @@
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { dirname, join, normalize } from 'node:path';
+import { describe, it } from 'node:test';
+import { parse } from 'yaml';
+import { packageRoot } from '../../shared/package-root.js';
+import { flagsIn, knownFlags } from './flags.js';
+import { codeIn, declaredMetrics, services, tableUnder } from './metrics-table.js';
+import { codeSpans, proseOf, readPages, type Page } from './pages.js';
+
+describe('the documentation', async () => {
+  const pages = await readPages();
+  const textOf = new Map(pages.map(({ path, text }) => [path, text]));
+  const metrics = await Promise.all(services.map(declaredMetrics));
+  const metricNames = new Set(metrics.flat().map(({ name }) => name));
+  const isField = fieldsOf(textOf.get('docs/metrics.md')!);
+
+  it('links to files and headings that are there', () => {
+    const broken = pages.flatMap((page) =>
+      linksOf(page)
+        .filter((link) => !leadsSomewhere(page, link))
+        .map((link) => `${page.path}: ${link}`),
+    );
+    assert.deepEqual(broken, []);
+  });
+
+  it('names files that are there', () => {
+    const path = /^(?:docs|shared|learner|actor|reward-service|deploy|test)\/[\w./-]+$/;
+    assert.deepEqual(
+      spansOf(pages, (code) => path.test(code) && !existsSync(join(packageRoot, code))),
+      [],
+    );
+  });
+
+  it('names flags that some program of ours has', async () => {
+    const known = await knownFlags();
+    const isForeign = (code: string) =>
+      /^(kubectl|docker|helm|pip|python|tuft|node|npm sbom)\b/.test(code);
+    assert.deepEqual(
+      spansOf(pages, (code) => !isForeign(code) && flagsIn(code).some((flag) => !known.has(flag))),
+      [],
+    );
+  });
+
+  it('names metrics that the code declares', () => {
+    const isUnknown = (code: string) =>
+      (code.match(/\b(?:rl|broker|reward_service|local_backend)_[a-z0-9_]+\b/g) ?? []).some(
+        (name) => !metricNames.has(name.replace(/_(bucket|sum|count)$/, '')),
+      );
+    assert.deepEqual(spansOf(pages, isUnknown), []);
+  });
+
+  it('names fields of metrics.jsonl that are among its fields', () => {
+    const group =
+      /^(env|staleness|version_span|idle|actors|ratio|by_group|dropped|eval|mask|weights|publish_seconds|stream_depth|kl_sample_train_v[12])\/[\w./*<>]+$/;
+    assert.deepEqual(
+      spansOf(pages, (code) => group.test(code) && !isField(code)),
+      [],
+    );
+  });
+
+  it('says of each alert what to do', async () => {
+    const rules = await readFile(join(packageRoot, 'deploy/prometheus/alerts.yaml'), 'utf8');
+    const { groups } = parse(rules) as { groups: { rules: { alert: string }[] }[] };
+    const alerts = groups.flatMap(({ rules }) => rules.map(({ alert }) => alert));
+    const rows = textOf.get('docs/monitoring.md')!.matchAll(/^\| `(Offbeat\w+)` /gm);
+    assert.deepEqual(
+      [...rows].map(([, name]) => name),
+      alerts,
+    );
+  });
+
+  function leadsSomewhere({ path, text }: Page, link: string): boolean {
+    const [file = '', anchor] = link.split('#', 2);
+    const target = file === '' ? path : normalize(join(dirname(path), file));
+    if (!existsSync(join(packageRoot, target))) return false;
+    if (anchor === undefined) return true;
+    const there = file === '' ? text : textOf.get(target);
+    return there !== undefined && anchorsOf(there).has(decodeURIComponent(anchor));
+  }
+});
+
+/** Where a page's links lead within the checkout. */
+function linksOf(page: Page): string[] {
+  const prose = proseOf(page).replace(/`[^`\n]*`/g, '');
+  const targets = [
+    ...[...prose.matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target!),
+    ...[...prose.matchAll(/(?:src|srcset|href)="([^"]+)"/g)].map(([, target]) => target!),
+  ];
+  return targets.filter((target) => !/^[a-z]+:/.test(target));
+}
+
+/** As GitHub names the headings of a page. */
+function anchorsOf(text: string): Set<string> {
+  const headings = text.replace(/^```[^]*?^```$/gm, '').matchAll(/^#+ +(.+)$/gm);
+  return new Set(
+    [...headings].map(([, heading]) =>
+      heading!
+        .toLowerCase()
+        .replace(/[^\p{L}\p{N}\s_-]/gu, '')
+        .replace(/\s/g, '-'),
+    ),
+  );
+}
+
+/** Spans of code that are wrong, with their page. */
+function spansOf(pages: readonly Page[], isWrong: (code: string) => boolean): string[] {
+  return pages.flatMap((page) =>
+    codeSpans(page)
+      .filter(isWrong)
+      .map((code) => `${page.path}: ${code}`),
+  );
+}
+
+/** Whether a name is one of the fields of metrics.jsonl that the page on metrics lists. */
+function fieldsOf(page: string): (name: string) => boolean {
+  const listed = [
+    ...tableUnder(page, '## Every field of `metrics.jsonl`').flatMap(([cell]) => codeIn(cell!)),
+    ...tableUnder(page, '## What to look at').flatMap(([, , cell]) => codeIn(cell!)),
+  ];
+  const patterns = listed.map(
+    (name) =>
+      new RegExp(`^${name.replace(/[.*+?^$()]/g, '\\$&').replace(/<\w+>/g, '[\\w.<>*]+')}$`),
+  );
+  return (name) => patterns.some((pattern) => pattern.test(name));
+}

@@ -1,0 +1,101 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { packageRoot } from '../../shared/package-root.js';
+import { filesUnder } from './sources.js';
+
+/** A page of the documentation. */
+export interface Page {
+  readonly path: string; // from the root of the checkout
+  readonly text: string;
+}
+
+/** A command that a page shows, on one line, without its comment. */
+export interface Command {
+  readonly page: string;
+  readonly text: string;
+  /** What a machine must have to run it, as the page says: `a cluster`. */
+  readonly needs?: string;
+  /** Files that test it, as the page says to whoever maintains it. */
+  readonly testedBy: readonly string[];
+  /** What the page shows of its output. */
+  readonly output?: string;
+}
+
+/** README.md first, then every Markdown file of the documentation. */
+export async function readPages(): Promise<Page[]> {
+  const ofDocs = (await filesUnder('docs')).filter((path) => path.endsWith('.md'));
+  const first = ['docs/quick-start.md', 'README.md']; // which starts the run that others are about
+  const paths = [
+    ...new Set([...first, ...ofDocs]),
+    'deploy/tuft/README.md',
+    'shared/countdown/scoring.md',
+  ];
+  return Promise.all(
+    paths.map(async (path) => ({ path, text: await readFile(join(packageRoot, path), 'utf8') })),
+  );
+}
+
+/**
+ * The commands in the `sh` blocks of a page, and in its `console` blocks, which show the output, too.
+ *
+ * `# needs …` behind a command, or as the first line for all of a block, says what it needs; a comment
+ * `<!-- tested by: FILE, FILE -->` above a block who tests its commands.
+ */
+export function commandsOf({ path, text }: Page): Command[] {
+  return [...text.matchAll(fencedBlock)].flatMap(([, marker, language, block]) => {
+    const testedBy = marker?.split(/,\s*/) ?? [];
+    const of = { page: path, testedBy };
+    return language === 'console'
+      ? sessionsIn(block!).map((session) => ({ ...of, ...session }))
+      : linesIn(block!).map((line) => ({ ...of, ...line }));
+  });
+}
+
+/** Data that a page shows as a file: a block behind a line that ends in its name, as in `mine.json`: */
+export function filesOf({ text }: Page): { readonly name: string; readonly text: string }[] {
+  const blocks = text.matchAll(/`([\w-]+\.(?:json|jsonl|csv))`[:：]\n\n```\w+\n([^]*?)^```/gm);
+  return [...blocks].map(([, name, content]) => ({ name: name!, text: content! }));
+}
+
+/** A page without its fenced blocks: their signs are no Markdown. */
+export function proseOf({ text }: Page): string {
+  return text.replace(/^( *)```[^]*?^\1```$/gm, '');
+}
+
+/** What a page has between single backticks. */
+export function codeSpans(page: Page): string[] {
+  return [...proseOf(page).matchAll(/`([^`\n]+)`/g)].map(([, code]) => code!);
+}
+
+const fencedBlock = /(?:^ *<!-- tested by: (.+?) -->\n+)?^ *```(sh|console)\n([^]*?)^ *```$/gm;
+const need = /#.*(?:needs|需要)\s*(.+)$/;
+
+function linesIn(block: string): Pick<Command, 'text' | 'needs'>[] {
+  const lines = block
+    .replace(/\\\n\s*/g, '')
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '');
+  const [first] = lines;
+  const ofAll = first?.startsWith('#') === true ? need.exec(first)?.[1] : undefined;
+  return lines
+    .filter((line) => !line.startsWith('#'))
+    .map((line) => {
+      const needs = need.exec(line)?.[1] ?? ofAll;
+      return { text: withoutComment(line), ...(needs !== undefined && { needs }) };
+    });
+}
+
+function sessionsIn(block: string): Pick<Command, 'text' | 'output'>[] {
+  return block
+    .split(/^\$ /m)
+    .slice(1)
+    .map((session) => {
+      const [command = '', ...output] = session.split('\n');
+      return { text: withoutComment(command), output: output.join('\n') };
+    });
+}
+
+function withoutComment(line: string): string {
+  return line.replace(/\s+#\s.*$/, '');
+}
