@@ -2,6 +2,7 @@
 import { describeFlags } from '../../shared/config-help.js';
 import { UserError } from '../../shared/errors.js';
 import { deadLetters, deadLettersHelp } from './dead-letters/command.js';
+import { doctor, doctorHelp } from './doctor/doctor.js';
 import { evalHelp, evalRun } from './eval/eval.js';
 import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
 import { natsConfig, natsConfigHelp } from './nats-config.js';
@@ -46,6 +47,14 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
       purpose: 'what a run is doing now, here or on another machine',
       run: status,
       help: statusHelp,
+    },
+  ],
+  [
+    'doctor',
+    {
+      purpose: 'looks at what a training needs, and says what to do',
+      run: doctor,
+      help: doctorHelp,
     },
   ],
   [

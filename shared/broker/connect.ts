@@ -26,11 +26,25 @@ export interface BrokerOptions extends NatsAccess {
   readonly connectTimeoutMs?: number;
 }
 
+/** The server cannot be used, and why. */
+export class NatsUnusable extends UserError {
+  override readonly name = 'NatsUnusable';
+
+  constructor(
+    readonly why: 'refused' | 'unreachable' | 'no JetStream',
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+  }
+}
+
 /**
  * Connects to the run's NATS server and sees that JetStream is on.
  *
- * @throws {UserError} if the address is wrong, nothing answers there for 10 seconds, the server
- * refuses the credentials, or JetStream is off.
+ * @throws {NatsUnusable} if nothing answers there for 10 seconds, the server refuses the credentials, or
+ * JetStream is off.
+ * @throws {UserError} if the address is wrong, or a file with credentials.
  */
 export async function connectBroker(options: BrokerOptions): Promise<Broker> {
   const { log, signal } = options;
@@ -64,13 +78,15 @@ async function dial(options: BrokerOptions, how: ConnectionOptions): Promise<Nat
       return await connect(how);
     } catch (caught) {
       if (caught instanceof NatsError && (caught.isAuthError() || caught.isPermissionError())) {
-        throw new UserError(
+        throw new NatsUnusable(
+          'refused',
           `NATS at ${address} refused the credentials (${errorText(caught)}); give them as --nats-nkey-seed-file, --nats-creds-file or nats://user:password@host:port`,
           { cause: caught },
         );
       }
       if (performance.now() - startedAt > timeoutMs) {
-        throw new UserError(
+        throw new NatsUnusable(
+          'unreachable',
           `no NATS server answers at ${address} (${errorText(caught)}); start one with \`nats-server -js\`, or name another with --nats-url`,
           { cause: caught },
         );
@@ -113,7 +129,8 @@ async function reachJetStream(connection: NatsConnection, options: BrokerOptions
     } catch (caught) {
       if (classify(caught) !== 'away') throw caught;
       if (performance.now() - startedAt > connectTimeoutMs) {
-        throw new UserError(
+        throw new NatsUnusable(
+          'no JetStream',
           `NATS at ${shownAddress(natsUrl)} runs without JetStream; start it with \`nats-server -js\`, or add \`jetstream {}\` to its configuration`,
           { cause: caught },
         );

@@ -44,6 +44,11 @@ export const createModelType: ResultType<z.output<typeof ModelResult>> = {
   json: ModelResult,
 };
 
+export const unloadModelType: ResultType<z.output<typeof ModelResult>> = {
+  name: 'UnloadModel',
+  json: ModelResult,
+};
+
 export const optimStepType: ResultType<Record<string, number>> = {
   name: 'OptimStep',
   json: OptimStepResult.transform(({ metrics }) => metrics ?? {}),

@@ -1,12 +1,14 @@
 import { PermanentError } from '../errors.js';
 import type { LossName } from '../wire/run-config.js';
-import { GetInfoRequest, ModelInfo } from './api.js';
+import { GetInfoRequest, ModelInfo, UnloadModelRequest, UntypedFuture } from './api.js';
 import { combineResults, groupByLength, splitData } from './chunks.js';
 import { checkData } from './datum.js';
 import { BadAnswer } from './errors.js';
 import type { TinkerHttp } from './http.js';
 import * as operations from './operations.js';
 import { SubmissionQueue } from './submission-queue.js';
+import { retrieve } from './future.js';
+import { unloadModelType } from './result-types.js';
 import { checkName } from './tinker-path.js';
 import type { AdamParams } from '../wire/run-config.js';
 import type { Datum, ForwardBackwardResult } from './types.js';
@@ -90,6 +92,16 @@ export class TrainingRun {
       ...(lora_rank !== undefined && { loraRank: lora_rank }),
       ...(model_data.tokenizer_id !== undefined && { tokenizerId: model_data.tokenizer_id }),
     };
+  }
+
+  /** Gives the adapter back, and with it what TuFT knows of its checkpoints. Nothing may follow. */
+  async unload(): Promise<void> {
+    const operation = 'unload_model';
+    const json = UnloadModelRequest.parse({ model_id: this.modelId, type: operation });
+    const request = { operation, path: '/api/v1/unload_model', body: { json } };
+    const answer = await this.http.call(request, this.signal, { max500s: 1 });
+    const requestId = answer.parse(UntypedFuture).request_id;
+    await retrieve(this.http, { operation, requestId, type: unloadModelType }, this.signal);
   }
 
   async #passes(

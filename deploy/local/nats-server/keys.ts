@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { runNames } from '../../../shared/broker/names.js';
 import { newSeed, publicKeyOf } from '../../../shared/broker/nkey.js';
@@ -48,6 +48,21 @@ export async function writeKeys(
       permissions: permissionsOf(identity, names),
     })),
   );
+}
+
+/** Whose keys lie in a folder. A name of an actor is told as the folder has it. */
+export async function identitiesIn(folder: string): Promise<Identity[]> {
+  const files = (await readdir(folder)).filter((file) => file.endsWith('.nk')).sort();
+  return files.flatMap((file): Identity[] => {
+    const name = file.slice(0, -'.nk'.length);
+    const actor = /^actor\.(.+)$/.exec(name)?.[1];
+    if (actor !== undefined) return [{ role: 'actor', actor }];
+    return isRole(name) ? [{ role: name }] : [];
+  });
+}
+
+function isRole(name: string): name is Exclude<Identity['role'], 'actor'> {
+  return ['learner', 'reward', 'observer', 'operator'].includes(name);
 }
 
 /** How a process with this identity gets in; without a folder of keys the server asks for none. */

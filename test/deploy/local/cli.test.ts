@@ -10,6 +10,7 @@ const services = ['actor', 'learner', 'reward-service', 'score-server', 'local-b
 const commands = [
   'up',
   'status',
+  'doctor',
   'eval',
   'dead-letters',
   'sweep',
@@ -49,11 +50,20 @@ describe('the offbeat command', { timeout: 180_000 }, () => {
     assert.equal(err, `unknown command actr; one of ${commands.join(', ')} is expected\n`);
     assert.match(
       (await offbeat()).err,
-      /a command is missing; one of up, status, eval, dead-letters, sweep, actor/,
+      /a command is missing; one of up, status, doctor, eval, dead-letters, sweep, actor/,
     );
   });
 
-  for (const command of ['up', 'status', 'eval', 'dead-letters', 'sweep', ...services, 'solve']) {
+  for (const command of [
+    'up',
+    'status',
+    'doctor',
+    'eval',
+    'dead-letters',
+    'sweep',
+    ...services,
+    'solve',
+  ]) {
     it(`explains each flag of ${command} in a sentence`, async () => {
       assert.deepEqual(unexplained((await offbeat(command, '--help')).out), []);
     });

@@ -1,0 +1,280 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { copyFile, mkdtemp, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { createServer, type RequestListener } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { backendFindings, type BackendQuestion } from '../../deploy/local/doctor/backend.js';
+import { clockFindings } from '../../deploy/local/doctor/clock.js';
+import type { Finding } from '../../deploy/local/doctor/finding.js';
+import { modelFindings } from '../../deploy/local/doctor/model.js';
+import { natsFindings, type NatsQuestion } from '../../deploy/local/doctor/nats.js';
+import { remedies, type Trouble } from '../../deploy/local/doctor/remedies.js';
+import { freePort } from '../../deploy/local/processes/free-port.js';
+import { identitiesOf } from '../../deploy/local/nats-server/keys.js';
+import type { ModelDirectory } from '../../shared/model/model-directory.js';
+import { silent } from '../support/broker.js';
+import { GuardedServer } from '../support/guarded-server.js';
+import { NatsServer } from '../support/nats-server.js';
+import { runOffbeat } from '../support/offbeat.js';
+import { ServiceProcess } from '../support/service-process.js';
+import { tinyModel } from '../support/tiny-model.js';
+
+const signal = new AbortController().signal;
+
+/** The check, the level and the remedy of the finding that is no `ok`; all others are. */
+function onlyTrouble(findings: readonly Finding[]): [check: string, level: string, Trouble] {
+  const bad = findings.filter(({ level }) => level !== 'ok');
+  assert.equal(bad.length, 1, JSON.stringify(findings));
+  const [{ check, level, remedy }] = bad as [Finding];
+  const trouble = Object.entries(remedies).find(([, text]) => text === remedy)?.[0];
+  return [check, level, trouble as Trouble];
+}
+
+async function httpServer(listener: RequestListener) {
+  const server = createServer(listener).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  assert(typeof address === 'object' && address !== null);
+  return {
+    url: `http://127.0.0.1:${address.port}`,
+    [Symbol.asyncDispose]: async () => {
+      server.closeAllConnections();
+      await new Promise((done) => server.close(done));
+    },
+  };
+}
+
+describe('the doctor, at a NATS server with keys', { timeout: 120_000 }, () => {
+  let server: GuardedServer;
+  let question: NatsQuestion;
+
+  before(async () => {
+    server = await GuardedServer.start(identitiesOf(['actor-0']));
+    const { url: natsUrl, keyFolder: natsKeys } = server.nats;
+    question = { natsUrl, natsKeys, run: 'guarded', log: silent, signal };
+  });
+  after(() => server[Symbol.asyncDispose]());
+
+  it('finds that each key opens what its role needs', async () => {
+    const findings = await natsFindings(question);
+    assert(
+      findings.every(({ level }) => level === 'ok'),
+      JSON.stringify(findings),
+    );
+    const keys = findings.filter(({ check }) => check === 'nats-permissions');
+    assert.equal(keys.length, identitiesOf(['actor-0']).length);
+    assert.deepEqual(await server.refusals(), []);
+  });
+
+  it('has stored nothing', async () => {
+    await using broker = await server.connect({ role: 'operator' });
+    assert.equal(await broker.isThere(), false);
+  });
+
+  it('finds that the keys are of another run', async () => {
+    const findings = await natsFindings({ ...question, run: 'another' });
+    const refused = findings.filter(({ check }) => check === 'nats-permissions');
+    assert(
+      refused.every(({ level, remedy }) => level === 'error' && remedy === remedies.keyMayNot),
+    );
+    assert.match(
+      refused[0]?.found ?? '',
+      /^actor\.actor-0 may not use offbeat\.another\.\S+ and \d+/,
+    );
+  });
+
+  it('finds that the server does not know the keys', async () => {
+    await using other = await GuardedServer.start([{ role: 'observer' }]);
+    const findings = await natsFindings({ ...question, natsKeys: other.nats.keyFolder });
+    assert.deepEqual(onlyTrouble(findings), ['nats', 'error', 'natsRefuses']);
+    const without = await natsFindings({ ...question, natsKeys: undefined });
+    assert.deepEqual(onlyTrouble(without), ['nats', 'error', 'natsRefuses']);
+  });
+
+  it('cannot judge permissions without a run', async () => {
+    const findings = await natsFindings({ ...question, run: undefined });
+    assert.deepEqual(onlyTrouble(findings), ['nats-permissions', 'skipped', 'permissionsUnknown']);
+  });
+});
+
+describe('the doctor, at a NATS server that is no use', { timeout: 120_000 }, () => {
+  const question = { natsKeys: undefined, run: 'test', log: silent, signal };
+
+  it('finds that JetStream is off', async () => {
+    await using server = await NatsServer.start({ jetStream: false });
+    const findings = await natsFindings({ ...question, natsUrl: server.url });
+    assert.deepEqual(onlyTrouble(findings), ['jetstream', 'error', 'noJetStream']);
+  });
+
+  it('finds that an account may keep too little', async () => {
+    const account = 'jetstream: { max_mem: 10M, max_file: 100M, max_streams: 5 }';
+    const configuration = `accounts { A { ${account}, users: [{ user: a, password: b }] } }`;
+    await using server = await NatsServer.start({ configuration });
+    const natsUrl = server.url.replace('nats://', 'nats://a:b@');
+    const findings = await natsFindings({ ...question, natsUrl, run: undefined });
+    const jetStream = findings.find(({ check }) => check === 'jetstream');
+    assert.equal(jetStream?.remedy, remedies.littleStorage);
+    assert.match(jetStream.found, /0 MiB of 95 MiB in 0 streams/);
+  });
+
+  it('finds that nobody is there', async () => {
+    const natsUrl = `nats://127.0.0.1:${await freePort()}`;
+    const findings = await natsFindings({ ...question, natsUrl });
+    assert.deepEqual(onlyTrouble(findings), ['nats', 'error', 'natsUnreachable']);
+  });
+});
+
+describe('the doctor, at a backend', { timeout: 180_000 }, () => {
+  let model: ModelDirectory & AsyncDisposable;
+  let backend: ServiceProcess;
+  let question: BackendQuestion;
+
+  before(async () => {
+    model = await tinyModel();
+    const apiKey = 'tml-doctor-key';
+    backend = new ServiceProcess('learner/local-backend', [
+      ...['--port', '0', '--api-key', apiKey, '--threads', '1'],
+      // Named by its directory, so that its tokenizer can be found.
+      ...['--model-dir', model.path, '--model-name', model.path],
+      ...['--checkpoint-dir', join(model.path, 'checkpoints')],
+    ]);
+    const { url } = await backend.says(({ msg }) => msg === 'listening');
+    const backendUrl = String(url);
+    const place = { backendUrl, apiKey, modelDir: model.path, modelName: undefined };
+    question = { ...place, loraRank: 4, trial: true, log: silent, signal };
+  });
+  after(async () => {
+    await backend[Symbol.asyncDispose]();
+    await model[Symbol.asyncDispose]();
+  });
+  const trouble = async (over: Partial<BackendQuestion>) =>
+    onlyTrouble(await backendFindings({ ...question, ...over }));
+
+  it('finds nothing wrong: model, rank, context and tokenizer', async () => {
+    const findings = await backendFindings(question);
+    assert.deepEqual(
+      findings.map(({ check, level }) => [check, level]),
+      ['backend', 'backend-model', 'context', 'lora-rank', 'backend-tokenizer'].map((check) => [
+        check,
+        'ok',
+      ]),
+    );
+  });
+
+  it('gives back what it has had made', async () => {
+    const answered = (call: string) =>
+      backend.metric(`local_backend_requests_total{route="POST /api/v1/${call}",status="202"}`);
+    const [made, given] = await Promise.all(['create_model', 'unload_model'].map(answered));
+    assert.deepEqual([made, given], [1, 1]);
+  });
+
+  it('finds that the key is not the right one', async () => {
+    assert.deepEqual(await trouble({ apiKey: 'tml-wrong' }), [
+      'backend',
+      'error',
+      'backendRefuses',
+    ]);
+  });
+
+  it('finds that the model is not served, or a rank not accepted', async () => {
+    assert.deepEqual(await trouble({ modelName: 'gpt' }), [
+      ...(['backend-model', 'error', 'modelNotServed'] as const),
+    ]);
+    assert.deepEqual(await trouble({ loraRank: 1_000_000 }), ['lora-rank', 'error', 'rankRefused']);
+    assert.deepEqual(await trouble({ trial: false }), ['lora-rank', 'skipped', 'rankNotTried']);
+  });
+
+  it('finds that the tokenizer is another one', async () => {
+    await using other = await tinyModel(1);
+    const path = join(other.path, 'tokenizer.json');
+    await writeFile(path, `${await readFile(path, 'utf8')}\n`);
+    assert.deepEqual(await trouble({ modelDir: other.path }), [
+      ...(['backend-tokenizer', 'error', 'tokenizerDiffers'] as const),
+    ]);
+  });
+
+  it('finds that nobody is there, or somebody else', async () => {
+    const backendUrl = `http://127.0.0.1:${await freePort()}`;
+    assert.deepEqual(await trouble({ backendUrl }), ['backend', 'error', 'backendUnreachable']);
+    await using shop = await httpServer((_, response) => response.end('<html>a shop</html>'));
+    assert.deepEqual(await trouble({ backendUrl: shop.url }), [
+      'backend',
+      'error',
+      'noTinkerServer',
+    ]);
+  });
+});
+
+describe('the doctor, of clocks and models', { timeout: 120_000 }, () => {
+  it('finds that the clock of a server is wrong', async () => {
+    await using server = await httpServer((_, response) => {
+      response.setHeader('date', new Date(Date.now() + 90_000).toUTCString());
+      response.statusCode = 404;
+      response.end();
+    });
+    const findings = await clockFindings([{ name: 'NATS', url: server.url }], signal);
+    assert.deepEqual(onlyTrouble(findings), ['clock', 'error', 'clockSkewed']);
+    assert.match(findings[0]?.found ?? '', /that of NATS is (89|90)\.\d s ahead/);
+  });
+
+  it('finds that a clock is right, and says where none can be read', async () => {
+    await using server = await httpServer((_, response) => response.end());
+    const right = { name: 'NATS', url: server.url };
+    assert.equal((await clockFindings([right], signal))[0]?.level, 'ok');
+    const silentOne = { name: 'NATS', url: `http://127.0.0.1:${await freePort()}` };
+    assert.deepEqual(onlyTrouble(await clockFindings([silentOne], signal)), [
+      ...(['clock', 'skipped', 'clockUnknown'] as const),
+    ]);
+  });
+
+  it('finds what is wrong with a model directory', async () => {
+    await using model = await tinyModel();
+    assert((await modelFindings(model.path)).every(({ level }) => level === 'ok'));
+    const weights = join(model.path, 'model.safetensors');
+    await copyFile(weights, `${weights}.whole`);
+    await truncate(weights, 1_000);
+    assert.deepEqual(onlyTrouble(await modelFindings(model.path)), [
+      'model',
+      'error',
+      'modelBroken',
+    ]);
+    await copyFile(`${weights}.whole`, weights);
+    await writeFile(join(model.path, 'tokenizer.json'), '{}');
+    const findings = await modelFindings(model.path);
+    assert.deepEqual(onlyTrouble(findings), ['tokenizer', 'error', 'modelBroken']);
+    await rm(join(model.path, 'tokenizer.json'));
+    const [absent] = await modelFindings(model.path);
+    assert.match(absent?.found ?? '', /cannot read .*tokenizer\.json/);
+  });
+});
+
+describe('offbeat doctor', { timeout: 180_000 }, () => {
+  let folder: string;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-doctor-test-'));
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  it('tries a nats-server as npm start would, and ends with 0', async () => {
+    const { code, out } = await runOffbeat(['doctor'], folder);
+    assert.equal(code, 0, out);
+    assert.match(out, /^ok {7}nats: nats-server \d/m);
+    assert.match(out, /^ok {7}nats-permissions: actor\.actor-0 may do what it needs$/m);
+    assert.match(out, /nothing stands in the way/);
+  });
+
+  it('ends with 1 where something stands in the way, and says all of it as JSON', async () => {
+    const natsUrl = `nats://127.0.0.1:${await freePort()}`;
+    const { code, out } = await runOffbeat(['doctor', '--json', `--nats-url=${natsUrl}`], folder);
+    assert.equal(code, 1);
+    const findings = JSON.parse(out) as Finding[];
+    const bad = findings.find(({ level }) => level === 'error');
+    assert.equal(bad?.remedy, remedies.natsUnreachable);
+    assert.deepEqual(
+      ['node', 'model', 'clock'].filter((check) => findings.some((each) => each.check === check)),
+      ['node', 'model', 'clock'],
+    );
+  });
+});
