@@ -4,6 +4,7 @@ import { UserError } from '../../shared/errors.js';
 import { deadLetters, deadLettersHelp } from './dead-letters/command.js';
 import { doctor, doctorHelp } from './doctor/doctor.js';
 import { evalHelp, evalRun } from './eval/eval.js';
+import { exportHelp, exportRun } from './export/export.js';
 import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
 import { natsConfig, natsConfigHelp } from './nats-config.js';
 import { solveCommand, solveHelp } from './solve/solve.js';
@@ -63,6 +64,14 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
       purpose: 'measures a policy version of a run on held-out problems',
       run: evalRun,
       help: evalHelp,
+    },
+  ],
+  [
+    'export',
+    {
+      purpose: 'the metrics of a run for TensorBoard, Weights & Biases or a spreadsheet',
+      run: exportRun,
+      help: exportHelp,
     },
   ],
   [

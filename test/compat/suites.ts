@@ -65,4 +65,9 @@ export const suites: readonly Suite[] = [
     proves: 'the golden files that npm test compares with are what transformers and peft give',
     run: (context) => runPython(context, 'golden/make.py', ['--check']),
   },
+  {
+    name: 'tensorboard',
+    proves: "TensorBoard's own reader finds in our event file what was written into it",
+    run: (context) => runPython(context, 'event_file.py'),
+  },
 ];

@@ -1,7 +1,9 @@
 import type { z } from 'zod';
 import { ActorConfig } from '../../actor/config.js';
 import { DeadLettersConfig, deadLettersService } from '../../deploy/local/dead-letters/config.js';
+import { DoctorConfig, doctorService } from '../../deploy/local/doctor/doctor-config.js';
 import { EvalConfig, evalService } from '../../deploy/local/eval/eval-config.js';
+import { ExportConfig, exportService } from '../../deploy/local/export/export.js';
 import { NatsConfig, natsConfigService } from '../../deploy/local/nats-config.js';
 import { SolveConfig, solveService } from '../../deploy/local/solve/solve.js';
 import { StatusConfig } from '../../deploy/local/status/status.js';
@@ -52,6 +54,8 @@ export const commandSettings: Readonly<
   'reward-service': { service: 'reward-service', shape: RewardServiceConfig.shape },
   'score-server': { service: 'score-server', shape: ScoreServerConfig.shape },
   'local-backend': { service: 'local-backend', shape: LocalBackendConfig.shape },
+  doctor: { service: doctorService, shape: DoctorConfig.shape },
+  export: { service: exportService, shape: ExportConfig.shape },
   eval: { service: evalService, shape: EvalConfig.shape },
   'dead-letters': { service: deadLettersService, shape: DeadLettersConfig.shape },
   sweep: { service: sweepService, shape: SweepConfig.shape },

@@ -12,6 +12,7 @@ const commands = [
   'status',
   'doctor',
   'eval',
+  'export',
   'dead-letters',
   'sweep',
   ...services,
@@ -50,7 +51,7 @@ describe('the offbeat command', { timeout: 180_000 }, () => {
     assert.equal(err, `unknown command actr; one of ${commands.join(', ')} is expected\n`);
     assert.match(
       (await offbeat()).err,
-      /a command is missing; one of up, status, doctor, eval, dead-letters, sweep, actor/,
+      /a command is missing; one of up, status, doctor, eval, export, dead-letters, sweep, actor/,
     );
   });
 
@@ -59,6 +60,7 @@ describe('the offbeat command', { timeout: 180_000 }, () => {
     'status',
     'doctor',
     'eval',
+    'export',
     'dead-letters',
     'sweep',
     ...services,
