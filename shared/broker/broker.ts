@@ -8,7 +8,7 @@ import { type Backlog, readBacklog } from './backlog.js';
 import { DeadLetters, type Original } from './dead-letters.js';
 import { ensureConsumer, ensureStream } from './ensure.js';
 import { EventLog } from './event-log.js';
-import { hasGhosts, sharedSources } from './ghosts.js';
+import { ghostLookMs, GhostWatch } from './ghosts.js';
 import { Ledger } from './ledger.js';
 import { ask, askFor, type Link } from './link.js';
 import type { RunNames, Source } from './names.js';
@@ -33,6 +33,8 @@ export class Broker implements AsyncDisposable {
   readonly bodies: ObjectBucket;
 
   readonly #ackWaitMs: Partial<Readonly<Record<Source, number>>>;
+  readonly #ghosts: GhostWatch;
+  #ghostLooks: NodeJS.Timeout | undefined;
   #limits: RunLimits | undefined;
 
   constructor(link: Link, ackWaitMs: Partial<Readonly<Record<Source, number>>>) {
@@ -46,6 +48,7 @@ export class Broker implements AsyncDisposable {
     this.events = new EventLog(link, this.bodies);
     this.deadLetters = new DeadLetters(link, this.bodies);
     this.#ackWaitMs = ackWaitMs;
+    this.#ghosts = new GhostWatch(link, (source) => this.resetConsumer(source));
     void this.#followConnection();
   }
 
@@ -60,7 +63,8 @@ export class Broker implements AsyncDisposable {
 
   /**
    * Creates the run's streams, consumers and buckets, or adapts them to other limits; the learner's
-   * task alone. Repeated whenever the connection comes back, in case the server lost its storage.
+   * task alone. Repeated whenever the connection comes back, in case the server lost its storage; and
+   * from now on it is looked after what a killed server keeps twice.
    *
    * @throws {UserError} if the server cannot give a setting that was asked for.
    */
@@ -70,15 +74,7 @@ export class Broker implements AsyncDisposable {
     // One after the other: nats-server 2.9.10 was seen to panic in its API while a run was set up.
     for (const settings of streams) await ensureStream(this.link, settings);
     for (const source of sources) await this.#ensureConsumer(source, limits);
-    for (const source of sharedSources) {
-      if (!(await hasGhosts(this.link, this.names.consumer(source)))) continue;
-      // Delivered once more; whoever has seen them knows them again.
-      this.link.log.warn(
-        { source },
-        'the server kept what was acknowledged: it is delivered again',
-      );
-      await this.resetConsumer(source);
-    }
+    this.#ghostLooks ??= setInterval(() => void this.#lookForGhosts(), ghostLookMs).unref();
   }
 
   /**
@@ -150,6 +146,7 @@ export class Broker implements AsyncDisposable {
   /** Deletes everything that the server holds of this run. */
   async deleteRun(): Promise<void> {
     this.#limits = undefined;
+    this.#stopLooking();
     const none = { trainTickets: 0, evalTickets: 0 };
     for (const { name } of streamSettings(this.names, none)) {
       await askFor(this.link, `delete stream ${name}`, () => this.link.jsm.streams.delete(name));
@@ -158,6 +155,7 @@ export class Broker implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     const { connection, log } = this.link;
+    this.#stopLooking();
     if (connection.isClosed()) return;
     try {
       // Sends what is buffered; without a server there is nowhere to send it.
@@ -172,6 +170,20 @@ export class Broker implements AsyncDisposable {
   async #ensureConsumer(source: Source, limits: RunLimits): Promise<void> {
     const settings = consumerSettings(this.names, source, limits, this.#ackWaitMs[source]);
     await ensureConsumer(this.link, this.names.consumer(source).stream, settings);
+  }
+
+  async #lookForGhosts(): Promise<void> {
+    if (!this.isConnected) return;
+    try {
+      await this.#ghosts.look();
+    } catch (caught) {
+      this.link.log.debug({ reason: errorText(caught) }, 'could not look into the queues');
+    }
+  }
+
+  #stopLooking(): void {
+    clearInterval(this.#ghostLooks);
+    this.#ghostLooks = undefined;
   }
 
   async #followConnection(): Promise<void> {

@@ -1,28 +1,93 @@
 import { askFor, type Link } from './link.js';
-import type { RunNames, Source } from './names.js';
+import type { Source } from './names.js';
 
 /**
- * Whether a queue holds messages that its consumer will never deliver, because it has them as
- * acknowledged. A nats-server that was killed between the two may come back so (2.9.10 does): the
- * acknowledgement is there, the message too, and takes up a place in a bounded queue for ever.
+ * Finds and frees what a killed nats-server keeps twice: messages that their consumer has as
+ * acknowledged, and that are in their queue all the same. 2.9.10 comes back so, when the one was on
+ * its disk and the other not yet. Nobody will ever be given them, and each takes up a place in a
+ * bounded queue for ever.
+ *
+ * They are known by counting: what a queue holds beyond what its consumers still have to deliver or
+ * wait to have acknowledged. An acknowledgement that is only just taking its effect looks the same for
+ * a moment, so a queue must have some at two looks, one after the other.
  */
-export async function hasGhosts(
-  link: Link,
-  { stream, durable, filter }: ReturnType<RunNames['consumer']>,
-): Promise<boolean> {
+export class GhostWatch {
+  readonly #link: Link;
+  readonly #free: (source: Source) => Promise<void>;
+  readonly #suspected = new Set<string>();
+  #looking: Promise<void> | undefined;
+
+  /** @param free has everything that is in a queue and not acknowledged delivered once more. */
+  constructor(link: Link, free: (source: Source) => Promise<void>) {
+    this.#link = link;
+    this.#free = free;
+  }
+
+  /** Looks at every queue; one look at a time. */
+  look(): Promise<void> {
+    this.#looking ??= this.#lookAtAll().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
+  }
+
+  async #lookAtAll(): Promise<void> {
+    for (const sources of sharedQueues) {
+      const { stream } = this.#link.names.consumer(sources[0]);
+      const ghosts = await countGhosts(this.#link, sources);
+      if (ghosts === 0) {
+        this.#suspected.delete(stream);
+      } else if (!this.#suspected.has(stream)) {
+        this.#suspected.add(stream);
+      } else {
+        this.#suspected.delete(stream);
+        // Whoever has seen them knows them again.
+        this.#link.log.warn(
+          { stream, ghosts },
+          'the server kept what was acknowledged: it is delivered again',
+        );
+        for (const source of sources) await this.#free(source);
+      }
+    }
+  }
+}
+
+/** How often somebody should look, in milliseconds: so long, twice, may a full queue stand still. */
+export const ghostLookMs = 2_000;
+
+/**
+ * The queues whose consumers several processes share, as the consumers of each; the learner makes
+ * those of its own anew anyway.
+ */
+const sharedQueues: readonly (readonly [Source, ...Source[]])[] = [
+  ['tickets.train', 'tickets.eval'],
+  ['rollouts'],
+];
+
+/** At least so many messages of a queue will never be delivered. */
+async function countGhosts(link: Link, sources: readonly [Source, ...Source[]]): Promise<number> {
+  const { stream } = link.names.consumer(sources[0]);
+  const before = await lookAtStream(link, stream);
+  const waiting = await Promise.all(sources.map((source) => countWaiting(link, source)));
+  const after = await lookAtStream(link, stream);
+  if (before === undefined || after === undefined) return 0;
+  const inHand = waiting.reduce<number>((sum, count) => sum + (count ?? NaN), 0);
+  // What was published meanwhile need not be among those that the consumers told of.
+  const meanwhile = after.last_seq - before.last_seq;
+  const ghosts = after.messages - meanwhile - inHand;
+  return ghosts > 0 ? ghosts : 0; // also without a consumer
+}
+
+async function lookAtStream(link: Link, stream: string) {
+  const info = await askFor(link, `look at stream ${stream}`, () => link.jsm.streams.info(stream));
+  return info?.state;
+}
+
+/** Messages that a consumer has to deliver yet, or to hear of. */
+async function countWaiting(link: Link, source: Source): Promise<number | undefined> {
+  const { stream, durable } = link.names.consumer(source);
   const info = await askFor(link, `look at consumer ${durable} of ${stream}`, () =>
     link.jsm.consumers.info(stream, durable),
   );
-  // While nothing waits for its acknowledgement, whatever was delivered has been acknowledged.
-  const isQuiet = info?.num_ack_pending === 0;
-  const settled = (isQuiet ? info.delivered : info?.ack_floor)?.stream_seq ?? 0;
-  if (settled === 0) return false;
-  const query = { seq: 1, next_by_subj: filter };
-  const first = await askFor(link, `read ${stream}`, () =>
-    link.jsm.streams.getMessage(stream, query),
-  );
-  return first !== undefined && first.seq <= settled;
+  return info && info.num_pending + info.num_ack_pending;
 }
-
-/** Queues whose consumers are shared with others; the learner makes those of its own anew anyway. */
-export const sharedSources: readonly Source[] = ['tickets.train', 'tickets.eval', 'rollouts'];

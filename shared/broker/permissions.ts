@@ -99,7 +99,8 @@ function needsOf(identity: Identity, names: RunNames): Needs {
           ...api('STREAM.INFO', all),
           ...api('STREAM.CREATE', all),
           ...api('STREAM.UPDATE', all),
-          ...api('STREAM.MSG.GET', all), // queues too: it looks for what a killed server keeps twice
+          ...api('STREAM.MSG.GET', [config, policy, ledger, actors, weights, bodies]),
+          ...api('STREAM.MSG.GET', [streams.dead, streams.events]),
           ...api('STREAM.PURGE', [streams.tickets, policy, ledger, weights, bodies]),
           ...sources.flatMap((source) => layingOut(names, source)),
           ...taking(names, 'scored.train'),

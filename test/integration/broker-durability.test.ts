@@ -13,7 +13,7 @@ import { NatsServer } from '../support/nats-server.js';
 
 const limits = { trainTickets: 64, evalTickets: 4 };
 
-describe('a run whose server restarts', { timeout: 60_000 }, () => {
+describe('a run whose server restarts', { timeout: 240_000 }, () => {
   for (const how of ['SIGTERM', 'SIGKILL'] as const) {
     it(`loses nothing and goes on by itself after ${how}`, async () => {
       await using server = await NatsServer.start();
@@ -85,19 +85,16 @@ describe('a run whose server restarts', { timeout: 60_000 }, () => {
   it('is given again what the server remembers as acknowledged and yet has kept', async () => {
     await using server = await NatsServer.start();
     await using learner = await brokerOn(server);
-    await learner.ensureRun(limits);
+    // No more than these two, so that nothing can be published before the place is free again.
+    await learner.ensureRun({ trainTickets: 2, evalTickets: 0 });
     const { signal } = new AbortController();
     const subject = learner.names.subjects.tickets('train');
-    await learner.publish(subject, Ticket, ticket(), { msgId: 't-0', signal });
-    const takeOne = async () => {
-      const stopping = new AbortController();
-      const options = { signal: stopping.signal, log: silent, stage: 'actor', concurrency: 1 };
-      await consume(learner, 'tickets.train', Ticket, options, () => {
-        stopping.abort();
-        return Promise.resolve();
+    const publish = (order: number) =>
+      learner.publish(subject, Ticket, ticket({ ticketId: `t-${order}`, order }), {
+        ...{ msgId: `t-${order}`, signal },
       });
-      await until(async () => (await learner.depths()).tickets === 0);
-    };
+    await publish(0);
+    await publish(1);
 
     // The state after a kill at the wrong moment: messages from before, the consumer from after.
     const messages = join(server.streamFolder(learner.names.streams.tickets), 'msgs');
@@ -108,13 +105,29 @@ describe('a run whose server restarts', { timeout: 60_000 }, () => {
       await until(() => learner.isConnected);
     };
     await away(() => cp(messages, `${messages}.before`, { recursive: true }));
-    await takeOne();
+    const stopping = new AbortController();
+    const holding = gate();
+    const taken: number[] = [];
+    const options = { signal: stopping.signal, log: silent, stage: 'actor', concurrency: 4 };
+    const consuming = consume(learner, 'tickets.train', Ticket, options, async ({ value }) => {
+      taken.push(value.order);
+      // Somebody works on this one all the time, so no floor rises above it.
+      if (value.order === 0) await holding.opened;
+    });
+    await until(async () => (await learner.depths()).tickets === 1);
     await away(async () => {
       await rm(messages, { recursive: true });
       await rename(`${messages}.before`, messages);
     });
-    assert.equal((await learner.depths()).tickets, 1);
-    await takeOne();
+    assert.equal((await learner.depths()).tickets, 2);
+    assert.deepEqual(taken.toSorted(), [0, 1]);
+
+    await publish(2);
+    await until(() => taken.includes(2) && taken.filter((order) => order === 1).length === 2);
+    holding.open();
+    await until(async () => (await learner.depths()).tickets === 0);
+    stopping.abort();
+    await consuming;
   });
 
   it('is made anew when the server comes back without its files', async () => {

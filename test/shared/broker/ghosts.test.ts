@@ -1,50 +1,110 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { hasGhosts } from '../../../shared/broker/ghosts.js';
+import { GhostWatch } from '../../../shared/broker/ghosts.js';
 import type { Link } from '../../../shared/broker/link.js';
-import { runNames } from '../../../shared/broker/names.js';
+import { runNames, type Source } from '../../../shared/broker/names.js';
 import { Outages } from '../../../shared/broker/outages.js';
 import { silent } from '../../support/broker.js';
 
-interface State {
-  readonly floor: number;
-  readonly delivered: number;
-  readonly ackPending: number;
-  readonly first?: number; // the oldest message of the queue
+interface Queue {
+  messages: number;
+  lastSeq: number;
+  /** Of each consumer that there is. */
+  consumers: Readonly<Record<string, { pending: number; ackPending: number }>>;
+  /** Published while somebody looks at a consumer. */
+  arriving?: number;
 }
 
-function look({ floor, delivered, ackPending, first }: State): Promise<boolean> {
+/** A watch over a server whose queue of tickets is as the test says; all others are not there. */
+function watchOver(queue: Queue) {
   const names = runNames('test');
-  const info = {
-    num_ack_pending: ackPending,
-    ack_floor: { stream_seq: floor },
-    delivered: { stream_seq: delivered },
-  };
+  const freed: Source[] = [];
+  const absent = () => Promise.resolve(undefined);
   const jsm = {
-    consumers: { info: () => Promise.resolve(info) },
     streams: {
-      getMessage: () => Promise.resolve(first === undefined ? undefined : { seq: first }),
+      info: (stream: string) =>
+        stream !== names.streams.tickets
+          ? absent()
+          : Promise.resolve({ state: { messages: queue.messages, last_seq: queue.lastSeq } }),
+    },
+    consumers: {
+      info: (_stream: string, durable: string) => {
+        const consumer = queue.consumers[durable];
+        if (consumer === undefined) return absent();
+        const { pending: num_pending, ackPending: num_ack_pending } = consumer;
+        queue.messages += queue.arriving ?? 0;
+        queue.lastSeq += queue.arriving ?? 0;
+        return Promise.resolve({ num_pending, num_ack_pending });
+      },
     },
   };
   const { signal } = new AbortController();
   const link = { names, jsm, log: silent, signal, outages: new Outages() } as unknown as Link;
-  return hasGhosts(link, names.consumer('tickets.train'));
+  const watch = new GhostWatch(link, (source) => {
+    freed.push(source);
+    return Promise.resolve();
+  });
+  return { watch, freed };
 }
 
+const none = { pending: 0, ackPending: 0 };
+
 describe('messages that a killed server keeps although they were acknowledged', () => {
-  it('lie below the floor of what is acknowledged', async () => {
-    assert.equal(await look({ floor: 8, delivered: 9, ackPending: 1, first: 3 }), true);
+  it('are those beyond what is to be delivered or to be acknowledged, at two looks', async () => {
+    // Eight of them, while somebody works on two others and three wait.
+    const consumers = { 'actors-train': { pending: 3, ackPending: 2 }, 'actors-eval': none };
+    const { watch, freed } = watchOver({ messages: 13, lastSeq: 146, consumers });
+    await watch.look();
+    assert.deepEqual(freed, []);
+    await watch.look();
+    assert.deepEqual(freed, ['tickets.train', 'tickets.eval']);
+    await watch.look(); // counted anew
+    assert.equal(freed.length, 2);
   });
 
-  it('were delivered, and nothing waits for its acknowledgement', async () => {
-    // As nats-server 2.9.10 came back from a kill: its floor was behind.
-    assert.equal(await look({ floor: 132, delivered: 146, ackPending: 0, first: 139 }), true);
+  it('are none when every message is accounted for, by one consumer or the other', async () => {
+    const consumers = {
+      'actors-train': { pending: 3, ackPending: 2 },
+      'actors-eval': { pending: 0, ackPending: 1 },
+    };
+    const { watch, freed } = watchOver({ messages: 6, lastSeq: 146, consumers });
+    for (let looks = 0; looks < 3; looks++) await watch.look();
+    assert.deepEqual(freed, []);
   });
 
-  it('are not those that somebody works on, or that nobody has seen yet', async () => {
-    assert.equal(await look({ floor: 132, delivered: 146, ackPending: 8, first: 139 }), false);
-    assert.equal(await look({ floor: 146, delivered: 146, ackPending: 0, first: 147 }), false);
-    assert.equal(await look({ floor: 0, delivered: 0, ackPending: 0, first: 1 }), false);
-    assert.equal(await look({ floor: 146, delivered: 146, ackPending: 0 }), false);
+  it('are not those whose acknowledgement is only just taking its effect', async () => {
+    const consumers = { 'actors-train': none, 'actors-eval': none };
+    const queue = { messages: 1, lastSeq: 146, consumers };
+    const { watch, freed } = watchOver(queue);
+    for (let looks = 0; looks < 4; looks++) {
+      queue.messages = looks % 2 === 0 ? 1 : 0;
+      await watch.look();
+    }
+    assert.deepEqual(freed, []);
+  });
+
+  it('are not those that were published while it was looked', async () => {
+    const consumers = { 'actors-train': none, 'actors-eval': none };
+    const queue = { messages: 0, lastSeq: 146, consumers, arriving: 2 };
+    const { watch, freed } = watchOver(queue);
+    for (let looks = 0; looks < 3; looks++) {
+      queue.messages = 0; // those of the last look have been taken and acknowledged
+      await watch.look();
+    }
+    assert.deepEqual(freed, []);
+  });
+
+  it('are not known while a consumer is missing: nothing is delivered of what it had', async () => {
+    const consumers = { 'actors-train': none };
+    const { watch, freed } = watchOver({ messages: 5, lastSeq: 146, consumers });
+    for (let looks = 0; looks < 3; looks++) await watch.look();
+    assert.deepEqual(freed, []);
+  });
+
+  it('are looked for once at a time', async () => {
+    const consumers = { 'actors-train': none, 'actors-eval': none };
+    const { watch, freed } = watchOver({ messages: 5, lastSeq: 146, consumers });
+    await Promise.all([watch.look(), watch.look()]);
+    assert.deepEqual(freed, []);
   });
 });
