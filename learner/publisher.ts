@@ -31,7 +31,7 @@ export interface PublisherOptions {
   readonly backendSamples: boolean;
   readonly idle: IdleClock;
   readonly maxStepsOffPolicy: number;
-  readonly rewind: Rewind | undefined;
+  readonly rewinds: readonly Rewind[];
   /** Actors whose groups are refused. */
   readonly quarantined: () => readonly string[];
   /** The lowest order of a ticket that has not come to its end. */
@@ -84,7 +84,7 @@ export class Publisher {
   }
 
   async #announce(version: number, samplerPath: string): Promise<void> {
-    const { broker, maxStepsOffPolicy, rewind, log } = this.#options;
+    const { broker, maxStepsOffPolicy, rewinds, log } = this.#options;
     const [samplingSessionId, adapter] = await Promise.all([
       this.#open(samplerPath),
       this.#download(samplerPath),
@@ -104,7 +104,7 @@ export class Publisher {
         version,
         samplerPath,
         ...(samplingSessionId === undefined ? {} : { samplingSessionId }),
-        smallestUsefulVersion: smallestUsefulVersion(version, maxStepsOffPolicy, rewind),
+        smallestUsefulVersion: smallestUsefulVersion(version, maxStepsOffPolicy, rewinds),
         consumedBelow: this.#options.consumedBelow(),
       },
       adapter,
@@ -150,11 +150,11 @@ export class Publisher {
    * @param inUse versions that tickets and evaluations name.
    */
   async retire(inUse: Iterable<number>): Promise<void> {
-    const { broker, client, maxStepsOffPolicy, rewind, log } = this.#options;
+    const { broker, client, maxStepsOffPolicy, rewinds, log } = this.#options;
     const newest = this.#newestVersion;
     const keep = new Set(inUse);
     for (const { version } of await broker.actors.list()) keep.add(version);
-    const useful = smallestUsefulVersion(newest, maxStepsOffPolicy, rewind);
+    const useful = smallestUsefulVersion(newest, maxStepsOffPolicy, rewinds);
     for (let version = useful; version <= newest; version++) keep.add(version);
 
     for (const { version, samplerPath } of await broker.policy.retire(keep)) {

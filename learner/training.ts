@@ -143,7 +143,7 @@ export class Training {
         const optimizer = await Promise.all(optimized);
         if (this.#divergence !== undefined) return checkpoint?.discard();
         await this.#options.audit.observe(startedFrom, trained, passed);
-        const report = reportStep(config, startedFrom, trained, passed, admission.rewind);
+        const report = reportStep(config, startedFrom, trained, passed, admission.rewinds);
         this.#confirm(trained, optimizer.length);
         const event = this.#events.make(report, optimizer);
         const isSound = this.#judge(event);
@@ -221,6 +221,7 @@ export class Training {
       version: admission.confirmedVersion,
       progress: pace.progress(admission.step),
       book: admission.book.state,
+      rewinds: admission.rewindsInReach,
       curriculum: sequence.state,
       messages: unsettled.consumedSoFar(),
       onWritten: () => {

@@ -3,6 +3,7 @@ import type { Broker } from '../../shared/broker/broker.js';
 import { errorText } from '../../shared/errors.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
+import type { Rewind } from '../../shared/rl/staleness.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
 import type { SavedState as KeptState } from '../../shared/wire/ledger.js';
@@ -23,6 +24,7 @@ export interface Consumed {
   readonly version: number;
   readonly progress: number; // of the run, 0 to 1
   readonly book: BookState;
+  readonly rewinds: readonly Rewind[];
   readonly curriculum?: CurriculumState | undefined;
   readonly messages: readonly number[]; // sequence numbers to acknowledge
   /** To be told once the ledger has it. */
@@ -109,7 +111,7 @@ export class Checkpointer {
 
   async #write(consumed: Consumed, statePath: string): Promise<void> {
     const { ledger, unsettled, log } = this.#options;
-    const { step, version, progress, book, curriculum, messages, onWritten } = consumed;
+    const { step, version, progress, book, rewinds, curriculum, messages, onWritten } = consumed;
     if (!this.#states.some(({ path }) => path === statePath)) {
       this.#states.push({ step, path: statePath });
     }
@@ -121,6 +123,7 @@ export class Checkpointer {
       states: this.#states,
       ...book,
       consumedAbove: [...book.consumedAbove],
+      rewinds: [...rewinds],
       progress,
       ...(curriculum !== undefined && { curriculum }),
       savedAt: Date.now(),

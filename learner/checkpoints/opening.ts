@@ -17,15 +17,16 @@ export interface OpenedRun {
   readonly progress: number; // of the run, 0 to 1
   readonly curriculum: CurriculumState | undefined;
   readonly book: BookState | undefined;
-  readonly rewind: Rewind | undefined;
+  readonly rewinds: readonly Rewind[]; // that the run has gone through
   readonly state: { readonly step: number; readonly path: string } | undefined; // restored from
   readonly states: readonly SavedState[]; // that earlier lives have kept
 }
 
 /**
  * Creates the run with the backend, or restores it from the ledger's checkpoint. Restored weights get
- * a version number of their own, above all that were ever published: actors know versions that only
- * rise, and the ones between may differ from what is trained now.
+ * a version number above all that were ever published: actors know versions that only rise, and the
+ * ones between may differ from what is trained now. The ledger knows of it before anybody can sample
+ * by that number, so that another crash, before the next checkpoint, does not make us forget it.
  */
 export async function openRun(
   broker: Pick<Broker, 'ledger' | 'policy'>,
@@ -41,7 +42,7 @@ export async function openRun(
     const nothing = {
       curriculum: undefined,
       book: undefined,
-      rewind: undefined,
+      rewinds: [],
       state: undefined,
       states: [],
     };
@@ -52,7 +53,13 @@ export async function openRun(
   log.info({ step, statePath }, 'resuming from the last checkpoint');
   const run = await client.restoreLoraModel({ ...model, statePath });
   const newest = await broker.policy.current();
-  const version = newest === undefined ? checkpoint.version : newest.version + 1;
+  const version = Math.max(checkpoint.version, (newest?.version ?? -1) + 1);
+  // One with this number was on its way when its learner died, and nobody has seen the version.
+  const rewinds = (checkpoint.rewinds ?? []).filter(({ from }) => from < version);
+  if (version > checkpoint.version) {
+    rewinds.push({ from: version, to: checkpoint.version });
+    await broker.ledger.write({ ...checkpoint, rewinds });
+  }
   return {
     run,
     step,
@@ -61,7 +68,7 @@ export async function openRun(
     curriculum: checkpoint.curriculum,
     isResumed: true,
     book: { nextOrder, consumedBelow, consumedAbove, counts },
-    rewind: newest === undefined ? undefined : { from: version, to: checkpoint.version },
+    rewinds,
     state: { step, path: statePath },
     states: checkpoint.states ?? [],
   };

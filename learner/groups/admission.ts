@@ -1,5 +1,5 @@
 import { ticketBound, ticketRoom } from '../../shared/rl/capacity.js';
-import { deadline, type Rewind } from '../../shared/rl/staleness.js';
+import { deadline, type Rewind, rewindsInReach } from '../../shared/rl/staleness.js';
 import {
   chooseGroups,
   nextInOrder,
@@ -48,7 +48,7 @@ export interface Minibatch<Group> {
  */
 export class Admission<Group> {
   readonly book: GroupBook<Group>;
-  readonly rewind: Rewind | undefined;
+  readonly rewinds: readonly Rewind[];
   readonly #limits: AdmissionLimits;
   readonly #firstVersion: number;
   #version: number;
@@ -65,11 +65,11 @@ export class Admission<Group> {
       readonly step: number; // steps that the weights have behind them
       readonly version: number; // that the weights are, or are about to be, published as
       readonly book?: BookState;
-      readonly rewind?: Rewind | undefined;
+      readonly rewinds?: readonly Rewind[];
     },
   ) {
     this.#limits = limits;
-    this.rewind = start.rewind;
+    this.rewinds = start.rewinds ?? [];
     this.#firstVersion = start.version;
     this.#version = this.#confirmedVersion = start.version;
     this.#confirmedSteps = start.step;
@@ -93,6 +93,11 @@ export class Admission<Group> {
   /** Of the weights that the confirmed steps have made. */
   get confirmedVersion(): number {
     return this.#confirmedVersion;
+  }
+
+  /** What a learner that is restored from the confirmed steps must know of earlier ones. */
+  get rewindsInReach(): Rewind[] {
+    return rewindsInReach(this.#confirmedVersion, this.#limits.maxStepsOffPolicy, this.rewinds);
   }
 
   /** Steps that the backend has confirmed. */
@@ -180,7 +185,7 @@ export class Admission<Group> {
    */
   arrive(order: number, group: Group, sampledBy: readonly number[], attempt?: number): void {
     const { maxStepsOffPolicy } = this.#limits;
-    const lastVersion = deadline(this.#version, sampledBy, maxStepsOffPolicy, this.rewind);
+    const lastVersion = deadline(this.#version, sampledBy, maxStepsOffPolicy, this.rewinds);
     this.book.arrive(order, group, lastVersion, attempt);
   }
 

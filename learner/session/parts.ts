@@ -33,7 +33,7 @@ export interface SessionParts {
 /** Makes the parts as the last checkpoint left them, or as a new run begins. */
 export function makeParts(options: SessionOptions, opened: OpenedRun): SessionParts {
   const { settings, config, dataset, broker, client, clock, log } = options;
-  const { run, step, version, book, rewind } = opened;
+  const { run, step, version, book, rewinds } = opened;
   const { maxStepsOffPolicy, groupsPerBatch } = config;
   const maxSteps = settings.maxSteps ?? Infinity;
 
@@ -48,7 +48,7 @@ export function makeParts(options: SessionOptions, opened: OpenedRun): SessionPa
   const tally = new Tally((ticket) => tickets.isReplay(ticket));
   const admission = new Admission<ArrivedGroup>(
     { ...config, maxSteps },
-    { step, version, ...(book === undefined ? {} : { book }), rewind },
+    { step, version, ...(book === undefined ? {} : { book }), rewinds },
   );
   const audit = new ActorAudit({
     share: settings.auditShare,
@@ -64,7 +64,7 @@ export function makeParts(options: SessionOptions, opened: OpenedRun): SessionPa
     backendSamples: doesSample(client, config.model.name),
     idle,
     maxStepsOffPolicy,
-    rewind,
+    rewinds,
     consumedBelow: () => admission.book.consumedBelow,
     quarantined: () => audit.quarantined,
     log,

@@ -132,5 +132,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
 async function saveStart({ admission, checkpointer }: SessionParts): Promise<void> {
   const { step, confirmedVersion: version } = admission;
   const book = admission.book.state;
-  await checkpointer.save(step).write({ step, version, progress: 0, book, messages: [] });
+  await checkpointer
+    .save(step)
+    .write({ step, version, progress: 0, book, rewinds: [], messages: [] });
 }

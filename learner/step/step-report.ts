@@ -87,10 +87,10 @@ export function reportStep(
   version: number,
   trained: readonly TrainedGroup[],
   results: readonly MinibatchResult[],
-  rewind?: Rewind,
+  rewinds: readonly Rewind[] = [],
 ): Record<string, number> {
   const { loss, correction, numSubsteps, numMinibatches } = config;
-  const ages = trained.map((group) => agesOf(group, { version, numSubsteps, rewind }));
+  const ages = trained.map((group) => agesOf(group, { version, numSubsteps, rewinds }));
   for (const age of ages) observeAges(age);
   stalenessBound.set(config.maxStepsOffPolicy);
   const spans = trained.flatMap(({ group }) =>
@@ -192,9 +192,9 @@ interface Ages {
 
 function agesOf(
   { group, staleness, substep }: TrainedGroup,
-  step: { version: number; numSubsteps: number; rewind: Rewind | undefined },
+  step: { version: number; numSubsteps: number; rewinds: readonly Rewind[] },
 ): Ages {
-  const ageOf = (sampledBy: number): number => stalenessOf(step.version, [sampledBy], step.rewind);
+  const ageOf = (sampledBy: number): number => stalenessOf(step.version, [sampledBy], step.rewinds);
   const runs = group.scored.group.rollouts.flatMap(({ versions }) => versions);
   const tokens = runs.reduce((sum, [, count]) => sum + count, 0);
   const inQueue = step.version - group.arrivedAtVersion;

@@ -20,6 +20,11 @@ export const SavedState = z.strictObject({
 });
 export type SavedState = z.infer<typeof SavedState>;
 
+/** A crash that raised the version numbers: the weights of version `to` were published again as `from`. */
+const Rewind = z
+  .strictObject({ from: z.int().positive(), to: z.int().nonnegative() })
+  .refine(({ from, to }) => from > to, { message: 'expected from to be above to' });
+
 /** What the saved weights have consumed: a restarted learner starts from exactly here. */
 export const Checkpoint = z.strictObject({
   v: z.literal(1),
@@ -31,6 +36,9 @@ export const Checkpoint = z.strictObject({
   consumedBelow: z.int().nonnegative(), // every lower order is trained, skipped, stale or dead
   consumedAbove: z.array(z.int().nonnegative()), // and of the higher ones, these
   counts: GroupCounts, // as of this checkpoint
+  // Those that staleness depends on, `from` rising. Ledgers of older learners do not have it, and what
+  // was sampled before such a one was restored is counted as if it had never been restored before.
+  rewinds: z.array(Rewind).optional(),
   curriculum: CurriculumState.optional(), // of difficulty-aware sampling
   progress: z.number().min(0).max(1), // how far the run is: the learning rate goes on from here
   savedAt: z.number(), // ms since the epoch

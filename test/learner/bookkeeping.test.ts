@@ -124,6 +124,7 @@ describe('the checkpointer', () => {
       version: 5,
       progress: 0.5,
       book,
+      rewinds: [],
       messages: unsettled.consumedSoFar(),
     });
     unsettled.consume(2); // by the next step
@@ -140,7 +141,8 @@ describe('the checkpointer', () => {
     saved.open();
     await checkpointer.save(5).discard();
     assert.equal(checkpointer.writtenStep, 4);
-    await checkpointer.save(5).write({ step: 5, version: 5, progress: 0.5, book, messages: [] });
+    const consumed = { step: 5, version: 5, progress: 0.5, book, rewinds: [], messages: [] };
+    await checkpointer.save(5).write(consumed);
     assert.equal(checkpointer.writtenStep, 5);
     const path = 'tinker://run/weights/state-000005';
     assert.deepEqual(happened, [
@@ -154,7 +156,7 @@ describe('the checkpointer', () => {
   it('prolongs what no checkpoint covers yet, and nothing else', async () => {
     const { happened, saved, unsettled, checkpointer, book } = setUp();
     saved.open();
-    const consumed = { step: 5, version: 5, progress: 0, book, messages: [1, 3] };
+    const consumed = { step: 5, version: 5, progress: 0, book, rewinds: [], messages: [1, 3] };
     await checkpointer.save(5).write(consumed);
     happened.length = 0;
     unsettled.prolong();
@@ -164,7 +166,7 @@ describe('the checkpointer', () => {
   it('saves the weights of a step once, and keeps two states', async () => {
     const { happened, saved, checkpointer, book } = setUp();
     saved.open();
-    const consumed = { version: 5, progress: 0.5, book, messages: [] };
+    const consumed = { version: 5, progress: 0.5, book, rewinds: [], messages: [] };
     await checkpointer.save(4).write({ ...consumed, step: 4 }); // the restored one
     await checkpointer.save(5).write({ ...consumed, step: 5 });
     await checkpointer.save(5).write({ ...consumed, step: 5 });
@@ -183,7 +185,7 @@ describe('the checkpointer', () => {
     });
     saved.open();
     for (let step = 5; step <= 60; step++) {
-      const consumed = { step, version: step, progress: 0, book, messages: [] };
+      const consumed = { step, version: step, progress: 0, book, rewinds: [], messages: [] };
       await checkpointer.save(step).write(consumed);
       checkpointer.scored(step, step === 17 ? 0.5 : 0.1);
     }

@@ -150,7 +150,7 @@ describe('admission, one group a step, one step off-policy', () => {
       step: 0,
       version: 9,
       book,
-      rewind: { from: 9, to: 3 },
+      rewinds: [{ from: 9, to: 3 }],
     });
     admission.arrive(0, 'of a lost step', [6]); // three steps from version 3
     assert.deepEqual(

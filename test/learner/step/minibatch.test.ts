@@ -257,13 +257,13 @@ describe('the age of a group whose tokens are of versions 3 and 5, trained on by
   });
 
   it('counts the steps since, not the version numbers, after a crash has raised those', () => {
-    const rewind = { from: 6, to: 4 }; // the weights of version 4 are called 6 now
+    const rewinds = [{ from: 6, to: 4 }]; // the weights of version 4 are called 6 now
     const report = reportStep(
       runConfig(),
       6,
       [{ group: { ...group, arrivedAtVersion: 6 }, staleness: 1, substep: 0 }],
       [],
-      rewind,
+      rewinds,
     );
     assert.equal(age(report, 'newest_token/mean'), 1); // a step back, or a lost one forward
     assert.equal(age(report, 'token_weighted/mean'), 1);

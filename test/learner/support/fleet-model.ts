@@ -219,11 +219,7 @@ export class FleetModel {
   /** What actors do when they hear of a version. A group that nobody needs goes without a trace. */
   #cancelUseless(): void {
     const { publishedVersion, book } = this.admission;
-    const useful = smallestUsefulVersion(
-      publishedVersion,
-      this.#limits.maxStepsOffPolicy,
-      undefined,
-    );
+    const useful = smallestUsefulVersion(publishedVersion, this.#limits.maxStepsOffPolicy, []);
     for (const actor of this.#actors) {
       const { ticket, sampledBy } = actor;
       if (ticket === undefined) continue;

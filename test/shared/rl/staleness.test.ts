@@ -1,48 +1,124 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import fc from 'fast-check';
 import { ticketBound, ticketRoom } from '../../../shared/rl/capacity.js';
-import { deadline, smallestUsefulVersion, staleness } from '../../../shared/rl/staleness.js';
+import {
+  deadline,
+  type Rewind,
+  rewindsInReach,
+  smallestUsefulVersion,
+  staleness,
+} from '../../../shared/rl/staleness.js';
 
 describe('staleness', () => {
   it('is counted from the oldest token', () => {
-    assert.equal(staleness(7, [5], undefined), 2);
-    assert.equal(staleness(7, [7, 6, 4], undefined), 3);
-    assert.equal(deadline(7, [6, 4], 4, undefined), 8);
+    assert.equal(staleness(7, [5], []), 2);
+    assert.equal(staleness(7, [7, 6, 4], []), 3);
+    assert.equal(deadline(7, [6, 4], 4, []), 8);
   });
 
   describe('after version 4 was restored as version 9', () => {
-    const rewind = { from: 9, to: 4 };
+    const rewinds = [{ from: 9, to: 4 }];
 
     it('is what it was for groups from before', () => {
-      assert.equal(staleness(9, [4], rewind), 0);
-      assert.equal(staleness(9, [3], rewind), 1);
-      assert.equal(staleness(11, [3], rewind), 3);
+      assert.equal(staleness(9, [4], rewinds), 0);
+      assert.equal(staleness(9, [3], rewinds), 1);
+      assert.equal(staleness(11, [3], rewinds), 3);
     });
 
     it('counts the lost steps back and the new ones forward', () => {
-      assert.equal(staleness(9, [6], rewind), 2);
-      assert.equal(staleness(10, [6], rewind), 3);
+      assert.equal(staleness(9, [6], rewinds), 2);
+      assert.equal(staleness(10, [6], rewinds), 3);
     });
 
     it('is that of the farthest token', () => {
-      assert.equal(staleness(9, [4, 7], rewind), 3);
+      assert.equal(staleness(9, [4, 7], rewinds), 3);
     });
+
     it('counts as ever from there on', () => {
-      assert.equal(staleness(12, [10], rewind), 2);
+      assert.equal(staleness(12, [10], rewinds), 2);
     });
 
     it('leaves versions useful that their numbers would exclude', () => {
-      assert.equal(smallestUsefulVersion(9, 2, rewind), 2);
-      assert.equal(smallestUsefulVersion(10, 2, rewind), 3);
-      assert.equal(smallestUsefulVersion(12, 2, rewind), 10);
+      assert.equal(smallestUsefulVersion(9, 2, rewinds), 2);
+      assert.equal(smallestUsefulVersion(10, 2, rewinds), 3);
+      assert.equal(smallestUsefulVersion(12, 2, rewinds), 10);
     });
   });
 
+  it('is exact after two crashes close together, for groups from before the first as well', () => {
+    // 4 became 9, and 9, before another checkpoint, 11; then 12 came back as 15.
+    const rewinds = [
+      { from: 9, to: 4 },
+      { from: 11, to: 4 },
+      { from: 15, to: 12 },
+    ];
+    assert.equal(staleness(16, [3], rewinds), 3); // 3, 4 = 11, 12 = 15, 16
+    assert.equal(staleness(16, [6], rewinds), 4); // lost by the first
+    assert.equal(staleness(16, [10], rewinds), 3); // lost by the second
+    assert.equal(staleness(16, [14], rewinds), 3); // lost by the third
+    assert.equal(smallestUsefulVersion(16, 2, rewinds), 4);
+    assert.deepEqual(rewindsInReach(16, 1, rewinds), rewinds.slice(2));
+  });
+
   it('bounds the versions that are still useful, and 0 is the lowest', () => {
-    assert.equal(smallestUsefulVersion(7, 2, undefined), 5);
-    assert.equal(smallestUsefulVersion(1, 4, undefined), 0);
+    assert.equal(smallestUsefulVersion(7, 2, []), 5);
+    assert.equal(smallestUsefulVersion(1, 4, []), 0);
   });
 });
+
+/** A life of a run: steps that are trained, and how many of them a checkpoint still covers. */
+const life = fc
+  .record({ steps: fc.nat(6), saved: fc.nat(6) })
+  .map(({ steps, saved }) => ({ steps, saved: Math.min(steps, saved) }));
+
+describe('staleness over any number of crashes', () => {
+  it('is the number of steps that one weights have and the other have not', () => {
+    fc.assert(
+      fc.property(fc.array(life, { minLength: 1, maxLength: 12 }), fc.nat(4), (lives, bound) => {
+        const run = live(lives, bound);
+        const now = run.madeOf.length - 1;
+        const trueDistance = run.madeOf.map((weights) => difference(run.madeOf[now]!, weights));
+        trueDistance.forEach((steps, version) => {
+          assert.equal(staleness(now, [version], run.rewinds), steps);
+          // What the ledger keeps decides the same.
+          const known = staleness(now, [version], run.kept);
+          assert.equal(known <= bound, steps <= bound);
+          if (steps <= bound) assert.equal(known, steps);
+        });
+        const useful = trueDistance.findIndex((steps) => steps <= bound);
+        assert.equal(smallestUsefulVersion(now, bound, run.rewinds), useful);
+        assert.equal(smallestUsefulVersion(now, bound, run.kept), useful);
+      }),
+    );
+  });
+});
+
+/** Lives a run through its crashes: of each version the steps in its weights, and its rewinds. */
+function live(lives: readonly { steps: number; saved: number }[], bound: number) {
+  const madeOf: string[][] = [[]];
+  const rewinds: Rewind[] = [];
+  let kept: Rewind[] = []; // as the ledger has them
+  let restored = 0; // the version that the life began as
+  lives.forEach(({ steps, saved }, number) => {
+    for (let i = 0; i < steps; i++) madeOf.push([...madeOf.at(-1)!, `${number}.${i}`]);
+    const to = restored + saved;
+    if (saved > 0) kept = rewindsInReach(to, bound, kept);
+    // A life that saved nothing is followed by one that begins where it began itself.
+    const checkpoint =
+      saved > 0 ? to : (kept.find(({ from }) => from === restored)?.to ?? restored);
+    restored = madeOf.length;
+    madeOf.push([...madeOf[checkpoint]!]);
+    rewinds.push({ from: restored, to: checkpoint });
+    kept = [...kept, { from: restored, to: checkpoint }];
+  });
+  return { madeOf, rewinds, kept };
+}
+
+/** Steps that are in the one and not in the other. */
+function difference(one: readonly string[], other: readonly string[]): number {
+  return new Set([...one, ...other]).size * 2 - one.length - other.length;
+}
 
 describe('the capacity law, 2 steps off-policy and 8 groups a batch', () => {
   const start = {
