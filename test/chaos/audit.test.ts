@@ -37,7 +37,8 @@ const sound: Evidence = {
   maxStepsOffPolicy: 1,
   groupsPerBatch: 2,
   ledger: {
-    ...{ step: 2, statePath: 'tinker://b/weights/state-000002', counts },
+    ...{ step: 2, version: 4, statePath: 'tinker://b/weights/state-000002', counts },
+    rewinds: [{ from: 3, to: 1 }],
     ...{ nextOrder: 7, consumedBelow: 6, consumedAbove: [6] },
   },
   issued: new Set([0, 1, 2, 3, 4, 5, 6]),
@@ -133,6 +134,16 @@ describe('the auditor of a run', () => {
       'a group that is too stale by its true descent, over a fork',
       { ...sound, maxStepsOffPolicy: 0 },
       /^ticket 6, sampled by version 2, was trained 1 steps from it; 0 are allowed$/m,
+    ],
+    [
+      'a ledger that has forgotten a crash',
+      withLedger({ rewinds: [] }),
+      /^version 1 is 1 steps from the last weights, by the ledger's rewinds 3$/m,
+    ],
+    [
+      'a version whose weights nobody saved',
+      { ...sound, versions: [0, 1, 2, 3, 7] },
+      /^version 7 was announced, and its weights never were saved$/m,
     ],
     [
       'a group of a version that never was',

@@ -1,3 +1,4 @@
+import { staleness } from '../../shared/rl/staleness.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
 import { Lineages, type Operation, type Point } from './lineage.js';
 
@@ -7,7 +8,14 @@ export interface Evidence {
   readonly groupsPerBatch: number;
   readonly ledger: Pick<
     Checkpoint,
-    'step' | 'statePath' | 'nextOrder' | 'consumedBelow' | 'consumedAbove' | 'counts'
+    | 'step'
+    | 'version'
+    | 'statePath'
+    | 'nextOrder'
+    | 'consumedBelow'
+    | 'consumedAbove'
+    | 'counts'
+    | 'rewinds'
   >;
   /** Orders of training tickets that were published. */
   readonly issued: ReadonlySet<number>;
@@ -56,6 +64,7 @@ export function audit(evidence: Evidence): Audit {
     if (before !== undefined && version <= before)
       violations.push(`version ${version} was published after ${before}`);
   });
+  checkRewinds(evidence, lineages, survivor, violations);
   const largestStaleness = checkStaleness(evidence, lineages, trained, violations);
   const everTrained = new Set(operations.flatMap(({ groups }) => groups ?? []));
   const survived = new Set(trained.map(({ key }) => key));
@@ -161,6 +170,29 @@ function checkSteps(
   }
   if (steps !== ledger.step)
     violations.push(`the ledger is at step ${ledger.step}, its weights at step ${steps}`);
+}
+
+/** By the rewinds of the ledger a learner counts the same steps, as far as the bound goes. */
+function checkRewinds(
+  { ledger, versions, maxStepsOffPolicy }: Evidence,
+  lineages: Lineages,
+  survivor: Point,
+  violations: string[],
+): void {
+  const counted = (steps: number) => Math.min(steps, maxStepsOffPolicy + 1);
+  for (const version of versions) {
+    const published = lineages.published(version);
+    if (published === undefined) {
+      violations.push(`version ${version} was announced, and its weights never were saved`);
+      continue;
+    }
+    const told = staleness(ledger.version, [version], ledger.rewinds ?? []);
+    const steps = lineages.distance(published, survivor);
+    if (counted(told) !== counted(steps))
+      violations.push(
+        `version ${version} is ${steps} steps from the last weights, by the ledger's rewinds ${told}`,
+      );
+  }
 }
 
 /** The steps between the weights that sampled a group and those that learnt from it. */
