@@ -1,4 +1,5 @@
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { randomUUID } from 'node:crypto';
+import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
 import { addAbortListener, once } from 'node:events';
 import { Counter } from 'prom-client';
 import { errorText, PermanentError, UserError } from '../../shared/errors.js';
@@ -19,6 +20,13 @@ export interface HttpOptions {
   readonly apiKey: string;
   readonly routes: readonly Route[];
   readonly log: Logger;
+  readonly patience?: Patience;
+}
+
+/** How long a request may take to arrive, in milliseconds. */
+export interface Patience {
+  readonly headersMs: number;
+  readonly wholeMs: number;
 }
 
 export interface HttpServer extends AsyncDisposable {
@@ -26,6 +34,7 @@ export interface HttpServer extends AsyncDisposable {
 }
 
 const maxBodyBytes = 64 * 1024 * 1024; // TuFT's limit; clients keep requests near 5 MB
+const defaultPatience: Patience = { headersMs: 20_000, wholeMs: 120_000 };
 const drainMs = 3_000; // how long answers under way may take when the server stops
 
 /**
@@ -39,7 +48,14 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   const running = new Map<AbortController, Promise<void>>(); // what is being answered
   let isStopping = false;
 
-  const server = createServer((request, response) => {
+  const { headersMs, wholeMs } = options.patience ?? defaultPatience;
+  const limits = {
+    headersTimeout: headersMs,
+    requestTimeout: wholeMs,
+    keepAliveTimeout: 75_000, // longer than clients keep idle connections
+    connectionsCheckingInterval: headersMs / 4,
+  };
+  const server = createServer(limits, (request, response) => {
     const gone = new AbortController(); // the client went away, or this server stops
     response.once('close', () => {
       gone.abort();
@@ -52,16 +68,14 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
       .finally(() => running.delete(gone));
     running.set(gone, answered);
   });
-  server.on('clientError', (error, socket) => {
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     if (!socket.writable) return;
-    const { body } = jsonReply(400, { detail: `this is not HTTP: ${error.message}` });
-    socket.end(
-      `HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${String(body)}`,
-    );
+    const { status, detail } = explain(error);
+    const { body } = jsonReply(status, { detail });
+    const head = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n`;
+    // Whoever goes on sending has had its answer.
+    socket.end(`${head}${String(body)}`, () => socket.destroy());
   });
-  server.headersTimeout = 20_000;
-  server.requestTimeout = 120_000; // for a whole body to arrive
-  server.keepAliveTimeout = 75_000; // longer than clients keep idle connections
 
   async function respond(
     request: IncomingMessage,
@@ -175,8 +189,18 @@ function toReply(error: unknown, log: Logger, route: string): Reply {
     return { ...reply, headers: { ...reply.headers, ...error.headers } };
   }
   if (error instanceof PermanentError) return jsonReply(400, { detail: error.message });
-  log.error({ err: error, route }, 'request failed');
-  return jsonReply(500, { detail: `Server error: ${errorText(error)}` });
+  // What went wrong inside is for the log; the caller gets the number to find it by.
+  const id = randomUUID();
+  log.error({ err: error, route, id }, 'request failed');
+  return jsonReply(500, { detail: `Server error ${id}: the log of the backend tells of it` });
+}
+
+/** What is answered to bytes that are no request. */
+function explain({ code, message }: NodeJS.ErrnoException): { status: number; detail: string } {
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
+    return { status: 408, detail: 'the request took too long to arrive' };
+  if (code === 'HPE_HEADER_OVERFLOW') return { status: 431, detail: 'the headers are too large' };
+  return { status: 400, detail: `this is not HTTP: ${message}` };
 }
 
 function timeout(ms: number): { over: Promise<void> } & Disposable {

@@ -17,17 +17,24 @@ export interface HealthServer extends AsyncDisposable {
  * Serves what an orchestrator asks of a process: `/healthz` (it runs), `/readyz` (it can work; 503
  * with the reason when it cannot) and `/metrics` (every metric of this process, for Prometheus).
  *
+ * @param patienceMs how long a request may take to arrive.
  * @throws {UserError} when the address cannot be bound.
  */
 export async function serveHealth(
   host: string,
   port: number,
   readiness: () => Readiness,
+  patienceMs = 10_000,
 ): Promise<HealthServer> {
   if (register.getSingleMetric('process_cpu_seconds_total') === undefined) collectDefaultMetrics();
 
   // What asks here has no body, and a stranger shall not keep a connection that says nothing.
-  const limits = { requestTimeout: 10_000, headersTimeout: 10_000, maxHeaderSize: 8_192 };
+  const limits = {
+    requestTimeout: patienceMs,
+    headersTimeout: patienceMs,
+    connectionsCheckingInterval: patienceMs / 4,
+    maxHeaderSize: 8_192,
+  };
   const server = createServer(limits, (request, response) => {
     if (request.method !== 'GET' && request.method !== 'HEAD') {
       response.writeHead(405, { allow: 'GET, HEAD', connection: 'close' }).end();

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { serveHealth } from '../../../shared/telemetry/health-server.js';
+import { sendSlowly } from '../../support/slow-client.js';
 
 describe('the health server', () => {
   it('answers three questions, and no method but GET and HEAD', async () => {
@@ -27,6 +28,14 @@ describe('the health server', () => {
     assert.match(text, /process_cpu_seconds_total/);
     assert.doesNotMatch(text, /hunter2/);
     assert(!text.includes(process.cwd()));
+  });
+
+  it('shows a client out whose headers or whose body never end', { timeout: 60_000 }, async () => {
+    await using health = await serveHealth('127.0.0.1', 0, () => ({ isReady: true }), 200);
+    const begin = 'GET /healthz HTTP/1.1\r\nhost: x\r\n';
+    assert.match(await sendSlowly(health.port, begin, 'x-more: 1\r\n'), /^HTTP\/1\.1 408 /);
+    const body = await sendSlowly(health.port, `${begin}content-length: 1000000\r\n\r\n`, 'x');
+    assert.match(body, /^HTTP\/1\.1 (200|408) /);
   });
 
   it('says that readiness cannot be told without saying why, when that fails', async () => {
