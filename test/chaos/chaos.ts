@@ -12,8 +12,6 @@ import { settings, World } from './world.js';
 
 export interface ChaosOptions {
   readonly seed: number;
-  /** How often each mishap happens. */
-  readonly rounds: number;
   /** No more of them after so many seconds. */
   readonly maxSeconds: number;
   readonly report: (line: string) => void;
@@ -32,11 +30,11 @@ export interface ChaosResult extends Audit {
 const stillMs = 600_000;
 
 /**
- * Trains while things go wrong, one after the other, each once training has gone on after the one
- * before; then lets the run come to its end and has it audited.
+ * Trains while things go wrong, each of them once, one after the other as training goes on after the
+ * one before; then lets the run come to its end and has it audited.
  */
 export async function chaos(options: ChaosOptions): Promise<ChaosResult> {
-  const { seed, rounds, maxSeconds, report } = options;
+  const { seed, maxSeconds, report } = options;
   const startedAt = performance.now();
   const secondsSoFar = () => (performance.now() - startedAt) / 1_000;
   const random = createRandom(`chaos ${seed}`);
@@ -55,7 +53,7 @@ export async function chaos(options: ChaosOptions): Promise<ChaosResult> {
   };
 
   let isAlive = await goesOn('the start');
-  for (const mishap of plan(random, rounds)) {
+  for (const mishap of plan(random)) {
     if (!isAlive || secondsSoFar() > maxSeconds) break;
     const name = nameOf(mishap);
     report(`${secondsSoFar().toFixed(0)} s, ${world.steps} steps trained: ${name}`);

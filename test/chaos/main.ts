@@ -1,18 +1,25 @@
 import { parseArgs } from 'node:util';
+import { createRandom } from '../../shared/random.js';
 import { chaos } from './chaos.js';
+import { nameOf, plan } from './mishaps.js';
+import { runSeries } from './series.js';
 
 const { values } = parseArgs({
   options: {
     seed: { type: 'string', default: '0' },
     rounds: { type: 'string', default: '50' },
     minutes: { type: 'string', default: 'Infinity' },
+    progress: { type: 'string' },
     json: { type: 'boolean', default: false },
   },
 });
-const result = await chaos({
+const result = await runSeries({
   seed: Number(values.seed),
-  rounds: Number(values.rounds),
+  atLeast: Number(values.rounds),
   maxSeconds: 60 * Number(values.minutes),
+  file: values.progress,
+  kinds: plan(createRandom(0)).map((mishap) => nameOf(mishap)),
+  round: chaos,
   report: (line) => process.stderr.write(`${line}\n`),
 });
 const { violations, mishaps, ...figures } = result;
@@ -27,4 +34,4 @@ else {
   );
   process.stdout.write(violations.length === 0 ? 'no violations\n' : `${violations.join('\n')}\n`);
 }
-process.exitCode = violations.length === 0 ? 0 : 1;
+process.exitCode = violations.length === 0 && result.isEnough ? 0 : 1;

@@ -18,9 +18,9 @@ export type Mishap =
   | { readonly kind: 'clock'; readonly victim: Exclude<(typeof victims)[number], 'nats-server'> };
 type Way = (typeof ways)[number];
 
-/** Every mishap there is, `rounds` times, in an order that the random source decides. */
-export function plan(random: Random, rounds: number): Mishap[] {
-  const all: Mishap[] = [
+/** Every mishap there is, in an order that the random source decides. */
+export function plan(random: Random): Mishap[] {
+  return random.shuffle<Mishap>([
     ...victims.flatMap((victim) => ways.map((how) => ({ kind: 'kill', victim, how }) as const)),
     ...networks.flatMap((network) =>
       (['cut', 'down', 'delay'] as const).map((kind) => ({ kind, network })),
@@ -30,8 +30,7 @@ export function plan(random: Random, rounds: number): Mishap[] {
     ...(['actor', 'reward', 'learner', 'backend'] as const).map(
       (victim) => ({ kind: 'clock', victim }) as const,
     ),
-  ];
-  return Array.from({ length: rounds }, () => random.shuffle(all)).flat();
+  ]);
 }
 
 export function nameOf(mishap: Mishap): string {
