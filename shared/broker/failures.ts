@@ -27,11 +27,21 @@ export function classify(caught: unknown): Failure {
   return caught.code === (ErrorCode.JetStream404NoMessages as string) ? 'absent' : 'other';
 }
 
-const fullCodes = new Set([
+/** Whether it is not the stream that is full, but the server or the account behind it. */
+export function isOutOfStorage(caught: unknown): boolean {
+  const errCode = caught instanceof NatsError ? caught.api_error?.err_code : undefined;
+  return errCode !== undefined && outOfStorageCodes.has(errCode);
+}
+
+const outOfStorageCodes = new Set([
   10002, // resource limits exceeded for account
   10023, // insufficient resources
   10028, // insufficient memory resources
   10047, // insufficient storage resources
+]);
+
+const fullCodes = new Set([
+  ...outOfStorageCodes,
   10077, // maximum messages (or bytes) exceeded
 ]);
 

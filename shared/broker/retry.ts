@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText } from '../errors.js';
 import type { Logger } from '../telemetry/logger.js';
-import { classify, type Failure } from './failures.js';
+import { classify, type Failure, isOutOfStorage } from './failures.js';
 import type { Outages } from './outages.js';
 
 export interface RetryOptions {
@@ -64,6 +64,9 @@ export function pauseMs(attemptsBefore: number, random: number): number {
 const logEveryMs = 10_000;
 
 function describe(caught: unknown, failure: Failure): string {
+  if (isOutOfStorage(caught)) {
+    return `NATS has no storage left (${errorText(caught)}); give it more (max_file_store, or the account's limit), or let what waits be worked off`;
+  }
   if (failure === 'full') return `the stream is full (${errorText(caught)})`;
   return errorText(caught) === '503'
     ? 'nobody takes it: the learner has not created the run, or JetStream is starting'

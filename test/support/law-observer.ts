@@ -47,6 +47,11 @@ export class LawObserver implements AsyncDisposable {
     });
   }
 
+  /** Tickets that were skipped or died. */
+  get ended(): number {
+    return this.#done.size;
+  }
+
   /** Ends the observation. @throws what was found wrong first. */
   async conclude(): Promise<void> {
     await this[Symbol.asyncDispose]();

@@ -9,6 +9,8 @@ export interface NatsServerOptions {
   /** The largest message that it takes, in bytes; its default is 1 MiB. */
   readonly maxPayload?: number;
   readonly jetStream?: boolean;
+  /** What all streams together may take of the disk, in bytes; unlimited by default. */
+  readonly maxFileStore?: number;
   /** Further lines of its configuration. */
   readonly configuration?: string;
 }
@@ -26,12 +28,13 @@ export class NatsServer implements AsyncDisposable {
 
   /** `OFFBEAT_NATS_SERVER` names the binary, else `nats-server` on the path. */
   static async start(options: NatsServerOptions = {}): Promise<NatsServer> {
-    const { maxPayload, jetStream = true, configuration = '' } = options;
+    const { maxPayload, jetStream = true, maxFileStore, configuration = '' } = options;
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-nats-'));
     const server = new NatsServer(await freePort(), folder);
+    const limit = maxFileStore === undefined ? '' : `, max_file_store: ${maxFileStore}`;
     const lines = [
       `listen: "127.0.0.1:${server.port}"`,
-      jetStream ? `jetstream { store_dir: "${join(folder, 'store')}" }` : '',
+      jetStream ? `jetstream { store_dir: "${join(folder, 'store')}"${limit} }` : '',
       maxPayload === undefined ? '' : `max_payload: ${maxPayload}`,
       configuration,
     ];
