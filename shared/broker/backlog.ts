@@ -11,6 +11,7 @@ export interface Backlog {
 export interface StreamBacklog {
   readonly messages: number; // leased and unacknowledged ones included
   readonly oldestAgeSeconds: number; // 0 if there is none
+  readonly published: number; // messages that it ever took
 }
 
 export interface ConsumerBacklog {
@@ -30,12 +31,15 @@ export async function readBacklog(link: Link): Promise<Backlog> {
   return { streams, consumers };
 }
 
+const nothing = { messages: 0, first_ts: '', last_seq: 0 };
+
 async function readStream(link: Link, stream: string): Promise<StreamBacklog> {
   const info = await askFor(link, `look at stream ${stream}`, () => link.jsm.streams.info(stream));
-  if (info === undefined || info.state.messages === 0) return { messages: 0, oldestAgeSeconds: 0 };
-  const { messages, first_ts } = info.state;
+  const { messages, first_ts, last_seq: published } = info?.state ?? nothing;
+  if (messages === 0) return { messages: 0, oldestAgeSeconds: 0, published };
   // By the clock of the server, which need not be ours.
-  return { messages, oldestAgeSeconds: Math.max(0, (Date.now() - Date.parse(first_ts)) / 1_000) };
+  const oldestAgeSeconds = Math.max(0, (Date.now() - Date.parse(first_ts)) / 1_000);
+  return { messages, oldestAgeSeconds, published };
 }
 
 async function readConsumer(link: Link, source: Source): Promise<ConsumerBacklog> {

@@ -12,6 +12,7 @@ import { ghostLookMs, GhostWatch } from './ghosts.js';
 import { Ledger } from './ledger.js';
 import { ask, askFor, type Link } from './link.js';
 import type { RunNames, Source } from './names.js';
+import { newestScored, type NewestScored } from './newest.js';
 import { ObjectBucket } from './object-bucket.js';
 import { PolicyStore } from './policy-store.js';
 import { publish, type Receipt } from './publish.js';
@@ -121,6 +122,11 @@ export class Broker implements AsyncDisposable {
   /** What waits in each queue, for how long, and in whose hands. */
   backlog(): Promise<Backlog> {
     return readBacklog(this.link);
+  }
+
+  /** The newest scored group of training that is not `seen`, only looked at. */
+  newestScored(seen = 0): Promise<NewestScored | undefined> {
+    return newestScored(this.link, this.bodies, seen);
   }
 
   /** How many messages each queue holds, leased and unacknowledged ones included. */

@@ -112,7 +112,7 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.deepEqual(consumers['tickets.eval'], { pending: 1, ackPending: 0 });
     assert.equal(streams.tickets.messages, 3);
     assert(streams.tickets.oldestAgeSeconds > 0);
-    assert.deepEqual(streams.rollouts, { messages: 0, oldestAgeSeconds: 0 });
+    assert.deepEqual(streams.rollouts, { messages: 0, oldestAgeSeconds: 0, published: 0 });
     open();
   });
 

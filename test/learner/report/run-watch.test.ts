@@ -6,11 +6,11 @@ import type { ActorLease } from '../../../shared/wire/actor-lease.js';
 import { silent } from '../../support/broker.js';
 import { actorLease } from '../../support/messages.js';
 
-const nothing = { messages: 0, oldestAgeSeconds: 0 };
+const nothing = { messages: 0, oldestAgeSeconds: 0, published: 0 };
 const nobody = { pending: 0, ackPending: 0 };
 const backlog: Backlog = {
   streams: {
-    tickets: { messages: 5, oldestAgeSeconds: 1.5 },
+    tickets: { messages: 5, oldestAgeSeconds: 1.5, published: 9 },
     rollouts: nothing,
     scored: nothing,
     dead: nothing,

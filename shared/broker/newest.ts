@@ -1,0 +1,41 @@
+import { decode } from '../wire/codec.js';
+import { ScoredGroup } from '../wire/scored-group.js';
+import { askFor, type Link } from './link.js';
+import type { ObjectBucket } from './object-bucket.js';
+import { bodyHeader } from './publish.js';
+
+/** A scored group that waits for the learner, or is in its hands. */
+export interface NewestScored {
+  readonly seq: number; // in its stream
+  readonly group: ScoredGroup;
+}
+
+/**
+ * The newest scored group of training, only looked at: no delivery of it is touched.
+ *
+ * @param seen the one that the caller has already: it is not read again.
+ * @returns undefined when there is none, or none but `seen`.
+ * @throws {WireError} if it is malformed.
+ */
+export async function newestScored(
+  link: Link,
+  bodies: ObjectBucket,
+  seen: number,
+): Promise<NewestScored | undefined> {
+  const stream = link.names.streams.scored;
+  // First whether it has any: nats-server 2.9.10 crashes when it is asked for a message of a stream
+  // that it is just creating.
+  const info = await askFor(link, `look at ${stream}`, () => link.jsm.streams.info(stream));
+  if (info === undefined || info.state.messages === 0 || info.state.last_seq === seen) {
+    return undefined;
+  }
+  const subject = link.names.subjects.scored('train');
+  const message = await askFor(link, `read ${stream}`, () =>
+    link.jsm.streams.getMessage(stream, { last_by_subj: subject }),
+  );
+  if (message === undefined || message.seq === seen) return undefined;
+  const object = message.header.get(bodyHeader);
+  const data = object === '' ? message.data : await bodies.get(object);
+  if (data === undefined) return undefined; // settled meanwhile
+  return { seq: message.seq, group: decode(ScoredGroup, subject, data) };
+}
