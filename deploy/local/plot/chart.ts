@@ -25,24 +25,47 @@ export interface Chart {
 
 export const chartSize = { width: 540, height: 320 };
 
-const margin = { left: 58, right: 128, top: 34, bottom: 44 };
-const plot = {
-  left: margin.left,
-  right: chartSize.width - margin.right,
-  top: margin.top,
-  bottom: chartSize.height - margin.bottom,
-};
+/** How large a chart is, and whether its title and its legend are drawn or stand beside it in the page. */
+export interface ChartLayout {
+  readonly width: number;
+  readonly height: number;
+  readonly hasWords: boolean;
+}
+
+/** Where the axes lie. */
+interface Plot {
+  readonly left: number;
+  readonly right: number;
+  readonly top: number;
+  readonly bottom: number;
+}
+
+function plotIn({ width, height, hasWords }: ChartLayout): Plot {
+  const margin = hasWords
+    ? { left: 58, right: 128, top: 34, bottom: 44 }
+    : { left: 46, right: 12, top: 8, bottom: 40 };
+  return {
+    left: margin.left,
+    right: width - margin.right,
+    top: margin.top,
+    bottom: height - margin.bottom,
+  };
+}
 
 /**
  * One chart as a group of SVG elements, its upper left corner at 0, 0: lines with bands over a
  * continuous axis, dots with whiskers over labels. Colors are classes, so that the page has its say.
  */
-export function chartMarkup(chart: Chart): string {
+export function chartMarkup(
+  chart: Chart,
+  layout: ChartLayout = { ...chartSize, hasWords: true },
+): string {
+  const plot = plotIn(layout);
   const points = chart.series.flatMap((series) => series.points);
-  const title = text(chart.title, { x: plot.left, y: 18, class: 'title' });
+  const title = layout.hasWords ? text(chart.title, { x: plot.left, y: 18, class: 'title' }) : '';
   if (points.length === 0) {
-    const x = (plot.left + plot.right) / 2;
-    return title + text('no result yet', { x, y: 160, class: 'label', 'text-anchor': 'middle' });
+    const middle = { x: (plot.left + plot.right) / 2, y: layout.height / 2 };
+    return title + text('no result yet', { ...middle, class: 'label', 'text-anchor': 'middle' });
   }
   const { labels } = chart.x;
   const y = linearScale(
@@ -59,10 +82,11 @@ export function chartMarkup(chart: Chart): string {
       ? lineMarks(series, x, y)
       : dotMarks(series, x, y, (i - (chart.series.length - 1) / 2) * 7),
   );
-  return [title, yAxis(chart, y), xAxis(chart, x), ...marks, legend(chart)].join('');
+  const words = layout.hasWords ? legend(chart, plot) : '';
+  return [title, yAxis(chart, y, plot), xAxis(chart, x, plot), ...marks, words].join('');
 }
 
-function yAxis({ y: { name, isPercentage } }: Chart, { place, ticks }: Scale): string {
+function yAxis({ y: { name, isPercentage } }: Chart, { place, ticks }: Scale, plot: Plot): string {
   const shown = (value: number) => (isPercentage ? `${plain(100 * value)} %` : plain(value));
   const lines = ticks.map((tick) => {
     const y = place(tick);
@@ -72,10 +96,11 @@ function yAxis({ y: { name, isPercentage } }: Chart, { place, ticks }: Scale): s
   });
   const middle = (plot.top + plot.bottom) / 2;
   const turned = { transform: `translate(13 ${middle}) rotate(-90)`, 'text-anchor': 'middle' };
+  if (name === '') return lines.join('');
   return lines.join('') + text(name, { ...turned, class: 'label' });
 }
 
-function xAxis({ x: { name, labels } }: Chart, { place, ticks }: Scale): string {
+function xAxis({ x: { name, labels } }: Chart, { place, ticks }: Scale, plot: Plot): string {
   const shown =
     labels === undefined
       ? ticks.map((tick) => [tick, plain(tick)] as const)
@@ -100,7 +125,14 @@ function lineMarks({ name, color, points }: ChartSeries, x: Scale, y: Scale): st
     points: path(points.map((point) => [point.x, point.y])),
     class: `line c${color % colors}`,
   };
-  return element('polygon', band) + element('polyline', line, element('title', {}, name));
+  // A line of a single point has no length.
+  const [only] = points.length === 1 ? points : [];
+  const dot = only && { cx: short(x.place(only.x)), cy: short(y.place(only.y)), r: 3.5 };
+  return [
+    element('polygon', band),
+    element('polyline', line, element('title', {}, name)),
+    dot === undefined ? '' : element('circle', { ...dot, class: `dot c${color % colors}` }),
+  ].join('');
 }
 
 function dotMarks({ name, color, points }: ChartSeries, x: Scale, y: Scale, shift: number): string {
@@ -118,7 +150,7 @@ function dotMarks({ name, color, points }: ChartSeries, x: Scale, y: Scale, shif
   return element('polyline', { points: line, class: `link c${color % colors}` }) + dots.join('');
 }
 
-function legend({ legend: heading, series }: Chart): string {
+function legend({ legend: heading, series }: Chart, plot: Plot): string {
   const x = plot.right + 12;
   const entries = series.map(({ name, color }, i) => {
     const y = plot.top + 28 + i * 17;
