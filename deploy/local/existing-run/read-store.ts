@@ -6,10 +6,10 @@ import { UserError } from '../../../shared/errors.js';
 import type { Logger } from '../../../shared/telemetry/logger.js';
 import { graceMs } from '../processes/members.js';
 import type { NatsBinary } from '../nats-server/binary.js';
-import { findRunningNats } from '../nats-server/running.js';
 import { accessWith } from '../nats-server/keys.js';
-import { keyFolderIn, startNats } from '../nats-server/start.js';
+import { startNats } from '../nats-server/start.js';
 import type { FoundRun } from './find-run.js';
+import { runningStore } from './running-store.js';
 
 export interface ReadStoreOptions {
   readonly found: FoundRun;
@@ -47,16 +47,14 @@ export async function readStore<T>(
     });
     return await read(broker);
   };
-  if (found.natsUrl !== undefined) return await readAt(found.natsUrl, found.natsKeys);
+  const up = await runningStore(found);
+  if (up !== undefined) return await readAt(up.natsUrl, up.keyFolder);
 
   if (folder === undefined || !existsSync(join(folder.nats, 'store'))) {
     throw new UserError(
       `the run ${run} has no NATS store in ${folder?.nats ?? 'its folder'} any more; --nats-url names a server that holds it`,
     );
   }
-  const running = await findRunningNats(folder.nats);
-  if (running !== undefined) return await readAt(running.url, keyFolderIn(folder.nats));
-
   const logPath = join(logFolder, 'nats-server-of-the-run.log');
   const server = await startNats((await natsBinary()).path, folder.nats, logPath, {
     ...{ run, identities: [identity], deadlineMs, signal },

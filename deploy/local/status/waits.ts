@@ -1,4 +1,8 @@
-import type { EventOf } from '../existing-run/run-state.js';
+/** A step, and its row of `metrics.jsonl`. */
+export interface TimedStep {
+  readonly at: number; // ms since the epoch
+  readonly metrics: Readonly<Record<string, number>>;
+}
 
 /** Shares of wall time in which a part of the run did nothing, by what it waited for. */
 export type WaitShares = Readonly<Record<string, number>>;
@@ -14,7 +18,7 @@ export interface Waits {
  * @param steps oldest first.
  * @returns undefined where fewer than two steps tell nothing of a time between them.
  */
-export function waitsOver(steps: readonly EventOf<'step'>[]): Waits | undefined {
+export function waitsOver(steps: readonly TimedStep[]): Waits | undefined {
   const [first, ...later] = steps;
   const last = later.at(-1);
   if (first === undefined || last === undefined || last.at <= first.at) return undefined;
