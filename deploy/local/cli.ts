@@ -1,6 +1,8 @@
 #!/usr/bin/env node
 import { describeFlags } from '../../shared/config-help.js';
 import { UserError } from '../../shared/errors.js';
+import { dashboard, dashboardHelp } from './dashboard/dashboard.js';
+import { report, reportHelp } from './dashboard/report.js';
 import { deadLetters, deadLettersHelp } from './dead-letters/command.js';
 import { doctor, doctorHelp } from './doctor/doctor.js';
 import { evalHelp, evalRun } from './eval/eval.js';
@@ -72,6 +74,22 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
       purpose: 'the metrics of a run for TensorBoard, Weights & Biases or a spreadsheet',
       run: exportRun,
       help: exportHelp,
+    },
+  ],
+  [
+    'dashboard',
+    {
+      purpose: 'the page of a run that goes on or is over',
+      run: dashboard,
+      help: dashboardHelp,
+    },
+  ],
+  [
+    'report',
+    {
+      purpose: 'the same as a file of its own',
+      run: report,
+      help: reportHelp,
     },
   ],
   [

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { runChild } from './children.mjs';
 import {
+  compilerSettings,
   orphanedOutputs,
   sourceFingerprint,
   whyBuildIsStale,
@@ -52,11 +53,17 @@ async function build(root) {
   process.stderr.write(`compiling (${reason})\n`);
   for (const path of orphanedOutputs(root)) rmSync(path);
   // An output that was deleted by hand comes back only if the compiler forgets that it made it.
-  if (reason.endsWith('is missing')) rmSync(join(root, 'dist/.tsbuildinfo'), { force: true });
+  if (reason.endsWith('is missing')) {
+    for (const name of ['.tsbuildinfo', '.tsbuildinfo-browser']) {
+      rmSync(join(root, 'dist', name), { force: true });
+    }
+  }
   const compiler = join(root, 'node_modules/typescript/bin/tsc');
-  const args = [compiler, '-p', 'tsconfig.json'];
-  const { code, output } = await runChild(process.execPath, args, { cwd: root, isQuiet: true });
-  if (code !== 0) return `${output}the TypeScript compiler failed with code ${code}; see above`;
+  for (const project of compilerSettings(root)) {
+    const args = [compiler, '-p', project];
+    const { code, output } = await runChild(process.execPath, args, { cwd: root, isQuiet: true });
+    if (code !== 0) return `${output}the TypeScript compiler failed with code ${code}; see above`;
+  }
   writeFileSync(join(root, fingerprintFile), fingerprint);
   return undefined;
 }

@@ -38,13 +38,20 @@ export function whyInstallIsStale(root) {
  */
 export function sourceFingerprint(root) {
   const hash = createHash('sha256');
-  for (const path of ['package.json', 'package-lock.json', 'tsconfig.json', ...sourceFiles(root)]) {
+  const settings = ['package.json', 'package-lock.json', ...compilerSettings(root)];
+  for (const path of [...settings, ...sourceFiles(root)]) {
     hash
       .update(`${path}\0`)
       .update(readFileSync(join(root, path)))
       .update('\0');
   }
   return hash.digest('hex');
+}
+
+/** What the compiler is told: for Node.js, and for what runs in the browser. */
+export function compilerSettings(root) {
+  const browser = 'deploy/local/dashboard/browser/tsconfig.json';
+  return ['tsconfig.json', ...(existsSync(join(root, browser)) ? [browser] : [])];
 }
 
 /** Why dist/ is not what `fingerprint` describes, or undefined when it is. */

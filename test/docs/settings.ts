@@ -1,5 +1,11 @@
 import type { z } from 'zod';
 import { ActorConfig } from '../../actor/config.js';
+import {
+  DashboardConfig,
+  dashboardService,
+  ReportConfig,
+  reportService,
+} from '../../deploy/local/dashboard/config.js';
 import { DeadLettersConfig, deadLettersService } from '../../deploy/local/dead-letters/config.js';
 import { DoctorConfig, doctorService } from '../../deploy/local/doctor/doctor-config.js';
 import { EvalConfig, evalService } from '../../deploy/local/eval/eval-config.js';
@@ -60,6 +66,8 @@ export const commandSettings: Readonly<
   'dead-letters': { service: deadLettersService, shape: DeadLettersConfig.shape },
   sweep: { service: sweepService, shape: SweepConfig.shape },
   'nats-config': { service: natsConfigService, shape: NatsConfig.shape },
+  dashboard: { service: dashboardService, shape: DashboardConfig.shape },
+  report: { service: reportService, shape: ReportConfig.shape },
   status: { service: 'offbeat-status', shape: StatusConfig.shape },
   solve: { service: solveService, shape: SolveConfig.shape },
 };

@@ -5,6 +5,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Summary } from '../../deploy/local/up/summary.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
+import { runOffbeat } from '../support/offbeat.js';
 import { UpProcess } from '../support/up-process.js';
 
 describe('offbeat up', { timeout: 480_000 }, () => {
@@ -51,9 +52,13 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     assert((await readdir(up.path('checkpoints'))).length > 0);
   });
 
-  it('saves a checkpoint at Ctrl-C, sums up, and leaves no process', async () => {
+  it('shows itself on a page, saves a checkpoint at Ctrl-C, sums up, and leaves no process', async () => {
     await using up = await UpProcess.start([...small, '--max-minutes=30']);
     await up.says(/step \d/);
+    const [, address] = /dashboard at (\S+)/.exec(up.out)!;
+    const page = await fetch(address!).then((response) => response.text());
+    assert.match(page, /training<\/span><\/h1>[^]*mean of all answers[^]*The learner issues/);
+    assert.match(page, /<th scope="row">actor-1<\/th>[^]*class="answer" aria-label="Answer 8"/);
     up.child.kill('SIGINT');
     up.child.kill('SIGINT'); // npm passes on the one that the terminal sent already
     assert.equal(await up.ended(), 130, up.err);
@@ -62,6 +67,13 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     assert.equal(
       (JSON.parse(await up.read('summary.json')) as { reason: string }).reason,
       'stopped',
+    );
+    const { code, out, err } = await runOffbeat(['report', `--run=${up.run}`], up.folder);
+    assert.equal(code, 0, err);
+    assert.equal(out, `${up.path('report.html')}\n`);
+    assert.match(
+      await up.read('report.html'),
+      /over: stopped<\/span>[^]*id="plot-reward"[^]*class="answer"/,
     );
   });
 

@@ -8,3 +8,8 @@ export function fileLogger(service: string, path: string): Logger {
     pino.destination({ dest: path, sync: true }),
   );
 }
+
+/** The same for a command that has no folder: warnings and worse, on standard error. */
+export function warningLogger(service: string): Logger {
+  return pino({ level: 'warn', base: { service }, ...redaction }, pino.destination(2));
+}

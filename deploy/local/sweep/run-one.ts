@@ -27,6 +27,9 @@ export class RunFailed extends Error {
 
 const lastWords = 30;
 
+/** Nobody looks at a run of many, and nothing shall take time from it. */
+const quiet = ['--json', '--no-dashboard'];
+
 /**
  * Makes one run by `offbeat up`, as a process that ends with ours. What an earlier attempt left is
  * deleted first.
@@ -38,7 +41,7 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
   const folder = join(runsDir, run.name);
   await rm(folder, { recursive: true, force: true });
   const startedAt = performance.now();
-  const flags = [`--run=${run.name}`, `--runs-dir=${runsDir}`, '--json', ...asFlags(run.settings)];
+  const flags = [`--run=${run.name}`, `--runs-dir=${runsDir}`, ...quiet, ...asFlags(run.settings)];
   const cli = `${packageRoot}dist/deploy/local/cli.js`;
   const child = spawn(process.execPath, ['--enable-source-maps', cli, 'up', ...flags], {
     detached: true, // Ctrl-C reaches us alone, and we pass it on

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { connectBroker } from '../../../shared/broker/connect.js';
+import { openLiveDashboard } from '../dashboard/live-dashboard.js';
 import { fileLogger } from '../processes/file-logger.js';
 import { Fleet } from '../processes/fleet.js';
 import { followRun } from './follow-run.js';
@@ -57,6 +58,11 @@ export async function train(options: TrainOptions): Promise<void> {
     ...accessWith(nats.keyFolder, identity),
     ...{ run, client: 'up', identity, log, signal },
   });
+  const { dashboardPort: port, modelDir } = config;
+  await using page = config.dashboard
+    ? await openLiveDashboard({ broker, modelDir, port, log, keepIn: folder })
+    : undefined;
+  if (page !== undefined) screen.note(`dashboard at ${page.url}`);
   const places: RunPlaces = {
     run,
     runFolder: folder.path,

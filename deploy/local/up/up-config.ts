@@ -53,6 +53,17 @@ export const UpConfig = z.object({
     .boolean()
     .default(false)
     .describe("TLS to this run's own NATS; it listens on loopback and takes signatures alone."),
+  dashboard: z
+    .boolean()
+    .default(true)
+    .describe('a page on loopback that shows the run as it goes.'),
+  dashboardPort: z.coerce
+    .number()
+    .int()
+    .min(0)
+    .max(65_535)
+    .default(0)
+    .describe('where that page is; 0: any port that is free.'),
   readySeconds: z.coerce
     .number()
     .positive()

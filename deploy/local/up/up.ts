@@ -72,7 +72,8 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
   const folder = resumable ?? (await createRunFolder(config.runsDir, run));
   await using _lock = await lockFolder(folder.path);
   screen.note(`run ${run} in ${folder.path}${resumable === undefined ? '' : ' goes on'}`);
-  const { apiKey: _secret, resume: _resume, json: _json, ...launcher } = config; // each start's own
+  const { apiKey: _secret, resume: _resume, json: _json, ...others } = config; // each start's own
+  const { dashboard: _page, dashboardPort: _port, ...launcher } = others;
   await rm(folder.summary, { force: true }); // of an earlier life
   await writeLaunch(folder.launch, { run, launcher, settings: request.settings });
 

@@ -13,6 +13,8 @@ const commands = [
   'doctor',
   'eval',
   'export',
+  'dashboard',
+  'report',
   'dead-letters',
   'sweep',
   ...services,
@@ -49,23 +51,14 @@ describe('the offbeat command', { timeout: 180_000 }, () => {
     const { err, code } = await offbeat('actr');
     assert.equal(code, 2);
     assert.equal(err, `unknown command actr; one of ${commands.join(', ')} is expected\n`);
-    assert.match(
+    assert.equal(
       (await offbeat()).err,
-      /a command is missing; one of up, status, doctor, eval, export, dead-letters, sweep, actor/,
+      `a command is missing; one of ${commands.join(', ')} is expected\n`,
     );
   });
 
-  for (const command of [
-    'up',
-    'status',
-    'doctor',
-    'eval',
-    'export',
-    'dead-letters',
-    'sweep',
-    ...services,
-    'solve',
-  ]) {
+  const flagless = ['nats-config', 'tuft-cpu', 'help'];
+  for (const command of commands.filter((name) => !flagless.includes(name))) {
     it(`explains each flag of ${command} in a sentence`, async () => {
       assert.deepEqual(unexplained((await offbeat(command, '--help')).out), []);
     });

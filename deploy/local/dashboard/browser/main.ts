@@ -1,0 +1,48 @@
+import { morph } from './morph.js';
+
+/** Keeps the page as the server's events tell, unless the reader asks it to hold still. */
+const connection = document.querySelector('#connection')!;
+const hold = document.querySelector<HTMLButtonElement>('#hold')!;
+/** What came while the page held still, by the part of the page. */
+const waiting = new Map<string, string>();
+let isHeld = false;
+let state = 'connecting'; // of the connection
+
+hold.addEventListener('click', () => {
+  isHeld = !isHeld;
+  hold.setAttribute('aria-pressed', String(isHeld));
+  if (isHeld) return;
+  for (const [id, markup] of waiting) show(id, markup);
+  if (waiting.size > 0) say(state);
+  waiting.clear();
+});
+
+const events = new EventSource('/events');
+events.addEventListener('open', () => {
+  say((state = 'live'));
+});
+events.addEventListener('error', () => {
+  say((state = 'no connection, trying again'));
+});
+events.addEventListener('part', ({ data }: MessageEvent<string>) => {
+  const { id, markup } = JSON.parse(data) as { id: string; markup: string };
+  if (!isHeld) {
+    show(id, markup);
+    return;
+  }
+  waiting.set(id, markup);
+  say('newer figures wait');
+});
+events.addEventListener('over', () => {
+  events.close();
+  say((state = 'ended: this page stays as it is'));
+});
+
+function show(id: string, markup: string): void {
+  const part = document.getElementById(id);
+  if (part !== null) morph(part, markup);
+}
+
+function say(text: string): void {
+  if (connection.textContent !== text) connection.textContent = text;
+}
