@@ -5,6 +5,8 @@ import { consume } from '../shared/broker/consume.js';
 import { UserError } from '../shared/errors.js';
 import { countDroppedGroup, countWastedTokens } from '../shared/telemetry/drops.js';
 import type { Logger } from '../shared/telemetry/logger.js';
+import { ticketAttributes } from '../shared/telemetry/ticket-attributes.js';
+import { startSpan, type Span } from '../shared/telemetry/tracing.js';
 import { RolloutGroup } from '../shared/wire/rollout-group.js';
 import { Ticket, type Split } from '../shared/wire/ticket.js';
 import type { Activity } from './activity.js';
@@ -66,12 +68,14 @@ export async function sampleTickets(
       `tickets.${split}`,
       Ticket,
       { signal: ending, log, stage: 'actor', concurrency: sampler.concurrency },
-      async ({ value: ticket }) => {
+      async ({ value: ticket, deliveryCount, trace }) => {
         try {
           const group = await sampleTicket(ticket, options, turn, ending);
           using _publishing = activity.enter('publish');
           const msgId = `${ticket.ticketId}.${ticket.attempt}`; // stored once, however often sampled
-          await broker.publish(subject, RolloutGroup, group, { msgId, signal: ending });
+          const span = sampleSpan(broker.run, group, deliveryCount, trace);
+          const sending = { msgId, trace: span?.traceparent, signal: ending };
+          await broker.publish(subject, RolloutGroup, group, sending);
           onGroup();
         } catch (error) {
           if (error instanceof UserError) refusal.abort(error);
@@ -132,6 +136,31 @@ async function sampleTicket(
     groupSeconds.observe(labels, (finishedAt - startedAt) / 1_000);
     return group;
   });
+}
+
+/** From the first token to the last. */
+function sampleSpan(
+  run: string,
+  { ticket, actor, rollouts, startedAt, finishedAt }: RolloutGroup,
+  deliveryCount: number,
+  parent: string | undefined,
+): Span | undefined {
+  const span = startSpan('sample', () => {
+    const versions = rollouts.flatMap((rollout) => rollout.versions.map(([version]) => version));
+    return {
+      ticket: { run, ticketId: ticket.ticketId },
+      ...{ parent, startedAt },
+      attributes: {
+        ...ticketAttributes(ticket),
+        'offbeat.actor': actor,
+        'offbeat.delivery_count': deliveryCount,
+        'offbeat.version.oldest': Math.min(...versions),
+        'offbeat.version.newest': Math.max(...versions),
+      },
+    };
+  });
+  span?.end(finishedAt);
+  return span;
 }
 
 /** What `work` comes to; once the signal has aborted, its reason rather than what became of `work`. */

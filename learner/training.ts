@@ -13,6 +13,7 @@ import { OpenStep, type OpenStepOptions } from './step/open-step.js';
 import type { Publisher } from './publisher.js';
 import { StepEvents } from './report/step-event.js';
 import { reportStep, type TrainedGroup } from './step/step-report.js';
+import { recordTrainSpans } from './step/train-spans.js';
 import type { Tally } from './groups/tally.js';
 import type { TicketSource } from './tickets/ticket-source.js';
 import type { Unsettled } from './groups/unsettled.js';
@@ -145,6 +146,7 @@ export class Training {
         await this.#options.audit.observe(startedFrom, trained, passed);
         const report = reportStep(config, startedFrom, trained, passed, admission.rewinds);
         this.#confirm(trained, optimizer.length);
+        recordTrainSpans(config.run, { step, version: startedFrom }, trained);
         const event = this.#events.make(report, optimizer);
         const isSound = this.#judge(event);
         const kept = isSound ? checkpoint?.write(this.#consumed()) : checkpoint?.discard();

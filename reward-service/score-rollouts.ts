@@ -1,6 +1,8 @@
 import type { Broker } from '../shared/broker/broker.js';
 import { consume } from '../shared/broker/consume.js';
 import type { Logger } from '../shared/telemetry/logger.js';
+import { ticketAttributes } from '../shared/telemetry/ticket-attributes.js';
+import { startSpan } from '../shared/telemetry/tracing.js';
 import { RolloutGroup } from '../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../shared/wire/scored-group.js';
 import { GroupRefused, refuseImpostor } from './check-group.js';
@@ -39,15 +41,25 @@ export async function scoreRollouts(options: ScoreRolloutsOptions): Promise<void
     'rollouts',
     RolloutGroup,
     { signal, log, stage: 'reward', concurrency },
-    async ({ value: group, subject }) => {
+    async ({ value: group, subject, deliveryCount, trace }) => {
       const stopTimer = groupSeconds.startTimer();
       const { ticketId, attempt, split } = group.ticket;
+      const span = startSpan('score', () => ({
+        ticket: { run: broker.run, ticketId },
+        parent: trace,
+        attributes: {
+          ...ticketAttributes(group.ticket),
+          'offbeat.scorer': scorer,
+          'offbeat.delivery_count': deliveryCount,
+        },
+      }));
       const scores = judged(group, subject);
+      span?.end();
       const { isDuplicate } = await broker.publish(
         subjects.scored(split),
         ScoredGroup,
         { v: 1, group, scores, scorer, scoredAt: Date.now() },
-        { msgId: `${ticketId}-${attempt}`, signal: drained },
+        { msgId: `${ticketId}-${attempt}`, trace: span?.traceparent, signal: drained },
       );
       stopTimer();
       if (isDuplicate) {

@@ -2,6 +2,7 @@ import { UserError } from './errors.js';
 import { userErrorCode } from './exit-codes.js';
 import { onParentGone } from './parent-pipe.js';
 import { createLogger, type Logger } from './telemetry/logger.js';
+import { startTracing } from './telemetry/tracing.js';
 
 export interface ServiceContext {
   readonly log: Logger;
@@ -46,6 +47,7 @@ export async function runService(
     setTimeout(() => process.exit(1), orphanGraceMs).unref();
   });
   try {
+    await using _tracing = await startTracing(service, process.env, log);
     await main({ log, signal: shutdown.signal });
   } catch (err) {
     if (err instanceof UserError) {

@@ -19,6 +19,8 @@ export interface ArrivedGroup {
   readonly seq: number; // of its message
   readonly sampledBy: readonly number[]; // versions of its tokens
   readonly arrivedAtVersion: number;
+  readonly arrivedAt?: number; // ms since the epoch, for its trace
+  readonly trace?: string | undefined; // `traceparent` of the span that scored it
 }
 
 export interface IntakeOptions {
@@ -138,7 +140,7 @@ export class Intake {
     changes.notify();
   }
 
-  #admit(order: number, { value: scored, seq }: Delivery<ScoredGroup>): void {
+  #admit(order: number, { value: scored, seq, trace }: Delivery<ScoredGroup>): void {
     const { admission, tickets, unsettled, changes, tally, zeroVariance } = this.#options;
     const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
     const isBarred = this.#options.isQuarantined(scored.group.actor);
@@ -150,7 +152,8 @@ export class Intake {
       drop(scored, 'intake', 'zero_variance');
     } else {
       const sampledBy = versionsOf(scored);
-      const group = { scored, seq, sampledBy, arrivedAtVersion: admission.version };
+      const arrival = { arrivedAtVersion: admission.version, arrivedAt: Date.now(), trace };
+      const group = { scored, seq, sampledBy, ...arrival };
       admission.arrive(order, group, sampledBy, scored.group.ticket.attempt);
       tally.admitted(scored);
     }

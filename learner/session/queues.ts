@@ -3,6 +3,8 @@ import { consume } from '../../shared/broker/consume.js';
 import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
 import type { Evaluator } from '../../shared/evaluation/evaluator.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
+import { ticketAttributes } from '../../shared/telemetry/ticket-attributes.js';
+import { startSpan } from '../../shared/telemetry/tracing.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import type { Failure } from '../failure.js';
@@ -27,7 +29,13 @@ export class SessionQueues {
   async publish(split: 'train' | 'eval', ticket: Ticket, signal: AbortSignal): Promise<void> {
     const msgId = `${ticket.ticketId}.${ticket.attempt}`;
     const subject = this.#broker.names.subjects.tickets(split);
-    await this.#broker.publish(subject, Ticket, ticket, { msgId, signal });
+    const span = startSpan('ticket', () => ({
+      ticket: { run: this.#broker.run, ticketId: ticket.ticketId },
+      attributes: ticketAttributes(ticket),
+    }));
+    const options = { msgId, trace: span?.traceparent, signal };
+    await this.#broker.publish(subject, Ticket, ticket, options);
+    span?.end();
   }
 
   /** What comes back of evaluations, and what nobody could do, until `signal` aborts. */

@@ -15,7 +15,7 @@ import type { RunNames, Source } from './names.js';
 import { newestScored, type NewestScored } from './newest.js';
 import { ObjectBucket } from './object-bucket.js';
 import { PolicyStore } from './policy-store.js';
-import { publish, type Receipt } from './publish.js';
+import { publish, traceHeaders, type Receipt } from './publish.js';
 import { RunConfigStore } from './run-config-store.js';
 import { consumerSettings, maxTries, type RunLimits, streamSettings } from './run-layout.js';
 
@@ -82,6 +82,7 @@ export class Broker implements AsyncDisposable {
    * Publishes a message and returns when JetStream has stored it. While its stream is full or the
    * server away it waits and tries again, saying so in the log.
    *
+   * @param options.trace `traceparent` of the span that led to it, which travels as a header.
    * @param options.msgId what is published again with the same id within the hour is stored once.
    * @throws {WireError} if the message breaks its schema; the signal's reason, once it aborts.
    */
@@ -89,9 +90,14 @@ export class Broker implements AsyncDisposable {
     subject: string,
     schema: S,
     message: z.output<S>,
-    options: { msgId: string; signal: AbortSignal },
+    options: { msgId: string; trace?: string | undefined; signal: AbortSignal },
   ): Promise<Receipt> {
-    const outgoing = { subject, data: encode(schema, message), msgId: options.msgId };
+    const outgoing = {
+      subject,
+      data: encode(schema, message),
+      msgId: options.msgId,
+      headers: traceHeaders(options.trace),
+    };
     return publish(this.link, this.bodies, outgoing, options.signal);
   }
 

@@ -105,6 +105,7 @@ export async function consume<S extends z.ZodType>(
         subject,
         seq,
         deliveryCount: info.deliveryCount,
+        trace: settlement.trace,
         working: () => {
           settlement.working();
         },

@@ -3,7 +3,8 @@ import { Counter } from 'prom-client';
 import type { StoredMsg } from 'nats';
 import { ask, askFor, type Link } from './link.js';
 import type { ObjectBucket } from './object-bucket.js';
-import { bodyHeader, publish } from './publish.js';
+import { traceHeader } from '../telemetry/tracing.js';
+import { bodyHeader, publish, traceHeaders } from './publish.js';
 import { lastSequence, stored, tail } from './tail.js';
 
 const deadLettered = new Counter({
@@ -19,6 +20,7 @@ export interface DeadLetter {
   readonly reason: string;
   readonly subject: string; // where it was published first
   readonly msgId: string | undefined; // that it was published with, when known
+  readonly trace?: string; // `traceparent` that came with it, if any did
   readonly data: Uint8Array; // as it was
   readonly at: number; // ms since the epoch
 }
@@ -28,6 +30,7 @@ export interface Original {
   readonly subject: string;
   readonly data: Uint8Array;
   readonly msgId?: string;
+  readonly trace?: string; // `traceparent` that came with it
 }
 
 const fields = {
@@ -54,12 +57,13 @@ export class DeadLetters {
     original: Original,
     id: string = randomUUID(),
   ): Promise<void> {
-    const { subject, data, msgId } = original;
+    const { subject, data, msgId, trace } = original;
     const headers = {
       [fields.stage]: stage,
       [fields.reason]: reason,
       [fields.subject]: subject,
       ...(msgId === undefined ? {} : { [fields.msgId]: msgId }),
+      ...traceHeaders(trace),
     };
     const { isDuplicate } = await publish(
       this.#link,
@@ -98,10 +102,15 @@ export class DeadLetters {
   }
 
   /** Publishes the message again where it came from. Resolves once it is stored there. */
-  async replay({ seq, subject, data }: DeadLetter, signal: AbortSignal): Promise<void> {
+  async replay({ seq, subject, data, trace }: DeadLetter, signal: AbortSignal): Promise<void> {
     // Not its own id: the stream may remember that one and take the message for a repetition.
     const msgId = `replay-${seq}`;
-    await publish(this.#link, this.#bodies, { subject, data, msgId }, signal);
+    await publish(
+      this.#link,
+      this.#bodies,
+      { subject, data, msgId, headers: traceHeaders(trace) },
+      signal,
+    );
   }
 
   /** Removes one, and its body if that lies elsewhere. */
@@ -132,6 +141,7 @@ export class DeadLetters {
       reason: header(fields.reason),
       subject: header(fields.subject),
       msgId: header(fields.msgId) || undefined,
+      ...(header(traceHeader) !== '' && { trace: header(traceHeader) }),
       data: await this.#body(message),
       at: message.time.getTime(),
     };

@@ -1,6 +1,7 @@
 import { ErrorCode, type JsMsg, NatsError } from 'nats';
 import { Counter } from 'prom-client';
 import { errorText, PermanentError } from '../errors.js';
+import { traceHeader } from '../telemetry/tracing.js';
 import type { Broker } from './broker.js';
 import { bodyHeader } from './publish.js';
 import { retry } from './retry.js';
@@ -17,6 +18,7 @@ export interface Delivery<T> {
   readonly subject: string;
   readonly seq: number; // in its stream
   readonly deliveryCount: number; // 1 the first time
+  readonly trace?: string | undefined; // `traceparent` of the span that led to it
   /** Asks for another whole ack wait. */
   working(): void;
   /** Done with it for good; resolves when the server has confirmed. */
@@ -38,6 +40,10 @@ export class Settlement {
     this.#broker = broker;
     this.#message = message;
     this.#stage = stage;
+  }
+
+  get trace(): string | undefined {
+    return this.#message.headers?.get(traceHeader) || undefined;
   }
 
   working(): void {
@@ -67,7 +73,8 @@ export class Settlement {
     } catch {
       data = this.#message.data; // its body is gone, which is why it dies
     }
-    const original = { subject, data, ...(msgId ? { msgId } : {}) };
+    const { trace } = this;
+    const original = { subject, data, ...(msgId ? { msgId } : {}), ...(trace && { trace }) };
     await this.#broker.deadLetters.store(this.#stage, reason, original, `${info.stream}-${seq}`);
     // Bare: nats-server 2.9 does not understand a reason and would deliver it again.
     await this.#confirm('+TERM');

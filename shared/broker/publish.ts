@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { headers } from 'nats';
 import { Counter } from 'prom-client';
 import { errorText } from '../errors.js';
+import { traceHeader } from '../telemetry/tracing.js';
 import { largestBody, type Link } from './link.js';
 import type { ObjectBucket } from './object-bucket.js';
 import { retry } from './retry.js';
@@ -19,6 +20,11 @@ const blockedSeconds = new Counter({
 
 /** Header of a message whose body lies in the object store: the object's name. */
 export const bodyHeader = 'Offbeat-Body';
+
+/** The headers of a message that belongs to a trace; none where it does not. */
+export function traceHeaders(trace: string | undefined): Readonly<Record<string, string>> {
+  return trace === undefined ? {} : { [traceHeader]: trace };
+}
 
 export interface Outgoing {
   readonly subject: string;

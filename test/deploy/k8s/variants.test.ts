@@ -34,6 +34,22 @@ describe('the other signal for actors', async () => {
   );
 });
 
+describe('the component for traces', async () => {
+  const render = await kustomize();
+  const skip = typeof render === 'string' && render;
+  it('tells every service of the run where the collector is', { skip }, async () => {
+    assert(typeof render !== 'string');
+    const objects = await render('test/deploy/k8s/tracing');
+    assert.deepEqual(objects.flatMap(complaints), []);
+    const maps = objects.filter(({ kind }) => kind === 'ConfigMap');
+    const told = objects
+      .flatMap(podsOf)
+      .filter(({ name }) => ['learner', 'actor', 'reward-service'].includes(name))
+      .map(({ container }) => environmentOf(container, maps)['OTEL_EXPORTER_OTLP_ENDPOINT']);
+    assert.deepEqual(told, Array(3).fill('http://otel-collector.monitoring:4318'));
+  });
+});
+
 describe('the production overlay', async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
