@@ -47,11 +47,11 @@ describe('the dashboard in a real browser', { timeout: 240_000 }, async () => {
   }
 
   const valueOf = (page: Page) => page.locator('#headline dd').first();
-  const says = async (page: Page, step: number) => {
-    await page.waitForFunction(
-      `document.querySelector('#headline dd').firstChild.nodeValue === '${step}'`,
-    );
-  };
+  /** Waits until the page has heard of a step: by its locators, since the page allows no eval. */
+  const says = (page: Page, step: number) =>
+    page
+      .locator('#plot-reward tbody tr:last-child th', { hasText: new RegExp(`^${step}$`) })
+      .waitFor({ state: 'attached' });
   const train = (step: number) => {
     const { history } = state;
     const steps = [...history.steps, stepPoint(step)];
