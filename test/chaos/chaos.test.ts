@@ -5,16 +5,13 @@ import { processesWith } from '../support/processes.js';
 import { chaos } from './chaos.js';
 import { nameOf, plan } from './mishaps.js';
 
-// Not with every `npm test` yet: a kill of nats-server 2.9.10 at the wrong moment can still stop a run.
-const skip = process.env['OFFBEAT_CHAOS'] === undefined && 'set OFFBEAT_CHAOS=1 to run it';
-
-describe('a run in which things go wrong, in short', { timeout: 300_000, skip }, () => {
+describe('a run in which things go wrong, in short', { timeout: 400_000 }, () => {
   it('loses nothing, trains nothing twice, and comes to the same weights', async () => {
     const lines: string[] = [];
     const report = (line: string) => void lines.push(line);
-    const seed = 1;
+    const seed = 271; // kills of nats-server, a learner and the backend are among the first of it
     // As much as fits: each mishap waits until training has gone on, however slow the machine.
-    const result = await chaos({ seed, maxSeconds: 20, report });
+    const result = await chaos({ seed, maxSeconds: 20, stillMs: 150_000, report });
     assert.deepEqual(result.violations, [], lines.join('\n'));
     assert(Object.keys(result.mishaps).length > 0 && result.trained >= 2 * result.steps);
     assert.deepEqual(processesWith(`--run=chaos-${seed}`), []);

@@ -31,12 +31,19 @@ export class Kept {
     void this.process.stop(signal);
   }
 
-  /** Ends it for good. @returns its exit code. */
-  async letGo(): Promise<number | null> {
+  /**
+   * Ends it for good.
+   *
+   * @returns its exit code; undefined if it was not there to be asked, since it had been killed, or had
+   *   started a moment ago and did not listen for signals yet.
+   */
+  async letGo(): Promise<number | null | undefined> {
     this.#isKept = false;
-    const code = await this.process.stop('SIGTERM');
+    const { process } = this;
+    const isThere = !this.#wasHit && !process.hasEnded && process.log.length > 0;
+    const code = await process.stop('SIGTERM');
     await this.#keeping;
-    return code;
+    return isThere ? code : undefined;
   }
 
   #hasBeenLetGo(): boolean {
