@@ -57,13 +57,12 @@ export async function readFlags({ name, flags, env }: OffbeatCommand): Promise<v
   else readOtherFlags(name, flags, env);
 }
 
-/** Of a command whose first words may be no flags, such as numbers. */
-function readOtherFlags(name: string, flags: readonly string[], env: Environment): void {
+/** Of a command whose schema alone decides; `solve` has its problem beside its flags. */
+function readOtherFlags(name: string, words: readonly string[], env: Environment): void {
   const settings = commandSettings[name];
   if (settings === undefined) throw new Error(`offbeat ${name} is not in test/docs/settings.ts`);
-  const first = flags.findIndex((word) => word.startsWith('--'));
-  const words = first === -1 ? [] : flags.slice(first).filter((word) => !/^-?\d+$/.test(word));
-  loadConfig(z.object(settings.shape), settings.service, words, env);
+  const flags = name === 'solve' ? words.filter((word) => !/^-?\d+$/.test(word)) : words;
+  loadConfig(z.object(settings.shape), settings.service, flags, env);
 }
 
 async function readPythonFlags(flags: readonly string[]): Promise<void> {

@@ -1,10 +1,13 @@
 /** `npm run docs`: writes into the documentation what is made from the code. */
 import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { packageRoot } from '../../shared/package-root.js';
+import { examplePages, updatedExample } from './example.js';
 import { metricsPage, updatedPage } from './metrics-table.js';
 import { configurationPage, updatedConfiguration } from './settings-table.js';
 
-const update = async (path: string, updated: (page: string) => string | Promise<string>) => {
-  await writeFile(path, await updated(await readFile(path, 'utf8')));
-};
-await update(metricsPage, updatedPage);
-await update(configurationPage, updatedConfiguration);
+await writeFile(metricsPage, await updatedPage(await readFile(metricsPage, 'utf8')));
+await writeFile(configurationPage, updatedConfiguration(await readFile(configurationPage, 'utf8')));
+for (const [path, page] of await examplePages()) {
+  await writeFile(join(packageRoot, path), await updatedExample(page));
+}

@@ -36,7 +36,7 @@ describe('the documentation', async () => {
   it('names flags that some program of ours has', async () => {
     const known = await knownFlags();
     const isForeign = (code: string) =>
-      /^(kubectl|docker|helm|pip|python|tuft|node|npm sbom)\b/.test(code);
+      /^(kubectl|docker|helm|pip|python|tuft|nats-server|node|npm sbom)\b/.test(code);
     assert.deepEqual(
       spansOf(pages, (code) => !isForeign(code) && flagsIn(code).some((flag) => !known.has(flag))),
       [],
@@ -58,6 +58,19 @@ describe('the documentation', async () => {
       spansOf(pages, (code) => group.test(code) && !isField(code)),
       [],
     );
+  });
+
+  it('tells of each symptom by what is measured', () => {
+    const troubleshooting = ['docs/troubleshooting.md', 'docs/zh/troubleshooting.md'];
+    for (const path of troubleshooting) {
+      const rows = tableRows(textOf.get(path)!);
+      assert(rows.length >= 12, path);
+      const measures = rows.flatMap(([, cell]) => codeIn(cell!));
+      const unknown = measures.filter(
+        (name) => !metricNames.has(name) && !isField(name) && !/^nodejs_/.test(name),
+      );
+      assert.deepEqual(unknown, [], path);
+    }
   });
 
   it('says of each alert what to do', async () => {
@@ -124,4 +137,20 @@ function fieldsOf(page: string): (name: string) => boolean {
       new RegExp(`^${name.replace(/[.*+?^$()]/g, '\\$&').replace(/<\w+>/g, '[\\w.<>*]+')}$`),
   );
   return (name) => patterns.some((pattern) => pattern.test(name));
+}
+
+/** The rows of every table of a page, without their heads. */
+function tableRows(page: string): string[][] {
+  return [...page.matchAll(/(?:^\|.*\n)+/gm)].flatMap(([table]) =>
+    table
+      .trimEnd()
+      .split('\n')
+      .slice(2)
+      .map((line) =>
+        line
+          .split('|')
+          .slice(1, -1)
+          .map((cell) => cell.trim()),
+      ),
+  );
 }

@@ -1,0 +1,66 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { dataSpec } from '../../../shared/tasks/data.js';
+import { Score } from '../../../shared/wire/scored-group.js';
+import { examplePages, updatedExample } from '../example.js';
+import { compact, largest, LargestSpec } from './largest.js';
+
+describe('the task of docs/new-task.md', async () => {
+  let folder: string;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-task-'));
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  const open = async () => {
+    const path = join(folder, 'numbers.jsonl');
+    const rows = [
+      [3, 17, 8],
+      [5, 2],
+      [40, 41, 39, 1],
+      [9, 90],
+    ];
+    await writeFile(path, rows.map((numbers) => JSON.stringify({ numbers })).join('\n'));
+    const dataset = await dataSpec(path, { seed: 0, testSize: 1 });
+    return largest(LargestSpec.parse({ name: 'largest', dataset, prompt: compact }));
+  };
+
+  it('has problems to train on and problems held out', async () => {
+    const { train, test } = await (await open()).load();
+    assert.deepEqual([train.length, test[0]?.id], [3, '3,17,8']);
+  });
+
+  it('puts a problem as its prompt says', async () => {
+    const task = await open();
+    assert.deepEqual(task.prompt(task.problemOf({ numbers: [3, 17, 8] })), { text: '3 17 8:' });
+  });
+
+  it('scores what a policy may write', async () => {
+    const task = await open();
+    const problem = task.problemOf({ numbers: [3, 17, 8] });
+    for (const [completion, reward, reason] of [
+      ['17', 1, 'correct'],
+      ['8', 0, 'wrong_value'],
+      ['3 17 8', 0, 'no_answer'],
+      ['', 0, 'no_answer'],
+      ['9'.repeat(100_000), 0, 'no_answer'],
+    ] as const) {
+      const scored = Score.parse(task.score(problem, completion));
+      assert.deepEqual([scored.reward, scored.reason], [reward, reason]);
+    }
+  });
+
+  it('refuses a row that is none, naming it', async () => {
+    const task = await open();
+    assert.throws(() => task.problemOf({ numbers: [1] }), /numbers/);
+  });
+
+  for (const [path, page] of await examplePages()) {
+    it(`is what ${path} shows`, async () => {
+      assert.equal(await updatedExample(page), page, `run \`npm run docs\` and commit ${path}`);
+    });
+  }
+});

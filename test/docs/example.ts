@@ -1,0 +1,23 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { packageRoot } from '../../shared/package-root.js';
+import { withSection } from './markdown-table.js';
+
+/** The pages that show the example of a task, with their text. */
+export async function examplePages(): Promise<[path: string, page: string][]> {
+  const paths = ['docs/new-task.md'];
+  return Promise.all(
+    paths.map(async (path): Promise<[string, string]> => [
+      path,
+      await readFile(join(packageRoot, path), 'utf8'),
+    ]),
+  );
+}
+
+/** The page with the example as it is now. */
+export async function updatedExample(page: string): Promise<string> {
+  const source = await readFile(join(packageRoot, 'test/docs/example-task/largest.ts'), 'utf8');
+  // As it would be imported from its own folder under shared/.
+  const text = source.replaceAll('../../../shared/', '../');
+  return withSection(page, 'the example', `\`\`\`ts\n${text}\`\`\``);
+}
