@@ -1,7 +1,6 @@
 import { errorText, UserError } from '../../../shared/errors.js';
 import { checkModelDirectory } from '../../../shared/model/model-directory.js';
 import type { ModelFolder } from '../../../shared/model/model-weights.js';
-import { loadTokenizer } from '../../../shared/model/tokenizer.js';
 import { finding, ok, type Finding } from './finding.js';
 
 /** Whether the model can be run here, and text be turned to its tokens and back. */
@@ -24,6 +23,7 @@ export async function modelFindings(modelDir: string): Promise<Finding[]> {
 const sample = '3 17 21=72:17*3+21';
 
 async function tokenizerFinding(folder: ModelFolder): Promise<Finding> {
+  const { loadTokenizer } = await import('../../../shared/model/tokenizer.js'); // slow to load
   const tokenizer = await loadTokenizer(folder);
   const tokens = tokenizer.encode(sample);
   const text = tokenizer.decode(tokens);
