@@ -1,6 +1,7 @@
 import type { Backlog } from '../../shared/broker/backlog.js';
 import type { ActorLease } from '../../shared/wire/actor-lease.js';
-import { flowOf, type Look } from '../../deploy/local/dashboard/run/flow.js';
+import { flowOf } from '../../deploy/local/dashboard/run/flow.js';
+import type { Look } from '../../deploy/local/dashboard/run/look.js';
 import type { StepPoint } from '../../deploy/local/dashboard/run/history.js';
 import type { RunView } from '../../deploy/local/dashboard/run/run-view.js';
 import { sampledGroup, type SampledGroup } from '../../deploy/local/dashboard/run/sampled-group.js';

@@ -1,5 +1,5 @@
 import type { ActorLease } from '../../../../shared/wire/actor-lease.js';
-import type { Look } from './flow.js';
+import type { Look } from './look.js';
 
 /** An actor as it told of itself a moment ago. */
 export interface ActorNow {
