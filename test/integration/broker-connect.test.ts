@@ -17,7 +17,7 @@ describe('connecting', { timeout: 30_000 }, () => {
     await using server = await NatsServer.start();
     await server.stop();
     await assert.rejects(connectBroker({ ...options, natsUrl: server.url }), {
-      name: 'UserError',
+      name: 'NatsUnusable',
       message: new RegExp(`no NATS server answers at ${server.url} .*nats-server -js.*--nats-url`),
     });
   });
@@ -25,7 +25,7 @@ describe('connecting', { timeout: 30_000 }, () => {
   it('says so when the server runs without JetStream', async () => {
     await using server = await NatsServer.start({ jetStream: false });
     await assert.rejects(connectBroker({ ...options, natsUrl: server.url }), {
-      name: 'UserError',
+      name: 'NatsUnusable',
       message: /runs without JetStream; start it with `nats-server -js`/,
     });
   });
@@ -39,7 +39,7 @@ describe('connecting', { timeout: 30_000 }, () => {
     await using broker = await withPassword('s3cret');
     assert(broker.isConnected);
     await assert.rejects(withPassword('wr0ng'), (error: Error) => {
-      assert.equal(error.name, 'UserError');
+      assert.equal(error.name, 'NatsUnusable');
       assert.match(error.message, /refused the credentials/);
       assert(!error.message.includes('wr0ng'));
       return true;
