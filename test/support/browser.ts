@@ -1,11 +1,12 @@
 import { type Browser, chromium } from 'playwright-core';
-import { errorText } from '../../shared/errors.js';
 import { findExecutables, searchFolders } from '../../deploy/local/nats-server/on-path.js';
+import { errorText } from '../../shared/errors.js';
+import { unpackBrowser } from './own-browser.js';
 
 const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'];
 
 /**
- * A headless browser of this machine, or of CHROMIUM_PATH.
+ * A headless browser: that of CHROMIUM_PATH, one of this machine, or else one of our own.
  *
  * @returns a sentence saying why not, where there is none or it does not start: a test skips with it.
  */
@@ -13,14 +14,21 @@ export async function startBrowser(): Promise<Browser | string> {
   const folders = searchFolders(process.env['PATH']);
   const found = await Promise.all(names.map((name) => findExecutables(name, folders)));
   const executablePath = process.env['CHROMIUM_PATH'] ?? found.flat()[0];
-  if (executablePath === undefined) {
-    return 'no Chromium on PATH and none in CHROMIUM_PATH; on Debian: apt-get install chromium';
-  }
   try {
-    // Without its sandbox, which containers often forbid: it shows nothing but our own page.
-    const args = ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'];
-    return await chromium.launch({ executablePath, args, timeout: 120_000 });
+    if (executablePath !== undefined) return await launch(executablePath);
+    const own = await unpackBrowser();
+    const browser = await launch(own.executablePath, own.env);
+    browser.on('disconnected', () => void own[Symbol.asyncDispose]());
+    return browser;
   } catch (caught) {
-    return `${executablePath} does not start (${errorText(caught).split('\n')[0]})`;
+    const which = executablePath ?? 'no Chromium on PATH, none in CHROMIUM_PATH, and our own';
+    return `${which} does not start (${errorText(caught).split('\n')[0]})`;
   }
+}
+
+function launch(executablePath: string, env: Readonly<Record<string, string>> = {}) {
+  // Without its sandbox, which containers often forbid: it shows nothing but our own page.
+  const args = ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'];
+  const variables = { ...(process.env as Record<string, string>), ...env };
+  return chromium.launch({ executablePath, args, env: variables, timeout: 120_000 });
 }
