@@ -1,15 +1,11 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import type { Broker } from '../../../shared/broker/broker.js';
 import type { DeadLetter } from '../../../shared/broker/dead-letters.js';
 import { describeFlags } from '../../../shared/config-help.js';
 import { UserError } from '../../../shared/errors.js';
 import { findRun } from '../existing-run/find-run.js';
 import { readStore } from '../existing-run/read-store.js';
-import { fileLogger } from '../processes/file-logger.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
-import { listenForStop } from '../processes/stop-signals.js';
+import { shortCommand } from '../processes/short-command.js';
 import {
   DeadLettersConfig,
   deadLettersService,
@@ -59,12 +55,9 @@ export async function deadLetters(argv: readonly string[], env: Environment): Pr
   const { config, action } = request;
   const found = await findRun(config);
   const report = (line: string) => process.stderr.write(`${line}\n`);
-  const stop = listenForStop(report, 'stopping');
-  const folder = await mkdtemp(join(tmpdir(), 'offbeat-dead-letters-'));
-  try {
-    const natsBinary = () => ensureNatsServer({ env, report, signal: stop.stop });
-    const log = fileLogger('dead-letters', join(folder, 'log'));
+  return shortCommand('dead-letters', 'stopping', async ({ stop, folder, log }) => {
     const { stop: signal, hurry } = stop;
+    const natsBinary = () => ensureNatsServer({ env, report, signal });
     const role = action === 'replay' || action === 'purge' ? 'operator' : 'observer';
     const place = { found, natsBinary, deadlineMs: 60_000, logFolder: folder };
     const store = { ...place, signal, hurry, log, role } as const;
@@ -75,13 +68,7 @@ export async function deadLetters(argv: readonly string[], env: Environment): Pr
       if (action === 'show') return show(letters);
       return tell(config.json, action === 'replay' ? await replay(letters) : await purge(letters));
     });
-  } catch (caught) {
-    const exitCode = stop.exitCode();
-    if (exitCode !== undefined) return exitCode; // it is a wait that we broke off
-    throw caught;
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
+  });
 }
 
 async function choose(

@@ -1,11 +1,8 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { describeFlags } from '../../../shared/config-help.js';
 import { errorText, UserError } from '../../../shared/errors.js';
 import type { Logger } from '../../../shared/telemetry/logger.js';
-import { fileLogger } from '../processes/file-logger.js';
-import { listenForStop, type StopSignals } from '../processes/stop-signals.js';
+import { shortCommand } from '../processes/short-command.js';
+import type { StopSignals } from '../processes/stop-signals.js';
 import { backendFindings } from './backend.js';
 import { clockFindings, type Clock } from './clock.js';
 import { DoctorConfig, doctorService, loadPlaces, type Places } from './doctor-config.js';
@@ -45,25 +42,16 @@ interface Context {
  */
 export async function doctor(argv: readonly string[], env: Environment): Promise<number> {
   const places = await loadPlaces(argv, env);
-  const stop = listenForStop(() => undefined, '');
-  const folder = await mkdtemp(join(tmpdir(), 'offbeat-doctor-'));
-  const findings: Finding[] = [];
-  try {
-    const log = fileLogger('doctor', join(folder, 'log'));
+  return shortCommand('doctor', undefined, async ({ stop, log }) => {
+    const findings: Finding[] = [];
     for (const [check, examine] of checks({ places, env, log, stop })) {
       const found = await examined(check, examine, stop.stop);
       findings.push(...found);
       if (!places.json) process.stdout.write(found.map(findingText).join(''));
     }
-  } catch (caught) {
-    const exitCode = stop.exitCode();
-    if (exitCode !== undefined) return exitCode; // it is a wait that we broke off
-    throw caught;
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
-  process.stdout.write(places.json ? `${JSON.stringify(findings)}\n` : verdictText(findings));
-  return findings.some(({ level }) => level === 'error') ? 1 : 0;
+    process.stdout.write(places.json ? `${JSON.stringify(findings)}\n` : verdictText(findings));
+    return findings.some(({ level }) => level === 'error') ? 1 : 0;
+  });
 }
 
 type Examination = () => Promise<Finding[]>;

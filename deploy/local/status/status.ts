@@ -1,17 +1,14 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
+import { real } from '../../../shared/config-fields.js';
 import { loadConfig } from '../../../shared/config.js';
 import { describeFlags } from '../../../shared/config-help.js';
 import { findRun } from '../existing-run/find-run.js';
 import { readStore } from '../existing-run/read-store.js';
 import { readRunState } from '../existing-run/run-state.js';
 import { whichRun } from '../existing-run/which-run.js';
-import { fileLogger } from '../processes/file-logger.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
-import { listenForStop } from '../processes/stop-signals.js';
+import { shortCommand } from '../processes/short-command.js';
 import { reportOf, type StatusReport } from './report.js';
 import { statusReportText } from './text.js';
 
@@ -21,12 +18,7 @@ type Environment = Readonly<Record<string, string | undefined>>;
 export const StatusConfig = z.object({
   ...whichRun,
   watch: z.boolean().default(false).describe('looks again and again, until the run has ended.'),
-  everySeconds: z.coerce
-    .number()
-    .min(0.1)
-    .max(3_600)
-    .default(2)
-    .describe('with --watch: how often.'),
+  everySeconds: real.min(0.1).max(3_600).default(2).describe('with --watch: how often.'),
   json: z.boolean().default(false).describe('JSON, with --watch a line a look.'),
 });
 export type StatusConfig = z.infer<typeof StatusConfig>;
@@ -51,17 +43,14 @@ export async function status(argv: readonly string[], env: Environment): Promise
   const config = loadConfig(StatusConfig, service, argv, env);
   const found = await findRun(config);
   const report = (line: string) => process.stderr.write(`${line}\n`);
-  const stop = listenForStop(() => undefined, '');
-  const folder = await mkdtemp(join(tmpdir(), 'offbeat-status-'));
-  const { stop: signal, hurry } = stop;
-  try {
+  return shortCommand('status', undefined, async ({ stop, folder, log }) => {
+    const { stop: signal, hurry } = stop;
     const store = {
       found,
       natsBinary: () => ensureNatsServer({ env, report, signal }),
       deadlineMs: 60_000,
       logFolder: folder,
-      log: fileLogger('status', join(folder, 'log')),
-      ...{ signal, hurry },
+      ...{ signal, hurry, log },
     };
     return await readStore(store, async (broker) => {
       for (;;) {
@@ -71,13 +60,7 @@ export async function status(argv: readonly string[], env: Environment): Promise
         await sleep(1_000 * config.everySeconds, undefined, { signal });
       }
     });
-  } catch (caught) {
-    const exitCode = stop.exitCode();
-    if (exitCode !== undefined) return exitCode; // it is a wait that we broke off
-    throw caught;
-  } finally {
-    await rm(folder, { recursive: true, force: true });
-  }
+  });
 }
 
 /** On a terminal a look takes the place of the one before; lines that are too long are cut. */
