@@ -1,11 +1,9 @@
 import { hostname } from 'node:os';
 import { z } from 'zod';
+import { port, text, whole } from '../shared/config-fields.js';
 import { natsSettings } from '../shared/broker/access.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 import { RunName } from '../shared/wire/run-config.js';
-
-const whole = z.coerce.number().int();
-const text = z.string().min(1);
 
 /** Where an actor finds things and how it samples. What is sampled, the run's configuration says. */
 export const ActorConfig = z
@@ -53,7 +51,7 @@ export const ActorConfig = z
       .default(0)
       .describe('tokens of one call of the tinker sampler; 0: the whole answer, by one version.'),
     healthHost: text.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
-    healthPort: whole.min(0).max(65535).default(0).describe('and its port; 0: any, see the log.'),
+    healthPort: port.default(0).describe('and its port; 0: any, see the log.'),
   })
   .check(({ value, issues }) => {
     const complain = (key: keyof typeof value, message: string) =>

@@ -1,11 +1,9 @@
 import { hostname } from 'node:os';
 import { z } from 'zod';
+import { port, text } from '../shared/config-fields.js';
 import { natsSettings } from '../shared/broker/access.js';
 import { RunName } from '../shared/wire/run-config.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
-
-const port = z.coerce.number().int().min(0).max(65_535);
-const text = z.string().min(1);
 
 /** Where a replica finds things. What is trained, it reads from the run's configuration in NATS. */
 export const RewardServiceConfig = z.object({

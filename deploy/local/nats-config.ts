@@ -1,6 +1,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
+import { text, whole } from '../../shared/config-fields.js';
 import { loadConfig } from '../../shared/config.js';
 import { describeFlags } from '../../shared/config-help.js';
 import { RunName } from '../../shared/wire/run-config.js';
@@ -13,25 +14,21 @@ type Environment = Readonly<Record<string, string | undefined>>;
 /** What the keys are for. */
 export const NatsConfig = z.object({
   run: RunName.describe('the run that the keys are for.'),
-  out: z.string().min(1).describe('folder for the keys and nats-server.conf; keys in it are kept.'),
-  actors: z.coerce
-    .number()
-    .int()
+  out: text.describe('folder for the keys and nats-server.conf; keys in it are kept.'),
+  actors: whole
     .min(1)
     .max(256)
     .default(2)
     .describe(
       'how many actors: they are called actor-0, actor-1, …, as pods of a StatefulSet are.',
     ),
-  evalActors: z.coerce.number().int().min(0).max(256).default(0).describe('and eval-actor-0, …'),
+  evalActors: whole.min(0).max(256).default(0).describe('and eval-actor-0, …'),
   tlsHosts: z
     .string()
     .regex(/^[A-Za-z0-9.:-]+(,[A-Za-z0-9.:-]+)*$/, 'expected names or addresses, a comma between')
     .optional()
     .describe('names by which clients reach the server: with them it has a certificate.'),
-  tlsFolder: z
-    .string()
-    .min(1)
+  tlsFolder: text
     .optional()
     .describe('where the server will find server.pem and server-key.pem; by default in --out.'),
 });

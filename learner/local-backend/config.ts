@@ -1,9 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { z } from 'zod';
+import { port, text, whole } from '../../shared/config-fields.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
-
-const port = z.coerce.number().int().min(0).max(65_535);
-const text = z.string().min(1);
 
 /** Where the embedded Tinker server finds and serves things; clients bring what to train. */
 export const LocalBackendConfig = z.object({
@@ -16,9 +14,7 @@ export const LocalBackendConfig = z.object({
   modelDir: text.default(embeddedModelPath).describe('Hugging Face directory of the base model.'),
   modelName: text.default('offbeat/base').describe('name under which clients ask for it.'),
   checkpointDir: text.default('checkpoints').describe('where saved weights are kept.'),
-  threads: z.coerce
-    .number()
-    .int()
+  threads: whole
     .min(1)
     .max(256)
     .default(availableParallelism())

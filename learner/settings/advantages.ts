@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { real, whole } from '../../shared/config-fields.js';
 import {
   AdvantageKind,
   Normalization,
@@ -6,7 +7,7 @@ import {
   type ExtraTerms,
 } from '../../shared/wire/objective.js';
 import type { Batches } from './batches.js';
-import { real, whole, type Complain } from './fields.js';
+import type { Complain } from './complain.js';
 
 /** What a rollout is compared with, and what else a token earns or loses. */
 export const Advantages = z.object({

@@ -1,6 +1,6 @@
 import { z } from 'zod';
+import { real } from '../../shared/config-fields.js';
 import type { AuditLimits } from '../../shared/rl/logprob-audit.js';
-import { real } from './fields.js';
 
 /** How the learner checks what actors say of their own tokens. */
 export const Audit = z.object({

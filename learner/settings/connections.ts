@@ -1,9 +1,9 @@
 import { hostname } from 'node:os';
 import { z } from 'zod';
+import { port, real, text, whole } from '../../shared/config-fields.js';
 import { natsSettings } from '../../shared/broker/access.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { RunName } from '../../shared/wire/run-config.js';
-import { real, text, whole } from './fields.js';
 
 /** Which run this is, and where to find things. */
 export const Connections = z.object({
@@ -40,5 +40,5 @@ export const Connections = z.object({
     .describe('the model as the backend calls it; by default the only one that it serves.'),
   runDir: text.optional().describe('folder of metrics.jsonl and summary.json; runs/<run>.'),
   healthHost: text.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
-  healthPort: whole.min(0).max(65535).default(0).describe('and its port; 0: any, see the log.'),
+  healthPort: port.default(0).describe('and its port; 0: any, see the log.'),
 });

@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import { whole, type Complain } from './fields.js';
+import { whole } from '../../shared/config-fields.js';
+import type { Complain } from './complain.js';
 import type { Task } from './task.js';
 
 /** What is measured on held-out problems. */

@@ -1,9 +1,10 @@
 import { z } from 'zod';
+import { real } from '../../shared/config-fields.js';
 import type { Correction } from '../../shared/wire/objective.js';
 import { LossName } from '../../shared/wire/run-config.js';
 import type { Advantages } from './advantages.js';
 import type { Batches } from './batches.js';
-import { real, type Complain } from './fields.js';
+import type { Complain } from './complain.js';
 
 /** What a step maximises, and how it makes up for data of older policies. */
 export const Objective = z.object({

@@ -1,7 +1,8 @@
 import { z } from 'zod';
+import { real, whole } from '../../shared/config-fields.js';
 import { Schedule } from '../../shared/wire/run-config.js';
 import type { Duration } from './duration.js';
-import { real, whole, type Complain } from './fields.js';
+import type { Complain } from './complain.js';
 
 /** What is trained, and how its weights move. */
 export const Optimizer = z.object({

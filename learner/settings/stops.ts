@@ -1,6 +1,6 @@
 import { z } from 'zod';
+import { real, whole } from '../../shared/config-fields.js';
 import type { DivergenceLimits } from '../../shared/rl/divergence.js';
-import { real, whole } from './fields.js';
 
 /** When to give up a run that has diverged; what is good is kept. */
 export const Stops = z.object({

@@ -1,6 +1,6 @@
 import { z } from 'zod';
+import { whole } from '../../shared/config-fields.js';
 import { TaskSettings } from '../../shared/tasks/registry.js';
-import { whole } from './fields.js';
 
 /** What the model is to learn: problems, how they are put and what an answer earns. */
 export const Task = z.object({

@@ -1,12 +1,11 @@
 import { z } from 'zod';
+import { real, whole } from '../config-fields.js';
 import { chooseTemplate } from '../tasks/prompt-template.js';
 import type { CommonSettings } from '../tasks/settings.js';
 import { dataSpec } from '../tasks/data.js';
 import { embeddedDataset } from './embedded-dataset.js';
 import { styles } from './prompts.js';
 import { CountdownPrompt, type CountdownSpec, type GeneratorSpec } from './spec.js';
-
-const whole = z.coerce.number().int();
 
 /** What the generator makes by default: what the embedded model knows. */
 const { numbers, maxNumber, maxTarget, trainSize } = embeddedDataset;
@@ -33,8 +32,7 @@ const generatorSettings = {
 /** The learner's settings that only Countdown has. */
 export const countdownSettings = {
   ...generatorSettings,
-  formatScore: z.coerce
-    .number()
+  formatScore: real
     .min(0)
     .max(1)
     .optional()

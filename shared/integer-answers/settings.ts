@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { real } from '../config-fields.js';
 import { chooseTemplate } from '../tasks/prompt-template.js';
 import type { CommonSettings } from '../tasks/settings.js';
 import { dataSpec } from '../tasks/data.js';
@@ -7,8 +8,7 @@ import { IntegerAnswersPrompt, type IntegerAnswersSpec } from './spec.js';
 
 /** The learner's settings that only integer answers have. */
 export const integerAnswersSettings = {
-  formatPenalty: z.coerce
-    .number()
+  formatPenalty: real
     .min(0)
     .max(1)
     .optional()

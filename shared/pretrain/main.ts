@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { z } from 'zod';
+import { real, whole } from '../config-fields.js';
 import { loadConfig } from '../config.js';
 import { characterVocabSize } from '../model/character-tokenizer.js';
 import { embeddedModelPath, readModelDirectory } from '../model/model-directory.js';
@@ -13,29 +14,22 @@ import { LanguageModel } from './language-model.js';
 /** The defaults make the model that ships in the repository. */
 const PretrainConfig = z.object({
   out: z.string().default(embeddedModelPath).describe('folder of the model directory to write'),
-  seed: z.coerce.number().int().nonnegative().default(0),
-  steps: z.coerce.number().int().positive().default(3_000),
-  batchSize: z.coerce.number().int().positive().default(256),
-  learningRate: z.coerce.number().positive().default(3e-3),
-  warmupSteps: z.coerce.number().int().positive().default(50),
-  hiddenSize: z.coerce.number().int().positive().default(128),
-  numLayers: z.coerce.number().int().positive().default(4),
-  maxNumber: z.coerce.number().int().positive().default(embeddedDataset.maxNumber),
-  maxTarget: z.coerce.number().int().positive().default(embeddedDataset.maxTarget),
-  carelessSteps: z.coerce
-    .number()
-    .int()
+  seed: whole.nonnegative().default(0),
+  steps: whole.positive().default(3_000),
+  batchSize: whole.positive().default(256),
+  learningRate: real.positive().default(3e-3),
+  warmupSteps: whole.positive().default(50),
+  hiddenSize: whole.positive().default(128),
+  numLayers: whole.positive().default(4),
+  maxNumber: whole.positive().default(embeddedDataset.maxNumber),
+  maxTarget: whole.positive().default(embeddedDataset.maxTarget),
+  carelessSteps: whole
     .nonnegative()
     .default(300)
     .describe('the last steps, whose corpus has mistakes'),
-  mistakes: z.coerce
-    .number()
-    .min(0)
-    .max(1)
-    .default(0.5)
-    .describe('their share of the answers of that corpus'),
-  threads: z.coerce.number().int().positive().default(availableParallelism()),
-  saveEvery: z.coerce.number().int().nonnegative().default(0).describe('steps; 0: only at the end'),
+  mistakes: real.min(0).max(1).default(0.5).describe('their share of the answers of that corpus'),
+  threads: whole.positive().default(availableParallelism()),
+  saveEvery: whole.nonnegative().default(0).describe('steps; 0: only at the end'),
 });
 
 await runService('pretrain', async ({ log, signal }) => {

@@ -1,8 +1,6 @@
 import { z } from 'zod';
+import { text, whole } from '../config-fields.js';
 import { promptLanguages } from './prompt-template.js';
-
-const whole = z.coerce.number().int();
-const text = z.string().min(1);
 
 /** The learner's settings that every task has. */
 export const CommonSettings = z.object({

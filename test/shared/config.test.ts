@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { z } from 'zod';
 import { loadConfig } from '../../shared/config.js';
-import { UserError } from '../../shared/errors.js';
+import { complaintOf } from '../support/complaint.js';
 
 const Schema = z.object({
   natsUrl: z.url().default('nats://127.0.0.1:4222'),
@@ -18,16 +18,8 @@ const Schema = z.object({
 const load = (argv: string[], env: Record<string, string> = {}) =>
   loadConfig(Schema, 'learner', argv, env);
 
-/** The text of the UserError that these flags cause. */
-function complaint(argv: string[], env: Record<string, string> = {}): string {
-  try {
-    load(argv, env);
-  } catch (caught) {
-    assert(caught instanceof UserError);
-    return caught.message;
-  }
-  return assert.fail('it was accepted');
-}
+const complaint = (argv: string[], env: Record<string, string> = {}) =>
+  complaintOf(() => load(argv, env));
 
 describe('a configuration', () => {
   let folder: string;

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { httpAddress, text, whole } from '../../../shared/config-fields.js';
 import { loadConfig } from '../../../shared/config.js';
 import { embeddedModelPath } from '../../../shared/model/model-directory.js';
 import { findRun } from '../existing-run/find-run.js';
@@ -15,31 +16,20 @@ export const DoctorConfig = z.object({
   run: whichRun.run
     .optional()
     .describe('a run: its folder runs/TEXT tells the rest, or it is one at --nats-url.'),
-  natsMonitoringUrl: z
-    .url({ protocol: /^https?$/, error: 'expected http://host:port' })
+  natsMonitoringUrl: httpAddress
     .optional()
     .describe('monitoring port of that server, which tells its time.'),
-  backendUrl: z
-    .url({ protocol: /^https?$/, error: 'expected http://host:port' })
+  backendUrl: httpAddress
     .optional()
     .describe('the TuFT or Tinker server to train by, if not the local backend.'),
-  apiKey: z
-    .string()
-    .min(1)
+  apiKey: text
     .optional()
     .describe('key for --backend-url; TINKER_API_KEY says it too, without showing it to ps.'),
-  modelDir: z
-    .string()
-    .min(1)
+  modelDir: text
     .optional()
     .describe('Hugging Face directory of the model; by default the one in this repository.'),
-  modelName: z.string().min(1).optional().describe('the model as the backend calls it.'),
-  loraRank: z.coerce
-    .number()
-    .int()
-    .positive()
-    .default(32)
-    .describe('rank of the adapter to train.'),
+  modelName: text.optional().describe('the model as the backend calls it.'),
+  loraRank: whole.positive().default(32).describe('rank of the adapter to train.'),
   trial: z
     .boolean()
     .default(true)

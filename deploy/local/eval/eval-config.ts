@@ -1,8 +1,7 @@
 import { z } from 'zod';
+import { httpAddress, real, text, whole } from '../../../shared/config-fields.js';
 import { loadConfig } from '../../../shared/config.js';
 import { whichRun } from '../existing-run/which-run.js';
-
-const whole = z.coerce.number().int();
 
 /** Which version of which run to measure, and how. */
 export const EvalConfig = z.object({
@@ -22,18 +21,14 @@ export const EvalConfig = z.object({
     .enum(['onnx', 'tinker'])
     .optional()
     .describe('where actors sample: in themselves or by the backend; by default as the run did.'),
-  modelDir: z.string().min(1).optional().describe("Hugging Face directory of the run's model."),
-  backendUrl: z
-    .url({ protocol: /^https?$/, error: 'expected http://host:port' })
+  modelDir: text.optional().describe("Hugging Face directory of the run's model."),
+  backendUrl: httpAddress
     .optional()
     .describe('the Tinker server that the run trains by, if not one of its own.'),
-  apiKey: z
-    .string()
-    .min(1)
+  apiKey: text
     .optional()
     .describe('key for the backend; TINKER_API_KEY says it too, without showing it to ps.'),
-  readySeconds: z.coerce
-    .number()
+  readySeconds: real
     .positive()
     .default(180)
     .describe('how long the processes may take to become ready.'),

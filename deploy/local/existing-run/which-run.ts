@@ -1,18 +1,16 @@
 import { z } from 'zod';
+import { natsAddress, text } from '../../../shared/config-fields.js';
 import { RunName } from '../../../shared/wire/run-config.js';
 
 /** The flags that say which run is meant, and where its store is. */
 export const whichRun = {
   run: RunName.describe('the run: its folder runs/TEXT, or its name on the server at --nats-url.'),
-  natsUrl: z
-    .url({ protocol: /^(nats|tls)$/, error: 'expected nats://host:port' })
+  natsUrl: natsAddress
     .optional()
     .describe("the NATS server that holds the run, if not one of the run's own."),
-  natsKeys: z
-    .string()
-    .min(1)
+  natsKeys: text
     .optional()
     .describe('folder with the keys to that server, as offbeat nats-config writes it.'),
-  runsDir: z.string().min(1).default('runs').describe('folder of the runs of this machine.'),
+  runsDir: text.default('runs').describe('folder of the runs of this machine.'),
 };
 export type WhichRun = z.infer<z.ZodObject<typeof whichRun>>;

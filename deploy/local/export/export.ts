@@ -1,6 +1,7 @@
 import { copyFile, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { text } from '../../../shared/config-fields.js';
 import { loadConfig } from '../../../shared/config.js';
 import { describeFlags } from '../../../shared/config-help.js';
 import { UserError } from '../../../shared/errors.js';
@@ -17,12 +18,10 @@ export const ExportConfig = z.object({
   format: z
     .enum(['tensorboard', 'wandb', 'csv'])
     .describe('tensorboard: an event file; wandb: a history as JSON lines, and the configuration.'),
-  out: z
-    .string()
-    .min(1)
+  out: text
     .optional()
     .describe('folder for the files; by default exports/FORMAT in that of the run.'),
-  runsDir: z.string().min(1).default('runs').describe('where the folders of the runs are.'),
+  runsDir: text.default('runs').describe('where the folders of the runs are.'),
 });
 
 export const exportService = 'offbeat-export';

@@ -1,10 +1,11 @@
 import { z } from 'zod';
+import { text } from '../../../shared/config-fields.js';
 import { loadConfig } from '../../../shared/config.js';
 import { UserError } from '../../../shared/errors.js';
 
 /** How to make an experiment; what it is, its file says. */
 export const SweepConfig = z.object({
-  out: z.string().min(1).optional().describe('folder of results and report; sweeps/<its name>.'),
+  out: text.optional().describe('folder of results and report; sweeps/<its name>.'),
   short: z.boolean().default(false).describe("the file's short form: a trial of the whole."),
   dryRun: z.boolean().default(false).describe('list the runs and make none.'),
   report: z.boolean().default(false).describe('only the report, of the results that are there.'),

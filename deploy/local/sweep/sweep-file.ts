@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
+import { text } from '../../../shared/config-fields.js';
 import { errorText, UserError } from '../../../shared/errors.js';
 
-const text = z.string().min(1);
 const whole = z.int();
 const scalar = z.union([z.string(), z.number(), z.boolean()]);
 

@@ -1,4 +1,12 @@
 import { z } from 'zod';
+import {
+  httpAddress,
+  natsAddress,
+  port,
+  real,
+  text,
+  whole,
+} from '../../../shared/config-fields.js';
 import { natsSettings } from '../../../shared/broker/access.js';
 import { kebab, loadConfig } from '../../../shared/config.js';
 import { RunName } from '../../../shared/wire/run-config.js';
@@ -12,11 +20,9 @@ export const UpConfig = z.object({
     .boolean()
     .default(false)
     .describe('go on with --run, from its last checkpoint and with the settings that it has.'),
-  runsDir: z.string().min(1).default('runs').describe('where the folders of the runs are.'),
-  actors: z.coerce.number().int().min(1).max(256).default(2).describe('how many actor processes.'),
-  evalActors: z.coerce
-    .number()
-    .int()
+  runsDir: text.default('runs').describe('where the folders of the runs are.'),
+  actors: whole.min(1).max(256).default(2).describe('how many actor processes.'),
+  evalActors: whole
     .min(0)
     .max(256)
     .default(0)
@@ -25,28 +31,20 @@ export const UpConfig = z.object({
     .enum(['onnx', 'tinker'])
     .default('onnx')
     .describe('where actors sample: in themselves, or by the backend.'),
-  modelDir: z
-    .string()
-    .min(1)
+  modelDir: text
     .optional()
     .describe('Hugging Face directory of the model; by default the one in this repository.'),
-  modelName: z.string().min(1).optional().describe('the model as the backend calls it.'),
-  backendUrl: z
-    .url({ protocol: /^https?$/, error: 'expected http://host:port' })
+  modelName: text.optional().describe('the model as the backend calls it.'),
+  backendUrl: httpAddress
     .optional()
     .describe('a running TuFT or Tinker server to train by, instead of the local backend.'),
-  apiKey: z
-    .string()
-    .min(1)
+  apiKey: text
     .optional()
     .describe('key for --backend-url; TINKER_API_KEY says it too, without showing it to ps.'),
-  natsUrl: z
-    .url({ protocol: /^(nats|tls)$/, error: 'expected nats://host:port' })
+  natsUrl: natsAddress
     .optional()
     .describe('a running NATS server with JetStream, instead of one of this run.'),
-  natsKeys: z
-    .string()
-    .min(1)
+  natsKeys: text
     .optional()
     .describe('folder with the keys to --nats-url, as offbeat nats-config writes it.'),
   natsTls: z
@@ -57,15 +55,8 @@ export const UpConfig = z.object({
     .boolean()
     .default(true)
     .describe('a page on loopback that shows the run as it goes.'),
-  dashboardPort: z.coerce
-    .number()
-    .int()
-    .min(0)
-    .max(65_535)
-    .default(0)
-    .describe('where that page is; 0: any port that is free.'),
-  readySeconds: z.coerce
-    .number()
+  dashboardPort: port.default(0).describe('where that page is; 0: any port that is free.'),
+  readySeconds: real
     .positive()
     .default(180)
     .describe('how long the processes may take to become ready.'),

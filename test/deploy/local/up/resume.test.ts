@@ -8,7 +8,7 @@ import { resumed } from '../../../../deploy/local/up/resume.js';
 import { createRunFolder, findRunFolder } from '../../../../deploy/local/run-folder.js';
 import { loadUpConfig, type UpRequest } from '../../../../deploy/local/up/up-config.js';
 import { LearnerConfig } from '../../../../learner/config.js';
-import { UserError } from '../../../../shared/errors.js';
+import { complaintOf } from '../../../support/complaint.js';
 
 /** A run that was started with `began`, resumed with `given`. */
 function resume(began: string[], given: string[], env: Record<string, string> = {}): UpRequest {
@@ -19,15 +19,7 @@ function resume(began: string[], given: string[], env: Record<string, string> = 
   return resumed(LearnerConfig, request, Launch.parse(JSON.parse(written)), env);
 }
 
-function complaint(...args: Parameters<typeof resume>): string {
-  try {
-    resume(...args);
-  } catch (caught) {
-    assert(caught instanceof UserError);
-    return caught.message;
-  }
-  return assert.fail('it was accepted');
-}
+const complaint = (...args: Parameters<typeof resume>) => complaintOf(() => resume(...args));
 
 describe('a run that is resumed', () => {
   it('has the settings that it began with', () => {

@@ -3,20 +3,13 @@ import { describe, it } from 'node:test';
 import { upHelp } from '../../../../deploy/local/up/up.js';
 import { asFlags, loadUpConfig, UpConfig } from '../../../../deploy/local/up/up-config.js';
 import { LearnerConfig } from '../../../../learner/config.js';
-import { UserError } from '../../../../shared/errors.js';
+import { complaintOf } from '../../../support/complaint.js';
 
 const load = (argv: string[], env: Record<string, string> = {}) =>
   loadUpConfig(LearnerConfig, argv, env);
 
-function complaint(argv: string[], env: Record<string, string> = {}): string {
-  try {
-    load(argv, env);
-  } catch (caught) {
-    assert(caught instanceof UserError);
-    return caught.message;
-  }
-  return assert.fail('it was accepted');
-}
+const complaint = (argv: string[], env: Record<string, string> = {}) =>
+  complaintOf(() => load(argv, env));
 
 describe('the flags of npm start', () => {
   it('pass on what was given to the learner, and leave it its other defaults', () => {

@@ -1,0 +1,13 @@
+import assert from 'node:assert/strict';
+import { UserError } from '../../shared/errors.js';
+
+/** The text of the UserError that a call must end with. */
+export function complaintOf(call: () => unknown): string {
+  try {
+    call();
+  } catch (caught) {
+    assert(caught instanceof UserError);
+    return caught.message;
+  }
+  return assert.fail('it was accepted');
+}
