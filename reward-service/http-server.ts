@@ -1,5 +1,6 @@
 import { createServer, type IncomingMessage } from 'node:http';
 import { errorText, UserError } from '../shared/errors.js';
+import { type Patience, showOut, timeLimits } from '../shared/show-out.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import { countScores, httpSeconds, judgingSeconds } from './metrics.js';
 import { openApiDocument } from './openapi.js';
@@ -18,9 +19,11 @@ export interface ScoreServerOptions {
   readonly log: Logger;
   /** From its abort on, answers are the last on their connection, so that clients go elsewhere. */
   readonly signal: AbortSignal;
+  readonly patience?: Patience;
 }
 
 const maxBodyBytes = 1 << 20;
+const defaultPatience: Patience = { headersMs: 10_000, wholeMs: 10_000 };
 
 /**
  * Serves `POST /score` for users outside NATS: JSON in, scores out; `GET /openapi.json` describes it.
@@ -34,20 +37,19 @@ export async function serveScores(options: ScoreServerOptions): Promise<ScoreSer
     '/score': { method: 'POST', answer: async (request) => score(await readBody(request)) },
     '/openapi.json': { method: 'GET', answer: () => Promise.resolve(openApiDocument()) },
   };
-  const server = createServer(
-    { requestTimeout: 10_000, headersTimeout: 10_000 },
-    (request, response) => {
-      const stopTimer = httpSeconds.startTimer();
-      void answer(request).then(({ status, body }) => {
-        // A refused request may still be sending: its connection is of no further use.
-        const isLast = status !== 200 || signal.aborted;
-        const headers = isLast ? { connection: 'close' } : {};
-        response.writeHead(status, { 'content-type': 'application/json', ...headers });
-        response.end(`${JSON.stringify(body)}\n`);
-        stopTimer({ status });
-      });
-    },
-  );
+  const limits = timeLimits(options.patience ?? defaultPatience);
+  const server = createServer(limits, (request, response) => {
+    const stopTimer = httpSeconds.startTimer();
+    void answer(request).then(({ status, body }) => {
+      // A refused request may still be sending: its connection is of no further use.
+      const isLast = status !== 200 || signal.aborted;
+      const headers = isLast ? { connection: 'close' } : {};
+      response.writeHead(status, { 'content-type': 'application/json', ...headers });
+      response.end(`${JSON.stringify(body)}\n`);
+      stopTimer({ status });
+    });
+  });
+  showOut(server, (error) => ({ error }));
 
   async function answer(request: IncomingMessage): Promise<{ status: number; body: unknown }> {
     try {

@@ -89,6 +89,7 @@ const refusals = Object.fromEntries(
   Object.entries({
     400: 'The body is not JSON, or not a request; each wrong field is named.',
     404: 'No problem held here has this id.',
+    408: 'The request took longer than 10 seconds to arrive.',
     413: 'The body has more than a megabyte.',
     500: 'The service failed.',
   }).map(([status, description]) => [status, { description, content: json(reference('Error')) }]),

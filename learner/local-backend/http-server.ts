@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { addAbortListener, once } from 'node:events';
 import { Counter } from 'prom-client';
 import { errorText, PermanentError, UserError } from '../../shared/errors.js';
+import { type Patience, showOut, timeLimits } from '../../shared/show-out.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
 import { assertAuthorized } from './api-key.js';
 import { ApiError } from './api-error.js';
@@ -21,12 +22,6 @@ export interface HttpOptions {
   readonly routes: readonly Route[];
   readonly log: Logger;
   readonly patience?: Patience;
-}
-
-/** How long a request may take to arrive, in milliseconds. */
-export interface Patience {
-  readonly headersMs: number;
-  readonly wholeMs: number;
 }
 
 export interface HttpServer extends AsyncDisposable {
@@ -48,12 +43,9 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   const running = new Map<AbortController, Promise<void>>(); // what is being answered
   let isStopping = false;
 
-  const { headersMs, wholeMs } = options.patience ?? defaultPatience;
   const limits = {
-    headersTimeout: headersMs,
-    requestTimeout: wholeMs,
+    ...timeLimits(options.patience ?? defaultPatience),
     keepAliveTimeout: 75_000, // longer than clients keep idle connections
-    connectionsCheckingInterval: headersMs / 4,
   };
   const server = createServer(limits, (request, response) => {
     const gone = new AbortController(); // the client went away, or this server stops
@@ -68,14 +60,7 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
       .finally(() => running.delete(gone));
     running.set(gone, answered);
   });
-  server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-    if (!socket.writable) return;
-    const { status, detail } = explain(error);
-    const { body } = jsonReply(status, { detail });
-    const head = `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n`;
-    // Whoever goes on sending has had its answer.
-    socket.end(`${head}${String(body)}`, () => socket.destroy());
-  });
+  showOut(server, (detail) => ({ detail }));
 
   async function respond(
     request: IncomingMessage,
@@ -193,14 +178,6 @@ function toReply(error: unknown, log: Logger, route: string): Reply {
   const id = randomUUID();
   log.error({ err: error, route, id }, 'request failed');
   return jsonReply(500, { detail: `Server error ${id}: the log of the backend tells of it` });
-}
-
-/** What is answered to bytes that are no request. */
-function explain({ code, message }: NodeJS.ErrnoException): { status: number; detail: string } {
-  if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
-    return { status: 408, detail: 'the request took too long to arrive' };
-  if (code === 'HPE_HEADER_OVERFLOW') return { status: 431, detail: 'the headers are too large' };
-  return { status: 400, detail: `this is not HTTP: ${message}` };
 }
 
 function timeout(ms: number): { over: Promise<void> } & Disposable {

@@ -1,6 +1,7 @@
 import { createServer } from 'node:http';
 import { collectDefaultMetrics, register } from 'prom-client';
 import { errorText, UserError } from '../errors.js';
+import { timeLimits } from '../show-out.js';
 
 /** Whether the service can do its work now, and if not, why. */
 export interface Readiness {
@@ -30,9 +31,7 @@ export async function serveHealth(
 
   // What asks here has no body, and a stranger shall not keep a connection that says nothing.
   const limits = {
-    requestTimeout: patienceMs,
-    headersTimeout: patienceMs,
-    connectionsCheckingInterval: patienceMs / 4,
+    ...timeLimits({ headersMs: patienceMs, wholeMs: patienceMs }),
     maxHeaderSize: 8_192,
   };
   const server = createServer(limits, (request, response) => {

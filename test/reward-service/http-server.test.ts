@@ -8,6 +8,7 @@ import type { Task } from '../../shared/tasks/task.js';
 import { createLogger } from '../../shared/telemetry/logger.js';
 import { serveScores, type ScoreServer } from '../../reward-service/http-server.js';
 import { countdownSpec } from '../support/countdown-task.js';
+import { sendSlowly } from '../support/slow-client.js';
 import { dataset, trained } from './values.js';
 
 const log = createLogger('test');
@@ -137,5 +138,40 @@ describe('POST /score', () => {
       name: 'UserError',
       message: /cannot serve scores on 127\.0\.0\.1:\d+ .*choose another --http-port/,
     });
+  });
+});
+
+describe('a client of /score that sends as slowly as it can', { timeout: 60_000 }, () => {
+  const start = () => serveScores({ ...options, patience: { headersMs: 200, wholeMs: 400 } });
+  const begin = 'POST /score HTTP/1.1\r\nhost: x\r\n';
+  const tooSlow = /^HTTP\/1\.1 408 [^]*\r\n\r\n\{"error":"the request took too long to arrive"\}$/;
+
+  it('is shown out when its headers never end', async () => {
+    await using server = await start();
+    assert.match(await sendSlowly(server.port, begin, 'x-more: 1\r\n'), tooSlow);
+  });
+
+  it('is shown out when its body never ends, with a length and without', async () => {
+    await using server = await start();
+    const counted = await sendSlowly(server.port, `${begin}content-length: 1000000\r\n\r\n`, ' ');
+    assert.match(counted, tooSlow);
+    const chunks = `${begin}transfer-encoding: chunked\r\n\r\n`;
+    assert.match(await sendSlowly(server.port, chunks, '1\r\n \r\n'), tooSlow);
+  });
+
+  it('keeps nobody else waiting', async () => {
+    await using server = await start();
+    const slow = Array.from({ length: 20 }, () => sendSlowly(server.port, begin, 'x-more: 1\r\n'));
+    const response = await fetch(`http://127.0.0.1:${server.port}/openapi.json`);
+    assert.equal(response.status, 200);
+    for (const said of await Promise.all(slow)) assert.match(said, tooSlow);
+  });
+
+  it('is told so when what it sends is no HTTP at all', async () => {
+    await using server = await start();
+    assert.match(
+      await sendSlowly(server.port, 'hello\r\n\r\n', ''),
+      /^HTTP\/1\.1 400 [^]*\{"error":"this is not HTTP: /,
+    );
   });
 });
