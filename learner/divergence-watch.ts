@@ -1,10 +1,12 @@
 import { Gauge } from 'prom-client';
 import {
   healthAtStart,
+  isCollapse,
   judgeStep,
   type DivergenceLimits,
   type Verdict,
 } from '../shared/rl/divergence.js';
+import type { Drought } from './drought-watch.js';
 import type { StepEvent } from './report/history.js';
 
 const unhealthySteps = new Gauge({
@@ -39,5 +41,11 @@ export class DivergenceWatch {
     this.#health = health;
     unhealthySteps.set(health.unhealthySteps);
     return verdict;
+  }
+
+  /** @returns what is wrong if the policy collapsed, so that no step comes that would show it. */
+  judgeDrought({ groups, reward }: Drought): string | undefined {
+    if (!isCollapse(this.#health, reward, this.#limits)) return undefined;
+    return `${groups} groups in a row had no variance, and their reward was ${Number(reward.toPrecision(3))}`;
   }
 }

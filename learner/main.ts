@@ -2,7 +2,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { connectBroker } from '../shared/broker/connect.js';
 import { loadConfig } from '../shared/config.js';
-import { divergedCode } from '../shared/exit-codes.js';
+import { givenUpCode } from '../shared/exit-codes.js';
 import { checkModelDirectory, readModelDirectory } from '../shared/model/model-directory.js';
 import { ticketBound } from '../shared/rl/capacity.js';
 import { runService, type ServiceContext } from '../shared/service.js';
@@ -13,10 +13,9 @@ import { graceAfter } from './grace.js';
 import { chooseModel, settleConfig } from './checkpoints/run-identity.js';
 import { RunWatch } from './report/run-watch.js';
 import { summarize } from './report/summary.js';
-import type { Divergence } from './divergence-watch.js';
 import { TrainingClock } from './training-clock.js';
 import { withRecovery } from './checkpoints/recovery.js';
-import { runSession } from './session/session.js';
+import { runSession, type SessionResult } from './session/session.js';
 
 /** The learner service: issues tickets, trains on what comes back, publishes what it learnt. */
 export async function main(
@@ -111,17 +110,27 @@ async function learn(
   await broker.events.emit({ v: 1, at: Date.now(), kind: 'end', summary });
   log.info({ reason: result.reason }, 'ended');
   process.stdout.write(`${JSON.stringify(summary)}\n`);
-  if (result.divergence === undefined) return;
-  const message = divergenceText(settings, result.divergence);
+  const message = giveUpText(settings, result);
+  if (message === undefined) return;
   log.fatal(message);
   process.stderr.write(`${message}\n`);
-  process.exitCode = divergedCode;
+  process.exitCode = givenUpCode;
 }
 
-function divergenceText(
+/** Why the run was given up and what may help; undefined: it was not. */
+function giveUpText(
   { learningRate, run }: LearnerConfig,
-  { step, reason, checkpointStep }: Divergence,
-): string {
+  { divergence, drought }: SessionResult,
+): string | undefined {
+  if (drought !== undefined) {
+    return (
+      `the last ${drought.groups} groups had no variance, so nothing was left to learn from; their reward was ` +
+      `${Number(drought.reward.toPrecision(3))} on average. If that is all there is, the task is learnt: give it harder problems. ` +
+      'If it is little: easier problems, a larger --group-size, a --shaping, or a stronger model. What is saved is the last step.'
+    );
+  }
+  if (divergence === undefined) return undefined;
+  const { step, reason, checkpointStep } = divergence;
   return (
     `training diverged at step ${step}: ${reason}. What is saved is from step ${checkpointStep}, before it; ` +
     `the same command goes on from there. A new run may do better with a --learning-rate below ${learningRate}, ` +

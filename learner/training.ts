@@ -5,6 +5,7 @@ import type { Admission } from './groups/admission.js';
 import type { Changes } from './changes.js';
 import type { Checkpointer, Consumed } from './checkpoints/checkpointer.js';
 import type { Divergence, DivergenceWatch } from './divergence-watch.js';
+import type { DroughtWatch } from './drought-watch.js';
 import { handled } from './handled.js';
 import type { StepEvent } from './report/history.js';
 import type { IdleCause } from './idle-clock.js';
@@ -39,6 +40,7 @@ export interface TrainingOptions extends OpenStepOptions {
   readonly checkpointer: Checkpointer;
   readonly checkpointEverySteps: number;
   readonly divergence: DivergenceWatch;
+  readonly drought: Pick<DroughtWatch, 'signal' | 'drought'>;
   readonly tally: Tally;
   readonly audit: Pick<ActorAudit, 'observe' | 'isQuarantined'>;
   readonly tickets: TicketSource;
@@ -73,7 +75,7 @@ export class Training {
   }
 
   /**
-   * Trains until the run has its steps or `stop` aborts; then finishes the optimizer steps that the
+   * Trains until the run has its steps, `stop` aborts or no group has variance any more; then finishes the optimizer steps that the
    * backend has in full, gives up what else it was sent, publishes and checkpoints. Should it diverge,
    * it ends at once and leaves the last checkpoint from before as it is.
    *
@@ -81,8 +83,9 @@ export class Training {
    * @throws what the backend or the broker could not do.
    */
   async run(stop: AbortSignal): Promise<Divergence | undefined> {
-    const { admission, changes, idle, failure } = this.#options;
-    const until = AbortSignal.any([stop, failure.signal, this.#hasDiverged.signal]);
+    const { admission, changes, idle, failure, drought } = this.#options;
+    const ends = [stop, failure.signal, this.#hasDiverged.signal, drought.signal];
+    const until = AbortSignal.any(ends);
     this.#events.start();
     while (!until.aborted && !admission.isComplete) {
       this.#refuseStale();
@@ -99,6 +102,7 @@ export class Training {
     idle.waitFor(undefined);
     failure.signal.throwIfAborted();
 
+    if (drought.signal.aborted) this.#judgeDrought();
     if (this.#divergence === undefined) this.#cutShort();
     await this.#confirmations;
     await this.#publications;
@@ -174,6 +178,13 @@ export class Training {
       this.#hasDiverged.abort();
     }
     return false;
+  }
+
+  #judgeDrought(): void {
+    const { divergence, drought, admission, log } = this.#options;
+    const reason = divergence.judgeDrought(drought.drought);
+    log.warn({ ...drought.drought, reason }, 'no group has variance any more');
+    if (reason !== undefined) this.#divergence ??= { step: admission.step, reason };
   }
 
   #confirm(trained: readonly TrainedGroup[], substeps: number): void {

@@ -3,5 +3,8 @@
 /** The user has something to change: trying again cannot help. */
 export const userErrorCode = 2;
 
-/** Training diverged; what was good is saved. Trying again with the same settings will not help. */
-export const divergedCode = 3;
+/**
+ * Training was given up, because it diverged or no group tells it anything any more; what was good is
+ * saved. Trying again with the same settings will not help.
+ */
+export const givenUpCode = 3;

@@ -8,6 +8,7 @@ import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Admission } from './admission.js';
 import type { Changes } from '../changes.js';
+import type { DroughtWatch } from '../drought-watch.js';
 import type { Tally } from './tally.js';
 import { orderOf, ticketId, type TicketSource } from '../tickets/ticket-source.js';
 import type { Unsettled } from './unsettled.js';
@@ -37,6 +38,7 @@ export interface IntakeOptions {
   /** After a crash, groups of tickets that only the lost steps issued are on their way too. */
   readonly isResumed: boolean;
   readonly tally: Tally;
+  readonly drought: Pick<DroughtWatch, 'skipped' | 'admitted'>;
   readonly log: Logger;
 }
 
@@ -141,13 +143,14 @@ export class Intake {
   }
 
   #admit(order: number, { value: scored, seq, trace }: Delivery<ScoredGroup>): void {
-    const { admission, tickets, unsettled, changes, tally, zeroVariance } = this.#options;
+    const { admission, tickets, unsettled, changes, tally, drought, zeroVariance } = this.#options;
     const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
     const isBarred = this.#options.isQuarantined(scored.group.actor);
     if (!hasVariance && zeroVariance === 'refill' && !isBarred) {
       admission.book.skip(order);
       unsettled.consume(seq);
       tally.skipped(scored);
+      drought.skipped(scored);
       tickets.consumed(scored);
       drop(scored, 'intake', 'zero_variance');
     } else {
@@ -156,6 +159,7 @@ export class Intake {
       const group = { scored, seq, sampledBy, ...arrival };
       admission.arrive(order, group, sampledBy, scored.group.ticket.attempt);
       tally.admitted(scored);
+      if (hasVariance) drought.admitted();
     }
     changes.notify();
   }

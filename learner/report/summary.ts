@@ -2,14 +2,16 @@ import type { GroupCounts } from '../../shared/wire/ledger.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { StepEvent } from './history.js';
 import type { Divergence } from '../divergence-watch.js';
+import type { Drought } from '../drought-watch.js';
 
 /** Why a run ended, or paused. */
-export type EndReason = 'max_steps' | 'max_minutes' | 'stopped' | 'diverged';
+export type EndReason = 'max_steps' | 'max_minutes' | 'stopped' | 'diverged' | 'no_signal';
 
 export interface SummaryInput {
   readonly run: string;
   readonly reason: EndReason;
   readonly divergence?: Divergence | undefined; // if that is the reason
+  readonly drought?: Drought | undefined; // if no group had variance any more
   readonly version: number;
   readonly wallSeconds: number; // of this process
   readonly groups: GroupCounts;
@@ -20,7 +22,8 @@ export interface SummaryInput {
 
 /** What a run came to, over all of its steps. Rates are per second of training, evaluations excluded. */
 export function summarize(input: SummaryInput): Record<string, unknown> {
-  const { run, reason, divergence, version, wallSeconds, groups, steps, before, after } = input;
+  const { run, reason, divergence, drought, version, wallSeconds, groups, steps, before, after } =
+    input;
   const column = (name: string): number[] => steps.map(({ metrics }) => metrics[name] ?? 0);
   const seconds = sum(column('seconds'));
   const perSecond = (name: string): number => (seconds === 0 ? 0 : sum(column(name)) / seconds);
@@ -28,6 +31,7 @@ export function summarize(input: SummaryInput): Record<string, unknown> {
     run,
     reason,
     ...(divergence !== undefined && { divergence }),
+    ...(drought !== undefined && { drought }),
     steps: steps.at(-1)?.step ?? 0,
     version,
     wallSeconds: rounded(wallSeconds),

@@ -3,6 +3,7 @@ import type { TinkerClient } from '../../shared/tinker/client.js';
 import { Changes } from '../changes.js';
 import { Checkpointer } from '../checkpoints/checkpointer.js';
 import type { OpenedRun } from '../checkpoints/opening.js';
+import { DroughtWatch } from '../drought-watch.js';
 import { Admission } from '../groups/admission.js';
 import { Intake, type ArrivedGroup } from '../groups/intake.js';
 import { Tally } from '../groups/tally.js';
@@ -22,6 +23,7 @@ export interface SessionParts {
   readonly unsettled: Unsettled;
   readonly tickets: TicketSource;
   readonly tally: Tally;
+  readonly drought: DroughtWatch;
   readonly admission: Admission<ArrivedGroup>;
   readonly audit: ActorAudit;
   readonly publisher: Publisher;
@@ -46,6 +48,7 @@ export function makeParts(options: SessionOptions, opened: OpenedRun): SessionPa
     { margin: ticketBound(maxStepsOffPolicy, groupsPerBatch), state: opened.curriculum },
   );
   const tally = new Tally((ticket) => tickets.isReplay(ticket));
+  const drought = new DroughtWatch(settings.stopZeroVariance);
   const admission = new Admission<ArrivedGroup>(
     { ...config, maxSteps },
     { step, version, ...(book === undefined ? {} : { book }), rewinds },
@@ -89,6 +92,7 @@ export function makeParts(options: SessionOptions, opened: OpenedRun): SessionPa
     isResumed: opened.isResumed,
     log,
     tally,
+    drought,
     vocabSize: options.vocabSize,
     zeroVariance: config.zeroVariance,
     isQuarantined: (actor) => audit.isQuarantined(actor),
@@ -110,6 +114,7 @@ export function makeParts(options: SessionOptions, opened: OpenedRun): SessionPa
     unsettled,
     tickets,
     tally,
+    drought,
     admission,
     audit,
     publisher,

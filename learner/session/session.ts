@@ -26,7 +26,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const base = await openBase(client, config);
   const failure = new Failure();
   const parts = makeParts(options, opened);
-  const { admission, publisher, checkpointer, unsettled, audit } = parts;
+  const { admission, publisher, checkpointer, unsettled, audit, drought } = parts;
   const queues = new SessionQueues(broker, parts, failure, log);
 
   // A run has a checkpoint before anyone works for it, so that there is always one to go back to.
@@ -84,7 +84,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   }
 
   /** Trains to the end of the run, of its time, or until it is asked to stop. */
-  async function train(): Promise<Pick<SessionResult, 'reason' | 'divergence'>> {
+  async function train(): Promise<Pick<SessionResult, 'reason' | 'divergence' | 'drought'>> {
     using time = clock.start();
     const ended = new AbortController();
     const until = AbortSignal.any([stop, time.signal]);
@@ -96,6 +96,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       ended.abort();
       await exchange;
     }
+    if (drought.signal.aborted) return { reason: 'no_signal', drought: drought.drought };
     const reason = stop.aborted ? 'stopped' : admission.isComplete ? 'max_steps' : 'max_minutes';
     return { reason };
   }
@@ -110,11 +111,10 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const listening = queues.listen(evaluator, AbortSignal.any([over.signal, failure.signal]));
   try {
     const before = history.evals[0]?.result ?? (await evaluate());
-    const { reason, divergence } = stop.aborted ? { reason: 'stopped' as const } : await train();
-    const after = divergence === undefined ? await evaluate() : undefined;
+    const ending = stop.aborted ? { reason: 'stopped' as const } : await train();
+    const after = ending.reason === 'diverged' ? undefined : await evaluate();
     return {
-      reason,
-      divergence,
+      ...ending,
       steps,
       before,
       after,

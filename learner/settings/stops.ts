@@ -17,6 +17,10 @@ export const Stops = z.object({
     .positive()
     .default(10)
     .describe('steps in a row that it must stay so; rewards are averaged over as many.'),
+  stopZeroVariance: whole
+    .min(0)
+    .default(1_000)
+    .describe('give up when so many groups in a row are skipped for no variance; 0: never.'),
 });
 export type Stops = z.infer<typeof Stops>;
 

@@ -55,6 +55,22 @@ export function judgeStep(
   return { health, verdict: { state: isOver ? 'diverged' : 'suspect', reason } };
 }
 
+/**
+ * Whether a policy whose groups have no variance any more has lost what it could do, so that it earns
+ * less than the given share of the best there was. Otherwise it has learnt what there is, or never began.
+ *
+ * @param reward mean of the rollouts of those groups.
+ */
+export function isCollapse(
+  { rewards, bestReward }: Health,
+  reward: number,
+  { minRewardShare }: DivergenceLimits,
+): boolean {
+  const recent = rewards.reduce((sum, value) => sum + value, 0) / Math.max(1, rewards.length);
+  const best = Math.max(bestReward, recent);
+  return best > 0 && reward < minRewardShare * best;
+}
+
 function complaint(
   kl: number,
   reward: number,

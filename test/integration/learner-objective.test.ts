@@ -60,4 +60,49 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     const metrics = await ground.metrics();
     assert.equal(metrics.at(-1)!['step'], step);
   });
+
+  it('is given up when no group has variance, and says what they earned', async () => {
+    await using ground = await TrainingGround.prepare('hopeless');
+    const learner = ground.learner({
+      'max-steps': 3,
+      'stop-zero-variance': 12,
+      'eval-problems': 2,
+    });
+    ground.actor('actor-0');
+    await ground.startScoring({ isCorrect: () => false });
+    assert.equal(await learner.exitCode(), 3, learner.errors + learner.tail);
+    assert.match(learner.errors, /the last 12 groups had no variance.*easier problems/s);
+
+    const summary = Summary.parse(await ground.summary());
+    assert.equal(summary['reason'], 'no_signal');
+    assert.deepEqual(summary.drought, { groups: 12, reward: 0 });
+    assert.equal(summary.steps, 0);
+    assert.equal(summary.eval?.after?.sampled, 0);
+  });
+
+  it('is given up as diverged when its groups lose their variance and their reward', async () => {
+    await using ground = await TrainingGround.prepare('collapsed');
+    const settings = { 'max-steps': 60, 'stop-zero-variance': 12, 'checkpoint-every-steps': 1 };
+    const learner = ground.learner(settings);
+    ground.actor('actor-0');
+    let isForgotten = false;
+    await ground.startScoring({
+      before: (order) => {
+        isForgotten ||= order >= 20;
+        return Promise.resolve();
+      },
+      isCorrect: (_, index) => !isForgotten && index > 0,
+    });
+    assert.equal(await learner.exitCode(), 3, learner.errors + learner.tail);
+
+    const summary = Summary.parse(await ground.summary());
+    assert.equal(summary['reason'], 'diverged');
+    assert.match(
+      summary.divergence!.reason,
+      /12 groups in a row had no variance, .* reward was 0$/,
+    );
+    const checkpoint = await ground.broker.ledger.read();
+    assert.equal(checkpoint?.step, summary.divergence!.checkpointStep);
+    assert(checkpoint.step > 0);
+  });
 });

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText } from '../../../shared/errors.js';
-import { divergedCode, userErrorCode } from '../../../shared/exit-codes.js';
+import { givenUpCode, userErrorCode } from '../../../shared/exit-codes.js';
 import { describeExit, type Exit } from './exit.js';
 import { logTail } from './log-tail.js';
 import { type Command, ManagedProcess } from './managed-process.js';
@@ -159,7 +159,7 @@ export class Fleet implements AsyncDisposable {
       if (process.isStopping) return;
       this.#running.delete(name);
 
-      const isEnd = exit.code === 0 || exit.code === divergedCode; // its summary tells which
+      const isEnd = exit.code === 0 || exit.code === givenUpCode; // its summary tells which
       if (member.whenItEnds === 'finishes' && isEnd) return;
       restarts = countedRestarts(restarts, Date.now() - process.startedAt);
       const delayMs =

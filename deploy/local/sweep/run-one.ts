@@ -5,7 +5,7 @@ import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { errorText } from '../../../shared/errors.js';
-import { divergedCode } from '../../../shared/exit-codes.js';
+import { givenUpCode } from '../../../shared/exit-codes.js';
 import { parentPipe } from '../../../shared/parent-pipe.js';
 import { packageRoot } from '../../../shared/package-root.js';
 import type { StopSignals } from '../processes/stop-signals.js';
@@ -61,7 +61,7 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
   });
   try {
     const [code, signal] = await ended;
-    if (code !== 0 && code !== divergedCode) {
+    if (code !== 0 && code !== givenUpCode) {
       const how = signal === null ? `with code ${code ?? 'unknown'}` : `by ${signal}`;
       throw new RunFailed([`${run.name} ended ${how}:`, ...lines].join('\n  | '));
     }

@@ -9,7 +9,7 @@ const changeableSettings = [
   ...['maxSteps', 'maxMinutes', 'checkpointEverySteps', 'keepEverySteps', 'leaseSeconds'],
   ...['evalProblems', 'evalSamples', 'evalEveryVersions'],
   ...['auditShare', 'auditNoise'],
-  ...['stopKl', 'stopRewardShare', 'stopPatience'],
+  ...['stopKl', 'stopRewardShare', 'stopPatience', 'stopZeroVariance'],
 ];
 
 /** A run has its own server or the user's: where the user's is may change, whose it is may not. */

@@ -29,6 +29,7 @@ export const Summary = z.looseObject({
   staleness: z.looseObject({ mean: z.number().nonnegative(), max: count }), // in versions, of trained groups
   learnerIdleFraction: share,
   divergence: z.object({ step: count, reason: z.string(), checkpointStep: count }).optional(), // why training was given up, if it was
+  drought: z.object({ groups: count, reward: z.number() }).optional(), // or no group had variance
   rolloutsPerSecond: z.number().nonnegative(),
   tokensPerSecond: z.number().nonnegative(),
   eval: z
@@ -81,6 +82,13 @@ export function summaryText(summary: Summary): string {
   if (summary.divergence !== undefined) {
     const { step, reason, checkpointStep } = summary.divergence;
     lines.push(['diverged', `at step ${step}: ${reason}; step ${checkpointStep} is saved`]);
+  }
+  if (summary.drought !== undefined) {
+    const { groups, reward } = summary.drought;
+    lines.push([
+      'no signal',
+      `the last ${groups} groups had no variance; their reward was ${reward.toFixed(2)}`,
+    ]);
   }
   const width = Math.max(...lines.map(([label]) => label.length));
   return lines.map(([label, text]) => `  ${label.padEnd(width)}  ${text}`).join('\n');

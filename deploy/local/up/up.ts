@@ -1,6 +1,6 @@
 import { rm } from 'node:fs/promises';
 import { describeFlags } from '../../../shared/config-help.js';
-import { divergedCode } from '../../../shared/exit-codes.js';
+import { givenUpCode } from '../../../shared/exit-codes.js';
 import { checkModelDirectory, embeddedModelPath } from '../../../shared/model/model-directory.js';
 import { FleetError } from '../processes/fleet.js';
 import { lockFolder } from '../folder-lock.js';
@@ -44,7 +44,7 @@ ${describeFlags(settings, upService)}
 
 /**
  * Runs a whole training on this machine and returns its exit code: 0 when the learner finished, the
- * signal's code after Ctrl-C, 2 when the user has something to change, 3 when training diverged, else 1. When it returns, none
+ * signal's code after Ctrl-C, 2 when the user has something to change, 3 when training was given up, else 1. When it returns, none
  * of the processes is left.
  *
  * @throws {UserError} when a flag is wrong, the model cannot be run or something cannot be had, before
@@ -120,9 +120,9 @@ async function conclude(
     process.stderr.write(`${summary}\n`);
     return exitCode ?? 1;
   }
-  const isDiverged = summary.divergence !== undefined;
-  const end = isDiverged ? 'given up' : exitCode === undefined ? 'finished' : 'stopped';
+  const isGivenUp = summary.divergence !== undefined || summary.drought !== undefined;
+  const end = isGivenUp ? 'given up' : exitCode === undefined ? 'finished' : 'stopped';
   if (json) process.stdout.write(`${JSON.stringify(summary)}\n`);
   else screen.note(`${end}:\n${summaryText(summary)}`);
-  return exitCode ?? (isDiverged ? divergedCode : 0);
+  return exitCode ?? (isGivenUp ? givenUpCode : 0);
 }

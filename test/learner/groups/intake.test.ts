@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
 import { Admission } from '../../../learner/groups/admission.js';
 import { Changes } from '../../../learner/changes.js';
+import { DroughtWatch } from '../../../learner/drought-watch.js';
 import { Intake, type ArrivedGroup } from '../../../learner/groups/intake.js';
 import { Tally } from '../../../learner/groups/tally.js';
 import { issueTickets } from '../../../learner/groups/ticket-issuer.js';
@@ -63,6 +64,7 @@ class Bench {
       unsettled: this.unsettled,
       changes: this.#changes,
       tally: new Tally(),
+      drought: new DroughtWatch(0),
       vocabSize: 10,
       zeroVariance: settings.zeroVariance,
       isResumed,

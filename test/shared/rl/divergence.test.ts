@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import {
   healthAtStart,
+  isCollapse,
   judgeStep,
   type DivergenceLimits,
   type Verdict,
@@ -79,5 +80,26 @@ describe('training, judged with a patience of 2 steps', () => {
       [9, 0],
     ] as const;
     assert.deepEqual(states(steps, none), ['healthy', 'healthy']);
+  });
+});
+
+describe('groups without variance', () => {
+  const after = (...rewards: number[]) => {
+    const steps = rewards.map((reward) => ({ kl: 0, reward }));
+    return steps.reduce((health, step) => judgeStep(health, step, limits).health, healthAtStart);
+  };
+
+  it('are a collapse when they earn less than the share of the best that there was', () => {
+    assert(isCollapse(after(0.2, 0.6, 0.6), 0.29, limits));
+    assert(!isCollapse(after(0.2, 0.6, 0.6), 0.31, limits));
+  });
+
+  it('are compared with the few steps that there were, if there was no average yet', () => {
+    assert(isCollapse(after(0.6), 0.1, limits));
+  });
+
+  it('are no collapse before the first step, nor when nobody asks for that', () => {
+    assert(!isCollapse(healthAtStart, 0, limits));
+    assert(!isCollapse(after(0.6, 0.6), 0, { ...limits, minRewardShare: 0 }));
   });
 });

@@ -277,6 +277,11 @@ describe('the summary', () => {
     assert.match(text, /diverged +at step 9: the reward is 0\.1; step 5 is saved/);
   });
 
+  it('tells that nothing was left to learn from', () => {
+    const text = summaryText({ ...summary, drought: { groups: 1000, reward: 0.985 } });
+    assert.match(text, /no signal +the last 1000 groups had no variance; their reward was 0\.98/);
+  });
+
   it('tells time in the units that matter', () => {
     assert.deepEqual([9.6, 61, 3600, 7384].map(formatSeconds), [
       '10 s',
