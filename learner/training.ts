@@ -188,13 +188,12 @@ export class Training {
   }
 
   #confirm(trained: readonly TrainedGroup[], substeps: number): void {
-    const { admission, unsettled, tally, tickets, changes } = this.#options;
+    const { admission, tally, tickets, changes } = this.#options;
     admission.confirmStep();
     stepsTrained.inc();
     optimizerSteps.inc(substeps);
     this.#exportLag();
     for (const { group } of trained) {
-      unsettled.consume(group.seq);
       tally.trained(group.scored);
       tickets.consumed(group.scored);
     }
@@ -206,13 +205,11 @@ export class Training {
   }
 
   #refuseStale(): void {
-    const { admission, audit, unsettled, changes, log } = this.#options;
+    const { admission, audit, changes, log } = this.#options;
     const isBarred = ({ scored }: ArrivedGroup) => audit.isQuarantined(scored.group.actor);
     for (const { order, group, outcome } of admission.refuseStale(isBarred)) {
       const reason = isBarred(group) ? 'quarantined' : 'stale';
       drop(group.scored, 'cut', reason);
-      // A first one stays unconsumed until its second attempt is out, so that a crash loses neither.
-      if (outcome === 'gone') unsettled.consume(group.seq);
       log.warn({ order, outcome, reason, sampledBy: group.sampledBy }, 'refused a group');
       changes.notify();
     }
@@ -236,7 +233,7 @@ export class Training {
       book: admission.book.state,
       rewinds: admission.rewindsInReach,
       curriculum: sequence.state,
-      messages: unsettled.consumedSoFar(),
+      messages: unsettled.covered((order) => admission.book.isConsumed(order)),
       onWritten: () => {
         sequence.written();
         changes.notify(); // tickets that waited for it may be issued now

@@ -42,14 +42,19 @@ export interface IntakeOptions {
   readonly log: Logger;
 }
 
+interface Early {
+  readonly attempt: number;
+  readonly delivery: Delivery<ScoredGroup>;
+}
+
 /**
  * Takes in scored groups: each comes to rest in the book, or is skipped, refused or put aside, and
  * its message is held until a checkpoint covers it.
  */
 export class Intake {
   readonly #options: IntakeOptions;
-  /** Groups of tickets that are not in the book yet, by order. */
-  readonly #early = new Map<number, Delivery<ScoredGroup>>();
+  /** Groups of attempts that are not in the book yet, by order and then attempt. */
+  readonly #early = new Map<number, Map<number, Delivery<ScoredGroup>>>();
   /** How attempts died that the book does not have yet, by order and attempt. */
   readonly #deadEarly = new Map<string, Death>();
 
@@ -60,12 +65,15 @@ export class Intake {
   async receive(delivery: Delivery<ScoredGroup>): Promise<void> {
     const { admission, unsettled } = this.#options;
     const { value: scored, seq } = delivery;
-    if (!unsettled.hold(delivery)) return;
-
     const { ticket } = scored.group;
     const order = orderOf(ticket.ticketId);
+    if (!unsettled.hold(delivery, order)) return;
+
     const { book } = admission;
-    if (order !== undefined && book.isConsumed(order)) return this.#discard(delivery, 'duplicate');
+    if (order !== undefined && book.isConsumed(order)) {
+      drop(scored, 'intake', 'duplicate');
+      return;
+    }
 
     const entry = order === undefined ? undefined : book.entry(order);
     const isAhead = order !== undefined && order >= book.nextOrder;
@@ -89,21 +97,20 @@ export class Intake {
       return;
     }
 
-    if (isAhead || entry?.state === 'stale') {
-      if (this.#early.has(order!)) return this.#discard(delivery, 'duplicate');
-      this.#early.set(order!, delivery);
-      return;
-    }
-    if (entry?.state !== 'issued') return this.#discard(delivery, 'duplicate');
-    this.#admit(order!, delivery);
+    // A group that was given up for too old and came all the same stands for the second attempt.
+    const isMissed = entry?.state === 'stale' && entry.group === undefined;
+    const attempt = ticket.attempt + (isMissed && ticket.attempt === entry.attempt ? 1 : 0);
+    if (entry?.state === 'issued' && attempt >= entry.attempt) this.#admit(order!, delivery);
+    else if (isAhead || attempt > entry!.attempt) this.#keepEarly(order!, attempt, delivery);
+    else drop(scored, 'intake', 'duplicate');
   }
 
   /** An attempt has just entered the book: what came before it is taken in now. */
   claim(order: number, attempt: number): void {
-    const early = this.#early.get(order);
-    this.#early.delete(order);
+    const early = this.#earlyOf(order, attempt);
     if (early !== undefined) {
-      this.#admit(order, early);
+      this.#early.get(order)!.delete(early.attempt);
+      this.#admit(order, early.delivery);
       return;
     }
     const death = this.#deadEarly.get(key(order, attempt));
@@ -113,7 +120,7 @@ export class Intake {
 
   /** Whether an attempt need not be published, because its group or its end is here already. */
   isAnswered(order: number, attempt: number): boolean {
-    return this.#early.has(order) || this.#deadEarly.has(key(order, attempt));
+    return this.#earlyOf(order, attempt) !== undefined || this.#deadEarly.has(key(order, attempt));
   }
 
   /**
@@ -124,7 +131,8 @@ export class Intake {
     const { admission, changes, log } = this.#options;
     const { book } = admission;
     const entry = book.entry(order);
-    if (order >= book.nextOrder || (entry?.state === 'stale' && attempt > entry.attempt)) {
+    const isEarly = entry !== undefined && entry.state !== 'issued' && attempt > entry.attempt;
+    if (order >= book.nextOrder || isEarly) {
       this.#deadEarly.set(key(order, attempt), death);
       return;
     }
@@ -142,13 +150,30 @@ export class Intake {
     changes.notify();
   }
 
+  #keepEarly(order: number, attempt: number, delivery: Delivery<ScoredGroup>): void {
+    const { book } = this.#options.admission;
+    for (const known of this.#early.keys()) if (book.isConsumed(known)) this.#early.delete(known);
+    const attempts = this.#early.get(order) ?? new Map<number, Delivery<ScoredGroup>>();
+    if (attempts.has(attempt)) {
+      drop(delivery.value, 'intake', 'duplicate');
+      return;
+    }
+    this.#early.set(order, attempts.set(attempt, delivery));
+  }
+
+  /** What came of this attempt, or else of one that follows it. */
+  #earlyOf(order: number, least: number): Early | undefined {
+    const attempts = [...(this.#early.get(order) ?? [])].sort(([a], [b]) => a - b);
+    const found = attempts.find(([attempt]) => attempt >= least);
+    return found && { attempt: found[0], delivery: found[1] };
+  }
+
   #admit(order: number, { value: scored, seq, trace }: Delivery<ScoredGroup>): void {
-    const { admission, tickets, unsettled, changes, tally, drought, zeroVariance } = this.#options;
+    const { admission, tickets, changes, tally, drought, zeroVariance } = this.#options;
     const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
     const isBarred = this.#options.isQuarantined(scored.group.actor);
     if (!hasVariance && zeroVariance === 'refill' && !isBarred) {
       admission.book.skip(order);
-      unsettled.consume(seq);
       tally.skipped(scored);
       drought.skipped(scored);
       tickets.consumed(scored);
@@ -162,11 +187,6 @@ export class Intake {
       if (hasVariance) drought.admitted();
     }
     changes.notify();
-  }
-
-  async #discard({ value, seq }: Delivery<ScoredGroup>, reason: string): Promise<void> {
-    drop(value, 'intake', reason);
-    await this.#options.unsettled.discard(seq);
   }
 }
 

@@ -17,7 +17,7 @@ export interface IssuerOptions<Group> {
   readonly changes: Changes;
   /** Resolves once the stream holds the ticket; rejects when `signal` aborts first. */
   readonly publish: (ticket: Ticket, signal: AbortSignal) => Promise<void>;
-  /** Told of a stale group once the second attempt of its ticket is with the actors. */
+  /** Told of a stale group once the second attempt of its ticket is out, so that a crash loses neither. */
   readonly onReplaced: (group: Group) => void;
 }
 

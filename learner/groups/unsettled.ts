@@ -2,51 +2,57 @@ import type { Delivery } from '../../shared/broker/delivery.js';
 
 type Handle = Pick<Delivery<unknown>, 'seq' | 'working' | 'ack' | 'dead'>;
 
+interface Held {
+  readonly handle: Handle;
+  readonly order: number | undefined; // of its ticket
+}
+
 /**
  * The scored groups that the broker still holds for us. What the weights have consumed is
- * acknowledged only once a checkpoint says so; until then a crash brings all of it back.
+ * acknowledged only once a checkpoint says so; until then a crash brings all of it back. That goes for
+ * every group of a ticket, also one that comes too many: a learner that goes back may have to do with another
+ * attempt than this one, and streams drop for an hour what is sent again under the same identity.
  *
  * A message is known by its sequence number in the stream. When it comes a second time, because it
  * waited longer than the broker's patience, the newer delivery is the one to acknowledge.
  */
 export class Unsettled {
-  readonly #handles = new Map<number, Handle>();
-  readonly #consumed = new Set<number>();
+  readonly #held = new Map<number, Held>();
+  readonly #replaced = new Set<number>();
 
   get size(): number {
-    return this.#handles.size;
+    return this.#held.size;
   }
 
   /** Asks the broker not to deliver again yet what is held; to be called within each ack wait. */
   prolong(): void {
-    for (const handle of this.#handles.values()) handle.working();
+    for (const { handle } of this.#held.values()) handle.working();
   }
 
   /** @returns false if this very message is held already. */
-  hold(delivery: Handle): boolean {
-    const isNew = !this.#handles.has(delivery.seq);
-    this.#handles.set(delivery.seq, delivery);
+  hold(handle: Handle, order: number | undefined): boolean {
+    const isNew = !this.#held.has(handle.seq);
+    this.#held.set(handle.seq, { handle, order });
     return isNew;
   }
 
-  /** The next checkpoint settles it. */
-  consume(seq: number): void {
-    this.#consumed.add(seq);
+  /** Another attempt at its ticket is out, so the next checkpoint covers it, ticket at an end or not. */
+  replace(seq: number): void {
+    this.#replaced.add(seq);
   }
 
-  /** What a checkpoint taken now covers. */
-  consumedSoFar(): number[] {
-    return [...this.#consumed];
+  /** What a checkpoint taken now covers: the messages of tickets at their end, and those replaced. */
+  covered(isConsumed: (order: number) => boolean): number[] {
+    return [...this.#held]
+      .filter(([seq, { order }]) => {
+        return this.#replaced.has(seq) || (order !== undefined && isConsumed(order));
+      })
+      .map(([seq]) => seq);
   }
 
   /** A checkpoint that covers these is in the ledger. */
   async settle(seqs: readonly number[]): Promise<void> {
-    await Promise.all(seqs.map((seq) => this.discard(seq)));
-  }
-
-  /** Acknowledges a message that no checkpoint needs to cover. */
-  async discard(seq: number): Promise<void> {
-    await this.#release(seq)?.ack();
+    await Promise.all(seqs.map(async (seq) => this.#release(seq)?.ack()));
   }
 
   async refuse(seq: number, reason: string): Promise<void> {
@@ -54,9 +60,9 @@ export class Unsettled {
   }
 
   #release(seq: number): Handle | undefined {
-    const handle = this.#handles.get(seq);
-    this.#handles.delete(seq);
-    this.#consumed.delete(seq);
-    return handle;
+    const held = this.#held.get(seq);
+    this.#held.delete(seq);
+    this.#replaced.delete(seq);
+    return held?.handle;
   }
 }

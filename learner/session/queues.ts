@@ -77,7 +77,7 @@ export class SessionQueues {
           ...this.#parts,
           publish: (ticket, stop) => this.publish('train', ticket, stop),
           onReplaced: ({ seq }) => {
-            unsettled.consume(seq);
+            unsettled.replace(seq);
           },
         },
         signal,

@@ -66,7 +66,7 @@ export async function chaos(options: ChaosOptions): Promise<ChaosResult> {
   if (!isAlive) return { ...nothing, violations, seed, mishaps, ...ending(world) };
   await goesOn('the last of them');
 
-  const outcome = await finish(world, report);
+  const outcome = await finish(world, stillMs, report);
   violations.push(...outcome.violations);
   return { ...outcome, violations, seed, mishaps, ...ending(world) };
 
@@ -87,6 +87,7 @@ const nothing = { trained: 0, largestStaleness: 0, lost: 0, steps: 0 };
 /** Ends the run in order, three steps later, and proves it. */
 async function finish(
   world: World,
+  stillMs: number,
   report: (line: string) => void,
 ): Promise<Audit & { steps: number }> {
   const { witness, observer, kept } = world;
@@ -98,10 +99,12 @@ async function finish(
   }
   const reached = (await observer.ledger.read())!.step;
   const last = world.learner('learner-last', reached + 3);
-  const code = await last.exitCode();
-  if (code !== 0) {
+  const deadline = performance.now() + stillMs;
+  await until(() => last.hasEnded || performance.now() > deadline);
+  if (!last.hasEnded || (await last.exitCode()) !== 0) {
     report(last.errors + last.tail);
-    violations.push(`the last learner ended with code ${code ?? 'none'}`);
+    const end = last.hasEnded ? `ended with code ${await last.exitCode()}` : 'came to no end';
+    return { ...nothing, violations: [...violations, `the last learner ${end}`] };
   }
 
   const ledger = (await observer.ledger.read())!;

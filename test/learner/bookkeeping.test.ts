@@ -78,7 +78,10 @@ describe('the checkpointer', () => {
     };
     for (const seq of [1, 2, 3]) {
       const working = () => void happened.push(`working ${seq}`);
-      unsettled.hold({ seq, working, ack: record(`ack ${seq}`), dead: record(`dead ${seq}`) });
+      unsettled.hold(
+        { seq, working, ack: record(`ack ${seq}`), dead: record(`dead ${seq}`) },
+        seq + 10,
+      );
     }
     const checkpointer = new Checkpointer({
       ledger: {
@@ -116,8 +119,8 @@ describe('the checkpointer', () => {
 
   it('acknowledges what the weights consumed only when the ledger names them', async () => {
     const { happened, saved, unsettled, checkpointer, book } = setUp();
-    unsettled.consume(1);
-    unsettled.consume(3);
+    const ended = new Set([11, 13]); // orders
+    const covered = () => unsettled.covered((order) => ended.has(order));
     const saving = checkpointer.save(5);
     const written = saving.write({
       step: 5,
@@ -125,15 +128,15 @@ describe('the checkpointer', () => {
       progress: 0.5,
       book,
       rewinds: [],
-      messages: unsettled.consumedSoFar(),
+      messages: covered(),
     });
-    unsettled.consume(2); // by the next step
+    ended.add(12); // by the next step
     assert.deepEqual(happened, ['save state-000005']);
     saved.open();
     await written;
     const path = 'tinker://run/weights/state-000005';
     assert.deepEqual(happened, ['save state-000005', `ledger 5 ${path}`, 'ack 1', 'ack 3']);
-    assert.deepEqual(unsettled.consumedSoFar(), [2]);
+    assert.deepEqual(covered(), [2]);
   });
 
   it('forgets weights that are not to be gone back to, and saves them anew if they are after all', async () => {
