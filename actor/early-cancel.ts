@@ -21,8 +21,8 @@ export interface WatchedTicket extends Disposable {
   drawsFrom(version: number): void;
 }
 
-type WorkTicket = Pick<Ticket, 'split' | 'order' | 'ticketId'>;
-type News = Pick<PolicyManifest, 'smallestUsefulVersion' | 'consumedBelow'>;
+type WorkTicket = Pick<Ticket, 'split' | 'order' | 'ticketId' | 'issuedAtVersion'>;
+type News = Pick<PolicyManifest, 'version' | 'smallestUsefulVersion' | 'consumedBelow'>;
 
 /**
  * Abandons what a newly published version has made useless, wherever it is: a ticket that was just
@@ -31,7 +31,7 @@ type News = Pick<PolicyManifest, 'smallestUsefulVersion' | 'consumedBelow'>;
  */
 export class EarlyCancel {
   readonly #checks = new Set<() => void>();
-  #news: News = { smallestUsefulVersion: 0, consumedBelow: 0 };
+  #news: News = { version: 0, smallestUsefulVersion: 0, consumedBelow: 0 };
 
   /** @param signal ends the process. */
   watch(ticket: WorkTicket, signal: AbortSignal): WatchedTicket {
@@ -61,12 +61,15 @@ export class EarlyCancel {
 
 /** Why a ticket's group can never be trained on; undefined if it may be. */
 function uselessness(
-  { split, order, ticketId }: WorkTicket,
+  { split, order, ticketId, issuedAtVersion }: WorkTicket,
   oldestToken: number | undefined,
-  { consumedBelow = 0, smallestUsefulVersion }: News,
+  { version, consumedBelow = 0, smallestUsefulVersion }: News,
 ): Error | undefined {
   if (split === 'eval') return undefined; // held-out problems have neither deadline nor order
-  if (order < consumedBelow) return new TicketConsumed(`${ticketId} has come to its end already`);
+  // A learner that went back issues again what the one before it had consumed: news older than the
+  // ticket say nothing about it.
+  const isKnown = version >= issuedAtVersion;
+  if (isKnown && order < consumedBelow) return new TicketConsumed(`${ticketId} has come to its end already`);
   if (oldestToken === undefined || oldestToken >= smallestUsefulVersion) return undefined;
   return new GroupOutdated(outdatedReason(oldestToken, smallestUsefulVersion));
 }

@@ -13,9 +13,9 @@ describe('work on a ticket, when a version is published', () => {
     using work = cancel.watch(fifth, never);
     work.drawsFrom(3);
     work.drawsFrom(4); // adopted in flight: the group's oldest token is still of version 3
-    cancel.published({ smallestUsefulVersion: 3 });
+    cancel.published({ version: 9, smallestUsefulVersion: 3 });
     assert(!work.signal.aborted);
-    cancel.published({ smallestUsefulVersion: 4 });
+    cancel.published({ version: 9, smallestUsefulVersion: 4 });
     const reason: unknown = work.signal.reason;
     assert(reason instanceof GroupOutdated && isOutdated(reason.message));
   });
@@ -23,7 +23,7 @@ describe('work on a ticket, when a version is published', () => {
   it('goes on while no token is drawn, since the newest version will draw them all', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(fifth, never);
-    cancel.published({ smallestUsefulVersion: 9 });
+    cancel.published({ version: 9, smallestUsefulVersion: 9 });
     assert(!work.signal.aborted);
     work.drawsFrom(9);
     assert(!work.signal.aborted);
@@ -32,7 +32,7 @@ describe('work on a ticket, when a version is published', () => {
   it('is abandoned when it begins with a version that is too old already', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(fifth, never);
-    cancel.published({ smallestUsefulVersion: 9 });
+    cancel.published({ version: 9, smallestUsefulVersion: 9 });
     work.drawsFrom(8); // the newest that could be loaded so far
     assert(work.signal.aborted);
   });
@@ -40,16 +40,27 @@ describe('work on a ticket, when a version is published', () => {
   it('is abandoned when the ticket has come to its end: another copy of it was answered', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(fifth, never);
-    cancel.published({ smallestUsefulVersion: 0, consumedBelow: 5 });
+    cancel.published({ version: 9, smallestUsefulVersion: 0, consumedBelow: 5 });
     assert(!work.signal.aborted);
-    cancel.published({ smallestUsefulVersion: 0, consumedBelow: 6 });
+    cancel.published({ version: 9, smallestUsefulVersion: 0, consumedBelow: 6 });
     assert(work.signal.reason instanceof TicketConsumed);
   });
 
   it('is never begun when it was known before that the ticket has come to its end', () => {
     const cancel = new EarlyCancel();
-    cancel.published({ smallestUsefulVersion: 0, consumedBelow: 6 });
+    cancel.published({ version: 9, smallestUsefulVersion: 0, consumedBelow: 6 });
     using work = cancel.watch(fifth, never);
+    assert(work.signal.reason instanceof TicketConsumed);
+  });
+
+  it('goes on when what is known of its end is older than the ticket: a restored learner issued it', () => {
+    const cancel = new EarlyCancel();
+    cancel.published({ version: 8, smallestUsefulVersion: 0, consumedBelow: 6 });
+    using work = cancel.watch(ticket({ order: 5, issuedAtVersion: 9 }), never);
+    assert(!work.signal.aborted);
+    cancel.published({ version: 9, smallestUsefulVersion: 0, consumedBelow: 4 });
+    assert(!work.signal.aborted);
+    cancel.published({ version: 10, smallestUsefulVersion: 0, consumedBelow: 6 });
     assert(work.signal.reason instanceof TicketConsumed);
   });
 
@@ -57,7 +68,7 @@ describe('work on a ticket, when a version is published', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(ticket({ split: 'eval', order: 0 }), never);
     work.drawsFrom(0);
-    cancel.published({ smallestUsefulVersion: 9, consumedBelow: 9 });
+    cancel.published({ version: 9, smallestUsefulVersion: 9, consumedBelow: 9 });
     assert(!work.signal.aborted);
   });
 
