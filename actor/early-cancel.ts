@@ -69,7 +69,8 @@ function uselessness(
   // A learner that went back issues again what the one before it had consumed: news older than the
   // ticket say nothing about it.
   const isKnown = version >= issuedAtVersion;
-  if (isKnown && order < consumedBelow) return new TicketConsumed(`${ticketId} has come to its end already`);
+  if (isKnown && order < consumedBelow)
+    return new TicketConsumed(`${ticketId} has come to its end already`);
   if (oldestToken === undefined || oldestToken >= smallestUsefulVersion) return undefined;
   return new GroupOutdated(outdatedReason(oldestToken, smallestUsefulVersion));
 }

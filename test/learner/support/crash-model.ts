@@ -1,0 +1,259 @@
+import assert from 'node:assert/strict';
+import { EarlyCancel } from '../../../actor/early-cancel.js';
+import type { ArrivedGroup } from '../../../learner/groups/intake.js';
+import { issueTickets } from '../../../learner/groups/ticket-issuer.js';
+import { orderOf } from '../../../learner/tickets/ticket-source.js';
+import type { Random } from '../../../shared/random.js';
+import { smallestUsefulVersion } from '../../../shared/rl/staleness.js';
+import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
+import type { Ticket } from '../../../shared/wire/ticket.js';
+import { rollout, rolloutGroup, scoredGroup } from '../../support/messages.js';
+import { beginLife, limits, Queue, type Life, type Saved } from './crash-parts.js';
+
+/**
+ * A run without processes and sockets, in which learner, actors and server may end at any moment:
+ * real decisions of learner and actor on queues that behave as JetStream's. Training must be able to go
+ * on from every state that it can get into.
+ */
+export class CrashModel {
+  readonly #random: Random;
+  readonly #tickets = new Queue<Ticket>();
+  readonly #scored = new Queue<ScoredGroup>();
+  readonly #deaths: { ticket: Ticket; reason: string }[] = [];
+  #cancel = new EarlyCancel();
+  #heard = 0; // the version that actors know of
+  #ledger: Saved = { step: 0, version: 0, rewinds: [] };
+  #newest = { version: 0, smallestUsefulVersion: 0, consumedBelow: 0 };
+  #life: Life;
+
+  constructor(random: Random) {
+    this.#random = random;
+    this.#life = this.#begin(false);
+  }
+
+  /** One thing happens, or nothing if it cannot now. */
+  async move(): Promise<void> {
+    const isOneIn = (n: number): boolean => this.#random.int(n) === 0;
+    const moves = isOneIn(16) ? rare : usual;
+    switch (moves[this.#random.int(moves.length)]!) {
+      case 'crash':
+        this.#crash();
+        break;
+      case 'restart':
+        if (isOneIn(2)) this.#tickets.restart();
+        else this.#scored.restart();
+        break;
+      case 'repeat':
+        this.#repeat();
+        break;
+      case 'issue':
+        await this.#issue(isOneIn(8));
+        break;
+      case 'sample':
+        this.#sample(isOneIn(24));
+        break;
+      case 'deliver':
+        await this.#deliver();
+        break;
+      case 'death':
+        this.#hearDeath();
+        break;
+      case 'version':
+        this.#hearVersion();
+        break;
+      case 'step':
+        this.#step();
+        break;
+      case 'checkpoint':
+        await this.#checkpoint(isOneIn(4));
+    }
+  }
+
+  /** Nothing goes wrong any more, and everybody has the time for all that there is to do. */
+  async settle(): Promise<void> {
+    const { held } = this.#tickets;
+    this.#hearVersion();
+    while (this.#life.deathsHeard < this.#deaths.length) this.#hearDeath();
+    while (this.#undelivered.length > 0) await this.#deliver();
+    await this.#issue(false);
+    for (let i = held.size; i > 0; i -= 1) this.#sample(false);
+    this.#step();
+  }
+
+  /** Steps of the weights as they are now. */
+  get steps(): number {
+    return this.#life.admission.step;
+  }
+
+  get state(): string {
+    const { book } = this.#life.admission;
+    const entries = book
+      .entries()
+      .map(({ order, state, attempt }) => `${order}.${attempt} ${state}`);
+    return JSON.stringify({
+      entries,
+      tickets: this.#tickets.held.size,
+      scored: this.#scored.held.size,
+    });
+  }
+
+  get #undelivered(): number[] {
+    return [...this.#scored.held.keys()].filter((seq) => !this.#life.delivered.has(seq));
+  }
+
+  #begin(isResumed: boolean): Life {
+    const version = isResumed ? this.#newest.version + 1 : 0;
+    this.#life = beginLife(this.#ledger, version, isResumed);
+    this.#publish();
+    return this.#life;
+  }
+
+  #publish(): void {
+    const { admission } = this.#life;
+    const { version, book, rewinds } = admission;
+    const smallest = smallestUsefulVersion(version, limits.maxStepsOffPolicy, rewinds);
+    const { consumedBelow } = book;
+    this.#newest = { version, smallestUsefulVersion: smallest, consumedBelow };
+    admission.publish(version);
+  }
+
+  /** @param isUnheard whether the answer to the first publication gets lost, and the learner with it. */
+  async #issue(isUnheard: boolean): Promise<void> {
+    const { admission, tickets, intake, changes, unsettled } = this.#life;
+    const over = new AbortController();
+    const issuing = issueTickets<ArrivedGroup>(
+      {
+        ...{ admission, tickets, intake, changes },
+        publish: (ticket) => {
+          this.#tickets.publish(`${ticket.ticketId}.${ticket.attempt}`, ticket);
+          if (!isUnheard) return Promise.resolve();
+          over.abort();
+          return Promise.reject(new Error('no answer'));
+        },
+        onReplaced: ({ seq }) => {
+          unsettled.replace(seq);
+        },
+      },
+      over.signal,
+    );
+    await new Promise((resolve) => setImmediate(resolve));
+    const wasCut = over.signal.aborted;
+    over.abort();
+    await issuing;
+    if (wasCut) this.#crash();
+  }
+
+  /** @param isInterrupted whether the actor dies before it has acknowledged the ticket. */
+  #sample(isInterrupted: boolean): void {
+    const all = [...this.#tickets.held];
+    if (all.length === 0) return;
+    const [seq, { value: ticket }] = all[this.#random.int(all.length)]!;
+    using work = this.#cancel.watch(ticket, never);
+    const { signal } = work;
+    const isConsumed = signal.aborted;
+    if (!isConsumed && this.#heard < ticket.issuedAtVersion) return; // its version is on the way
+    if (!isInterrupted) this.#tickets.held.delete(seq);
+    if (isConsumed) return;
+    const version = this.#heard;
+    work.drawsFrom(version);
+    if (this.#random.int(4) === 0) this.#hearVersion(); // while it samples
+    if (isUseless(signal)) {
+      this.#deaths.push({ ticket, reason: (signal.reason as Error).message });
+      return;
+    }
+    const rollouts = [0, 1].map(() => rollout(3, { versions: [[version, 3]] }));
+    const group = rolloutGroup({ ticket, rollouts });
+    const rewards = this.#random.int(5) < 2 ? ['0', '0'] : ['1', '0'];
+    const { scores } = scoredGroup({ group });
+    const judged = scores.map((score, i) => ({ ...score, exactReward: rewards[i]! }));
+    this.#scored.publish(
+      `${ticket.ticketId}-${ticket.attempt}`,
+      scoredGroup({ group, scores: judged }),
+    );
+  }
+
+  async #deliver(): Promise<void> {
+    const seqs = this.#undelivered;
+    if (seqs.length === 0) return;
+    const seq = seqs[this.#random.int(seqs.length)]!;
+    const { value } = this.#scored.held.get(seq)!;
+    this.#life.delivered.add(seq);
+    await this.#life.intake.receive({
+      ...{ value, seq, subject: 'scored', deliveryCount: 1 },
+      working: () => undefined,
+      ack: () => this.#take(seq),
+      nak: () => undefined,
+      dead: (reason) => {
+        this.#deaths.push({ ticket: value.group.ticket, reason });
+        return this.#take(seq);
+      },
+    });
+  }
+
+  #take(seq: number): Promise<void> {
+    this.#scored.held.delete(seq);
+    return Promise.resolve();
+  }
+
+  #hearDeath(): void {
+    const death = this.#deaths[this.#life.deathsHeard];
+    if (death === undefined) return;
+    this.#life.deathsHeard += 1;
+    const { ticket, reason } = death;
+    this.#life.intake.die(orderOf(ticket.ticketId)!, ticket.attempt, { stage: 'actor', reason });
+  }
+
+  #hearVersion(): void {
+    this.#heard = this.#newest.version;
+    this.#cancel.published(this.#newest);
+  }
+
+  #step(): void {
+    const { admission } = this.#life;
+    admission.refuseStale();
+    if (admission.cut() === undefined) return;
+    admission.confirmStep();
+    this.#publish();
+  }
+
+  /** @param isCut whether the learner dies before everything that it covers is acknowledged. */
+  async #checkpoint(isCut: boolean): Promise<void> {
+    const { admission, unsettled } = this.#life;
+    const { book, step, version } = admission;
+    this.#ledger = { step, version, rewinds: admission.rewindsInReach, book: book.state };
+    const covered = unsettled.covered((order) => book.isConsumed(order));
+    const heard = isCut ? covered.slice(0, this.#random.int(covered.length + 1)) : covered;
+    await unsettled.settle(heard);
+    if (isCut) this.#crash();
+  }
+
+  #crash(): void {
+    this.#begin(true);
+  }
+
+  /** An operator, or a faulty network, sends a message once more under another id. */
+  #repeat(): void {
+    const all = [...this.#scored.held];
+    const some = all[this.#random.int(Math.max(1, all.length))];
+    if (some !== undefined) this.#scored.publish(`again-${some[0]}-${all.length}`, some[1].value);
+  }
+}
+
+/** A call, since the compiler takes a signal for unchanged between two looks at it. */
+function isUseless(signal: AbortSignal): boolean {
+  return signal.aborted;
+}
+
+const never = new AbortController().signal;
+const rare = ['crash', 'restart', 'restart', 'repeat'] as const;
+const usual = [
+  ...(['issue', 'issue', 'sample', 'sample', 'sample', 'deliver', 'deliver', 'deliver'] as const),
+  ...(['death', 'version', 'step', 'step', 'checkpoint'] as const),
+];
+
+/** Fails unless training goes on from where the model is. */
+export async function assertGoesOn(model: CrashModel, what: string): Promise<void> {
+  const goal = model.steps + 3;
+  for (let i = 0; i < 60 && model.steps < goal; i += 1) await model.settle();
+  assert(model.steps >= goal, `${what} stands still: ${model.state}`);
+}

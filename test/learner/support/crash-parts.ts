@@ -1,0 +1,85 @@
+import { Changes } from '../../../learner/changes.js';
+import { DroughtWatch } from '../../../learner/drought-watch.js';
+import { Admission } from '../../../learner/groups/admission.js';
+import type { BookState } from '../../../learner/groups/group-book.js';
+import { Intake, type ArrivedGroup } from '../../../learner/groups/intake.js';
+import { Tally } from '../../../learner/groups/tally.js';
+import { Unsettled } from '../../../learner/groups/unsettled.js';
+import { TicketSource } from '../../../learner/tickets/ticket-source.js';
+import type { Rewind } from '../../../shared/rl/staleness.js';
+import { silent } from '../../support/broker.js';
+import { runConfig } from '../../support/messages.js';
+
+export const limits = {
+  groupsPerBatch: 2,
+  numSubsteps: 1,
+  numMinibatches: 1,
+  maxStepsOffPolicy: 2,
+  windowPolicy: 'wait',
+  maxSteps: Infinity,
+} as const;
+const config = runConfig({ groupSize: 2, sampling: { temperature: 1, maxTokens: 4 } });
+const problems = ['p-0', 'p-1', 'p-2'];
+
+/** What a checkpoint brings back. */
+export interface Saved {
+  readonly step: number;
+  readonly version: number;
+  readonly rewinds: readonly Rewind[];
+  readonly book?: BookState;
+}
+
+/**
+ * A work queue as JetStream keeps it: what was published before under the same id is dropped, also
+ * when it has long been taken out. Only a restart of the server makes it forget what it no longer holds.
+ */
+export class Queue<T> {
+  readonly held = new Map<number, { readonly id: string; readonly value: T }>();
+  #known = new Set<string>();
+  #seq = 0;
+
+  publish(id: string, value: T): void {
+    if (this.#known.has(id)) return;
+    this.#known.add(id);
+    this.held.set(++this.#seq, { id, value });
+  }
+
+  restart(): void {
+    this.#known = new Set([...this.held.values()].map(({ id }) => id));
+  }
+}
+
+/** The parts of a learner that decide about groups, from one restart to the next. */
+export interface Life {
+  readonly admission: Admission<ArrivedGroup>;
+  readonly tickets: TicketSource;
+  readonly unsettled: Unsettled;
+  readonly intake: Intake;
+  readonly changes: Changes;
+  readonly delivered: Set<number>; // of the scored queue
+  deathsHeard: number;
+}
+
+/** A learner that begins, or begins again where the ledger says, as the first to publish `version`. */
+export function beginLife(ledger: Saved, version: number, isResumed: boolean): Life {
+  const { step, book } = ledger;
+  const rewind = { from: version, to: ledger.version };
+  const rewinds = isResumed ? [...ledger.rewinds, rewind] : ledger.rewinds;
+  const tickets = new TicketSource(config, problems, { margin: 1, state: undefined });
+  const unsettled = new Unsettled();
+  const changes = new Changes();
+  const start = { step, version, rewinds, ...(book && { book }) };
+  const admission = new Admission<ArrivedGroup>(limits, start);
+  const intake = new Intake({
+    ...{ admission, tickets, unsettled, changes, isResumed },
+    isQuarantined: () => false,
+    tally: new Tally(),
+    drought: new DroughtWatch(0),
+    vocabSize: 10,
+    zeroVariance: 'refill',
+    newestVersion: () => admission.publishedVersion,
+    log: silent,
+  });
+  const delivered = new Set<number>();
+  return { admission, tickets, unsettled, intake, changes, delivered, deathsHeard: 0 };
+}
