@@ -67,7 +67,7 @@ export class Intake {
     const { value: scored, seq } = delivery;
     const { ticket } = scored.group;
     const order = orderOf(ticket.ticketId);
-    if (!unsettled.hold(delivery, order)) return;
+    if (!unsettled.hold(delivery.lease, order)) return;
 
     const { book } = admission;
     if (order !== undefined && book.isConsumed(order)) {
@@ -92,7 +92,8 @@ export class Intake {
       if (entry?.state === 'issued') book.die(order!);
       drop(scored, 'intake', reason);
       this.#options.log.warn({ ticketId: ticket.ticketId, reason, seq }, 'refused a scored group');
-      await unsettled.refuse(seq, reason);
+      unsettled.forget(seq);
+      await delivery.dead(reason);
       this.#options.changes.notify();
       return;
     }

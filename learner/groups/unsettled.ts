@@ -1,9 +1,7 @@
-import type { Delivery } from '../../shared/broker/delivery.js';
-
-type Handle = Pick<Delivery<unknown>, 'seq' | 'working' | 'ack' | 'dead'>;
+import type { Lease } from '../../shared/broker/delivery.js';
 
 interface Held {
-  readonly handle: Handle;
+  readonly lease: Lease;
   readonly order: number | undefined; // of its ticket
 }
 
@@ -13,7 +11,8 @@ interface Held {
  * every group of a ticket, also one that comes too many: a learner that goes back may have to do with another
  * attempt than this one, and streams drop for an hour what is sent again under the same identity.
  *
- * A message is known by its sequence number in the stream. When it comes a second time, because it
+ * Of each only the lease is kept, since a checkpoint may be many groups away. A message is known by its
+ * sequence number in the stream. When it comes a second time, because it
  * waited longer than the broker's patience, the newer delivery is the one to acknowledge.
  */
 export class Unsettled {
@@ -26,13 +25,13 @@ export class Unsettled {
 
   /** Asks the broker not to deliver again yet what is held; to be called within each ack wait. */
   prolong(): void {
-    for (const { handle } of this.#held.values()) handle.working();
+    for (const { lease } of this.#held.values()) lease.working();
   }
 
   /** @returns false if this very message is held already. */
-  hold(handle: Handle, order: number | undefined): boolean {
-    const isNew = !this.#held.has(handle.seq);
-    this.#held.set(handle.seq, { handle, order });
+  hold(lease: Lease, order: number | undefined): boolean {
+    const isNew = !this.#held.has(lease.seq);
+    this.#held.set(lease.seq, { lease, order });
     return isNew;
   }
 
@@ -52,17 +51,18 @@ export class Unsettled {
 
   /** A checkpoint that covers these is in the ledger. */
   async settle(seqs: readonly number[]): Promise<void> {
-    await Promise.all(seqs.map(async (seq) => this.#release(seq)?.ack()));
+    await Promise.all(
+      seqs.map(async (seq) => {
+        const held = this.#held.get(seq);
+        this.forget(seq);
+        await held?.lease.ack();
+      }),
+    );
   }
 
-  async refuse(seq: number, reason: string): Promise<void> {
-    await this.#release(seq)?.dead(reason);
-  }
-
-  #release(seq: number): Handle | undefined {
-    const held = this.#held.get(seq);
+  /** It is settled otherwise. */
+  forget(seq: number): void {
     this.#held.delete(seq);
     this.#replaced.delete(seq);
-    return held?.handle;
   }
 }

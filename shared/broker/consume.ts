@@ -77,7 +77,7 @@ export async function consume<S extends z.ZodType>(
     }
     const failure = await attempt(message, settlement);
     if (failure === undefined) {
-      return options.settle === 'by-hand' ? undefined : settlement.ack();
+      return options.settle === 'by-hand' ? undefined : settlement.lease.ack();
     }
     const { subject, seq } = message;
     log.warn({ err: failure, subject, seq, tries }, 'message failed');
@@ -95,7 +95,7 @@ export async function consume<S extends z.ZodType>(
   /** What went wrong, if anything. */
   async function attempt(message: JsMsg, settlement: Settlement): Promise<Error | undefined> {
     const prolonging = setInterval(() => {
-      settlement.working();
+      settlement.lease.working();
     }, puller.ackWaitMs / 3).unref();
     try {
       const { subject, seq, info } = message;
@@ -106,10 +106,11 @@ export async function consume<S extends z.ZodType>(
         seq,
         deliveryCount: info.deliveryCount,
         trace: settlement.trace,
+        lease: settlement.lease,
         working: () => {
-          settlement.working();
+          settlement.lease.working();
         },
-        ack: () => settlement.ack(),
+        ack: () => settlement.lease.ack(),
         nak: (delayMs) => {
           settlement.nak(delayMs);
         },

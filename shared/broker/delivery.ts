@@ -1,28 +1,21 @@
-import { ErrorCode, type JsMsg, NatsError } from 'nats';
-import { Counter } from 'prom-client';
-import { errorText, PermanentError } from '../errors.js';
+import type { JsMsg } from 'nats';
+import { PermanentError } from '../errors.js';
 import { traceHeader } from '../telemetry/tracing.js';
 import type { Broker } from './broker.js';
+import { MessageLease } from './message-lease.js';
 import { bodyHeader } from './publish.js';
-import { retry } from './retry.js';
 
-const settled = new Counter({
-  name: 'broker_messages_settled_total',
-  help: 'Messages by what became of them.',
-  labelNames: ['stage', 'outcome'],
-});
+/** What it takes to keep a message and to acknowledge it. */
+export type Lease = Pick<MessageLease, 'seq' | 'working' | 'ack'>;
 
 /** A message in the hands of a consumer, to be settled once. */
-export interface Delivery<T> {
+export interface Delivery<T> extends Lease {
   readonly value: T;
   readonly subject: string;
-  readonly seq: number; // in its stream
   readonly deliveryCount: number; // 1 the first time
   readonly trace?: string | undefined; // `traceparent` of the span that led to it
-  /** Asks for another whole ack wait. */
-  working(): void;
-  /** Done with it for good; resolves when the server has confirmed. */
-  ack(): Promise<void>;
+  /** For who settles it when its content is long of no use: it alone keeps nothing of that. */
+  readonly lease: Lease;
   /** Gives it back, to be delivered again after `delayMs` or at once. */
   nak(delayMs?: number): void;
   /** Puts it aside with the reason, and out of the queue. */
@@ -31,12 +24,13 @@ export interface Delivery<T> {
 
 /** The settling of one message: whatever comes after the first ack, nak or dead does nothing. */
 export class Settlement {
+  readonly lease: MessageLease;
   readonly #broker: Broker;
   readonly #message: JsMsg;
   readonly #stage: string;
-  #isSettled = false;
 
   constructor(broker: Broker, message: JsMsg, stage: string) {
+    this.lease = new MessageLease(broker, message, stage);
     this.#broker = broker;
     this.#message = message;
     this.#stage = stage;
@@ -46,25 +40,14 @@ export class Settlement {
     return this.#message.headers?.get(traceHeader) || undefined;
   }
 
-  working(): void {
-    if (!this.#isSettled && !this.#broker.link.connection.isClosed()) this.#message.working();
-  }
-
-  async ack(): Promise<void> {
-    if (!this.#settle()) return;
-    await this.#confirm('+ACK');
-    this.#count('acknowledged');
-    await this.#dropBody();
-  }
-
   nak(delayMs?: number): void {
-    if (!this.#settle()) return;
+    if (!this.lease.settle()) return;
     this.#message.nak(delayMs);
-    this.#count('returned');
+    this.lease.count('returned');
   }
 
   async dead(reason: string): Promise<void> {
-    if (!this.#settle()) return;
+    if (!this.lease.settle()) return;
     const { subject, headers, seq, info } = this.#message;
     const msgId = headers?.get('Nats-Msg-Id');
     let data: Uint8Array;
@@ -77,9 +60,7 @@ export class Settlement {
     const original = { subject, data, ...(msgId ? { msgId } : {}), ...(trace && { trace }) };
     await this.#broker.deadLetters.store(this.#stage, reason, original, `${info.stream}-${seq}`);
     // Bare: nats-server 2.9 does not understand a reason and would deliver it again.
-    await this.#confirm('+TERM');
-    this.#count('dead');
-    await this.#dropBody();
+    await this.lease.conclude('+TERM', 'dead');
   }
 
   /** @throws {PermanentError} if the message refers to a body that is not there. */
@@ -91,46 +72,5 @@ export class Settlement {
       throw new PermanentError(`${this.#message.subject}: its body ${object} is gone`);
     }
     return bytes;
-  }
-
-  #count(outcome: 'acknowledged' | 'returned' | 'dead'): void {
-    settled.inc({ stage: this.#stage, outcome });
-  }
-
-  #settle(): boolean {
-    if (this.#isSettled) return false;
-    this.#isSettled = true;
-    return true;
-  }
-
-  /** Sends until the server confirms, across its restarts: the client's own ackAck tries once. */
-  async #confirm(verdict: '+ACK' | '+TERM'): Promise<void> {
-    const { connection, log, outages, signal } = this.#broker.link;
-    // The client's messages all have it; its interface keeps it to itself.
-    const { reply } = this.#message as JsMsg & { readonly reply: string };
-    const what = `settle message ${this.#message.seq} of ${this.#message.info.stream}`;
-    await retry({ what, log, signal, outages }, async (before) => {
-      try {
-        await connection.request(reply, verdict, { timeout: 5_000 });
-      } catch (caught) {
-        // Nobody listens for so long only if the consumer is gone, and its deliveries with it.
-        const isUnheard =
-          caught instanceof NatsError && caught.code === (ErrorCode.NoResponders as string);
-        if (isUnheard && before >= 8) {
-          throw new Error(`cannot ${what}: its consumer is gone`, { cause: caught });
-        }
-        throw caught;
-      }
-    });
-  }
-
-  async #dropBody(): Promise<void> {
-    const object = this.#message.headers?.get(bodyHeader);
-    if (!object) return;
-    try {
-      await this.#broker.bodies.delete(object);
-    } catch (caught) {
-      this.#broker.link.log.warn({ object, reason: errorText(caught) }, 'body left behind');
-    }
   }
 }

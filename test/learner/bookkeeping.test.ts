@@ -78,10 +78,7 @@ describe('the checkpointer', () => {
     };
     for (const seq of [1, 2, 3]) {
       const working = () => void happened.push(`working ${seq}`);
-      unsettled.hold(
-        { seq, working, ack: record(`ack ${seq}`), dead: record(`dead ${seq}`) },
-        seq + 10,
-      );
+      unsettled.hold({ seq, working, ack: record(`ack ${seq}`) }, seq + 10);
     }
     const checkpointer = new Checkpointer({
       ledger: {

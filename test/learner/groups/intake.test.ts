@@ -114,13 +114,13 @@ class Bench {
       this.settled.push(`${seq} ${how}`);
       return Promise.resolve();
     };
+    const lease = { seq, working: () => undefined, ack: settle('ack') };
     const delivery: Delivery<ScoredGroup> = {
+      ...lease,
+      lease,
       value,
-      seq,
       subject: 'scored',
       deliveryCount: 1,
-      working: () => undefined,
-      ack: settle('ack'),
       nak: () => undefined,
       dead: (reason) => settle(`dead ${reason}`)(),
     };

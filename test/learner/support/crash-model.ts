@@ -178,10 +178,11 @@ export class CrashModel {
     const seq = seqs[this.#random.int(seqs.length)]!;
     const { value } = this.#scored.held.get(seq)!;
     this.#life.delivered.add(seq);
+    const lease = { seq, working: () => undefined, ack: () => this.#take(seq) };
     await this.#life.intake.receive({
-      ...{ value, seq, subject: 'scored', deliveryCount: 1 },
-      working: () => undefined,
-      ack: () => this.#take(seq),
+      ...lease,
+      lease,
+      ...{ value, subject: 'scored', deliveryCount: 1 },
       nak: () => undefined,
       dead: (reason) => {
         this.#deaths.push({ ticket: value.group.ticket, reason });
