@@ -23,7 +23,7 @@ export interface Run extends AsyncDisposable {
   /** Publishes a version with an adapter of its own; all that was sampled before is still of use. */
   publish(version: number, named?: Partial<PolicyUpdate>): Promise<void>;
   /** Starts an actor of the run. */
-  actor(name: string, environment?: Record<string, string>): ServiceProcess;
+  actor(name: string, environment?: NodeJS.ProcessEnv): ServiceProcess;
 }
 
 /** A server and a tiny model, on which runs can be started. */

@@ -95,10 +95,11 @@ export class ScoringRun implements AsyncDisposable {
     );
   }
 
-  start(name: string): ServiceProcess {
+  /** @param environment beyond this process's own. */
+  start(name: string, environment: NodeJS.ProcessEnv = {}): ServiceProcess {
     const { server, model } = this.ground;
     const where = ['--nats-url', server.url, '--run', 'test', '--model-dir', model.path];
-    const replica = new ServiceProcess('reward-service', [...where, '--name', name]);
+    const replica = new ServiceProcess('reward-service', [...where, '--name', name], environment);
     this.#replicas.push(replica);
     return replica;
   }

@@ -5,6 +5,11 @@ import { until } from './broker.js';
 
 type LogLine = Record<string, unknown>;
 
+/** The environment of a process that can be asked for its `liveBytes`. */
+export const watchesMemory: NodeJS.ProcessEnv = {
+  NODE_OPTIONS: `--import=${new URL('./live-memory.js', import.meta.url).href}`,
+};
+
 /** A real service in a process of its own, which is killed with its scope. */
 export class ServiceProcess implements AsyncDisposable {
   readonly #child: ChildProcess;
@@ -77,6 +82,15 @@ export class ServiceProcess implements AsyncDisposable {
     const { body } = await this.ask('/metrics');
     const line = body.split('\n').find((text) => text.startsWith(`${name} `));
     return Number(line?.slice(name.length) ?? NaN);
+  }
+
+  /** What it still holds after a collection, in bytes; of one whose environment is `watchesMemory`. */
+  async liveBytes(): Promise<number> {
+    const reports = () => this.log.filter(({ msg }) => msg === 'live memory');
+    const before = reports().length;
+    this.hold('SIGUSR2');
+    await until(() => reports().length > before || this.#hasEnded);
+    return Number(reports().at(before)?.['bytes']);
   }
 
   /** The end of its log, for a message. */

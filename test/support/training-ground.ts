@@ -40,14 +40,16 @@ export class TrainingGround implements AsyncDisposable {
     readonly broker: Broker,
     readonly model: ModelDirectory & AsyncDisposable,
     readonly folder: string,
+    readonly environment: NodeJS.ProcessEnv,
   ) {}
 
-  static async prepare(run: string): Promise<TrainingGround> {
+  /** @param environment of the processes, beyond this one's own. */
+  static async prepare(run: string, environment: NodeJS.ProcessEnv = {}): Promise<TrainingGround> {
     const server = await NatsServer.start();
     const model = await tinyModel(1, { maxPositions: 512 });
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-learner-'));
     const broker = await brokerOn(server, { run, client: 'observer' });
-    const ground = new TrainingGround(run, server, broker, model, folder);
+    const ground = new TrainingGround(run, server, broker, model, folder, environment);
     await ground.startBackend();
     return ground;
   }
@@ -174,7 +176,7 @@ export class TrainingGround implements AsyncDisposable {
   }
 
   #start(service: string, flags: string[]): ServiceProcess {
-    const process = new ServiceProcess(service, flags);
+    const process = new ServiceProcess(service, flags, this.environment);
     this.#processes.push(process);
     return process;
   }
