@@ -117,6 +117,6 @@ const quarantined =
 
 /** Why the actor cannot sample now, or undefined when it can. */
 function unreadiness(broker: Broker, policies: PolicyFollower): string | undefined {
-  if (!broker.isConnected) return 'NATS is disconnected';
+  if (broker.trouble !== undefined) return broker.trouble;
   return policies.version === undefined ? 'waiting for the first policy version' : undefined;
 }

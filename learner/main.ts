@@ -54,7 +54,7 @@ async function learn(
   });
   await using _broker = broker;
   await using health = await serveHealth(settings.healthHost, settings.healthPort, () => {
-    const reason = broker.isConnected ? missing : 'NATS is away';
+    const reason = broker.trouble ?? missing;
     return reason === undefined ? { isReady: true } : { isReady: false, reason };
   });
   log.info({ run: settings.run, healthPort: health.port }, 'started');

@@ -48,7 +48,7 @@ async function serve(config: RewardServiceConfig, log: Logger, signal: AbortSign
   const judge = await loadJudge(run, config);
   await using scores = await serveScores({ host: httpHost, port: httpPort, judge, log, signal });
   missing = () =>
-    signal.aborted ? 'shutting down' : broker.isConnected ? undefined : 'NATS is disconnected';
+    signal.aborted ? 'shutting down' : broker.trouble;
   log.info({ httpPort: scores.port }, 'joined the run');
 
   await scoreRollouts({ broker, judge, scorer: name, log, signal });

@@ -62,6 +62,11 @@ export class Broker implements AsyncDisposable {
     return !this.link.outages.isDown && !this.link.connection.isClosed();
   }
 
+  /** Why the server is of no use now: it is away, has no room left, or does not answer. */
+  get trouble(): string | undefined {
+    return this.isConnected ? this.link.outages.hindrance : 'NATS is disconnected';
+  }
+
   /**
    * Creates the run's streams, consumers and buckets, or adapts them to other limits; the learner's
    * task alone. Repeated whenever the connection comes back, in case the server lost its storage; and

@@ -27,10 +27,18 @@ export function classify(caught: unknown): Failure {
   return caught.code === (ErrorCode.JetStream404NoMessages as string) ? 'absent' : 'other';
 }
 
-/** Whether it is not the stream that is full, but the server or the account behind it. */
+/**
+ * Whether bytes are what there is no room for, in the server, the account or the stream. No stream of ours
+ * is bounded by bytes, so whoever set that limit has to do something about it, where a stream that is
+ * full of messages is what holds publishers back as it should.
+ */
 export function isOutOfStorage(caught: unknown): boolean {
-  const errCode = caught instanceof NatsError ? caught.api_error?.err_code : undefined;
-  return errCode !== undefined && outOfStorageCodes.has(errCode);
+  const { err_code: errCode, description = '' } =
+    (caught instanceof NatsError ? caught.api_error : undefined) ?? {};
+  if (errCode === undefined) return false;
+  return (
+    outOfStorageCodes.has(errCode) || (errCode === 10077 && description.includes('maximum bytes'))
+  );
 }
 
 const outOfStorageCodes = new Set([

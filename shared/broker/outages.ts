@@ -6,6 +6,7 @@ import { ErrorCode, NatsError } from 'nats';
  */
 export class Outages {
   readonly #underWay = new Set<(reason: Error) => void>();
+  readonly #hindrances = new Map<object, string>();
   #isDown = false;
 
   get isDown(): boolean {
@@ -19,6 +20,17 @@ export class Outages {
 
   end(): void {
     this.#isDown = false;
+  }
+
+  /** Why some work waits, although the connection is up. */
+  get hindrance(): string | undefined {
+    return this.#hindrances.values().next().value;
+  }
+
+  /** @param reason undefined: this work waits no more, or only as it should. */
+  hinder(work: object, reason: string | undefined): void {
+    if (reason === undefined) this.#hindrances.delete(work);
+    else this.#hindrances.set(work, reason);
   }
 
   /** Does the work, unless the connection is down or breaks meanwhile. */

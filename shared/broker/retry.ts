@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { ErrorCode, NatsError } from 'nats';
 import { errorText } from '../errors.js';
 import type { Logger } from '../telemetry/logger.js';
 import { classify, type Failure, isOutOfStorage } from './failures.js';
@@ -26,6 +27,24 @@ export async function retry<T>(
   options: RetryOptions,
   attempt: (before: number) => Promise<T>,
 ): Promise<T> {
+  try {
+    return await untilItWorks(options, attempt);
+  } finally {
+    options.outages?.hinder(options, undefined);
+  }
+}
+
+/** Between half and all of 40 ms, 80 ms, … up to 1.28 s, so that many waiters do not march in step. */
+export function pauseMs(attemptsBefore: number, random: number): number {
+  return 40 * 2 ** Math.min(attemptsBefore, 5) * (0.5 + random / 2);
+}
+
+const logEveryMs = 10_000;
+
+async function untilItWorks<T>(
+  options: RetryOptions,
+  attempt: (before: number) => Promise<T>,
+): Promise<T> {
   const { what, log, signal, outages, onWait } = options;
   const startedAt = performance.now();
   let loggedAt = -Infinity;
@@ -40,9 +59,12 @@ export async function retry<T>(
       const failure = classify(caught);
       if (failure !== 'full' && failure !== 'away') throw caught;
       if (signal.aborted) throw signal.reason;
+      const isOrdinary = failure === 'full' && !isOutOfStorage(caught);
+      const reason = describe(caught, failure);
+      outages?.hinder(options, isOrdinary ? undefined : reason);
       if (performance.now() - loggedAt > logEveryMs) {
         loggedAt = performance.now();
-        log.warn({ what, failure, reason: describe(caught, failure) }, 'waiting to try again');
+        log.warn({ what, failure, reason }, 'waiting to try again');
       }
       const pausedAt = performance.now();
       try {
@@ -56,19 +78,17 @@ export async function retry<T>(
   }
 }
 
-/** Between half and all of 40 ms, 80 ms, … up to 1.28 s, so that many waiters do not march in step. */
-export function pauseMs(attemptsBefore: number, random: number): number {
-  return 40 * 2 ** Math.min(attemptsBefore, 5) * (0.5 + random / 2);
-}
-
-const logEveryMs = 10_000;
-
 function describe(caught: unknown, failure: Failure): string {
+  const error = caught instanceof NatsError ? caught : undefined;
+  const answer = error?.api_error?.description ?? errorText(caught);
   if (isOutOfStorage(caught)) {
-    return `NATS has no storage left (${errorText(caught)}); give it more (max_file_store, or the account's limit), or let what waits be worked off`;
+    return `NATS has no storage left (${answer}); give it more (max_file_store, the account's limit, or max_bytes of the stream), or let what waits be worked off`;
   }
-  if (failure === 'full') return `the stream is full (${errorText(caught)})`;
-  return errorText(caught) === '503'
+  if (failure === 'full') return `the stream is full (${answer})`;
+  if (error?.code === (ErrorCode.Timeout as string)) {
+    return 'NATS is connected and does not answer (TIMEOUT); if that lasts, see whether its disk is full: make room, and restart nats-server';
+  }
+  return answer === '503'
     ? 'nobody takes it: the learner has not created the run, or JetStream is starting'
-    : `the server does not answer (${errorText(caught)})`;
+    : `the server does not answer (${answer})`;
 }

@@ -34,7 +34,7 @@ export class NatsServer implements AsyncDisposable {
     const limit = maxFileStore === undefined ? '' : `, max_file_store: ${maxFileStore}`;
     const lines = [
       `listen: "127.0.0.1:${server.port}"`,
-      jetStream ? `jetstream { store_dir: "${join(folder, 'store')}"${limit} }` : '',
+      jetStream ? `jetstream { store_dir: "${server.storeFolder}"${limit} }` : '',
       maxPayload === undefined ? '' : `max_payload: ${maxPayload}`,
       configuration,
     ];
@@ -89,14 +89,19 @@ export class NatsServer implements AsyncDisposable {
     this.#child?.kill(signal);
   }
 
+  /** Where it keeps everything. */
+  get storeFolder(): string {
+    return join(this.#folder, 'store');
+  }
+
   /** Where it keeps a stream. */
   streamFolder(stream: string): string {
-    return join(this.#folder, 'store', 'jetstream', '$G', 'streams', stream);
+    return join(this.storeFolder, 'jetstream', '$G', 'streams', stream);
   }
 
   /** Loses its files, as a container without a volume does; only while it is stopped. */
   async forget(): Promise<void> {
-    await rm(join(this.#folder, 'store'), { recursive: true, force: true });
+    await rm(this.storeFolder, { recursive: true, force: true });
   }
 
   async restart(how: 'SIGTERM' | 'SIGKILL' = 'SIGTERM'): Promise<void> {

@@ -51,6 +51,28 @@ describe('trying again', () => {
     assert.deepEqual(waits, ['full', 'away']);
   });
 
+  it('tells what only people can end as long as it waits, and not that a queue is full', async () => {
+    const outages = new Outages();
+    const told: (string | undefined)[] = [];
+    const onWait = () => told.push(outages.hindrance);
+    const bytes = answer(503, 10077);
+    bytes.api_error!.description = 'maximum bytes exceeded';
+    const failures = [answer(503, 10077), answer(500, 10047), bytes, timeout()];
+    await retry({ ...options, outages, onWait }, (before) =>
+      before < failures.length ? Promise.reject(failures[before]!) : Promise.resolve(),
+    );
+    assert.deepEqual(
+      told.map((reason) => reason?.split(/[;,]/)[0]),
+      [
+        undefined,
+        'NATS has no storage left (refused)',
+        'NATS has no storage left (maximum bytes exceeded)',
+        'NATS is connected and does not answer (TIMEOUT)',
+      ],
+    );
+    assert.equal(outages.hindrance, undefined);
+  });
+
   it('ends at once with what trying again cannot mend', async () => {
     let attempts = 0;
     const attempt = () => {
