@@ -78,6 +78,11 @@ function taken(
       return Math.min(...values);
     case 'max':
       return Math.max(...values);
+    case 'noise': {
+      const jumps = values.slice(1).map((value, i) => value - values[i]!);
+      const jump = Math.sqrt(mean(jumps.map((by) => by ** 2)) / 2); // of two values, hence the half
+      return jump / Math.abs(mean(values));
+    }
     case 'variation': {
       const center = mean(values);
       return Math.sqrt(mean(values.map((value) => (value - center) ** 2))) / Math.abs(center);

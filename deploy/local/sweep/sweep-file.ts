@@ -49,8 +49,8 @@ export const Measure = z.discriminatedUnion('from', [
     from: z.literal('steps'), // of metrics.jsonl
     name: text,
     key: text,
-    /** `end`: the mean of the last tenth; `variation`: the deviation as a share of the mean. */
-    take: z.enum(['end', 'mean', 'min', 'max', 'variation']).default('end'),
+    /** `end`: the mean of the last tenth; `variation`: the deviation as a share of the mean; `noise`: that from one step to the next, without a trend. */
+    take: z.enum(['end', 'mean', 'min', 'max', 'variation', 'noise']).default('end'),
     percent: z.boolean().default(false),
   }),
 ]);

@@ -28,14 +28,15 @@ describe('a measure of two runs', () => {
     assert.equal(measure(pass, runs, byProblems())!.mean, 7 / 8);
   });
 
-  it('may be taken from the steps: their end, mean, extremes or variation', () => {
+  it('may be taken from the steps: their end, mean, extremes, variation or noise', () => {
     const entropy = (take: string) =>
       measure(measureOf({ name: 'e', from: 'steps', key: 'entropy', take }), runs, byProblems())!;
     const mean = (1 + 1 / 2 + 1 / 3 + 1 / 4) / 4;
     const deviation = Math.sqrt((1 + 1 / 4 + 1 / 9 + 1 / 16) / 4 - mean ** 2);
+    const jump = Math.sqrt((1 / 4 + 1 / 36 + 1 / 144) / 3 / 2);
     assertClose(
-      ['end', 'mean', 'min', 'max', 'variation'].map((take) => entropy(take).mean),
-      [1 / 4, mean, 1 / 4, 1, deviation / mean],
+      ['end', 'mean', 'min', 'max', 'variation', 'noise'].map((take) => entropy(take).mean),
+      [1 / 4, mean, 1 / 4, 1, deviation / mean, jump / mean],
     );
     assert.equal(entropy('end').kind, 'range');
   });
