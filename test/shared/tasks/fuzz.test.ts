@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import { readFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { z } from 'zod';
+import { UserError } from '../../../shared/errors.js';
+import { packageRoot } from '../../../shared/package-root.js';
+import { readRows } from '../../../shared/tasks/table.js';
+import type { TableKind } from '../../../shared/tasks/table-files.js';
+import { fuzzRuns, mutationsOf } from '../../support/mutations.js';
+
+const example = { nums: [3, 7, 21], target: 84 };
+const Row = z.object({ nums: z.array(z.number()), target: z.number() });
+const utf8 = (text: string) => new TextEncoder().encode(text);
+const seeds: Readonly<Record<TableKind, () => Promise<Uint8Array[]>>> = {
+  jsonl: () =>
+    Promise.resolve([utf8('{"nums": [3, 7, 21], "target": 84}\n\n{"nums": [1], "target": 1}')]),
+  csv: () =>
+    Promise.resolve([
+      utf8('nums,target\n"[3, 7, 21]",84\n1 2,3\n'),
+      utf8('\ufefftarget,nums\r\n1,"""1"""\r\n'),
+    ]),
+  parquet: () =>
+    Promise.all(
+      ['none', 'gzip', 'snappy', 'zstd'].map((name) =>
+        readFile(join(packageRoot, 'test/shared/tasks/golden', `${name}.parquet`)),
+      ),
+    ),
+};
+
+describe('a file of problems of any bytes', () => {
+  for (const kind of ['jsonl', 'csv', 'parquet'] as const) {
+    it(`gives rows or a complaint of its own: ${kind}`, { timeout: 120_000 }, async () => {
+      const folder = await mkdtemp(join(tmpdir(), 'offbeat-fuzz-'));
+      const path = join(folder, `problems.${kind}`);
+      try {
+        await fc.assert(
+          fc.asyncProperty(mutationsOf(await seeds[kind]()), async (bytes) => {
+            await writeFile(path, bytes);
+            try {
+              await readRows({ kind, path }, (row) => Row.parse(row), example);
+            } catch (caught) {
+              assert(caught instanceof UserError, String(caught));
+              assert(caught.message.length < 20_000);
+            }
+          }),
+          { numRuns: fuzzRuns },
+        );
+      } finally {
+        await rm(folder, { recursive: true });
+      }
+    });
+  }
+});
