@@ -12,8 +12,8 @@ interface Held {
  * attempt than this one, and streams drop for an hour what is sent again under the same identity.
  *
  * Of each only the lease is kept, since a checkpoint may be many groups away. A message is known by its
- * sequence number in the stream. When it comes a second time, because it
- * waited longer than the broker's patience, the newer delivery is the one to acknowledge.
+ * sequence number in the stream. When it comes a second time, because it waited longer than the
+ * broker was patient, the newer delivery is the one to acknowledge.
  */
 export class Unsettled {
   readonly #held = new Map<number, Held>();

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { errorText, UserError } from '../../../shared/errors.js';
+import { timeLimits } from '../../../shared/show-out.js';
 import { Audience } from './audience.js';
 import { refusalOf, safeHeaders } from './guard.js';
 import { livePage } from './page/document.js';
@@ -13,6 +14,7 @@ export interface DashboardOptions {
   /** The run as it is now; asked for while somebody looks, and never otherwise. */
   readonly now: () => Promise<RunView>;
   readonly everyMs: number; // between two looks
+  readonly patienceMs?: number; // for a request to arrive; 10 s
 }
 
 export interface Dashboard extends AsyncDisposable {
@@ -25,9 +27,11 @@ export interface Dashboard extends AsyncDisposable {
  *
  * @throws {UserError} when the port cannot be had.
  */
-export async function serveDashboard({ port, now, everyMs }: DashboardOptions): Promise<Dashboard> {
+export async function serveDashboard(options: DashboardOptions): Promise<Dashboard> {
+  const { port, now, everyMs, patienceMs = 10_000 } = options;
   const audience = new Audience(now, everyMs);
-  const limits = { requestTimeout: 10_000, headersTimeout: 10_000, maxHeaderSize: 8_192 };
+  const times = timeLimits({ headersMs: patienceMs, wholeMs: patienceMs });
+  const limits = { ...times, maxHeaderSize: 8_192 };
   const server = createServer(limits, (request, response) => {
     const refusal = refusalOf(request.method, request.headers.host);
     if (refusal !== undefined) {

@@ -7,6 +7,7 @@ import { changes } from '../../../../deploy/local/dashboard/audience.js';
 import { refusalOf } from '../../../../deploy/local/dashboard/guard.js';
 import { serveDashboard } from '../../../../deploy/local/dashboard/server.js';
 import { runView } from '../../../support/run-view.js';
+import { sendSlowly } from '../../../support/slow-client.js';
 
 const serve = (now = () => Promise.resolve(runView())) =>
   serveDashboard({ port: 0, everyMs: 10, now });
@@ -45,6 +46,14 @@ describe('the guard of the dashboard', () => {
 });
 
 describe('the dashboard', { timeout: 120_000 }, () => {
+  it('shows a client out whose headers never end', async () => {
+    const now = () => Promise.resolve(runView());
+    await using page = await serveDashboard({ port: 0, everyMs: 10, now, patienceMs: 200 });
+    const begin = 'GET / HTTP/1.1\r\nhost: localhost\r\n';
+    const said = await sendSlowly(Number(new URL(page.url).port), begin, 'x-more: 1\r\n');
+    assert.match(said, /^HTTP\/1\.1 408 /);
+  });
+
   it('serves the page and what belongs to it, from itself alone', async () => {
     await using page = await serve();
     const { status, headers, body } = await answered(page.url);
