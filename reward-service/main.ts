@@ -47,8 +47,7 @@ async function serve(config: RewardServiceConfig, log: Logger, signal: AbortSign
   missing = () => 'loading the problems and the tokenizer';
   const judge = await loadJudge(run, config);
   await using scores = await serveScores({ host: httpHost, port: httpPort, judge, log, signal });
-  missing = () =>
-    signal.aborted ? 'shutting down' : broker.trouble;
+  missing = () => (signal.aborted ? 'shutting down' : broker.trouble);
   log.info({ httpPort: scores.port }, 'joined the run');
 
   await scoreRollouts({ broker, judge, scorer: name, log, signal });
