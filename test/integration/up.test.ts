@@ -141,7 +141,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
   it('gives up training that diverges, and says what is left of it', async () => {
     const wild = ['--learning-rate=10', '--stop-kl=0.01', '--stop-patience=1', '--max-steps=50'];
     await using up = await UpProcess.start([...small, ...wild]);
-    assert.equal(await up.ended(), 3);
+    assert.equal(await up.ended(), 3, up.out + up.err);
     assert.match(up.out, /given up:[^]* diverged +at step \d+: .*; step \d+ is saved/);
     assert.deepEqual(up.processes(), []);
   });
@@ -153,7 +153,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
       `--model-dir=${embeddedModelPath}`,
     ];
     await using up = await UpProcess.start([...small, ...backend, '--max-steps=1']);
-    assert.equal(await up.ended(), 2);
+    assert.equal(await up.ended(), 2, up.out + up.err);
     assert.match(
       up.err,
       /learner ended with code 2; the end of .*learner\.log:[^]*http:\/\/127\.0\.0\.1:9/,
@@ -165,14 +165,14 @@ describe('offbeat up', { timeout: 480_000 }, () => {
 describe('offbeat up that cannot start', { timeout: 120_000 }, () => {
   it('tells every flag that is wrong, and makes no folder', async () => {
     await using up = await UpProcess.start(['--actors=none', '--frob', '--loss=mse']);
-    assert.equal(await up.ended(), 2);
+    assert.equal(await up.ended(), 2, up.out + up.err);
     assert.match(up.err, /--frob is not a flag[^]*--loss[^]*--actors/);
     assert(!existsSync(up.path('.')));
   });
 
   it('tells which NATS server does not answer', async () => {
     await using up = await UpProcess.start(['--nats-url=nats://127.0.0.1:9', '--max-steps=1']);
-    assert.equal(await up.ended(), 2);
+    assert.equal(await up.ended(), 2, up.out + up.err);
     assert.match(up.err, /^no NATS server answers at nats:\/\/127\.0\.0\.1:9 .*--nats-url/m);
     assert.deepEqual(up.processes(), []);
   });
