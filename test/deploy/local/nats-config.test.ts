@@ -36,7 +36,7 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
       assert.equal((await stat(join(folder, 'keys', file))).mode & 0o777, 0o600);
     }
     const included = await readFile(join(folder, 'keys', 'nats-server.conf'), 'utf8');
-    assert.doesNotMatch(included, /SU[A-Z2-7]{40}/); // no seed
+    assert.doesNotMatch(included, /\bSU[A-Z2-7]{40}/); // no seed; a public key may have these letters inside
     await using server = await NatsServer.start({ configuration: included });
     const identity = { role: 'actor', actor: 'actor-0' } as const;
     await using broker = await connectBroker({
