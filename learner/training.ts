@@ -5,7 +5,7 @@ import type { Admission } from './groups/admission.js';
 import type { Changes } from './changes.js';
 import type { Checkpointer, Consumed } from './checkpoints/checkpointer.js';
 import type { Divergence, DivergenceWatch } from './divergence-watch.js';
-import type { DroughtWatch } from './drought-watch.js';
+import type { Drought, DroughtWatch } from './drought-watch.js';
 import { handled } from './handled.js';
 import type { StepEvent } from './report/history.js';
 import type { IdleCause } from './idle-clock.js';
@@ -53,6 +53,11 @@ export interface TrainingOptions extends OpenStepOptions {
   readonly log: Logger;
 }
 
+/** Why a run was given up before it had its steps. */
+export type GivenUp =
+  | { readonly reason: 'diverged'; readonly divergence: Divergence }
+  | { readonly reason: 'no_signal'; readonly drought: Drought };
+
 /**
  * The training loop: cuts minibatches as soon as their groups are here, sends each to the backend
  * without awaiting the one before, and the optimizer step behind the last of each substep. What comes
@@ -75,14 +80,14 @@ export class Training {
   }
 
   /**
-   * Trains until the run has its steps, `stop` aborts or no group has variance any more; then finishes the optimizer steps that the
-   * backend has in full, gives up what else it was sent, publishes and checkpoints. Should it diverge,
-   * it ends at once and leaves the last checkpoint from before as it is.
+   * Trains until the run has its steps, `stop` aborts or no group has variance any more; then finishes
+   * the optimizer steps that the backend has in full, gives up what else it was sent, publishes and
+   * checkpoints. Should it diverge, it ends at once and leaves the last checkpoint from before as it is.
    *
-   * @returns the divergence, if that is what ended it.
+   * @returns why it was given up, if that is what ended it.
    * @throws what the backend or the broker could not do.
    */
-  async run(stop: AbortSignal): Promise<Divergence | undefined> {
+  async run(stop: AbortSignal): Promise<GivenUp | undefined> {
     const { admission, changes, idle, failure, drought } = this.#options;
     const ends = [stop, failure.signal, this.#hasDiverged.signal, drought.signal];
     const until = AbortSignal.any(ends);
@@ -102,17 +107,19 @@ export class Training {
     idle.waitFor(undefined);
     failure.signal.throwIfAborted();
 
-    if (drought.signal.aborted) this.#judgeDrought();
+    const isDry = drought.signal.aborted && !stop.aborted && !admission.isComplete;
+    if (isDry) this.#judgeDrought();
     if (this.#divergence === undefined) this.#cutShort();
     await this.#confirmations;
     await this.#publications;
     await this.#accounts;
     const { checkpointer } = this.#options;
     if (this.#divergence !== undefined) {
-      return { ...this.#divergence, checkpointStep: checkpointer.writtenStep };
+      const divergence = { ...this.#divergence, checkpointStep: checkpointer.writtenStep };
+      return { reason: 'diverged', divergence };
     }
     await checkpointer.save(admission.step).write(this.#consumed());
-    return undefined;
+    return isDry ? { reason: 'no_signal', drought: drought.drought } : undefined;
   }
 
   /** Makes a shorter step of what the optimizer steps so far have used, if it is anything. */

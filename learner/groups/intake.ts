@@ -9,6 +9,7 @@ import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Admission } from './admission.js';
 import type { Changes } from '../changes.js';
 import type { DroughtWatch } from '../drought-watch.js';
+import { EarlyAnswers } from './early-answers.js';
 import type { Tally } from './tally.js';
 import { orderOf, ticketId, type TicketSource } from '../tickets/ticket-source.js';
 import type { Unsettled } from './unsettled.js';
@@ -42,24 +43,17 @@ export interface IntakeOptions {
   readonly log: Logger;
 }
 
-interface Early {
-  readonly attempt: number;
-  readonly delivery: Delivery<ScoredGroup>;
-}
-
 /**
  * Takes in scored groups: each comes to rest in the book, or is skipped, refused or put aside, and
  * its message is held until a checkpoint covers it.
  */
 export class Intake {
   readonly #options: IntakeOptions;
-  /** Groups of attempts that are not in the book yet, by order and then attempt. */
-  readonly #early = new Map<number, Map<number, Delivery<ScoredGroup>>>();
-  /** How attempts died that the book does not have yet, by order and attempt. */
-  readonly #deadEarly = new Map<string, Death>();
+  readonly #early: EarlyAnswers;
 
   constructor(options: IntakeOptions) {
     this.#options = options;
+    this.#early = new EarlyAnswers((order) => options.admission.book.isConsumed(order));
   }
 
   async receive(delivery: Delivery<ScoredGroup>): Promise<void> {
@@ -101,27 +95,26 @@ export class Intake {
     // A group that was given up for too old and came all the same stands for the second attempt.
     const isMissed = entry?.state === 'stale' && entry.group === undefined;
     const attempt = ticket.attempt + (isMissed && ticket.attempt === entry.attempt ? 1 : 0);
-    if (entry?.state === 'issued' && attempt >= entry.attempt) this.#admit(order!, delivery);
-    else if (isAhead || attempt > entry!.attempt) this.#keepEarly(order!, attempt, delivery);
-    else drop(scored, 'intake', 'duplicate');
+    if (entry?.state === 'issued' && attempt >= entry.attempt) {
+      this.#admit(order!, delivery);
+      return;
+    }
+    const isEarly = isAhead || attempt > entry!.attempt;
+    if (isEarly && this.#early.keepGroup(order!, attempt, delivery)) return;
+    drop(scored, 'intake', 'duplicate');
   }
 
   /** An attempt has just entered the book: what came before it is taken in now. */
   claim(order: number, attempt: number): void {
-    const early = this.#earlyOf(order, attempt);
-    if (early !== undefined) {
-      this.#early.get(order)!.delete(early.attempt);
-      this.#admit(order, early.delivery);
-      return;
-    }
-    const death = this.#deadEarly.get(key(order, attempt));
-    this.#deadEarly.delete(key(order, attempt));
-    if (death !== undefined) this.die(order, attempt, death);
+    const early = this.#early.take(order, attempt);
+    if (early === undefined) return;
+    if ('group' in early) this.#admit(order, early.group);
+    else this.die(order, attempt, early.death);
   }
 
   /** Whether an attempt need not be published, because its group or its end is here already. */
   isAnswered(order: number, attempt: number): boolean {
-    return this.#earlyOf(order, attempt) !== undefined || this.#deadEarly.has(key(order, attempt));
+    return this.#early.has(order, attempt);
   }
 
   /**
@@ -134,7 +127,7 @@ export class Intake {
     const entry = book.entry(order);
     const isEarly = entry !== undefined && entry.state !== 'issued' && attempt > entry.attempt;
     if (order >= book.nextOrder || isEarly) {
-      this.#deadEarly.set(key(order, attempt), death);
+      this.#early.keepDeath(order, attempt, death);
       return;
     }
     if (entry?.state !== 'issued' || entry.attempt > attempt) return; // another copy made its way
@@ -149,24 +142,6 @@ export class Intake {
       log.warn({ ticketId: ticketId(order), stage, reason }, 'a ticket died');
     }
     changes.notify();
-  }
-
-  #keepEarly(order: number, attempt: number, delivery: Delivery<ScoredGroup>): void {
-    const { book } = this.#options.admission;
-    for (const known of this.#early.keys()) if (book.isConsumed(known)) this.#early.delete(known);
-    const attempts = this.#early.get(order) ?? new Map<number, Delivery<ScoredGroup>>();
-    if (attempts.has(attempt)) {
-      drop(delivery.value, 'intake', 'duplicate');
-      return;
-    }
-    this.#early.set(order, attempts.set(attempt, delivery));
-  }
-
-  /** What came of this attempt, or else of one that follows it. */
-  #earlyOf(order: number, least: number): Early | undefined {
-    const attempts = [...(this.#early.get(order) ?? [])].sort(([a], [b]) => a - b);
-    const found = attempts.find(([attempt]) => attempt >= least);
-    return found && { attempt: found[0], delivery: found[1] };
   }
 
   #admit(order: number, { value: scored, seq, trace }: Delivery<ScoredGroup>): void {
@@ -189,10 +164,6 @@ export class Intake {
     }
     changes.notify();
   }
-}
-
-function key(order: number, attempt: number): string {
-  return `${order}.${attempt}`;
 }
 
 /** Counts a group that will not be trained on, and the tokens that were sampled for nothing. */

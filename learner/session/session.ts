@@ -26,7 +26,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const base = await openBase(client, config);
   const failure = new Failure();
   const parts = makeParts(options, opened);
-  const { admission, publisher, checkpointer, unsettled, audit, drought } = parts;
+  const { admission, publisher, checkpointer, unsettled, audit } = parts;
   const queues = new SessionQueues(broker, parts, failure, log);
 
   // A run has a checkpoint before anyone works for it, so that there is always one to go back to.
@@ -90,13 +90,12 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     const until = AbortSignal.any([stop, time.signal]);
     const exchange = queues.exchange(AbortSignal.any([until, ended.signal, failure.signal]));
     try {
-      const divergence = await training.run(until);
-      if (divergence !== undefined) return { reason: 'diverged', divergence };
+      const givenUp = await training.run(until);
+      if (givenUp !== undefined) return givenUp;
     } finally {
       ended.abort();
       await exchange;
     }
-    if (drought.signal.aborted) return { reason: 'no_signal', drought: drought.drought };
     const reason = stop.aborted ? 'stopped' : admission.isComplete ? 'max_steps' : 'max_minutes';
     return { reason };
   }

@@ -44,8 +44,8 @@ ${describeFlags(settings, upService)}
 
 /**
  * Runs a whole training on this machine and returns its exit code: 0 when the learner finished, the
- * signal's code after Ctrl-C, 2 when the user has something to change, 3 when training was given up, else 1. When it returns, none
- * of the processes is left.
+ * signal's code after Ctrl-C, 2 when the user has something to change, 3 when training was given up,
+ * else 1. When it returns, none of the processes is left.
  *
  * @throws {UserError} when a flag is wrong, the model cannot be run or something cannot be had, before
  *   anything was started.

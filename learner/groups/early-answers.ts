@@ -1,0 +1,63 @@
+import type { Death } from '../../shared/broker/dead-letter-watch.js';
+import type { Delivery } from '../../shared/broker/delivery.js';
+import type { ScoredGroup } from '../../shared/wire/scored-group.js';
+
+export type EarlyAnswer = { readonly group: Delivery<ScoredGroup> } | { readonly death: Death };
+
+/** What came of attempts that are not in the book yet: a learner before this one had issued them. */
+export class EarlyAnswers {
+  readonly #groups = new Map<number, Map<number, Delivery<ScoredGroup>>>(); // by order and attempt
+  readonly #deaths = new Map<number, Map<number, Death>>();
+  readonly #isConsumed: (order: number) => boolean;
+
+  /** @param isConsumed whether a ticket has come to its end, so that nothing of it matters any more. */
+  constructor(isConsumed: (order: number) => boolean) {
+    this.#isConsumed = isConsumed;
+  }
+
+  /** @returns false if there is one of this attempt already. */
+  keepGroup(order: number, attempt: number, group: Delivery<ScoredGroup>): boolean {
+    const attempts = this.#attempts(this.#groups, order);
+    if (attempts.has(attempt)) return false;
+    attempts.set(attempt, group);
+    return true;
+  }
+
+  keepDeath(order: number, attempt: number, death: Death): void {
+    this.#attempts(this.#deaths, order).set(attempt, death);
+  }
+
+  has(order: number, attempt: number): boolean {
+    return (
+      this.#groupOf(order, attempt) !== undefined || this.#deathOf(order, attempt) !== undefined
+    );
+  }
+
+  /** The group of this attempt, or else of one that follows it; or how this very attempt died. */
+  take(order: number, attempt: number): EarlyAnswer | undefined {
+    const found = this.#groupOf(order, attempt);
+    if (found !== undefined) {
+      this.#groups.get(order)!.delete(found[0]);
+      return { group: found[1] };
+    }
+    const death = this.#deathOf(order, attempt);
+    this.#deaths.get(order)?.delete(attempt);
+    return death && { death };
+  }
+
+  #groupOf(order: number, least: number): [number, Delivery<ScoredGroup>] | undefined {
+    const attempts = [...(this.#groups.get(order) ?? [])].sort(([a], [b]) => a - b);
+    return attempts.find(([attempt]) => attempt >= least);
+  }
+
+  #deathOf(order: number, attempt: number): Death | undefined {
+    return this.#deaths.get(order)?.get(attempt);
+  }
+
+  #attempts<T>(all: Map<number, Map<number, T>>, order: number): Map<number, T> {
+    for (const known of all.keys()) if (this.#isConsumed(known)) all.delete(known);
+    const attempts = all.get(order) ?? new Map<number, T>();
+    all.set(order, attempts);
+    return attempts;
+  }
+}
