@@ -115,6 +115,7 @@ describe('the memory of an overloaded run', limits, () => {
         });
       }
     };
+    const samplesNothing = () => until(async () => (await actor.metric('rl_actor_inflight')) === 0);
     await issue(10);
     await until(() => groups.length === issued);
     const before = await actor.liveBytes();
@@ -124,6 +125,7 @@ describe('the memory of an overloaded run', limits, () => {
       await using _full = await limitToPresentBytes(broker, broker.names.streams.rollouts);
       await issue(50);
       await actor.says(isBlocked);
+      await samplesNothing(); // all that it has in hand waits too
       await assertFlat(actor, before, passed);
     }
     await until(() => groups.length === issued);
