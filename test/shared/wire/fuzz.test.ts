@@ -28,6 +28,15 @@ const good = [
   encode(RunConfig, runConfig()),
 ];
 
+/** What reading came to: a map with the key `__proto__`, for one, is refused by the library. */
+function outcome(read: (data: Uint8Array) => unknown, bytes: Uint8Array) {
+  try {
+    return { value: read(bytes) };
+  } catch (error) {
+    return { error };
+  }
+}
+
 describe('a message of any bytes', () => {
   it('is a valid one or a WireError', () => {
     fc.assert(
@@ -39,7 +48,7 @@ describe('a message of any bytes', () => {
     );
   });
 
-  it('is read as the library reads it, whatever value it holds', () => {
+  it('is read as the library reads it, or refused as it refuses, whatever value it holds', () => {
     const value = fc.letrec((tie) => ({
       any: fc.oneof(
         { maxDepth: 5 },
@@ -52,7 +61,7 @@ describe('a message of any bytes', () => {
     fc.assert(
       fc.property(value, (any) => {
         const bytes = pack(any);
-        assert.deepEqual(unpack(bytes), plainDecode(bytes));
+        assert.deepEqual(outcome(unpack, bytes), outcome(plainDecode, bytes));
       }),
       { numRuns: fuzzRuns },
     );
