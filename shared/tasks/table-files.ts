@@ -1,8 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { parse } from 'csv-parse/sync';
-import { parquetReadObjects } from 'hyparquet';
-import { compressors } from 'hyparquet-compressors';
 import { errorText, UserError } from '../errors.js';
+import { parquetRows } from './parquet.js';
 
 /** The kinds of files that problems come in, which are their endings too. */
 export const tableKinds = ['jsonl', 'csv', 'parquet'] as const;
@@ -30,7 +29,7 @@ export async function readTable(
   example: Example,
 ): Promise<Iterable<TableRow>> {
   try {
-    return await readers[kind](await readFile(path), example);
+    return await readers[kind](path, example);
   } catch (cause) {
     throw new UserError(
       `cannot read the problems in ${path} (${errorText(cause)}); give ${forms[kind]} ` +
@@ -46,16 +45,19 @@ const forms: Readonly<Record<TableKind, string>> = {
   parquet: 'a parquet file with the columns',
 };
 
-const readers = { jsonl: jsonlRows, csv: csvRows, parquet: parquetRows };
+const readers = { jsonl: jsonlRows, csv: csvRows, parquet: parquetTable };
 
-function* jsonlRows(file: Buffer): Generator<TableRow> {
-  for (const [index, line] of file.toString('utf8').split('\n').entries()) {
-    if (line.trim() === '') continue;
-    yield { place: `line ${index + 1}`, read: () => JSON.parse(line) as unknown };
-  }
+async function jsonlRows(path: string): Promise<TableRow[]> {
+  const lines = (await readFile(path, 'utf8')).split('\n');
+  return lines.flatMap((line, index) =>
+    line.trim() === ''
+      ? []
+      : { place: `line ${index + 1}`, read: () => JSON.parse(line) as unknown },
+  );
 }
 
-function csvRows(file: Buffer, example: Example): TableRow[] {
+async function csvRows(path: string, example: Example): Promise<TableRow[]> {
+  const file = await readFile(path);
   const rows = parse<{ record: Record<string, string>; info: { lines: number } }>(file, {
     ...{ columns: true, info: true, bom: true, skip_empty_lines: true, trim: true },
   });
@@ -80,16 +82,8 @@ function numberOf(word: string): unknown {
   return /^-?\d+$/.test(word) ? Number(word) : word;
 }
 
-async function parquetRows(file: Buffer, example: Example): Promise<Iterable<TableRow>> {
-  const bytes = file.buffer.slice(
-    file.byteOffset,
-    file.byteOffset + file.byteLength,
-  ) as ArrayBuffer;
-  const rows = await parquetReadObjects({
-    file: bytes,
-    compressors,
-    columns: Object.keys(example),
-  });
+async function parquetTable(path: string, example: Example): Promise<Iterable<TableRow>> {
+  const rows = await parquetRows(path, Object.keys(example));
   return rows.map((row, index) => ({
     place: `row ${index + 1}`,
     read: () =>

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -48,6 +48,26 @@ describe('a parquet file', () => {
       name: 'UserError',
       message:
         /cannot read the problems in .*a\.parquet .*give a parquet file with .*nums and target/,
+    });
+  });
+
+  it('is refused, whatever its reader comes to', async () => {
+    const broken = async (change: (file: Buffer) => void) => {
+      const file = await readFile(join(golden, 'none.parquet'));
+      change(file);
+      return readText('broken.parquet', file);
+    };
+    const twice = broken((file) => {
+      file[4] = 0xff; // the header of the first column's first page
+      file.write('l_st', file.lastIndexOf('list')); // a column's path, which the schema has not
+    });
+    await assert.rejects(twice, { name: 'UserError', message: /element not found: nums,l_st/ });
+    const fatal = broken((file) => {
+      file.set([0x9e, 0xf3, 0xfc, 0xd4], 288); // a run's length: a hundred million repetitions
+    });
+    await assert.rejects(fatal, {
+      name: 'UserError',
+      message: /ended with SIG[A-Z]+\); give a parquet/,
     });
   });
 });
