@@ -100,6 +100,15 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
     assert(existsSync(out('report.md')));
   });
 
+  it('makes a run again whose model is another by now', async () => {
+    const path = out('results', (await finishedRuns())[0]!);
+    const result = await readFile(path, 'utf8');
+    await writeFile(path, result.replace(/"modelDigest":"[0-9a-f]{64}"/, '"modelDigest":"a0b1"'));
+    const { out: text } = await runOffbeat(['sweep', 'e.json', '--dry-run'], folder);
+    assert.match(text, /2 runs, 1 of them done/);
+    await writeFile(path, result);
+  });
+
   it('tells which run failed and why, and fails', async () => {
     await write({ settings: { ...experiment.settings, dataset: 'nowhere.jsonl' }, seeds: [4] });
     const { code, err } = await runOffbeat(['sweep', 'e.json'], folder);

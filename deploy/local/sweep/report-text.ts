@@ -63,6 +63,7 @@ function heading({ measure, margin }: Comparison): string {
 function notes({ sweep, planned, results }: Report): string[] {
   const seconds = results.reduce((sum, result) => sum + result.seconds, 0);
   const machines = [...new Set(results.map(({ machine }) => machine))];
+  const models = [...new Set(results.map(({ modelDigest }) => modelDigest))];
   const { limits, evaluation, seeds, settings } = sweep;
   const until = Object.entries(limits).map(([what, count]) => `${count} ${what}`);
   const given = Object.entries(settings).map(([key, value]) => `${key} ${String(value)}`);
@@ -74,7 +75,8 @@ function notes({ sweep, planned, results }: Report): string[] {
       `${given.length === 0 ? '' : `, with ${given.join(', ')}`}; all else by default.` +
       (results.length === 0
         ? ''
-        : ` They took ${formatSeconds(seconds)} on ${machines.join('; ')}.`),
+        : ` They took ${formatSeconds(seconds)} on ${machines.join('; ')}. ` +
+          `SHA-256 of the model: ${models.join('; ')}.`),
   ];
 }
 

@@ -7,12 +7,13 @@ import type { PlannedRun } from './plan.js';
 
 /** What is kept of a run that is over. */
 export const RunResult = z.strictObject({
-  v: z.literal(1),
+  v: z.literal(2),
   name: z.string(),
   choice: z.record(z.string(), z.string()),
   seed: z.int().nonnegative(),
   settings: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
   samplesPerStep: z.int().positive(),
+  modelDigest: z.string(), // of the model that the run began with
   reason: z.string(), // why it ended: max_steps, max_minutes, diverged, …
   seconds: z.number().nonnegative(), // from its first process to its last
   finishedAt: z.iso.datetime(),
@@ -64,6 +65,9 @@ export class Results {
   }
 }
 
+const Began = z.looseObject({ model: z.looseObject({ digest: z.string() }) });
+const Ended = z.looseObject({ reason: z.string() });
+
 /**
  * What a finished run's folder tells.
  *
@@ -71,10 +75,9 @@ export class Results {
  */
 export async function readRunFolder(
   folder: string,
-): Promise<Pick<RunResult, 'reason' | 'summary' | 'evals' | 'steps'>> {
-  const summary = z
-    .looseObject({ reason: z.string() })
-    .parse(JSON.parse(await readFile(join(folder, 'summary.json'), 'utf8')));
+): Promise<Pick<RunResult, 'modelDigest' | 'reason' | 'summary' | 'evals' | 'steps'>> {
+  const { model } = Began.parse(await readJson(join(folder, 'config.json')));
+  const summary = Ended.parse(await readJson(join(folder, 'summary.json')));
   const evals = (await readLines(join(folder, 'evals.jsonl'))).map((line) => {
     const { time: _time, ...result } = z.looseObject({}).parse(line);
     return EvalResult.parse(result);
@@ -85,7 +88,11 @@ export async function readRunFolder(
       entries.filter((entry): entry is [string, number] => typeof entry[1] === 'number'),
     );
   });
-  return { reason: summary.reason, summary, evals, steps };
+  return { modelDigest: model.digest, reason: summary.reason, summary, evals, steps };
+}
+
+async function readJson(path: string): Promise<unknown> {
+  return JSON.parse(await readFile(path, 'utf8'));
 }
 
 async function readLines(path: string): Promise<unknown[]> {

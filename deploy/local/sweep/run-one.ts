@@ -76,7 +76,7 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
     });
   });
   return {
-    v: 1,
+    v: 2,
     ...run,
     ...found,
     seconds,

@@ -1,6 +1,7 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describeFlags } from '../../../shared/config-help.js';
+import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';
 import { loadSchema } from '../load-schema.js';
 import { createScreen, type Screen } from '../up/screen.js';
 import { listenForStop, type StopSignals } from '../processes/stop-signals.js';
@@ -22,8 +23,8 @@ export function sweepHelp(): string {
   return `offbeat sweep FILE: makes the runs of an experiment, one after another, and a report of them.
 
 The file says which settings are varied, with which seeds, until when, and what is measured. A run that
-is finished is not made again: after an interruption the same command goes on. In the folder of the
-experiment are report.html, report.md, plot.svg and the result of each run.
+is finished is not made again unless its settings or its model changed: after an interruption the same
+command goes on. In the folder of the experiment are report.html, report.md, plot.svg and the result of each run.
 
 ${describeFlags(SweepConfig.shape, sweepService)}
 `;
@@ -126,14 +127,20 @@ function timeLeft(planned: readonly PlannedRun[], done: ReadonlyMap<string, RunR
   return `; about ${formatSeconds(left * seconds)} for the others`;
 }
 
+/** The results that there are, of the models that the runs would begin with now. */
 async function finished(
   planned: readonly PlannedRun[],
   results: Results,
 ): Promise<Map<string, RunResult>> {
   const done = new Map<string, RunResult>();
+  const digests = new Map<string, string>();
   for (const run of planned) {
     const result = await results.read(run);
-    if (result !== undefined) done.set(run.name, result);
+    if (result === undefined) continue;
+    const path = String(run.settings['modelDir'] ?? embeddedModelPath);
+    const digest = digests.get(path) ?? (await readModelDirectory(path)).digest;
+    digests.set(path, digest);
+    if (result.modelDigest === digest) done.set(run.name, result);
   }
   return done;
 }

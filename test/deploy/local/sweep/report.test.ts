@@ -57,7 +57,7 @@ describe('the report of an experiment', () => {
       markdown,
       /4 of 6 runs with seeds 0, 1, each until 64 samples, with groupSize 4, loraRank 8/,
     );
-    assert.match(markdown, /They took 4 min 0 s on a machine\./);
+    assert.match(markdown, /They took 4 min 0 s on a machine\. SHA-256 of the model: a0b1\./);
   });
 
   it('is the same for the same results', () => {

@@ -24,7 +24,7 @@ describe('the results of an experiment', () => {
   });
 
   it('of another version are refused with the remedy', async () => {
-    await writeFile(join(folder, 'old.json'), '{"v":0}');
+    await writeFile(join(folder, 'old.json'), '{"v":1}');
     const results = new Results(folder);
     await assert.rejects(
       results.read({ name: 'old' }),
@@ -41,7 +41,9 @@ describe('the results of an experiment', () => {
     const step = { step: 1, version: 1, time: '2026-01-01T00:00:00.000Z', entropy: 0.5 };
     await writeFile(join(run, 'metrics.jsonl'), `${JSON.stringify(step)}\n`);
     await writeFile(join(run, 'summary.json'), '{"reason":"max_steps","steps":1}');
-    const { reason, evals, steps } = await readRunFolder(run);
+    await writeFile(join(run, 'config.json'), '{"run":"r","model":{"name":"m","digest":"a0b1"}}');
+    const { modelDigest, reason, evals, steps } = await readRunFolder(run);
+    assert.equal(modelDigest, 'a0b1');
     assert.equal(reason, 'max_steps');
     assert.deepEqual(evals, [evalResult({ version: 4 })]);
     assert.deepEqual(steps, [{ step: 1, version: 1, entropy: 0.5 }]);

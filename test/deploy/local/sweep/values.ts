@@ -52,12 +52,13 @@ export function runResult(
   };
   const share = correct.reduce((sum, right) => sum + right, 0) / (2 * correct.length);
   return {
-    v: 1,
+    v: 2,
     name: `${Object.values(choice).join('-')}-s${seed}`,
     choice,
     seed,
     settings: {},
     samplesPerStep: 16,
+    modelDigest: 'a0b1',
     reason: 'max_steps',
     seconds: 60,
     finishedAt: '2026-01-01T00:00:00.000Z',
