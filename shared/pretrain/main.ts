@@ -15,7 +15,7 @@ import { LanguageModel } from './language-model.js';
 const PretrainConfig = z.object({
   out: z.string().default(embeddedModelPath).describe('folder of the model directory to write'),
   seed: whole.nonnegative().default(0),
-  steps: whole.positive().default(3_000),
+  steps: whole.positive().default(9_000),
   batchSize: whole.positive().default(256),
   learningRate: real.positive().default(3e-3),
   warmupSteps: whole.positive().default(50),
