@@ -7,7 +7,7 @@ import { prepareGround, type Ground } from '../support/actor-run.js';
 import { until } from '../support/broker.js';
 import type { ServiceProcess } from '../support/service-process.js';
 
-describe('an actor process', { timeout: 120_000 }, () => {
+describe('an actor process', { timeout: 480_000 }, () => {
   let ground: Ground;
 
   before(async () => {
@@ -199,7 +199,7 @@ describe('an actor process', { timeout: 120_000 }, () => {
     await using actor = run.actor('one');
     const samplingParams = { temperature: 1, maxTokens: 400, seed: 1 };
     for (let i = 0; i < 20; i++) await run.issue({ groupSize: 512, samplingParams });
-    await until(async () => (await actor.metric('rl_actor_inflight')) === 1);
+    await until(async () => (await actor.metric('rl_actor_inflight')) > 0);
     assert.equal(await actor.stop('SIGTERM'), 0);
     const { tickets } = await run.broker.depths();
     assert(tickets > 0);

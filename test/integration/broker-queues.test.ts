@@ -13,7 +13,7 @@ import { rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 
 const limits = { trainTickets: 4, evalTickets: 2 };
-const bounded = { timeout: 30_000 };
+const bounded = { timeout: 120_000 };
 
 describe('the queues of a run on a real server', bounded, () => {
   let server: NatsServer;

@@ -11,7 +11,7 @@ import { runOffbeat } from '../support/offbeat.js';
 /** Orders 0 to 9 have ended, and 12. */
 const books = { nextOrder: 20, consumedBelow: 10, consumedAbove: [12] };
 
-describe('offbeat dead-letters, on a real server', { timeout: 120_000 }, () => {
+describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
   let server: NatsServer;
   let broker: Broker;
 

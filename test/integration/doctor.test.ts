@@ -216,7 +216,7 @@ describe('the doctor, of clocks and models', { timeout: 120_000 }, () => {
     });
     const findings = await clockFindings([{ name: 'NATS', url: server.url }], signal);
     assert.deepEqual(onlyTrouble(findings), ['clock', 'error', 'clockSkewed']);
-    assert.match(findings[0]?.found ?? '', /that of NATS is (89|90)\.\d s ahead/);
+    assert.match(findings[0]?.found ?? '', /that of NATS is (8\d|90)\.\d s ahead/);
   });
 
   it('finds that a clock is right, and says where none can be read', async () => {

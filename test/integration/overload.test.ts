@@ -57,9 +57,12 @@ describe('a run of which one part is slow', limits, () => {
     const scoring = gate();
     await ground.startScoring({ before: () => scoring.opened });
 
-    await until(async () => (await broker.depths()).rollouts === bound);
-    const { tickets, rollouts, scored } = await broker.depths();
-    assert.deepEqual([tickets, rollouts, scored], [0, bound, 0]);
+    await until(async () => {
+      const { tickets, rollouts } = await broker.depths(); // a ticket goes once its group is stored
+      return rollouts === bound && tickets === 0;
+    });
+    const { rollouts, scored } = await broker.depths();
+    assert.deepEqual([rollouts, scored], [bound, 0]);
     assert.equal(observer.leastRoom, 0);
 
     scoring.open();

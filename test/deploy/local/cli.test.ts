@@ -38,7 +38,7 @@ function unexplained(help: string): string[] {
   return entries.filter((entry) => !/^.*\n {6}[^(\n].*\. \(/.test(entry));
 }
 
-describe('the offbeat command', { timeout: 180_000 }, () => {
+describe('the offbeat command', { timeout: 540_000 }, () => {
   it('lists its commands', async () => {
     for (const word of ['help', '--help']) {
       const { out, code } = await offbeat(word);

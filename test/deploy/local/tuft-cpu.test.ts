@@ -14,7 +14,7 @@ import { executable } from './nats-server/fakes.js';
 const cli = fileURLToPath(new URL('../../../deploy/local/cli.js', import.meta.url));
 
 // With --help, so that no environment is made: the launcher's own work, test:compat shows.
-describe('offbeat tuft-cpu', { timeout: 60_000 }, () => {
+describe('offbeat tuft-cpu', { timeout: 240_000 }, () => {
   let root: string;
   beforeEach(async () => (root = await mkdtemp(join(tmpdir(), 'offbeat-tuft-cpu-'))));
   afterEach(() => rm(root, { recursive: true }));

@@ -88,7 +88,7 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     void fleet.start(member('slow', unready));
     void fleet.start(member('quick', healthy));
     await fleet.ready(['quick'], 30_000, never);
-    await assert.rejects(fleet.ready(['slow', 'quick'], 1_000, never), (error) => {
+    await assert.rejects(fleet.ready(['slow', 'quick'], 5_000, never), (error) => {
       assert(error instanceof FleetError);
       assert.match(error.message, /slow is not ready: (loading|it does not answer yet)/);
       assert.doesNotMatch(error.message, /quick/);

@@ -7,7 +7,7 @@ import { runOffbeat } from '../../../support/offbeat.js';
 
 const offbeat = (words: string) => runOffbeat(words.split(' '), tmpdir());
 
-describe('offbeat solve', { timeout: 60_000 }, () => {
+describe('offbeat solve', { timeout: 240_000 }, () => {
   it('shows the best solution', async () => {
     assert.deepEqual(await offbeat('solve 3 7 21 84'), {
       code: 0,
