@@ -27,10 +27,11 @@ export class TrainableAdapter {
   }
 
   /**
-   * Adds the loss's gradient to those gathered; if it fails, none of it is added.
+   * Adds the loss's gradient to those gathered; if it fails, none of it is added. Nor is it when a logprob
+   * is not finite: then the weights are broken, and whoever trains sees it by the answer.
    *
    * @throws {PermanentError} when a datum does not fit the loss.
-   * @throws {Error} when the loss is not finite.
+   * @throws {Error} when the loss of finite logprobs is not finite.
    */
   async forwardBackward(
     trainer: Trainer,
@@ -40,7 +41,7 @@ export class TrainableAdapter {
   ): Promise<Evaluation> {
     const added: Gradients = new Map();
     const result = await trainer.forwardBackward(this.#adapter, data, loss, config, added);
-    assertFinite(result);
+    if (isBroken(result)) return result;
     if (this.#gradients === undefined) this.#gradients = added;
     else {
       for (const [key, sum] of this.#gradients) {
@@ -60,7 +61,7 @@ export class TrainableAdapter {
   ): Promise<Evaluation> {
     const logprobs = await trainer.forward(this.#adapter, data, config['temperature'] ?? 1);
     const result = { logprobs, lossSum: lossSum(loss, config, data, logprobs) };
-    assertFinite(result);
+    isBroken(result);
     return result;
   }
 
@@ -110,8 +111,9 @@ export class TrainableAdapter {
   }
 }
 
-function assertFinite({ lossSum, logprobs }: Evaluation): void {
-  const bad = logprobs.findIndex((values) => !values.every(Number.isFinite));
-  if (bad !== -1) throw new Error(`datum ${bad} has a logprob that is not finite`);
+/** @throws {Error} when the loss is not finite although the logprobs are. */
+function isBroken({ lossSum, logprobs }: Evaluation): boolean {
+  if (!logprobs.every((values) => values.every(Number.isFinite))) return true;
   if (!Number.isFinite(lossSum)) throw new Error(`the loss is ${lossSum}, not finite`);
+  return false;
 }

@@ -84,10 +84,11 @@ export async function prepareMinibatches(
   };
   const completion = (logprobs: Float32Array, i: number) => completionOf(rollouts[i]!, logprobs);
 
-  const [current, ofBase] = await Promise.all([
+  const [own, ofBase] = await Promise.all([
     loss.name === 'dro' || needsProximal(correction) ? scored(run) : undefined,
     base && scored(base),
   ]);
+  const current = own?.map((logprobs) => logprobs.map(sendable));
   const { advantages, ...terms } = tokenAdvantages(
     config,
     minibatches.map(({ groups }) => groups),
@@ -149,6 +150,11 @@ function rolloutsOf({ groups, staleness }: MinibatchGroups): PassedRollout[] {
   return groups.flatMap(({ group: { promptTokens, rollouts } }, g) =>
     rollouts.map((rollout) => ({ ...rollout, promptTokens, staleness: staleness[g]! })),
   );
+}
+
+/** Logprobs of broken weights could not be sent; the pass tells of them whatever stands in their place. */
+function sendable(logprob: number): number {
+  return Number.isFinite(logprob) ? logprob : 0;
 }
 
 function completionOf({ promptTokens }: PassedRollout, logprobs: Float32Array): Float32Array {

@@ -75,6 +75,17 @@ describe('the training state of a run', () => {
     await assert.rejects(train(fresh(), [absurd]), /not finite/);
   });
 
+  it('answers with logprobs that are no numbers, and gathers nothing of them', async () => {
+    const adapter = warmAdapter(model.config, 1);
+    for (const { data } of adapter.tensors.values()) data.fill(1e30);
+    const broken = new TrainableAdapter(adapter);
+    const before = weights(broken);
+    const { logprobs } = await train(broken, [one]);
+    assert(logprobs[0]!.some(Number.isNaN));
+    assert.deepEqual(broken.optimStep(adam), { gradNorm: 0, step: 0 });
+    assert.deepEqual(weights(broken), before);
+  });
+
   it('becomes what was saved, dropping what it had gathered', async () => {
     const adapter = fresh();
     await train(adapter, [one]);
