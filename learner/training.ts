@@ -2,8 +2,10 @@ import { Counter, Gauge } from 'prom-client';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { ActorAudit } from './step/actor-audit.js';
 import type { Admission } from './groups/admission.js';
+import { isConsumedIn } from './groups/group-book.js';
 import type { Changes } from './changes.js';
 import type { Checkpointer, Consumed } from './checkpoints/checkpointer.js';
+import { Probation } from './checkpoints/probation.js';
 import type { Divergence, DivergenceWatch } from './divergence-watch.js';
 import type { Drought, DroughtWatch } from './drought-watch.js';
 import { handled } from './handled.js';
@@ -70,6 +72,7 @@ export class Training {
   #publications: Promise<void> = Promise.resolve();
   #accounts: Promise<void> = Promise.resolve(); // what is written about confirmed steps
   readonly #events: StepEvents;
+  readonly #probation = new Probation();
   #divergence: Omit<Divergence, 'checkpointStep'> | undefined;
   readonly #hasDiverged = new AbortController();
 
@@ -82,7 +85,8 @@ export class Training {
   /**
    * Trains until the run has its steps, `stop` aborts or no group has variance any more; then finishes
    * the optimizer steps that the backend has in full, gives up what else it was sent, publishes and
-   * checkpoints. Should it diverge, it ends at once and leaves the last checkpoint from before as it is.
+   * checkpoints, unless the last step was unhealthy. Should it diverge, it ends at once. Either way the last
+   * checkpoint from before stays as it is.
    *
    * @returns why it was given up, if that is what ended it.
    * @throws what the backend or the broker could not do.
@@ -113,12 +117,17 @@ export class Training {
     await this.#confirmations;
     await this.#publications;
     await this.#accounts;
-    const { checkpointer } = this.#options;
+    const { checkpointer, log } = this.#options;
     if (this.#divergence !== undefined) {
+      await this.#probation.end();
       const divergence = { ...this.#divergence, checkpointStep: checkpointer.writtenStep };
       return { reason: 'diverged', divergence };
     }
-    await checkpointer.save(admission.step).write(this.#consumed());
+    const { step } = admission;
+    if (this.#probation.isHealthy) {
+      const state = checkpointer.save(step);
+      await this.#probation.end({ step, state, consumed: this.#consumed() });
+    } else log.warn({ step, checkpoint: checkpointer.writtenStep }, 'the last steps are not saved');
     return isDry ? { reason: 'no_signal', drought: drought.drought } : undefined;
   }
 
@@ -146,21 +155,21 @@ export class Training {
       }),
     );
     const isDue = step % this.#options.checkpointEverySteps === 0;
-    const checkpoint = isDue ? checkpointer.save(step) : undefined;
+    const saved = isDue ? checkpointer.save(step) : undefined;
 
     this.#publications = failure.watch(this.#publications.then(() => published));
     this.#confirmations = failure.watch(
       this.#confirmations.then(async () => {
         const passed = await Promise.all(results);
         const optimizer = await Promise.all(optimized);
-        if (this.#divergence !== undefined) return checkpoint?.discard();
+        if (this.#divergence !== undefined) return saved?.discard();
         await this.#options.audit.observe(startedFrom, trained, passed);
         const report = reportStep(config, startedFrom, trained, passed, admission.rewinds);
         this.#confirm(trained, optimizer.length);
         recordTrainSpans(config.run, { step, version: startedFrom }, trained);
         const event = this.#events.make(report, optimizer);
-        const isSound = this.#judge(event);
-        const kept = isSound ? checkpoint?.write(this.#consumed()) : checkpoint?.discard();
+        const candidate = saved && { step, state: saved, consumed: this.#consumed() };
+        const kept = handled(this.#probation.judged(this.#judge(event), candidate));
         this.#accounts = failure.watch(
           this.#accounts.then(async () => {
             await this.#options.onStep(event);
@@ -172,7 +181,7 @@ export class Training {
     );
   }
 
-  /** @returns whether the weights of this step may be gone back to. */
+  /** @returns whether the step was healthy. */
   #judge(event: StepEvent): boolean {
     const { divergence, log } = this.#options;
     const verdict = divergence.judge(event);
@@ -229,22 +238,23 @@ export class Training {
     return admission.publishLag > 0 && admission.room === 0 ? 'version' : 'groups';
   }
 
-  /** What the weights of the newest confirmed step have consumed, as of now. */
-  #consumed(): Consumed {
+  /** What the weights of the newest confirmed step have consumed, as of now, for whenever it is written. */
+  #consumed(): () => Consumed {
     const { admission, unsettled, pace, tickets, changes } = this.#options;
-    const sequence = tickets.checkpoint(admission.book);
-    return {
-      step: admission.step,
-      version: admission.confirmedVersion,
-      progress: pace.progress(admission.step),
-      book: admission.book.state,
-      rewinds: admission.rewindsInReach,
-      curriculum: sequence.state,
-      messages: unsettled.covered((order) => admission.book.isConsumed(order)),
-      onWritten: () => {
-        sequence.written();
+    const { step, confirmedVersion: version, rewindsInReach: rewinds } = admission;
+    const progress = pace.progress(step);
+    const book = admission.book.state;
+    const messages = unsettled.covered((order) => admission.book.isConsumed(order));
+    const { tried } = tickets;
+    return () => {
+      const { nextOrder } = admission.book;
+      const decided = tickets.checkpoint({ nextOrder, isConsumed: isConsumedIn(book) }, tried);
+      const onWritten = () => {
+        decided.written();
         changes.notify(); // tickets that waited for it may be issued now
-      },
+      };
+      const { state: curriculum } = decided;
+      return { step, version, progress, book, rewinds, curriculum, messages, onWritten };
     };
   }
 

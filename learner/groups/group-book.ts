@@ -28,6 +28,15 @@ export interface BookState {
   readonly counts: GroupCounts;
 }
 
+/** Whether a ticket had come to its end when the state was taken. */
+export function isConsumedIn({
+  consumedBelow,
+  consumedAbove,
+}: BookState): (order: number) => boolean {
+  const above = new Set(consumedAbove);
+  return (order) => order < consumedBelow || above.has(order);
+}
+
 /**
  * The book of tickets: each is entered when it is issued and leaves it trained, skipped, stale or
  * dead. At every moment `issued = trained + skippedZeroVariance + stale + dead + outstanding`; a

@@ -19,9 +19,13 @@ export interface CurriculumOptions {
 
 /** The part of the book of tickets that tells which problems need not be remembered. */
 export interface TicketsSoFar {
-  readonly nextOrder: number;
+  readonly nextOrder: number; // of the first ticket that is not issued yet
+  /** As of the weights that the checkpoint is of. */
   isConsumed(order: number): boolean;
 }
+
+/** What is known of the problems that were tried, at some moment. */
+export type Tried = ReturnType<ReplayPool['snapshot']>;
 
 /**
  * Difficulty-aware sampling: some tickets come back to a problem that was tried, chosen by how likely a
@@ -65,6 +69,10 @@ export class Curriculum {
     return order < (this.#unwritten[0] ?? Infinity);
   }
 
+  get tried(): Tried {
+    return this.#pool.snapshot();
+  }
+
   /** A group was consumed: what is learnt of its problem counts from the next checkpoint on. */
   record(problem: number, group: Attempts): void {
     this.#pool.record(problem, group);
@@ -73,8 +81,13 @@ export class Curriculum {
   /**
    * What a checkpoint keeps, and a call for when the ledger has it. Between the two the tickets that it
    * decides may be issued; later ones wait.
+   *
+   * @param tried what was known when its weights were made.
    */
-  checkpoint(tickets: TicketsSoFar): { state: CurriculumState; written: () => void } {
+  checkpoint(
+    tickets: TicketsSoFar,
+    tried: Tried = this.tried,
+  ): { state: CurriculumState; written: () => void } {
     const to = Math.max(this.#decidedTo, tickets.nextOrder + this.#options.margin);
     for (let order = this.#decidedTo; order < to; order++) {
       this.#decided.set(order, this.#drawn(order));
@@ -82,7 +95,6 @@ export class Curriculum {
     for (const order of this.#decided.keys()) {
       if (tickets.isConsumed(order)) this.#decided.delete(order);
     }
-    const tried = this.#pool.snapshot();
     this.#decidedTo = to;
     this.#draw = new ReplayDraw(tried, this.#options.groupSize);
     this.#unwritten.push(to);

@@ -3,7 +3,7 @@ import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
-import { Curriculum, type CurriculumOptions, type TicketsSoFar } from './curriculum.js';
+import { Curriculum, type CurriculumOptions, type TicketsSoFar, type Tried } from './curriculum.js';
 import { EpochOrder } from './epoch-order.js';
 
 /** What a ticket says, all but when it was issued and so by which version it is sampled. */
@@ -83,9 +83,14 @@ export class TicketSource {
     this.#curriculum?.record(problem, { rollouts: scores.length, correct });
   }
 
+  /** What is known of problems as of now, for a checkpoint of this moment. */
+  get tried(): Tried {
+    return this.#curriculum?.tried ?? [];
+  }
+
   /** What a checkpoint keeps of the sequence, and what to call once the ledger has it. */
-  checkpoint(book: TicketsSoFar): { state?: CurriculumState; written: () => void } {
-    return this.#curriculum?.checkpoint(book) ?? { written: () => undefined };
+  checkpoint(book: TicketsSoFar, tried: Tried): { state?: CurriculumState; written: () => void } {
+    return this.#curriculum?.checkpoint(book, tried) ?? { written: () => undefined };
   }
 }
 

@@ -445,7 +445,8 @@ describe('a learner that samples by difficulty', () => {
   it('issues no ticket that a crash could turn into another, until the ledger has its problem', async () => {
     const bench = new Bench(false, noPast, { replayShare: 0.5 });
     const orders = () => bench.published.map(({ order }) => order);
-    const { written } = bench.tickets.checkpoint(bench.admission.book); // settles one ticket ahead
+    const { book } = bench.admission;
+    const { written } = bench.tickets.checkpoint(book, bench.tickets.tried); // settles one ticket ahead
     await bench.issue();
     assert.deepEqual(orders(), [0]);
     written();
