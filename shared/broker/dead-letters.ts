@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto';
+import type { MsgHdrs, StoredMsg } from 'nats';
 import { Counter } from 'prom-client';
-import type { StoredMsg } from 'nats';
+import { errorText, PermanentError } from '../errors.js';
 import { ask, askFor, type Link } from './link.js';
-import type { ObjectBucket } from './object-bucket.js';
+import { DamagedObjectError, type ObjectBucket } from './object-bucket.js';
 import { traceHeader } from '../telemetry/tracing.js';
 import { bodyHeader, publish, traceHeaders } from './publish.js';
 import { lastSequence, stored, tail } from './tail.js';
@@ -21,7 +22,8 @@ export interface DeadLetter {
   readonly subject: string; // where it was published first
   readonly msgId: string | undefined; // that it was published with, when known
   readonly trace?: string; // `traceparent` that came with it, if any did
-  readonly data: Uint8Array; // as it was
+  readonly data: Uint8Array; // as it was, unless that is `unreadable`
+  readonly unreadable?: string; // which part of it cannot be read, and why; `data` is what there is
   readonly at: number; // ms since the epoch
 }
 
@@ -124,8 +126,8 @@ export class DeadLetters {
     await ask(this.#link, `remove ${seq} of ${stream}`, () =>
       jsm.streams.deleteMessage(stream, seq),
     );
-    const object = message.header.get(bodyHeader);
-    if (object !== '') await this.#bodies.delete(object);
+    const object = headersOf(message)?.get(bodyHeader);
+    if (object) await this.#bodies.delete(object);
   }
 
   get #everything(): [stream: string, subject: string] {
@@ -134,7 +136,8 @@ export class DeadLetters {
   }
 
   async #letter(message: StoredMsg): Promise<DeadLetter> {
-    const header = (name: string) => message.header.get(name);
+    const headers = headersOf(message);
+    const header = (name: string) => headers?.get(name) ?? '';
     return {
       seq: message.seq,
       stage: header(fields.stage),
@@ -142,13 +145,36 @@ export class DeadLetters {
       subject: header(fields.subject),
       msgId: header(fields.msgId) || undefined,
       ...(header(traceHeader) !== '' && { trace: header(traceHeader) }),
-      data: await this.#body(message),
+      ...(headers === undefined
+        ? { data: message.data, unreadable: 'its headers are malformed' }
+        : await this.#body(message, header(bodyHeader))),
       at: message.time.getTime(),
     };
   }
 
-  async #body(message: StoredMsg): Promise<Uint8Array> {
-    const object = message.header.get(bodyHeader);
-    return object === '' ? message.data : ((await this.#bodies.get(object)) ?? message.data);
+  /** Whoever may give messages up may name any object as the body, so a bad one must not fail a reader. */
+  async #body(
+    { data }: StoredMsg,
+    object: string,
+  ): Promise<Pick<DeadLetter, 'data' | 'unreadable'>> {
+    if (object === '') return { data };
+    try {
+      const body = await this.#bodies.get(object);
+      if (body !== undefined) return { data: body };
+      return { data, unreadable: `its body ${object.slice(0, 100)} is not there` };
+    } catch (caught) {
+      const isBad = caught instanceof DamagedObjectError || caught instanceof PermanentError;
+      if (!isBad) throw caught; // the link failed, and the body may well be good
+      return { data, unreadable: errorText(caught) };
+    }
+  }
+}
+
+/** Undefined where the sender's bytes are no headers: the client parses them as they are asked for. */
+function headersOf(message: StoredMsg): MsgHdrs | undefined {
+  try {
+    return message.header;
+  } catch {
+    return undefined;
   }
 }

@@ -16,8 +16,14 @@ const ObjectInfo = z.looseObject({
 });
 type ObjectInfo = z.infer<typeof ObjectInfo>;
 
+/** What is stored under a name is not what its entry tells of, and was not replaced or deleted meanwhile. */
+export class DamagedObjectError extends Error {
+  override readonly name: string = 'DamagedObjectError';
+}
+
 const usualChunkBytes = 128 * 1024;
 const chunksInFlight = 16;
+const longestSubject = 4_096; // in bytes: nats-server takes no longer line from a publisher
 
 /**
  * A bucket for what is too large for a message. It is NATS' object store, read and written by requests
@@ -70,7 +76,7 @@ export class ObjectBucket {
   /**
    * The object, its SHA-256 verified; `undefined` if there is none, or it goes while it is read.
    *
-   * @throws {PermanentError} if it is larger than it may be.
+   * @throws {PermanentError} if it is larger than it may be; {DamagedObjectError} if it is damaged.
    */
   async get(name: string): Promise<Uint8Array | undefined> {
     const info = await this.#info(name);
@@ -83,7 +89,7 @@ export class ObjectBucket {
     const bytes = await this.#chunks(info);
     if (digestOf(bytes) === info.digest) return bytes;
     if ((await this.#info(name))?.nuid !== info.nuid) return undefined; // it was deleted meanwhile
-    throw new Error(
+    throw new DamagedObjectError(
       `object ${name} of ${this.#bucket} is damaged: its entry tells of ${info.size} bytes with ${info.digest}, and ${bytes.byteLength} with ${digestOf(bytes)} are there`,
     );
   }
@@ -99,8 +105,11 @@ export class ObjectBucket {
 
   async #info(name: string): Promise<ObjectInfo | undefined> {
     const { jsm, log } = this.#link;
+    const subject = this.#entrySubject(name);
+    // Who names such an object in a message makes it up, and asking for it could take more than a request.
+    if (subject.length > longestSubject) return undefined;
     const entry = await askFor(this.#link, `look at ${name} of ${this.#bucket}`, () =>
-      jsm.streams.getMessage(this.#stream, { last_by_subj: this.#entrySubject(name) }),
+      jsm.streams.getMessage(this.#stream, { last_by_subj: subject }),
     );
     if (entry === undefined) return undefined;
     try {

@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
+import { headers } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
+import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
+import { DeadLetters } from '../../shared/broker/dead-letters.js';
 import { encode } from '../../shared/wire/codec.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import { Ticket } from '../../shared/wire/ticket.js';
 import { brokerOn } from '../support/broker.js';
 import { checkpoint, rolloutGroup, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
@@ -48,6 +52,19 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
   const buryNonsense = () => {
     const original = { subject: broker.names.subjects.tickets('eval'), data: Buffer.from('\xc1') };
     return broker.deadLetter('actor', 'not MessagePack', original);
+  };
+
+  /** As any actor may publish it. */
+  const forge = (fields: Readonly<Record<string, string>>, data: Uint8Array = new Uint8Array()) => {
+    const of = headers();
+    for (const [name, value] of Object.entries(fields)) of.set(name, value);
+    return broker.link.js.publish(broker.names.subjects.dead('actor'), data, { headers: of });
+  };
+  /** The entry of an object, and no chunks. */
+  const forgeObject = async (name: string, entry: object) => {
+    const key = Buffer.from(name).toString('base64');
+    const info = { nuid: 'n', chunks: 0, digest: 'SHA-256=none', ...entry };
+    await broker.link.js.publish(`$O.bodies_test.M.${key}`, JSON.stringify(info));
   };
 
   it('lists each with its ticket and what the books say of it', async () => {
@@ -119,6 +136,69 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     await broker.ledger.write(checkpoint({ ...books, consumedBelow: 15, consumedAbove: [] }));
     assert.equal((await run('purge', '2')).code, 0);
     assert.deepEqual(await numbers(), []);
+  });
+
+  describe('of which a part cannot be read', () => {
+    const own = encode(Ticket, ticket({ ticketId: 'train-00000003', order: 3 }));
+
+    beforeEach(async () => {
+      await forgeObject('oversized', { size: 2 ** 40 });
+      await forgeObject('damaged', { size: 0 });
+      await forgeObject('forged', { size: -1, nuid: '>' });
+      for (const name of ['oversized', 'damaged', 'forged', 'none', 'x'.repeat(50_000)]) {
+        await forge({ 'Offbeat-Body': name }, own);
+      }
+      const malformed = Buffer.from('NATS/1.0\r\nOffbeat-Reason: two\nlines\r\n\r\n');
+      const fields = Object.assign(headers(), { encode: () => malformed });
+      broker.link.connection.publish(broker.names.subjects.dead('actor'), own, { headers: fields });
+      await broker.link.connection.flush();
+      await bury(4);
+    });
+
+    it('lists and shows what there is of them, and what is missing', async () => {
+      const rows = await answer('list');
+      assert.deepEqual(
+        rows.map(({ ticketId }) => ticketId),
+        [...Array<string>(6).fill('train-00000003'), 'train-00000004'],
+      );
+      const expected = [
+        /^object oversized of bodies_test has 1099511627776 bytes; at most/,
+        /^object damaged of bodies_test is damaged/,
+        /^its body forged is not there$/,
+        /^its body none is not there$/,
+        /^its body x{100} is not there$/,
+        /^its headers are malformed$/,
+        /^null$/,
+      ];
+      for (const [i, pattern] of expected.entries())
+        assert.match(String(rows[i]!['unreadable']), pattern);
+      const { out } = await run('list');
+      assert.match(out, /^4 .* \(unreadable: its body none is not there\)$/m);
+      assert.match((await run('show', '2')).out, /"unreadable": "object damaged of/);
+    });
+
+    it('hears of the tickets in them, and of those after them', async () => {
+      const stop = new AbortController();
+      const deaths: string[] = [];
+      await watchDeadLetters(broker.deadLetters.read(stop.signal), ({ ticketId }) => {
+        if (deaths.push(ticketId) === 7) stop.abort();
+      });
+      assert.equal(deaths.at(-1), 'train-00000004');
+    });
+
+    it('deletes them', async () => {
+      const { code, err } = await run('purge', '--all');
+      assert.deepEqual([code, err], [0, '']);
+      assert.deepEqual(await numbers(), []);
+    });
+
+    it('takes no failure of the link for one of the body', async () => {
+      const gone = await brokerOn(server);
+      const letters = new DeadLetters(broker.link, gone.bodies);
+      await gone.link.connection.close();
+      const reading = letters.past(AbortSignal.timeout(10_000)).next();
+      await assert.rejects(reading, { code: 'CONNECTION_CLOSED' });
+    });
   });
 
   it('names what is not there', async () => {

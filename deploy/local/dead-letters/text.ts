@@ -15,6 +15,7 @@ export interface Entry {
   readonly attempt: number | null;
   readonly ticket: Fate;
   readonly bytes: number;
+  readonly unreadable: string | null; // which part of the letter, and why
 }
 
 export function entryOf(letter: DeadLetter, fate: Fate): Entry {
@@ -29,18 +30,19 @@ export function entryOf(letter: DeadLetter, fate: Fate): Entry {
     attempt: inside?.attempt ?? null,
     ticket: fate,
     bytes: letter.data.byteLength,
+    unreadable: letter.unreadable ?? null,
   };
 }
 
 /** A line a letter. */
 export function listText(entries: readonly Entry[]): string {
   if (entries.length === 0) return 'no dead letters';
-  const rows = entries.map(({ number, at, stage, ticketId, ticket, reason }) => [
+  const rows = entries.map(({ number, at, stage, ticketId, ticket, reason, unreadable }) => [
     String(number),
     at,
     stage,
     ticketId === null ? '-' : `${ticketId} (${ticket})`,
-    reason,
+    unreadable === null ? reason : `${reason} (unreadable: ${unreadable})`,
   ]);
   const widths = [0, 1, 2, 3].map((i) => Math.max(...rows.map((row) => row[i]!.length)));
   return rows.map((row) => row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join('  ')).join('\n');
