@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import type { MsgHdrs, StoredMsg } from 'nats';
 import { Counter } from 'prom-client';
-import { errorText, PermanentError } from '../errors.js';
+import { errorText, PermanentError, UserError } from '../errors.js';
 import { ask, askFor, type Link } from './link.js';
 import { DamagedObjectError, type ObjectBucket } from './object-bucket.js';
 import { traceHeader } from '../telemetry/tracing.js';
+import { takesFrom } from './names.js';
 import { bodyHeader, publish, traceHeaders } from './publish.js';
 import { lastSequence, stored, tail } from './tail.js';
 
@@ -36,7 +37,6 @@ export interface Original {
 }
 
 const fields = {
-  stage: 'Offbeat-Stage',
   reason: 'Offbeat-Reason',
   subject: 'Offbeat-Subject',
   msgId: 'Offbeat-Msg-Id',
@@ -61,7 +61,6 @@ export class DeadLetters {
   ): Promise<void> {
     const { subject, data, msgId, trace } = original;
     const headers = {
-      [fields.stage]: stage,
       [fields.reason]: reason,
       [fields.subject]: subject,
       ...(msgId === undefined ? {} : { [fields.msgId]: msgId }),
@@ -103,8 +102,27 @@ export class DeadLetters {
     return undefined;
   }
 
-  /** Publishes the message again where it came from. Resolves once it is stored there. */
-  async replay({ seq, subject, data, trace }: DeadLetter, signal: AbortSignal): Promise<void> {
+  /**
+   * Why it is not published again; undefined if it may be. Its sender made up the subject in it, and
+   * may not publish everywhere, where whoever replays it may.
+   */
+  refusal({ stage, subject, unreadable }: DeadLetter): string | undefined {
+    if (unreadable !== undefined) return `it cannot be read whole, ${unreadable}; purge it`;
+    if (takesFrom(this.#link.names, stage, subject)) return undefined;
+    return `its subject is ${JSON.stringify(subject)}, and stage ${stage} takes no messages from there; purge it`;
+  }
+
+  /**
+   * Publishes the message again where it came from. Resolves once it is stored there.
+   *
+   * @throws {UserError} if there is a `refusal`.
+   */
+  async replay(letter: DeadLetter, signal: AbortSignal): Promise<void> {
+    const { seq, subject, data, trace } = letter;
+    const refusal = this.refusal(letter);
+    if (refusal !== undefined) {
+      throw new UserError(`dead letter ${seq} cannot be replayed: ${refusal}`);
+    }
     // Not its own id: the stream may remember that one and take the message for a repetition.
     const msgId = `replay-${seq}`;
     await publish(
@@ -140,7 +158,7 @@ export class DeadLetters {
     const header = (name: string) => headers?.get(name) ?? '';
     return {
       seq: message.seq,
-      stage: header(fields.stage),
+      stage: message.subject.split('.').at(-1)!, // NATS lets nobody publish there for another stage
       reason: header(fields.reason),
       subject: header(fields.subject),
       msgId: header(fields.msgId) || undefined,

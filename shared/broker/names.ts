@@ -90,6 +90,23 @@ export function runNames(run: string): RunNames {
   };
 }
 
+/** The queues that each stage takes messages from, so the only ones whose messages it gives up. */
+const sourcesOf: ReadonlyMap<string, readonly Source[]> = new Map([
+  ['actor', ['tickets.train', 'tickets.eval']],
+  ['reward', ['rollouts']],
+  ['learner', ['scored.train', 'scored.eval']],
+]);
+
+/** Whether messages that this stage takes are published there: `rollouts.actor-0` for `reward`. */
+export function takesFrom(names: RunNames, stage: string, subject: string): boolean {
+  return (sourcesOf.get(stage) ?? []).some((source) => {
+    const { filter } = names.consumer(source);
+    if (!filter.endsWith('*')) return subject === filter;
+    const prefix = filter.slice(0, -1);
+    return subject.startsWith(prefix) && /^[A-Za-z0-9_=-]+$/.test(subject.slice(prefix.length));
+  });
+}
+
 /**
  * A name as one token of a subject or a key, different names staying different: what is not a
  * letter, a digit, - or _ becomes `=` and its bytes in hexadecimal, so `pod.7` is `pod=2E7`.

@@ -125,6 +125,33 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     assert.deepEqual(await numbers(), [1]);
   });
 
+  it('replays nothing to where its stage takes no messages from, whatever the letter says', async () => {
+    const data = encode(Ticket, ticket());
+    const scored = broker.names.subjects.scored('train');
+    await forge({ 'Offbeat-Subject': '$KV.config_test.run' }, data);
+    await forge({ 'Offbeat-Subject': scored, 'Offbeat-Stage': 'learner' }, data);
+    await forge({ 'Offbeat-Subject': broker.names.subjects.tickets('eval') }, data);
+    await forge({ 'Offbeat-Subject': broker.names.subjects.tickets('train'), 'Offbeat-Body': 'x' });
+    const { code, out } = await run('replay', '--all', '--force');
+    assert.equal(code, 1);
+    assert.deepEqual(out.split('\n'), [
+      '1: left as it is, since its subject is "$KV.config_test.run", and stage actor takes no messages from there; purge it',
+      '2: left as it is, since its subject is "offbeat.test.scored.train", and stage actor takes no messages from there; purge it',
+      '3: published again on offbeat.test.tickets.eval',
+      '4: left as it is, since it cannot be read whole, its body x is not there; purge it',
+      '',
+    ]);
+    assert.deepEqual(await broker.depths(), { tickets: 1, rollouts: 0, scored: 0, dead: 3 });
+    assert.equal(await broker.config.isWritten(), false);
+    const letter = (await broker.deadLetters.past(AbortSignal.timeout(10_000)).next()).value!;
+    await assert.rejects(broker.deadLetters.replay(letter, AbortSignal.timeout(10_000)), {
+      name: 'UserError',
+      message:
+        /^dead letter 1 cannot be replayed: its subject is "\$KV\.config_test\.run", .*purge it$/,
+    });
+    assert.equal((await run('purge', '1', '2', '4')).code, 0);
+  });
+
   it('deletes the others, but not the letter that the next learner must still read', async () => {
     await bury(3);
     await bury(11);

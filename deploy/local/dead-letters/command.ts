@@ -23,6 +23,7 @@ export function deadLettersHelp(): string {
   list              what there is: number, time, who gave it up, its ticket, the reason
   show NUMBER       all of one, its message included
   replay NUMBER…    publishes messages again where they came from; no learner may train meanwhile
+                    (not those from elsewhere than a queue of their stage: these can be purged)
   purge NUMBER…     deletes them, but those that the next learner must still hear of
 
 The run may be over, stopped or training; a run's own nats-server is started for this if need be.
@@ -114,6 +115,11 @@ async function replay({ broker, request, chosen, signal }: Letters): Promise<Out
   const outcomes: Outcome[] = [];
   for (const { letter, fate } of chosen) {
     const number = letter.seq;
+    const refusal = broker.deadLetters.refusal(letter);
+    if (refusal !== undefined) {
+      outcomes.push({ number, isDone: false, why: refusal });
+      continue;
+    }
     if (fate === 'ended' && !request.config.force) {
       const why =
         'its ticket has ended in the books, so nobody waits for it; --force sends it anyway';

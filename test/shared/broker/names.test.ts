@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { nameToken, runNames } from '../../../shared/broker/names.js';
+import { nameToken, runNames, takesFrom } from '../../../shared/broker/names.js';
 
 describe('the names of a run', () => {
   const names = runNames('night-3');
@@ -34,6 +34,33 @@ describe('the names of a run', () => {
       assert.throws(() => runNames(run), { name: 'UserError', message: /use 1 to 48 letters/ });
     });
   }
+});
+
+describe('a stage', () => {
+  const names = runNames('night-3');
+  const takes = (stage: string, rest: string) => takesFrom(names, stage, `offbeat.night-3.${rest}`);
+
+  it('takes messages from its own queues', () => {
+    assert(takes('actor', 'tickets.train'));
+    assert(takes('actor', 'tickets.eval'));
+    assert(takes('reward', 'rollouts.pod=2E7'));
+    assert(takes('learner', 'scored.train'));
+    assert(takes('learner', 'scored.eval'));
+  });
+
+  it('takes none from anywhere else', () => {
+    assert(!takes('actor', 'scored.train'));
+    assert(!takes('actor', 'rollouts.actor-0'));
+    assert(!takes('actor', 'tickets'));
+    assert(!takes('actor', 'tickets.train.more'));
+    assert(!takes('reward', 'rollouts.*'));
+    assert(!takes('reward', 'rollouts.'));
+    assert(!takes('reward', 'rollouts.a.b'));
+    assert(!takes('learner', 'events.step'));
+    assert(!takes('constructor', 'tickets.train'));
+    assert(!takesFrom(names, 'actor', 'offbeat.night-4.tickets.train'));
+    assert(!takesFrom(names, 'actor', '$KV.config_night-3.run'));
+  });
 });
 
 describe('a name as a token', () => {
