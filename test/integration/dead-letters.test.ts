@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
+import { encode as pack } from '@msgpack/msgpack';
 import { headers } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
 import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
@@ -163,6 +164,20 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     await broker.ledger.write(checkpoint({ ...books, consumedBelow: 15, consumedAbove: [] }));
     assert.equal((await run('purge', '2')).code, 0);
     assert.deepEqual(await numbers(), []);
+  });
+
+  it('prints what senders wrote as text, never as escape codes or further lines', async () => {
+    const hostile = '\x1b]0;owned\x07\x9b2J\u202e';
+    const fields = { 'Offbeat-Reason': hostile, 'Offbeat-Subject': hostile };
+    await forge(fields, pack({ ticketId: `${hostile}\n7`, attempt: 0 }));
+    for (const words of [['list'], ['list', '--json'], ['show', '1'], ['replay', '1']]) {
+      const { out } = await run(...words);
+      assert.match(out, /\\u001b\]0;owned\\u0007\\u009b2J\\u202e/, words.join(' '));
+      assert.doesNotMatch(out.replaceAll('\n', ''), /[\p{Cc}\p{Cf}]/u);
+    }
+    assert.equal((await run('list')).out.trimEnd().split('\n').length, 1);
+    const [row] = await answer('list');
+    assert.deepEqual([row?.['reason'], row?.['ticketId']], [hostile, `${hostile}\n7`]);
   });
 
   describe('of which a part cannot be read', () => {

@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { StatusReport } from '../../deploy/local/status/report.js';
+import { headers } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
+import { ActorLease } from '../../shared/wire/actor-lease.js';
+import { encode } from '../../shared/wire/codec.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { GuardedServer } from '../support/guarded-server.js';
 import { actorLease, checkpoint, evalResult, runConfig, ticket } from '../support/messages.js';
@@ -114,6 +117,20 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
     assert.match(out, /^tickets\.train +3 +0 +\d+ s$/m);
     assert.match(out, /^actor-0 +1 +1 +17 +3\/8 {2}live$/m);
     assert.match(out, /^1 dead letter, the newest \d+ s ago \(learner\): not MessagePack$/m);
+  });
+
+  it('prints what an actor wrote as text, never as escape codes', async () => {
+    const { js, names } = actor.link;
+    const hostile = '\x1b[2J\x9b2J';
+    const fields = headers();
+    fields.set('Offbeat-Reason', hostile);
+    await js.publish(names.subjects.dead('actor'), new Uint8Array(), { headers: fields });
+    const lease = actorLease({ actor: hostile, lastSeenAt: Date.now() + 60_000 });
+    await js.publish(`$KV.${names.buckets.actors}.actor-0`, encode(ActorLease, lease));
+    for (const { out } of [await status(), await status('--json')]) {
+      assert.equal(out.split('\\u001b[2J\\u009b2J').length, 3); // the reason and the actor
+      assert.doesNotMatch(out.replaceAll('\n', ''), /\p{Cc}/u);
+    }
   });
 
   it('tells that nobody leads it any more, and of its end, which also ends a watch', async () => {

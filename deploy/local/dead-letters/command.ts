@@ -2,6 +2,7 @@ import type { Broker } from '../../../shared/broker/broker.js';
 import type { DeadLetter } from '../../../shared/broker/dead-letters.js';
 import { describeFlags } from '../../../shared/config-help.js';
 import { UserError } from '../../../shared/errors.js';
+import { printable, printableJson } from '../../../shared/printable.js';
 import { findRun } from '../existing-run/find-run.js';
 import { readStore } from '../existing-run/read-store.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
@@ -95,13 +96,13 @@ async function choose(
 
 function list({ chosen, request: { config } }: Letters): number {
   const entries = chosen.map(({ letter, fate }) => entryOf(letter, fate));
-  print(config.json ? JSON.stringify(entries) : listText(entries));
+  print(config.json ? printableJson(entries) : listText(entries));
   return 0;
 }
 
 function show({ chosen, request: { config } }: Letters): number {
   for (const { letter, fate } of chosen) {
-    print(JSON.stringify(showing(letter, fate), undefined, config.json ? undefined : 2));
+    print(printableJson(showing(letter, fate), config.json ? undefined : 2));
   }
   return 0;
 }
@@ -164,10 +165,10 @@ async function purge({ broker, chosen }: Letters): Promise<Outcome[]> {
 }
 
 function tell(json: boolean, outcomes: readonly Outcome[]): number {
-  if (json) print(JSON.stringify(outcomes));
+  if (json) print(printableJson(outcomes));
   else {
     for (const { number, isDone, why } of outcomes) {
-      print(`${number}: ${isDone ? why : `left as it is, since ${why}`}`);
+      print(`${number}: ${printable(isDone ? why : `left as it is, since ${why}`)}`);
     }
     if (outcomes.length === 0) print('no dead letters');
   }

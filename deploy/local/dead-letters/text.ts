@@ -2,6 +2,7 @@ import { unpack } from '../../../shared/wire/unpack.js';
 import { ticketInside } from '../../../shared/broker/dead-letter-watch.js';
 import type { DeadLetter } from '../../../shared/broker/dead-letters.js';
 import { errorText } from '../../../shared/errors.js';
+import { printable } from '../../../shared/printable.js';
 import type { Fate } from './fate.js';
 
 /** A dead letter and what the books say of its ticket, as `list --json` prints it. */
@@ -34,16 +35,18 @@ export function entryOf(letter: DeadLetter, fate: Fate): Entry {
   };
 }
 
-/** A line a letter. */
+/** A line a letter, whatever is in it. */
 export function listText(entries: readonly Entry[]): string {
   if (entries.length === 0) return 'no dead letters';
-  const rows = entries.map(({ number, at, stage, ticketId, ticket, reason, unreadable }) => [
-    String(number),
-    at,
-    stage,
-    ticketId === null ? '-' : `${ticketId} (${ticket})`,
-    unreadable === null ? reason : `${reason} (unreadable: ${unreadable})`,
-  ]);
+  const rows = entries.map(({ number, at, stage, ticketId, ticket, reason, unreadable }) =>
+    [
+      String(number),
+      at,
+      stage,
+      ticketId === null ? '-' : `${ticketId} (${ticket})`,
+      unreadable === null ? reason : `${reason} (unreadable: ${unreadable})`,
+    ].map(printable),
+  );
   const widths = [0, 1, 2, 3].map((i) => Math.max(...rows.map((row) => row[i]!.length)));
   return rows.map((row) => row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join('  ')).join('\n');
 }

@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { real } from '../../../shared/config-fields.js';
 import { loadConfig } from '../../../shared/config.js';
 import { describeFlags } from '../../../shared/config-help.js';
+import { printableJson } from '../../../shared/printable.js';
 import { findRun } from '../existing-run/find-run.js';
 import { readStore } from '../existing-run/read-store.js';
 import { readRunState } from '../existing-run/run-state.js';
@@ -70,7 +71,7 @@ function show(
   stream: NodeJS.WriteStream,
 ): void {
   if (json) {
-    stream.write(`${JSON.stringify(report)}\n`);
+    stream.write(`${printableJson(report)}\n`);
     return;
   }
   const text = statusReportText(report);

@@ -1,3 +1,4 @@
+import { printable } from '../../../shared/printable.js';
 import { formatSeconds } from '../up/summary.js';
 import type { ActorReport, Phase, QueueReport, StatusReport } from './report.js';
 
@@ -67,7 +68,7 @@ function queueTable(queues: readonly QueueReport[]): string {
 
 function actorTable(actors: readonly ActorReport[]): string {
   const rows = actors.map((each) => [
-    each.actor,
+    printable(each.actor),
     String(each.version),
     each.behind === null ? '?' : String(each.behind),
     String(each.groups),
@@ -86,7 +87,7 @@ function deadLetterText({ count, newest }: StatusReport['deadLetters'], run: str
   const last =
     newest === null
       ? ''
-      : `, the newest ${ago(newest.secondsAgo)} (${newest.stage}): ${newest.reason}`;
+      : `, the newest ${ago(newest.secondsAgo)} (${printable(newest.stage)}): ${printable(newest.reason)}`;
   return `${count} dead letter${count === 1 ? '' : 's'}${last}\n  offbeat dead-letters list --run ${run} shows them`;
 }
 
