@@ -36,8 +36,12 @@ export interface IntakeOptions {
   readonly isQuarantined: (actor: string) => boolean;
   /** The newest version that may have sampled; set before it is published. */
   readonly newestVersion: () => number;
-  /** After a crash, groups of tickets that only the lost steps issued are on their way too. */
   readonly isResumed: boolean;
+  /**
+   * After a crash, what came of tickets that only the lost steps issued is on its way too: of orders
+   * below this, and of none above. 0 where no learner was before this one.
+   */
+  readonly issuedBelow: number;
   readonly tally: Tally;
   readonly drought: Pick<DroughtWatch, 'skipped' | 'admitted'>;
   readonly log: Logger;
@@ -71,8 +75,7 @@ export class Intake {
 
     const entry = order === undefined ? undefined : book.entry(order);
     const isAhead = order !== undefined && order >= book.nextOrder;
-    const mayBeAhead = this.#options.isResumed || order === book.nextOrder; // its ack may be late
-    const isKnown = order !== undefined && ticket.attempt <= 1 && (!isAhead || mayBeAhead);
+    const isKnown = order !== undefined && this.#mayBeOut(order, ticket.attempt);
     const reason = refusal(scored, {
       ticket: isKnown
         ? this.#options.tickets.issued(order, ticket.attempt, ticket.issuedAtVersion)
@@ -122,10 +125,16 @@ export class Intake {
    * because it grew too old while it was sampled, it is a stale group, and asked for once more.
    */
   die(order: number, attempt: number, death: Death): void {
-    const { admission, changes, log } = this.#options;
+    const { admission, changes, isResumed, log } = this.#options;
     const { book } = admission;
+    if (!this.#mayBeOut(order, attempt)) {
+      log.debug({ order, attempt, ...death }, 'ignored the death of what was never issued');
+      return;
+    }
     const entry = book.entry(order);
-    const isEarly = entry !== undefined && entry.state !== 'issued' && attempt > entry.attempt;
+    const isNext = entry?.state === 'stale'; // its second attempt is about to be entered
+    const isAmongLost = isResumed && entry !== undefined && entry.state !== 'issued';
+    const isEarly = (isNext || isAmongLost) && attempt > entry.attempt;
     if (order >= book.nextOrder || isEarly) {
       this.#early.keepDeath(order, attempt, death);
       return;
@@ -134,14 +143,21 @@ export class Intake {
     const { stage, reason } = death;
     if (isOutdated(reason)) {
       const outcome = book.refuseAsStale(order, attempt);
-      countDroppedGroup(stage, 'stale');
+      countDroppedGroup(labelOf(stage), 'stale');
       log.warn({ ticketId: ticketId(order), outcome, reason }, 'a group grew too old');
     } else {
       book.die(order);
-      countDroppedGroup(stage, 'dead_letter');
+      countDroppedGroup(labelOf(stage), 'dead_letter');
       log.warn({ ticketId: ticketId(order), stage, reason }, 'a ticket died');
     }
     changes.notify();
+  }
+
+  /** Whether a learner may have issued this attempt: this one, or one that was lost. */
+  #mayBeOut(order: number, attempt: number): boolean {
+    const { admission, issuedBelow } = this.#options;
+    const { nextOrder } = admission.book; // it is out, too, while its acknowledgement is late
+    return attempt <= 1 && order < Math.max(nextOrder + 1, issuedBelow);
   }
 
   #admit(order: number, { value: scored, seq, trace }: Delivery<ScoredGroup>): void {
@@ -164,6 +180,13 @@ export class Intake {
     }
     changes.notify();
   }
+}
+
+const stages = new Set(['actor', 'reward', 'learner']);
+
+/** A label for who gave a message up: the dead letter says it itself, and may say anything. */
+function labelOf(stage: string): string {
+  return stages.has(stage) ? stage : 'unknown';
 }
 
 /** Counts a group that will not be trained on, and the tokens that were sampled for nothing. */

@@ -32,12 +32,21 @@ export interface SessionParts {
   readonly pace: Pace;
 }
 
-/** Makes the parts as the last checkpoint left them, or as a new run begins. */
-export function makeParts(options: SessionOptions, opened: OpenedRun): SessionParts {
+/**
+ * Makes the parts as the last checkpoint left them, or as a new run begins.
+ *
+ * @param ticketsSoFar published by earlier lives, of whatever kind.
+ */
+export function makeParts(
+  options: SessionOptions,
+  opened: OpenedRun,
+  ticketsSoFar: number,
+): SessionParts {
   const { settings, config, dataset, broker, client, clock, log } = options;
   const { run, step, version, book, rewinds } = opened;
   const { maxStepsOffPolicy, groupsPerBatch } = config;
   const maxSteps = settings.maxSteps ?? Infinity;
+  const maxOutstanding = ticketBound(maxStepsOffPolicy, groupsPerBatch);
 
   const changes = new Changes();
   const idle = new IdleClock(() => performance.now() / 1_000);
@@ -45,7 +54,7 @@ export function makeParts(options: SessionOptions, opened: OpenedRun): SessionPa
   const tickets = new TicketSource(
     config,
     dataset.train.map(({ id }) => id),
-    { margin: ticketBound(maxStepsOffPolicy, groupsPerBatch), state: opened.curriculum },
+    { margin: maxOutstanding, state: opened.curriculum },
   );
   const tally = new Tally((ticket) => tickets.isReplay(ticket));
   const drought = new DroughtWatch(settings.stopZeroVariance);
@@ -90,6 +99,9 @@ export function makeParts(options: SessionOptions, opened: OpenedRun): SessionPa
     changes,
     newestVersion: () => publisher.newestVersion,
     isResumed: opened.isResumed,
+    // Groups without variance and deaths make room for ever more tickets before the next checkpoint, so
+    // the budget is no bound; each took a place in the stream. The last learner's last may come late.
+    issuedBelow: opened.isResumed ? admission.book.nextOrder + ticketsSoFar + maxOutstanding : 0,
     log,
     tally,
     drought,

@@ -25,7 +25,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const { step, version } = opened;
   const base = await openBase(client, config);
   const failure = new Failure();
-  const parts = makeParts(options, opened);
+  const parts = makeParts(options, opened, await broker.ticketsSoFar());
   const { admission, publisher, checkpointer, unsettled, audit } = parts;
   const queues = new SessionQueues(broker, parts, failure, log);
 

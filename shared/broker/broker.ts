@@ -18,6 +18,7 @@ import { PolicyStore } from './policy-store.js';
 import { publish, traceHeaders, type Receipt } from './publish.js';
 import { RunConfigStore } from './run-config-store.js';
 import { consumerSettings, maxTries, type RunLimits, streamSettings } from './run-layout.js';
+import { lastSequence } from './tail.js';
 
 /** One process's connection to what its run keeps in NATS. Made by `connectBroker`. */
 export class Broker implements AsyncDisposable {
@@ -133,6 +134,11 @@ export class Broker implements AsyncDisposable {
   /** What waits in each queue, for how long, and in whose hands. */
   backlog(): Promise<Backlog> {
     return readBacklog(this.link);
+  }
+
+  /** How many tickets were ever published in the run, those that are done with included. */
+  ticketsSoFar(): Promise<number> {
+    return lastSequence(this.link, this.names.streams.tickets);
   }
 
   /** The newest scored group of training that is not `seen`, only looked at. */

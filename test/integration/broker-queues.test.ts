@@ -99,6 +99,16 @@ describe('the queues of a run on a real server', bounded, () => {
     ]);
   });
 
+  it('knows how many tickets there ever were, those that are done with included', async () => {
+    assert.equal(await learner.ticketsSoFar(), 0);
+    for (const order of [0, 1, 1, 2]) await issue(order); // one of them twice
+    await issue(3, { split: 'eval' });
+    void takeTickets(() => Promise.resolve());
+    await until(async () => (await depth('tickets')) === 1);
+    await learner.clearQueue('tickets.eval');
+    assert.equal(await learner.ticketsSoFar(), 4);
+  });
+
   it('tells what waits, how long it has, and how much of it somebody holds', async () => {
     const { opened, open } = gate();
     void takeTickets(() => opened);

@@ -9,6 +9,7 @@ import { issueTickets } from '../../../learner/groups/ticket-issuer.js';
 import { orderOf, TicketSource } from '../../../learner/tickets/ticket-source.js';
 import { Unsettled } from '../../../learner/groups/unsettled.js';
 import type { Delivery } from '../../../shared/broker/delivery.js';
+import { dropTotals } from '../../../shared/telemetry/drops.js';
 import { outdatedReason } from '../../../shared/wire/outdated.js';
 import type { RunConfig } from '../../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
@@ -68,6 +69,7 @@ class Bench {
       vocabSize: 10,
       zeroVariance: settings.zeroVariance,
       isResumed,
+      issuedBelow: isResumed ? issued + 4 : 0,
       log: silent,
       newestVersion: () => this.admission.publishedVersion,
     });
@@ -224,6 +226,66 @@ describe('the intake of a learner with four tickets out', () => {
     bench.intake.die(1, 0, { stage: 'actor', reason: 'told twice' });
     assert.equal(bench.admission.book.counts.dead, 1);
     assert.deepEqual(bench.states, ['0 arrived', '2 issued', '3 issued']);
+  });
+});
+
+describe('the intake of what is told of tickets that were never issued', () => {
+  const death = { stage: 'actor', reason: 'a lie' };
+  const orders = (bench: Bench) => bench.published.map(({ order }) => order);
+
+  it('ignores deaths ahead of the sequence, but of the ticket that is being sent', async () => {
+    const bench = new Bench();
+    await bench.issue();
+    for (const order of [4, 5, 6, 1_000]) bench.intake.die(order, 0, death);
+    for (const order of [0, 1, 2, 3]) await bench.deliver(bench.group(order, ['0', '0']));
+    await bench.issue();
+    assert.deepEqual(orders(bench), [0, 1, 2, 3, 5, 6, 7, 8]);
+    assert.equal(bench.admission.book.counts.dead, 1);
+  });
+
+  it('is not led to let a ticket die by refusing a forged group of it', async () => {
+    const bench = new Bench();
+    await bench.issue();
+    await bench.deliver(bench.group(6));
+    assert.deepEqual(bench.settled, ['1 dead unknown_ticket']);
+    bench.intake.die(6, 0, { stage: 'learner', reason: 'unknown_ticket' }); // as the dead letters tell
+    for (const order of [0, 1, 2, 3]) await bench.deliver(bench.group(order, ['0', '0']));
+    await bench.issue();
+    assert.deepEqual(orders(bench).slice(4), [4, 5, 6, 7]);
+  });
+
+  it('believes a restored learner only of orders that one before it can have reached', async () => {
+    const bench = new Bench(true, { version: 3, issued: 0 }); // up to order 3
+    for (const order of [3, 4, 5]) bench.intake.die(order, 0, death);
+    await bench.deliver(bench.group(3));
+    await bench.deliver(bench.group(4));
+    assert.deepEqual(bench.settled, ['2 dead unknown_ticket']);
+    await bench.issue();
+    assert.deepEqual(orders(bench), [0, 1, 2]);
+    for (const order of [0, 1, 2]) await bench.deliver(bench.group(order, ['0', '0']));
+    await bench.issue();
+    assert.deepEqual(orders(bench), [0, 1, 2, 4, 5, 6]);
+  });
+
+  it('ignores deaths of attempts that there cannot be, or not yet', async () => {
+    const bench = new Bench();
+    await bench.issue();
+    bench.intake.die(0, 2, death);
+    assert.equal(bench.states[0], '0 issued');
+    await bench.deliver(bench.group(0));
+    bench.intake.die(0, 1, death); // nobody was asked for it once more
+    assert(!bench.intake.isAnswered(0, 1));
+  });
+
+  it('counts a death under the stages that there are, whatever the dead letter says', async () => {
+    const bench = new Bench();
+    await bench.issue();
+    bench.intake.die(0, 0, { stage: 'gpu-17', reason: 'a lie' });
+    bench.intake.die(1, 0, { stage: 'reward', reason: 'test' });
+    const names = Object.keys(dropTotals());
+    assert(names.includes('dropped/unknown/dead_letter'));
+    assert(names.includes('dropped/reward/dead_letter'));
+    assert(!names.some((name) => name.includes('gpu-17')));
   });
 });
 

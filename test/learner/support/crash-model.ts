@@ -103,7 +103,7 @@ export class CrashModel {
 
   #begin(isResumed: boolean): Life {
     const version = isResumed ? this.#newest.version + 1 : 0;
-    this.#life = beginLife(this.#ledger, version, isResumed);
+    this.#life = beginLife(this.#ledger, version, isResumed, this.#tickets.soFar);
     this.#publish();
     return this.#life;
   }

@@ -6,6 +6,7 @@ import { Intake, type ArrivedGroup } from '../../../learner/groups/intake.js';
 import { Tally } from '../../../learner/groups/tally.js';
 import { Unsettled } from '../../../learner/groups/unsettled.js';
 import { TicketSource } from '../../../learner/tickets/ticket-source.js';
+import { ticketBound } from '../../../shared/rl/capacity.js';
 import type { Rewind } from '../../../shared/rl/staleness.js';
 import { silent } from '../../support/broker.js';
 import { runConfig } from '../../support/messages.js';
@@ -44,6 +45,11 @@ export class Queue<T> {
     this.held.set(++this.#seq, { id, value });
   }
 
+  /** How many were ever stored. */
+  get soFar(): number {
+    return this.#seq;
+  }
+
   restart(): void {
     this.#known = new Set([...this.held.values()].map(({ id }) => id));
   }
@@ -60,8 +66,17 @@ export interface Life {
   deathsHeard: number;
 }
 
-/** A learner that begins, or begins again where the ledger says, as the first to publish `version`. */
-export function beginLife(ledger: Saved, version: number, isResumed: boolean): Life {
+/**
+ * A learner that begins, or begins again where the ledger says, as the first to publish `version`.
+ *
+ * @param ticketsSoFar published by those before it.
+ */
+export function beginLife(
+  ledger: Saved,
+  version: number,
+  isResumed: boolean,
+  ticketsSoFar: number,
+): Life {
   const { step, book } = ledger;
   const rewind = { from: version, to: ledger.version };
   const rewinds = isResumed ? [...ledger.rewinds, rewind] : ledger.rewinds;
@@ -70,8 +85,10 @@ export function beginLife(ledger: Saved, version: number, isResumed: boolean): L
   const changes = new Changes();
   const start = { step, version, rewinds, ...(book && { book }) };
   const admission = new Admission<ArrivedGroup>(limits, start);
+  const budget = ticketBound(limits.maxStepsOffPolicy, limits.groupsPerBatch);
+  const issuedBelow = isResumed ? admission.book.nextOrder + ticketsSoFar + budget : 0;
   const intake = new Intake({
-    ...{ admission, tickets, unsettled, changes, isResumed },
+    ...{ admission, tickets, unsettled, changes, isResumed, issuedBelow },
     isQuarantined: () => false,
     tally: new Tally(),
     drought: new DroughtWatch(0),
