@@ -18,6 +18,7 @@ export interface OpenEvaluationsOptions {
   readonly broker: Pick<Broker, 'events' | 'clearQueue'>;
   readonly publish: (ticket: Ticket, signal: AbortSignal) => Promise<void>;
   readonly newestVersion: () => number;
+  readonly isQuarantined: (actor: string) => boolean;
   readonly past: readonly EvalEvent[];
   readonly onResult: (result: EvalResult) => void;
   readonly signal: AbortSignal;
@@ -33,8 +34,11 @@ export async function openEvaluations(
   const journal = await Journal.open(runDir, evalsJournal, past);
   await broker.clearQueue('tickets.eval'); // of evaluations that an earlier life did not finish
   const problems = dataset.test.slice(0, evalProblems);
-  const { publish, newestVersion } = options;
-  const evaluator = new Evaluator({ config, problems, samples, publish, newestVersion, log });
+  const { publish, newestVersion, isQuarantined } = options;
+  const evaluator = new Evaluator({
+    ...{ config, problems, samples, publish },
+    ...{ newestVersion, isQuarantined, log },
+  });
   const evaluations = new Evaluations({
     evaluator,
     everyVersions: evalProblems === 0 ? 0 : evalEveryVersions,

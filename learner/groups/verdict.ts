@@ -1,3 +1,4 @@
+import { alteredFields } from '../../shared/wire/altered-ticket.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import type { BookEntry } from './group-book.js';
@@ -61,19 +62,12 @@ export function versionsOf({ group }: ScoredGroup): number[] {
  * earlier one, if this learner sent the ticket again, which the stream drops as a duplicate.
  */
 function isSameTicket(ticket: ScoredGroup['group']['ticket'], known: Known): boolean {
-  const { issuedAtVersion, samplingParams, ...rest } = ticket;
-  const { issuedAtVersion: _same, samplingParams: expectedParams, ...expected } = known.ticket!;
-  if (!haveEqualFields(rest, expected)) return false;
-  if (!haveEqualFields(samplingParams, expectedParams)) return false;
+  const { issuedAtVersion } = ticket;
+  if (alteredFields(ticket, { ...known.ticket!, issuedAtVersion }).length > 0) return false;
   const issued = known.entry;
   const isOurs = issued?.issuedAtVersion !== undefined && issued.attempt === ticket.attempt;
   if (!isOurs) return issuedAtVersion <= known.newestVersion;
   return known.isResumed
     ? issuedAtVersion <= issued.issuedAtVersion
     : issuedAtVersion === issued.issuedAtVersion;
-}
-
-function haveEqualFields<Fields extends object>(a: Fields, b: Fields): boolean {
-  const keys = new Set([...Object.keys(a), ...Object.keys(b)]) as Set<keyof Fields>;
-  return [...keys].every((key) => a[key] === b[key]);
 }

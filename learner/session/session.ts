@@ -44,6 +44,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     ...options,
     publish: (ticket, signal) => queues.publish('eval', ticket, signal),
     newestVersion: () => publisher.newestVersion,
+    isQuarantined: (actor) => audit.isQuarantined(actor),
     past: history.evals,
     onResult: (result) => {
       checkpointer.scored(step + result.version - version, result.sampled);

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
 import { PermanentError } from '../errors.js';
 import type { Logger } from '../telemetry/logger.js';
+import { alteredFields } from '../wire/altered-ticket.js';
 import type { Answers, EvalResult } from '../wire/eval-result.js';
 import type { RunConfig } from '../wire/run-config.js';
 import type { ScoredGroup } from '../wire/scored-group.js';
@@ -15,10 +16,13 @@ export interface EvaluatorOptions {
   readonly publish: (ticket: Ticket, signal: AbortSignal) => Promise<void>;
   /** That actors can sample with by now. */
   readonly newestVersion: () => number;
+  /** Of these no answer counts. */
+  readonly isQuarantined: (actor: string) => boolean;
   readonly log: Logger;
 }
 
 interface OpenTicket {
+  readonly ticket: Ticket;
   readonly problem: number; // its place among the problems
   readonly kind: keyof EvalResult['answers'];
 }
@@ -80,15 +84,23 @@ export class Evaluator {
     };
   }
 
-  /** Takes in a scored group; one of an evaluation that a crash ended has nothing to tell any more. */
+  /**
+   * Takes in a scored group; one of an evaluation that a crash ended has nothing to tell any more.
+   *
+   * @throws {PermanentError} if it is no answer to its ticket. Its message is then given up, and of that
+   *   `die` is told.
+   */
   receive({ group, scores }: ScoredGroup): void {
-    const { ticketId, problemId } = group.ticket;
+    const { ticketId } = group.ticket;
     const running = this.#running;
     const expected = running?.open.get(ticketId);
     if (running === undefined || expected === undefined) return;
-    const { id } = this.#options.problems[expected.problem]!;
-    if (id !== problemId) {
-      throw new PermanentError(`${ticketId} is about problem ${id}, not ${problemId}`);
+    const altered = alteredFields(group.ticket, expected.ticket);
+    if (altered.length > 0) {
+      throw new PermanentError(`${ticketId} was issued with other ${altered.join(', ')}`);
+    }
+    if (this.#options.isQuarantined(group.actor)) {
+      throw new PermanentError(`${ticketId} is answered by ${group.actor}, which is quarantined`);
     }
     const others = group.rollouts
       .flatMap(({ versions }) => versions.map(([by]) => by))
@@ -142,7 +154,6 @@ export class Evaluator {
       problems.map(({ id: problemId }, problem) => {
         const order = k * problems.length + problem;
         const ticketId = `${name}-${order}`;
-        open.set(ticketId, { problem, kind });
         const samplingParams = {
           temperature,
           maxTokens: config.sampling.maxTokens,
@@ -150,7 +161,9 @@ export class Evaluator {
         };
         const asked = { problemId, split: 'eval', groupSize, samplingParams, attempt: 0 } as const;
         const by = { issuedAtVersion: version, pinnedVersion: version };
-        return { v: 1, ticketId, order, ...asked, ...by };
+        const ticket: Ticket = { v: 1, ticketId, order, ...asked, ...by };
+        open.set(ticketId, { ticket, problem, kind });
+        return ticket;
       }),
     );
   }

@@ -28,6 +28,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
       problems,
       samples: 2,
       newestVersion: () => newest,
+      isQuarantined: (actor) => actor === 'tamperer',
       log: silent,
       publish: (ticket) => {
         tickets.push(ticket);
@@ -105,15 +106,65 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     assert.equal(new Set(seeds).size, 4);
   });
 
-  it('refuses a group of another version, or about another problem', () => {
+  it('refuses a group of another version', () => {
     const ticket = tickets[0]!;
     assert.throws(() => {
       evaluator.receive(answered(ticket, [true, true], 2));
     }, PermanentError);
-    assert.throws(() => {
-      evaluator.receive(answered({ ...ticket, problemId: 'p-1' }, [true, true]));
-    }, PermanentError);
   });
+
+  const altered: [field: string, over: Partial<Ticket>][] = [
+    ['order', { order: 9 }],
+    ['problemId', { problemId: 'p-1' }],
+    ['split', { split: 'train' }],
+    ['groupSize', { groupSize: 4 }],
+    ['issuedAtVersion', { issuedAtVersion: 2 }],
+    ['pinnedVersion', { pinnedVersion: undefined }],
+    ['attempt', { attempt: 1 }],
+    ...(['temperature', 'maxTokens', 'seed'] as const).map((field): [string, Partial<Ticket>] => [
+      `samplingParams.${field}`,
+      { samplingParams: { temperature: 1, maxTokens: 16, seed: 1, [field]: 0.5 } },
+    ]),
+  ];
+  for (const [field, over] of altered) {
+    it(`refuses an answer to the ticket with another ${field}, and ends without it`, async () => {
+      const [first, ...others] = tickets;
+      const lie = { ...first!, ...over };
+      const correct = new Array<boolean>(lie.groupSize).fill(true);
+      assert.throws(
+        () => {
+          evaluator.receive(answered(lie, correct));
+        },
+        (error: unknown) => {
+          assert(error instanceof PermanentError);
+          assert.equal(error.message, `${first!.ticketId} was issued with other ${field}`);
+          return true;
+        },
+      );
+      await endsWithout(first!, others);
+    });
+  }
+
+  it('counts no answer of a quarantined actor, and ends without it', async () => {
+    const [first, ...others] = tickets;
+    const answer = answered(first!, [true, true]);
+    assert.throws(() => {
+      evaluator.receive({ ...answer, group: { ...answer.group, actor: 'tamperer' } });
+    }, /PermanentError: .* is answered by tamperer, which is quarantined/);
+    await endsWithout(first!, others);
+  });
+
+  /** The refused answer is a dead letter now, of which the evaluator is told. */
+  async function endsWithout({ ticketId }: Ticket, others: readonly Ticket[]): Promise<void> {
+    assert.equal(evaluator.openTickets, 4);
+    evaluator.die(ticketId);
+    for (const ticket of others) {
+      evaluator.receive(answered(ticket, new Array<boolean>(ticket.groupSize).fill(false)));
+    }
+    const { lost, sampled, answers } = await result;
+    assert.deepEqual({ lost, sampled }, { lost: 1, sampled: 0 });
+    assert.deepEqual(answers.sampled.total, [0, 2]);
+  }
 
   it('is made one at a time', async () => {
     await assert.rejects(evaluator.run(4, stop.signal), /version 3 is still being evaluated/);
