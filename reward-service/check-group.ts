@@ -2,12 +2,14 @@ import { PermanentError } from '../shared/errors.js';
 import type { Dataset } from '../shared/tasks/dataset.js';
 import type { TaskProblem } from '../shared/tasks/problem.js';
 import type { Rollout, RolloutGroup } from '../shared/wire/rollout-group.js';
+import type { RunConfig } from '../shared/wire/run-config.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 
 export type RefusalReason =
   | 'wrong_actor'
   | 'unknown_problem'
   | 'wrong_split'
+  | 'wrong_group_size'
   | 'wrong_prompt'
   | 'wrong_length'
   | 'wrong_token'
@@ -48,6 +50,32 @@ export function bySplit({ train, test }: Pick<Dataset, 'train' | 'test'>): Split
     new Map(problems.map((problem) => [problem.id, problem]));
   return { train: index(train), eval: index(test) };
 }
+
+/**
+ * Makes sure that a ticket asks for what the tickets of this run do: a group brings its own copy of it,
+ * and with that the bounds that it is held to. How many answers an evaluation asks for is known to
+ * the learner alone.
+ *
+ * @throws {GroupRefused} naming what the ticket asks for and what the run does.
+ */
+export function refuseForeignTicket(ticket: Ticket, run: TicketBounds): void {
+  const { ticketId, split, groupSize, samplingParams } = ticket;
+  if (split === 'train' && groupSize !== run.groupSize) {
+    throw new GroupRefused(
+      'wrong_group_size',
+      `ticket ${ticketId} asks for ${groupSize} rollouts; this run trains on groups of ${run.groupSize}`,
+    );
+  }
+  if (samplingParams.maxTokens > run.sampling.maxTokens) {
+    throw new GroupRefused(
+      'wrong_length',
+      `ticket ${ticketId} allows ${samplingParams.maxTokens} tokens; this run samples at most ${run.sampling.maxTokens}`,
+    );
+  }
+}
+
+/** What the configuration of a run says of its tickets. */
+export type TicketBounds = Pick<RunConfig, 'groupSize' | 'sampling'>;
 
 /**
  * Makes sure that the group was sent by the actor that it names: NATS lets an actor publish on the

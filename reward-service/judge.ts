@@ -5,8 +5,9 @@ import { openTask, TaskSpec } from '../shared/tasks/registry.js';
 import type { Task } from '../shared/tasks/task.js';
 import type { TaskProblem } from '../shared/tasks/problem.js';
 import type { RolloutGroup } from '../shared/wire/rollout-group.js';
+import type { RunConfig } from '../shared/wire/run-config.js';
 import type { Score } from '../shared/wire/scored-group.js';
-import { bySplit, problemOfTicket, refuseMismatch } from './check-group.js';
+import { bySplit, problemOfTicket, refuseForeignTicket, refuseMismatch } from './check-group.js';
 
 /** What scoring a text takes: a task and its problems. */
 export interface TextJudge {
@@ -29,7 +30,7 @@ export interface TaskChanges {
 export interface Judge extends TextJudge {
   /**
    * @returns [G] the scores of a group in its order.
-   * @throws {GroupRefused} if the group does not answer its ticket.
+   * @throws {GroupRefused} if the group does not answer its ticket, or that cannot be one of the run.
    */
   scoreGroup(group: RolloutGroup): Score[];
 }
@@ -44,18 +45,19 @@ export function createTextJudge(spec: TaskSpec, dataset: Dataset): TextJudge {
 }
 
 export function createJudge(
-  spec: TaskSpec,
+  run: Pick<RunConfig, 'task' | 'groupSize' | 'sampling'>,
   dataset: Dataset,
   tokenizer: Tokenizer,
   vocabSize: number,
 ): Judge {
-  const texts = createTextJudge(spec, dataset);
+  const texts = createTextJudge(run.task, dataset);
   const task = texts.task();
   const problems = bySplit(dataset);
   return {
     ...texts,
     scoreGroup(group) {
       const problem = problemOfTicket(problems, group.ticket);
+      refuseForeignTicket(group.ticket, run);
       refuseMismatch(group, promptTokens(task.prompt(problem), tokenizer), vocabSize);
       return group.rollouts.map(({ tokens }) => task.score(problem, completionText(tokens)));
     },

@@ -29,5 +29,5 @@ export async function loadJudge(
         `(${run.model.name}) ${run.model.digest}; name the learner's model with --model-dir`,
     );
   }
-  return createJudge(run.task, dataset, await loadTokenizer(model), model.config.vocabSize);
+  return createJudge(run, dataset, await loadTokenizer(model), model.config.vocabSize);
 }

@@ -68,16 +68,17 @@ describe('the memory of an overloaded run', limits, () => {
     await using ground = await ScoringGround.prepare();
     await using run = await ground.begin(30_000);
     const { broker, heldOut } = run;
-    await broker.config.put(ground.config);
+    const [groupSize, length] = [16, 500];
+    const sampling = { temperature: 1, maxTokens: length };
+    await broker.config.put({ ...ground.config, sampling });
     const replica = run.start('reward-0', watchesMemory);
     await replica.says(hasJoined);
-    const [groupSize, length] = [16, 500];
     let sent = 0;
     const send = async (count: number) => {
       const text = heldOut.witness.padEnd(length - 1);
       const texts = Array.from({ length: groupSize }, () => text);
       for (const end = sent + count; sent < end; sent++) {
-        const samplingParams = { temperature: 1, maxTokens: length, seed: 1 };
+        const samplingParams = { ...sampling, seed: 1 };
         const named = { ticketId: `t-${sent}`, order: sent, samplingParams };
         const ticket: Partial<Ticket> = { ...named, split: 'eval', pinnedVersion: 3 };
         await run.publish(answers(ground.tokenizer, texts, ticket, heldOut.problem), `g-${sent}`);

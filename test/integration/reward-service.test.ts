@@ -85,11 +85,12 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
   it('give nothing for an answer to an easier problem than that of the ticket', async () => {
     const [replica] = await run.join('reward-0');
     // The ticket is for one problem; prompt and answers are of another, which it solves.
-    const easier = answers(ground.tokenizer, [run.heldOut.witness], {}, run.heldOut.problem);
+    const { problem, witness } = run.heldOut;
+    const easier = answers(ground.tokenizer, [witness, witness], {}, problem);
     await run.send(0); // tells which problem ticket 0 is for
     await until(() => run.scored.length === 1);
     const { ticket } = run.scored[0]!.group;
-    const lie = { ...easier, ticket: { ...ticket, ticketId: 't-1', order: 1, groupSize: 1 } };
+    const lie = { ...easier, ticket: { ...ticket, ticketId: 't-1', order: 1 } };
     await run.publish(lie, 'lie');
     await until(async () => (await run.broker.depths()).dead === 1);
     assert.deepEqual(run.orders, [0]);

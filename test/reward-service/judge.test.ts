@@ -8,10 +8,12 @@ import { createJudge, type Judge } from '../../reward-service/judge.js';
 import { styles } from '../../shared/countdown/prompts.js';
 import { zeroOrOne } from '../../shared/countdown/score.js';
 import { countdownSpec } from '../support/countdown-task.js';
+import { runConfig } from '../support/messages.js';
 import { tinyModel } from '../support/tiny-model.js';
 import { answers, dataset, heldOut, trained } from './values.js';
 
-const spec = countdownSpec({ reward: { ...zeroOrOne, formatScore: 0.1, shaping: 'constant' } });
+const task = countdownSpec({ reward: { ...zeroOrOne, formatScore: 0.1, shaping: 'constant' } });
+const run = runConfig({ task, groupSize: 2, sampling: { temperature: 1, maxTokens: 16 } });
 
 let model: Awaited<ReturnType<typeof tinyModel>>;
 let tokenizer: Tokenizer;
@@ -19,15 +21,18 @@ let judge: Judge;
 before(async () => {
   model = await tinyModel();
   tokenizer = await loadTokenizer(model);
-  judge = createJudge(spec, dataset, tokenizer, characterVocabSize);
+  judge = createJudge(run, dataset, tokenizer, characterVocabSize);
 });
 after(() => model[Symbol.asyncDispose]());
 
 describe('the judge of a run', () => {
   it('scores a group in its order, from its tokens', () => {
-    const scores = judge.scoreGroup(answers(tokenizer, ['(7-3)*21', '7-3+21', '21', '7-']));
+    const scores = [
+      ['(7-3)*21', '7-3+21'],
+      ['21', '7-'],
+    ].map((texts) => judge.scoreGroup(answers(tokenizer, texts)));
     assert.deepEqual(
-      scores.map(({ exactReward, reason }) => [exactReward, reason]),
+      scores.flat().map(({ exactReward, reason }) => [exactReward, reason]),
       [
         ['1', 'correct'],
         ['1/10', 'wrong_value'],
@@ -43,7 +48,7 @@ describe('the judge of a run', () => {
   });
 
   it('reads nothing behind the end of the sequence', () => {
-    const group = answers(tokenizer, ['(7-3)*21']);
+    const group = answers(tokenizer, ['(7-3)*21', '3']);
     const { tokens } = group.rollouts[0]!;
     const longer = Int32Array.of(...tokens, ...tokenizer.encode('+1'));
     const [score] = judge.scoreGroup(withRollout(group, { tokens: longer }));
@@ -79,9 +84,25 @@ describe('a group that does not answer its ticket is refused', () => {
   });
 
   it('for training on a held-out problem', () => {
-    const leaked = answers(tokenizer, ['2*5-9'], { split: 'train' }, heldOut);
+    const leaked = answers(tokenizer, ['2*5-9', '1'], { split: 'train' }, heldOut);
     refused(leaked, 'wrong_split', /is not in split train/);
     refused(group({ split: 'eval' }), 'wrong_split', /is not in split eval/);
+  });
+
+  it('for another number of rollouts than the run trains on, whatever its ticket says', () => {
+    const [one, three] = [['3'], ['3', '7', '21']];
+    refused(answers(tokenizer, one), 'wrong_group_size', /ticket t-0 asks for 1 .* groups of 2/);
+    refused(answers(tokenizer, three), 'wrong_group_size', /asks for 3 rollouts/);
+    const many = answers(tokenizer, ['1', '2', '5'], { split: 'eval' }, heldOut);
+    assert.equal(judge.scoreGroup(many).length, 3); // evaluations have numbers of their own
+  });
+
+  it('for more tokens than the run samples, though its ticket allows them', () => {
+    const samplingParams = { temperature: 1, maxTokens: 17, seed: 7 };
+    const message = /ticket t-0 allows 17 tokens; this run samples at most 16/;
+    refused(group({ samplingParams }), 'wrong_length', message);
+    const measured = answers(tokenizer, ['2*5-9'], { split: 'eval', samplingParams }, heldOut);
+    refused(measured, 'wrong_length', message);
   });
 
   it("for another problem's prompt, even an easier one's with its answer", () => {

@@ -7,7 +7,7 @@ import { Score } from '../../shared/wire/scored-group.js';
 import { serveScores, type ScoreServer } from '../../reward-service/http-server.js';
 import { createJudge } from '../../reward-service/judge.js';
 import { ScoreError } from '../../reward-service/openapi.js';
-import { countdownSpec } from '../support/countdown-task.js';
+import { runConfig } from '../support/messages.js';
 import { dataset } from './values.js';
 
 const unused = {
@@ -53,7 +53,7 @@ describe('GET /openapi.json', () => {
     server = await serveScores({
       host: '127.0.0.1',
       port: 0,
-      judge: createJudge(countdownSpec(), dataset, unused, 1),
+      judge: createJudge(runConfig(), dataset, unused, 1),
       log: pino({ level: 'silent' }),
       signal: new AbortController().signal,
     });

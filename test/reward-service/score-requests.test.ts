@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { styles } from '../../shared/countdown/prompts.js';
 import { createJudge } from '../../reward-service/judge.js';
 import { answerScoreRequest, RequestRefused } from '../../reward-service/score-requests.js';
-import { countdownSpec } from '../support/countdown-task.js';
+import { runConfig } from '../support/messages.js';
 import { dataset, trained } from './values.js';
 
 const unused = {
@@ -17,7 +17,7 @@ function unreached(): never {
   throw new Error('texts are scored without a tokenizer');
 }
 
-const judge = createJudge(countdownSpec(), dataset, unused, 1);
+const judge = createJudge(runConfig(), dataset, unused, 1);
 const ask = (body: unknown) => answerScoreRequest(judge, JSON.stringify(body));
 
 describe('a score request', () => {

@@ -45,6 +45,7 @@ export class ScoringGround implements AsyncDisposable {
     const config = runConfig({
       task,
       datasetDigest,
+      groupSize: 2, // as `send` sends them
       model: { name: 'tiny', digest: model.digest },
     });
     return new ScoringGround(server, model, await loadTokenizer(model), config);
