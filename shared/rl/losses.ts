@@ -29,6 +29,9 @@ export interface LossAndGradient {
  * Thresholds bound the ratio itself: (0.8, 1.2) is what PPO papers call ε = 0.2. `cispo` with (0, C)
  * is token-level truncated importance sampling. `dro` has a gradient also where A is 0.
  *
+ * Cost: one `forward_backward`; with `dro` one `forward` more, since it pulls on the prompt too, whose
+ * logprobs nobody has reported.
+ *
  * Source: TuFT `loss_fn/*.py`; CISPO is MiniMax-M1 (arXiv:2506.13585), DRO is Richemond et al. 2024
  * (arXiv:2405.19107).
  *

@@ -60,6 +60,7 @@ describe("the learner's configuration", () => {
     load('--loss', 'cross_entropy', '--mask', 'icepop');
     load('--loss', 'cross_entropy', '--correction', 'token_weights');
     load('--loss', 'cross_entropy', '--allow-uncorrected');
+    for (const loss of ['cispo', 'ppo', 'importance_sampling', 'dro']) load('--loss', loss);
   });
 
   const contradictions: [flags: string[], says: RegExp][] = [

@@ -136,6 +136,23 @@ describe('admission, one group a step, one step off-policy', () => {
     maxSteps: Infinity,
   } as const;
 
+  it('lags as many steps behind in what it publishes as are confirmed and not published', () => {
+    const admission = new Admission<string>(bounds, { step: 0, version: 0 });
+    issueAll(admission);
+    admission.arrive(0, 'first', [0]);
+    admission.arrive(1, 'second', [0]);
+    admission.cut();
+    admission.cut();
+    assert.equal(admission.publishLag, 0);
+    admission.confirmStep();
+    admission.confirmStep();
+    assert.equal(admission.publishLag, 2);
+    admission.publish(1);
+    assert.equal(admission.publishLag, 1);
+    admission.publish(2);
+    assert.equal(admission.publishLag, 0);
+  });
+
   it('refuses a group that a crash made too old, and issues its ticket once more', () => {
     const counts = {
       issued: 2,

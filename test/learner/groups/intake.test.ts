@@ -153,6 +153,17 @@ describe('the intake of a learner with four tickets out', () => {
     assert.deepEqual([bench.settled, bench.covered], [[], []]);
   });
 
+  it('notes at which version a group came, so that the wait in the queue can be told apart', async () => {
+    await bench.deliver(bench.group(0));
+    await bench.deliver(bench.group(1));
+    bench.admission.cut();
+    bench.admission.confirmStep();
+    bench.admission.publish(1);
+    await bench.deliver(bench.group(2));
+    assert.equal(bench.admission.book.entry(2)?.group?.arrivedAtVersion, 1);
+    assert.equal(bench.admission.book.entry(2)?.group?.sampledBy[0], 0);
+  });
+
   it('skips a group without variance, judged on exact rewards, and asks for exactly one more', async () => {
     await bench.deliver(bench.group(0, ['1/10', '2/20']));
     assert.equal(bench.admission.book.counts.skippedZeroVariance, 1);

@@ -3,6 +3,7 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { Curriculum } from '../../../learner/tickets/curriculum.js';
 import { EpochOrder } from '../../../learner/tickets/epoch-order.js';
+import { createRandom } from '../../../shared/random.js';
 import { ReplayDraw, ReplayPool } from '../../../learner/tickets/replay-pool.js';
 import { encode, decode } from '../../../shared/wire/codec.js';
 import { CurriculumState } from '../../../shared/wire/curriculum-state.js';
@@ -54,6 +55,32 @@ describe('a curriculum that replays half of the time', () => {
     assert(curriculum.isSettled(18));
   });
 
+  it('raises the share of groups with signal where most problems have none', () => {
+    const groupSize = 8;
+    const options = { seed: 1, size: 400, groupSize, margin: 0, state: undefined };
+    // Of ten problems one is solved half of the time, the others always or never.
+    const solveRate = (problem: number) => (problem % 10 === 0 ? 0.5 : problem % 2);
+    const shareWithSignal = (replayShare: number) => {
+      const [curriculum, random] = [new Curriculum({ ...options, replayShare }), createRandom('')];
+      let mixed = 0;
+      for (let order = 0; order < 2_000; order++) {
+        const problem = curriculum.problemAt(order);
+        const correct = Array.from({ length: groupSize }, () => random.next()).filter(
+          (chance) => chance < solveRate(problem),
+        ).length;
+        curriculum.record(problem, { rollouts: groupSize, correct });
+        if (correct > 0 && correct < groupSize) mixed++;
+        if (order % 50 === 49) {
+          curriculum.checkpoint({ nextOrder: order + 1, isConsumed: () => true }).written();
+        }
+      }
+      return mixed / 2_000;
+    };
+    const [fresh, replayed] = [shareWithSignal(0), shareWithSignal(0.5)];
+    assert(Math.abs(fresh - 0.1) < 0.02, `${fresh}`);
+    assert(replayed > 2 * fresh, `${replayed} against ${fresh}`);
+  });
+
   it('forgets the problems of tickets that are consumed', () => {
     const curriculum = new Curriculum(start);
     const book = { nextOrder: 4, isConsumed: (order: number) => order < 3 };
@@ -66,8 +93,8 @@ describe('a curriculum that replays half of the time', () => {
   });
 
   /**
-   * A run of many lives: tickets are issued and consumed, checkpoints taken and written at another
-   * time, and it crashes; whatever happens, a ticket that was issued keeps its problem.
+   * A run of many lives: tickets are issued and consumed, checkpoints taken, of that moment or of one
+   * before, and written at another time, and it crashes; whatever happens, a ticket that was issued keeps its problem.
    */
   it('gives every ticket one problem, whatever crashes', () => {
     const move = fc.record({
@@ -77,6 +104,7 @@ describe('a curriculum that replays half of the time', () => {
         'issue',
         'consume',
         'consume',
+        'look',
         'take',
         'write',
         'crash',
@@ -90,6 +118,10 @@ describe('a curriculum that replays half of the time', () => {
         let [nextOrder, consumed] = [0, new Set<number>()];
         let curriculum = new Curriculum(start);
         let ledger = { nextOrder, consumed: [...consumed], state: undefined as unknown };
+        const now = () => ({
+          ...{ nextOrder, consumed: [...consumed], tried: curriculum.tried },
+        });
+        let seen: ReturnType<typeof now> | undefined;
         let taken: { entry: typeof ledger; written: () => void }[] = [];
         for (const { what, which, correct } of moves) {
           if (what === 'issue' && curriculum.isSettled(nextOrder)) {
@@ -105,10 +137,14 @@ describe('a curriculum that replays half of the time', () => {
             assert.equal(curriculum.problemAt(order), issued.get(order), `ticket ${order}`);
             consumed.add(order);
             curriculum.record(issued.get(order)!, { rollouts: 4, correct });
+          } else if (what === 'look') {
+            seen ??= now();
           } else if (what === 'take') {
-            const isConsumed = (order: number) => consumed.has(order);
-            const { state, written } = curriculum.checkpoint({ nextOrder, isConsumed });
-            taken.push({ entry: { nextOrder, consumed: [...consumed], state }, written });
+            const { tried, ...entry } = seen ?? now();
+            seen = undefined;
+            const isConsumed = (order: number) => entry.consumed.includes(order);
+            const { state, written } = curriculum.checkpoint({ nextOrder, isConsumed }, tried);
+            taken.push({ entry: { ...entry, state }, written });
           } else if (what === 'write' && taken.length > 0) {
             const { entry, written } = taken.shift()!;
             ledger = entry;
@@ -116,7 +152,7 @@ describe('a curriculum that replays half of the time', () => {
           } else if (what === 'crash') {
             nextOrder = ledger.nextOrder;
             consumed = new Set(ledger.consumed);
-            taken = [];
+            [taken, seen] = [[], undefined];
             const state = ledger.state as CurriculumState | undefined;
             curriculum = new Curriculum({ ...options, state: state && overTheWire(state) });
           }

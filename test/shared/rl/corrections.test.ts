@@ -35,6 +35,7 @@ describe('masks of tokens with ratios 1, 4, 1/2', () => {
   it('geometric judges all by the cube root of 2', () => {
     assert.deepEqual([...maskSides('geometric', logRatios, { low: 1, high: 1.27 })], [0, 0, 0]);
     assert.deepEqual([...maskSides('geometric', logRatios, { low: 1, high: 1.25 })], [1, 1, 1]);
+    assert.deepEqual([...maskSides('geometric', logRatios, { low: 1.27, high: 2 })], [-1, -1, -1]);
   });
 });
 
