@@ -36,15 +36,17 @@ export async function acquireLeadership(
   signal: AbortSignal,
   timing: LeaseTiming = defaultTiming,
 ): Promise<Leadership> {
+  const pauseMs = Math.min(timing.renewEveryMs, 1_000);
   let watched: { revision: number; sinceMs: number } | undefined;
+  let lookedAt = performance.now();
   let loggedAt = -Infinity;
   for (;;) {
     signal.throwIfAborted();
-    const askedAt = performance.now();
     const entry = await bucket.get(LeaderLease, leaderKey);
     const now = performance.now();
-    // A slow answer means that the server was away, and with it the leader's chance to renew.
-    const wasAway = now - askedAt > timing.renewEveryMs;
+    // Either the server was away, and with it the leader's chance to renew, or this process was stopped.
+    const wasAway = now - lookedAt > pauseMs + timing.renewEveryMs;
+    lookedAt = now;
     if (entry !== undefined && (watched?.revision !== entry.revision || wasAway)) {
       watched = { revision: entry.revision, sinceMs: now };
     }
@@ -63,7 +65,7 @@ export async function acquireLeadership(
         'waiting, as another learner leads this run',
       );
     }
-    await sleep(Math.min(timing.renewEveryMs, 1_000), undefined, { signal });
+    await sleep(pauseMs, undefined, { signal });
   }
 }
 

@@ -32,31 +32,40 @@ export class PolicyStore {
    * Publishes a version: the adapter first, then its manifest, then `current`, so that whoever
    * reads a manifest finds what it names. The current version may be published again, for instance
    * with a new sampling session; an older one may not.
+   *
+   * A learner that another one has replaced without its knowing can spoil nothing: its adapter goes by a name of
+   * its own, and each manifest is written only over what was there when it began.
+   *
+   * @throws {Error} if another learner has published this version, or does so meanwhile.
    */
   async publish(update: PolicyUpdate, adapter?: PolicyAdapter): Promise<PolicyManifest> {
     const { version } = update;
+    const key = `v${version}`;
+    const before = await this.#manifests.get(PolicyManifest, key); // before `current`: it may tell too late
     const current = await this.#manifests.get(PolicyManifest, 'current');
     if (current !== undefined && version < current.value.version) {
       throw new Error(
         `cannot publish policy version ${version}: ${current.value.version} is out already, and versions only rise`,
       );
     }
+    const isOthers = current?.value.samplerPath !== update.samplerPath;
+    if (version === current?.value.version && isOthers) throw shutOut(version);
     const manifest: PolicyManifest = { ...update, v: 1, publishedAt: Date.now() };
     if (adapter !== undefined) {
       const { bytes, rank, alpha } = adapter;
-      const object = `adapter-${version}`;
+      const digest = sha256(bytes);
+      const object = `adapter-${version}-${digest.slice(0, 16)}`;
       await this.#weights.put(object, bytes, { replaces: true });
-      manifest.adapter = { object, sha256: sha256(bytes), bytes: bytes.byteLength, rank, alpha };
+      manifest.adapter = { object, sha256: digest, bytes: bytes.byteLength, rank, alpha };
     }
-    await this.#manifests.put(PolicyManifest, `v${version}`, manifest);
-    const revision = await this.#manifests.compareAndSet(
-      PolicyManifest,
-      'current',
-      manifest,
-      current?.revision,
-    );
-    if (revision === undefined) {
-      throw new Error(`another learner published while this one published version ${version}`);
+    const write = (where: string, expected: number | undefined) =>
+      this.#manifests.compareAndSet(PolicyManifest, where, manifest, expected);
+    const isWritten =
+      (await write(key, before?.revision)) !== undefined &&
+      (await write('current', current?.revision)) !== undefined;
+    if (!isWritten) {
+      await this.#giveWay(manifest);
+      throw shutOut(version);
     }
     this.#link.connection.publish(this.#link.names.subjects.policyChanged);
     return manifest;
@@ -142,11 +151,25 @@ export class PolicyStore {
       const manifest = await this.at(version);
       if (manifest !== undefined) manifests.push(manifest);
       // The manifest last: while it stands, a retry after a crash still finds the adapter to delete.
-      await this.#weights.delete(`adapter-${version}`);
+      if (manifest?.adapter !== undefined) await this.#weights.delete(manifest.adapter.object);
       await this.#manifests.delete(`v${version}`);
     }
     return manifests;
   }
+
+  /** Leaves nothing of a manifest that was not published, where another one of its version was. */
+  async #giveWay({ version, adapter }: PolicyManifest): Promise<void> {
+    const current = await this.current();
+    if (current?.version === version) {
+      await this.#manifests.put(PolicyManifest, `v${version}`, current); // ours may stand there
+    }
+    if (adapter === undefined || current?.adapter?.object === adapter.object) return;
+    await this.#weights.delete(adapter.object);
+  }
+}
+
+function shutOut(version: number): Error {
+  return new Error(`cannot publish policy version ${version}: another learner has published it`);
 }
 
 /** As much as an adapter may have that comes from the backend. */

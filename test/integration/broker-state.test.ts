@@ -90,9 +90,37 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
 
     it('publishes the current version again, with another sampling session', async () => {
       await publishVersion(3);
-      const update = { version: 3, samplerPath: 'tinker://a', smallestUsefulVersion: 2 };
+      const { samplerPath } = (await broker.policy.current())!;
+      const update = { version: 3, samplerPath, smallestUsefulVersion: 2 };
       await broker.policy.publish({ ...update, samplingSessionId: 's-2' });
       assert.equal((await broker.policy.current())?.samplingSessionId, 's-2');
+    });
+
+    it('keeps what a new learner published, whatever the old one still sends of that version', async () => {
+      await publishVersion(3, Uint8Array.of(3));
+      await using former = await brokerOn(server);
+      const stale = (samplerPath: string) =>
+        former.policy.publish(
+          { version: 4, samplerPath, smallestUsefulVersion: 0 },
+          { bytes: Uint8Array.of(66), rank: 4, alpha: 8 },
+        );
+      // It may be anywhere in the middle when the new one publishes, or begin after it.
+      const racing = await Promise.allSettled([
+        stale('tinker://former'),
+        publishVersion(4, Uint8Array.of(4)),
+      ]);
+      const winner = (await broker.policy.current())!;
+      assert.equal(racing.filter(({ status }) => status === 'fulfilled').length, 1);
+      const isFormer = winner.samplerPath === 'tinker://former';
+      await assert.rejects(
+        isFormer ? publishVersion(4, Uint8Array.of(4)) : stale('tinker://former'),
+        /version 4: another learner has published it/,
+      );
+      const bytes = await broker.policy.fetchAdapter(winner);
+      assert.deepEqual(bytes, Uint8Array.of(isFormer ? 66 : 4));
+      assert.deepEqual(await broker.policy.at(4), winner);
+      const { state } = await broker.link.jsm.streams.info('OBJ_weights_test');
+      assert.equal(state.messages, 4); // the adapters of 3 and 4, each an entry and one chunk
     });
 
     it('retires what nobody keeps, but not the current version, and leaves nothing of it', async () => {
