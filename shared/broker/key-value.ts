@@ -63,8 +63,9 @@ export class KeyValue {
   }
 
   /**
-   * Whether the bucket exists and was written to. Safe to ask at any moment, where reading a key is not:
-   * nats-server 2.9.10 crashes when it is asked for a message of a stream that it is just creating.
+   * Whether the bucket exists and was written to. Safe to ask at any moment, where reading or listing keys is
+   * not: nats-server 2.9.10 crashes when it is asked for a message, or for the subjects, of a stream that it
+   * is just creating.
    */
   async isInUse(): Promise<boolean> {
     const { jsm } = this.#link;
@@ -83,6 +84,7 @@ export class KeyValue {
   }
 
   async keys(): Promise<string[]> {
+    if (!(await this.isInUse())) return [];
     const { jsm } = this.#link;
     const prefix = `$KV.${this.#bucket}.`;
     const info = await askFor(this.#link, `list ${this.#bucket}`, () =>
