@@ -1,6 +1,6 @@
 import { Gauge } from 'prom-client';
 import type { Broker } from '../../shared/broker/broker.js';
-import { errorText } from '../../shared/errors.js';
+import { errorText, PermanentError, UserError } from '../../shared/errors.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { Rewind } from '../../shared/rl/staleness.js';
@@ -139,14 +139,19 @@ export class Checkpointer {
   /** The ledger lists a state until it is known to be gone, so that no crash forgets it. */
   async #dropOldStates(): Promise<void> {
     for (const state of superfluous(this.#states, this.#options)) {
-      await this.#delete(state.path);
+      if (!(await this.#delete(state.path))) continue;
       this.#states = this.#states.filter((other) => other !== state);
     }
   }
 
-  async #delete(path: string): Promise<void> {
-    await this.#options.client.deleteCheckpoint(path).catch((caught: unknown) => {
+  /** @returns false if it is to be tried again, with the next checkpoint. */
+  async #delete(path: string): Promise<boolean> {
+    try {
+      await this.#options.client.deleteCheckpoint(path);
+      return true;
+    } catch (caught) {
       this.#options.log.warn({ path, reason: errorText(caught) }, 'an old state stays');
-    });
+      return caught instanceof PermanentError || caught instanceof UserError;
+    }
   }
 }
