@@ -191,9 +191,13 @@ function readDense<Values extends ArrayLike<number>>(
   });
 }
 
+/** Those of a result may claim to be as many without a byte of their own. */
+const maxDatums = 2 ** 20;
+
 function logprobsOfRecord(record: pb.ArrayRecord): Float32Array[] {
   const tensor = record.fields['logprobs'];
   const count = Number(record.numDatums);
+  if (count > maxDatums) throw new PermanentError(`${count} datums, more than ${maxDatums}`);
   if (!tensor) return Array.from({ length: count }, () => new Float32Array());
 
   const offsets = readOffsets(tensor.offsets);

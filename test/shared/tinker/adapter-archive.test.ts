@@ -4,9 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import fc from 'fast-check';
 import { pack } from 'tar-stream';
 import { PermanentError, UserError } from '../../../shared/errors.js';
 import { AdapterOutOfReach, BadAnswer } from '../../../shared/tinker/errors.js';
+import { fuzzRuns, mutationsOf } from '../../support/mutations.js';
 import { connectTo, ScriptedServer } from './scripted-server.js';
 
 const path = 'tinker://run-1/sampler_weights/step-2';
@@ -66,6 +68,26 @@ describe('downloading an adapter', () => {
       assert(!error.message.includes('secret'));
       return true;
     });
+  });
+
+  it('gives an adapter or a PermanentError, whatever bytes the archive has', async () => {
+    await using server = await ScriptedServer.start();
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const good = [await tarOf(plain), await tarOf({ ...plain, 'README.md': 'hello' })];
+    await fc.assert(
+      fc.asyncProperty(mutationsOf(good), async (bytes) => {
+        server.script(`GET ${archive}`, { status: 302, headers: { location: '/api/v1/tar' } });
+        server.script('GET tar', { bytes, type: 'application/x-tar' });
+        try {
+          const { rank, alpha } = await client.downloadAdapter(path);
+          assert(Number.isInteger(rank) && rank > 0 && alpha > 0);
+        } catch (caught) {
+          assert(caught instanceof PermanentError, String(caught));
+        }
+      }),
+      { numRuns: Math.ceil(fuzzRuns / 3) },
+    );
   });
 
   const broken: [string, Promise<Uint8Array>, RegExp][] = [
