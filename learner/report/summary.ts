@@ -1,6 +1,6 @@
 import type { GroupCounts } from '../../shared/wire/ledger.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
-import type { StepEvent } from './history.js';
+import type { Totals } from './totals.js';
 import type { Divergence } from '../divergence-watch.js';
 import type { Drought } from '../drought-watch.js';
 
@@ -15,35 +15,34 @@ export interface SummaryInput {
   readonly version: number;
   readonly wallSeconds: number; // of this process
   readonly groups: GroupCounts;
-  readonly steps: readonly StepEvent[]; // of the whole run
+  readonly totals: Totals; // of the whole run
   readonly before: EvalResult | undefined;
   readonly after: EvalResult | undefined;
 }
 
 /** What a run came to, over all of its steps. Rates are per second of training, evaluations excluded. */
 export function summarize(input: SummaryInput): Record<string, unknown> {
-  const { run, reason, divergence, drought, version, wallSeconds, groups, steps, before, after } =
+  const { run, reason, divergence, drought, version, wallSeconds, groups, totals, before, after } =
     input;
-  const column = (name: string): number[] => steps.map(({ metrics }) => metrics[name] ?? 0);
-  const seconds = sum(column('seconds'));
-  const perSecond = (name: string): number => (seconds === 0 ? 0 : sum(column(name)) / seconds);
+  const { steps, lastStep, seconds, stalenessSum, stalenessMax } = totals;
+  const perSecond = (total: number): number => (seconds === 0 ? 0 : total / seconds);
   return {
     run,
     reason,
     ...(divergence !== undefined && { divergence }),
     ...(drought !== undefined && { drought }),
-    steps: steps.at(-1)?.step ?? 0,
+    steps: lastStep,
     version,
     wallSeconds: rounded(wallSeconds),
     trainingSeconds: rounded(seconds),
     groups,
     staleness: {
-      mean: rounded(steps.length === 0 ? 0 : sum(column('staleness/mean')) / steps.length),
-      max: Math.max(0, ...column('staleness/max')),
+      mean: rounded(steps === 0 ? 0 : stalenessSum / steps),
+      max: stalenessMax,
     },
-    learnerIdleFraction: rounded(perSecond('idle_seconds')),
-    rolloutsPerSecond: rounded(perSecond('scored/rollouts')),
-    tokensPerSecond: rounded(perSecond('scored/tokens')),
+    learnerIdleFraction: rounded(perSecond(totals.idleSeconds)),
+    rolloutsPerSecond: rounded(perSecond(totals.rollouts)),
+    tokensPerSecond: rounded(perSecond(totals.tokens)),
     eval: evals(before, after),
   };
 }
@@ -57,10 +56,6 @@ function evals(before: EvalResult | undefined, after: EvalResult | undefined) {
       ? null
       : { sampled: result.sampled, greedy: result.greedy, passAt: result.passAt };
   return { before: rates(before), after: rates(after), problems: measured.problems };
-}
-
-function sum(values: readonly number[]): number {
-  return values.reduce((total, value) => total + value, 0);
 }
 
 function rounded(value: number): number {

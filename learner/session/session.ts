@@ -7,6 +7,7 @@ import { Failure } from '../failure.js';
 import { readHistory, type StepEvent } from '../report/history.js';
 import { Journal, metricsJournal } from '../report/journal.js';
 import type { SummaryInput } from '../report/summary.js';
+import { noSteps, withStep } from '../report/totals.js';
 import { divergenceLimits } from '../settings/stops.js';
 import { Training } from '../training.js';
 import { makeParts, type SessionParts } from './parts.js';
@@ -32,10 +33,9 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   // A run has a checkpoint before anyone works for it, so that there is always one to go back to.
   if (!opened.isResumed) await saveStart(parts);
   await publisher.publish(version);
-  const history = await readHistory(broker.events, version, step);
-  audit.remember(history.quarantined);
-  const steps = [...history.steps];
-  const metricsFile = await Journal.open(options.runDir, metricsJournal, steps);
+  const past = await openPast(options, version, step);
+  audit.remember(past.quarantined);
+  let { totals } = past;
   await broker.resetConsumer('scored.train');
   await broker.resetConsumer('scored.eval');
 
@@ -45,7 +45,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     publish: (ticket, signal) => queues.publish('eval', ticket, signal),
     newestVersion: () => publisher.newestVersion,
     isQuarantined: (actor) => audit.isQuarantined(actor),
-    past: history.evals,
+    past: past.evals,
     onResult: (result) => {
       checkpointer.scored(step + result.version - version, result.sampled);
     },
@@ -56,7 +56,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     config,
     run: opened.run,
     base,
-    divergence: new DivergenceWatch(divergenceLimits(settings), steps),
+    divergence: past.divergence,
     failure,
     log,
     checkpointEverySteps: settings.checkpointEverySteps,
@@ -70,9 +70,9 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     onStep: async (trained: StepEvent) => {
       const metrics = { ...trained.metrics, ...evaluations.takeMetrics() };
       const event = { ...trained, metrics };
-      steps.push(event);
+      totals = withStep(totals, event);
       await broker.events.emit(event);
-      await metricsFile.append(event);
+      await past.metricsFile.append(event);
       evaluations.consider(event.version);
     },
   });
@@ -110,12 +110,12 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   );
   const listening = queues.listen(evaluator, AbortSignal.any([over.signal, failure.signal]));
   try {
-    const before = history.evals[0]?.result ?? (await evaluate());
+    const before = past.evals[0]?.result ?? (await evaluate());
     const ending = stop.aborted ? { reason: 'stopped' as const } : await train();
     const after = ending.reason === 'diverged' ? undefined : await evaluate();
     return {
       ...ending,
-      steps,
+      totals,
       before,
       after,
       version: admission.confirmedVersion,
@@ -126,6 +126,21 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     over.abort();
     await listening;
   }
+}
+
+/** What is left of a run's past when its steps, of which there may be very many, have been gone through. */
+async function openPast(
+  { broker, runDir, settings }: SessionOptions,
+  version: number,
+  step: number,
+) {
+  const { steps, ...rest } = await readHistory(broker.events, version, step);
+  return {
+    ...rest,
+    metricsFile: await Journal.open(runDir, metricsJournal, steps),
+    divergence: new DivergenceWatch(divergenceLimits(settings), steps),
+    totals: steps.reduce(withStep, noSteps),
+  };
 }
 
 /** Writes the ledger of a run that begins. */

@@ -4,6 +4,7 @@ import { Checkpointer } from '../../learner/checkpoints/checkpointer.js';
 import { readHistory } from '../../learner/report/history.js';
 import { IdleClock } from '../../learner/idle-clock.js';
 import { summarize } from '../../learner/report/summary.js';
+import { noSteps, withStep } from '../../learner/report/totals.js';
 import { Tally } from '../../learner/groups/tally.js';
 import { TrainingClock } from '../../learner/training-clock.js';
 import { Unsettled } from '../../learner/groups/unsettled.js';
@@ -300,24 +301,15 @@ describe('the summary', () => {
       wallSeconds: 9.87654,
       before: undefined,
       groups: { issued: 4, trained: 4, skippedZeroVariance: 0, stale: 0, dead: 0, outstanding: 0 },
-      steps: [
-        {
-          ...event,
-          step: 1,
-          version: 1,
-          metrics: { ...metrics, 'staleness/mean': 0, 'staleness/max': 0 },
-        },
-        {
-          ...event,
-          step: 2,
-          version: 2,
-          metrics: { ...metrics, 'staleness/mean': 1, 'staleness/max': 2 },
-        },
-      ],
+      totals: [0, 1, 0.5]
+        .map((mean) => ({ ...metrics, 'staleness/mean': mean, 'staleness/max': 2 * mean }))
+        .map((line, i) => ({ ...event, step: i + 1, version: i + 1, metrics: line }))
+        .reduce(withStep, noSteps),
       after: evalResult({ version: 2, problems: 16, sampled: 0.5, greedy: 0.75 }),
     });
     assert.deepEqual(summary['staleness'], { mean: 0.5, max: 2 });
     assert.equal(summary['learnerIdleFraction'], 0.25);
+    assert.equal(summary['steps'], 3);
     assert.deepEqual([summary['rolloutsPerSecond'], summary['tokensPerSecond']], [4, 40]);
     assert.deepEqual(summary['eval'], {
       before: null,
