@@ -4,7 +4,7 @@ import pLimit from 'p-limit';
 import { z } from 'zod';
 import { errorText, PermanentError } from '../errors.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
-import { stored } from './tail.js';
+import { held } from './tail.js';
 
 /** The entry of an object, laid out as every NATS client expects it. */
 const ObjectInfo = z.looseObject({
@@ -127,7 +127,7 @@ export class ObjectBucket {
     let bytes = 0;
     if (chunks > 0) {
       const subject = this.#chunkSubject(nuid);
-      for await (const { data } of stored(this.#link, this.#stream, subject, this.#link.signal)) {
+      for await (const { data } of held(this.#link, this.#stream, subject, this.#link.signal)) {
         bytes += data.byteLength;
         if (bytes > size) break;
         parts.push(data);

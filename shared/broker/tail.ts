@@ -20,8 +20,23 @@ export async function* tail(
   }
 }
 
-/** The messages that a stream holds by now, from sequence number `first` on, in order. */
+/**
+ * The messages that a stream holds by now, from sequence number `first` on, in order. First whether it
+ * has any: nats-server 2.9.10 crashes when it is asked for a message of a stream that it is just creating.
+ */
 export async function* stored(
+  link: Link,
+  stream: string,
+  subject: string,
+  signal: AbortSignal,
+  first = 1,
+): AsyncGenerator<StoredMsg, void, undefined> {
+  const last = await untilAborted(signal, () => lastSequence(link, stream));
+  if (last !== undefined && last >= first) yield* held(link, stream, subject, signal, first);
+}
+
+/** The same of a stream that is known to hold something, for who may not ask what it holds. */
+export async function* held(
   link: Link,
   stream: string,
   subject: string,
