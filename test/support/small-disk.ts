@@ -26,7 +26,12 @@ export class SmallDisk implements Disposable {
   /** Takes all the room that is left. */
   fill(): void {
     const { bavail, bsize } = statfsSync(this.folder);
-    writeFileSync(this.#filler, Buffer.alloc(bavail * bsize));
+    try {
+      writeFileSync(this.#filler, Buffer.alloc(bavail * bsize));
+    } catch (caught) {
+      // Somebody took some of it between the two calls: then it is full all the same.
+      if ((caught as NodeJS.ErrnoException).code !== 'ENOSPC') throw caught;
+    }
   }
 
   /** Gives it back. */
