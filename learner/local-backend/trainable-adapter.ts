@@ -41,7 +41,8 @@ export class TrainableAdapter {
   ): Promise<Evaluation> {
     const added: Gradients = new Map();
     const result = await trainer.forwardBackward(this.#adapter, data, loss, config, added);
-    if (isBroken(result)) return result;
+    if (!result.logprobs.every(areFinite)) return result;
+    assertFiniteLoss(result);
     if (this.#gradients === undefined) this.#gradients = added;
     else {
       for (const [key, sum] of this.#gradients) {
@@ -61,7 +62,7 @@ export class TrainableAdapter {
   ): Promise<Evaluation> {
     const logprobs = await trainer.forward(this.#adapter, data, config['temperature'] ?? 1);
     const result = { logprobs, lossSum: lossSum(loss, config, data, logprobs) };
-    isBroken(result);
+    if (logprobs.every(areFinite)) assertFiniteLoss(result);
     return result;
   }
 
@@ -111,9 +112,10 @@ export class TrainableAdapter {
   }
 }
 
-/** @throws {Error} when the loss is not finite although the logprobs are. */
-function isBroken({ lossSum, logprobs }: Evaluation): boolean {
-  if (!logprobs.every((values) => values.every(Number.isFinite))) return true;
+function areFinite(values: Float32Array): boolean {
+  return values.every(Number.isFinite);
+}
+
+function assertFiniteLoss({ lossSum }: Evaluation): void {
   if (!Number.isFinite(lossSum)) throw new Error(`the loss is ${lossSum}, not finite`);
-  return false;
 }

@@ -50,7 +50,7 @@ export class EventLog {
   ): Promise<Extract<RunEvent, { kind: Kind }> | undefined> {
     const { names, jsm } = this.#link;
     const stream = names.streams.events;
-    if ((await lastSequence(this.#link, stream)) === 0) return undefined; // see `stored`
+    if ((await lastSequence(this.#link, stream)) === 0) return undefined;
     const query = { last_by_subj: names.subjects.event(kind) };
     const message = await askFor(this.#link, `read ${stream}`, () =>
       jsm.streams.getMessage(stream, query),

@@ -3,6 +3,7 @@ import type { z } from 'zod';
 import { decode, encode } from '../wire/codec.js';
 import { classify } from './failures.js';
 import { ask, askFor, type Link } from './link.js';
+import { lastSequence } from './tail.js';
 
 /** A value and the revision that a compare-and-set names. */
 export interface Entry<T> {
@@ -15,6 +16,7 @@ export class KeyValue {
   readonly #link: Link;
   readonly #bucket: string;
   #kv: KV | undefined;
+  #isInUse = false;
 
   constructor(link: Link, bucket: string) {
     this.#link = link;
@@ -62,17 +64,10 @@ export class KeyValue {
     }
   }
 
-  /**
-   * Whether the bucket exists and was written to. Safe to ask at any moment, where reading or listing keys is
-   * not: nats-server 2.9.10 crashes when it is asked for a message, or for the subjects, of a stream that it
-   * is just creating.
-   */
+  /** Whether the bucket exists and was ever written to. */
   async isInUse(): Promise<boolean> {
-    const { jsm } = this.#link;
-    const info = await askFor(this.#link, `look for ${this.#bucket}`, () =>
-      jsm.streams.info(`KV_${this.#bucket}`),
-    );
-    return info !== undefined && info.state.messages > 0;
+    this.#isInUse ||= (await lastSequence(this.#link, `KV_${this.#bucket}`)) > 0;
+    return this.#isInUse;
   }
 
   /** Removes the key, leaving no marker behind. */
@@ -95,6 +90,7 @@ export class KeyValue {
   }
 
   async #entry(key: string): Promise<KvEntry | undefined> {
+    if (!(await this.isInUse())) return undefined; // nor could it be asked for a key, see lastSequence
     const kv = await this.#open();
     return (
       (await askFor(this.#link, `read ${key} of ${this.#bucket}`, () => kv.get(key))) ?? undefined

@@ -3,6 +3,7 @@ import { ScoredGroup } from '../wire/scored-group.js';
 import { askFor, type Link } from './link.js';
 import type { ObjectBucket } from './object-bucket.js';
 import { bodyHeader } from './publish.js';
+import { lastSequence } from './tail.js';
 
 /** A scored group that waits for the learner, or is in its hands. */
 export interface NewestScored {
@@ -23,12 +24,8 @@ export async function newestScored(
   seen: number,
 ): Promise<NewestScored | undefined> {
   const stream = link.names.streams.scored;
-  // First whether it has any: nats-server 2.9.10 crashes when it is asked for a message of a stream
-  // that it is just creating.
-  const info = await askFor(link, `look at ${stream}`, () => link.jsm.streams.info(stream));
-  if (info === undefined || info.state.messages === 0 || info.state.last_seq === seen) {
-    return undefined;
-  }
+  const last = await lastSequence(link, stream);
+  if (last === 0 || last === seen) return undefined;
   const subject = link.names.subjects.scored('train');
   const message = await askFor(link, `read ${stream}`, () =>
     link.jsm.streams.getMessage(stream, { last_by_subj: subject }),

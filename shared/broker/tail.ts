@@ -20,10 +20,7 @@ export async function* tail(
   }
 }
 
-/**
- * The messages that a stream holds by now, from sequence number `first` on, in order. First whether it
- * has any: nats-server 2.9.10 crashes when it is asked for a message of a stream that it is just creating.
- */
+/** The messages that a stream holds by now, from sequence number `first` on, in order. */
 export async function* stored(
   link: Link,
   stream: string,
@@ -35,7 +32,7 @@ export async function* stored(
   if (last !== undefined && last >= first) yield* held(link, stream, subject, signal, first);
 }
 
-/** The same of a stream that is known to hold something, for who may not ask what it holds. */
+/** The same of a stream that is known to have something, for who may not ask how much. */
 export async function* held(
   link: Link,
   stream: string,
@@ -54,7 +51,11 @@ export async function* held(
   }
 }
 
-/** The sequence number of a stream's newest message; 0 where none was ever stored. */
+/**
+ * The sequence number of a stream's newest message; 0 where none was ever stored. To be asked before
+ * anything else is asked of a stream that may not be there yet: nats-server 2.9.10 ends with a panic when it is
+ * asked for a message, or for the subjects, of one that it is just creating.
+ */
 export async function lastSequence(link: Link, stream: string): Promise<number> {
   const info = await askFor(link, `look at ${stream}`, () => link.jsm.streams.info(stream));
   return info?.state.last_seq ?? 0;
