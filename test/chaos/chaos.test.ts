@@ -9,7 +9,7 @@ describe('a run in which things go wrong, in short', { timeout: 400_000 }, () =>
   it('loses nothing, trains nothing twice, and comes to the same weights', async () => {
     const lines: string[] = [];
     const report = (line: string) => void lines.push(line);
-    const seed = 271; // kills of nats-server, a learner and the backend are among the first of it
+    const seed = 1255; // begins with kills of the learner, the backend and nats-server
     // As much as fits: each mishap waits until training has gone on, however slow the machine.
     const result = await chaos({ seed, maxSeconds: 20, stillMs: 150_000, report });
     assert.deepEqual(result.violations, [], lines.join('\n'));
@@ -24,7 +24,7 @@ describe('the plan of what goes wrong', () => {
     assert.deepEqual(names(7), names(7));
     assert.notDeepEqual(names(7), names(8));
     const once = names(7);
-    for (const victim of ['actor', 'reward', 'learner', 'backend', 'nats-server']) {
+    for (const victim of ['actor', 'reward', 'learner', 'standby', 'backend', 'nats-server']) {
       for (const how of ['SIGKILL', 'SIGTERM', 'SIGSTOP'])
         assert(once.includes(`${how} ${victim}`));
     }

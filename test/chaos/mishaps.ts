@@ -5,17 +5,20 @@ import type { Random } from '../../shared/random.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
+import type { Kept } from './kept.js';
 import { networks, type Network, type World } from './world.js';
 
-const victims = ['actor', 'reward', 'learner', 'backend', 'nats-server'] as const;
+/** The learner is the one that leads, the standby the other one. */
+const victims = ['actor', 'reward', 'learner', 'standby', 'backend', 'nats-server'] as const;
+type Victim = (typeof victims)[number];
 const ways = ['SIGKILL', 'SIGTERM', 'SIGSTOP'] as const;
 
 /** Something that goes wrong. */
 export type Mishap =
-  | { readonly kind: 'kill'; readonly victim: (typeof victims)[number]; readonly how: Way }
+  | { readonly kind: 'kill'; readonly victim: Victim; readonly how: Way }
   | { readonly kind: 'cut' | 'down' | 'delay'; readonly network: Network }
   | { readonly kind: 'repeat' } // messages once more, in another order
-  | { readonly kind: 'clock'; readonly victim: Exclude<(typeof victims)[number], 'nats-server'> };
+  | { readonly kind: 'clock'; readonly victim: Exclude<Victim, 'standby' | 'nats-server'> };
 type Way = (typeof ways)[number];
 
 /** Every mishap there is, in an order that the random source decides. */
@@ -47,7 +50,7 @@ const heldMs = 5_000;
 export async function strike(world: World, mishap: Mishap, random: Random): Promise<void> {
   if (mishap.kind === 'repeat') return repeat(world, random);
   if (mishap.kind === 'clock') {
-    const { process } = victimOf(world, mishap.victim, random);
+    const { process } = await victimOf(world, mishap.victim, random);
     // A process that is only starting has not loaded what listens for the signal.
     if (process.log.length > 0) process.hold('SIGUSR2');
     return;
@@ -65,12 +68,7 @@ export async function strike(world: World, mishap: Mishap, random: Random): Prom
   network.delayMs = 0;
 }
 
-async function kill(
-  world: World,
-  victim: (typeof victims)[number],
-  how: Way,
-  random: Random,
-): Promise<void> {
+async function kill(world: World, victim: Victim, how: Way, random: Random): Promise<void> {
   if (victim === 'nats-server') {
     if (how !== 'SIGSTOP') return world.server.restart(how);
     world.server.hold('SIGSTOP');
@@ -78,7 +76,7 @@ async function kill(
     world.server.hold('SIGCONT');
     return;
   }
-  const kept = victimOf(world, victim, random);
+  const kept = await victimOf(world, victim, random);
   if (how !== 'SIGSTOP') {
     kept.hit(how);
     return;
@@ -89,8 +87,14 @@ async function kill(
   process.hold('SIGCONT');
 }
 
-function victimOf(world: World, victim: string, random: Random) {
-  const candidates = [...world.kept.values()].filter(({ name }) => name.startsWith(victim));
+async function victimOf(world: World, victim: Victim, random: Random): Promise<Kept> {
+  const leader = victim === 'learner' || victim === 'standby' ? await world.leader() : undefined;
+  if (victim === 'learner' && leader !== undefined) return leader;
+  // While nobody leads, learner and standby are either of the two.
+  const role = victim === 'standby' ? 'learner' : victim;
+  const candidates = [...world.kept.values()].filter(
+    (kept) => kept.name.startsWith(role) && kept !== leader,
+  );
   return candidates[random.int(candidates.length)]!;
 }
 

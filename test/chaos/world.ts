@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { freePort } from '../../deploy/local/processes/free-port.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
@@ -69,6 +70,13 @@ export class World implements AsyncDisposable {
   /** Steps that were trained so far, those that were lost again included. */
   get steps(): number {
     return [...this.kept.values()].reduce((sum, { steps }) => sum + steps, 0);
+  }
+
+  /** The learner whose lease it is; undefined where none has one, or nats-server does not say in time. */
+  async leader(): Promise<Kept | undefined> {
+    const asked = this.observer.ledger.leader().catch(() => undefined);
+    const lease = await Promise.race([asked, sleep(1_000)]);
+    return lease === undefined ? undefined : this.kept.get(lease.holder);
   }
 
   get checkpointFolder(): string {
