@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { describe, it } from 'node:test';
-import { freePort } from '../../../../deploy/local/processes/free-port.js';
+import { freePort, placeOf } from '../../../../deploy/local/processes/free-port.js';
 
 describe('a free port', () => {
   it('is another one at each call, can be listened on, and is of none for outgoing connections', async () => {
@@ -14,5 +14,10 @@ describe('a free port', () => {
       await once(server, 'listening');
       server.close();
     }
+  });
+
+  it('is looked for elsewhere by each of the processes that start together', () => {
+    const places = Array.from({ length: 100 }, (_, i) => placeOf(31_337 + i)).sort((a, b) => a - b);
+    for (const [i, place] of places.slice(1).entries()) assert(place - places[i]! >= 64);
   });
 });
