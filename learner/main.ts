@@ -16,6 +16,7 @@ import { summarize } from './report/summary.js';
 import { TrainingClock } from './training-clock.js';
 import { withRecovery } from './checkpoints/recovery.js';
 import { runSession, type SessionResult } from './session/session.js';
+import { tell } from '../shared/telemetry/tell.js';
 
 /** The learner service: issues tickets, trains on what comes back, publishes what it learnt. */
 export async function main(
@@ -113,7 +114,7 @@ async function learn(
   const message = giveUpText(settings, result);
   if (message === undefined) return;
   log.fatal(message);
-  process.stderr.write(`${message}\n`);
+  tell(message);
   process.exitCode = givenUpCode;
 }
 

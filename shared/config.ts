@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { errorText, UserError } from './errors.js';
 import { nearest } from './nearest.js';
+import { keepSecret } from './telemetry/secrets.js';
 
 /**
  * Fills a service's schema: a flag over the environment over the configuration file over the
@@ -29,6 +30,7 @@ export function loadConfig<Shape extends z.ZodRawShape>(
   for (const key of keys) {
     const fromEnv = env[environmentName(service, key)];
     const given = flags.get(key) ?? (fromEnv === '' ? undefined : fromEnv) ?? file[key];
+    if (isSecret(key) && typeof given === 'string') keepSecret(given);
     if (given !== undefined) values[key] = isBoolean(schema.shape[key]) ? asBoolean(given) : given;
   }
 
@@ -65,9 +67,13 @@ export function environmentName(service: string, key: string): string {
   return `${service}-${kebab(key)}`.toUpperCase().replaceAll('-', '_');
 }
 
+function isSecret(key: string): boolean {
+  return /key$/i.test(key);
+}
+
 /** A value for an error message, which ends in logs: without what is secret in it. */
 function shown(key: string, value: unknown): string {
-  if (/key$/i.test(key)) return 'set';
+  if (isSecret(key)) return 'set';
   return JSON.stringify(value).replace(/\/\/[^/@"]*@/, '//…@');
 }
 
@@ -95,7 +101,9 @@ function parseFlags(
     } else if (negative !== undefined && isSwitch(negative)) {
       flags.set(negative, false);
     } else {
-      problems.push(`${word} is not a flag; ${remedy(name, [...byFlag.keys()])}`);
+      problems.push(
+        `${name === '' ? word : `--${name}`} is not a flag; ${remedy(name, [...byFlag.keys()])}`,
+      );
       const belongsToIt = name !== '' && inline === undefined && !argv[i + 1]?.startsWith('--');
       if (belongsToIt) i++; // its value is no mistake of its own
     }

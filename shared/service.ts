@@ -3,6 +3,7 @@ import { userErrorCode } from './exit-codes.js';
 import { onParentGone } from './parent-pipe.js';
 import { createLogger, type Logger } from './telemetry/logger.js';
 import { startTracing } from './telemetry/tracing.js';
+import { tell } from './telemetry/tell.js';
 
 export interface ServiceContext {
   readonly log: Logger;
@@ -52,7 +53,7 @@ export async function runService(
   } catch (err) {
     if (err instanceof UserError) {
       log.fatal(err.message);
-      process.stderr.write(`${err.message}\n`);
+      tell(err.message);
       process.exitCode = userErrorCode;
     } else {
       log.fatal({ err }, 'crashed');

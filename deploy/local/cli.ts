@@ -14,6 +14,7 @@ import { status, statusHelp } from './status/status.js';
 import { sweep, sweepHelp } from './sweep/sweep.js';
 import { tuftCpu } from './tuft-cpu.js';
 import { up, upHelp } from './up/up.js';
+import { tell } from '../../shared/telemetry/tell.js';
 
 const purposes: Readonly<Record<ServiceName, string>> = {
   actor: 'samples groups of rollouts with the newest policy',
@@ -160,7 +161,7 @@ try {
   if (exitCode !== undefined) process.exitCode = exitCode;
 } catch (caught) {
   if (!(caught instanceof UserError)) throw caught;
-  process.stderr.write(`${caught.message}\n`);
+  tell(caught.message);
   process.exitCode = 2;
 }
 

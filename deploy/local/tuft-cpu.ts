@@ -6,6 +6,7 @@ import { packageRoot } from '../../shared/package-root.js';
 import { ensurePythonEnvironment } from './python/environment.js';
 import { findPython } from './python/interpreter.js';
 import { tieToParent } from './processes/tie-to-parent.js';
+import { tell } from '../../shared/telemetry/tell.js';
 
 const launcher = `${packageRoot}deploy/tuft/tuft_cpu.py`;
 const requirements = [`${packageRoot}deploy/tuft/requirements.txt`];
@@ -45,6 +46,10 @@ async function pythonFor(flags: readonly string[], env: Environment): Promise<st
     if (typeof found === 'string') throw new UserError(found);
     return found.path;
   }
-  const report = (line: string) => process.stderr.write(`${line}\n`);
-  return ensurePythonEnvironment({ requirements, env, report, timeoutMs: setupMinutes * 60_000 });
+  return ensurePythonEnvironment({
+    requirements,
+    env,
+    report: tell,
+    timeoutMs: setupMinutes * 60_000,
+  });
 }

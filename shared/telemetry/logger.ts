@@ -1,4 +1,5 @@
 import { pino, type Logger, type LoggerOptions } from 'pino';
+import { withoutSecrets } from './secrets.js';
 
 export type { Logger };
 
@@ -31,12 +32,3 @@ export const redaction: LoggerOptions = {
   // An error may quote what it was given, in its message, its stack or its cause.
   hooks: { streamWrite: withoutSecrets },
 };
-
-/** The text without keys of a backend, seeds of nkeys, JWTs, and the user of a URL. */
-export function withoutSecrets(text: string): string {
-  return text
-    .replace(/\btml-[^\s"'\\,;)]{4,}/g, 'tml-[redacted]')
-    .replace(/\bS[ACNOUX][A-Z2-7]{56}\b/g, '[redacted seed]')
-    .replace(/\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{10,}/g, '[redacted JWT]')
-    .replace(/([a-z]:\/\/)[^\s/@"\\]+@/g, '$1[redacted]@');
-}

@@ -7,6 +7,7 @@ import { protobufType } from './codec.js';
 import { BadAnswer, type Failure } from './errors.js';
 import { Patience } from './patience.js';
 import { wasNeverSent, wasRefused } from './retry.js';
+import { keepSecret } from '../telemetry/secrets.js';
 
 /** Where the server is, and what a test replaces: the network and time. */
 export interface HttpOptions {
@@ -67,6 +68,7 @@ export class TinkerHttp {
   constructor(options: HttpOptions) {
     this.baseUrl = checkBaseUrl(options.baseUrl);
     checkApiKey(options.apiKey);
+    keepSecret(options.apiKey);
     this.log = options.log;
     this.credential = () => Promise.resolve(options.apiKey);
     this.now = options.now ?? (() => performance.now());

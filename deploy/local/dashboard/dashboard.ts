@@ -9,6 +9,7 @@ import { openLiveDashboard } from './live-dashboard.js';
 import { folderRun } from './run/folder-run.js';
 import { openRun, type OpenRun } from './run/open-run.js';
 import { serveDashboard, type Dashboard } from './server.js';
+import { tell } from '../../../shared/telemetry/tell.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -31,10 +32,9 @@ const folderEveryMs = 5_000;
 export async function dashboard(argv: readonly string[], env: Environment): Promise<number> {
   const config = loadConfig(DashboardConfig, dashboardService, argv, env);
   const found = await findRun(config);
-  const report = (line: string) => process.stderr.write(`${line}\n`);
-  const stop = listenForStop(report, 'stopping');
+  const stop = listenForStop(tell, 'stopping');
   const log = warningLogger('dashboard');
-  await using run = await openRun(found, { log, signal: stop.stop, report });
+  await using run = await openRun(found, { log, signal: stop.stop, report: tell });
   const { modelDir } = found;
   const open = async (opened: OpenRun): Promise<Dashboard> => {
     const { dashboardPort: port } = config;

@@ -15,6 +15,7 @@ import { folderRun } from './run/folder-run.js';
 import { LiveRun } from './run/live-run.js';
 import { openRun, type OpenRun } from './run/open-run.js';
 import type { RunView } from './run/run-view.js';
+import { tell } from '../../../shared/telemetry/tell.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -34,7 +35,6 @@ ${describeFlags(ReportConfig.shape, reportService)}
 export async function report(argv: readonly string[], env: Environment): Promise<number> {
   const config = loadConfig(ReportConfig, reportService, argv, env);
   const found = await findRun(config);
-  const tell = (line: string) => process.stderr.write(`${line}\n`);
   const stop = listenForStop(tell, 'stopping');
   const log = warningLogger('report');
   await using run = await openRun(found, { log, signal: stop.stop, report: tell });

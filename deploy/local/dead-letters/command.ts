@@ -15,6 +15,7 @@ import {
 } from './config.js';
 import { fateOf, type Fate } from './fate.js';
 import { entryOf, listText, showing } from './text.js';
+import { tell } from '../../../shared/telemetry/tell.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -56,10 +57,9 @@ export async function deadLetters(argv: readonly string[], env: Environment): Pr
   const request = loadRequest(argv, env);
   const { config, action } = request;
   const found = await findRun(config);
-  const report = (line: string) => process.stderr.write(`${line}\n`);
   return shortCommand('dead-letters', 'stopping', async ({ stop, folder, log }) => {
     const { stop: signal, hurry } = stop;
-    const natsBinary = () => ensureNatsServer({ env, report, signal });
+    const natsBinary = () => ensureNatsServer({ env, report: tell, signal });
     const role = action === 'replay' || action === 'purge' ? 'operator' : 'observer';
     const place = { found, natsBinary, deadlineMs: 60_000, logFolder: folder };
     const store = { ...place, signal, hurry, log, role } as const;
@@ -68,7 +68,10 @@ export async function deadLetters(argv: readonly string[], env: Environment): Pr
       const letters = { broker, request, chosen, signal };
       if (action === 'list') return list(letters);
       if (action === 'show') return show(letters);
-      return tell(config.json, action === 'replay' ? await replay(letters) : await purge(letters));
+      return tellOutcomes(
+        config.json,
+        action === 'replay' ? await replay(letters) : await purge(letters),
+      );
     });
   });
 }
@@ -164,7 +167,7 @@ async function purge({ broker, chosen }: Letters): Promise<Outcome[]> {
   return outcomes;
 }
 
-function tell(json: boolean, outcomes: readonly Outcome[]): number {
+function tellOutcomes(json: boolean, outcomes: readonly Outcome[]): number {
   if (json) print(printableJson(outcomes));
   else {
     for (const { number, isDone, why } of outcomes) {

@@ -16,6 +16,7 @@ import { findVersion, type SavedState } from './find-version.js';
 import { measure } from './measure.js';
 import { readStore } from '../existing-run/read-store.js';
 import { statesAtServer, statesInFolder } from './saved-states.js';
+import { tell } from '../../../shared/telemetry/tell.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -75,7 +76,7 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
     if (exitCode !== undefined) return exitCode; // it is a wait that we broke off
     if (!(caught instanceof FleetError)) throw caught;
     keepsLogs = true;
-    process.stderr.write(`${caught.message}\n`);
+    tell(caught.message);
     return caught.exitCode;
   } finally {
     if (!keepsLogs) await rm(folder, { recursive: true, force: true });

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import type { Logger } from '../../../shared/telemetry/logger.js';
 import { fileLogger } from './file-logger.js';
 import { listenForStop, type StopSignals } from './stop-signals.js';
+import { tell } from '../../../shared/telemetry/tell.js';
 
 /** What a command has that a person waits for. */
 export interface ShortCommand {
@@ -24,8 +25,9 @@ export async function shortCommand(
   farewell: string | undefined,
   work: (command: ShortCommand) => Promise<number>,
 ): Promise<number> {
-  const report = (line: string) =>
-    farewell === undefined ? undefined : process.stderr.write(`${line}\n`);
+  const report = (line: string) => {
+    if (farewell !== undefined) tell(line);
+  };
   const stop = listenForStop(report, farewell ?? '');
   const folder = await mkdtemp(join(tmpdir(), `offbeat-${name}-`));
   try {

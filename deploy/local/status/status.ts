@@ -12,6 +12,7 @@ import { ensureNatsServer } from '../nats-server/ensure.js';
 import { shortCommand } from '../processes/short-command.js';
 import { reportOf, type StatusReport } from './report.js';
 import { statusReportText } from './text.js';
+import { tell } from '../../../shared/telemetry/tell.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -43,12 +44,11 @@ ${describeFlags(StatusConfig.shape, service)}
 export async function status(argv: readonly string[], env: Environment): Promise<number> {
   const config = loadConfig(StatusConfig, service, argv, env);
   const found = await findRun(config);
-  const report = (line: string) => process.stderr.write(`${line}\n`);
   return shortCommand('status', undefined, async ({ stop, folder, log }) => {
     const { stop: signal, hurry } = stop;
     const store = {
       found,
-      natsBinary: () => ensureNatsServer({ env, report, signal }),
+      natsBinary: () => ensureNatsServer({ env, report: tell, signal }),
       deadlineMs: 60_000,
       logFolder: folder,
       ...{ signal, hurry, log },

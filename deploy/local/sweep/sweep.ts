@@ -15,6 +15,7 @@ import { Results, type RunResult } from './results.js';
 import { forgetWeights, RunFailed, runOne } from './run-one.js';
 import { loadSweepConfig, SweepConfig, sweepService } from './sweep-config.js';
 import { readSweepFile, type Sweep } from './sweep-file.js';
+import { tell } from '../../../shared/telemetry/tell.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -73,7 +74,7 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
     }
   }
   screen.note(await writeReport(out, experiment, planned, done));
-  for (const failure of failures) process.stderr.write(`${failure}\n`);
+  for (const failure of failures) tell(failure);
   return stop.exitCode() ?? (failures.length > 0 ? 1 : 0);
 }
 

@@ -22,6 +22,7 @@ import {
   upService,
   type UpRequest,
 } from './up-config.js';
+import { tell } from '../../../shared/telemetry/tell.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -81,7 +82,7 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
     await train({ request, run, folder, natsBinary, screen, stop });
   } catch (caught) {
     if (caught instanceof FleetError) {
-      process.stderr.write(`${caught.message}\n`);
+      tell(caught.message);
       return caught.exitCode;
     }
     if (stop.exitCode() === undefined) throw caught; // else it is a wait that we broke off
@@ -117,7 +118,7 @@ async function conclude(
   const summary = await readSummary(folder.summary);
   const exitCode = stop.exitCode();
   if (typeof summary === 'string') {
-    process.stderr.write(`${summary}\n`);
+    tell(summary);
     return exitCode ?? 1;
   }
   const isGivenUp = summary.divergence !== undefined || summary.drought !== undefined;

@@ -2,8 +2,11 @@ import assert from 'node:assert/strict';
 import { Writable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { pino } from 'pino';
+import { z } from 'zod';
 import { newSeed } from '../../../shared/broker/nkey.js';
+import { loadConfig } from '../../../shared/config.js';
 import { redaction } from '../../../shared/telemetry/logger.js';
+import { tell } from '../../../shared/telemetry/tell.js';
 
 /** The line that a service would write. */
 function logged(write: (log: pino.Logger) => void): string {
@@ -44,6 +47,23 @@ describe('what a service logs', () => {
     });
     for (const secret of [key, seed, 'pa55word', jwt]) assert(!line.includes(secret), line);
     assert.match(line, /nats:\/\/\[redacted\]@127\.0\.0\.1:4222/);
+  });
+
+  it('has no key that this process was given, whatever characters are in it', (context) => {
+    const given = `p4ss "w;ord",) \\ with/all`;
+    const schema = z.object({ apiKey: z.string(), maxSteps: z.coerce.number() });
+    loadConfig(schema, 'learner', [`--api-key=${given}`, '--max-steps=3'], {});
+    const err = new Error(`401 for ${given}!`);
+    const line = logged((log) => {
+      log.error({ err, quoted: JSON.stringify({ given }) }, given);
+    });
+    assert.doesNotMatch(line, /p4ss|w;ord|with\/all/);
+
+    const write = context.mock.method(process.stderr, 'write', () => true);
+    tell(`the backend refuses ${given}`);
+    const told = write.mock.calls.map((call) => call.arguments[0]);
+    write.mock.restore();
+    assert.deepEqual(told, ['the backend refuses [redacted]\n']);
   });
 
   it('is what it was where there is none', () => {
