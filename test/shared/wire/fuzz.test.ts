@@ -4,29 +4,12 @@ import { decode as plainDecode, encode as pack } from '@msgpack/msgpack';
 import fc from 'fast-check';
 import { ticketInside } from '../../../shared/broker/dead-letter-watch.js';
 import { decode, encode, WireError } from '../../../shared/wire/codec.js';
-import { Checkpoint } from '../../../shared/wire/ledger.js';
-import { RolloutGroup } from '../../../shared/wire/rollout-group.js';
-import { RunConfig } from '../../../shared/wire/run-config.js';
-import { ScoredGroup } from '../../../shared/wire/scored-group.js';
-import { Ticket } from '../../../shared/wire/ticket.js';
 import { unpack } from '../../../shared/wire/unpack.js';
-import {
-  checkpoint,
-  rolloutGroup,
-  runConfig,
-  scoredGroup,
-  ticket,
-} from '../../support/messages.js';
+import { everyMessage } from '../../support/every-message.js';
 import { fuzzRuns, mutationsOf, refusesOnly } from '../../support/mutations.js';
 
-const schemas = [Ticket, RolloutGroup, ScoredGroup, Checkpoint, RunConfig];
-const good = [
-  encode(Ticket, ticket()),
-  encode(RolloutGroup, rolloutGroup()),
-  encode(ScoredGroup, scoredGroup()),
-  encode(Checkpoint, checkpoint()),
-  encode(RunConfig, runConfig()),
-];
+const schemas = new Set(everyMessage.map(({ schema }) => schema));
+const good = everyMessage.map(({ schema, message }) => encode(schema, message));
 
 /** What reading came to: a map with the key `__proto__`, for one, is refused by the library. */
 function outcome(read: (data: Uint8Array) => unknown, bytes: Uint8Array) {

@@ -3,17 +3,16 @@ import { describe, it } from 'node:test';
 import { decode as unpack, encode as pack } from '@msgpack/msgpack';
 import fc from 'fast-check';
 import type { z } from 'zod';
-import { ActorLease } from '../../../shared/wire/actor-lease.js';
 import { decode, encode } from '../../../shared/wire/codec.js';
-import { Checkpoint, LeaderLease } from '../../../shared/wire/ledger.js';
+import { Checkpoint } from '../../../shared/wire/ledger.js';
 import { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
 import { Rollout, RolloutGroup } from '../../../shared/wire/rollout-group.js';
 import { RunConfig } from '../../../shared/wire/run-config.js';
 import { RunEvent } from '../../../shared/wire/run-event.js';
 import { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import { Ticket } from '../../../shared/wire/ticket.js';
+import { everyMessage, manifest } from '../../support/every-message.js';
 import {
-  actorLease,
   checkpoint,
   rollout,
   rolloutGroup,
@@ -22,30 +21,8 @@ import {
   ticket,
 } from '../../support/messages.js';
 
-const manifest: PolicyManifest = {
-  v: 1,
-  version: 3,
-  samplerPath: 'tinker://run/sampler/3',
-  samplingSessionId: 's-1',
-  adapter: { object: 'adapter-3', sha256: 'a'.repeat(64), bytes: 10, rank: 4, alpha: 8 },
-  smallestUsefulVersion: 1,
-  publishedAt: 5,
-};
-
 describe('every message', () => {
-  const messages: [string, z.ZodType, unknown][] = [
-    ['ticket', Ticket, ticket()],
-    ['pinned ticket', Ticket, ticket({ split: 'eval', pinnedVersion: 2 })],
-    ['rollout group', RolloutGroup, rolloutGroup()],
-    ['scored group', ScoredGroup, scoredGroup()],
-    ['checkpoint', Checkpoint, checkpoint()],
-    ['leader lease', LeaderLease, { v: 1, holder: 'a', renewedAt: 1 }],
-    ['policy manifest', PolicyManifest, manifest],
-    ['actor lease', ActorLease, actorLease()],
-    ['run configuration', RunConfig, runConfig()],
-    ['event', RunEvent, { v: 1, at: 1, kind: 'step', step: 1, version: 1, metrics: { loss: 0.5 } }],
-  ];
-  for (const [name, schema, message] of messages) {
+  for (const { name, schema, message } of everyMessage) {
     it(`comes back as it was sent: ${name}`, () => {
       assert.deepEqual(decode(schema, 'test', encode(schema, message)), message);
     });
