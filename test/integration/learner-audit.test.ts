@@ -2,7 +2,9 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
+import type { GroupRequest } from '../../actor/sampler.js';
 import { prepareGround } from '../support/actor-run.js';
+import { runAlteredActor } from '../support/altered-actor.js';
 import { until } from '../support/broker.js';
 import { TrainingGround } from '../support/training-ground.js';
 
@@ -49,6 +51,26 @@ describe('a learner that audits its actors', { timeout: 240_000 }, () => {
     // Its last tickets were answered by the other in the end.
     const lastOfIts = Math.max(...[...trainedBy.keys()].filter((order) => order % 3 === 0));
     assert.equal(trainedBy.get(lastOfIts - 3), 'honest');
+  });
+
+  it('quarantines one that samples at another temperature than it was told', async () => {
+    await using ground = await TrainingGround.prepare('hot');
+    const learner = ground.learner({ 'max-steps-off-policy': 0 });
+    ground.actor('honest');
+    await ground.startScoring();
+    const stop = new AbortController();
+    const alter = (request: GroupRequest) => ({
+      ...request,
+      temperature: 1.5 * request.temperature,
+    });
+    const { broker } = ground;
+    const hot = { name: 'hot', modelDir: ground.model.path, alter };
+    const sampling = runAlteredActor(broker, hot, stop.signal);
+    await until(async () => (await broker.policy.current())?.quarantined !== undefined);
+    stop.abort();
+    await sampling;
+    assert.deepEqual((await broker.policy.current())?.quarantined, ['hot']);
+    assert.equal(await learner.stop('SIGTERM'), 0, learner.errors + learner.tail);
   });
 
   it('quarantines nobody of an honest fleet', async () => {

@@ -1,0 +1,60 @@
+import { Activity } from '../../actor/activity.js';
+import { EarlyCancel } from '../../actor/early-cancel.js';
+import { joinRun } from '../../actor/join-run.js';
+import { OnnxSampler } from '../../actor/onnx-sampler.js';
+import { PolicyFollower } from '../../actor/policy-follower.js';
+import { sampleTickets } from '../../actor/sample-tickets.js';
+import type { GroupRequest, Sampler } from '../../actor/sampler.js';
+import { together } from '../../actor/together.js';
+import type { Broker } from '../../shared/broker/broker.js';
+import { silent } from './broker.js';
+
+/**
+ * An actor of this process that samples something else than its tickets ask for, and does not know it:
+ * everything of it is real but for what `alter` makes of each request. It goes on until `signal` aborts.
+ */
+export async function runAlteredActor(
+  broker: Broker,
+  options: { name: string; modelDir: string; alter: (request: GroupRequest) => GroupRequest },
+  signal: AbortSignal,
+): Promise<void> {
+  const { name: actor, modelDir, alter } = options;
+  const runConfig = await broker.config.wait(signal);
+  const here = { modelDir, datasetPath: undefined, sampler: 'onnx' } as const;
+  const { task, dataset, tokenizer, directory } = await joinRun(runConfig, here);
+  await using own = await OnnxSampler.start({
+    ...{ directory: directory!, threads: 1, concurrency: 2, policies: broker.policy, signal },
+  });
+  const sampler: Sampler = {
+    kind: own.kind,
+    concurrency: own.concurrency,
+    maxContext: own.maxContext,
+    load: (...asked) => own.load(...asked),
+    drop: (version) => {
+      own.drop(version);
+    },
+    sample: (request, ...more) => own.sample(alter(request), ...more),
+    guard: (ending) => own.guard(ending),
+    [Symbol.asyncDispose]: () => own[Symbol.asyncDispose](),
+  };
+  const earlyCancel = new EarlyCancel();
+  const policies = new PolicyFollower({
+    ...{ store: broker.policy, sampler, log: silent },
+    onPublished: (manifest) => {
+      earlyCancel.published(manifest);
+    },
+  });
+  const prompts = { task, dataset, tokenizer, maxContext: own.maxContext };
+  const activity = new Activity(
+    () => performance.now(),
+    () => undefined,
+  );
+  const sampling = {
+    ...{ broker, actor, prompts, sampler, policies, activity, earlyCancel, log: silent },
+    ...{ inFlightUpdates: true, splits: ['train'] as const, onGroup: () => undefined },
+  };
+  await together(signal, [
+    (ending) => policies.follow(ending),
+    (ending) => sampleTickets(sampling, ending),
+  ]);
+}
