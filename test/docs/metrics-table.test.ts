@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { describe, it } from 'node:test';
+import { canonicalSet, eventLoop, namesOfTheSeed } from '../support/canonical-metrics.js';
 import {
   codeIn,
   declaredMetrics,
@@ -13,7 +14,8 @@ import {
 
 describe('the page on metrics', async () => {
   const page = await readFile(metricsPage, 'utf8');
-  const declared = (await Promise.all(services.map(declaredMetrics))).flat();
+  const declaredBy = await Promise.all(services.map(declaredMetrics));
+  const declared = declaredBy.flat();
 
   it('has every metric that the code declares, with its type, labels and help', async () => {
     assert.equal(await updatedPage(page), page, 'run `npm run docs` and commit docs/metrics.md');
@@ -25,6 +27,29 @@ describe('the page on metrics', async () => {
     const ofNode = (name: string) => name.startsWith('nodejs_'); // by prom-client, once it serves
     assert.deepEqual(
       asked.filter((name) => !names.has(name) && !ofNode(name)),
+      [],
+    );
+  });
+
+  for (const { meaning, exported } of canonicalSet) {
+    it(`declares of the canonical set: ${meaning}`, () => {
+      for (const { name, type, of, labels = {} } of exported) {
+        const metric = declaredBy[services.indexOf(of)]!.find((other) => other.name === name);
+        assert.deepEqual(
+          { name: metric?.name, type: metric?.type, labels: metric?.labels.toSorted() },
+          { name, type, labels: Object.keys(labels).toSorted() },
+          `${of}: ${name}`,
+        );
+      }
+    });
+  }
+
+  it('shows all of the canonical set among what to look at', () => {
+    const questions = tableUnder(page, '## What to look at');
+    const shown = new Set(questions.flatMap((cells) => cells.flatMap(codeIn)));
+    const names = canonicalSet.flatMap(({ exported }) => exported.map(({ name }) => name));
+    assert.deepEqual(
+      [...names, ...namesOfTheSeed, ...eventLoop.shown].filter((name) => !shown.has(name)),
       [],
     );
   });

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
-import { describe, it } from 'node:test';
+import { after, before, describe, it } from 'node:test';
 import { codeIn, metricsPage, tableUnder } from '../docs/metrics-table.js';
 import { until } from '../support/broker.js';
-import { parseExposition, type Series } from '../support/exposition.js';
+import { canonicalSet, eventLoop, namesOfTheSeed } from '../support/canonical-metrics.js';
+import { parseExposition, type Series, typesIn } from '../support/exposition.js';
 import { UpProcess } from '../support/up-process.js';
 
 const flags = [
@@ -11,37 +12,74 @@ const flags = [
   ...['--eval-problems=4', '--eval-samples=1', '--eval-every-versions=2', '--max-minutes=30'],
 ];
 const services = ['learner', 'actor-0', 'reward-service', 'local-backend'];
+const processOf = { learner: 'learner', actor: 'actor-0' } as const;
 
 describe('what a run tells of itself', { timeout: 480_000 }, () => {
-  it('is what the page on metrics promises, row by row', async () => {
-    const page = await readFile(metricsPage, 'utf8');
-    const questions = tableUnder(page, '## What to look at');
-    const fields = tableUnder(page, '## Every field of `metrics.jsonl`');
+  let up: UpProcess;
+  let found: ReadonlySet<string>; // fields of metrics.jsonl
+  const pages = new Map<string, string>(); // `/metrics`, by service
+  let tables: { readonly questions: string[][]; readonly fields: string[][] };
 
-    await using up = await UpProcess.start(flags);
-    const lines = () => journal(up);
-    const named = questions.flatMap(([, , inJournal]) => codeIn(inJournal!));
-    const missing = async () => {
-      const found = new Set((await lines()).flatMap((line) => Object.keys(line)));
-      return named.filter((name) => !found.has(name));
+  before(async () => {
+    const page = await readFile(metricsPage, 'utf8');
+    tables = {
+      questions: tableUnder(page, '## What to look at'),
+      fields: tableUnder(page, '## Every field of `metrics.jsonl`'),
     };
+    const awaited = [
+      ...canonicalSet.flatMap(({ journal }) => journal),
+      ...tables.questions.flatMap(([, , inJournal]) => codeIn(inJournal!)),
+    ];
+    up = await UpProcess.start(flags);
     await up.says(/step \d/);
     // The queues and actors are looked at every few seconds, and evaluations take their time.
-    await until(async () => (await missing()).length === 0 || (await lines()).length >= 60);
-    assert.deepEqual(await missing(), []);
+    await until(async () => {
+      const lines = await journal(up);
+      found = new Set(lines.flatMap((line) => Object.keys(line)));
+      return awaited.every((name) => found.has(name)) || lines.length >= 60;
+    });
+    for (const service of services) pages.set(service, await scrape(up, service));
+  });
+  after(() => up[Symbol.asyncDispose]());
 
-    const exported = await Promise.all(services.map((service) => scrape(up, service)));
-    const series = exported.flat();
-    const names = new Set(series.map(({ metric }) => metric));
-    const promised = questions.flatMap(([, inPrometheus]) => codeIn(inPrometheus!));
-    assert.deepEqual(
-      promised.filter((name) => !names.has(name)),
-      [],
+  for (const { meaning, exported, journal } of canonicalSet) {
+    it(`is in both records: ${meaning}`, () => {
+      for (const { name, type, of, labels = {} } of exported) {
+        const text = pages.get(processOf[of])!;
+        assert.equal(typesIn(text).get(name), type, name);
+        const series = parseExposition(text).filter(({ metric }) => metric === name);
+        assert(series.length > 0, `${of} has no series of ${name}`);
+        for (const [label, values] of Object.entries(labels)) {
+          const there = new Set(series.map(({ labels }) => labels[label]));
+          assert.deepEqual(missing(values, there), [], `${name}{${label}}`);
+        }
+      }
+      assert.deepEqual(missing(journal, found), []);
+    });
+  }
+
+  it('has the names of the seed', () => {
+    assert.deepEqual(missing(namesOfTheSeed, found), []);
+  });
+
+  it('shows of every process how late its event loop is', () => {
+    for (const [service, text] of pages) {
+      assert.deepEqual(missing(eventLoop.exported, new Set(typesIn(text).keys())), [], service);
+    }
+    assert.deepEqual(missing(eventLoop.journal, found), []);
+  });
+
+  it('is what the page on metrics promises, row by row', () => {
+    const { questions, fields } = tables;
+    const exported = new Set(
+      [...pages.values()].flatMap(parseExposition).map(({ metric }) => metric),
     );
-    for (const [i, service] of services.entries()) assertBounded(service, exported[i]!);
+    const promised = questions.flatMap(([, inPrometheus]) => codeIn(inPrometheus!));
+    assert.deepEqual(missing(promised, exported), []);
+    const named = questions.flatMap(([, , inJournal]) => codeIn(inJournal!));
+    assert.deepEqual(missing(named, found), []);
 
     const documented = fields.map(([field]) => patternOf(codeIn(field!)));
-    const found = new Set((await lines()).flatMap((line) => Object.keys(line)));
     const unexplained = [...found].filter(
       (key) => !documented.some((pattern) => pattern.test(key)),
     );
@@ -52,7 +90,15 @@ describe('what a run tells of itself', { timeout: 480_000 }, () => {
     );
     assert.deepEqual(absent, []);
   });
+
+  it('has no label that tells problems, tickets, runs or processes apart', () => {
+    for (const [service, text] of pages) assertBounded(service, parseExposition(text));
+  });
 });
+
+function missing(names: readonly string[], there: ReadonlySet<string | undefined>): string[] {
+  return names.filter((name) => !there.has(name));
+}
 
 async function journal(up: UpProcess): Promise<Record<string, unknown>[]> {
   const text = await up.read('metrics.jsonl').catch(() => '');
@@ -62,14 +108,13 @@ async function journal(up: UpProcess): Promise<Record<string, unknown>[]> {
     .flatMap((line) => (line === '' ? [] : [JSON.parse(line) as Record<string, unknown>]));
 }
 
-async function scrape(up: UpProcess, service: string): Promise<Series[]> {
+async function scrape(up: UpProcess, service: string): Promise<string> {
   const log = await up.read(`logs/${service}.log`);
   const [, port] = /"healthPort":(\d+)/.exec(log)!;
   const response = await fetch(`http://127.0.0.1:${port}/metrics`);
-  return parseExposition(await response.text());
+  return await response.text();
 }
 
-/** No label tells problems, tickets, runs or processes apart. */
 function assertBounded(service: string, series: readonly Series[]): void {
   const counts = new Map<string, number>();
   for (const { metric, labels } of series) {

@@ -5,16 +5,21 @@ export interface Series {
   readonly value: number;
 }
 
+/** The type of each metric that a `/metrics` page declares. */
+export function typesIn(text: string): ReadonlyMap<string, string> {
+  return new Map(
+    [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name, type]) => [name!, type!]),
+  );
+}
+
 /** The series in a `/metrics` page. */
 export function parseExposition(text: string): Series[] {
-  const histograms = new Set(
-    [...text.matchAll(/^# TYPE (\S+) histogram$/gm)].map(([, name]) => name!),
-  );
+  const types = typesIn(text);
   return [...text.matchAll(/^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)/gm)].map(
     ([, name, labels, value]) => {
       const base = name!.replace(/_(bucket|sum|count)$/, '');
       return {
-        metric: histograms.has(base) ? base : name!,
+        metric: types.get(base) === 'histogram' ? base : name!,
         labels: Object.fromEntries(
           [...(labels ?? '').matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, key, of]) => [
             key!,
