@@ -10,6 +10,7 @@ import { gate } from './broker.js';
 export interface RecordedCall {
   readonly operation: string; // the last part of its path
   readonly pass?: ForwardBackwardRequest; // of a forward_backward
+  readonly adam?: Readonly<Record<string, number>>; // of an optim_step, as its body has it
 }
 
 export type Heard = (operation: string, body: Buffer, isJson: boolean) => void;
@@ -80,7 +81,7 @@ export class RecordingProxy implements AsyncDisposable {
     const json = isJson ? (JSON.parse(body.toString()) as Record<string, unknown>) : {};
     if (queued.has(operation)) {
       const isPass = operation === 'forward_backward' && !isJson;
-      this.calls.push(isPass ? passOf(operation, body) : { operation });
+      this.calls.push(isPass ? passOf(operation, body) : callOf(operation, json));
     }
     if (operation === 'retrieve_future') {
       await this.#held.get(this.#operationOf.get(String(json['request_id'])) ?? '');
@@ -110,6 +111,11 @@ const ownHeaders = new Set([
   'content-length',
   'transfer-encoding',
 ]);
+
+function callOf(operation: string, json: Readonly<Record<string, unknown>>): RecordedCall {
+  if (operation !== 'optim_step') return { operation };
+  return { operation, adam: json['adam_params'] as Record<string, number> };
+}
 
 /** A forward alone travels under the same name, and is told by its content. */
 function passOf(operation: string, body: Buffer): RecordedCall {

@@ -1,0 +1,100 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { gate } from '../support/broker.js';
+import { RecordingProxy } from '../support/recording-proxy.js';
+import { TrainingGround } from '../support/training-ground.js';
+
+/** Settings of AdamW none of which is a default, of ours or of a server. */
+const flags = {
+  'learning-rate': 0.01,
+  beta1: 0.8,
+  beta2: 0.9,
+  eps: 1e-8,
+  'weight-decay': 0.05,
+  'grad-clip-norm': 0.7,
+};
+const sent = { beta1: 0.8, beta2: 0.9, eps: 1e-8, weight_decay: 0.05, grad_clip_norm: 0.7 };
+
+/** By schedule, the learning rate of each step of four, as worked by hand; before step k, (k - 1) / 4 is done. */
+const schedules: [flags: Record<string, string | number>, rates: number[]][] = [
+  [{ schedule: 'constant', 'warmup-steps': 2 }, [0.005, 0.01, 0.01, 0.01]],
+  [
+    { schedule: 'linear', 'warmup-steps': 2, 'final-rate-share': 0.2 },
+    [0.01 * 0.5, 0.01 * 0.8, 0.01 * 0.6, 0.01 * 0.4],
+  ],
+  [
+    { schedule: 'cosine', 'warmup-steps': 1 }, // to a tenth: 0.1 + 0.45 (1 + cos of 0, 45, 90 and 135 degrees)
+    [0.01, 0.01 * (0.55 + 0.45 * Math.SQRT1_2), 0.01 * 0.55, 0.01 * (0.55 - 0.45 * Math.SQRT1_2)],
+  ],
+];
+
+/** No group is without variance. */
+const isCorrect = (_rollout: unknown, index: number) => index % 2 === 0;
+
+describe('the optimizer steps of a run of four steps', { timeout: 240_000 }, () => {
+  for (const [schedule, rates] of schedules) {
+    it(`reach the backend with the rates of ${JSON.stringify(schedule)}`, async () => {
+      await using ground = await TrainingGround.prepare('schedule');
+      await using proxy = await RecordingProxy.before(ground.backendUrl);
+      const learner = ground.learner({
+        'backend-url': proxy.url,
+        'max-steps': rates.length,
+        'num-substeps': 2,
+        'num-minibatches': 1,
+        ...flags,
+        ...schedule,
+      });
+      ground.actor('actor-0');
+      await ground.startScoring({ isCorrect });
+      assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+
+      const steps = proxy.calls.flatMap(({ adam }) => (adam === undefined ? [] : [adam]));
+      const expected = rates.flatMap((rate) => [rate, rate]); // substeps of a step are alike
+      assert.equal(steps.length, expected.length);
+      steps.forEach(({ learning_rate: rate, ...rest }, i) => {
+        assert(Math.abs(rate! - expected[i]!) < 1e-12, `${i}: ${rate}`);
+        assert.deepEqual(rest, sent); // all of them: servers differ in what they assume
+      });
+      const told = (await ground.metrics()).map((line) => line['learning_rate']!);
+      assert.equal(told.length, rates.length);
+      told.forEach((rate, i) => {
+        assert(Math.abs(rate - rates[i]!) < 1e-12, `${i}: ${rate}`);
+      });
+    });
+  }
+
+  it('go on along the schedule where a learner that was stopped left off', async () => {
+    await using ground = await TrainingGround.prepare('resumed');
+    await using proxy = await RecordingProxy.before(ground.backendUrl);
+    const settings = {
+      'backend-url': proxy.url,
+      'max-steps': 8,
+      schedule: 'linear',
+      'warmup-steps': 2,
+      'final-rate-share': 0.2,
+      ...flags,
+    };
+    const first = ground.learner(settings);
+    const rest = gate(); // all but what three steps need
+    ground.actor('actor-0');
+    const before = (order: number) => (order < 3 * 4 ? Promise.resolve() : rest.opened);
+    await ground.startScoring({ isCorrect, before });
+    await first.says(({ msg, step }) => msg === 'step trained' && step === 3);
+    assert.equal(await first.stop('SIGTERM'), 0, first.errors + first.tail);
+    rest.open();
+    const sentBefore = proxy.calls.length;
+    assert.equal((await ground.broker.ledger.read())?.step, 3);
+    const second = ground.learner(settings);
+    assert.equal(await second.exitCode(), 0, second.errors + second.tail);
+
+    const rates = proxy.calls
+      .slice(sentBefore)
+      .flatMap(({ adam }) => adam?.['learning_rate'] ?? []);
+    assert.equal(rates.length, 8 - 3);
+    rates.forEach((rate, i) => {
+      // The warm-up is over.
+      const done = (3 + i) / 8;
+      assert(Math.abs(rate - 0.01 * (1 - 0.8 * done)) < 1e-12, `${i}: ${rate}`);
+    });
+  });
+});
