@@ -9,7 +9,7 @@ import { gate } from './broker.js';
 /** An operation as the backend was asked for it. */
 export interface RecordedCall {
   readonly operation: string; // the last part of its path
-  readonly pass?: ForwardBackwardRequest; // of a forward_backward
+  readonly pass?: ForwardBackwardRequest; // of a forward or forward_backward
   readonly adam?: Readonly<Record<string, number>>; // of an optim_step, as its body has it
 }
 
@@ -79,10 +79,8 @@ export class RecordingProxy implements AsyncDisposable {
     const isJson = request.headers['content-type'] === 'application/json';
     if (method === 'POST') this.heard?.(operation, body, isJson);
     const json = isJson ? (JSON.parse(body.toString()) as Record<string, unknown>) : {};
-    if (queued.has(operation)) {
-      const isPass = operation === 'forward_backward' && !isJson;
-      this.calls.push(isPass ? passOf(operation, body) : callOf(operation, json));
-    }
+    const call = queued.has(operation) ? callOf(operation, isJson ? json : body) : undefined;
+    if (call !== undefined) this.calls.push(call);
     if (operation === 'retrieve_future') {
       await this.#held.get(this.#operationOf.get(String(json['request_id'])) ?? '');
     }
@@ -95,9 +93,9 @@ export class RecordingProxy implements AsyncDisposable {
       ...(method === 'GET' ? {} : { body }),
     });
     const bytes = Buffer.from(await answer.arrayBuffer());
-    if (queued.has(operation) && answer.ok) {
+    if (call !== undefined && answer.ok) {
       const { request_id: id } = JSON.parse(bytes.toString()) as { request_id: string };
-      this.#operationOf.set(id, operation);
+      this.#operationOf.set(id, call.operation);
     }
     const passedOn = [...answer.headers].filter(([name]) => !ownHeaders.has(name));
     response.writeHead(answer.status, Object.fromEntries(passedOn)).end(bytes);
@@ -112,13 +110,12 @@ const ownHeaders = new Set([
   'transfer-encoding',
 ]);
 
-function callOf(operation: string, json: Readonly<Record<string, unknown>>): RecordedCall {
+/** A forward alone travels under the name of a forward_backward, and is told by its content. */
+function callOf(operation: string, body: Buffer | Readonly<Record<string, unknown>>): RecordedCall {
+  if (Buffer.isBuffer(body)) {
+    const pass = decodeForwardBackwardRequest(body);
+    return { operation: pass.isForwardOnly ? 'forward' : operation, pass };
+  }
   if (operation !== 'optim_step') return { operation };
-  return { operation, adam: json['adam_params'] as Record<string, number> };
-}
-
-/** A forward alone travels under the same name, and is told by its content. */
-function passOf(operation: string, body: Buffer): RecordedCall {
-  const pass = decodeForwardBackwardRequest(body);
-  return pass.isForwardOnly ? { operation: 'forward' } : { operation, pass };
+  return { operation, adam: body['adam_params'] as Record<string, number> };
 }
