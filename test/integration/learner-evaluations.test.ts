@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
-import { until } from '../support/broker.js';
+import { gate, until } from '../support/broker.js';
 import { runOffbeat } from '../support/offbeat.js';
 import { apiKey, TrainingGround } from '../support/training-ground.js';
 
@@ -40,6 +40,78 @@ describe('an evaluation that nobody answers for a while', { timeout: 240_000 }, 
     assert.equal(told[0], 0);
   });
 });
+
+describe('an evaluation on problems of three and of four numbers', { timeout: 240_000 }, () => {
+  it('tells each apart wherever it is told', async () => {
+    await using ground = await TrainingGround.prepare('kinds');
+    const held = { numbers: '3,4', 'test-size': 12, 'eval-problems': 12, 'eval-samples': 2 };
+    const learner = ground.learner({ 'max-steps': 1, ...held });
+    const seen = { 3: new Set<string>(), 4: new Set<string>() };
+    const training = gate();
+    ground.actor('actor-0');
+    await ground.startScoring({
+      before: () => training.opened,
+      isCorrect: (_rollout, index, { split, problemId, samplingParams }) => {
+        const size = problemId.split('=')[0]!.split(',').length;
+        assert(size === 3 || size === 4, problemId);
+        if (split === 'train') return index % 2 === 0;
+        seen[size].add(problemId);
+        const isGreedy = samplingParams.temperature === 0;
+        // Of three numbers the first answer of two is right and the greedy one; of four both, and it is not.
+        return size === 3 ? isGreedy || index === 0 : !isGreedy;
+      },
+    });
+    await learner.says(({ msg }) => msg === 'evaluated');
+    const [three, four] = [seen[3].size, seen[4].size];
+    assert(three > 0 && four > 0 && three + four === 12, `${three} + ${four}`);
+    const scores = await Promise.all(
+      ['3 numbers', '4 numbers', 'all'].flatMap((difficulty) =>
+        ['sampled', 'greedy'].map((metric) =>
+          learner.metric(`rl_eval_score{metric="${metric}",difficulty="${difficulty}"}`),
+        ),
+      ),
+    );
+    const overall = [(three / 2 + four) / 12, three / 12];
+    assertClose(scores, [0.5, 1, 1, 0, ...overall]);
+    training.open();
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+
+    const evals = await ground.evals();
+    assert.deepEqual(
+      evals.map(({ version }) => version),
+      [0, 1],
+    );
+    for (const { problems, sampled, greedy, byDifficulty } of evals) {
+      assert.equal(problems, 12);
+      assertClose([sampled, greedy], overall);
+      assert.deepEqual(byDifficulty, [
+        {
+          ...{ difficulty: '3 numbers', problems: three },
+          ...{ sampled: 0.5, greedy: 1, passAt: { 1: 0.5, 2: 1 } },
+        },
+        {
+          ...{ difficulty: '4 numbers', problems: four },
+          ...{ sampled: 1, greedy: 0, passAt: { 1: 1, 2: 1 } },
+        },
+      ]);
+    }
+    const [line] = await ground.metrics();
+    const told = ['3 numbers', '4 numbers'].map((difficulty) =>
+      ['sampled', 'greedy', 'pass@1', 'pass@2'].map((rate) => line![`eval/${rate}/${difficulty}`]),
+    );
+    assert.deepEqual(told, [
+      [0.5, 1, 0.5, 1],
+      [1, 0, 1, 1],
+    ]);
+  });
+});
+
+function assertClose(found: readonly number[], expected: readonly number[]): void {
+  assert.equal(found.length, expected.length);
+  found.forEach((value, i) => {
+    assert(Math.abs(value - expected[i]!) < 1e-9, `${i}: ${value}, not ${expected[i]}`);
+  });
+}
 
 describe('offbeat eval without the folder of the run', { timeout: 240_000 }, () => {
   it('asks the NATS server and the backend that it is told of', async () => {

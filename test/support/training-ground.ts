@@ -8,6 +8,7 @@ import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { ScoredGroup, type Score } from '../../shared/wire/scored-group.js';
+import type { Ticket } from '../../shared/wire/ticket.js';
 import { brokerOn, silent } from './broker.js';
 import { NatsServer } from './nats-server.js';
 import { ServiceProcess } from './service-process.js';
@@ -20,7 +21,11 @@ export interface Scoring {
   readonly doomed?: readonly number[]; // orders of tickets whose groups cannot be scored
   readonly before?: (order: number) => Promise<void>; // a group of training is scored
   readonly alter?: (group: RolloutGroup) => RolloutGroup; // as another actor would have sent it
-  readonly isCorrect?: (rollout: { readonly tokens: Int32Array }, index: number) => boolean;
+  readonly isCorrect?: (
+    rollout: { readonly tokens: Int32Array },
+    index: number,
+    ticket: Ticket,
+  ) => boolean;
 }
 
 /**
@@ -123,7 +128,9 @@ export class TrainingGround implements AsyncDisposable {
         const { ticketId, attempt, split, order } = group.ticket;
         if (split === 'train' && doomed.includes(order)) throw new PermanentError('doomed');
         if (split === 'train') await before?.(order);
-        const scores = group.rollouts.map((rollout, i) => scoreOf(isCorrect(rollout, i)));
+        const scores = group.rollouts.map((rollout, i) =>
+          scoreOf(isCorrect(rollout, i, group.ticket)),
+        );
         const scored: ScoredGroup = { v: 1, group, scores, scorer: 'test', scoredAt: Date.now() };
         const msgId = `${ticketId}.${attempt}`;
         const subject = broker.names.subjects.scored(split);
