@@ -1,4 +1,6 @@
+import { PermanentError } from '../shared/errors.js';
 import type { SampledRollout } from '../shared/model/decoder.js';
+import { notFiniteReason } from '../shared/wire/not-finite.js';
 import type { RolloutGroup } from '../shared/wire/rollout-group.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 
@@ -16,10 +18,16 @@ export interface SampledGroup {
  * The message that carries a sampled group to the reward service.
  *
  * A log-softmax in 32 bits may end a hair above 0 for a certain token; what is above is 0. Anything
- * else that is wrong (a NaN, a missing rollout) is left for the schema to refuse.
+ * else that is wrong (a missing rollout) is left for the schema to refuse.
+ *
+ * @throws {PermanentError} if a logprob is not finite, in the words by which the learner knows it.
  */
 export function rolloutGroup(sampled: SampledGroup): RolloutGroup {
   const { ticket, actor, prompt, rollouts, startedAt, finishedAt } = sampled;
+  for (const rollout of rollouts) {
+    const broken = rollout.behaviorLogprobs.findIndex((logprob) => !Number.isFinite(logprob));
+    if (broken !== -1) throw new PermanentError(notFiniteReason(versionAt(rollout, broken)));
+  }
   return {
     v: 1,
     ticket,
@@ -34,6 +42,12 @@ export function rolloutGroup(sampled: SampledGroup): RolloutGroup {
     startedAt,
     finishedAt,
   };
+}
+
+/** The policy version that drew the token at `position`. */
+function versionAt({ versions }: SampledRollout, position: number): number {
+  let end = 0;
+  return versions.find(([, count]) => position < (end += count))?.[0] ?? 0;
 }
 
 /** The tokens that the group's rollouts have together, prompt not counted. */

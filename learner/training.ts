@@ -1,5 +1,6 @@
 import { Counter, Gauge } from 'prom-client';
 import type { Logger } from '../shared/telemetry/logger.js';
+import { breakageReason, type BrokenPolicyWatch } from './broken-policy-watch.js';
 import type { ActorAudit } from './step/actor-audit.js';
 import type { Admission } from './groups/admission.js';
 import { isConsumedIn } from './groups/group-book.js';
@@ -43,6 +44,7 @@ export interface TrainingOptions extends OpenStepOptions {
   readonly checkpointEverySteps: number;
   readonly divergence: DivergenceWatch;
   readonly drought: Pick<DroughtWatch, 'signal' | 'drought'>;
+  readonly brokenPolicy: Pick<BrokenPolicyWatch, 'signal' | 'breakage'>;
   readonly tally: Tally;
   readonly audit: Pick<ActorAudit, 'observe' | 'isQuarantined'>;
   readonly tickets: TicketSource;
@@ -89,11 +91,12 @@ export class Training {
    * checkpoint from before stays as it is.
    *
    * @returns why it was given up, if that is what ended it.
-   * @throws what the backend or the broker could not do.
+   * @throws what the backend or the broker could not do; `UserError` if the policy is broken untrained.
    */
   async run(stop: AbortSignal): Promise<GivenUp | undefined> {
-    const { admission, changes, idle, failure, drought } = this.#options;
-    const ends = [stop, failure.signal, this.#hasDiverged.signal, drought.signal];
+    const { admission, changes, idle, failure, drought, brokenPolicy } = this.#options;
+    const watched = [this.#hasDiverged.signal, drought.signal, brokenPolicy.signal];
+    const ends = [stop, failure.signal, ...watched];
     const until = AbortSignal.any(ends);
     this.#events.start();
     while (!until.aborted && !admission.isComplete) {
@@ -111,8 +114,10 @@ export class Training {
     idle.waitFor(undefined);
     failure.signal.throwIfAborted();
 
-    const isDry = drought.signal.aborted && !stop.aborted && !admission.isComplete;
+    const isCutOff = !stop.aborted && !admission.isComplete;
+    const isDry = isCutOff && drought.signal.aborted;
     if (isDry) this.#judgeDrought();
+    if (isCutOff && brokenPolicy.signal.aborted) this.#judgeBreakage();
     if (this.#divergence === undefined) this.#cutShort();
     await this.#confirmations;
     await this.#publications;
@@ -201,6 +206,14 @@ export class Training {
     const reason = divergence.judgeDrought(drought.drought);
     log.warn({ ...drought.drought, reason }, 'no group has variance any more');
     if (reason !== undefined) this.#divergence ??= { step: admission.step, reason };
+  }
+
+  #judgeBreakage(): void {
+    const { brokenPolicy, admission, log } = this.#options;
+    const { step, unconfirmedSteps } = admission;
+    const reason = breakageReason(brokenPolicy.breakage, step + unconfirmedSteps > 0);
+    log.warn({ step, reason }, 'training diverged');
+    this.#divergence ??= { step, reason };
   }
 
   #confirm(trained: readonly TrainedGroup[], substeps: number): void {

@@ -3,10 +3,12 @@ import type { Delivery } from '../../shared/broker/delivery.js';
 import { isUniform } from '../../shared/rl/zero-variance.js';
 import { countDroppedGroup, countWastedTokens } from '../../shared/telemetry/drops.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
+import { versionNotFinite } from '../../shared/wire/not-finite.js';
 import { isOutdated } from '../../shared/wire/outdated.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Admission } from './admission.js';
+import type { BrokenPolicyWatch } from '../broken-policy-watch.js';
 import type { Changes } from '../changes.js';
 import type { DroughtWatch } from '../drought-watch.js';
 import { EarlyAnswers } from './early-answers.js';
@@ -44,6 +46,7 @@ export interface IntakeOptions {
   readonly issuedBelow: number;
   readonly tally: Tally;
   readonly drought: Pick<DroughtWatch, 'skipped' | 'admitted'>;
+  readonly brokenPolicy: Pick<BrokenPolicyWatch, 'died' | 'arrived'>;
   readonly log: Logger;
 }
 
@@ -146,9 +149,11 @@ export class Intake {
       countDroppedGroup(labelOf(stage), 'stale');
       log.warn({ ticketId: ticketId(order), outcome, reason }, 'a group grew too old');
     } else {
+      const version = versionNotFinite(reason);
       book.die(order);
-      countDroppedGroup(labelOf(stage), 'dead_letter');
+      countDroppedGroup(labelOf(stage), version === undefined ? 'dead_letter' : 'not_finite');
       log.warn({ ticketId: ticketId(order), stage, reason }, 'a ticket died');
+      if (version !== undefined) this.#options.brokenPolicy.died(version, book);
     }
     changes.notify();
   }
@@ -161,7 +166,9 @@ export class Intake {
   }
 
   #admit(order: number, { value: scored, seq, trace }: Delivery<ScoredGroup>): void {
-    const { admission, tickets, changes, tally, drought, zeroVariance } = this.#options;
+    const { admission, tickets, changes, tally, drought, brokenPolicy, zeroVariance } =
+      this.#options;
+    brokenPolicy.arrived();
     const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
     const isBarred = this.#options.isQuarantined(scored.group.actor);
     if (!hasVariance && zeroVariance === 'refill' && !isBarred) {

@@ -1,5 +1,6 @@
 import { ticketBound } from '../../shared/rl/capacity.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
+import { BrokenPolicyWatch } from '../broken-policy-watch.js';
 import { Changes } from '../changes.js';
 import { Checkpointer } from '../checkpoints/checkpointer.js';
 import type { OpenedRun } from '../checkpoints/opening.js';
@@ -24,6 +25,7 @@ export interface SessionParts {
   readonly tickets: TicketSource;
   readonly tally: Tally;
   readonly drought: DroughtWatch;
+  readonly brokenPolicy: BrokenPolicyWatch;
   readonly admission: Admission<ArrivedGroup>;
   readonly audit: ActorAudit;
   readonly publisher: Publisher;
@@ -58,6 +60,7 @@ export function makeParts(
   );
   const tally = new Tally((ticket) => tickets.isReplay(ticket));
   const drought = new DroughtWatch(settings.stopZeroVariance);
+  const brokenPolicy = new BrokenPolicyWatch(groupsPerBatch, version);
   const admission = new Admission<ArrivedGroup>(
     { ...config, maxSteps },
     { step, version, ...(book === undefined ? {} : { book }), rewinds },
@@ -105,6 +108,7 @@ export function makeParts(
     log,
     tally,
     drought,
+    brokenPolicy,
     vocabSize: options.vocabSize,
     zeroVariance: config.zeroVariance,
     isQuarantined: (actor) => audit.isQuarantined(actor),
@@ -127,6 +131,7 @@ export function makeParts(
     tickets,
     tally,
     drought,
+    brokenPolicy,
     admission,
     audit,
     publisher,

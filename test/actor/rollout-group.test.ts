@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { rolloutGroup, tokenCount } from '../../actor/rollout-group.js';
+import { PermanentError } from '../../shared/errors.js';
 import { decode, encode, WireError } from '../../shared/wire/codec.js';
+import { versionNotFinite } from '../../shared/wire/not-finite.js';
 import { RolloutGroup, type Rollout } from '../../shared/wire/rollout-group.js';
 import { rollout, ticket } from '../support/messages.js';
 
@@ -30,10 +32,24 @@ describe('the message of a sampled group', () => {
     );
   });
 
-  it('does not leave with a logprob that is no number', () => {
-    const broken = rollout(3, { behaviorLogprobs: Float32Array.of(NaN, -0.25, 0) });
-    assert.throws(() => encode(RolloutGroup, groupOf(broken, rollout())), WireError);
-  });
+  for (const broken of [NaN, -Infinity, Infinity]) {
+    it(`is none with a logprob of ${broken}, and names the version that drew it`, () => {
+      const logprobs = Float32Array.of(-0.5, -0.25, broken);
+      const versions: [number, number][] = [
+        [4, 2],
+        [7, 1],
+      ];
+      const bad = rollout(3, { behaviorLogprobs: logprobs, versions });
+      assert.throws(
+        () => groupOf(rollout(), bad),
+        (error: unknown) => {
+          assert(error instanceof PermanentError);
+          assert.equal(versionNotFinite(error.message), 7);
+          return true;
+        },
+      );
+    });
+  }
 
   it('does not leave with a rollout missing', () => {
     assert.throws(() => encode(RolloutGroup, groupOf(rollout())), WireError);

@@ -75,6 +75,32 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     });
   }
 
+  it('is given up when none of its answers has logprobs that are numbers', async () => {
+    await using ground = await TrainingGround.prepare('speechless');
+    // Without stale groups no step sees what the first one has made of the weights.
+    const settings = { 'max-steps-off-policy': 0, 'learning-rate': 1e30 };
+    const learner = ground.learner({ 'max-steps': 60, ...settings });
+    ground.actor('actor-0');
+    ground.actor('actor-1');
+    await ground.startScoring();
+    assert.equal(await learner.exitCode(), 3, learner.errors + learner.tail);
+    assert.match(
+      learner.errors,
+      /diverged at step 1: the last \d+ groups .* version 1 .*not finite/s,
+    );
+
+    const summary = Summary.parse(await ground.summary());
+    assert.equal(summary['reason'], 'diverged');
+    assert.deepEqual([summary.steps, summary.divergence?.checkpointStep], [1, 0]);
+    assert.equal((await ground.broker.ledger.read())?.step, 0);
+
+    // What is told of those tickets once more says nothing about the weights that are restored.
+    const next = ground.learner({ 'max-steps': 60, ...settings });
+    assert.equal(await next.exitCode(), 3, next.errors + next.tail);
+    assert(next.log.some(({ msg, step }) => msg === 'step trained' && step === 1));
+    assert.match(next.errors, /diverged at step 1: .* version 3 /);
+  });
+
   it('is given up when no group has variance, and says what they earned', async () => {
     await using ground = await TrainingGround.prepare('hopeless');
     const learner = ground.learner({

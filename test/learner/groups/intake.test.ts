@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
 import { Admission } from '../../../learner/groups/admission.js';
 import { Changes } from '../../../learner/changes.js';
+import { BrokenPolicyWatch } from '../../../learner/broken-policy-watch.js';
 import { DroughtWatch } from '../../../learner/drought-watch.js';
 import { Intake, type ArrivedGroup } from '../../../learner/groups/intake.js';
 import { Tally } from '../../../learner/groups/tally.js';
@@ -10,6 +11,7 @@ import { orderOf, TicketSource } from '../../../learner/tickets/ticket-source.js
 import { Unsettled } from '../../../learner/groups/unsettled.js';
 import type { Delivery } from '../../../shared/broker/delivery.js';
 import { dropTotals } from '../../../shared/telemetry/drops.js';
+import { notFiniteReason } from '../../../shared/wire/not-finite.js';
 import { outdatedReason } from '../../../shared/wire/outdated.js';
 import type { RunConfig } from '../../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
@@ -36,6 +38,7 @@ class Bench {
   readonly unsettled = new Unsettled();
   readonly admission: Admission<ArrivedGroup>;
   readonly intake: Intake;
+  readonly brokenPolicy = new BrokenPolicyWatch(2, 0);
   readonly published: Ticket[] = [];
   readonly settled: string[] = [];
   readonly #changes = new Changes();
@@ -66,6 +69,7 @@ class Bench {
       changes: this.#changes,
       tally: new Tally(),
       drought: new DroughtWatch(0),
+      brokenPolicy: this.brokenPolicy,
       vocabSize: 10,
       zeroVariance: settings.zeroVariance,
       isResumed,
@@ -237,6 +241,33 @@ describe('the intake of a learner with four tickets out', () => {
     bench.intake.die(1, 0, { stage: 'actor', reason: 'told twice' });
     assert.equal(bench.admission.book.counts.dead, 1);
     assert.deepEqual(bench.states, ['0 arrived', '2 issued', '3 issued']);
+  });
+});
+
+describe('the intake of groups that could not be sent', () => {
+  it('knows a policy for broken when none but those come', async () => {
+    const bench = new Bench();
+    const death = { stage: 'actor', reason: notFiniteReason(0) };
+    for (let order = 0; order < 11; order += 1) {
+      await bench.issue();
+      if (order === 0) await bench.deliver(bench.group(0, ['0', '0']));
+      else bench.intake.die(order, 0, death);
+    }
+    assert.equal(bench.brokenPolicy.breakage.groups, 10);
+    assert(!bench.brokenPolicy.signal.aborted);
+    await bench.deliver(bench.group(11));
+    assert.equal(bench.brokenPolicy.breakage.groups, 0);
+    for (let order = 12; order < 23; order += 1) {
+      await bench.issue();
+      bench.intake.die(order, 0, { stage: 'actor', reason: 'test' }); // of something else
+      assert.equal(bench.brokenPolicy.breakage.groups, 0);
+    }
+    for (let order = 23; order < 34; order += 1) {
+      await bench.issue();
+      bench.intake.die(order, 0, death);
+    }
+    assert(bench.brokenPolicy.signal.aborted);
+    assert(Object.keys(dropTotals()).includes('dropped/actor/not_finite'));
   });
 });
 

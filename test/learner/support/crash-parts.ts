@@ -1,4 +1,5 @@
 import { Changes } from '../../../learner/changes.js';
+import { BrokenPolicyWatch } from '../../../learner/broken-policy-watch.js';
 import { DroughtWatch } from '../../../learner/drought-watch.js';
 import { Admission } from '../../../learner/groups/admission.js';
 import type { BookState } from '../../../learner/groups/group-book.js';
@@ -92,6 +93,7 @@ export function beginLife(
     isQuarantined: () => false,
     tally: new Tally(),
     drought: new DroughtWatch(0),
+    brokenPolicy: new BrokenPolicyWatch(1, 0),
     vocabSize: 10,
     zeroVariance: 'refill',
     newestVersion: () => admission.publishedVersion,
