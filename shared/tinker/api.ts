@@ -11,6 +11,11 @@ const optional = <Schema extends z.ZodType>(schema: Schema) =>
 
 const kind = <Name extends string>(name: Name) => z.literal(name).default(name);
 const count = z.int().nonnegative();
+/** What broken weights come to is NaN, for which JSON has no word: servers write null. */
+const anyNumber = z
+  .number()
+  .nullable()
+  .transform((value) => value ?? NaN);
 /** The SDK's integers have 64 bits, of which a double keeps 53: wider ones may come as text. */
 const wideInteger = z.union([z.int(), z.bigint(), z.string().regex(/^-?[0-9]{1,20}$/)]);
 
@@ -135,8 +140,8 @@ export const ForwardJsonRequest = z.object({
 });
 export const ForwardBackwardJsonResult = z.object({
   loss_fn_output_type: z.string().default(''),
-  loss_fn_outputs: z.array(z.record(z.string(), z.object({ data: z.array(z.number()) }))),
-  metrics: optional(z.record(z.string(), z.number())),
+  loss_fn_outputs: z.array(z.record(z.string(), z.object({ data: z.array(anyNumber) }))),
+  metrics: optional(z.record(z.string(), anyNumber)),
 });
 
 /** `POST /api/v1/optim_step` → a future of OptimStepResult. The defaults are the SDK's. */
@@ -154,7 +159,7 @@ export const OptimStepRequest = z.object({
   seq_id: optional(z.int()),
 });
 export const OptimStepResult = z.object({
-  metrics: optional(z.record(z.string(), z.number())),
+  metrics: optional(z.record(z.string(), anyNumber)),
 });
 
 /** `POST /api/v1/save_weights` → a future of SaveResult; `path` is a bare name. */
@@ -234,10 +239,10 @@ export const SampleJsonResult = z.object({
     z.object({
       stop_reason: z.enum(['stop', 'length']),
       tokens: z.array(z.int().nonnegative()),
-      logprobs: z.array(z.number()),
+      logprobs: z.array(anyNumber),
     }),
   ),
-  prompt_logprobs: optional(z.array(z.number().nullable())),
+  prompt_logprobs: optional(z.array(anyNumber)),
 });
 
 /** `POST /api/v1/retrieve_future`: a result, or one of the three answers below it */

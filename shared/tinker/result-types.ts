@@ -35,7 +35,7 @@ export const sampleType: ResultType<SampleResult> = {
       logprobs: Float32Array.from(logprobs),
       stopReason: stop_reason,
     })),
-    ...(prompt && { promptLogprobs: Float32Array.from(prompt, (logprob) => logprob ?? NaN) }),
+    ...(prompt && { promptLogprobs: Float32Array.from(prompt) }),
   })),
 };
 

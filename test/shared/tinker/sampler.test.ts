@@ -91,13 +91,13 @@ describe('a sampler', () => {
     assert.equal(server.sent('asample').length, 2 + 3);
   });
 
-  it('reads the JSON form, and gives prompt logprobs with NaN for the first', async () => {
+  it('reads the JSON form, in which null is no number', async () => {
     await using server = await ScriptedServer.start();
     server.script('POST asample', accepted);
     server.script('POST retrieve_future', {
       json: {
         type: 'sample',
-        sequences: [{ stop_reason: 'length', tokens: [1], logprobs: [-0.5] }],
+        sequences: [{ stop_reason: 'length', tokens: [1, 2], logprobs: [-0.5, null] }],
         prompt_logprobs: [null, -2],
       },
     });
@@ -109,7 +109,7 @@ describe('a sampler', () => {
     assert.equal(prompt_logprobs, true);
     assert.equal((sampling_params as { max_tokens: number }).max_tokens, 1);
     assert.deepEqual(await sampler.sample({ ...options, numSamples: 1 }), [
-      { tokens: Int32Array.of(1), logprobs: Float32Array.of(-0.5), stopReason: 'length' },
+      { tokens: Int32Array.of(1, 2), logprobs: Float32Array.of(-0.5, NaN), stopReason: 'length' },
     ]);
   });
 

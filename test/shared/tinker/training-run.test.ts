@@ -535,4 +535,27 @@ describe('a server that speaks only the JSON form', () => {
       assert(forward_input);
     });
   }
+
+  it('writes null for what is no number, as broken weights come to', async () => {
+    await using server = await ScriptedServer.start();
+    const strict = new StrictRun(server);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const run = await strict.create(client);
+    server.script('POST forward_backward', { status: 202, json: { request_id: 'pass' } });
+    server.script('POST optim_step', { status: 202, json: { request_id: 'step' } });
+    const answers = {
+      pass: {
+        loss_fn_outputs: [{ logprobs: { data: [-1.5, null], dtype: 'float32', shape: [2] } }],
+        metrics: { 'loss:sum': null },
+      },
+      step: { metrics: { 'grad_norm:mean': null } },
+    };
+    server.on('POST retrieve_future', ({ json }) => ({
+      json: answers[json['request_id'] as keyof typeof answers],
+    }));
+    const { logprobs, metrics } = await run.forwardBackward([datum(5, 6)], 'ppo', thresholds);
+    assert.deepEqual([logprobs, metrics], [[Float32Array.of(-1.5, NaN)], { 'loss:sum': NaN }]);
+    assert.deepEqual(await run.optimStep(adam), { 'grad_norm:mean': NaN });
+  });
 });
