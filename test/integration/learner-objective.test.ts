@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Summary } from '../../deploy/local/up/summary.js';
-import { TrainingGround } from '../support/training-ground.js';
+import { apiKey, TrainingGround } from '../support/training-ground.js';
 
 describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
   it('trains by decoupled PPO, masked and held near the base, and tells what each did', async () => {
@@ -75,30 +75,38 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     });
   }
 
-  it('is given up when none of its answers has logprobs that are numbers', async () => {
-    await using ground = await TrainingGround.prepare('speechless');
-    // Without stale groups no step sees what the first one has made of the weights.
-    const settings = { 'max-steps-off-policy': 0, 'learning-rate': 1e30 };
-    const learner = ground.learner({ 'max-steps': 60, ...settings });
+  /** Without stale groups no step sees what the first one has made of the weights. */
+  const synchronous = { 'max-steps': 60, 'max-steps-off-policy': 0, 'learning-rate': 1e30 };
+  for (const sampler of ['onnx', 'tinker']) {
+    it(`is given up when no answer has logprobs that are numbers (sampler ${sampler})`, async () => {
+      await using ground = await TrainingGround.prepare('speechless');
+      const learner = ground.learner(synchronous);
+      const backend = ['--sampler=tinker', `--backend-url=${ground.backendUrl}`];
+      const flags = sampler === 'tinker' ? [...backend, `--api-key=${apiKey}`] : [];
+      ground.actor('actor-0', ...flags);
+      ground.actor('actor-1', ...flags);
+      await ground.startScoring();
+      assert.equal(await learner.exitCode(), 3, learner.errors + learner.tail);
+      const told = /training diverged at step 1: the last \d+ groups .* version 1 .* not finite/s;
+      assert.match(learner.errors, told);
+
+      const summary = Summary.parse(await ground.summary());
+      assert.equal(summary['reason'], 'diverged');
+      assert.deepEqual([summary.steps, summary.divergence?.checkpointStep], [1, 0]);
+      assert.equal((await ground.broker.ledger.read())?.step, 0);
+    });
+  }
+
+  it('does not take the end of its last life for its own', async () => {
+    await using ground = await TrainingGround.prepare('again');
+    const first = ground.learner(synchronous);
     ground.actor('actor-0');
-    ground.actor('actor-1');
     await ground.startScoring();
-    assert.equal(await learner.exitCode(), 3, learner.errors + learner.tail);
-    assert.match(
-      learner.errors,
-      /diverged at step 1: the last \d+ groups .* version 1 .*not finite/s,
-    );
-
-    const summary = Summary.parse(await ground.summary());
-    assert.equal(summary['reason'], 'diverged');
-    assert.deepEqual([summary.steps, summary.divergence?.checkpointStep], [1, 0]);
-    assert.equal((await ground.broker.ledger.read())?.step, 0);
-
-    // What is told of those tickets once more says nothing about the weights that are restored.
-    const next = ground.learner({ 'max-steps': 60, ...settings });
-    assert.equal(await next.exitCode(), 3, next.errors + next.tail);
-    assert(next.log.some(({ msg, step }) => msg === 'step trained' && step === 1));
-    assert.match(next.errors, /diverged at step 1: .* version 3 /);
+    assert.equal(await first.exitCode(), 3, first.errors + first.tail);
+    const second = ground.learner(synchronous); // it hears of the same dead letters
+    assert.equal(await second.exitCode(), 3, second.errors + second.tail);
+    assert(second.log.some(({ msg, step }) => msg === 'step trained' && step === 1));
+    assert.match(second.errors, /training diverged at step 1: .* version 3 /s);
   });
 
   it('is given up when no group has variance, and says what they earned', async () => {
