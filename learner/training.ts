@@ -1,14 +1,12 @@
 import { Counter, Gauge } from 'prom-client';
 import type { Logger } from '../shared/telemetry/logger.js';
-import { breakageReason, type BrokenPolicyWatch } from './broken-policy-watch.js';
 import type { ActorAudit } from './step/actor-audit.js';
 import type { Admission } from './groups/admission.js';
 import { isConsumedIn } from './groups/group-book.js';
 import type { Changes } from './changes.js';
 import type { Checkpointer, Consumed } from './checkpoints/checkpointer.js';
 import { Probation } from './checkpoints/probation.js';
-import type { Divergence, DivergenceWatch } from './divergence-watch.js';
-import type { Drought, DroughtWatch } from './drought-watch.js';
+import { GiveUp, type GivenUp, type Watches } from './give-up.js';
 import { handled } from './handled.js';
 import type { StepEvent } from './report/history.js';
 import type { IdleCause } from './idle-clock.js';
@@ -35,16 +33,13 @@ const lagSteps = new Gauge({
   help: 'Confirmed steps whose weights have not reached the actors yet.',
 });
 
-export interface TrainingOptions extends OpenStepOptions {
+export interface TrainingOptions extends OpenStepOptions, Watches {
   readonly admission: Admission<ArrivedGroup>;
   readonly unsettled: Unsettled;
   readonly changes: Changes;
   readonly publisher: Publisher;
   readonly checkpointer: Checkpointer;
   readonly checkpointEverySteps: number;
-  readonly divergence: DivergenceWatch;
-  readonly drought: Pick<DroughtWatch, 'signal' | 'drought'>;
-  readonly brokenPolicy: Pick<BrokenPolicyWatch, 'signal' | 'breakage'>;
   readonly tally: Tally;
   readonly audit: Pick<ActorAudit, 'observe' | 'isQuarantined'>;
   readonly tickets: TicketSource;
@@ -56,11 +51,6 @@ export interface TrainingOptions extends OpenStepOptions {
   readonly versionsInUse: () => readonly number[];
   readonly log: Logger;
 }
-
-/** Why a run was given up before it had its steps. */
-export type GivenUp =
-  | { readonly reason: 'diverged'; readonly divergence: Divergence }
-  | { readonly reason: 'no_signal'; readonly drought: Drought };
 
 /**
  * The training loop: cuts minibatches as soon as their groups are here, sends each to the backend
@@ -75,13 +65,13 @@ export class Training {
   #accounts: Promise<void> = Promise.resolve(); // what is written about confirmed steps
   readonly #events: StepEvents;
   readonly #probation = new Probation();
-  #divergence: Omit<Divergence, 'checkpointStep'> | undefined;
-  readonly #hasDiverged = new AbortController();
+  readonly #giveUp: GiveUp;
 
   constructor(options: TrainingOptions) {
     this.#options = options;
     this.#open = new OpenStep(options, options.admission.step + 1);
     this.#events = new StepEvents(options);
+    this.#giveUp = new GiveUp(options);
   }
 
   /**
@@ -94,10 +84,9 @@ export class Training {
    * @throws what the backend or the broker could not do; `UserError` if the policy is broken untrained.
    */
   async run(stop: AbortSignal): Promise<GivenUp | undefined> {
-    const { admission, changes, idle, failure, drought, brokenPolicy } = this.#options;
-    const watched = [this.#hasDiverged.signal, drought.signal, brokenPolicy.signal];
-    const ends = [stop, failure.signal, ...watched];
-    const until = AbortSignal.any(ends);
+    const { admission, changes, idle, failure } = this.#options;
+    const giveUp = this.#giveUp;
+    const until = AbortSignal.any([stop, failure.signal, giveUp.signal]);
     this.#events.start();
     while (!until.aborted && !admission.isComplete) {
       this.#refuseStale();
@@ -114,26 +103,19 @@ export class Training {
     idle.waitFor(undefined);
     failure.signal.throwIfAborted();
 
-    const isCutOff = !stop.aborted && !admission.isComplete;
-    const isDry = isCutOff && drought.signal.aborted;
-    if (isDry) this.#judgeDrought();
-    if (isCutOff && brokenPolicy.signal.aborted) this.#judgeBreakage();
-    if (this.#divergence === undefined) this.#cutShort();
+    if (!stop.aborted && !admission.isComplete) giveUp.conclude(admission);
+    if (!giveUp.hasDiverged) this.#cutShort();
     await this.#confirmations;
     await this.#publications;
     await this.#accounts;
     const { checkpointer, log } = this.#options;
-    if (this.#divergence !== undefined) {
-      await this.#probation.end();
-      const divergence = { ...this.#divergence, checkpointStep: checkpointer.writtenStep };
-      return { reason: 'diverged', divergence };
-    }
     const { step } = admission;
-    if (this.#probation.isHealthy) {
+    if (giveUp.hasDiverged) await this.#probation.end();
+    else if (this.#probation.isHealthy) {
       const state = checkpointer.save(step);
       await this.#probation.end({ step, state, consumed: this.#consumed() });
     } else log.warn({ step, checkpoint: checkpointer.writtenStep }, 'the last steps are not saved');
-    return isDry ? { reason: 'no_signal', drought: drought.drought } : undefined;
+    return giveUp.verdict(checkpointer.writtenStep);
   }
 
   /** Makes a shorter step of what the optimizer steps so far have used, if it is anything. */
@@ -167,14 +149,14 @@ export class Training {
       this.#confirmations.then(async () => {
         const passed = await Promise.all(results);
         const optimizer = await Promise.all(optimized);
-        if (this.#divergence !== undefined) return saved?.discard();
+        if (this.#giveUp.hasDiverged) return saved?.discard();
         await this.#options.audit.observe(startedFrom, trained, passed);
         const report = reportStep(config, startedFrom, trained, passed, admission.rewinds);
         this.#confirm(trained, optimizer.length);
         recordTrainSpans(config.run, { step, version: startedFrom }, trained);
         const event = this.#events.make(report, optimizer);
         const candidate = saved && { step, state: saved, consumed: this.#consumed() };
-        const kept = handled(this.#probation.judged(this.#judge(event), candidate));
+        const kept = handled(this.#probation.judged(this.#giveUp.judge(event), candidate));
         this.#accounts = failure.watch(
           this.#accounts.then(async () => {
             await this.#options.onStep(event);
@@ -184,36 +166,6 @@ export class Training {
         );
       }),
     );
-  }
-
-  /** @returns whether the step was healthy. */
-  #judge(event: StepEvent): boolean {
-    const { divergence, log } = this.#options;
-    const verdict = divergence.judge(event);
-    if (verdict.state === 'healthy') return true;
-    const { step } = event;
-    const { state, reason } = verdict;
-    log.warn({ step, reason }, state === 'suspect' ? 'training may diverge' : 'training diverged');
-    if (state === 'diverged') {
-      this.#divergence = { step, reason };
-      this.#hasDiverged.abort();
-    }
-    return false;
-  }
-
-  #judgeDrought(): void {
-    const { divergence, drought, admission, log } = this.#options;
-    const reason = divergence.judgeDrought(drought.drought);
-    log.warn({ ...drought.drought, reason }, 'no group has variance any more');
-    if (reason !== undefined) this.#divergence ??= { step: admission.step, reason };
-  }
-
-  #judgeBreakage(): void {
-    const { brokenPolicy, admission, log } = this.#options;
-    const { step, unconfirmedSteps } = admission;
-    const reason = breakageReason(brokenPolicy.breakage, step + unconfirmedSteps > 0);
-    log.warn({ step, reason }, 'training diverged');
-    this.#divergence ??= { step, reason };
   }
 
   #confirm(trained: readonly TrainedGroup[], substeps: number): void {
