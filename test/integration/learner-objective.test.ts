@@ -1,6 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Summary } from '../../deploy/local/up/summary.js';
+import { consume } from '../../shared/broker/consume.js';
+import { PermanentError } from '../../shared/errors.js';
+import { notFiniteReason } from '../../shared/wire/not-finite.js';
+import { Ticket } from '../../shared/wire/ticket.js';
+import { gate, silent, until } from '../support/broker.js';
 import { apiKey, TrainingGround } from '../support/training-ground.js';
 
 describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
@@ -96,6 +101,48 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
       assert.equal((await ground.broker.ledger.read())?.step, 0);
     });
   }
+
+  it('is not given up for a single actor whose logprobs are no numbers, however fast it is', async () => {
+    await using ground = await TrainingGround.prepare('one-of-two');
+    const learner = ground.learner({
+      'max-steps': 5,
+      'max-steps-off-policy': 0,
+      'groups-per-batch': 8,
+    });
+    const healthy = ground.actor('healthy', '--concurrency=1');
+    const rest = gate();
+    let held = 0; // groups of the healthy one that are not here yet
+    const isTrained = () =>
+      learner.log.some(({ msg, step }) => msg === 'step trained' && step === 2);
+    await ground.startScoring({
+      before: async () => {
+        if (!isTrained()) return;
+        if (held++ === 0) healthy.hold('SIGSTOP'); // with a ticket more, perhaps, but not with all
+        await rest.opened;
+      },
+    });
+    await until(() => held > 0);
+    const over = new AbortController();
+    const broken = consume(
+      ground.broker,
+      'tickets.train',
+      Ticket,
+      { signal: over.signal, log: silent, stage: 'actor', concurrency: 2 },
+      ({ value: { issuedAtVersion } }) =>
+        Promise.reject(new PermanentError(notFiniteReason(issuedAtVersion))),
+    );
+    const died = () => learner.log.filter(({ msg }) => msg === 'a ticket died').length;
+    try {
+      await until(() => died() > 5 * 8 || learner.hasEnded);
+      healthy.hold('SIGCONT');
+      rest.open();
+      assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    } finally {
+      over.abort();
+      await broken;
+    }
+    assert.equal(Summary.parse(await ground.summary()).groups.trained, 5 * 8);
+  });
 
   it('does not take the end of its last life for its own', async () => {
     await using ground = await TrainingGround.prepare('again');
