@@ -132,15 +132,12 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
         Promise.reject(new PermanentError(notFiniteReason(issuedAtVersion))),
     );
     const died = () => learner.log.filter(({ msg }) => msg === 'a ticket died').length;
-    try {
-      await until(() => died() > 5 * 8 || learner.hasEnded);
-      healthy.hold('SIGCONT');
-      rest.open();
-      assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
-    } finally {
-      over.abort();
-      await broken;
-    }
+    await until(() => died() > 5 * 8 || learner.hasEnded);
+    over.abort();
+    await broken;
+    healthy.hold('SIGCONT');
+    rest.open();
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
     assert.equal(Summary.parse(await ground.summary()).groups.trained, 5 * 8);
   });
 
