@@ -9,6 +9,7 @@ import { ticketAttributes } from '../shared/telemetry/ticket-attributes.js';
 import { startSpan, type Span } from '../shared/telemetry/tracing.js';
 import { RolloutGroup } from '../shared/wire/rollout-group.js';
 import { Ticket, type Split } from '../shared/wire/ticket.js';
+import { messageIdOf } from '../shared/wire/ticket-ids.js';
 import type { Activity } from './activity.js';
 import { GroupOutdated, TicketConsumed, type EarlyCancel } from './early-cancel.js';
 import { groupRequest, type PromptSource } from './group-request.js';
@@ -72,7 +73,7 @@ export async function sampleTickets(
         try {
           const group = await sampleTicket(ticket, options, turn, ending);
           using _publishing = activity.enter('publish');
-          const msgId = `${ticket.ticketId}.${ticket.attempt}`; // stored once, however often sampled
+          const msgId = messageIdOf(ticket);
           const span = sampleSpan(broker.run, group, deliveryCount, trace);
           const sending = { msgId, trace: span?.traceparent, signal: ending };
           await broker.publish(subject, RolloutGroup, group, sending);

@@ -5,6 +5,7 @@ import { ticketAttributes } from '../shared/telemetry/ticket-attributes.js';
 import { startSpan } from '../shared/telemetry/tracing.js';
 import { RolloutGroup } from '../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../shared/wire/scored-group.js';
+import { messageIdOf } from '../shared/wire/ticket-ids.js';
 import { GroupRefused, refuseImpostor } from './check-group.js';
 import type { Judge } from './judge.js';
 import {
@@ -59,7 +60,7 @@ export async function scoreRollouts(options: ScoreRolloutsOptions): Promise<void
         subjects.scored(split),
         ScoredGroup,
         { v: 1, group, scores, scorer, scoredAt: Date.now() },
-        { msgId: `${ticketId}-${attempt}`, trace: span?.traceparent, signal: drained },
+        { msgId: messageIdOf(group.ticket), trace: span?.traceparent, signal: drained },
       );
       stopTimer();
       if (isDuplicate) {

@@ -7,13 +7,14 @@ import { versionNotFinite } from '../../shared/wire/not-finite.js';
 import { isOutdated } from '../../shared/wire/outdated.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
+import { orderOf, ticketId } from '../../shared/wire/ticket-ids.js';
 import type { Admission } from './admission.js';
 import type { BrokenPolicyWatch } from '../broken-policy-watch.js';
 import type { Changes } from '../changes.js';
 import type { DroughtWatch } from '../drought-watch.js';
 import { EarlyAnswers } from './early-answers.js';
 import type { Tally } from './tally.js';
-import { orderOf, ticketId, type TicketSource } from '../tickets/ticket-source.js';
+import type { TicketSource } from '../tickets/ticket-source.js';
 import type { Unsettled } from './unsettled.js';
 import { refusal, versionsOf } from './verdict.js';
 

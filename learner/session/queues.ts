@@ -7,9 +7,9 @@ import { ticketAttributes } from '../../shared/telemetry/ticket-attributes.js';
 import { startSpan } from '../../shared/telemetry/tracing.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
+import { messageIdOf, orderOf } from '../../shared/wire/ticket-ids.js';
 import type { Failure } from '../failure.js';
 import { issueTickets } from '../groups/ticket-issuer.js';
-import { orderOf } from '../tickets/ticket-source.js';
 import type { SessionParts } from './parts.js';
 
 /** The queues between a session and the rest of the run. What goes wrong with one fails the session. */
@@ -27,7 +27,7 @@ export class SessionQueues {
   }
 
   async publish(split: 'train' | 'eval', ticket: Ticket, signal: AbortSignal): Promise<void> {
-    const msgId = `${ticket.ticketId}.${ticket.attempt}`;
+    const msgId = messageIdOf(ticket);
     const subject = this.#broker.names.subjects.tickets(split);
     const span = startSpan('ticket', () => ({
       ticket: { run: this.#broker.run, ticketId: ticket.ticketId },

@@ -3,6 +3,7 @@ import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
+import { ticketId } from '../../shared/wire/ticket-ids.js';
 import { Curriculum, type CurriculumOptions, type TicketsSoFar, type Tried } from './curriculum.js';
 import { EpochOrder } from './epoch-order.js';
 
@@ -92,14 +93,4 @@ export class TicketSource {
   checkpoint(book: TicketsSoFar, tried: Tried): { state?: CurriculumState; written: () => void } {
     return this.#curriculum?.checkpoint(book, tried) ?? { written: () => undefined };
   }
-}
-
-export function ticketId(order: number): string {
-  return `train-${String(order).padStart(8, '0')}`;
-}
-
-/** The position that a training ticket's id names; undefined for any other text. */
-export function orderOf(id: string): number | undefined {
-  const [, digits] = /^train-(\d{8,15})$/.exec(id) ?? [];
-  return digits === undefined ? undefined : Number(digits);
 }

@@ -3,6 +3,7 @@ import { describe, it } from 'node:test';
 import { consume } from '../../shared/broker/consume.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
+import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import { answers } from '../reward-service/values.js';
 import { prepareGround } from '../support/actor-run.js';
 import { silent, until } from '../support/broker.js';
@@ -45,7 +46,7 @@ describe('the memory of an overloaded run', limits, () => {
       const sample = rollout(length, { tokens, versions: [[ticket.issuedAtVersion, length]] });
       const rollouts = Array.from({ length: groupSize }, () => sample);
       const scored = scoredGroup({ group: rolloutGroup({ ticket, rollouts }) });
-      const msgId = `${ticket.ticketId}.${ticket.attempt}`;
+      const msgId = messageIdOf(ticket);
       const subject = broker.names.subjects.scored('train');
       await broker.publish(subject, ScoredGroup, scored, { msgId, signal });
     };

@@ -9,6 +9,7 @@ import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { ScoredGroup, type Score } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
+import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import { brokerOn, silent } from './broker.js';
 import { NatsServer } from './nats-server.js';
 import { ServiceProcess } from './service-process.js';
@@ -125,14 +126,14 @@ export class TrainingGround implements AsyncDisposable {
       { signal, log: silent, stage: 'reward', concurrency: 16 },
       async ({ value }) => {
         const group = alter?.(value) ?? value;
-        const { ticketId, attempt, split, order } = group.ticket;
+        const { split, order } = group.ticket;
         if (split === 'train' && doomed.includes(order)) throw new PermanentError('doomed');
         if (split === 'train') await before?.(order);
         const scores = group.rollouts.map((rollout, i) =>
           scoreOf(isCorrect(rollout, i, group.ticket)),
         );
         const scored: ScoredGroup = { v: 1, group, scores, scorer: 'test', scoredAt: Date.now() };
-        const msgId = `${ticketId}.${attempt}`;
+        const msgId = messageIdOf(group.ticket);
         const subject = broker.names.subjects.scored(split);
         await broker.publish(subject, ScoredGroup, scored, { msgId, signal });
       },

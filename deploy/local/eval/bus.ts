@@ -6,6 +6,7 @@ import type { EvalProblem } from '../../../shared/evaluation/solve-rates.js';
 import type { EvalResult } from '../../../shared/wire/eval-result.js';
 import { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import { Ticket } from '../../../shared/wire/ticket.js';
+import { messageIdOf } from '../../../shared/wire/ticket-ids.js';
 import type { FoundVersion } from './find-version.js';
 import type { MeasureOptions } from './measure-options.js';
 import type { OpenedWeights } from './open-weights.js';
@@ -39,7 +40,7 @@ export async function evaluate(
     samples: request.samples,
     publish: async (ticket, until) => {
       const subject = broker.names.subjects.tickets('eval');
-      const msgId = `${ticket.ticketId}.${ticket.attempt}`;
+      const msgId = messageIdOf(ticket);
       await broker.publish(subject, Ticket, ticket, { msgId, signal: until });
     },
     newestVersion: () => version,

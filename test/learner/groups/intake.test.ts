@@ -7,7 +7,7 @@ import { DroughtWatch } from '../../../learner/drought-watch.js';
 import { Intake, type ArrivedGroup } from '../../../learner/groups/intake.js';
 import { Tally } from '../../../learner/groups/tally.js';
 import { issueTickets } from '../../../learner/groups/ticket-issuer.js';
-import { orderOf, TicketSource } from '../../../learner/tickets/ticket-source.js';
+import { TicketSource } from '../../../learner/tickets/ticket-source.js';
 import { Unsettled } from '../../../learner/groups/unsettled.js';
 import type { Delivery } from '../../../shared/broker/delivery.js';
 import { dropTotals } from '../../../shared/telemetry/drops.js';
@@ -596,8 +596,6 @@ describe('the sequence of tickets', () => {
     const [first, second] = [source.at(5, 0), source.at(5, 1)];
     assert.deepEqual([second.problemId, second.ticketId], [first.problemId, first.ticketId]);
     assert.notEqual(second.samplingParams.seed, first.samplingParams.seed);
-    assert.equal(orderOf(first.ticketId), 5);
-    assert.equal(orderOf('eval-0-5'), undefined);
   });
 });
 

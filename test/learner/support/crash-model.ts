@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { EarlyCancel } from '../../../actor/early-cancel.js';
 import type { ArrivedGroup } from '../../../learner/groups/intake.js';
 import { issueTickets } from '../../../learner/groups/ticket-issuer.js';
-import { orderOf } from '../../../learner/tickets/ticket-source.js';
+import { orderOf } from '../../../shared/wire/ticket-ids.js';
 import type { Random } from '../../../shared/random.js';
 import { smallestUsefulVersion } from '../../../shared/rl/staleness.js';
 import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
