@@ -30,7 +30,7 @@ describe('who waits for the run configuration', () => {
         streams: {
           info: () => {
             asked.push('stream');
-            return Promise.resolve({ state: { messages: looks++ } });
+            return Promise.resolve({ state: { last_seq: looks++ } });
           },
         },
       },
