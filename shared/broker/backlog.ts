@@ -1,6 +1,6 @@
 import { askFor, type Link } from './link.js';
 import type { Source } from './names.js';
-import { maxTries } from './run-layout.js';
+import { countsDeliveries } from './run-layout.js';
 
 /** What waits in the queues of a run. */
 export interface Backlog {
@@ -26,7 +26,7 @@ type QueueStream = (typeof queueStreams)[number];
 export async function readBacklog(link: Link): Promise<Backlog> {
   const [streams, consumers] = await Promise.all([
     byName(queueStreams, (stream) => readStream(link, link.names.streams[stream])),
-    byName(Object.keys(maxTries) as Source[], (source) => readConsumer(link, source)),
+    byName(Object.keys(countsDeliveries) as Source[], (source) => readConsumer(link, source)),
   ]);
   return { streams, consumers };
 }

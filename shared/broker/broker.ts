@@ -17,7 +17,12 @@ import { ObjectBucket } from './object-bucket.js';
 import { PolicyStore } from './policy-store.js';
 import { publish, traceHeaders, type Receipt } from './publish.js';
 import { RunConfigStore } from './run-config-store.js';
-import { consumerSettings, maxTries, type RunLimits, streamSettings } from './run-layout.js';
+import {
+  consumerSettings,
+  countsDeliveries,
+  type RunLimits,
+  streamSettings,
+} from './run-layout.js';
 import { lastSequence } from './tail.js';
 
 /** One process's connection to what its run keeps in NATS. Made by `connectBroker`. */
@@ -239,4 +244,4 @@ export class Broker implements AsyncDisposable {
 /** Of a message that travels through the object store: a group of 4,096 long answers is smaller. */
 const maxBodyBytes = 2 ** 28;
 
-const sources = Object.keys(maxTries) as Source[];
+const sources = Object.keys(countsDeliveries) as Source[];

@@ -9,7 +9,7 @@ import type { Broker } from './broker.js';
 import { type Delivery, Settlement } from './delivery.js';
 import type { Source } from './names.js';
 import { Puller } from './puller.js';
-import { maxTries } from './run-layout.js';
+import { countsDeliveries, maxTries } from './run-layout.js';
 
 export type { Delivery } from './delivery.js';
 export type { Source } from './names.js';
@@ -50,14 +50,15 @@ export async function consume<S extends z.ZodType>(
   setMaxListeners(0, signal); // each lane listens to it: that many are no leak
   const puller = new Puller(broker.link, source, log, signal);
   const isStopping = () => signal.aborted;
+  const failures = new Map<number, number>(); // by sequence number, of messages that are not settled yet
   const lane = async () => {
     for await (const message of puller.messages()) await take(message);
   };
   await Promise.all(Array.from({ length: concurrency }, lane));
 
   async function take(message: JsMsg): Promise<void> {
-    const settlement = new Settlement(broker, message, stage);
     try {
+      const settlement = new Settlement(broker, message, stage);
       if (isStopping())
         settlement.nak(); // hand it back now, not when the ack wait runs out
       else await handleAndSettle(message, settlement);
@@ -69,27 +70,33 @@ export async function consume<S extends z.ZodType>(
   }
 
   async function handleAndSettle(message: JsMsg, settlement: Settlement): Promise<void> {
-    const tries = message.info.deliveryCount;
-    if (tries > 1) redelivered.inc({ stage });
-    if (tries > maxTries[source]) {
+    const { subject, seq } = message;
+    const { deliveryCount } = message.info;
+    if (deliveryCount > 1) redelivered.inc({ stage });
+    if (countsDeliveries[source] && deliveryCount > maxTries) {
       // The handler never got to say what is wrong: it took its process down with it each time.
-      return settlement.dead(`no one who took it lived to settle it, ${tries - 1} times`);
+      return settlement.dead(`no one who took it lived to settle it, ${deliveryCount - 1} times`);
     }
     const failure = await attempt(message, settlement);
     if (failure === undefined) {
+      failures.delete(seq);
       return options.settle === 'by-hand' ? undefined : settlement.lease.ack();
     }
-    const { subject, seq } = message;
+    const tries = countsDeliveries[source] ? deliveryCount : (failures.get(seq) ?? 0) + 1;
     log.warn({ err: failure, subject, seq, tries }, 'message failed');
-    if (failure instanceof PermanentError) return settlement.dead(failure.message);
+    if (failure instanceof PermanentError) return giveUp(failure.message);
     if (isStopping()) {
       settlement.nak(); // the failure may be no more than the shutdown
       return;
     }
-    if (tries >= maxTries[source]) {
-      return settlement.dead(`failed ${tries} times, at last: ${failure.message}`);
-    }
+    if (tries >= maxTries) return giveUp(`failed ${tries} times, at last: ${failure.message}`);
+    if (!countsDeliveries[source]) failures.set(seq, tries);
     settlement.nak(retryDelayMs);
+
+    async function giveUp(reason: string): Promise<void> {
+      await settlement.dead(reason);
+      failures.delete(seq);
+    }
   }
 
   /** What went wrong, if anything. */

@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import type { MsgHdrs, StoredMsg } from 'nats';
+import type { StoredMsg } from 'nats';
 import { Counter } from 'prom-client';
 import { errorText, PermanentError, UserError } from '../errors.js';
 import { ask, askFor, type Link } from './link.js';
-import { DamagedObjectError, type ObjectBucket } from './object-bucket.js';
+import type { ObjectBucket } from './object-bucket.js';
 import { traceHeader } from '../telemetry/tracing.js';
+import { MessageHeaders } from './message-headers.js';
 import { takesFrom } from './names.js';
 import { bodyHeader, publish, traceHeaders } from './publish.js';
 import { lastSequence, stored, tail } from './tail.js';
@@ -144,8 +145,8 @@ export class DeadLetters {
     await ask(this.#link, `remove ${seq} of ${stream}`, () =>
       jsm.streams.deleteMessage(stream, seq),
     );
-    const object = headersOf(message)?.get(bodyHeader);
-    if (object) await this.#bodies.delete(object);
+    const object = new MessageHeaders(message).get(bodyHeader);
+    if (object !== undefined) await this.#bodies.delete(object);
   }
 
   get #everything(): [stream: string, subject: string] {
@@ -154,18 +155,18 @@ export class DeadLetters {
   }
 
   async #letter(message: StoredMsg): Promise<DeadLetter> {
-    const headers = headersOf(message);
-    const header = (name: string) => headers?.get(name) ?? '';
+    const headers = new MessageHeaders(message);
+    const trace = headers.get(traceHeader);
     return {
       seq: message.seq,
       stage: message.subject.split('.').at(-1)!, // NATS lets nobody publish there for another stage
-      reason: header(fields.reason),
-      subject: header(fields.subject),
-      msgId: header(fields.msgId) || undefined,
-      ...(header(traceHeader) !== '' && { trace: header(traceHeader) }),
-      ...(headers === undefined
+      reason: headers.get(fields.reason) ?? '',
+      subject: headers.get(fields.subject) ?? '',
+      msgId: headers.get(fields.msgId),
+      ...(trace !== undefined && { trace }),
+      ...(headers.isMalformed
         ? { data: message.data, unreadable: 'its headers are malformed' }
-        : await this.#body(message, header(bodyHeader))),
+        : await this.#body(message, headers.get(bodyHeader))),
       at: message.time.getTime(),
     };
   }
@@ -173,26 +174,16 @@ export class DeadLetters {
   /** Whoever may give messages up may name any object as the body, so a bad one must not fail a reader. */
   async #body(
     { data }: StoredMsg,
-    object: string,
+    object: string | undefined,
   ): Promise<Pick<DeadLetter, 'data' | 'unreadable'>> {
-    if (object === '') return { data };
+    if (object === undefined) return { data };
     try {
       const body = await this.#bodies.get(object);
       if (body !== undefined) return { data: body };
       return { data, unreadable: `its body ${object.slice(0, 100)} is not there` };
     } catch (caught) {
-      const isBad = caught instanceof DamagedObjectError || caught instanceof PermanentError;
-      if (!isBad) throw caught; // the link failed, and the body may well be good
+      if (!(caught instanceof PermanentError)) throw caught; // the link failed, and the body may well be good
       return { data, unreadable: errorText(caught) };
     }
-  }
-}
-
-/** Undefined where the sender's bytes are no headers: the client parses them as they are asked for. */
-function headersOf(message: StoredMsg): MsgHdrs | undefined {
-  try {
-    return message.header;
-  } catch {
-    return undefined;
   }
 }

@@ -2,6 +2,7 @@ import type { JsMsg } from 'nats';
 import { PermanentError } from '../errors.js';
 import { traceHeader } from '../telemetry/tracing.js';
 import type { Broker } from './broker.js';
+import { MessageHeaders } from './message-headers.js';
 import { MessageLease } from './message-lease.js';
 import { bodyHeader } from './publish.js';
 
@@ -27,17 +28,19 @@ export class Settlement {
   readonly lease: MessageLease;
   readonly #broker: Broker;
   readonly #message: JsMsg;
+  readonly #headers: MessageHeaders;
   readonly #stage: string;
 
   constructor(broker: Broker, message: JsMsg, stage: string) {
     this.lease = new MessageLease(broker, message, stage);
     this.#broker = broker;
     this.#message = message;
+    this.#headers = new MessageHeaders(message);
     this.#stage = stage;
   }
 
   get trace(): string | undefined {
-    return this.#message.headers?.get(traceHeader) || undefined;
+    return this.#headers.get(traceHeader);
   }
 
   nak(delayMs?: number): void {
@@ -48,13 +51,13 @@ export class Settlement {
 
   async dead(reason: string): Promise<void> {
     if (!this.lease.settle()) return;
-    const { subject, headers, seq, info } = this.#message;
-    const msgId = headers?.get('Nats-Msg-Id');
+    const { subject, seq, info } = this.#message;
+    const msgId = this.#headers.get('Nats-Msg-Id');
     let data: Uint8Array;
     try {
       data = await this.body();
     } catch {
-      data = this.#message.data; // its body is gone, which is why it dies
+      data = this.#message.data; // its body cannot be had, which may be why it dies
     }
     const { trace } = this;
     const original = { subject, data, ...(msgId ? { msgId } : {}), ...(trace && { trace }) };
@@ -63,14 +66,21 @@ export class Settlement {
     await this.lease.conclude('+TERM', 'dead');
   }
 
-  /** @throws {PermanentError} if the message refers to a body that is not there. */
+  /**
+   * What the message says, wherever that lies.
+   *
+   * @throws {PermanentError} if that can never be read: its headers are malformed, its body is damaged.
+   * @throws {Error} if its body is not there: another holder of the message may just have settled it, and
+   *   then it does not come again.
+   */
   async body(): Promise<Uint8Array> {
-    const object = this.#message.headers?.get(bodyHeader);
-    if (!object) return this.#message.data;
+    const { subject, data } = this.#message;
+    if (this.#headers.isMalformed)
+      throw new PermanentError(`${subject}: its headers are malformed`);
+    const object = this.#headers.get(bodyHeader);
+    if (object === undefined) return data;
     const bytes = await this.#broker.bodies.get(object);
-    if (bytes === undefined) {
-      throw new PermanentError(`${this.#message.subject}: its body ${object} is gone`);
-    }
+    if (bytes === undefined) throw new Error(`${subject}: its body ${object} is not there`);
     return bytes;
   }
 }

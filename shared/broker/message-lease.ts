@@ -2,6 +2,7 @@ import { ErrorCode, type JsMsg, NatsError } from 'nats';
 import { Counter } from 'prom-client';
 import { errorText } from '../errors.js';
 import type { Broker } from './broker.js';
+import { MessageHeaders } from './message-headers.js';
 import { bodyHeader } from './publish.js';
 import { retry } from './retry.js';
 
@@ -31,7 +32,7 @@ export class MessageLease {
     this.#stream = message.info.stream;
     // The client's messages all have it; its interface keeps it to itself.
     this.#reply = (message as JsMsg & { readonly reply: string }).reply;
-    this.#object = message.headers?.get(bodyHeader) || undefined;
+    this.#object = new MessageHeaders(message).get(bodyHeader);
   }
 
   /** Asks for another whole ack wait. */

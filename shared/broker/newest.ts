@@ -1,6 +1,7 @@
-import { decode } from '../wire/codec.js';
+import { decode, WireError } from '../wire/codec.js';
 import { ScoredGroup } from '../wire/scored-group.js';
 import { askFor, type Link } from './link.js';
+import { MessageHeaders } from './message-headers.js';
 import type { ObjectBucket } from './object-bucket.js';
 import { bodyHeader } from './publish.js';
 import { lastSequence } from './tail.js';
@@ -16,7 +17,7 @@ export interface NewestScored {
  *
  * @param seen the one that the caller has already: it is not read again.
  * @returns undefined when there is none, or none but `seen`.
- * @throws {WireError} if it is malformed.
+ * @throws {WireError} if it is malformed; {PermanentError} if its body is damaged.
  */
 export async function newestScored(
   link: Link,
@@ -31,8 +32,10 @@ export async function newestScored(
     link.jsm.streams.getMessage(stream, { last_by_subj: subject }),
   );
   if (message === undefined || message.seq === seen) return undefined;
-  const object = message.header.get(bodyHeader);
-  const data = object === '' ? message.data : await bodies.get(object);
+  const headers = new MessageHeaders(message);
+  if (headers.isMalformed) throw new WireError(`${subject}: its headers are malformed`);
+  const object = headers.get(bodyHeader);
+  const data = object === undefined ? message.data : await bodies.get(object);
   if (data === undefined) return undefined; // settled meanwhile
   return { seq: message.seq, group: decode(ScoredGroup, subject, data) };
 }

@@ -16,11 +16,6 @@ const ObjectInfo = z.looseObject({
 });
 type ObjectInfo = z.infer<typeof ObjectInfo>;
 
-/** What is stored under a name is not what its entry tells of, and was not replaced or deleted meanwhile. */
-export class DamagedObjectError extends Error {
-  override readonly name: string = 'DamagedObjectError';
-}
-
 const usualChunkBytes = 128 * 1024;
 const chunksInFlight = 16;
 const longestSubject = 4_096; // in bytes: nats-server takes no longer line from a publisher
@@ -76,7 +71,7 @@ export class ObjectBucket {
   /**
    * The object, its SHA-256 verified; `undefined` if there is none, or it goes while it is read.
    *
-   * @throws {PermanentError} if it is larger than it may be; {DamagedObjectError} if it is damaged.
+   * @throws {PermanentError} if it is larger than it may be, or is not what its entry tells of.
    */
   async get(name: string): Promise<Uint8Array | undefined> {
     const info = await this.#info(name);
@@ -89,7 +84,7 @@ export class ObjectBucket {
     const bytes = await this.#chunks(info);
     if (digestOf(bytes) === info.digest) return bytes;
     if ((await this.#info(name))?.nuid !== info.nuid) return undefined; // it was deleted meanwhile
-    throw new DamagedObjectError(
+    throw new PermanentError(
       `object ${name} of ${this.#bucket} is damaged: its entry tells of ${info.size} bytes with ${info.digest}, and ${bytes.byteLength} with ${digestOf(bytes)} are there`,
     );
   }

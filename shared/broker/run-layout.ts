@@ -20,19 +20,25 @@ export interface RunLimits {
 }
 
 /**
- * How often a ticket or a group is tried before it is given up.
+ * How often a message is tried before it is given up.
  *
  * The server itself is told no limit. A message that used up the server's own `max_deliver` is never
  * delivered again, counts as no lag, and still keeps its place in a bounded work queue: when a
  * process dies on the last try, nobody is left to clear it away. So `consume` counts instead.
  */
-export const maxTries: Readonly<Record<Source, number>> = {
-  'tickets.train': 5,
-  'tickets.eval': 5,
-  rollouts: 5,
-  // A scored group stays unacknowledged until the checkpoint, so redelivery says nothing about it.
-  'scored.train': Infinity,
-  'scored.eval': Infinity,
+export const maxTries = 5;
+
+/**
+ * Whether each delivery of a queue's messages is a try. A scored group stays unacknowledged until the
+ * checkpoint, so each learner that starts again is handed it again, and nothing is wrong with it: of
+ * these only the failures count that one learner sees.
+ */
+export const countsDeliveries: Readonly<Record<Source, boolean>> = {
+  'tickets.train': true,
+  'tickets.eval': true,
+  rollouts: true,
+  'scored.train': false,
+  'scored.eval': false,
 };
 
 /**

@@ -1,7 +1,8 @@
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ticketInside } from '../../shared/broker/dead-letter-watch.js';
+import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
 import { createRandom } from '../../shared/random.js';
+import { orderOf } from '../../shared/wire/ticket-ids.js';
 import { until } from '../support/broker.js';
 import { audit, type Audit } from './audit.js';
 import { Lineages } from './lineage.js';
@@ -109,8 +110,8 @@ async function finish(
 
   const ledger = (await observer.ledger.read())!;
   const dead = new Map<number, number>();
-  for await (const { data } of observer.deadLetters.past(AbortSignal.timeout(60_000))) {
-    const order = ticketInside(data)?.order;
+  for await (const letter of observer.deadLetters.past(AbortSignal.timeout(60_000))) {
+    const order = orderOf(ticketOf(letter)?.ticketId ?? '');
     if (order !== undefined) dead.set(order, (dead.get(order) ?? 0) + 1);
   }
   const { groupsPerBatch, maxStepsOffPolicy } = settings;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
-import { ticketInside } from '../../shared/broker/dead-letter-watch.js';
+import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
 import { isOutdated } from '../../shared/wire/outdated.js';
 import { prepareGround, type Ground } from '../support/actor-run.js';
 import { until } from '../support/broker.js';
@@ -97,10 +97,11 @@ describe('an actor process', { timeout: 480_000 }, () => {
       await run.publish(version, { smallestUsefulVersion: version });
     }
     const stop = new AbortController();
-    for await (const { stage, reason, data } of run.broker.deadLetters.read(stop.signal)) {
+    for await (const letter of run.broker.deadLetters.read(stop.signal)) {
+      const { stage, reason } = letter;
       assert.equal(stage, 'actor');
       assert(isOutdated(reason), reason);
-      const { ticketId } = ticketInside(data)!;
+      const { ticketId } = ticketOf(letter)!;
       assert(!run.groups.some(({ ticket: of }) => of.ticketId === ticketId));
       break;
     }

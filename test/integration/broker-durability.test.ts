@@ -3,12 +3,16 @@ import { randomBytes } from 'node:crypto';
 import { cp, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
+import { headers } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
+import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
+import { encode } from '../../shared/wire/codec.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { brokerOn, gate, silent, until } from '../support/broker.js';
-import { rolloutGroup, ticket } from '../support/messages.js';
+import { rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 
 const limits = { trainTickets: 64, evalTickets: 4 };
@@ -194,6 +198,7 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
   });
 
   const large = rolloutGroup({}, 8_000); // 2 rollouts of 8,000 tokens, about 128 kB
+  const scored = scoredGroup({ group: large });
   const send = (msgId = 'g-0') =>
     broker.publish(broker.names.subjects.rollouts('actor-0'), RolloutGroup, large, {
       msgId,
@@ -236,15 +241,61 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
     assert.equal(await bodies(), 1);
   });
 
-  it('is put aside when its body is gone', async () => {
+  it('is put aside when its body does not come', async () => {
     await send();
     await broker.link.jsm.streams.purge(`OBJ_${broker.names.objects.bodies}`);
     const consuming = consumeRollouts(() => Promise.reject(new Error('must not be handled')));
     for await (const { reason } of broker.deadLetters.read(stopping.signal)) {
-      assert.match(reason, /offbeat\.test\.rollouts\.actor-0: its body g-0-\S+ is gone/);
+      assert.match(
+        reason,
+        /^failed 5 times, at last: offbeat\.test\.rollouts\.actor-0: its body g-0-\S+ is not there$/,
+      );
       stopping.abort();
     }
     await consuming;
+  });
+
+  it('is handled when its body comes late', async () => {
+    const subject = broker.names.subjects.rollouts('actor-0');
+    const fields = headers();
+    fields.set('Offbeat-Body', 'late');
+    await broker.link.js.publish(subject, new Uint8Array(), { headers: fields });
+    const taken = gate();
+    const log = Object.assign(Object.create(silent) as typeof silent, { warn: taken.open });
+    const received: RolloutGroup[] = [];
+    const options = { signal: stopping.signal, log, stage: 'reward', concurrency: 1 };
+    const consuming = consume(broker, 'rollouts', RolloutGroup, options, ({ value }) => {
+      received.push(value);
+      return Promise.resolve();
+    });
+    await taken.opened; // it says that it failed
+    await broker.bodies.put('late', encode(RolloutGroup, large));
+    await until(() => received.length === 1);
+    assert.deepEqual(received[0], large);
+    stopping.abort();
+    await consuming;
+    assert.equal((await broker.depths()).dead, 0);
+  });
+
+  it('is put aside at once when its body is damaged, whoever reads it', async () => {
+    await broker.publish(broker.names.subjects.scored('train'), ScoredGroup, scored, {
+      msgId: 'train-00000007.0',
+      signal: stopping.signal,
+    });
+    const stream = `OBJ_${broker.names.objects.bodies}`;
+    await broker.link.jsm.streams.deleteMessage(stream, 1); // of its chunks the first
+    const options = { signal: stopping.signal, log: silent, stage: 'learner', concurrency: 1 };
+    const consuming = consume(broker, 'scored.train', ScoredGroup, options, () =>
+      Promise.reject(new Error('must not be handled')),
+    );
+    for await (const letter of broker.deadLetters.read(stopping.signal)) {
+      assert.match(letter.reason, /^object train-00000007\.0-\S+ of bodies_test is damaged/);
+      assert.deepEqual(ticketOf(letter), { ticketId: 'train-00000007', attempt: 0 });
+      stopping.abort();
+    }
+    await consuming;
+    assert.deepEqual(await broker.depths(), { tickets: 0, rollouts: 0, scored: 0, dead: 1 });
+    assert.equal(await bodies(), 0);
   });
 
   it('is put aside whole, to be looked at', async () => {

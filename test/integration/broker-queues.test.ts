@@ -281,6 +281,22 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.deepEqual(handled, []);
   });
 
+  it('puts aside a message whose headers are none, and goes on with the next', async () => {
+    const malformed = Buffer.from('NATS/1.0\r\nOffbeat-Body: two\nlines\r\n\r\n');
+    const fields = Object.assign(headers(), { encode: () => malformed });
+    const { connection } = learner.link;
+    connection.publish('offbeat.test.tickets.train', Uint8Array.of(1), { headers: fields });
+    await connection.flush();
+    await issue(0);
+    const handled: string[] = [];
+    void takeTickets(({ value }) => note(handled, value.ticketId));
+    const letter = await firstDeadLetter();
+    assert.equal(letter.reason, 'offbeat.test.tickets.train: its headers are malformed');
+    assert.deepEqual([...letter.data], [1]);
+    await until(async () => (await depth('tickets')) === 0);
+    assert.deepEqual(handled, ['t-0']);
+  });
+
   it(
     'tries a failing message again and puts it aside on the last try',
     { timeout: 20_000 },
@@ -336,6 +352,32 @@ describe('the queues of a run on a real server', bounded, () => {
     await kept[1]!.ack();
     assert.equal(await depth('scored'), 0);
   });
+
+  it(
+    'counts of a scored group its failures, not how often learners began anew',
+    { timeout: 20_000 },
+    async () => {
+      await learner.publish(learner.names.subjects.scored('train'), ScoredGroup, scoredGroup(), {
+        msgId: 's-0',
+        signal: stopping.signal,
+      });
+      const { stream, durable } = learner.names.consumer('scored.train');
+      const consumer = await learner.link.js.consumers.get(stream, durable);
+      for (let life = 0; life < 9; life++) (await consumer.next({ expires: 5_000 }))?.nak();
+      const counts: number[] = [];
+      const options = { signal: stopping.signal, log: silent, stage: 'learner', concurrency: 1 };
+      consuming.push(
+        consume(learner, 'scored.train', ScoredGroup, options, ({ deliveryCount }) => {
+          counts.push(deliveryCount);
+          return Promise.reject(new Error('no use'));
+        }),
+      );
+      const letter = await firstDeadLetter();
+      assert.equal(letter.reason, 'failed 5 times, at last: no use');
+      assert.deepEqual(counts, [10, 11, 12, 13, 14]);
+      await until(async () => (await depth('scored')) === 0);
+    },
+  );
 
   it('carries the identity of an actor in the subject, whatever its name', async () => {
     const subject = learner.names.subjects.rollouts('pod.7 *');

@@ -69,6 +69,21 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
     assert.equal(staleness.max, 0);
   });
 
+  it('replace a ticket whose scored group can be read no more', async () => {
+    await using ground = await TrainingGround.prepare('unreadable');
+    const learner = ground.learner({ 'max-steps': 3 });
+    ground.actor('actor-0');
+    await ground.startScoring({ lost: [1] });
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    const { groups } = Summary.parse(await ground.summary());
+    assert.deepEqual([groups.trained, groups.dead, groups.outstanding], [12, 1, 0]);
+    const { value: letter } = await ground.broker.deadLetters
+      .past(AbortSignal.timeout(9_000))
+      .next();
+    assert.match(letter!.reason, /^failed 5 times, at last: .* its body none is not there$/);
+    assert.equal((await ground.broker.depths()).scored, 0);
+  });
+
   it('end with their time, in the middle of a step', async () => {
     await using ground = await TrainingGround.prepare('short');
     const learner = ground.learner({ 'max-minutes': 0.05, 'eval-problems': 2 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import type { Broker } from '../../shared/broker/broker.js';
-import { ticketInside } from '../../shared/broker/dead-letter-watch.js';
+import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
 import { isUniform } from '../../shared/rl/zero-variance.js';
 import { decode } from '../../shared/wire/codec.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
@@ -108,7 +108,7 @@ export class LawObserver implements AsyncDisposable {
   }
 
   #hearDeath(data: Uint8Array): void {
-    const { ticketId } = ticketInside(data)!;
+    const { ticketId } = ticketOf({ data, msgId: undefined })!;
     this.#done.add(Number(ticketId.replace('train-', '')));
   }
 }

@@ -1,6 +1,7 @@
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { headers } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
 import { PermanentError } from '../../shared/errors.js';
@@ -20,6 +21,7 @@ export const apiKey = 'tml-learner-test';
 /** How answers are judged, and when. */
 export interface Scoring {
   readonly doomed?: readonly number[]; // orders of tickets whose groups cannot be scored
+  readonly lost?: readonly number[]; // orders of tickets whose scored groups lose their bodies
   readonly before?: (order: number) => Promise<void>; // a group of training is scored
   readonly alter?: (group: RolloutGroup) => RolloutGroup; // as another actor would have sent it
   readonly isCorrect?: (
@@ -115,7 +117,7 @@ export class TrainingGround implements AsyncDisposable {
    * model earns it half of the time, and learns to earn it always.
    */
   async startScoring(scoring: Scoring = {}): Promise<void> {
-    const { doomed = [], before, alter, isCorrect = startsEven } = scoring;
+    const { doomed = [], lost = [], before, alter, isCorrect = startsEven } = scoring;
     const { signal } = this.#stop;
     const { broker } = this;
     await broker.config.wait(signal); // the streams are there by then
@@ -135,6 +137,15 @@ export class TrainingGround implements AsyncDisposable {
         const scored: ScoredGroup = { v: 1, group, scores, scorer: 'test', scoredAt: Date.now() };
         const msgId = messageIdOf(group.ticket);
         const subject = broker.names.subjects.scored(split);
+        if (split === 'train' && lost.includes(order)) {
+          const fields = headers();
+          fields.set('Offbeat-Body', 'none');
+          await broker.link.js.publish(subject, new Uint8Array(), {
+            msgID: msgId,
+            headers: fields,
+          });
+          return;
+        }
         await broker.publish(subject, ScoredGroup, scored, { msgId, signal });
       },
     );

@@ -1,6 +1,7 @@
-import { ticketInside } from '../../../shared/broker/dead-letter-watch.js';
+import { ticketOf } from '../../../shared/broker/dead-letter-watch.js';
 import type { DeadLetter } from '../../../shared/broker/dead-letters.js';
 import type { Checkpoint } from '../../../shared/wire/ledger.js';
+import { orderOf } from '../../../shared/wire/ticket-ids.js';
 
 /**
  * What the run's saved books say of the ticket that a dead letter was the end of.
@@ -13,13 +14,14 @@ export type Fate = 'open' | 'ended' | 'none';
 
 /** @param checkpoint of the ledger; a run without one has no ticket that ended. */
 export function fateOf(
-  { data }: Pick<DeadLetter, 'data'>,
+  letter: Pick<DeadLetter, 'data' | 'msgId'>,
   checkpoint: Pick<Checkpoint, 'consumedBelow' | 'consumedAbove'> | undefined,
 ): Fate {
-  const ticket = ticketInside(data);
-  if (ticket?.order === undefined || ticket.split !== 'train') return 'none';
+  const ticket = ticketOf(letter);
+  const order = ticket && orderOf(ticket.ticketId);
+  if (order === undefined) return 'none';
   if (checkpoint === undefined) return 'open';
   const { consumedBelow, consumedAbove } = checkpoint;
-  const hasEnded = ticket.order < consumedBelow || consumedAbove.includes(ticket.order);
+  const hasEnded = order < consumedBelow || consumedAbove.includes(order);
   return hasEnded ? 'ended' : 'open';
 }

@@ -1,5 +1,5 @@
 import { unpack } from '../../../shared/wire/unpack.js';
-import { ticketInside } from '../../../shared/broker/dead-letter-watch.js';
+import { ticketOf } from '../../../shared/broker/dead-letter-watch.js';
 import type { DeadLetter } from '../../../shared/broker/dead-letters.js';
 import { errorText } from '../../../shared/errors.js';
 import { printable } from '../../../shared/printable.js';
@@ -20,7 +20,7 @@ export interface Entry {
 }
 
 export function entryOf(letter: DeadLetter, fate: Fate): Entry {
-  const inside = ticketInside(letter.data);
+  const inside = ticketOf(letter);
   return {
     number: letter.seq,
     at: new Date(letter.at).toISOString(),

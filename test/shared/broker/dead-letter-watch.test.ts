@@ -1,31 +1,39 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { encode as pack } from '@msgpack/msgpack';
-import { ticketInside, watchDeadLetters } from '../../../shared/broker/dead-letter-watch.js';
+import { ticketOf, watchDeadLetters } from '../../../shared/broker/dead-letter-watch.js';
 import { encode } from '../../../shared/wire/codec.js';
 import { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import { Ticket } from '../../../shared/wire/ticket.js';
 import { rolloutGroup, scoredGroup, ticket } from '../../support/messages.js';
 
 describe('dead letters', () => {
+  const of = { ticketId: 'train-00000007', attempt: 1 };
+
   it('tell which ticket they were the end of, whatever kind of message it was', () => {
-    const dead = ticket({ ticketId: 'train-00000007', attempt: 1 });
-    const least = { ticketId: 'train-00000007', attempt: 1 };
-    const expected = { ...least, order: 0, split: 'train' };
-    assert.deepEqual(ticketInside(encode(Ticket, dead)), expected);
+    const dead = ticket(of);
     const scored = scoredGroup({ group: rolloutGroup({ ticket: dead }) });
-    assert.deepEqual(ticketInside(encode(ScoredGroup, scored)), expected);
-    assert.deepEqual(
-      ticketInside(pack({ ticket: { ...least, order: 'x', more: 1 }, broken: true })),
-      { ...least, order: undefined },
-    );
+    for (const data of [
+      encode(Ticket, dead),
+      encode(ScoredGroup, scored),
+      pack({ ticket: { ...of, order: 'x', more: 1 }, broken: true }),
+    ]) {
+      assert.deepEqual(ticketOf({ data, msgId: undefined }), of);
+    }
+  });
+
+  it('tell it by what they were published under, where nothing is left of the message', () => {
+    const nothing = new Uint8Array();
+    assert.deepEqual(ticketOf({ data: nothing, msgId: 'train-00000007.1' }), of);
+    assert.equal(ticketOf({ data: nothing, msgId: 'again-12' }), undefined);
+    assert.deepEqual(ticketOf({ data: encode(Ticket, ticket(of)), msgId: 'train-00000008.0' }), of);
   });
 
   it('of bytes that mean nothing are passed over', async () => {
     const deaths: string[] = [];
     async function* letters() {
       for (const data of [Uint8Array.of(0xc1), pack({ other: 1 }), encode(Ticket, ticket())]) {
-        yield await Promise.resolve({ data, stage: 'actor', reason: 'test' });
+        yield await Promise.resolve({ data, msgId: undefined, stage: 'actor', reason: 'test' });
       }
     }
     await watchDeadLetters(letters(), ({ ticketId }, { stage, reason }) =>

@@ -2,8 +2,12 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { nanos } from 'nats';
 import { differences } from '../../../shared/broker/ensure.js';
-import { runNames } from '../../../shared/broker/names.js';
-import { consumerSettings, maxTries, streamSettings } from '../../../shared/broker/run-layout.js';
+import { runNames, type Source } from '../../../shared/broker/names.js';
+import {
+  consumerSettings,
+  countsDeliveries,
+  streamSettings,
+} from '../../../shared/broker/run-layout.js';
 
 const names = runNames('test');
 const limits = { trainTickets: 48, evalTickets: 16 };
@@ -37,13 +41,13 @@ describe('the streams of a run', () => {
 
 describe('the consumers of a run', () => {
   it('deliver again after 30 seconds what a holder or a connection took along', () => {
-    for (const source of Object.keys(maxTries) as (keyof typeof maxTries)[]) {
+    for (const source of Object.keys(countsDeliveries) as Source[]) {
       assert.equal(consumerSettings(names, source, limits).ack_wait, nanos(30_000), source);
     }
   });
 
   it('let as much be under way as their stream holds', () => {
-    for (const source of Object.keys(maxTries) as (keyof typeof maxTries)[]) {
+    for (const source of Object.keys(countsDeliveries) as Source[]) {
       const { max_ack_pending } = consumerSettings(names, source, limits);
       assert.equal(max_ack_pending, stream(names.consumer(source).stream).max_msgs, source);
     }
