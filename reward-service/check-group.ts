@@ -54,16 +54,16 @@ export function bySplit({ train, test }: Pick<Dataset, 'train' | 'test'>): Split
 /**
  * Makes sure that a ticket asks for what the tickets of this run do: a group brings its own copy of it,
  * and with that the bounds that it is held to. How many answers an evaluation asks for is known to
- * the learner alone.
+ * the learner alone, but never more at once than training does.
  *
  * @throws {GroupRefused} naming what the ticket asks for and what the run does.
  */
 export function refuseForeignTicket(ticket: Ticket, run: TicketBounds): void {
   const { ticketId, split, groupSize, samplingParams } = ticket;
-  if (split === 'train' && groupSize !== run.groupSize) {
+  if (split === 'train' ? groupSize !== run.groupSize : groupSize > run.groupSize) {
     throw new GroupRefused(
       'wrong_group_size',
-      `ticket ${ticketId} asks for ${groupSize} rollouts; this run trains on groups of ${run.groupSize}`,
+      `ticket ${ticketId} asks for ${groupSize} rollouts; the groups of this run have ${run.groupSize}`,
     );
   }
   if (samplingParams.maxTokens > run.sampling.maxTokens) {

@@ -3,6 +3,7 @@ import { Events } from 'nats';
 import type { z } from 'zod';
 import { errorText } from '../errors.js';
 import { encode } from '../wire/codec.js';
+import { largestGroupBytes } from '../wire/group-bytes.js';
 import { ActorLeases } from './actor-leases.js';
 import { type Backlog, readBacklog } from './backlog.js';
 import { DeadLetters, type Original } from './dead-letters.js';
@@ -47,8 +48,8 @@ export class Broker implements AsyncDisposable {
   constructor(link: Link, ackWaitMs: Partial<Readonly<Record<Source, number>>>) {
     this.link = link;
     this.names = link.names;
-    this.bodies = new ObjectBucket(link, link.names.objects.bodies, maxBodyBytes);
     this.config = new RunConfigStore(link);
+    this.bodies = new ObjectBucket(link, link.names.objects.bodies, () => this.#maxBodyBytes());
     this.policy = new PolicyStore(link);
     this.ledger = new Ledger(link);
     this.actors = new ActorLeases(link);
@@ -195,6 +196,12 @@ export class Broker implements AsyncDisposable {
     await connection.close();
   }
 
+  /** Of a message that travels through the object store: it is a group, or was one until it was given up. */
+  async #maxBodyBytes(): Promise<number> {
+    const config = (await this.config.isWritten()) ? await this.config.get() : undefined;
+    return largestGroupBytes(config ?? nothingSampled);
+  }
+
   async #ensureConsumer(source: Source, limits: RunLimits): Promise<void> {
     const settings = consumerSettings(this.names, source, limits, this.#ackWaitMs[source]);
     await ensureConsumer(this.link, this.names.consumer(source).stream, settings);
@@ -241,7 +248,7 @@ export class Broker implements AsyncDisposable {
   }
 }
 
-/** Of a message that travels through the object store: a group of 4,096 long answers is smaller. */
-const maxBodyBytes = 2 ** 28;
+/** Until there is a configuration. */
+const nothingSampled = { groupSize: 0, sampling: { maxTokens: 0 } };
 
 const sources = Object.keys(countsDeliveries) as Source[];

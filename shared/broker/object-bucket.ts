@@ -28,10 +28,10 @@ const longestSubject = 4_096; // in bytes: nats-server takes no longer line from
 export class ObjectBucket {
   readonly #link: Link;
   readonly #bucket: string;
-  readonly #maxBytes: number;
+  readonly #maxBytes: () => Promise<number>;
 
   /** @param maxBytes of one object: a larger one is not read, whoever stored it. */
-  constructor(link: Link, bucket: string, maxBytes: number) {
+  constructor(link: Link, bucket: string, maxBytes: () => Promise<number>) {
     this.#link = link;
     this.#bucket = bucket;
     this.#maxBytes = maxBytes;
@@ -76,9 +76,10 @@ export class ObjectBucket {
   async get(name: string): Promise<Uint8Array | undefined> {
     const info = await this.#info(name);
     if (info === undefined) return undefined;
-    if (info.size > this.#maxBytes) {
+    const maxBytes = await this.#maxBytes();
+    if (info.size > maxBytes) {
       throw new PermanentError(
-        `object ${name} of ${this.#bucket} has ${info.size} bytes; at most ${this.#maxBytes} are read`,
+        `object ${name} of ${this.#bucket} has ${info.size} bytes; at most ${maxBytes} are read`,
       );
     }
     const bytes = await this.#chunks(info);

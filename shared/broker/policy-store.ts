@@ -25,7 +25,9 @@ export class PolicyStore {
   constructor(link: Link) {
     this.#link = link;
     this.#manifests = new KeyValue(link, link.names.buckets.policy);
-    this.#weights = new ObjectBucket(link, link.names.objects.weights, maxAdapterBytes);
+    this.#weights = new ObjectBucket(link, link.names.objects.weights, () =>
+      Promise.resolve(maxAdapterBytes),
+    );
   }
 
   /**

@@ -10,7 +10,7 @@ import type { Ticket } from '../wire/ticket.js';
 import { solveRates, type EvalProblem } from './solve-rates.js';
 
 export interface EvaluatorOptions {
-  readonly config: Pick<RunConfig, 'seed' | 'sampling'>;
+  readonly config: Pick<RunConfig, 'seed' | 'sampling' | 'groupSize'>;
   readonly problems: readonly EvalProblem[]; // held out
   readonly samples: number; // answers to each at the sampling temperature
   readonly publish: (ticket: Ticket, signal: AbortSignal) => Promise<void>;
@@ -31,6 +31,7 @@ interface OpenTicket {
 interface Running {
   readonly version: number;
   readonly open: Map<string, OpenTicket>;
+  issued: number; // of its tickets
   readonly answers: EvalResult['answers'];
   lost: number;
 }
@@ -38,7 +39,8 @@ interface Running {
 /**
  * Measures one policy version on the held-out problems, with actors and a reward service: by tickets
  * that name the version exactly. Each problem is answered a few times at the sampling temperature,
- * and once by the most probable tokens. The seeds are the same for every version.
+ * and once by the most probable tokens. The seeds are the same for every version. No ticket asks for more
+ * answers than those of training do, so all groups of a run have one bound.
  */
 export class Evaluator {
   readonly #options: EvaluatorOptions;
@@ -49,9 +51,9 @@ export class Evaluator {
     this.#options = options;
   }
 
-  /** Tickets of the evaluation under way whose answers are not here yet. */
-  get openTickets(): number {
-    return this.#running?.open.size ?? 0;
+  /** Of the evaluation under way: its tickets, and those whose answers are not here yet. */
+  get tickets(): { readonly issued: number; readonly open: number } {
+    return { issued: this.#running?.issued ?? 0, open: this.#running?.open.size ?? 0 };
   }
 
   /**
@@ -65,7 +67,7 @@ export class Evaluator {
     log.info({ version, problems: problems.length }, 'evaluating');
     const running = this.#begin(version);
     try {
-      for (const ticket of this.#tickets(running)) await this.#options.publish(ticket, signal);
+      for (const ticket of this.#issue(running)) await this.#options.publish(ticket, signal);
       if (running.open.size > 0) await once(this.#ends, 'end', { signal });
     } finally {
       this.#running = undefined;
@@ -133,7 +135,7 @@ export class Evaluator {
       return { correct: zeros(), total: zeros() };
     };
     const answers = { sampled: none(), greedy: none() };
-    this.#running = { version, open: new Map(), answers, lost: 0 };
+    this.#running = { version, open: new Map(), issued: 0, answers, lost: 0 };
     return this.#running;
   }
 
@@ -143,14 +145,17 @@ export class Evaluator {
   }
 
   /** All tickets of an evaluation, entered as open before the first is out. */
-  #tickets({ version, open }: Running): Ticket[] {
+  #issue(running: Running): Ticket[] {
     const { config, problems, samples } = this.#options;
+    const { version, open } = running;
     const name = `eval-${version}-${randomBytes(4).toString('hex')}`; // another one each time
     const kinds = [
-      { kind: 'sampled', groupSize: samples, temperature: config.sampling.temperature },
-      { kind: 'greedy', groupSize: 1, temperature: 0 },
-    ] as const;
-    return kinds.flatMap(({ kind, groupSize, temperature }, k) =>
+      ...parts(samples, config.groupSize).map((groupSize) => {
+        return { kind: 'sampled', groupSize, temperature: config.sampling.temperature } as const;
+      }),
+      { kind: 'greedy', groupSize: 1, temperature: 0 } as const,
+    ];
+    const tickets = kinds.flatMap(({ kind, groupSize, temperature }, k) =>
       problems.map(({ id: problemId }, problem) => {
         const order = k * problems.length + problem;
         const ticketId = `${name}-${order}`;
@@ -166,5 +171,13 @@ export class Evaluator {
         return ticket;
       }),
     );
+    running.issued = tickets.length;
+    return tickets;
   }
+}
+
+/** `total` as a sum of whole numbers of which none is above `most`. */
+function parts(total: number, most: number): number[] {
+  const count = Math.ceil(total / most);
+  return Array.from({ length: count }, (_, i) => Math.min(most, total - i * most));
 }

@@ -8,11 +8,12 @@ import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
 import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
 import { encode } from '../../shared/wire/codec.js';
+import { largestGroupBytes } from '../../shared/wire/group-bytes.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { brokerOn, gate, silent, until } from '../support/broker.js';
-import { rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
+import { rolloutGroup, runConfig, scoredGroup, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 
 const limits = { trainTickets: 64, evalTickets: 4 };
@@ -296,6 +297,26 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
     await consuming;
     assert.deepEqual(await broker.depths(), { tickets: 0, rollouts: 0, scored: 0, dead: 1 });
     assert.equal(await bodies(), 0);
+  });
+
+  it('is put aside unread when it is larger than any group of the run', async () => {
+    const config = runConfig({ groupSize: 16 });
+    await broker.config.put(config);
+    const bound = largestGroupBytes(config);
+    const key = Buffer.from('huge').toString('base64');
+    const entry = { nuid: 'n', size: bound + 1, chunks: 9, digest: 'SHA-256=none' };
+    await broker.link.js.publish(`$O.bodies_test.M.${key}`, JSON.stringify(entry));
+    const fields = headers();
+    fields.set('Offbeat-Body', 'huge');
+    const subject = broker.names.subjects.rollouts('actor-0');
+    await broker.link.js.publish(subject, new Uint8Array(), { headers: fields });
+    const consuming = consumeRollouts(() => Promise.reject(new Error('must not be handled')));
+    for await (const { reason } of broker.deadLetters.read(stopping.signal)) {
+      const found = `object huge of bodies_test has ${bound + 1} bytes; at most ${bound} are read`;
+      assert.equal(reason, found);
+      stopping.abort();
+    }
+    await consuming;
   });
 
   it('is put aside whole, to be looked at', async () => {

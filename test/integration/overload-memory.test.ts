@@ -71,7 +71,7 @@ describe('the memory of an overloaded run', limits, () => {
     const { broker, heldOut } = run;
     const [groupSize, length] = [16, 500];
     const sampling = { temperature: 1, maxTokens: length };
-    await broker.config.put({ ...ground.config, sampling });
+    await broker.config.put({ ...ground.config, groupSize, sampling });
     const replica = run.start('reward-0', watchesMemory);
     await replica.says(hasJoined);
     let sent = 0;

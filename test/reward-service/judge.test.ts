@@ -91,10 +91,11 @@ describe('a group that does not answer its ticket is refused', () => {
 
   it('for another number of rollouts than the run trains on, whatever its ticket says', () => {
     const [one, three] = [['3'], ['3', '7', '21']];
-    refused(answers(tokenizer, one), 'wrong_group_size', /ticket t-0 asks for 1 .* groups of 2/);
+    refused(answers(tokenizer, one), 'wrong_group_size', /t-0 asks for 1 .* this run have 2/);
     refused(answers(tokenizer, three), 'wrong_group_size', /asks for 3 rollouts/);
-    const many = answers(tokenizer, ['1', '2', '5'], { split: 'eval' }, heldOut);
-    assert.equal(judge.scoreGroup(many).length, 3); // evaluations have numbers of their own
+    const measured = (...texts: string[]) => answers(tokenizer, texts, { split: 'eval' }, heldOut);
+    assert.equal(judge.scoreGroup(measured('1')).length, 1); // evaluations have numbers of their own
+    refused(measured('1', '2', '5'), 'wrong_group_size', /asks for 3 rollouts/);
   });
 
   it('for more tokens than the run samples, though its ticket allows them', () => {

@@ -65,9 +65,8 @@ export async function evaluate(
     }),
   ];
   const progress = setInterval(() => {
-    const total = 2 * problems.length;
-    const { openTickets } = evaluator;
-    screen.status(`version ${version}: ${total - openTickets} of ${total} answered`);
+    const { issued, open } = evaluator.tickets;
+    screen.status(`version ${version}: ${issued - open} of ${issued} answered`);
   }, progressEveryMs);
   try {
     return await evaluator.run(version, signal);

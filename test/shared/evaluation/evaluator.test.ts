@@ -156,7 +156,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
 
   /** The refused answer is a dead letter now, of which the evaluator is told. */
   async function endsWithout({ ticketId }: Ticket, others: readonly Ticket[]): Promise<void> {
-    assert.equal(evaluator.openTickets, 4);
+    assert.deepEqual(evaluator.tickets, { issued: 4, open: 4 });
     evaluator.die(ticketId);
     for (const ticket of others) {
       evaluator.receive(answered(ticket, new Array<boolean>(ticket.groupSize).fill(false)));
@@ -165,6 +165,34 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     assert.deepEqual({ lost, sampled }, { lost: 1, sampled: 0 });
     assert.deepEqual(answers.sampled.total, [0, 2]);
   }
+
+  it('asks for many answers in groups that are no larger than those of training', async () => {
+    const asked: Ticket[] = [];
+    const many = new Evaluator({
+      config: runConfig({ groupSize: 4 }),
+      problems,
+      samples: 9,
+      newestVersion: () => 0,
+      isQuarantined: () => false,
+      log: silent,
+      publish: (ticket) => Promise.resolve(void asked.push(ticket)),
+    });
+    const measured = many.run(0, stop.signal);
+    await until(() => asked.length === 8);
+    const sizes = asked.map(({ problemId, groupSize }) => [problemId, groupSize]);
+    assert.deepEqual(
+      sizes.filter(([problem]) => problem === 'p-1'),
+      [4, 4, 1, 1].map((size) => ['p-1', size]), // the last one greedily
+    );
+    assert.equal(new Set(asked.map(({ samplingParams: { seed } }) => seed)).size, 8);
+    assert.deepEqual(many.tickets, { issued: 8, open: 8 });
+    for (const ticket of asked) {
+      const correct = new Array<boolean>(ticket.groupSize).fill(ticket.order === 0);
+      many.receive(answered(ticket, correct, 0));
+    }
+    const { answers } = await measured;
+    assert.deepEqual(answers.sampled, { correct: [4, 0], total: [9, 9] });
+  });
 
   it('is made one at a time', async () => {
     await assert.rejects(evaluator.run(4, stop.signal), /version 3 is still being evaluated/);
