@@ -6,7 +6,7 @@ import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { Rewind } from '../../shared/rl/staleness.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
-import type { SavedState as KeptState } from '../../shared/wire/ledger.js';
+import type { Checkpoint, SavedState as KeptState } from '../../shared/wire/ledger.js';
 import type { BookState } from '../groups/group-book.js';
 import { handled } from '../handled.js';
 import type { IdleClock } from '../idle-clock.js';
@@ -39,7 +39,7 @@ export interface SavedState {
   discard(): Promise<void>;
 }
 
-export interface CheckpointerOptions extends RetentionRules {
+export interface CheckpointerOptions extends Pick<RetentionRules, 'keepEverySteps'> {
   readonly ledger: Pick<Broker['ledger'], 'write'>;
   readonly client: Pick<TinkerClient, 'deleteCheckpoint'>;
   readonly run: Pick<TrainingRun, 'saveState'>;
@@ -61,6 +61,9 @@ export class Checkpointer {
   #last: Promise<unknown> = Promise.resolve();
   #saved: { readonly step: number; readonly path: Promise<string> } | undefined;
   #states: KeptState[]; // that the backend has, oldest first
+  readonly #scores: Map<number, number>; // of steps that were evaluated, their states saved or not
+  #underEvaluation: () => readonly number[] = () => [];
+  #written: Checkpoint | undefined; // by this life of the run, the newest
   #writtenStep: number;
 
   constructor(options: CheckpointerOptions) {
@@ -69,6 +72,9 @@ export class Checkpointer {
     this.#states = [...options.states];
     const isListed = this.#states.some(({ path }) => path === restored?.path);
     if (restored !== undefined && !isListed) this.#states.push(restored);
+    this.#scores = new Map(
+      this.#states.flatMap(({ step, score }) => (score === undefined ? [] : [[step, score]])),
+    );
     this.#writtenStep = restored?.step ?? 0;
     if (restored !== undefined) {
       this.#saved = { step: restored.step, path: Promise.resolve(restored.path) };
@@ -80,9 +86,28 @@ export class Checkpointer {
     return this.#writtenStep;
   }
 
-  /** What an evaluation made of the weights of a step, if they are saved: the best ones are kept. */
-  scored(step: number, score: number): void {
-    this.#states = this.#states.map((state) => (state.step === step ? { ...state, score } : state));
+  /** What evaluations of earlier lives made of the weights of a step. */
+  remember(scores: Iterable<readonly [step: number, score: number]>): void {
+    for (const [step, score] of scores) this.#scores.set(step, score);
+  }
+
+  /** @param steps whose evaluation is under way, whenever it is asked. */
+  waitFor(steps: () => readonly number[]): void {
+    this.#underEvaluation = steps;
+  }
+
+  /**
+   * What an evaluation made of the weights of a step, saved or yet to be: the best ones are kept. It may
+   * come when no further checkpoint does. Resolves when the ledger says so, if it lists them.
+   */
+  scored(step: number, score: number): Promise<void> {
+    this.#scores.set(step, score);
+    return this.#inTurn(async () => {
+      const isListed = this.#states.some((state) => state.step === step);
+      if (!isListed || this.#written === undefined) return; // the next one will tell of it
+      await this.#writeLedger(this.#written);
+      await this.#dropOldStates();
+    });
   }
 
   /**
@@ -97,11 +122,7 @@ export class Checkpointer {
     }
     const saved = this.#saved;
     return {
-      write: (consumed) => {
-        const written = this.#last.then(async () => this.#write(consumed, await saved.path));
-        this.#last = written.catch(() => undefined);
-        return handled(written);
-      },
+      write: (consumed) => this.#inTurn(async () => this.#write(consumed, await saved.path)),
       discard: async () => {
         if (this.#saved === saved) this.#saved = undefined;
         await this.#delete(await saved.path);
@@ -109,18 +130,23 @@ export class Checkpointer {
     };
   }
 
+  #inTurn(write: () => Promise<void>): Promise<void> {
+    const written = this.#last.then(write);
+    this.#last = written.catch(() => undefined);
+    return handled(written);
+  }
+
   async #write(consumed: Consumed, statePath: string): Promise<void> {
-    const { ledger, unsettled, log } = this.#options;
+    const { unsettled, log } = this.#options;
     const { step, version, progress, book, rewinds, curriculum, messages, onWritten } = consumed;
     if (!this.#states.some(({ path }) => path === statePath)) {
       this.#states.push({ step, path: statePath });
     }
-    await ledger.write({
+    await this.#writeLedger({
       v: 1,
       step,
       version,
       statePath,
-      states: this.#states,
       ...book,
       consumedAbove: [...book.consumedAbove],
       rewinds: [...rewinds],
@@ -136,12 +162,26 @@ export class Checkpointer {
     await this.#dropOldStates();
   }
 
+  async #writeLedger(checkpoint: Checkpoint): Promise<void> {
+    await this.#options.ledger.write({ ...checkpoint, states: this.#scoredStates });
+    this.#written = checkpoint;
+  }
+
   /** The ledger lists a state until it is known to be gone, so that no crash forgets it. */
   async #dropOldStates(): Promise<void> {
-    for (const state of superfluous(this.#states, this.#options)) {
-      if (!(await this.#delete(state.path))) continue;
-      this.#states = this.#states.filter((other) => other !== state);
+    const { keepEverySteps } = this.#options;
+    const rules = { keepEverySteps, underEvaluation: this.#underEvaluation() };
+    for (const { path } of superfluous(this.#scoredStates, rules)) {
+      if (!(await this.#delete(path))) continue;
+      this.#states = this.#states.filter((state) => state.path !== path);
     }
+  }
+
+  get #scoredStates(): KeptState[] {
+    return this.#states.map((state) => {
+      const score = this.#scores.get(state.step);
+      return score === undefined ? state : { ...state, score };
+    });
   }
 
   /** @returns false if it is to be tried again, with the next checkpoint. */

@@ -23,7 +23,7 @@ const evaluations = new Counter({
 
 export interface EvaluationsOptions {
   readonly evaluator: Pick<Evaluator, 'run'>;
-  /** Versions from one evaluation to the next while training goes on; 0: none meanwhile. */
+  /** Steps from one evaluation to the next while training goes on, each making a version; 0: none meanwhile. */
   readonly everyVersions: number;
   /** The last one of the run's earlier lives. */
   readonly last: EvalResult | undefined;
@@ -42,7 +42,6 @@ export interface EvaluationsOptions {
 export class Evaluations {
   readonly #options: EvaluationsOptions;
   #last: EvalResult | undefined;
-  #lastDue: number; // the newest version that was to be measured
   #running: { readonly version: number; readonly ended: Promise<void> } | undefined;
   #waiting: number | undefined;
   #unreported: EvalResult | undefined;
@@ -50,7 +49,6 @@ export class Evaluations {
   constructor(options: EvaluationsOptions) {
     this.#options = options;
     this.#last = options.last;
-    this.#lastDue = options.last?.version ?? 0;
     // From 0 on, so that an alert can tell that there is none; without the series where none is due.
     if (options.everyVersions > 0) evaluations.inc({ outcome: 'finished' }, 0);
   }
@@ -65,10 +63,13 @@ export class Evaluations {
     return this.#last?.version === version ? this.#last : undefined;
   }
 
-  /** A version is out: has it measured if one is due again. */
-  consider(version: number): void {
+  /**
+   * A step has made a version: has it measured if one is due again. That goes by the steps, whose
+   * checkpoints are at fixed ones too; after a crash versions are numbered on from another.
+   */
+  consider({ step, version }: { readonly step: number; readonly version: number }): void {
     const { everyVersions, log } = this.#options;
-    if (everyVersions === 0 || version - this.#lastDue < everyVersions) return;
+    if (everyVersions === 0 || step % everyVersions !== 0) return;
     if (this.#waiting !== undefined) {
       evaluations.inc({ outcome: 'skipped' });
       log.warn({ version: this.#waiting, newer: version }, 'not evaluated: a newer one is due');
@@ -109,7 +110,6 @@ export class Evaluations {
   }
 
   #enter(version: number): void {
-    this.#lastDue = version;
     this.#waiting = version;
     this.#next();
   }

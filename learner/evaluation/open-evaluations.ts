@@ -20,7 +20,7 @@ export interface OpenEvaluationsOptions {
   readonly newestVersion: () => number;
   readonly isQuarantined: (actor: string) => boolean;
   readonly past: readonly EvalEvent[];
-  readonly onResult: (result: EvalResult) => void;
+  readonly onResult: (result: EvalResult) => Promise<void>;
   readonly signal: AbortSignal;
   readonly log: Logger;
 }
@@ -47,7 +47,7 @@ export async function openEvaluations(
       const event = { v: 1, at: Date.now(), kind: 'eval', result } as const;
       await broker.events.emit(event);
       await journal.append(event);
-      options.onResult(result);
+      await options.onResult(result);
     },
     signal,
     log,

@@ -1,6 +1,7 @@
 import { dropTotals } from '../../shared/telemetry/drops.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { openBase, openRun } from '../checkpoints/opening.js';
+import { pastScores } from '../checkpoints/past-scores.js';
 import { DivergenceWatch } from '../divergence-watch.js';
 import { openEvaluations } from '../evaluation/open-evaluations.js';
 import { Failure } from '../failure.js';
@@ -35,7 +36,9 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   await publisher.publish(version);
   const past = await openPast(options, version, step);
   audit.remember(past.quarantined);
+  checkpointer.remember(past.scores);
   let { totals } = past;
+  const stepOf = (since: number) => step + since - version; // of a version of this life
   await broker.resetConsumer('scored.train');
   await broker.resetConsumer('scored.eval');
 
@@ -46,11 +49,10 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     newestVersion: () => publisher.newestVersion,
     isQuarantined: (actor) => audit.isQuarantined(actor),
     past: past.evals,
-    onResult: (result) => {
-      checkpointer.scored(step + result.version - version, result.sampled);
-    },
+    onResult: (result) => checkpointer.scored(stepOf(result.version), result.sampled),
     signal: AbortSignal.any([stop, failure.signal]),
   });
+  checkpointer.waitFor(() => evaluations.pinnedVersions.map(stepOf));
   const training = new Training({
     ...parts,
     config,
@@ -73,7 +75,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       totals = withStep(totals, event);
       await broker.events.emit(event);
       await past.metricsFile.append(event);
-      evaluations.consider(event.version);
+      evaluations.consider(event);
     },
   });
 
@@ -137,6 +139,7 @@ async function openPast(
   const { steps, ...rest } = await readHistory(broker.events, version, step);
   return {
     ...rest,
+    scores: pastScores({ steps, evals: rest.evals }),
     metricsFile: await Journal.open(runDir, metricsJournal, steps),
     divergence: new DivergenceWatch(divergenceLimits(settings), steps),
     totals: steps.reduce(withStep, noSteps),

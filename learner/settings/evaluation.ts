@@ -16,7 +16,9 @@ export const Evaluation = z.object({
   evalEveryVersions: whole
     .min(0)
     .default(20)
-    .describe('versions between evaluations while training goes on; 0: only before and after.'),
+    .describe(
+      'the version of every N-th step is measured while training goes on; 0: only before and after.',
+    ),
 });
 export type Evaluation = z.infer<typeof Evaluation>;
 

@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { Summary } from '../../deploy/local/up/summary.js';
+import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import { gate, until } from '../support/broker.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
 import { TrainingGround } from '../support/training-ground.js';
@@ -105,6 +108,46 @@ describe('a learner that ends in the middle', limits, () => {
     await first.stop('SIGTERM');
     await second.says(({ msg }) => msg === 'step trained');
     assert.equal(await second.stop('SIGTERM'), 0, second.errors + second.tail);
+  });
+});
+
+describe('the checkpoint with the best evaluation', limits, () => {
+  it('stays the best when the learner was killed, and the last evaluation is written down', async () => {
+    await using ground = await TrainingGround.prepare('best');
+    const evaluating = { 'eval-problems': 2, 'eval-samples': 1, 'eval-every-versions': 2 };
+    const flags = { ...evaluating, 'checkpoint-every-steps': 2, 'max-steps': 12 };
+    const first = ground.learner(flags);
+    ground.actor('actor-0');
+    const rest = gate(); // for the second learner
+    const scoring = ground.startScoring({
+      isCorrect: (_rollout, index, { split, pinnedVersion }) =>
+        split === 'eval' ? pinnedVersion === 2 : index % 2 === 0,
+      before: (order) => (order < 5 * 4 ? Promise.resolve() : rest.opened),
+    });
+    const { ledger, events } = ground.broker;
+    await scoring;
+    await until(async () => (await ledger.read())?.step === 4);
+    await until(async () => (await events.newest('eval'))?.result.version === 4);
+    await first.stop('SIGKILL');
+
+    rest.open();
+    const second = ground.learner(flags);
+    assert.equal(await second.exitCode(), 0, second.errors + second.tail);
+    const states = (await ledger.read())!.states!;
+    const scores = states.map(({ step, score }) => [step, score]);
+    assert.deepEqual(
+      [scores[0], scores.at(-1)],
+      [
+        [2, 1],
+        [12, 0],
+      ],
+    );
+    const weights = parseTinkerPath(states[0]!.path);
+    const kept = join(ground.folder, 'checkpoints', weights.runId, 'weights', weights.name);
+    assert((await readdir(kept)).length > 0);
+    const versions = (await ground.evals()).map(({ version }) => version);
+    assert.deepEqual(versions.slice(0, 3), [0, 2, 4]);
+    assert.equal(versions.length, 3 + 4, versions.join(', ')); // of steps 6, 8, 10 and 12
   });
 });
 

@@ -4,7 +4,7 @@ import { Checkpointer } from '../../../learner/checkpoints/checkpointer.js';
 import { Unsettled } from '../../../learner/groups/unsettled.js';
 import { IdleClock } from '../../../learner/idle-clock.js';
 import { PermanentError } from '../../../shared/errors.js';
-import type { Checkpoint } from '../../../shared/wire/ledger.js';
+import type { Checkpoint, SavedState } from '../../../shared/wire/ledger.js';
 import { silent } from '../../support/broker.js';
 
 const counts = {
@@ -13,7 +13,7 @@ const counts = {
 const book = { nextOrder: 0, consumedBelow: 0, consumedAbove: [], counts };
 
 /** A checkpointer whose backend deletes as told. */
-function bench(deletes: (path: string) => Promise<void>) {
+function bench(deletes: (path: string) => Promise<void>, states: SavedState[] = []) {
   const ledger: Checkpoint[] = [];
   const checkpointer = new Checkpointer({
     ledger: { write: (checkpoint) => Promise.resolve(void ledger.push(checkpoint)) },
@@ -22,7 +22,7 @@ function bench(deletes: (path: string) => Promise<void>) {
     unsettled: new Unsettled(),
     idle: new IdleClock(() => 0),
     restored: undefined,
-    states: [],
+    states,
     keepEverySteps: 0,
     log: silent,
   });
@@ -30,12 +30,73 @@ function bench(deletes: (path: string) => Promise<void>) {
     checkpointer
       .save(step)
       .write({ ...{ step, version: step, progress: 0, book, rewinds: [], messages: [] } });
-  return { ledger, save };
+  return { ledger, save, checkpointer };
 }
 
-describe('a state that nobody needs any more', () => {
-  const listed = ({ states }: Checkpoint) => states?.map(({ step }) => step);
+const listed = ({ states }: Checkpoint) => states?.map(({ step }) => step);
 
+describe('the state of the best evaluation', () => {
+  const deleting = () => Promise.resolve();
+  const scores = ({ states }: Checkpoint) => states!.map(({ step, score }) => [step, score]);
+
+  it('is known by the ledger at once, also when no checkpoint follows', async () => {
+    const { ledger, save, checkpointer } = bench(deleting);
+    await save(1);
+    await save(2);
+    const before = ledger.at(-1)!;
+    await checkpointer.scored(2, 0.7);
+    assert.deepEqual(scores(ledger.at(-1)!), [
+      [1, undefined],
+      [2, 0.7],
+    ]);
+    assert.deepEqual({ ...ledger.at(-1)!, states: [] }, { ...before, states: [] });
+  });
+
+  it('is known when its evaluation ended before it was written', async () => {
+    const { ledger, save, checkpointer } = bench(deleting);
+    await checkpointer.scored(1, 0.7);
+    assert.equal(ledger.length, 0);
+    for (const step of [1, 2, 3, 4]) await save(step);
+    assert.deepEqual(scores(ledger.at(-1)!)[0], [1, 0.7]);
+    assert.deepEqual(listed(ledger.at(-1)!), [1, 2, 3, 4]);
+    await save(5);
+    assert.deepEqual(listed(ledger.at(-1)!), [1, 3, 4, 5]);
+  });
+
+  it('is kept while its evaluation is under way, and goes when that says so', async () => {
+    const { ledger, save, checkpointer } = bench(deleting);
+    let underEvaluation = [1];
+    checkpointer.waitFor(() => underEvaluation);
+    for (const step of [1, 2, 3, 4]) await save(step);
+    await checkpointer.scored(3, 0.5);
+    assert.deepEqual(listed(ledger.at(-1)!), [1, 3, 4]);
+    underEvaluation = [];
+    await checkpointer.scored(1, 0.4);
+    await save(5);
+    assert.deepEqual(listed(ledger.at(-1)!), [3, 4, 5]);
+  });
+
+  it('is no other one when a learner begins anew, whatever the ledger had heard of', async () => {
+    const path = (step: number) => `tinker://former/weights/${step}`;
+    const former = [10, 20, 30].map((step) => ({ step, path: path(step) }));
+    const { ledger, save, checkpointer } = bench(deleting, former);
+    checkpointer.remember([
+      [10, 0.8],
+      [20, 0.3],
+    ]);
+    for (const step of [40, 50, 60]) {
+      await save(step);
+      await checkpointer.scored(step, 0.5);
+    }
+    assert.deepEqual(scores(ledger.at(-1)!), [
+      [10, 0.8],
+      [50, 0.5],
+      [60, 0.5],
+    ]);
+  });
+});
+
+describe('a state that nobody needs any more', () => {
   it('stays in the ledger until the backend has deleted it', async () => {
     let isAway = true;
     const asked: string[] = [];

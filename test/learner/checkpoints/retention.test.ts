@@ -7,8 +7,11 @@ const state = (step: number, score?: number) => ({
   path: `tinker://run/weights/state-${step}`,
   ...(score !== undefined && { score }),
 });
-const dropped = (states: ReturnType<typeof state>[], keepEverySteps = 0) =>
-  superfluous(states, { keepEverySteps }).map(({ step }) => step);
+const dropped = (
+  states: ReturnType<typeof state>[],
+  keepEverySteps = 0,
+  underEvaluation: number[] = [],
+) => superfluous(states, { keepEverySteps, underEvaluation }).map(({ step }) => step);
 
 describe('the states that a run keeps', () => {
   it('are the newest two', () => {
@@ -26,5 +29,10 @@ describe('the states that a run keeps', () => {
     const all = [state(10, 0.4), state(20, 0.6), state(30, 0.6), state(40), state(50)];
     assert.deepEqual(dropped(all), [10, 20]);
     assert.deepEqual(dropped([...all, state(60, 0.7)]), [10, 20, 30, 40]);
+  });
+
+  it('and those that may be the best, as long as their evaluation is under way', () => {
+    const all = [state(10), state(20, 0.6), state(30), state(40), state(50)];
+    assert.deepEqual(dropped(all, 0, [10, 50]), [30]);
   });
 });

@@ -7,13 +7,14 @@ import type { EvalResult } from '../../../shared/wire/eval-result.js';
 import { silent } from '../../support/broker.js';
 import { evalResult } from '../../support/messages.js';
 
-describe('evaluations every 10 versions', () => {
+describe('evaluations every 10 steps', () => {
   const [three] = evalResult().byDifficulty;
   const byDifficulty = [three!, { ...three!, difficulty: '4 numbers', greedy: 0 }];
   let begun: number[];
   let told: number[];
   let finish: ((how: 'well' | 'badly') => Promise<void>)[]; // each of those begun
   let stop: AbortController;
+  const step = (step: number, version = step) => ({ step, version });
   const open = (last?: EvalResult) =>
     new Evaluations({
       evaluator: {
@@ -46,7 +47,7 @@ describe('evaluations every 10 versions', () => {
 
   it('begin when one is due, and pin its version until it has ended', async () => {
     const evaluations = open();
-    for (let version = 1; version <= 12; version++) evaluations.consider(version);
+    for (let n = 1; n <= 12; n++) evaluations.consider(step(n));
     assert.deepEqual([begun, evaluations.pinnedVersions], [[10], [10]]);
     await finish[0]!('well');
     assert.deepEqual([told, evaluations.pinnedVersions], [[10], []]);
@@ -55,7 +56,7 @@ describe('evaluations every 10 versions', () => {
 
   it('are made one after the other; of those that wait, the newest alone', async () => {
     const evaluations = open();
-    for (let version = 1; version <= 39; version++) evaluations.consider(version);
+    for (let n = 1; n <= 39; n++) evaluations.consider(step(n));
     assert.deepEqual([begun, evaluations.pinnedVersions], [[10], [10, 30]]);
     await finish[0]!('well');
     assert.deepEqual([begun, evaluations.pinnedVersions], [[10, 30], [30]]);
@@ -63,17 +64,15 @@ describe('evaluations every 10 versions', () => {
     assert.deepEqual(told, [10, 30]);
   });
 
-  it('count on from those of an earlier life', () => {
+  it('stay at the same steps when a crash has raised the versions', () => {
     const evaluations = open(evalResult({ version: 50 }));
-    evaluations.consider(59);
-    assert.deepEqual(begun, []);
-    evaluations.consider(61); // the first version of this life was above the last of that one
-    assert.deepEqual(begun, [61]);
+    for (let n = 46; n < 60; n++) evaluations.consider(step(n, n + 7));
+    assert.deepEqual(begun, [57]);
   });
 
   it('measure the last version behind what is under way, and not twice', async () => {
     const evaluations = open();
-    evaluations.consider(10);
+    evaluations.consider(step(10));
     const last = evaluations.measure(14);
     assert.deepEqual(begun, [10]);
     await finish[0]!('well');
@@ -87,7 +86,7 @@ describe('evaluations every 10 versions', () => {
 
   it('use what is under way, if that is the last version', async () => {
     const evaluations = open();
-    evaluations.consider(10);
+    evaluations.consider(step(10));
     const last = evaluations.measure(10);
     await finish[0]!('well');
     assert.equal((await last)?.version, 10);
@@ -96,12 +95,12 @@ describe('evaluations every 10 versions', () => {
 
   it('that fail end nothing else, and are made again when due', async () => {
     const evaluations = open();
-    evaluations.consider(10);
+    evaluations.consider(step(10));
     const result = evaluations.measure(10);
     await finish[0]!('badly');
     assert.equal(await result, undefined);
-    evaluations.consider(11);
-    evaluations.consider(20);
+    evaluations.consider(step(11));
+    evaluations.consider(step(20));
     assert.deepEqual([begun, told], [[10, 20], []]);
   });
 
@@ -114,7 +113,7 @@ describe('evaluations every 10 versions', () => {
 
   it('are told once in metrics.jsonl, and in the metrics until the next', async () => {
     const evaluations = open();
-    evaluations.consider(10);
+    evaluations.consider(step(10));
     assert.deepEqual(evaluations.takeMetrics(), {});
     await finish[0]!('well');
     const metrics = evaluations.takeMetrics();

@@ -1,0 +1,28 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { pastScores } from '../../../learner/checkpoints/past-scores.js';
+import type { EvalEvent, StepEvent } from '../../../learner/report/history.js';
+import { evalResult } from '../../support/messages.js';
+
+const step = (step: number, version: number): StepEvent => {
+  return { v: 1, at: 0, kind: 'step', step, version, metrics: {} };
+};
+const evaluated = (version: number, sampled: number): EvalEvent => {
+  return { v: 1, at: 0, kind: 'eval', result: evalResult({ version, sampled }) };
+};
+
+describe('the scores of earlier lives', () => {
+  it('belong to the steps whose versions were measured, the start included', () => {
+    const steps = [step(1, 1), step(2, 2)];
+    assert.deepEqual(pastScores({ steps, evals: [evaluated(0, 0.1), evaluated(2, 0.4)] }), [
+      [0, 0.1],
+      [2, 0.4],
+    ]);
+  });
+
+  it('are not those of weights that a crash undid', () => {
+    const steps = [step(1, 1), step(2, 5), step(3, 6)]; // 2 and 3 were made before, as versions 2 and 3
+    const evals = [evaluated(2, 0.9), evaluated(3, 0.9), evaluated(6, 0.4)];
+    assert.deepEqual(pastScores({ steps, evals }), [[3, 0.4]]);
+  });
+});
