@@ -1,4 +1,4 @@
-import { ticketBound } from '../../shared/rl/capacity.js';
+import { issuedBelow, ticketBound } from '../../shared/rl/capacity.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import { BrokenPolicyWatch } from '../broken-policy-watch.js';
 import { Changes } from '../changes.js';
@@ -102,9 +102,9 @@ export function makeParts(
     changes,
     newestVersion: () => publisher.newestVersion,
     isResumed: opened.isResumed,
-    // Groups without variance and deaths make room for ever more tickets before the next checkpoint, so
-    // the budget is no bound; each took a place in the stream. The last learner's last may come late.
-    issuedBelow: opened.isResumed ? admission.book.nextOrder + ticketsSoFar + maxOutstanding : 0,
+    issuedBelow: opened.isResumed
+      ? issuedBelow(admission.book.nextOrder, ticketsSoFar, maxOutstanding)
+      : 0,
     log,
     tally,
     drought,

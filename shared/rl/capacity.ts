@@ -39,3 +39,16 @@ export function ticketRoom(state: CapacityState): number {
 export function ticketBound(maxStepsOffPolicy: number, groupsPerBatch: number): number {
   return (maxStepsOffPolicy + 1) * groupsPerBatch;
 }
+
+/**
+ * No learner can have issued a ticket of this order, nor of a higher one, whatever it did since its last
+ * checkpoint. Groups without variance and deaths make room for ever more tickets before the next one, so
+ * the budget is no bound; but each took a place in the stream. The last learner's last may come late.
+ *
+ * @param nextOrder of the checkpoint; 0 without one.
+ * @param ticketsSoFar that the stream of tickets was ever given, of whatever kind.
+ * @param bound of the tickets outstanding.
+ */
+export function issuedBelow(nextOrder: number, ticketsSoFar: number, bound: number): number {
+  return nextOrder + ticketsSoFar + bound;
+}

@@ -9,7 +9,7 @@ import { encode } from '../../shared/wire/codec.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { brokerOn } from '../support/broker.js';
-import { checkpoint, rolloutGroup, ticket } from '../support/messages.js';
+import { checkpoint, rolloutGroup, runConfig, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
 import { runOffbeat } from '../support/offbeat.js';
 
@@ -164,6 +164,32 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     await broker.ledger.write(checkpoint({ ...books, consumedBelow: 15, consumedAbove: [] }));
     assert.equal((await run('purge', '2')).code, 0);
     assert.deepEqual(await numbers(), []);
+  });
+
+  it('deletes what is about tickets that nobody can have issued, whatever it says', async () => {
+    for (const [ticketId, attempt] of [
+      ['train-00000020', 0],
+      ['train-999999999999999', 0],
+      ['train-00000011', 2],
+      ['train-00000019', 1],
+    ] as const) {
+      await forge({}, encode(Ticket, ticket({ ticketId, attempt, order: 19 })));
+    }
+    const fates = (await answer('list')).map(({ ticket: fate }) => fate);
+    assert.deepEqual(fates, ['none', 'none', 'none', 'open']);
+    assert.equal((await run('purge', '--all')).code, 1);
+    assert.deepEqual(await numbers(), [4]);
+  });
+
+  it('waits for tickets that a learner can have issued since its checkpoint', async () => {
+    await broker.config.put(runConfig({ maxStepsOffPolicy: 1, groupsPerBatch: 2 }));
+    const options = { msgId: 't-0', signal: AbortSignal.timeout(10_000) };
+    await broker.publish(broker.names.subjects.tickets('train'), Ticket, ticket(), options);
+    for (const order of [24, 25]) {
+      await forge({}, encode(Ticket, ticket({ ticketId: `train-000000${order}` })));
+    }
+    const fates = (await answer('list')).map(({ ticket: fate }) => fate);
+    assert.deepEqual(fates, ['open', 'none']); // 20 by the checkpoint, 1 in the stream, 4 by the law
   });
 
   it('prints what senders wrote as text, never as escape codes or further lines', async () => {

@@ -3,6 +3,7 @@ import type { DeadLetter } from '../../../shared/broker/dead-letters.js';
 import { describeFlags } from '../../../shared/config-help.js';
 import { UserError } from '../../../shared/errors.js';
 import { printable, printableJson } from '../../../shared/printable.js';
+import { issuedBelow, ticketBound } from '../../../shared/rl/capacity.js';
 import { findRun } from '../existing-run/find-run.js';
 import { readStore } from '../existing-run/read-store.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
@@ -13,7 +14,7 @@ import {
   loadRequest,
   type DeadLettersRequest,
 } from './config.js';
-import { fateOf, type Fate } from './fate.js';
+import { fateOf, type Books, type Fate } from './fate.js';
 import { entryOf, listText, showing } from './text.js';
 import { tell } from '../../../shared/telemetry/tell.js';
 
@@ -82,11 +83,11 @@ async function choose(
   signal: AbortSignal,
 ): Promise<Letters['chosen']> {
   if (!(await broker.isThere())) throw new UserError(`the NATS server knows no run ${config.run}`);
-  const checkpoint = await broker.ledger.read();
+  const books = await readBooks(broker);
   const chosen: { letter: DeadLetter; fate: Fate }[] = [];
   for await (const letter of broker.deadLetters.past(signal)) {
     if (numbers.length > 0 && !numbers.includes(letter.seq)) continue;
-    chosen.push({ letter, fate: fateOf(letter, checkpoint) });
+    chosen.push({ letter, fate: fateOf(letter, books) });
   }
   const missing = numbers.filter((number) => !chosen.some(({ letter }) => letter.seq === number));
   if (missing.length > 0) {
@@ -96,6 +97,19 @@ async function choose(
   }
   return chosen;
 }
+
+async function readBooks(broker: Broker): Promise<Books> {
+  const config = (await broker.config.isWritten()) ? await broker.config.get() : undefined;
+  const { nextOrder, consumedBelow, consumedAbove } = (await broker.ledger.read()) ?? noTickets;
+  const { maxStepsOffPolicy, groupsPerBatch } = config ?? noGroups;
+  const bound = ticketBound(maxStepsOffPolicy, groupsPerBatch);
+  const below = issuedBelow(nextOrder, await broker.ticketsSoFar(), bound);
+  return { consumedBelow, consumedAbove, issuedBelow: below };
+}
+
+/** Before the first checkpoint, and before the configuration. */
+const noTickets = { nextOrder: 0, consumedBelow: 0, consumedAbove: [] };
+const noGroups = { maxStepsOffPolicy: 0, groupsPerBatch: 0 };
 
 function list({ chosen, request: { config } }: Letters): number {
   const entries = chosen.map(({ letter, fate }) => entryOf(letter, fate));

@@ -8,20 +8,23 @@ import { orderOf } from '../../../shared/wire/ticket-ids.js';
  *
  * - `open`: the next learner waits for it, and knows by this letter alone that it will not come.
  * - `ended`: it was trained, skipped, replaced or counted as dead; nobody waits for it.
- * - `none`: no training ticket is in it.
+ * - `none`: no training ticket is in it, or one that no learner can have issued: who wrote it made it up.
  */
 export type Fate = 'open' | 'ended' | 'none';
 
-/** @param checkpoint of the ledger; a run without one has no ticket that ended. */
+/** What the ledger and the stream of tickets know. */
+export interface Books extends Pick<Checkpoint, 'consumedBelow' | 'consumedAbove'> {
+  /** Every ticket that a learner can have issued is below this order, with an attempt of 0 or 1. */
+  readonly issuedBelow: number;
+}
+
 export function fateOf(
   letter: Pick<DeadLetter, 'data' | 'msgId'>,
-  checkpoint: Pick<Checkpoint, 'consumedBelow' | 'consumedAbove'> | undefined,
+  { consumedBelow, consumedAbove, issuedBelow }: Books,
 ): Fate {
   const ticket = ticketOf(letter);
   const order = ticket && orderOf(ticket.ticketId);
-  if (order === undefined) return 'none';
-  if (checkpoint === undefined) return 'open';
-  const { consumedBelow, consumedAbove } = checkpoint;
+  if (order === undefined || order >= issuedBelow || ticket!.attempt > 1) return 'none';
   const hasEnded = order < consumedBelow || consumedAbove.includes(order);
   return hasEnded ? 'ended' : 'open';
 }
