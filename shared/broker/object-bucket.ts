@@ -44,15 +44,9 @@ export class ObjectBucket {
    */
   async put(name: string, bytes: Uint8Array, { replaces = false } = {}): Promise<void> {
     const old = replaces ? await this.#info(name) : undefined;
-    const nuid = randomUUID();
-    const limit = pLimit(chunksInFlight);
     const chunkBytes = Math.min(usualChunkBytes, largestBody(this.#link));
     const chunks = chunksOf(bytes, chunkBytes);
-    await Promise.all(
-      chunks.map((chunk, i) =>
-        limit(() => this.#publish(name, this.#chunkSubject(nuid), chunk, `${nuid}-${i}`)),
-      ),
-    );
+    const nuid = await this.#storeChunks(name, chunks);
     const info = {
       name,
       bucket: this.#bucket,
@@ -134,18 +128,46 @@ export class ObjectBucket {
     return new Uint8Array(Buffer.concat(parts));
   }
 
+  /**
+   * Stores the chunks in their order, which is that of their sequence numbers. Many are on their way at
+   * once, so one that has to be sent again, after an outage or for want of room, may come behind those that
+   * followed it; then all are sent again, each when the one before is stored.
+   *
+   * @returns what they are stored under.
+   */
+  async #storeChunks(name: string, chunks: readonly Uint8Array[]): Promise<string> {
+    for (let inFlight = chunksInFlight; ; inFlight = 1) {
+      const nuid = randomUUID();
+      const subject = this.#chunkSubject(nuid);
+      const limit = pLimit(inFlight);
+      const seqs = await Promise.all(
+        chunks.map((chunk, i) => limit(() => this.#publish(name, subject, chunk, `${nuid}-${i}`))),
+      );
+      if (seqs.every((seq, i) => i === 0 || seq > seqs[i - 1]!)) return nuid;
+      this.#link.log.warn({ object: name }, 'chunks came out of order, sending them one by one');
+      try {
+        await this.#purge(name, subject);
+      } catch (caught) {
+        // An actor may not, so they go by their age.
+        this.#link.log.warn({ object: name, reason: errorText(caught) }, 'chunks left behind');
+      }
+    }
+  }
+
+  /** @returns the sequence number of the message, also if it was stored before. */
   async #publish(
     name: string,
     subject: string,
     data: Uint8Array,
     msgID: string,
     replaces = false,
-  ): Promise<void> {
+  ): Promise<number> {
     const fields = headers();
     if (replaces) fields.set('Nats-Rollup', 'sub');
-    await this.#ask(`store ${name}`, () =>
+    const { seq } = await this.#ask(`store ${name}`, () =>
       this.#link.js.publish(subject, data, { msgID, headers: fields }),
     );
+    return seq;
   }
 
   async #purge(name: string, filter: string): Promise<void> {
