@@ -6,7 +6,7 @@ import { isConsumedIn } from './groups/group-book.js';
 import type { Changes } from './changes.js';
 import type { Checkpointer, Consumed } from './checkpoints/checkpointer.js';
 import { Probation } from './checkpoints/probation.js';
-import { GiveUp, type GivenUp, type Watches } from './give-up.js';
+import { GiveUp, type GivenUp, type Watches } from './giving-up/give-up.js';
 import { handled } from './handled.js';
 import type { StepEvent } from './report/history.js';
 import type { IdleCause } from './idle-clock.js';

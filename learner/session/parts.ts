@@ -1,10 +1,10 @@
 import { issuedBelow, ticketBound } from '../../shared/rl/capacity.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
-import { BrokenPolicyWatch } from '../broken-policy-watch.js';
+import { BrokenPolicyWatch } from '../giving-up/broken-policy-watch.js';
 import { Changes } from '../changes.js';
 import { Checkpointer } from '../checkpoints/checkpointer.js';
 import type { OpenedRun } from '../checkpoints/opening.js';
-import { DroughtWatch } from '../drought-watch.js';
+import { DroughtWatch } from '../giving-up/drought-watch.js';
 import { Admission } from '../groups/admission.js';
 import { Intake, type ArrivedGroup } from '../groups/intake.js';
 import { Tally } from '../groups/tally.js';

@@ -2,7 +2,7 @@ import { dropTotals } from '../../shared/telemetry/drops.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { openBase, openRun } from '../checkpoints/opening.js';
 import { pastScores } from '../checkpoints/past-scores.js';
-import { DivergenceWatch } from '../divergence-watch.js';
+import { DivergenceWatch } from '../giving-up/divergence-watch.js';
 import { openEvaluations } from '../evaluation/open-evaluations.js';
 import { Failure } from '../failure.js';
 import { readHistory, type StepEvent } from '../report/history.js';

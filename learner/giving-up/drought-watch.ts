@@ -1,5 +1,5 @@
 import { Gauge } from 'prom-client';
-import type { ScoredGroup } from '../shared/wire/scored-group.js';
+import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 
 const streak = new Gauge({
   name: 'rl_zero_variance_streak_groups',

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { DivergenceWatch } from '../../learner/divergence-watch.js';
-import type { StepEvent } from '../../learner/report/history.js';
+import { DivergenceWatch } from '../../../learner/giving-up/divergence-watch.js';
+import type { StepEvent } from '../../../learner/report/history.js';
 
 const limits = { maxKl: 0.1, minRewardShare: 0.5, patience: 2 };
 

@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
-import { breakageReason, BrokenPolicyWatch } from '../../learner/broken-policy-watch.js';
-import { GroupBook } from '../../learner/groups/group-book.js';
-import { UserError } from '../../shared/errors.js';
+import {
+  breakageReason,
+  BrokenPolicyWatch,
+} from '../../../learner/giving-up/broken-policy-watch.js';
+import { GroupBook } from '../../../learner/groups/group-book.js';
+import { UserError } from '../../../shared/errors.js';
 
 /** The version that this life of the run began with; it has published one more. */
 const first = 5;

@@ -1,6 +1,6 @@
 import { Gauge } from 'prom-client';
-import { UserError } from '../shared/errors.js';
-import type { GroupBook } from './groups/group-book.js';
+import { UserError } from '../../shared/errors.js';
+import type { GroupBook } from '../groups/group-book.js';
 
 const streak = new Gauge({
   name: 'rl_not_finite_streak_groups',

@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
-import type { Breakage } from '../../learner/broken-policy-watch.js';
-import { DivergenceWatch } from '../../learner/divergence-watch.js';
-import type { Drought } from '../../learner/drought-watch.js';
-import { GiveUp } from '../../learner/give-up.js';
-import type { StepEvent } from '../../learner/report/history.js';
-import { UserError } from '../../shared/errors.js';
-import { silent } from '../support/broker.js';
+import type { Breakage } from '../../../learner/giving-up/broken-policy-watch.js';
+import { DivergenceWatch } from '../../../learner/giving-up/divergence-watch.js';
+import type { Drought } from '../../../learner/giving-up/drought-watch.js';
+import { GiveUp } from '../../../learner/giving-up/give-up.js';
+import type { StepEvent } from '../../../learner/report/history.js';
+import { UserError } from '../../../shared/errors.js';
+import { silent } from '../../support/broker.js';
 
 function event(step: number, kl: number): StepEvent {
   const metrics = { 'env/all/reward/total': 1, kl_sample_train_v2: kl };

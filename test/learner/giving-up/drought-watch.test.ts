@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { DroughtWatch } from '../../learner/drought-watch.js';
-import { scoredGroup } from '../support/messages.js';
+import { DroughtWatch } from '../../../learner/giving-up/drought-watch.js';
+import { scoredGroup } from '../../support/messages.js';
 
 const group = (...rewards: number[]) => {
   const { scores } = scoredGroup();

@@ -5,9 +5,9 @@ import {
   judgeStep,
   type DivergenceLimits,
   type Verdict,
-} from '../shared/rl/divergence.js';
+} from '../../shared/rl/divergence.js';
 import type { Drought } from './drought-watch.js';
-import type { StepEvent } from './report/history.js';
+import type { StepEvent } from '../report/history.js';
 
 const unhealthySteps = new Gauge({
   name: 'rl_unhealthy_steps',

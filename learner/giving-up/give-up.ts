@@ -1,8 +1,8 @@
-import type { Logger } from '../shared/telemetry/logger.js';
+import type { Logger } from '../../shared/telemetry/logger.js';
 import { breakageReason, type BrokenPolicyWatch } from './broken-policy-watch.js';
 import type { Divergence, DivergenceWatch } from './divergence-watch.js';
 import type { Drought, DroughtWatch } from './drought-watch.js';
-import type { StepEvent } from './report/history.js';
+import type { StepEvent } from '../report/history.js';
 
 /** Why a run was given up before it had its steps. */
 export type GivenUp =
