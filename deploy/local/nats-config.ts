@@ -7,7 +7,8 @@ import { describeFlags } from '../../shared/config-help.js';
 import { RunName } from '../../shared/wire/run-config.js';
 import { runIdentities } from './processes/members.js';
 import { certificateIn, writeKeys } from './nats-server/keys.js';
-import { authorizationText, tlsText } from './nats-server/server-config.js';
+import { accountsText } from './nats-server/accounts.js';
+import { accountsBlock, tlsText } from './nats-server/server-config.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -39,7 +40,7 @@ export function natsConfigHelp(): string {
   return `offbeat nats-config: keys and permissions for a run on a NATS server of your own.
 
 Writes a key for each role, a certificate if you name hosts, and nats-server.conf with the
-authorization and tls blocks, to be included in the server's own configuration. offbeat up and
+accounts and tls blocks, to be included in the server's own configuration. offbeat up and
 offbeat eval take the folder as --nats-keys; a service takes its own key as --nats-nkey-seed-file.
 
 ${describeFlags(NatsConfig.shape, natsConfigService)}
@@ -58,7 +59,7 @@ export async function natsConfig(argv: readonly string[], env: Environment): Pro
   const users = await writeKeys(out, config.run, runIdentities(config));
   const blocks = [
     `# Written by offbeat nats-config, for run ${config.run}.\n`,
-    authorizationText(users),
+    accountsBlock(accountsText(config.run, users)),
   ];
   if (config.tlsHosts !== undefined) {
     const { writeCertificates } = await import('./nats-server/certificates.js'); // slow to load

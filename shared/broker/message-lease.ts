@@ -3,6 +3,7 @@ import { Counter } from 'prom-client';
 import { errorText } from '../errors.js';
 import type { Broker } from './broker.js';
 import { MessageHeaders } from './message-headers.js';
+import { askFor } from './link.js';
 import { bodyHeader } from './publish.js';
 import { retry } from './retry.js';
 
@@ -13,6 +14,15 @@ const settled = new Counter({
 });
 
 /**
+ * How often an unanswered verdict is sent again before it is looked whether anybody is there to hear
+ * it. The server says that nobody listens; but not to who works from another account than that of the streams.
+ */
+const tries = new Map<string, number>([
+  [ErrorCode.NoResponders, 8],
+  [ErrorCode.Timeout, 1], // each waits by itself
+]);
+
+/**
  * A message in the hands of a consumer without its content: who holds many for long, as the learner
  * does until a checkpoint, need not keep in memory what it has no more use for.
  */
@@ -21,6 +31,7 @@ export class MessageLease {
   readonly #broker: Broker;
   readonly #stage: string;
   readonly #stream: string;
+  readonly #consumer: string;
   readonly #reply: string; // where the server waits for the verdict
   readonly #object: string | undefined; // its body, where that lies in the object store
   #isSettled = false;
@@ -30,6 +41,7 @@ export class MessageLease {
     this.#stage = stage;
     this.seq = message.seq;
     this.#stream = message.info.stream;
+    this.#consumer = message.info.consumer;
     // The client's messages all have it; its interface keeps it to itself.
     this.#reply = (message as JsMsg & { readonly reply: string }).reply;
     this.#object = new MessageHeaders(message).get(bodyHeader);
@@ -74,14 +86,19 @@ export class MessageLease {
         await connection.request(this.#reply, verdict, { timeout: 5_000 });
       } catch (caught) {
         // Nobody listens for so long only if the consumer is gone, and its deliveries with it.
-        const isUnheard =
-          caught instanceof NatsError && caught.code === (ErrorCode.NoResponders as string);
-        if (isUnheard && before >= 8) {
-          throw new Error(`cannot ${what}: its consumer is gone`, { cause: caught });
-        }
-        throw caught;
+        const patience = caught instanceof NatsError ? tries.get(caught.code) : undefined;
+        if (before < (patience ?? Infinity) || (await this.#consumerIsThere())) throw caught;
+        throw new Error(`cannot ${what}: its consumer is gone`, { cause: caught });
       }
     });
+  }
+
+  async #consumerIsThere(): Promise<boolean> {
+    const { link } = this.#broker;
+    const info = await askFor(link, `look at consumer ${this.#consumer}`, () =>
+      link.jsm.consumers.info(this.#stream, this.#consumer),
+    );
+    return info !== undefined;
   }
 
   async #dropBody(): Promise<void> {

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { accountOf, importsOf, type Imports } from '../../../shared/broker/accounts.js';
 import { runNames } from '../../../shared/broker/names.js';
 import { newSeed, publicKeyOf } from '../../../shared/broker/nkey.js';
 import {
@@ -15,6 +16,8 @@ export interface NatsUser {
   readonly name: string; // for people
   readonly publicKey: string;
   readonly permissions: Permissions;
+  readonly account: string;
+  readonly imports: Imports; // into that account, from the run's
 }
 
 /** Everybody who works on a run whose actors have these names. */
@@ -46,6 +49,8 @@ export async function writeKeys(
       name: identityName(identity),
       publicKey: publicKeyOf(await seedIn(seedFile(folder, identity))),
       permissions: permissionsOf(identity, names),
+      account: accountOf(identity, names),
+      imports: importsOf(identity, names),
     })),
   );
 }

@@ -1,7 +1,9 @@
+import { accountsText } from './accounts.js';
 import type { NatsUser, ServerCertificate } from './keys.js';
 
 /** Where one run's server listens and keeps its streams. */
 export interface ServerConfig {
+  readonly run: string;
   readonly storeFolder: string;
   /** The server writes the ports that it took into a file in here. */
   readonly portsFolder: string;
@@ -16,7 +18,7 @@ export interface ServerConfig {
  * of the system's choice, so that nothing can take them in between, and JetStream in the run's own folder.
  */
 export function serverConfigText(config: ServerConfig): string {
-  const { storeFolder, portsFolder, users, certificate, port = -1 } = config;
+  const { run, storeFolder, portsFolder, users, certificate, port = -1 } = config;
   return `# Written by offbeat up; the server ends with the run.
 host: "127.0.0.1"
 port: ${port}
@@ -25,24 +27,12 @@ ports_file_dir: ${JSON.stringify(portsFolder)}
 jetstream {
   store_dir: ${JSON.stringify(storeFolder)}
 }
-${authorizationText(users)}${certificate === undefined ? '' : tlsText(certificate)}`;
+${accountsBlock(accountsText(run, users))}${certificate === undefined ? '' : tlsText(certificate)}`;
 }
 
-/** The users and what each may do. It holds public keys alone, so it is no secret. */
-export function authorizationText(users: readonly NatsUser[]): string {
-  const list = (subjects: readonly string[]) =>
-    `[\n${subjects.map((subject) => `        ${JSON.stringify(subject)}\n`).join('')}      ]`;
-  const blocks = users.map(
-    ({ name, publicKey, permissions: { publish, subscribe } }) => `    { # ${name}
-      nkey: ${publicKey}
-      permissions: {
-      publish: { allow: ${list(publish)} }
-      subscribe: { allow: ${list(subscribe)} }
-      }
-    }
-`,
-  );
-  return `authorization {\n  users: [\n${blocks.join('')}  ]\n}\n`;
+/** The accounts of one run. A server that several runs share has one block with those of each. */
+export function accountsBlock(accounts: string): string {
+  return `accounts {\n${accounts}}\n`;
 }
 
 /** TLS 1.2 and newer, for every client. */

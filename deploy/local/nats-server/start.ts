@@ -6,6 +6,7 @@ import { logTail } from '../processes/log-tail.js';
 import { ManagedProcess } from '../processes/managed-process.js';
 import { tieToParent } from '../processes/tie-to-parent.js';
 import type { Identity } from '../../../shared/broker/permissions.js';
+import { adoptStreams } from './accounts.js';
 import { authorityFile, certificateIn, type ServerCertificate, writeKeys } from './keys.js';
 import { forgetPorts, JetStream, newestPorts, type NatsPorts } from './running.js';
 import { serverConfigText } from './server-config.js';
@@ -50,8 +51,9 @@ export async function startNats(
   if (!withTls) await rm(join(keyFolder, authorityFile), { force: true }); // of an earlier start
   await writeFile(
     config,
-    serverConfigText({ storeFolder, portsFolder: folder, users, certificate, port }),
+    serverConfigText({ run, storeFolder, portsFolder: folder, users, certificate, port }),
   );
+  await adoptStreams(storeFolder, run);
   await forgetPorts(folder);
 
   const server = new ManagedProcess(tieToParent({ file: binary, args: ['-c', config] }), logPath);

@@ -1,0 +1,301 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { accountsText } from '../../deploy/local/nats-server/accounts.js';
+import { accessWith, identitiesOf, writeKeys } from '../../deploy/local/nats-server/keys.js';
+import { accountsBlock } from '../../deploy/local/nats-server/server-config.js';
+import type { Broker } from '../../shared/broker/broker.js';
+import { consume, type Delivery } from '../../shared/broker/consume.js';
+import type { Identity } from '../../shared/broker/permissions.js';
+import { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import { ScoredGroup } from '../../shared/wire/scored-group.js';
+import { Ticket } from '../../shared/wire/ticket.js';
+import { brokerOn, gate, silent, until } from '../support/broker.js';
+import { GuardedServer } from '../support/guarded-server.js';
+import { checkpoint, rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
+import { NatsServer } from '../support/nats-server.js';
+
+const run = 'guarded';
+const learner: Identity = { role: 'learner' };
+const reward: Identity = { role: 'reward' };
+const observer: Identity = { role: 'observer' };
+const actor: Identity = { role: 'actor', actor: 'actor-0' };
+const other: Identity = { role: 'actor', actor: 'actor-1' };
+const never = new AbortController().signal;
+
+/** What each may publish and have answered, with a body that the server can answer with more than an error. */
+const questions: readonly { identity: Identity; asks: Readonly<Record<string, string>> }[] = [
+  {
+    identity: actor,
+    asks: {
+      [`offbeat.${run}.rollouts.actor-0`]: 'anything',
+      [`offbeat.${run}.dead.actor`]: 'anything',
+      [`$KV.actors_${run}.actor-0`]: 'anything',
+      [`$O.bodies_${run}.C.x`]: 'anything',
+      '$JS.API.INFO': '',
+      [`$JS.API.STREAM.INFO.KV_policy_${run}`]: '',
+      [`$JS.API.STREAM.MSG.GET.KV_policy_${run}`]: `{"last_by_subj":"$KV.policy_${run}.current"}`,
+      [`$JS.API.CONSUMER.INFO.TICKETS_${run}.actors-eval`]: '',
+      [`$JS.API.CONSUMER.MSG.NEXT.TICKETS_${run}.actors-eval`]: '{"batch":1,"expires":1000000000}',
+      [`$JS.ACK.TICKETS_${run}.actors-eval.1.1.1.1.0`]: '+WPI',
+    },
+  },
+  {
+    identity: reward,
+    asks: {
+      [`$O.bodies_${run}.C.x`]: 'anything',
+      '$JS.API.INFO': '',
+      [`$JS.API.STREAM.PURGE.OBJ_bodies_${run}`]: '{"filter":"none"}',
+      [`$JS.API.STREAM.MSG.GET.KV_config_${run}`]: '{"seq":1}',
+      [`$JS.API.CONSUMER.MSG.NEXT.ROLLOUTS_${run}.reward`]: '{"batch":1,"expires":1000000000}',
+      [`$JS.ACK.ROLLOUTS_${run}.reward.1.1.1.1.0`]: '+WPI',
+    },
+  },
+  {
+    identity: observer,
+    asks: {
+      '$JS.API.INFO': '',
+      [`$JS.API.STREAM.INFO.KV_ledger_${run}`]: '',
+      [`$JS.API.STREAM.MSG.GET.KV_ledger_${run}`]: '{"seq":1}',
+      [`$JS.API.CONSUMER.INFO.SCORED_${run}.learner-train`]: '',
+    },
+  },
+];
+
+/** Where none of these may publish, so where none may have anything answered. */
+const victims = [
+  `$KV.ledger_${run}.checkpoint`,
+  `$KV.policy_${run}.current`,
+  `$KV.config_${run}.run`,
+  `$KV.actors_${run}.actor-1`,
+  `$O.weights_${run}.C.x`,
+  `offbeat.${run}.tickets.train`,
+  `offbeat.${run}.rollouts.actor-1`,
+  `offbeat.${run}.events.step`,
+  `offbeat.${run}.dead.learner`,
+  `offbeat.${run}.policy`,
+  `$JS.API.STREAM.DELETE.SCORED_${run}`,
+  `$JS.API.CONSUMER.DELETE.TICKETS_${run}.actors-train`,
+  '_INBOX.learner.answer',
+  '_INBOX.actor.actor-1.answer',
+];
+
+describe('what NATS answers, wherever the asker wants it sent', { timeout: 120_000 }, () => {
+  let server: GuardedServer;
+  let trains: Broker;
+  let watches: Broker;
+  before(async () => {
+    server = await GuardedServer.start([learner, reward, observer, actor, other], { run });
+    trains = await server.connect(learner);
+    watches = await server.connect(observer);
+    await trains.ensureRun({ trainTickets: 8, evalTickets: 32 });
+    for (let order = 0; order <= victims.length; order++) {
+      const one = ticket({ ticketId: `e-${order}`, order, split: 'eval' });
+      await trains.publish(`offbeat.${run}.tickets.eval`, Ticket, one, sent(`e-${order}`));
+    }
+    await using _leads = await trains.ledger.lead('learner', never); // writes nothing once it is given up
+    await trains.ledger.write(checkpoint());
+    const samplerPath = 'tinker://m/v0';
+    await trains.policy.publish({ version: 0, samplerPath, smallestUsefulVersion: 0 });
+  });
+  after(async () => {
+    await trains[Symbol.asyncDispose]();
+    await watches[Symbol.asyncDispose]();
+    await server[Symbol.asyncDispose]();
+  });
+
+  for (const { identity, asks } of questions) {
+    it(`comes to nobody but the ${identity.role}, though it names a subject of another`, async () => {
+      await using asker = await server.connect(identity);
+      const overheard: string[] = [];
+      await using second = await server.connect(other);
+      const ears = [
+        trains.link.connection.subscribe('_INBOX.learner.answer'),
+        trains.link.connection.subscribe(`offbeat.${run}.dead.*`),
+        second.link.connection.subscribe('_INBOX.actor.actor-1.answer'),
+        second.link.connection.subscribe(`offbeat.${run}.policy`),
+      ];
+      const own = `offbeat.${run}.dead.actor`; // what the actor says itself is heard, and is no answer
+      for (const ear of ears) {
+        void (async () => {
+          for await (const { subject } of ear) if (subject !== own) overheard.push(subject);
+        })();
+      }
+      await trains.link.connection.flush();
+      await second.link.connection.flush();
+      const before = await othersIn(watches, Object.keys(asks));
+
+      for (const [subject, body] of Object.entries(asks)) {
+        for (const reply of victims) asker.link.connection.publish(subject, body, { reply });
+        // It is a question that gets an answer; and by then so did those before it. A message of a queue
+        // comes under its own subject, so the client knows the answer by its inbox alone.
+        await asker.link.connection.request(subject, body, { timeout: 10_000, noMux: true });
+      }
+
+      await trains.link.connection.flush();
+      await second.link.connection.flush();
+      assert.deepEqual(await othersIn(watches, Object.keys(asks)), before);
+      assert.deepEqual(overheard, []);
+      assert.equal((await trains.ledger.read())?.version, checkpoint().version);
+      assert.equal((await second.policy.current())?.version, 0);
+      for (const ear of ears) ear.unsubscribe();
+    });
+  }
+
+  it('settles no message that another holds', async () => {
+    await using scores = await server.connect(reward);
+    await scores.publish(`offbeat.${run}.scored.train`, ScoredGroup, scoredGroup(), sent('held'));
+    const held = gate();
+    const stop = new AbortController();
+    const options = { signal: stop.signal, log: silent, stage: 'learner', concurrency: 1 };
+    let delivery: Delivery<ScoredGroup> | undefined;
+    const taking = consume(trains, 'scored.train', ScoredGroup, options, async (given) => {
+      delivery = given;
+      await held.opened;
+    });
+    await until(() => delivery !== undefined);
+
+    const { asks, identity } = questions[0]!;
+    await using asker = await server.connect(identity);
+    const reply = `$JS.ACK.SCORED_${run}.learner-train.1.${delivery!.seq}.1.1.0`;
+    for (const [subject, body] of Object.entries(asks)) {
+      const refused = (async () => {
+        for await (const { data } of asker.link.connection.status()) return data;
+        return undefined;
+      })();
+      asker.link.connection.publish(subject, body, { reply });
+      assert.equal(await refused, 'PERMISSIONS_VIOLATION', subject);
+    }
+    assert.equal((await watches.backlog()).consumers['scored.train'].ackPending, 1);
+    held.open();
+    await until(async () => (await watches.depths()).scored === 0);
+    stop.abort();
+    await taking;
+  });
+
+  it('leaves the run going: tickets are taken, groups sent and scores believed', async () => {
+    await using samples = await server.connect(other);
+    const { subjects } = trains.names;
+    await trains.publish(subjects.tickets('train'), Ticket, ticket(), sent('t'));
+    await taken(samples, 'tickets.train', Ticket);
+    const group = rolloutGroup({ actor: 'actor-1' });
+    await samples.publish(subjects.rollouts('actor-1'), RolloutGroup, group, sent('r'));
+    await until(async () => (await watches.depths()).rollouts > 0);
+    assert.equal((await trains.ledger.read())?.version, checkpoint().version);
+  });
+});
+
+describe('an actor in an account of its own', { timeout: 240_000 }, () => {
+  let folder: string;
+  let server: NatsServer;
+  let trains: Broker;
+  let samples: Broker;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-keys-'));
+    const users = await writeKeys(folder, 'test', identitiesOf(['actor-0']));
+    server = await NatsServer.start({ configuration: accountsBlock(accountsText('test', users)) });
+    const as = (identity: Identity, over = {}) =>
+      brokerOn(server, { identity, ...accessWith(folder, identity), ...over });
+    // What was on its way to the actor when the server went comes again after the ack wait.
+    trains = await as(learner, { ackWaitMs: { 'tickets.train': 1_000 } });
+    samples = await as(actor);
+    await trains.ensureRun({ trainTickets: 64, evalTickets: 4 });
+  });
+  after(async () => {
+    await trains[Symbol.asyncDispose]();
+    await samples[Symbol.asyncDispose]();
+    await server[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true });
+  });
+
+  it('goes on by itself when the server was killed, and loses nothing', async () => {
+    const stopping = new AbortController();
+    const { signal } = stopping;
+    const taken = new Set<number>();
+    const options = { signal, log: silent, stage: 'actor', concurrency: 4 };
+    const consuming = consume(samples, 'tickets.train', Ticket, options, ({ value }) => {
+      taken.add(value.order);
+      return Promise.resolve();
+    });
+    const total = 200;
+    const halfway = gate();
+    const publishing = (async () => {
+      for (let order = 0; order < total; order++) {
+        const message = ticket({ ticketId: `t-${order}`, order });
+        const subject = trains.names.subjects.tickets('train');
+        await trains.publish(subject, Ticket, message, { msgId: `t-${order}`, signal });
+        if (order === total / 2) halfway.open();
+      }
+    })();
+    await halfway.opened;
+    await server.stop('SIGKILL');
+    await until(() => !trains.isConnected && !samples.isConnected);
+    await server.resume();
+    await publishing;
+    await until(() => taken.size === total);
+    await until(async () => (await trains.depths()).tickets === 0);
+    stopping.abort();
+    await consuming;
+  });
+
+  it('gives a message up whose consumer is gone, though the server does not say so', async () => {
+    const subject = trains.names.subjects.tickets('train');
+    await trains.publish(subject, Ticket, ticket(), sent('last'));
+    const stop = new AbortController();
+    const options = { signal: stop.signal, log: silent, stage: 'actor', concurrency: 1 };
+    const ended = gate();
+    let failure: unknown;
+    const consuming = consume(samples, 'tickets.train', Ticket, options, async (delivery) => {
+      const { stream, durable } = trains.names.consumer('tickets.train');
+      await trains.link.jsm.consumers.delete(stream, durable);
+      await delivery.ack().catch((caught: unknown) => (failure = caught));
+      ended.open();
+    });
+    await ended.opened;
+    assert.match(
+      String(failure),
+      /cannot settle message \d+ of TICKETS_test: its consumer is gone/,
+    );
+    stop.abort();
+    await consuming;
+  });
+});
+
+function sent(msgId: string) {
+  return { msgId, signal: never };
+}
+
+/** What lies in each stream of the run but under `own` subjects: the newest number of each, and how many. */
+async function othersIn({ link }: Broker, own: readonly string[]): Promise<unknown> {
+  const { streams, buckets, objects } = link.names;
+  const all = [
+    ...Object.values(streams),
+    ...Object.values(buckets).map((bucket) => `KV_${bucket}`),
+    ...Object.values(objects).map((bucket) => `OBJ_${bucket}`),
+  ];
+  const found = new Map<string, unknown>();
+  for (const stream of all) {
+    const { state, config } = await link.jsm.streams.info(stream, { subjects_filter: '>' });
+    const subjects = Object.entries(state.subjects ?? {}).filter(([name]) => !own.includes(name));
+    const isShared = own.some((name) => config.subjects.some((each) => covers(each, name)));
+    found.set(stream, [subjects.sort(), ...(isShared ? [] : [state.messages, state.last_seq])]);
+  }
+  return found;
+}
+
+/** Of a stream's subjects, which end with the only wildcard that they have. */
+function covers(pattern: string, subject: string): boolean {
+  return subject.startsWith(pattern.replace(/[*>]$/, ''));
+}
+
+/** The next message of a queue, acknowledged. */
+async function taken(broker: Broker, source: 'tickets.train', schema: typeof Ticket) {
+  const stop = new AbortController();
+  const options = { signal: stop.signal, log: silent, stage: 'actor', concurrency: 1 };
+  await consume(broker, source, schema, options, () => {
+    stop.abort();
+    return Promise.resolve();
+  });
+}
