@@ -1,11 +1,13 @@
-import { askFor, type Link } from './link.js';
-import type { Source } from './names.js';
+import { ask, askFor, type Link } from './link.js';
+import { isPublishedTo, type Source } from './names.js';
 
 /**
- * Finds and frees what a killed nats-server keeps twice: messages that their consumer has as
- * acknowledged, and that are in their queue all the same. 2.9.10 comes back so, when the one was on
- * its disk and the other not yet. Nobody will ever be given them, and each takes up a place in a
- * bounded queue for ever.
+ * Finds and frees what nobody will ever be given, and what takes up a place in a bounded queue for ever:
+ *
+ * - **ghosts**, messages that their consumer has as acknowledged and that are in their queue all the same: a
+ *   killed nats-server 2.9.10 comes back so, when the one was on its disk and the other not yet.
+ * - **strangers**, messages that were published elsewhere: who takes messages may have the server deliver
+ *   them to any subject that it may publish to, where they are stored as what they were.
  *
  * They are known by counting: what a queue holds beyond what its consumers still have to deliver or
  * wait to have acknowledged. An acknowledgement that is only just taking its effect looks the same for
@@ -41,6 +43,7 @@ export class GhostWatch {
         this.#suspected.add(stream);
       } else {
         this.#suspected.delete(stream);
+        if (await this.#expelStrangers(stream, sources)) continue; // the others are counted anew
         // Whoever has seen them knows them again.
         this.#link.log.warn(
           { stream, ghosts },
@@ -49,6 +52,25 @@ export class GhostWatch {
         for (const source of sources) await this.#free(source);
       }
     }
+  }
+
+  /** @returns whether there were any. */
+  async #expelStrangers(stream: string, sources: readonly Source[]): Promise<boolean> {
+    const { jsm, names, log } = this.#link;
+    const everything = { subjects_filter: '>' };
+    const info = await askFor(this.#link, `look at the subjects of ${stream}`, () =>
+      jsm.streams.info(stream, everything),
+    );
+    const strangers = Object.entries(info?.state.subjects ?? {}).filter(
+      ([subject]) => !sources.some((source) => isPublishedTo(names, source, subject)),
+    );
+    for (const [subject, messages] of strangers) {
+      log.warn({ stream, subject, messages }, 'messages of another queue were sent into this one');
+      await ask(this.#link, `expel ${subject} from ${stream}`, () =>
+        jsm.streams.purge(stream, { filter: subject }),
+      );
+    }
+    return strangers.length > 0;
   }
 }
 

@@ -99,12 +99,15 @@ const sourcesOf: ReadonlyMap<string, readonly Source[]> = new Map([
 
 /** Whether messages that this stage takes are published there: `rollouts.actor-0` for `reward`. */
 export function takesFrom(names: RunNames, stage: string, subject: string): boolean {
-  return (sourcesOf.get(stage) ?? []).some((source) => {
-    const { filter } = names.consumer(source);
-    if (!filter.endsWith('*')) return subject === filter;
-    const prefix = filter.slice(0, -1);
-    return subject.startsWith(prefix) && /^[A-Za-z0-9_=-]+$/.test(subject.slice(prefix.length));
-  });
+  return (sourcesOf.get(stage) ?? []).some((source) => isPublishedTo(names, source, subject));
+}
+
+/** Whether messages of this queue are published there: `rollouts.actor-0` for `rollouts`. */
+export function isPublishedTo(names: RunNames, source: Source, subject: string): boolean {
+  const { filter } = names.consumer(source);
+  if (!filter.endsWith('*')) return subject === filter;
+  const prefix = filter.slice(0, -1);
+  return subject.startsWith(prefix) && /^[A-Za-z0-9_=-]+$/.test(subject.slice(prefix.length));
 }
 
 /**

@@ -175,6 +175,26 @@ describe('what NATS answers, wherever the asker wants it sent', { timeout: 120_0
     await taking;
   });
 
+  it('stays in no queue of others: the learner expels a ticket that was sent among the rollouts', async () => {
+    await using asker = await server.connect(actor);
+    const { stream } = trains.names.consumer('rollouts');
+    const strangers = async () => {
+      const { state } = await trains.link.jsm.streams.info(stream, { subjects_filter: '>' });
+      return state.subjects?.[trains.names.subjects.tickets('eval')] ?? 0;
+    };
+    const next = `$JS.API.CONSUMER.MSG.NEXT.TICKETS_${run}.actors-eval`;
+    const reply = trains.names.subjects.rollouts('actor-0');
+    await trains.publish(
+      `offbeat.${run}.tickets.eval`,
+      Ticket,
+      ticket({ split: 'eval' }),
+      sent('x'),
+    );
+    asker.link.connection.publish(next, '{"batch":1,"no_wait":true}', { reply });
+    await until(async () => (await strangers()) > 0);
+    await until(async () => (await strangers()) === 0);
+  });
+
   it('leaves the run going: tickets are taken, groups sent and scores believed', async () => {
     await using samples = await server.connect(other);
     const { subjects } = trains.names;

@@ -13,11 +13,14 @@ interface Queue {
   consumers: Readonly<Record<string, { pending: number; ackPending: number }>>;
   /** Published while somebody looks at a consumer. */
   arriving?: number;
+  /** How many messages lie under subjects of others. */
+  strangers?: number;
 }
 
 /** A watch over a server whose queue of tickets is as the test says; all others are not there. */
 function watchOver(queue: Queue) {
   const names = runNames('test');
+  const elsewhere = names.subjects.rollouts('actor-0');
   const freed: Source[] = [];
   const absent = () => Promise.resolve(undefined);
   const jsm = {
@@ -25,7 +28,21 @@ function watchOver(queue: Queue) {
       info: (stream: string) =>
         stream !== names.streams.tickets
           ? absent()
-          : Promise.resolve({ state: { messages: queue.messages, last_seq: queue.lastSeq } }),
+          : Promise.resolve({
+              state: {
+                ...{ messages: queue.messages, last_seq: queue.lastSeq },
+                subjects: {
+                  [names.subjects.tickets('train')]: queue.messages - (queue.strangers ?? 0),
+                  ...(queue.strangers && { [elsewhere]: queue.strangers }),
+                },
+              },
+            }),
+      purge: (_stream: string, { filter }: { filter: string }) => {
+        assert.equal(filter, elsewhere);
+        queue.messages -= queue.strangers ?? 0;
+        queue.strangers = 0;
+        return Promise.resolve({ success: true });
+      },
     },
     consumers: {
       info: (_stream: string, durable: string) => {
@@ -99,6 +116,20 @@ describe('messages that a killed server keeps although they were acknowledged', 
     const { watch, freed } = watchOver({ messages: 5, lastSeq: 146, consumers });
     for (let looks = 0; looks < 3; looks++) await watch.look();
     assert.deepEqual(freed, []);
+  });
+
+  it('are told from messages that were published elsewhere, which are expelled', async () => {
+    const consumers = { 'actors-train': { pending: 3, ackPending: 0 }, 'actors-eval': none };
+    const queue = { messages: 8, lastSeq: 146, consumers, strangers: 3 };
+    const { watch, freed } = watchOver(queue);
+    await watch.look();
+    assert.equal(queue.messages, 8);
+    await watch.look();
+    assert.deepEqual([queue.messages, queue.strangers], [5, 0]);
+    assert.deepEqual(freed, []); // the other two may be ghosts: two more looks
+    await watch.look();
+    await watch.look();
+    assert.deepEqual(freed, ['tickets.train', 'tickets.eval']);
   });
 
   it('are looked for once at a time', async () => {
