@@ -15,6 +15,7 @@ import { Ticket } from '../../shared/wire/ticket.js';
 import { brokerOn, gate, silent, until } from '../support/broker.js';
 import { rolloutGroup, runConfig, scoredGroup, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
+import { takeTicketsThroughRestart } from '../support/server-restart.js';
 
 const limits = { trainTickets: 64, evalTickets: 4 };
 
@@ -22,42 +23,16 @@ describe('a run whose server restarts', { timeout: 240_000 }, () => {
   for (const how of ['SIGTERM', 'SIGKILL'] as const) {
     it(`loses nothing and goes on by itself after ${how}`, async () => {
       await using server = await NatsServer.start();
-      // What was on its way to the actor when the server went comes again after the ack wait.
       await using learner = await brokerOn(server, { ackWaitMs: { 'tickets.train': 1_000 } });
       await using actor = await brokerOn(server);
       await learner.ensureRun(limits);
-      const stopping = new AbortController();
-      const { signal } = stopping;
-
-      const taken = new Set<number>();
-      const options = { signal, log: silent, stage: 'actor', concurrency: 4 };
-      const consuming = consume(actor, 'tickets.train', Ticket, options, ({ value }) => {
-        taken.add(value.order);
-        return Promise.resolve();
-      });
+      const watched = new AbortController();
       const versions: number[] = [];
       const watching = (async () => {
-        for await (const { version } of actor.policy.watch(signal)) versions.push(version);
+        for await (const { version } of actor.policy.watch(watched.signal)) versions.push(version);
       })();
 
-      const total = 200;
-      const halfway = gate();
-      const publishing = (async () => {
-        for (let order = 0; order < total; order++) {
-          const message = ticket({ ticketId: `t-${order}`, order });
-          const subject = learner.names.subjects.tickets('train');
-          await learner.publish(subject, Ticket, message, { msgId: `t-${order}-0`, signal });
-          if (order === total / 2) halfway.open();
-        }
-      })();
-      await halfway.opened;
-      await server.stop(how);
-      await until(() => !learner.isConnected && !actor.isConnected);
-      await server.resume();
-
-      await publishing;
-      await until(() => taken.size === total);
-      await until(async () => (await learner.depths()).tickets === 0);
+      await takeTicketsThroughRestart(server, { learner, actor }, how);
       await learner.policy.publish({
         version: 1,
         samplerPath: 'tinker://a',
@@ -65,8 +40,8 @@ describe('a run whose server restarts', { timeout: 240_000 }, () => {
       });
       await until(() => versions.includes(1));
       assert(learner.isConnected);
-      stopping.abort();
-      await Promise.all([consuming, watching]);
+      watched.abort();
+      await watching;
     });
   }
 

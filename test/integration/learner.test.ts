@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { Summary } from '../../deploy/local/up/summary.js';
 import { RunConfig } from '../../shared/wire/run-config.js';
+import { namesOfTheSeed } from '../support/canonical-metrics.js';
 import { TrainingGround } from '../support/training-ground.js';
 
 describe('a learner, an actor and a backend as processes', { timeout: 240_000 }, () => {
@@ -40,7 +41,8 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
       metrics.map(({ step }) => step),
       Array.from({ length: 12 }, (_, i) => i + 1),
     );
-    for (const line of metrics) for (const name of seedNames) assert(Number.isFinite(line[name]));
+    for (const line of metrics)
+      for (const name of namesOfTheSeed) assert(Number.isFinite(line[name]));
     const correct = metrics.map((line) => line['env/all/correct']!);
     const [early, late] = [correct.slice(0, 3), correct.slice(-3)].map(mean);
     assert(late! > early!, `from ${early} to ${late}`);
@@ -97,16 +99,6 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
     assert.notEqual(summary.eval?.after, null);
   });
 });
-
-const seedNames = [
-  'env/all/correct',
-  'env/all/format',
-  'env/all/reward/total',
-  'entropy',
-  'kl_sample_train_v1',
-  'kl_sample_train_v2',
-  'ac_tokens_per_turn',
-];
 
 function mean(values: readonly number[]): number {
   return values.reduce((sum, value) => sum + value, 0) / values.length;

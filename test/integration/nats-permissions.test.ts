@@ -4,13 +4,12 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume, type Source } from '../../shared/broker/consume.js';
-import type { Identity } from '../../shared/broker/permissions.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import type { z } from 'zod';
 import { silent, until } from '../support/broker.js';
-import { GuardedServer } from '../support/guarded-server.js';
+import { everybody, GuardedServer } from '../support/guarded-server.js';
 import {
   actorLease,
   checkpoint,
@@ -21,12 +20,7 @@ import {
 } from '../support/messages.js';
 
 const run = 'guarded';
-const learner: Identity = { role: 'learner' };
-const reward: Identity = { role: 'reward' };
-const observer: Identity = { role: 'observer' };
-const actor: Identity = { role: 'actor', actor: 'actor-0' };
-const other: Identity = { role: 'actor', actor: 'actor-1' };
-const everybody = [learner, reward, observer, actor, other];
+const { learner, reward, observer, actor } = everybody;
 const never = new AbortController().signal;
 
 /** What each role may not do: subjects that it might publish to or ask, and to listen on. */
@@ -160,12 +154,14 @@ for (const withTls of [false, true]) {
     () => {
       let server: GuardedServer;
       before(async () => {
-        server = await GuardedServer.start(everybody, { withTls, run });
+        server = await GuardedServer.start(Object.values(everybody), { withTls, run });
       });
       after(() => server[Symbol.asyncDispose]());
 
       it('gives each role all that it needs, large messages included', async () => {
-        const brokers = await Promise.all(everybody.map((identity) => server.connect(identity)));
+        const brokers = await Promise.all(
+          Object.values(everybody).map((identity) => server.connect(identity)),
+        );
         const [trains, scores, watches, samples] = brokers as [
           Broker,
           Broker,

@@ -6,6 +6,7 @@ import { after, before, describe, it } from 'node:test';
 import { accountsText } from '../../deploy/local/nats-server/accounts.js';
 import { accessWith, identitiesOf, writeKeys } from '../../deploy/local/nats-server/keys.js';
 import { accountsBlock } from '../../deploy/local/nats-server/server-config.js';
+import type { z } from 'zod';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume, type Delivery } from '../../shared/broker/consume.js';
 import type { Identity } from '../../shared/broker/permissions.js';
@@ -13,16 +14,13 @@ import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { brokerOn, gate, silent, until } from '../support/broker.js';
-import { GuardedServer } from '../support/guarded-server.js';
+import { everybody, GuardedServer } from '../support/guarded-server.js';
 import { checkpoint, rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
+import { takeTicketsThroughRestart } from '../support/server-restart.js';
 
 const run = 'guarded';
-const learner: Identity = { role: 'learner' };
-const reward: Identity = { role: 'reward' };
-const observer: Identity = { role: 'observer' };
-const actor: Identity = { role: 'actor', actor: 'actor-0' };
-const other: Identity = { role: 'actor', actor: 'actor-1' };
+const { learner, reward, observer, actor, other } = everybody;
 const never = new AbortController().signal;
 
 /** What each may publish and have answered, with a body that the server can answer with more than an error. */
@@ -87,7 +85,7 @@ describe('what NATS answers, wherever the asker wants it sent', { timeout: 120_0
   let trains: Broker;
   let watches: Broker;
   before(async () => {
-    server = await GuardedServer.start([learner, reward, observer, actor, other], { run });
+    server = await GuardedServer.start(Object.values(everybody), { run });
     trains = await server.connect(learner);
     watches = await server.connect(observer);
     await trains.ensureRun({ trainTickets: 8, evalTickets: 32 });
@@ -197,13 +195,16 @@ describe('what NATS answers, wherever the asker wants it sent', { timeout: 120_0
 
   it('leaves the run going: tickets are taken, groups sent and scores believed', async () => {
     await using samples = await server.connect(other);
+    await using scores = await server.connect(reward);
     const { subjects } = trains.names;
     await trains.publish(subjects.tickets('train'), Ticket, ticket(), sent('t'));
-    await taken(samples, 'tickets.train', Ticket);
+    await take(samples, 'tickets.train', Ticket, () => true);
     const group = rolloutGroup({ actor: 'actor-1' });
     await samples.publish(subjects.rollouts('actor-1'), RolloutGroup, group, sent('r'));
-    await until(async () => (await watches.depths()).rollouts > 0);
-    assert.equal((await trains.ledger.read())?.version, checkpoint().version);
+    await take(scores, 'rollouts', RolloutGroup, ({ actor: by }) => by === 'actor-1');
+    const scored = scoredGroup({ group });
+    await scores.publish(subjects.scored('train'), ScoredGroup, scored, sent('s'));
+    await take(trains, 'scored.train', ScoredGroup, (value) => value.group.actor === 'actor-1');
   });
 });
 
@@ -218,7 +219,6 @@ describe('an actor in an account of its own', { timeout: 240_000 }, () => {
     server = await NatsServer.start({ configuration: accountsBlock(accountsText('test', users)) });
     const as = (identity: Identity, over = {}) =>
       brokerOn(server, { identity, ...accessWith(folder, identity), ...over });
-    // What was on its way to the actor when the server went comes again after the ack wait.
     trains = await as(learner, { ackWaitMs: { 'tickets.train': 1_000 } });
     samples = await as(actor);
     await trains.ensureRun({ trainTickets: 64, evalTickets: 4 });
@@ -231,33 +231,7 @@ describe('an actor in an account of its own', { timeout: 240_000 }, () => {
   });
 
   it('goes on by itself when the server was killed, and loses nothing', async () => {
-    const stopping = new AbortController();
-    const { signal } = stopping;
-    const taken = new Set<number>();
-    const options = { signal, log: silent, stage: 'actor', concurrency: 4 };
-    const consuming = consume(samples, 'tickets.train', Ticket, options, ({ value }) => {
-      taken.add(value.order);
-      return Promise.resolve();
-    });
-    const total = 200;
-    const halfway = gate();
-    const publishing = (async () => {
-      for (let order = 0; order < total; order++) {
-        const message = ticket({ ticketId: `t-${order}`, order });
-        const subject = trains.names.subjects.tickets('train');
-        await trains.publish(subject, Ticket, message, { msgId: `t-${order}`, signal });
-        if (order === total / 2) halfway.open();
-      }
-    })();
-    await halfway.opened;
-    await server.stop('SIGKILL');
-    await until(() => !trains.isConnected && !samples.isConnected);
-    await server.resume();
-    await publishing;
-    await until(() => taken.size === total);
-    await until(async () => (await trains.depths()).tickets === 0);
-    stopping.abort();
-    await consuming;
+    await takeTicketsThroughRestart(server, { learner: trains, actor: samples }, 'SIGKILL');
   });
 
   it('gives a message up whose consumer is gone, though the server does not say so', async () => {
@@ -310,12 +284,18 @@ function covers(pattern: string, subject: string): boolean {
   return subject.startsWith(pattern.replace(/[*>]$/, ''));
 }
 
-/** The next message of a queue, acknowledged. */
-async function taken(broker: Broker, source: 'tickets.train', schema: typeof Ticket) {
+/** Takes messages off a queue, what cannot be read put aside, until the one that is meant has come. */
+async function take<S extends z.ZodType>(
+  broker: Broker,
+  source: 'tickets.train' | 'rollouts' | 'scored.train',
+  schema: S,
+  isMeant: (value: z.output<S>) => boolean,
+): Promise<void> {
   const stop = new AbortController();
-  const options = { signal: stop.signal, log: silent, stage: 'actor', concurrency: 1 };
-  await consume(broker, source, schema, options, () => {
-    stop.abort();
+  const stage = { 'tickets.train': 'actor', rollouts: 'reward', 'scored.train': 'learner' }[source];
+  const options = { signal: stop.signal, log: silent, stage, concurrency: 1 };
+  await consume(broker, source, schema, options, ({ value }) => {
+    if (isMeant(value)) stop.abort();
     return Promise.resolve();
   });
 }

@@ -9,6 +9,15 @@ import { type BrokerOptions, connectBroker } from '../../shared/broker/connect.j
 import { type Identity, identityName } from '../../shared/broker/permissions.js';
 import { silent } from './broker.js';
 
+/** One of each role, and a second actor. */
+export const everybody = {
+  learner: { role: 'learner' },
+  reward: { role: 'reward' },
+  observer: { role: 'observer' },
+  actor: { role: 'actor', actor: 'actor-0' },
+  other: { role: 'actor', actor: 'actor-1' },
+} as const satisfies Readonly<Record<string, Identity>>;
+
 /** A server as `npm start` starts it for a run, with a key for each role, in a temporary folder. */
 export class GuardedServer implements AsyncDisposable {
   private constructor(
