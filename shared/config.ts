@@ -40,12 +40,14 @@ export function loadConfig<Shape extends z.ZodRawShape>(
       const key = String(issue.path[0] ?? '');
       const name = `--${kebab(key)} (or ${environmentName(service, key)})`;
       const given = values[key];
-      const found =
-        given !== undefined
-          ? `${name} is ${shown(key, given)}`
-          : issue.code === 'invalid_type'
-            ? `${name} is missing`
-            : name; // a rule about several settings, of which this one has its default
+      if (given === undefined && issue.code === 'invalid_type') {
+        // The library's own words for it say less than that.
+        const isOurs = !issue.message.startsWith('Invalid input');
+        problems.push(`${name} is missing${isOurs ? `: ${issue.message}` : ''}`);
+        continue;
+      }
+      // Without a value it is a rule about several settings, of which this one has its default.
+      const found = given === undefined ? name : `${name} is ${shown(key, given)}`;
       problems.push(`${found}: ${issue.message}`);
     }
   }

@@ -99,6 +99,20 @@ describe('a configuration', () => {
     );
   });
 
+  it('tells when a setting is missing, and what is expected where that is said', () => {
+    const schema = z.object({ run: z.string(), to: z.url({ error: 'expected nats://host:port' }) });
+    assert.throws(
+      () => loadConfig(schema, 'learner', [], {}),
+      (error: Error) =>
+        error.message ===
+        [
+          'learner cannot start:',
+          '  - --run (or LEARNER_RUN) is missing',
+          '  - --to (or LEARNER_TO) is missing: expected nats://host:port',
+        ].join('\n'),
+    );
+  });
+
   it('tells when a value is missing from a flag', () => {
     assert.match(complaint(['--max-steps', '--verbose']), /--max-steps needs a value/);
     assert.match(complaint(['--max-steps']), /--max-steps needs a value/);
