@@ -7,7 +7,7 @@ import { versionNotFinite } from '../../shared/wire/not-finite.js';
 import { isOutdated } from '../../shared/wire/outdated.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
-import { orderOf, ticketId } from '../../shared/wire/ticket-ids.js';
+import { type Attempt, orderOf, ticketId } from '../../shared/wire/ticket-ids.js';
 import type { Admission } from './admission.js';
 import type { BrokenPolicyWatch } from '../giving-up/broken-policy-watch.js';
 import type { Changes } from '../changes.js';
@@ -156,6 +156,23 @@ export class Intake {
       log.warn({ ticketId: ticketId(order), stage, reason }, 'a ticket died');
       if (version !== undefined) this.#options.brokenPolicy.died(version, book);
     }
+    changes.notify();
+  }
+
+  /** What is out and has not been heard of. */
+  get awaited(): Attempt[] {
+    return this.#options.admission.book
+      .entries()
+      .filter(({ state }) => state === 'issued')
+      .map(({ order, attempt }) => ({ ticketId: ticketId(order), attempt }));
+  }
+
+  /** A ticket that is awaited is in no queue: another one takes its place. */
+  lose(order: number): void {
+    const { admission, changes, log } = this.#options;
+    admission.book.die(order);
+    countDroppedGroup('learner', 'lost');
+    log.warn({ ticketId: ticketId(order) }, 'a ticket is lost: no queue has it');
     changes.notify();
   }
 

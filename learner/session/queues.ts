@@ -1,6 +1,8 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
 import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
+import { errorText } from '../../shared/errors.js';
 import type { Evaluator } from '../../shared/evaluation/evaluator.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
 import { ticketAttributes } from '../../shared/telemetry/ticket-attributes.js';
@@ -9,6 +11,7 @@ import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { messageIdOf, orderOf } from '../../shared/wire/ticket-ids.js';
 import type { Failure } from '../failure.js';
+import { LostTickets, type LostTicketsOptions, lostLookMs } from '../groups/lost-tickets.js';
 import { issueTickets } from '../groups/ticket-issuer.js';
 import type { SessionParts } from './parts.js';
 
@@ -38,7 +41,7 @@ export class SessionQueues {
     span?.end();
   }
 
-  /** What comes back of evaluations, and what nobody could do, until `signal` aborts. */
+  /** What comes back of evaluations, what nobody could do and what is lost, until `signal` aborts. */
   async listen(evaluator: Evaluator, signal: AbortSignal): Promise<void> {
     const { intake } = this.#parts;
     await this.#together([
@@ -57,6 +60,18 @@ export class SessionQueues {
         if (order === undefined) evaluator.die(ticketId);
         else intake.die(order, attempt, death);
       }),
+      this.#lookForLost(
+        'eval',
+        {
+          awaited: () => evaluator.awaited,
+          held: () => 0,
+          onLost: ({ ticketId }) => {
+            this.#log.warn({ ticketId }, 'a ticket is lost: no queue has it');
+            evaluator.die(ticketId);
+          },
+        },
+        signal,
+      ),
     ]);
   }
 
@@ -82,7 +97,40 @@ export class SessionQueues {
         },
         signal,
       ),
+      this.#lookForLost(
+        'train',
+        {
+          awaited: () => intake.awaited,
+          held: () => unsettled.size,
+          onLost: ({ ticketId }) => {
+            intake.lose(orderOf(ticketId)!);
+          },
+        },
+        signal,
+      ),
     ]);
+  }
+
+  async #lookForLost(
+    split: 'train' | 'eval',
+    { held, ...options }: Omit<LostTicketsOptions, 'pass'> & { readonly held: () => number },
+    signal: AbortSignal,
+  ): Promise<void> {
+    const pass = () => {
+      const passage = this.#broker.pass(split, held);
+      const isOver = () =>
+        passage.isOver().catch((caught: unknown) => {
+          this.#log.debug({ reason: errorText(caught) }, 'could not look for lost tickets');
+          return false;
+        });
+      return { isOver };
+    };
+    const lost = new LostTickets({ ...options, pass });
+    for (;;) {
+      await sleep(lostLookMs, undefined, { signal }).catch(() => undefined);
+      if (signal.aborted) return;
+      if (this.#broker.isConnected) await lost.look();
+    }
   }
 
   /** Until all have ended; none of them rejects unheard. */

@@ -4,6 +4,7 @@ import type { z } from 'zod';
 import { errorText } from '../errors.js';
 import { encode } from '../wire/codec.js';
 import { largestGroupBytes } from '../wire/group-bytes.js';
+import type { Split } from '../wire/ticket.js';
 import { ActorLeases } from './actor-leases.js';
 import { type Backlog, readBacklog } from './backlog.js';
 import { DeadLetters, type Original } from './dead-letters.js';
@@ -15,6 +16,7 @@ import { ask, askFor, type Link } from './link.js';
 import type { RunNames, Source } from './names.js';
 import { newestScored, type NewestScored } from './newest.js';
 import { ObjectBucket } from './object-bucket.js';
+import { looksAt, Passage } from './passage.js';
 import { PolicyStore } from './policy-store.js';
 import { publish, traceHeaders, type Receipt } from './publish.js';
 import { RunConfigStore } from './run-config-store.js';
@@ -140,6 +142,15 @@ export class Broker implements AsyncDisposable {
   /** What waits in each queue, for how long, and in whose hands. */
   backlog(): Promise<Backlog> {
     return readBacklog(this.link);
+  }
+
+  /**
+   * Begins to follow the tickets that are out now through the queues.
+   *
+   * @param held how many scored groups of the split have been received and not acknowledged.
+   */
+  pass(split: Split, held: () => number): Passage {
+    return new Passage(looksAt(this.link, split), held);
   }
 
   /** How many tickets were ever published in the run, those that are done with included. */

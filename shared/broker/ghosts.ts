@@ -34,7 +34,7 @@ export class GhostWatch {
   }
 
   async #lookAtAll(): Promise<void> {
-    for (const sources of sharedQueues) {
+    for (const sources of queues) {
       const { stream } = this.#link.names.consumer(sources[0]);
       const ghosts = await countGhosts(this.#link, sources);
       if (ghosts === 0) {
@@ -77,13 +77,11 @@ export class GhostWatch {
 /** How often somebody should look, in milliseconds: so long, twice, may a full queue stand still. */
 export const ghostLookMs = 2_000;
 
-/**
- * The queues whose consumers several processes share, as the consumers of each; the learner makes
- * those of its own anew anyway.
- */
-const sharedQueues: readonly (readonly [Source, ...Source[]])[] = [
+/** The queues, as the consumers of each. */
+const queues: readonly (readonly [Source, ...Source[]])[] = [
   ['tickets.train', 'tickets.eval'],
   ['rollouts'],
+  ['scored.train', 'scored.eval'],
 ];
 
 /** At least so many messages of a queue will never be delivered. */

@@ -7,6 +7,7 @@ import type { Answers, EvalResult } from '../wire/eval-result.js';
 import type { RunConfig } from '../wire/run-config.js';
 import type { ScoredGroup } from '../wire/scored-group.js';
 import type { Ticket } from '../wire/ticket.js';
+import type { Attempt } from '../wire/ticket-ids.js';
 import { solveRates, type EvalProblem } from './solve-rates.js';
 
 export interface EvaluatorOptions {
@@ -32,6 +33,7 @@ interface Running {
   readonly version: number;
   readonly open: Map<string, OpenTicket>;
   issued: number; // of its tickets
+  published: number; // of these, in order
   readonly answers: EvalResult['answers'];
   lost: number;
 }
@@ -56,6 +58,12 @@ export class Evaluator {
     return { issued: this.#running?.issued ?? 0, open: this.#running?.open.size ?? 0 };
   }
 
+  /** What is out and has not been heard of. */
+  get awaited(): Attempt[] {
+    const { open = new Map<string, OpenTicket>(), published = 0 } = this.#running ?? {};
+    return [...open.values()].map(({ ticket }) => ticket).filter(({ order }) => order < published);
+  }
+
   /**
    * One at a time.
    *
@@ -67,7 +75,10 @@ export class Evaluator {
     log.info({ version, problems: problems.length }, 'evaluating');
     const running = this.#begin(version);
     try {
-      for (const ticket of this.#issue(running)) await this.#options.publish(ticket, signal);
+      for (const ticket of this.#issue(running)) {
+        await this.#options.publish(ticket, signal);
+        running.published += 1;
+      }
       if (running.open.size > 0) await once(this.#ends, 'end', { signal });
     } finally {
       this.#running = undefined;
@@ -135,7 +146,7 @@ export class Evaluator {
       return { correct: zeros(), total: zeros() };
     };
     const answers = { sampled: none(), greedy: none() };
-    this.#running = { version, open: new Map(), issued: 0, answers, lost: 0 };
+    this.#running = { version, open: new Map(), ...{ issued: 0, published: 0 }, answers, lost: 0 };
     return this.#running;
   }
 

@@ -17,8 +17,8 @@ interface Queue {
   strangers?: number;
 }
 
-/** A watch over a server whose queue of tickets is as the test says; all others are not there. */
-function watchOver(queue: Queue) {
+/** A watch over a server of which one queue is as the test says; all others are not there. */
+function watchOver(queue: Queue, kind: 'tickets' | 'scored' = 'tickets') {
   const names = runNames('test');
   const elsewhere = names.subjects.rollouts('actor-0');
   const freed: Source[] = [];
@@ -26,13 +26,13 @@ function watchOver(queue: Queue) {
   const jsm = {
     streams: {
       info: (stream: string) =>
-        stream !== names.streams.tickets
+        stream !== names.streams[kind]
           ? absent()
           : Promise.resolve({
               state: {
                 ...{ messages: queue.messages, last_seq: queue.lastSeq },
                 subjects: {
-                  [names.subjects.tickets('train')]: queue.messages - (queue.strangers ?? 0),
+                  [names.subjects[kind]('train')]: queue.messages - (queue.strangers ?? 0),
                   ...(queue.strangers && { [elsewhere]: queue.strangers }),
                 },
               },
@@ -77,6 +77,14 @@ describe('messages that a killed server keeps although they were acknowledged', 
     assert.deepEqual(freed, ['tickets.train', 'tickets.eval']);
     await watch.look(); // counted anew
     assert.equal(freed.length, 2);
+  });
+
+  it('are known among the scored groups too, which a checkpoint has settled', async () => {
+    const consumers = { 'learner-train': { pending: 0, ackPending: 4 }, 'learner-eval': none };
+    const { watch, freed } = watchOver({ messages: 7, lastSeq: 146, consumers }, 'scored');
+    await watch.look();
+    await watch.look();
+    assert.deepEqual(freed, ['scored.train', 'scored.eval']);
   });
 
   it('are none when every message is accounted for, by one consumer or the other', async () => {

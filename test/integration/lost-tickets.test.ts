@@ -1,0 +1,48 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Summary } from '../../deploy/local/up/summary.js';
+import { ticketBound } from '../../shared/rl/capacity.js';
+import { until } from '../support/broker.js';
+import { TrainingGround } from '../support/training-ground.js';
+
+const bound = ticketBound(1, 4); // of the learner of a training ground
+
+describe('a run whose queues lose what they had acknowledged', { timeout: 240_000 }, () => {
+  it('issues other tickets for those that are in no queue, and waits for none of them', async () => {
+    await using ground = await TrainingGround.prepare('lost');
+    const { broker } = ground;
+    const { streams } = broker.names;
+    const keep = async (queue: 'tickets' | 'rollouts', count: number) => {
+      await broker.link.jsm.streams.purge(streams[queue], { keep: count });
+    };
+    const learner = ground.learner({ 'max-steps': 4 });
+    await until(async () => (await broker.depths()).tickets === bound);
+    await keep('tickets', 5);
+    ground.actor('actor-0');
+    await until(async () => {
+      const { tickets, rollouts } = await broker.depths();
+      return tickets === 0 && rollouts === 5;
+    });
+    await keep('rollouts', 2);
+    await ground.startScoring();
+
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    const { groups, steps } = Summary.parse(await ground.summary());
+    assert.deepEqual([steps, groups.trained, groups.dead], [4, 16, bound - 2]);
+  });
+
+  it('evaluates without the tickets that are in no queue', async () => {
+    await using ground = await TrainingGround.prepare('lost-eval');
+    const { broker } = ground;
+    const learner = ground.learner({ 'max-steps': 1, 'eval-problems': 4, 'eval-samples': 2 });
+    const asked = 2 * 4; // each problem sampled, then each greedily
+    await until(async () => (await broker.depths()).tickets === asked);
+    await broker.link.jsm.streams.purge(broker.names.streams.tickets, { keep: 5 });
+    await ground.startScoring();
+    ground.actor('actor-0');
+
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    const [before, after] = await ground.evals();
+    assert.deepEqual([before?.lost, after?.lost], [asked - 5, 0]);
+  });
+});
