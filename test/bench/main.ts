@@ -1,6 +1,7 @@
 import { cpus } from 'node:os';
 import { parseArgs } from 'node:util';
 import { UserError } from '../../shared/errors.js';
+import { benchMemory } from './memory.js';
 import { benchDecoding, benchTraining } from './model.js';
 import { benchReward } from './reward.js';
 import { benchWire } from './wire.js';
@@ -17,6 +18,7 @@ const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
   train: benchTraining,
   reward: benchReward,
   wire: benchWire,
+  memory: benchMemory,
 };
 
 const { values, positionals } = parseArgs({
