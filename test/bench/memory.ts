@@ -1,57 +1,49 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, readlinkSync } from 'node:fs';
+import { basename } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { UpProcess } from '../support/up-process.js';
 import type { Figure } from './main.js';
 
-/** Of a run's processes, by what their command lines have in common. */
-const parts = {
-  launcher: 'cli.js up',
-  learner: 'cli.js learner',
-  backend: 'cli.js local-backend',
-  actor: 'cli.js actor',
-  'reward service': 'cli.js reward-service',
-  'nats-server': 'nats-server',
-} as const;
-type Part = keyof typeof parts;
-
-/** What is held up for three of four seconds, so that all others wait for it. */
-const phases: readonly (readonly [string, Part | undefined])[] = [
-  ['unhindered', undefined],
-  ['slow backend', 'backend'],
-  ['slow reward service', 'reward service'],
-];
-const warmUpSeconds = 60;
-const phaseSeconds = 120;
+/** What is held up for three of four seconds, one after the other, so that all others wait for it. */
+const slow = [undefined, 'cli.js local-backend', 'cli.js reward-service'] as const;
+const secondsEach = 45;
+const rounds = 4;
 
 /**
- * What each process of `npm start` has in memory, native parts included, after each phase of a run, and
- * by how much that grew from the phase's first quarter to its last. Linux only.
+ * What each process of `npm start` has in memory, native parts included, while a run goes unhindered,
+ * with a slow backend, with a slow reward service, and so on again: whatever keeps what passes
+ * through it has more in each round. Linux only.
  */
 export async function benchMemory(): Promise<Figure[]> {
   await using up = await UpProcess.start(['--max-minutes=30', '--eval-problems=0', '--actors=1']);
   await up.trainsOn();
-  const pids = Object.entries(parts).map(([part, words]): [Part, number] => [
-    part as Part,
-    part === 'launcher' ? up.child.pid! : up.pidOf(words),
-  ]);
-  await sleep(1_000 * warmUpSeconds);
+  const pids: readonly (readonly [string, number])[] = [
+    ['launcher', up.child.pid!],
+    ['learner', up.pidOf('cli.js learner')],
+    ['backend', up.pidOf('cli.js local-backend')],
+    ['actor', up.pidOf('cli.js actor')],
+    ['reward service', up.pidOf('cli.js reward-service')],
+    ['nats-server', up.processes().find((pid) => executableOf(pid) === 'nats-server')!],
+  ];
   const figures: Figure[] = [];
-  for (const [phase, slow] of phases) {
+  for (let round = 1; round <= rounds; round++) {
     const before = await stepsOf(up);
     const samples = new Map(pids.map(([part]) => [part, [] as number[]]));
-    const held = pids.find(([part]) => part === slow)?.[1];
-    for (let second = 0; second < phaseSeconds; second++) {
-      if (held !== undefined) process.kill(held, second % 4 === 3 ? 'SIGCONT' : 'SIGSTOP');
-      await sleep(1_000);
-      for (const [part, pid] of pids) samples.get(part)!.push(residentMiB(pid));
+    for (const words of slow) {
+      const held = words && up.pidOf(words);
+      for (let second = 0; second < secondsEach; second++) {
+        if (held !== undefined) process.kill(held, second % 4 === 0 ? 'SIGCONT' : 'SIGSTOP');
+        await sleep(1_000);
+        for (const [part, pid] of pids) samples.get(part)!.push(residentMiB(pid));
+      }
+      if (held !== undefined) process.kill(held, 'SIGCONT');
     }
-    const steps = (await stepsOf(up)) - before;
-    figures.push({ what: `${phase}: trained in ${phaseSeconds} s`, value: steps, unit: 'steps' });
+    const of = `round ${round}`;
+    const groups = 64 * ((await stepsOf(up)) - before);
+    figures.push({ what: `${of}: groups trained`, value: groups, unit: 'groups' });
     for (const [part, rss] of samples) {
-      const quarter = rss.length / 4;
-      const [early, late] = [median(rss.slice(0, quarter)), median(rss.slice(-quarter))];
-      figures.push({ what: `${phase}: ${part}`, value: late, unit: 'MiB' });
-      figures.push({ what: `${phase}: ${part} grew by`, value: late - early, unit: 'MiB' });
+      figures.push({ what: `${of}: ${part}, median`, value: median(rss), unit: 'MiB' });
+      figures.push({ what: `${of}: ${part}, at most`, value: Math.max(...rss), unit: 'MiB' });
     }
   }
   return figures;
@@ -59,6 +51,10 @@ export async function benchMemory(): Promise<Figure[]> {
 
 async function stepsOf(up: UpProcess): Promise<number> {
   return (await up.read('metrics.jsonl')).trimEnd().split('\n').length;
+}
+
+function executableOf(pid: number): string {
+  return basename(readlinkSync(`/proc/${pid}/exe`));
 }
 
 function residentMiB(pid: number): number {
