@@ -32,6 +32,7 @@ export interface FirstToken {
 interface Held {
   manifest: PolicyManifest;
   readonly loading: Promise<void>;
+  readonly loader: AbortSignal; // of whoever had it loaded
   uses: number;
 }
 
@@ -182,6 +183,7 @@ export class PolicyFollower {
     const held = this.#held.get(version) ?? {
       manifest,
       loading: this.options.sampler.load(manifest, signal),
+      loader: signal,
       uses: 0,
     };
     this.#held.set(version, held);
@@ -190,6 +192,8 @@ export class PolicyFollower {
       await held.loading;
     } catch (error) {
       if (this.#held.get(version) === held) this.#held.delete(version);
+      const isAnothersEnd = held.loader.aborted && held.loader !== signal && !signal.aborted;
+      if (isAnothersEnd) return this.#hold(manifest, signal);
       throw error;
     }
     let isHeld = true;

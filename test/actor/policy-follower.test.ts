@@ -2,15 +2,17 @@ import assert from 'node:assert/strict';
 import { EventEmitter, on } from 'node:events';
 import { after, describe, it } from 'node:test';
 import { pino } from 'pino';
+import { TicketConsumed } from '../../actor/early-cancel.js';
 import { PolicyFollower } from '../../actor/policy-follower.js';
 import { PermanentError, UserError } from '../../shared/errors.js';
+import type { Sampler } from '../../actor/sampler.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { manifest } from './values.js';
 
 const log = pino({ level: 'silent' });
 
 /** A follower of versions that the test publishes, and what it asked the sampler to do. */
-function followed(load: (manifest: PolicyManifest) => Promise<void> = () => Promise.resolve()) {
+function followed(load: Sampler['load'] = () => Promise.resolve()) {
   const published = new Map<number, PolicyManifest>();
   const news = new EventEmitter();
   const calls: string[] = [];
@@ -24,9 +26,9 @@ function followed(load: (manifest: PolicyManifest) => Promise<void> = () => Prom
       },
     },
     sampler: {
-      load: async (next) => {
+      load: async (next, signal) => {
         calls.push(`load ${next.version}`);
-        await load(next);
+        await load(next, signal);
       },
       drop: (version) => calls.push(`drop ${version}`),
     },
@@ -142,6 +144,30 @@ describe('a pinned version', () => {
     publish(3);
     using _newest = await policies.holdAtLeast(3, never);
     await assert.rejects(policies.holdExactly(1, never), PermanentError);
+  });
+
+  it('is loaded for the others when the ticket that asked first needs it no more', async () => {
+    const { policies, publish, calls } = followed((_, signal) =>
+      calls.length === 2
+        ? new Promise((_, reject) => {
+            signal.addEventListener('abort', () => {
+              reject(signal.reason as Error);
+            });
+          })
+        : Promise.resolve(),
+    );
+    publish(2);
+    using _newest = await policies.holdAtLeast(2, never);
+    publish(1);
+    const first = new AbortController();
+    const given = policies.holdExactly(1, first.signal);
+    const other = policies.holdExactly(1, never);
+    await new Promise(setImmediate); // both wait for it
+    first.abort(new TicketConsumed('the first has come to its end'));
+    await assert.rejects(given, TicketConsumed);
+    using pinned = await other;
+    assert.equal(pinned.manifest.version, 1);
+    assert.deepEqual(calls, ['load 2', 'load 1', 'load 1']);
   });
 
   it('is what must not be retired, as long as it is held', async () => {
