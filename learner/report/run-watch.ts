@@ -35,6 +35,7 @@ const livenessMs = 10_000; // several renewals
 /** Looks at the run as a whole from time to time: at what waits in its queues and how its actors fare. */
 export class RunWatch implements Disposable {
   #metrics: Readonly<Record<string, number>> = {};
+  #looking: Promise<void> | undefined;
   readonly #timer: NodeJS.Timeout;
 
   constructor(
@@ -49,7 +50,19 @@ export class RunWatch implements Disposable {
     return this.#metrics;
   }
 
-  async look(): Promise<void> {
+  /** One look at a time: while NATS is away, a look waits for it, and they must not pile up. */
+  look(): Promise<void> {
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
+  }
+
+  [Symbol.dispose](): void {
+    clearInterval(this.#timer);
+  }
+
+  async #look(): Promise<void> {
     try {
       const [backlog, leases] = await Promise.all([
         this.broker.backlog(),
@@ -61,10 +74,6 @@ export class RunWatch implements Disposable {
     } catch (caught) {
       this.log.debug({ reason: errorText(caught) }, 'could not look at the run');
     }
-  }
-
-  [Symbol.dispose](): void {
-    clearInterval(this.#timer);
   }
 }
 

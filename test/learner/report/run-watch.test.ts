@@ -68,6 +68,26 @@ describe('the watch over a run', () => {
     assert.equal(metrics['consumer_ack_pending/tickets.train'], 2);
   });
 
+  it('waits for an answer before it asks again', async () => {
+    let asked = 0;
+    let answer = (_: Backlog): void => undefined;
+    const read = () => {
+      asked++;
+      return new Promise<Backlog>((resolve) => (answer = resolve));
+    };
+    using watch = new RunWatch(
+      { backlog: read, actors: { list: () => Promise.resolve([]) } as never },
+      silent,
+    );
+    const looks = [watch.look(), watch.look()]; // NATS is away for long
+    assert.equal(asked, 1);
+    answer(backlog);
+    await Promise.all(looks);
+    assert.equal(watch.metrics['stream_depth/tickets'], 5);
+    void watch.look();
+    assert.equal(asked, 2);
+  });
+
   it('keeps what it saw last while the server is away', async () => {
     assert.deepEqual(await seen([], () => Promise.reject(new Error('away'))), {});
   });
