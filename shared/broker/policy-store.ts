@@ -90,8 +90,9 @@ export class PolicyStore {
   }
 
   /**
-   * The current manifest, then each newer one; versions never fall, and those that came and went
-   * between two looks are skipped. A version that is published again is told of again.
+   * The current manifest, then each newer one; those that came and went between two looks are skipped. A
+   * version that is published again is told of again. Versions rise, and so do revisions, as long as the
+   * server has what it acknowledged; when it comes back without the newest, what it has then is told.
    */
   async *watch(signal: AbortSignal): AsyncGenerator<PolicyManifest, void, undefined> {
     let seen = 0;
@@ -104,7 +105,7 @@ export class PolicyStore {
       const entry = await untilAborted(signal, () =>
         this.#manifests.get(PolicyManifest, 'current'),
       );
-      if (entry === undefined || entry.revision <= seen) continue;
+      if (entry === undefined || entry.revision === seen) continue;
       seen = entry.revision;
       yield entry.value;
     }

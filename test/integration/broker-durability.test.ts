@@ -110,6 +110,46 @@ describe('a run whose server restarts', { timeout: 240_000 }, () => {
     await consuming;
   });
 
+  it('tells of what is published after the server has lost the newest', async () => {
+    await using server = await NatsServer.start();
+    await using learner = await brokerOn(server);
+    await using actor = await brokerOn(server);
+    await learner.ensureRun(limits);
+    const publish = (version: number) =>
+      learner.policy.publish({
+        version,
+        samplerPath: `tinker://run/${version}`,
+        smallestUsefulVersion: 0,
+      });
+    const watched = new AbortController();
+    const versions: number[] = [];
+    const watching = (async () => {
+      for await (const { version } of actor.policy.watch(watched.signal)) versions.push(version);
+    })();
+
+    // As when its machine lost its power: an older state of the stream on the disk.
+    const messages = join(server.streamFolder(`KV_${learner.names.buckets.policy}`), 'msgs');
+    const away = async (what: () => Promise<void>) => {
+      await server.stop();
+      await what();
+      await server.resume();
+      await until(() => learner.isConnected && actor.isConnected);
+    };
+    await publish(0);
+    await away(() => cp(messages, `${messages}.before`, { recursive: true }));
+    for (const version of [1, 2, 3]) await publish(version);
+    await until(() => versions.includes(3));
+    await away(async () => {
+      await rm(messages, { recursive: true });
+      await rename(`${messages}.before`, messages);
+    });
+    assert.equal((await learner.policy.current())?.version, 0);
+    await publish(4);
+    await until(() => versions.includes(4));
+    watched.abort();
+    await watching;
+  });
+
   it('is made anew when the server comes back without its files', async () => {
     await using server = await NatsServer.start();
     await using learner = await brokerOn(server);
