@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { dirname, join, normalize } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
+import { runNames } from '../../shared/broker/names.js';
 import { packageRoot } from '../../shared/package-root.js';
 import { flagsIn, knownFlags } from './flags.js';
 import { codeIn, declaredMetrics, services, tableUnder } from './metrics-table.js';
@@ -56,6 +57,17 @@ describe('the documentation', async () => {
       /^(env|staleness|version_span|idle|actors|ratio|by_group|dropped|eval|mask|weights|publish_seconds|stream_depth|kl_sample_train_v[12])\/[\w./*<>]+$/;
     assert.deepEqual(
       spansOf(pages, (code) => group.test(code) && !isField(code)),
+      [],
+    );
+  });
+
+  it('names all that a run leaves on a NATS server', () => {
+    const { streams, buckets, objects } = runNames('x');
+    const names = [streams, buckets, objects].flatMap((kind) => Object.values(kind));
+    const [, end] = textOf.get('docs/operating.md')!.split('## When it is over');
+    const told = new Set(codeIn(end!));
+    assert.deepEqual(
+      names.map((name) => name.replace(/x$/, '…')).filter((name) => !told.has(name)),
       [],
     );
   });
