@@ -15,7 +15,7 @@ import type { Unsettled } from '../groups/unsettled.js';
 
 const checkpointStep = new Gauge({
   name: 'rl_checkpoint_step',
-  help: 'The optimizer step of the newest checkpoint in the ledger.',
+  help: 'The step of the newest checkpoint in the ledger.',
 });
 
 /** What the weights of one step have consumed. */
