@@ -2,6 +2,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { connectBroker } from '../shared/broker/connect.js';
 import { loadConfig } from '../shared/config.js';
+import { evaluationTickets } from '../shared/evaluation/evaluator.js';
 import { givenUpCode } from '../shared/exit-codes.js';
 import { checkModelDirectory, readModelDirectory } from '../shared/model/model-directory.js';
 import { ticketBound } from '../shared/rl/capacity.js';
@@ -64,8 +65,12 @@ async function learn(
   const task = await taskSpec(settings);
   const dataset = await openTask(task).load();
   const trainTickets = ticketBound(settings.maxStepsOffPolicy, settings.groupsPerBatch);
-  // Both kinds of tickets of an evaluation at once; more than actors hold are not needed.
-  const evalTickets = 2 * Math.max(1, settings.evalProblems);
+  // All of an evaluation's, or while nobody answers them they would take the places of those to train on.
+  const evalTickets = evaluationTickets(
+    Math.max(1, settings.evalProblems),
+    settings.evalSamples,
+    settings.groupSize,
+  );
   await broker.ensureRun({ trainTickets, evalTickets, replicas: settings.streamReplicas });
   using runWatch = new RunWatch(broker, log);
 

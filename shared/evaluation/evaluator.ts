@@ -22,6 +22,11 @@ export interface EvaluatorOptions {
   readonly log: Logger;
 }
 
+/** How many tickets one evaluation has; all of them may be out at once, whoever answers them. */
+export function evaluationTickets(problems: number, samples: number, groupSize: number): number {
+  return problems * (parts(samples, groupSize).length + 1);
+}
+
 interface OpenTicket {
   readonly ticket: Ticket;
   readonly problem: number; // its place among the problems
