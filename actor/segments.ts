@@ -2,6 +2,7 @@ import { createRandom } from '../shared/random.js';
 import type { SampledRollout } from '../shared/model/decoder.js';
 import { lengthAtStop } from '../shared/model/stop-strings.js';
 import type { SampledSequence } from '../shared/tinker/types.js';
+import type { PolicyChoice } from './sampler.js';
 import { extendRuns, firstRuns } from './version-runs.js';
 
 /**
@@ -50,6 +51,19 @@ export function endAtStop(
     versions: firstRuns(rollout.versions, length),
     stopReason: 'stop',
   };
+}
+
+/**
+ * The version that a rollout goes on with: a server may end a call before it has all of its tokens, also
+ * one of a group that is to be of a single version.
+ *
+ * @param loaded the versions that can be sampled with now.
+ */
+export function continuingVersion(
+  { version, adoptsNewer }: PolicyChoice,
+  loaded: Iterable<number>,
+): number {
+  return adoptsNewer ? Math.max(version, ...loaded) : version;
 }
 
 /** What the continuation of a rollout starts from: [P + T] prompt and everything sampled so far. */

@@ -11,6 +11,7 @@ import type { GroupRequest, PolicyChoice, Progress, SampledRollout, Sampler } fr
 import {
   appendSegment,
   continuationSeed,
+  continuingVersion,
   continuedPrompt,
   endAtStop,
   nextSegmentLength,
@@ -98,7 +99,7 @@ export class TinkerSampler implements Sampler {
       return await Promise.all(
         starts.map((segment, index) => {
           const rollout = this.#end(appendSegment(undefined, segment, policy.version), request);
-          return this.#complete(rollout, { request, index, segmentTokens }, call);
+          return this.#complete(rollout, { request, index, policy, segmentTokens }, call);
         }),
       );
     } catch (error) {
@@ -115,19 +116,19 @@ export class TinkerSampler implements Sampler {
     await this.client[Symbol.asyncDispose]();
   }
 
-  /** Continues a rollout on the newest version of each moment until it has ended. */
+  /** Continues a rollout until it has ended. */
   async #complete(
     start: SampledRollout,
-    of: { request: GroupRequest; index: number; segmentTokens: number },
+    of: { request: GroupRequest; index: number; policy: PolicyChoice; segmentTokens: number },
     call: SampleCall,
   ): Promise<SampledRollout> {
-    const { request, index, segmentTokens } = of;
+    const { request, index, policy, segmentTokens } = of;
     let rollout = start;
     for (;;) {
       const sampled = rollout.tokens.length;
       const maxTokens = nextSegmentLength(sampled, request.maxTokens, segmentTokens);
       if (rollout.stopReason === 'stop' || maxTokens === 0) return rollout;
-      const version = Math.max(...this.#versions.keys());
+      const version = continuingVersion(policy, this.#versions.keys());
       const prompt = continuedPrompt(request.prompt, rollout);
       const seed = continuationSeed(request.seed, index, sampled);
       const rest = { ...request, prompt, seed, maxTokens, count: 1 };

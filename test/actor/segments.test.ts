@@ -5,6 +5,7 @@ import {
   appendSegment,
   continuationSeed,
   continuedPrompt,
+  continuingVersion,
   nextSegmentLength,
 } from '../../actor/segments.js';
 import { rollout } from '../support/messages.js';
@@ -33,6 +34,11 @@ describe('sampling in segments', () => {
         assert.equal(sampled, maxTokens);
       }),
     );
+  });
+
+  it('goes on with the newest version there is, or with its own where the group is of one version', () => {
+    assert.equal(continuingVersion({ version: 3, adoptsNewer: true }, [3, 4, 5]), 5);
+    assert.equal(continuingVersion({ version: 3, adoptsNewer: false }, [3, 4, 5]), 3);
   });
 
   it('joins segments by several versions into one rollout', () => {
