@@ -13,12 +13,14 @@ import {
   type Reply,
   type Route,
 } from './http-api.js';
+import type { SamplingSessions } from './sampling-sessions.js';
 import type { TrainingRuns } from './training-runs.js';
 
 /** Saved weights and the runs that they belong to, also those of earlier processes. */
 export function checkpointRoutes(
   store: CheckpointStore,
   runs: TrainingRuns,
+  samplers: Pick<SamplingSessions, 'end'>,
   archives: Archives,
 ): Route[] {
   return [
@@ -71,7 +73,9 @@ export function checkpointRoutes(
       method: 'DELETE',
       path: '/api/v1/training_runs/:run/checkpoints/*',
       async handle({ params: [run, checkpoint] }) {
-        await store.delete(findCheckpoint(store, runs, run!, checkpoint!));
+        const path = findCheckpoint(store, runs, run!, checkpoint!);
+        await store.delete(path);
+        samplers.end(path);
         return { status: 204, headers: {}, body: '' };
       },
     },

@@ -88,7 +88,7 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
         ...trainingRoutes(model, runs, operations),
         ...samplingRoutes(model, samplers),
         ...futureRoutes(futures, options.pollMs ?? 30_000),
-        ...checkpointRoutes(store, runs, new Archives()),
+        ...checkpointRoutes(store, runs, samplers, new Archives()),
       ],
     });
     const loaded = trainer.call('load', { modelDir, threads });

@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { z } from 'zod';
 import type { CreateSamplingSessionRequest, SampleRequest } from '../../shared/tinker/api.js';
-import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
+import { parseTinkerPath, type TinkerPath } from '../../shared/tinker/tinker-path.js';
 import { ApiError, badRequest, notFound } from './api-error.js';
 import { pathOf, type CheckpointMetadata } from './checkpoint-metadata.js';
 import { formatTinkerPath } from './checkpoint-names.js';
@@ -20,6 +20,7 @@ import type { WorkerCalls } from './worker-calls.js';
 /** What one sampler samples from: a checkpoint, or the base model. */
 export interface SamplingSession {
   readonly id: string;
+  readonly session: Session; // of the client that opened it
   readonly seqId: number | undefined; // counts the samplers of a session, from 0
   readonly checkpoint: CheckpointMetadata | undefined;
 }
@@ -61,7 +62,9 @@ export class SamplingSessions {
       }
       return this.open(session, checkpoint, seqId);
     };
-    return seqId === undefined ? make() : this.#created.once(`${session.id}/${seqId}`, make);
+    if (seqId === undefined) return make();
+    const isOpen = ({ id }: SamplingSession) => this.#samplers.has(id);
+    return this.#created.once(`${session.id}/${seqId}`, make, isOpen);
   }
 
   /** Opens one without asking whether the checkpoint fits: it was saved just now, or checked. */
@@ -70,9 +73,9 @@ export class SamplingSessions {
     checkpoint: CheckpointMetadata | undefined,
     seqId: number | undefined,
   ): SamplingSession {
-    const sampler: SamplingSession = { id: randomUUID(), seqId, checkpoint };
+    const sampler: SamplingSession = { id: randomUUID(), session, seqId, checkpoint };
     this.#samplers.set(sampler.id, sampler);
-    session.samplers.push(sampler.id);
+    session.samplers.add(sampler.id);
     return sampler;
   }
 
@@ -81,10 +84,20 @@ export class SamplingSessions {
     const sampler = this.#samplers.get(id);
     if (sampler === undefined) {
       throw notFound(
-        `sampling session ${JSON.stringify(id)} is unknown; they end when the backend restarts, create another`,
+        `sampling session ${JSON.stringify(id)} is unknown; they end when the backend restarts and when their checkpoint is deleted, create another`,
       );
     }
     return sampler;
+  }
+
+  /** Ends those of a checkpoint that was deleted: a run has one for each of its versions. */
+  end(path: TinkerPath): void {
+    const deleted = formatTinkerPath(path);
+    for (const sampler of this.#samplers.values()) {
+      if (this.tinkerPathOf(sampler) !== deleted) continue;
+      this.#samplers.delete(sampler.id);
+      sampler.session.samplers.delete(sampler.id);
+    }
   }
 
   tinkerPathOf({ checkpoint }: SamplingSession): string | null {

@@ -78,7 +78,7 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
       path: '/api/v1/sessions/:id',
       handle({ params: [id] }) {
         const { trainingRuns, samplers } = sessions.seen(id!);
-        return jsonReply(200, { training_run_ids: trainingRuns, sampler_ids: samplers });
+        return jsonReply(200, { training_run_ids: trainingRuns, sampler_ids: [...samplers] });
       },
     },
     {

@@ -4,7 +4,7 @@ import { notFound } from './api-error.js';
 export interface Session {
   readonly id: string;
   readonly trainingRuns: string[];
-  readonly samplers: string[];
+  readonly samplers: Set<string>;
   lastSeenAt: number; // ms since the epoch
 }
 
@@ -18,7 +18,7 @@ export class Sessions {
     const session: Session = {
       id: randomUUID(),
       trainingRuns: [],
-      samplers: [],
+      samplers: new Set(),
       lastSeenAt: this.now(),
     };
     this.#sessions.set(session.id, session);

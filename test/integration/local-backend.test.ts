@@ -367,6 +367,31 @@ describe('the local backend over HTTP', () => {
     assert.equal((await wire.fetch(url, { method: 'DELETE' })).status, 404);
   });
 
+  it('ends the sampling sessions of a checkpoint that is deleted, and no others', async () => {
+    const model = await freshModel();
+    const save = (path: string, seq_id: number) =>
+      wire.post('save_weights_for_sampler', { model_id: model, path, seq_id });
+    await wire.result(await save('gone', 1));
+    await wire.result(await save('kept', 2));
+    const open = async (name: string, sampling_session_seq_id: number) => {
+      const { sampling_session_id } = await wire.post('create_sampling_session', {
+        session_id: session,
+        sampling_session_seq_id,
+        model_path: `tinker://${model}/sampler_weights/${name}`,
+      });
+      return String(sampling_session_id);
+    };
+    const [gone, kept] = [await open('gone', 21), await open('kept', 22)];
+    const url = `/api/v1/training_runs/${model}/checkpoints/sampler_weights/gone`;
+    assert.equal((await wire.fetch(url, { method: 'DELETE' })).status, 204);
+
+    assert.equal((await wire.fetch(`/api/v1/samplers/${gone}`)).status, 404);
+    assert.equal((await wire.get(`samplers/${kept}`))['sampler_id'], kept);
+    const { sampler_ids } = await wire.get(`sessions/${session}`);
+    const listed = sampler_ids as string[];
+    assert.deepEqual([listed.includes(gone), listed.includes(kept)], [false, true]);
+  });
+
   it('speaks the JSON form of older clients', async () => {
     const model = await freshModel();
     const tensor = (data: number[], dtype: string) => ({ data, dtype, shape: [data.length] });
