@@ -109,7 +109,7 @@ export function reportStep(
     'staleness/optimizer_steps/mean': mean(ages.map(({ optimizerSteps }) => optimizerSteps)),
     'staleness/optimizer_steps/max': Math.max(...ages.map(({ optimizerSteps }) => optimizerSteps)),
     'version_span/mean': mean(spans),
-    'version_span/max': Math.max(...spans),
+    'version_span/max': spans.reduce((most, span) => Math.max(most, span), 0),
     'loss/sum': results.reduce((sum, { lossSum }) => sum + lossSum, 0),
     ...reportCorrections(correction, results),
   };

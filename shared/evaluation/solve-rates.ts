@@ -43,7 +43,7 @@ function ratesOf(
   const [bySampling, greedily] = [answered(sampled), answered(greedy)];
   if (bySampling.length === 0 || greedily.length === 0) return undefined;
 
-  const samples = Math.min(...bySampling.map((i) => sampled.total[i]!));
+  const samples = bySampling.reduce((least, i) => Math.min(least, sampled.total[i]!), Infinity);
   const passRate = (k: number): number =>
     mean(bySampling.map((i) => passAtK(k, sampled.correct[i]!, sampled.total[i]!)));
   return {
