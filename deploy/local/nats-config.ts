@@ -1,13 +1,17 @@
+import { existsSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
+import { identityName } from '../../shared/broker/permissions.js';
 import { text, whole } from '../../shared/config-fields.js';
 import { loadConfig } from '../../shared/config.js';
 import { describeFlags } from '../../shared/config-help.js';
+import { UserError } from '../../shared/errors.js';
 import { RunName } from '../../shared/wire/run-config.js';
 import { runIdentities } from './processes/members.js';
-import { certificateIn, writeKeys } from './nats-server/keys.js';
+import { authorityFile, certificateIn, identitiesIn, writeKeys } from './nats-server/keys.js';
 import { accountsText } from './nats-server/accounts.js';
+import { hasCertificateFor } from './nats-server/kept-certificate.js';
 import { accountsBlock, tlsText } from './nats-server/server-config.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -15,7 +19,9 @@ type Environment = Readonly<Record<string, string | undefined>>;
 /** What the keys are for. */
 export const NatsConfig = z.object({
   run: RunName.describe('the run that the keys are for.'),
-  out: text.describe('folder for the keys and nats-server.conf; keys in it are kept.'),
+  out: text.describe(
+    'folder for the keys and nats-server.conf; keys and certificate in it are kept.',
+  ),
   actors: whole
     .min(1)
     .max(256)
@@ -43,6 +49,9 @@ Writes a key for each role, a certificate if you name hosts, and nats-server.con
 accounts and tls blocks, to be included in the server's own configuration. offbeat up and
 offbeat eval take the folder as --nats-keys; a service takes its own key as --nats-nkey-seed-file.
 
+To add actors, say the same flags again with another --actors, put nats-server.conf where each server
+includes it, and reload each twice (nats-server --signal reload=PID).
+
 ${describeFlags(NatsConfig.shape, natsConfigService)}
 `;
 }
@@ -54,21 +63,79 @@ ${describeFlags(NatsConfig.shape, natsConfigService)}
  */
 export async function natsConfig(argv: readonly string[], env: Environment): Promise<number> {
   const config = loadConfig(NatsConfig, natsConfigService, argv, env);
-  const out = resolve(config.out);
-  await mkdir(out, { recursive: true, mode: 0o700 });
-  const users = await writeKeys(out, config.run, runIdentities(config));
-  const blocks = [
-    `# Written by offbeat nats-config, for run ${config.run}.\n`,
-    accountsBlock(accountsText(config.run, users)),
-  ];
-  if (config.tlsHosts !== undefined) {
-    const { writeCertificates } = await import('./nats-server/certificates.js'); // slow to load
-    await writeCertificates(out, config.tlsHosts.split(','));
-    const folder = config.tlsFolder ?? out;
-    blocks.push(tlsText(certificateIn(folder)));
-  }
-  const path = join(out, 'nats-server.conf');
-  await writeFile(path, blocks.join(''));
-  process.stdout.write(`${users.length} keys, and what they open in ${path}\n`);
+  process.stdout.write(await writeNatsConfig(config));
   return 0;
+}
+
+/**
+ * Writes the files; keys that are there stay, and so does a certificate for the same hosts.
+ *
+ * @returns what there is now, and what whoever runs the servers must know of it.
+ * @throws {UserError} if the folder has a certificate and no hosts are named.
+ */
+export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Promise<string> {
+  const { run, tlsHosts, tlsFolder } = config;
+  const out = resolve(config.out);
+  if (tlsHosts === undefined && existsSync(join(out, authorityFile))) {
+    throw new UserError(
+      `--tls-hosts is missing, and ${out} has a certificate: name the same hosts again, or delete ${authorityFile}, server.pem and server-key.pem for a server without TLS`,
+    );
+  }
+  await mkdir(out, { recursive: true, mode: 0o700 });
+  const before = (await identitiesIn(out)).map(identityName);
+  const users = await writeKeys(out, run, runIdentities(config));
+  const blocks = [
+    `# Written by offbeat nats-config, for run ${run}.\n`,
+    accountsBlock(accountsText(run, users)),
+  ];
+  const path = join(out, 'nats-server.conf');
+  const told = [`${users.length} keys, and what they open in ${path}`];
+  if (tlsHosts !== undefined) {
+    if (await ensureCertificate(out, tlsHosts.split(','))) {
+      told.push(`a new certificate: clients need ${join(out, authorityFile)} before it is shown`);
+    }
+    blocks.push(tlsText(certificateIn(tlsFolder ?? out)));
+  }
+  const text = blocks.join('');
+  await writeFile(path, text);
+  if (text.length > mostBytes) {
+    told.push(
+      `it has ${text.length} bytes, and a Secret of Kubernetes holds ${secretBytes}, the certificate included: name the run shorter, or let fewer actors in`,
+    );
+  }
+  const now = users.map(({ name }) => name);
+  return [...told, ...changesOf(before, now), ''].join('\n');
+}
+
+const secretBytes = 1_048_576;
+const mostBytes = secretBytes - 8_192; // the certificate and its key lie in the same Secret
+
+/** @returns whether it is a new one. */
+async function ensureCertificate(folder: string, hosts: readonly string[]): Promise<boolean> {
+  if (await hasCertificateFor(folder, hosts)) return false;
+  const { writeCertificates } = await import('./nats-server/certificates.js'); // slow to load
+  await writeCertificates(folder, hosts);
+  return true;
+}
+
+/** What servers that run already must be done to, and whom they will turn away. */
+function changesOf(before: readonly string[], now: readonly string[]): string[] {
+  const added = now.filter((name) => !before.includes(name));
+  const leftOut = before.filter((name) => !now.includes(name));
+  const told = [];
+  if (before.length > 0 && added.length > 0) {
+    told.push(
+      `new: ${shortened(added)}; reload each server twice: new accounts can do nothing after the first time`,
+    );
+  }
+  if (leftOut.length > 0) {
+    told.push(
+      `left out, though their keys are here: ${shortened(leftOut)}; --actors and --eval-actors say how many are let in`,
+    );
+  }
+  return told;
+}
+
+function shortened(names: readonly string[]): string {
+  return names.length <= 4 ? names.join(', ') : `${names[0]} to ${names.at(-1)} (${names.length})`;
 }

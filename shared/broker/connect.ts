@@ -131,7 +131,7 @@ async function reachJetStream(connection: NatsConnection, options: BrokerOptions
       if (performance.now() - startedAt > connectTimeoutMs) {
         throw new NatsUnusable(
           'no JetStream',
-          `NATS at ${shownAddress(natsUrl)} runs without JetStream; start it with \`nats-server -js\`, or add \`jetstream {}\` to its configuration`,
+          `NATS at ${shownAddress(natsUrl)} runs without JetStream; start it with \`nats-server -js\`, or add \`jetstream {}\` to its configuration${ofNewAccount(options)}`,
           { cause: caught },
         );
       }
@@ -139,6 +139,13 @@ async function reachJetStream(connection: NatsConnection, options: BrokerOptions
       await sleep(250, undefined, { signal });
     }
   }
+}
+
+/** What a server leaves an account without that came by a reload, until the next one. */
+function ofNewAccount({ natsNkeySeedFile }: NatsAccess): string {
+  return natsNkeySeedFile === undefined
+    ? ''
+    : '; if it has, and this key was added while it ran, reload it once more';
 }
 
 function parseAddress(natsUrl: string): URL {

@@ -1,5 +1,9 @@
 import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { accessWith, writeKeys } from '../../deploy/local/nats-server/keys.js';
 import { connectBroker } from '../../shared/broker/connect.js';
 import { brokerOn, silent } from '../support/broker.js';
 import { NatsServer } from '../support/nats-server.js';
@@ -26,8 +30,23 @@ describe('connecting', { timeout: 30_000 }, () => {
     await using server = await NatsServer.start({ jetStream: false });
     await assert.rejects(connectBroker({ ...options, natsUrl: server.url }), {
       name: 'NatsUnusable',
-      message: /runs without JetStream; start it with `nats-server -js`/,
+      message: /runs without JetStream; start it with `nats-server -js`[^;]*$/,
     });
+  });
+
+  it('has a server reloaded once more that knows the key and gives it no JetStream', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'offbeat-keys-'));
+    const [user] = await writeKeys(folder, 'test', [{ role: 'learner' }]);
+    await using server = await NatsServer.start({
+      jetStream: false,
+      configuration: `authorization { users: [{ nkey: ${user!.publicKey} }] }`,
+    });
+    const access = accessWith(folder, { role: 'learner' });
+    await assert.rejects(connectBroker({ ...options, ...access, natsUrl: server.url }), {
+      name: 'NatsUnusable',
+      message: /runs without JetStream; .* this key was added while it ran, reload it once more/,
+    });
+    await rm(folder, { recursive: true });
   });
 
   it('takes the password from the address, and never shows it', async () => {

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises';
+import { generateKeyPairSync } from 'node:crypto';
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { connectBroker } from '../../../shared/broker/connect.js';
+import { writeNatsConfig } from '../../../deploy/local/nats-config.js';
+import { hasCertificateFor } from '../../../deploy/local/nats-server/kept-certificate.js';
 import { accessWith } from '../../../deploy/local/nats-server/keys.js';
 import { silent } from '../../support/broker.js';
 import { NatsServer } from '../../support/nats-server.js';
@@ -53,11 +56,65 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
     assert(broker.isConnected);
   });
 
-  it('keeps the keys that are there when actors are added', async () => {
-    await write('--actors=1');
-    const before = await readFile(join(folder, 'keys', 'actor.actor-0.nk'), 'utf8');
-    await write('--actors=2');
-    assert.equal(await readFile(join(folder, 'keys', 'actor.actor-0.nk'), 'utf8'), before);
-    assert((await readdir(join(folder, 'keys'))).includes('actor.actor-1.nk'));
+  it('says so when a Secret of Kubernetes cannot hold what it wrote for the servers', async () => {
+    const toldOf = (run: string) =>
+      writeNatsConfig({ run, out: join(folder, run), actors: 256, evalActors: 0 });
+    assert.doesNotMatch(await toldOf('countdown-qwen3-4b'), /Secret/);
+    assert.match(await toldOf('r'.repeat(48)), /it has \d{7} bytes, and a Secret .*shorter/);
+  });
+
+  describe('a second time', () => {
+    const again = (actors: number, tlsHosts?: string) =>
+      writeNatsConfig({ run: 'far', out: folder, actors, evalActors: 0, tlsHosts });
+    const held = (file: string) => readFile(join(folder, file), 'utf8');
+
+    it('keeps the keys that are there, and says which are new or left out', async () => {
+      assert.match(await again(1), /^5 keys, and what they open in .*nats-server\.conf\n$/);
+      const before = await held('actor.actor-0.nk');
+      assert.match(await again(2), /new: actor\.actor-1; reload each server twice/);
+      assert.equal(await held('actor.actor-0.nk'), before);
+      assert.match(await held('nats-server.conf'), /actor:actor-1/);
+      const told = await again(1);
+      assert.match(told, /left out, though their keys are here: actor\.actor-1; --actors/);
+      assert.doesNotMatch(told, /new:/);
+      assert.doesNotMatch(await held('nats-server.conf'), /actor:actor-1/);
+    });
+
+    it('keeps a certificate for the same hosts, so that no client needs another authority', async () => {
+      assert.match(await again(1, '127.0.0.1,nats.example'), /a new certificate/);
+      const before = await held('ca.pem');
+      assert.doesNotMatch(await again(2, 'nats.example,127.0.0.1'), /certificate/);
+      assert.equal(await held('ca.pem'), before);
+      assert.match(await again(2, 'other.example'), /a new certificate: clients need .*ca\.pem/);
+      assert.notEqual(await held('ca.pem'), before);
+    });
+
+    it('makes another certificate a month before the old one ends', async () => {
+      await again(1, 'nats.example');
+      const madeAt = Date.now();
+      const holdsIn = (days: number) =>
+        hasCertificateFor(folder, ['nats.example'], madeAt + days * 86_400_000);
+      assert.deepEqual([await holdsIn(366), await holdsIn(368)], [true, false]);
+    });
+
+    it('makes another certificate where its key is missing or that of another', async () => {
+      await again(1, 'nats.example');
+      const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+      const pem = privateKey.export({ type: 'pkcs8', format: 'pem' });
+      await writeFile(join(folder, 'server-key.pem'), pem);
+      assert.equal(await hasCertificateFor(folder, ['nats.example']), false);
+      await rm(join(folder, 'server-key.pem'));
+      assert.equal(await hasCertificateFor(folder, ['nats.example']), false);
+    });
+
+    it('refuses to leave the hosts out, which would end TLS for clients that insist on it', async () => {
+      await again(1, 'nats.example');
+      const before = await held('nats-server.conf');
+      await assert.rejects(again(2), {
+        name: 'UserError',
+        message: /--tls-hosts is missing, and .* has a certificate: name the same hosts again/,
+      });
+      assert.equal(await held('nats-server.conf'), before);
+    });
   });
 });
