@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { mkdir, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { identityName } from '../../shared/broker/permissions.js';
@@ -9,7 +9,13 @@ import { describeFlags } from '../../shared/config-help.js';
 import { UserError } from '../../shared/errors.js';
 import { RunName } from '../../shared/wire/run-config.js';
 import { runIdentities } from './processes/members.js';
-import { authorityFile, certificateIn, identitiesIn, writeKeys } from './nats-server/keys.js';
+import {
+  authorityFile,
+  certificateIn,
+  identitiesIn,
+  type NatsUser,
+  writeKeys,
+} from './nats-server/keys.js';
 import { accountsText } from './nats-server/accounts.js';
 import { hasCertificateFor } from './nats-server/kept-certificate.js';
 import { accountsBlock, tlsText } from './nats-server/server-config.js';
@@ -82,13 +88,14 @@ export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Prom
     );
   }
   await mkdir(out, { recursive: true, mode: 0o700 });
-  const before = (await identitiesIn(out)).map(identityName);
+  const path = join(out, 'nats-server.conf');
+  const previous = existsSync(path) ? await readFile(path, 'utf8') : undefined;
+  const keysBefore = (await identitiesIn(out)).map(identityName);
   const users = await writeKeys(out, run, runIdentities(config));
   const blocks = [
     `# Written by offbeat nats-config, for run ${run}.\n`,
     accountsBlock(accountsText(run, users)),
   ];
-  const path = join(out, 'nats-server.conf');
   const told = [`${users.length} keys, and what they open in ${path}`];
   if (tlsHosts !== undefined) {
     if (await ensureCertificate(out, tlsHosts.split(','))) {
@@ -100,11 +107,10 @@ export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Prom
   await writeFile(path, text);
   if (text.length > mostBytes) {
     told.push(
-      `it has ${text.length} bytes, and a Secret of Kubernetes holds ${secretBytes}, the certificate included: name the run shorter, or let fewer actors in`,
+      `nats-server.conf has ${text.length} bytes, and a Secret of Kubernetes holds ${secretBytes}, the certificate included: name the run shorter, or let fewer actors in`,
     );
   }
-  const now = users.map(({ name }) => name);
-  return [...told, ...changesOf(before, now), ''].join('\n');
+  return [...told, ...changesOf(previous, users, keysBefore), ''].join('\n');
 }
 
 const secretBytes = 1_048_576;
@@ -118,12 +124,21 @@ async function ensureCertificate(folder: string, hosts: readonly string[]): Prom
   return true;
 }
 
-/** What servers that run already must be done to, and whom they will turn away. */
-function changesOf(before: readonly string[], now: readonly string[]): string[] {
-  const added = now.filter((name) => !before.includes(name));
-  const leftOut = before.filter((name) => !now.includes(name));
+/**
+ * What servers that run already must be done to, and whom they will turn away.
+ *
+ * @param previous what they include until now.
+ */
+function changesOf(
+  previous: string | undefined,
+  users: readonly NatsUser[],
+  keysBefore: readonly string[],
+): string[] {
+  const isNew = ({ account }: NatsUser) => previous?.includes(JSON.stringify(account)) === false;
+  const added = users.filter(isNew).map(({ name }) => name);
+  const leftOut = keysBefore.filter((key) => !users.some(({ name }) => name === key));
   const told = [];
-  if (before.length > 0 && added.length > 0) {
+  if (added.length > 0) {
     told.push(
       `new: ${shortened(added)}; reload each server twice: new accounts can do nothing after the first time`,
     );

@@ -8,7 +8,8 @@ const shortestMs = 30 * 86_400_000; // whoever adds actors should not have to th
 
 /**
  * Whether the certificate that lies in `folder` does for these names and addresses, for 30 days more: then
- * nobody need be given another authority. False where there is none.
+ * nobody need be given another authority. False where there is
+ * none that can be read.
  */
 export async function hasCertificateFor(
   folder: string,
@@ -16,16 +17,19 @@ export async function hasCertificateFor(
   nowMs = Date.now(),
 ): Promise<boolean> {
   const { certificateFile, keyFile } = certificateIn(folder);
-  const files = [certificateFile, join(folder, authorityFile), keyFile];
-  const texts = await Promise.all(files.map((file) => readFile(file))).catch(() => undefined);
-  if (texts === undefined) return false;
-  const [certificate, authority] = [new X509Certificate(texts[0]!), new X509Certificate(texts[1]!)];
-  return (
-    certificate.verify(authority.publicKey) &&
-    certificate.checkPrivateKey(createPrivateKey(texts[2]!)) &&
-    Date.parse(certificate.validTo) - nowMs > shortestMs &&
-    hosts.every((host) =>
-      isIP(host) === 0 ? certificate.checkHost(host) : certificate.checkIP(host),
-    )
-  );
+  try {
+    const certificate = new X509Certificate(await readFile(certificateFile));
+    const authority = new X509Certificate(await readFile(join(folder, authorityFile)));
+    const key = createPrivateKey(await readFile(keyFile));
+    return (
+      certificate.verify(authority.publicKey) &&
+      certificate.checkPrivateKey(key) &&
+      Date.parse(certificate.validTo) - nowMs > shortestMs &&
+      hosts.every((host) =>
+        isIP(host) === 0 ? certificate.checkHost(host) : certificate.checkIP(host),
+      )
+    );
+  } catch {
+    return false; // one of the three is missing or broken
+  }
 }

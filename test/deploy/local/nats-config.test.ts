@@ -60,7 +60,10 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
     const toldOf = (run: string) =>
       writeNatsConfig({ run, out: join(folder, run), actors: 256, evalActors: 0 });
     assert.doesNotMatch(await toldOf('countdown-qwen3-4b'), /Secret/);
-    assert.match(await toldOf('r'.repeat(48)), /it has \d{7} bytes, and a Secret .*shorter/);
+    assert.match(
+      await toldOf('r'.repeat(48)),
+      /nats-server\.conf has \d{7} bytes, and a Secret .*shorter/,
+    );
   });
 
   describe('a second time', () => {
@@ -78,6 +81,9 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
       assert.match(told, /left out, though their keys are here: actor\.actor-1; --actors/);
       assert.doesNotMatch(told, /new:/);
       assert.doesNotMatch(await held('nats-server.conf'), /actor:actor-1/);
+      assert.match(await again(2), /new: actor\.actor-1; reload each server twice/);
+      await rm(join(folder, 'actor.actor-1.nk')); // another key is let into the same account
+      assert.match(await again(2), /^6 keys, and what they open in .*nats-server\.conf\n$/);
     });
 
     it('keeps a certificate for the same hosts, so that no client needs another authority', async () => {
@@ -97,11 +103,13 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
       assert.deepEqual([await holdsIn(366), await holdsIn(368)], [true, false]);
     });
 
-    it('makes another certificate where its key is missing or that of another', async () => {
+    it('makes another certificate where its key is missing, broken or that of another', async () => {
       await again(1, 'nats.example');
       const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
       const pem = privateKey.export({ type: 'pkcs8', format: 'pem' });
       await writeFile(join(folder, 'server-key.pem'), pem);
+      assert.equal(await hasCertificateFor(folder, ['nats.example']), false);
+      await writeFile(join(folder, 'server-key.pem'), 'torn');
       assert.equal(await hasCertificateFor(folder, ['nats.example']), false);
       await rm(join(folder, 'server-key.pem'));
       assert.equal(await hasCertificateFor(folder, ['nats.example']), false);
