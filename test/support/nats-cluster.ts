@@ -14,11 +14,16 @@ export class NatsCluster implements AsyncDisposable {
   static async start(configuration: string): Promise<NatsCluster> {
     const ports = [await freePort(), await freePort(), await freePort()];
     const monitoringPort = await freePort();
-    const routes = JSON.stringify(ports.map((port) => `nats-route://127.0.0.1:${port}`));
+    const routes = JSON.stringify(
+      ports.map((port) => `nats-route://routes:secret@127.0.0.1:${port}`),
+    );
     const start = (port: number, i: number) =>
       NatsServer.start({
         configuration: `server_name: n${i}
-cluster { name: test, listen: "127.0.0.1:${port}", routes: ${routes} }
+cluster {
+  name: test, listen: "127.0.0.1:${port}", routes: ${routes}
+  authorization { user: routes, password: secret }
+}
 ${i === 0 ? `http: "127.0.0.1:${monitoringPort}"` : ''}
 ${configuration}`,
       });
