@@ -169,10 +169,9 @@ export class Intake {
 
   /** A ticket that is awaited is in no queue: another one takes its place. */
   lose(order: number): void {
-    const { admission, changes, log } = this.#options;
+    const { admission, changes } = this.#options;
     admission.book.die(order);
     countDroppedGroup('learner', 'lost');
-    log.warn({ ticketId: ticketId(order) }, 'a ticket is lost: no queue has it');
     changes.notify();
   }
 

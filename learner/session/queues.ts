@@ -9,7 +9,7 @@ import { ticketAttributes } from '../../shared/telemetry/ticket-attributes.js';
 import { startSpan } from '../../shared/telemetry/tracing.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { messageIdOf, orderOf } from '../../shared/wire/ticket-ids.js';
+import { type Attempt, messageIdOf, orderOf } from '../../shared/wire/ticket-ids.js';
 import type { Failure } from '../failure.js';
 import { LostTickets, type LostTicketsOptions, lostLookMs } from '../groups/lost-tickets.js';
 import { issueTickets } from '../groups/ticket-issuer.js';
@@ -66,7 +66,6 @@ export class SessionQueues {
           awaited: () => evaluator.awaited,
           held: () => 0,
           onLost: ({ ticketId }) => {
-            this.#log.warn({ ticketId }, 'a ticket is lost: no queue has it');
             evaluator.die(ticketId);
           },
         },
@@ -125,7 +124,12 @@ export class SessionQueues {
         });
       return { isOver };
     };
-    const lost = new LostTickets({ ...options, pass });
+    const onLost = (ticket: Attempt) => {
+      const { ticketId, attempt } = ticket;
+      this.#log.warn({ ticketId, attempt }, 'a ticket is lost: no queue has it');
+      options.onLost(ticket);
+    };
+    const lost = new LostTickets({ ...options, pass, onLost });
     for (;;) {
       await sleep(lostLookMs, undefined, { signal }).catch(() => undefined);
       if (signal.aborted) return;

@@ -1,6 +1,7 @@
 import { askFor, type Link } from './link.js';
 import type { Source } from './names.js';
 import { countsDeliveries } from './run-layout.js';
+import { streamState } from './stream-state.js';
 
 /** What waits in the queues of a run. */
 export interface Backlog {
@@ -34,8 +35,7 @@ export async function readBacklog(link: Link): Promise<Backlog> {
 const nothing = { messages: 0, first_ts: '', last_seq: 0 };
 
 async function readStream(link: Link, stream: string): Promise<StreamBacklog> {
-  const info = await askFor(link, `look at stream ${stream}`, () => link.jsm.streams.info(stream));
-  const { messages, first_ts, last_seq: published } = info?.state ?? nothing;
+  const { messages, first_ts, last_seq: published } = (await streamState(link, stream)) ?? nothing;
   if (messages === 0) return { messages: 0, oldestAgeSeconds: 0, published };
   // By the clock of the server, which need not be ours.
   const oldestAgeSeconds = Math.max(0, (Date.now() - Date.parse(first_ts)) / 1_000);

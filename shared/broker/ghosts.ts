@@ -1,5 +1,6 @@
 import { ask, askFor, type Link } from './link.js';
 import { isPublishedTo, type Source } from './names.js';
+import { streamState } from './stream-state.js';
 
 /**
  * Finds and frees what nobody will ever be given, and what takes up a place in a bounded queue for ever:
@@ -57,11 +58,8 @@ export class GhostWatch {
   /** @returns whether there were any. */
   async #expelStrangers(stream: string, sources: readonly Source[]): Promise<boolean> {
     const { jsm, names, log } = this.#link;
-    const everything = { subjects_filter: '>' };
-    const info = await askFor(this.#link, `look at the subjects of ${stream}`, () =>
-      jsm.streams.info(stream, everything),
-    );
-    const strangers = Object.entries(info?.state.subjects ?? {}).filter(
+    const state = await streamState(this.#link, stream, '>');
+    const strangers = Object.entries(state?.subjects ?? {}).filter(
       ([subject]) => !sources.some((source) => isPublishedTo(names, source, subject)),
     );
     for (const [subject, messages] of strangers) {
@@ -87,20 +85,15 @@ const queues: readonly (readonly [Source, ...Source[]])[] = [
 /** At least so many messages of a queue will never be delivered. */
 async function countGhosts(link: Link, sources: readonly [Source, ...Source[]]): Promise<number> {
   const { stream } = link.names.consumer(sources[0]);
-  const before = await lookAtStream(link, stream);
+  const before = await streamState(link, stream);
   const waiting = await Promise.all(sources.map((source) => countWaiting(link, source)));
-  const after = await lookAtStream(link, stream);
+  const after = await streamState(link, stream);
   if (before === undefined || after === undefined) return 0;
   const inHand = waiting.reduce<number>((sum, count) => sum + (count ?? NaN), 0);
   // What was published meanwhile need not be among those that the consumers told of.
   const meanwhile = after.last_seq - before.last_seq;
   const ghosts = after.messages - meanwhile - inHand;
   return ghosts > 0 ? ghosts : 0; // also without a consumer
-}
-
-async function lookAtStream(link: Link, stream: string) {
-  const info = await askFor(link, `look at stream ${stream}`, () => link.jsm.streams.info(stream));
-  return info?.state;
 }
 
 /** Messages that a consumer has to deliver yet, or to hear of. */

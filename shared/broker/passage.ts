@@ -1,5 +1,6 @@
 import type { Split } from '../wire/ticket.js';
-import { askFor, type Link } from './link.js';
+import type { Link } from './link.js';
+import { streamState } from './stream-state.js';
 
 /** The queues that somebody passes on what he takes from, in their order. */
 const passedOn = ['tickets', 'rollouts'] as const;
@@ -60,22 +61,15 @@ export class Passage {
 /** Looks at the queues of a run, as far as they are about one split. */
 export function looksAt(link: Link, split: Split): QueueLooks {
   const { streams, subjects } = link.names;
-  const look = async (stream: string, filter?: string) => {
-    const options = filter === undefined ? {} : { subjects_filter: filter };
-    const info = await askFor(link, `look at stream ${stream}`, () =>
-      link.jsm.streams.info(stream, options),
-    );
-    return info?.state;
-  };
   return {
     async span(queue) {
-      const state = await look(streams[queue]);
+      const state = await streamState(link, streams[queue]);
       if (state === undefined) return undefined;
       return { messages: state.messages, first: state.first_seq, last: state.last_seq };
     },
     async scored() {
       const subject = subjects.scored(split);
-      const state = await look(streams.scored, subject);
+      const state = await streamState(link, streams.scored, subject);
       return state && (state.subjects?.[subject] ?? 0);
     },
   };

@@ -1,5 +1,6 @@
 import type { StoredMsg } from 'nats';
 import { askFor, type Link } from './link.js';
+import { streamState } from './stream-state.js';
 
 /**
  * Every message of a stream from the first, then each new one as it arrives, in order, until the
@@ -57,8 +58,7 @@ export async function* held(
  * asked for a message, or for the subjects, of one that it is just creating.
  */
 export async function lastSequence(link: Link, stream: string): Promise<number> {
-  const info = await askFor(link, `look at ${stream}`, () => link.jsm.streams.info(stream));
-  return info?.state.last_seq ?? 0;
+  return (await streamState(link, stream))?.last_seq ?? 0;
 }
 
 /**

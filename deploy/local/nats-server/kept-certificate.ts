@@ -8,8 +8,7 @@ const shortestMs = 30 * 86_400_000; // whoever adds actors should not have to th
 
 /**
  * Whether the certificate that lies in `folder` does for these names and addresses, for 30 days more: then
- * nobody need be given another authority. False where there is
- * none that can be read.
+ * nobody need be given another authority. False where there is none that can be read.
  */
 export async function hasCertificateFor(
   folder: string,
