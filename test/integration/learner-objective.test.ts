@@ -48,6 +48,7 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
       'learning-rate': 3,
       'stop-kl': 0.05,
       'stop-patience': 2,
+      'sample-lag': 1, // every step sees what the one before has done, however fast the actor is
       'eval-problems': 2,
     });
     ground.actor('actor-0');
