@@ -75,7 +75,7 @@ async function learn(
   using runWatch = new RunWatch(broker, log);
 
   missing = 'another learner leads this run';
-  await using leadership = await broker.ledger.lead(settings.name, stop, {
+  await using leadership = await broker.lead(settings.name, stop, {
     renewEveryMs: leaseMs / 12,
     expiresMs: leaseMs / 2,
   });
@@ -112,8 +112,9 @@ async function learn(
 
   const wallSeconds = (performance.now() - startedAt) / 1_000;
   const summary = summarize({ run: settings.run, wallSeconds, ...result });
-  await writeFile(join(runDir, 'summary.json'), `${JSON.stringify(summary, undefined, 2)}\n`);
+  // The event first: a learner that leads no more is refused here, and leaves the file to its successor.
   await broker.events.emit({ v: 1, at: Date.now(), kind: 'end', summary });
+  await writeFile(join(runDir, 'summary.json'), `${JSON.stringify(summary, undefined, 2)}\n`);
   log.info({ reason: result.reason }, 'ended');
   process.stdout.write(`${JSON.stringify(summary)}\n`);
   const message = giveUpText(settings, result);

@@ -156,11 +156,12 @@ export class Training {
         recordTrainSpans(config.run, { step, version: startedFrom }, trained);
         const event = this.#events.make(report, optimizer);
         const candidate = saved && { step, state: saved, consumed: this.#consumed() };
-        const kept = handled(this.#probation.judged(this.#giveUp.judge(event), candidate));
+        const isHealthy = this.#giveUp.judge(event);
         this.#accounts = failure.watch(
           this.#accounts.then(async () => {
+            // The history first: a checkpoint that is ahead of it would leave a gap that no restart fills.
             await this.#options.onStep(event);
-            await kept;
+            await this.#probation.judged(isHealthy, candidate);
             await publisher.retire(this.#versionsInUse());
           }),
         );

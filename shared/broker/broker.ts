@@ -11,6 +11,7 @@ import { DeadLetters, type Original } from './dead-letters.js';
 import { ensureConsumer, ensureStream } from './ensure.js';
 import { EventLog } from './event-log.js';
 import { ghostLookMs, GhostWatch } from './ghosts.js';
+import type { Leadership, LeaseTiming } from './leadership.js';
 import { Ledger } from './ledger.js';
 import { ask, askFor, type Link } from './link.js';
 import type { RunNames, Source } from './names.js';
@@ -118,6 +119,23 @@ export class Broker implements AsyncDisposable {
   /** Stores a message that cannot be processed, with the reason, the stage and its first subject. */
   async deadLetter(stage: string, reason: string, original: Original): Promise<void> {
     await this.deadLetters.store(stage, reason, original);
+  }
+
+  /**
+   * Waits until no other learner leads, then leads: from now on nothing that a former leader sends
+   * changes the ledger or the history.
+   *
+   * @param holder who this is; the same name takes over at once, as a restarted pod should.
+   */
+  async lead(holder: string, signal: AbortSignal, timing?: LeaseTiming): Promise<Leadership> {
+    const leadership = await this.ledger.lead(holder, signal, timing);
+    try {
+      await this.events.lead(holder);
+      return leadership;
+    } catch (caught) {
+      await leadership[Symbol.asyncDispose]();
+      throw caught;
+    }
   }
 
   /**

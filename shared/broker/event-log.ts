@@ -2,27 +2,89 @@ import { randomUUID } from 'node:crypto';
 import { errorText } from '../errors.js';
 import { decode, encode } from '../wire/codec.js';
 import { RunEvent } from '../wire/run-event.js';
+import { classify } from './failures.js';
 import { askFor, type Link } from './link.js';
 import type { ObjectBucket } from './object-bucket.js';
 import { publish } from './publish.js';
 import { lastSequence, stored, tail } from './tail.js';
 
-/** The run's history. */
+/**
+ * The run's history, which one learner writes at a time. Each event names the sequence number of the
+ * one before it, and the server stores it only if that is the stream's newest. So the first event of a
+ * new leader shuts the former one out, also if that was stopped for an hour and does not know it: what
+ * it still sends is refused, never stored behind the history of its successor.
+ */
 export class EventLog {
   readonly #link: Link;
   readonly #bodies: ObjectBucket;
+  /** Sequence number of the newest event, as far as this writer knows. */
+  #newest: number | undefined;
+  #turn: Promise<unknown> = Promise.resolve();
 
   constructor(link: Link, bodies: ObjectBucket) {
     this.#link = link;
     this.#bodies = bodies;
   }
 
-  async emit(event: RunEvent): Promise<void> {
+  /** Makes this process the one that writes: no event of a former leader is stored from now on. */
+  lead(holder: string): Promise<void> {
+    return this.#inTurn(async () => {
+      do {
+        this.#newest = await lastSequence(this.#link, this.#link.names.streams.events);
+        // Should the former leader add one last event in between, this one comes after that.
+      } while (!(await this.#append({ v: 1, at: Date.now(), kind: 'leader', holder })));
+    });
+  }
+
+  /**
+   * Adds an event. Resolves when the stream has it, and with it every event that was emitted before.
+   *
+   * @throws {Error} if another learner has begun to write: this one leads no more.
+   */
+  emit(event: RunEvent): Promise<void> {
+    return this.#inTurn(async () => {
+      this.#newest ??= await lastSequence(this.#link, this.#link.names.streams.events);
+      if (await this.#append(event)) return;
+      throw new Error(
+        `the history of run ${this.#link.names.run} has changed since this learner wrote to it: another one leads, ` +
+          'or the server has lost what it acknowledged; this one must stop and start from the last checkpoint',
+      );
+    });
+  }
+
+  #inTurn<T>(write: () => Promise<T>): Promise<T> {
+    const written = this.#turn.then(write);
+    this.#turn = written.catch(() => undefined);
+    return written;
+  }
+
+  /** @returns false if the newest event is not the one that it was to follow. */
+  async #append(event: RunEvent): Promise<boolean> {
+    const after = this.#newest!;
     const subject = this.#link.names.subjects.event(event.kind);
     // The id only keeps a repeated attempt from being a second event: a resumed run may rightly
     // come by the same step again.
-    const outgoing = { subject, data: encode(RunEvent, event), msgId: randomUUID() };
-    await publish(this.#link, this.#bodies, outgoing, this.#link.signal);
+    const outgoing = { subject, data: encode(RunEvent, event), msgId: randomUUID(), after };
+    try {
+      const { seq } = await publish(this.#link, this.#bodies, outgoing, this.#link.signal);
+      this.#newest = seq;
+      return true;
+    } catch (caught) {
+      if (classify(caught) !== 'conflict') throw caught;
+      // An earlier attempt may have been stored without its answer reaching us.
+      if ((await this.#idAt(after + 1)) !== outgoing.msgId) return false;
+      this.#newest = after + 1;
+      return true;
+    }
+  }
+
+  /** The id that the message at a sequence number was published under. */
+  async #idAt(seq: number): Promise<string | undefined> {
+    const stream = this.#link.names.streams.events;
+    const message = await askFor(this.#link, `read ${stream}`, () =>
+      this.#link.jsm.streams.getMessage(stream, { seq }),
+    );
+    return message?.header.get('Nats-Msg-Id');
   }
 
   /** Every event from the first, then each new one as it happens, until the signal aborts. */

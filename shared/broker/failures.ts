@@ -19,7 +19,7 @@ export function classify(caught: unknown): Failure {
   if (errCode !== undefined) {
     if (fullCodes.has(errCode)) return 'full';
     if (absentCodes.has(errCode)) return 'absent';
-    if (errCode === 10071) return 'conflict'; // wrong last sequence
+    if (conflictCodes.has(errCode)) return 'conflict';
     return caught.api_error?.code === 503 ? 'away' : 'other';
   }
   if (awayCodes.has(caught.code)) return 'away';
@@ -57,6 +57,11 @@ const absentCodes = new Set([
   10014, // consumer not found
   10037, // no message found
   10059, // stream not found
+]);
+
+const conflictCodes = new Set([
+  10071, // wrong last sequence
+  10164, // the same, of a server from 2.11 on that does not say which one it is
 ]);
 
 const awayCodes = new Set<string>([

@@ -32,6 +32,8 @@ export interface Outgoing {
   /** The same id within the stream's window is stored once. */
   readonly msgId: string;
   readonly headers?: Readonly<Record<string, string>>;
+  /** Stored only if this is the sequence number of the stream's newest message; 0: it never had one. */
+  readonly after?: number | undefined;
 }
 
 export interface Receipt {
@@ -42,6 +44,8 @@ export interface Receipt {
 /**
  * Publishes and returns once JetStream has stored it, however long the stream is full or the server
  * away. A body that the server would refuse for its size goes to `bodies`, and its name instead.
+ *
+ * @throws {NatsError} a conflict, if the stream's newest message is not the one that `after` names.
  */
 export async function publish(
   link: Link,
@@ -76,7 +80,11 @@ export async function publish(
     },
     (before) => {
       attempts = before + 1;
-      return link.js.publish(message.subject, data, { msgID: message.msgId, headers: fields });
+      return link.js.publish(message.subject, data, {
+        msgID: message.msgId,
+        headers: fields,
+        ...(message.after !== undefined && { expect: { lastSequence: message.after } }),
+      });
     },
   );
   published.inc({ queue });

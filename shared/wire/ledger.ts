@@ -42,6 +42,9 @@ export const Checkpoint = z.strictObject({
   curriculum: CurriculumState.optional(), // of difficulty-aware sampling
   progress: z.number().min(0).max(1), // how far the run is: the learning rate goes on from here
   savedAt: z.number(), // ms since the epoch
+  // Counts the run's checkpoints from 1: of several copies the highest is the newest, whatever clocks
+  // say. 0 or absent in ledgers of older learners.
+  serial: z.int().nonnegative().optional(),
 });
 export type Checkpoint = z.infer<typeof Checkpoint>;
 

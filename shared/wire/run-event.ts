@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { EvalResult } from './eval-result.js';
+import { Checkpoint } from './ledger.js';
 
 const eventBase = { v: z.literal(1), at: z.number() }; // ms since the epoch
 
@@ -23,6 +24,10 @@ export const RunEvent = z.discriminatedUnion('kind', [
     version: z.int().nonnegative(),
   }),
   z.strictObject({ ...eventBase, kind: z.literal('version'), version: z.int().nonnegative() }),
+  // A learner has begun to lead: the server refuses what an earlier leader sends after this event.
+  z.strictObject({ ...eventBase, kind: z.literal('leader'), holder: z.string().min(1) }),
+  // A copy of what the ledger was given, for a run whose ledger is damaged.
+  z.strictObject({ ...eventBase, kind: z.literal('checkpoint'), checkpoint: Checkpoint }),
   z.strictObject({
     ...eventBase,
     kind: z.literal('end'),

@@ -48,6 +48,8 @@ export const everyMessage: readonly { name: string; schema: z.ZodType; message: 
     { kind: 'eval', result: evalResult() },
     { kind: 'quarantine', ...quarantine },
     { kind: 'version', version: 3 },
+    { kind: 'leader', holder: 'learner-0' },
+    { kind: 'checkpoint', checkpoint: checkpoint({ serial: 2 }) },
     { kind: 'end', summary: { steps: 3 } },
   ].map((event) => ({
     name: `event of kind ${event.kind}`,

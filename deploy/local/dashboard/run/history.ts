@@ -52,6 +52,8 @@ export class EventHistory implements History {
         this.summary = event.summary;
         break;
       case 'version':
+      case 'leader':
+      case 'checkpoint':
         break;
     }
   }

@@ -1,0 +1,95 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { DiscardPolicy } from 'nats';
+import type { RunEvent } from '../../shared/wire/run-event.js';
+import { until } from '../support/broker.js';
+import { TrainingGround } from '../support/training-ground.js';
+
+const limits = { timeout: 240_000 };
+
+describe('the history of a run', limits, () => {
+  it('has no event of a leader that was stopped, after its successor has begun', async () => {
+    await using ground = await TrainingGround.prepare('fenced');
+    const flags = { 'checkpoint-every-steps': 1, 'lease-seconds': 5 };
+    const first = ground.learner({ ...flags, name: 'first' });
+    ground.actor('actor-0');
+    await ground.startScoring();
+    await first.says(({ msg, step }) => msg === 'step trained' && step === 3);
+    const second = ground.learner({ ...flags, name: 'second' });
+    await second.says(({ leader }) => leader === 'first');
+
+    // It has a step to tell of, and is stopped before it could.
+    await holdEvents(ground);
+    await first.says(({ what }) => String(what).includes('events.'));
+    first.hold('SIGSTOP');
+    await letEventsPass(ground);
+    await second.says(({ msg, step }) => msg === 'step trained' && Number(step) >= 8);
+    first.hold('SIGCONT');
+    assert.equal(await first.exitCode(), 1, first.errors + first.tail);
+    assert.equal(await second.stop('SIGTERM'), 0, second.errors + second.tail);
+
+    const events = await past(ground);
+    const began = events.findIndex((event) => event.kind === 'leader' && event.holder === 'second');
+    assert(began > 0);
+    const steps = stepsOf(events.slice(began));
+    assert.deepEqual(
+      steps,
+      steps.map((_, i) => steps[0]! + i),
+    );
+    const told = (await ground.metrics()).map(({ step }) => step);
+    assert.deepEqual(
+      told,
+      Array.from({ length: steps.at(-1)! }, (_, i) => i + 1),
+    );
+  });
+
+  it('has every step of the checkpoint, when the learner is killed before it could tell of the newest', async () => {
+    await using ground = await TrainingGround.prepare('ahead');
+    const flags = { 'checkpoint-every-steps': 1, 'max-steps-off-policy': 4 };
+    const first = ground.learner(flags);
+    ground.actor('actor-0');
+    await ground.startScoring();
+    await first.says(({ msg, step }) => msg === 'step trained' && step === 2);
+    await holdEvents(ground);
+    const told = stepsOf(await past(ground)).at(-1)!;
+    // Its candidate for the checkpoint is judged good by the step after it, which is confirmed here.
+    await first.says(({ msg, step }) => msg === 'step trained' && step === told + 3);
+    await first.stop('SIGKILL');
+    assert.deepEqual(stepsOf(await past(ground)).at(-1), told);
+    const { step } = (await ground.broker.ledger.read())!;
+    assert(step <= told, `the checkpoint is of step ${step}, the history ends with ${told}`);
+
+    const second = ground.learner({ ...flags, 'max-steps': told + 4 });
+    assert.equal(await second.exitCode(), 0, second.errors + second.tail);
+    assert.deepEqual(
+      (await ground.metrics()).map(({ step }) => step),
+      Array.from({ length: told + 4 }, (_, i) => i + 1),
+    );
+  });
+});
+
+/** Lets the stream of the events take no more, so that who emits one waits. */
+async function holdEvents({ broker }: TrainingGround): Promise<void> {
+  const { events } = broker.names.streams;
+  await until(async () => {
+    const { state } = await broker.link.jsm.streams.info(events);
+    const full = { max_msgs: state.messages, discard: DiscardPolicy.New };
+    await broker.link.jsm.streams.update(events, full);
+    return (await broker.link.jsm.streams.info(events)).state.messages === state.messages;
+  });
+}
+
+async function letEventsPass({ broker }: TrainingGround): Promise<void> {
+  const open = { max_msgs: 500_000, discard: DiscardPolicy.Old };
+  await broker.link.jsm.streams.update(broker.names.streams.events, open);
+}
+
+async function past({ broker }: TrainingGround): Promise<RunEvent[]> {
+  const events: RunEvent[] = [];
+  for await (const event of broker.events.past(AbortSignal.timeout(60_000))) events.push(event);
+  return events;
+}
+
+function stepsOf(events: readonly RunEvent[]): number[] {
+  return events.flatMap((event) => (event.kind === 'step' ? event.step : []));
+}
