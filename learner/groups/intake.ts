@@ -7,7 +7,7 @@ import { versionNotFinite } from '../../shared/wire/not-finite.js';
 import { isOutdated } from '../../shared/wire/outdated.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
-import { type Attempt, orderOf, ticketId } from '../../shared/wire/ticket-ids.js';
+import { type Attempt, orderName, readableId } from '../../shared/wire/ticket-ids.js';
 import type { Admission } from './admission.js';
 import type { BrokenPolicyWatch } from '../giving-up/broken-policy-watch.js';
 import type { Changes } from '../changes.js';
@@ -68,7 +68,7 @@ export class Intake {
     const { admission, unsettled } = this.#options;
     const { value: scored, seq } = delivery;
     const { ticket } = scored.group;
-    const order = orderOf(ticket.ticketId);
+    const order = this.#options.tickets.orderOf(ticket);
     if (!unsettled.hold(delivery.lease, order)) return;
 
     const { book } = admission;
@@ -92,7 +92,10 @@ export class Intake {
     if (reason !== undefined) {
       if (entry?.state === 'issued') book.die(order!);
       drop(scored, 'intake', reason);
-      this.#options.log.warn({ ticketId: ticket.ticketId, reason, seq }, 'refused a scored group');
+      this.#options.log.warn(
+        { ticketId: readableId(ticket.ticketId), reason, seq },
+        'refused a scored group',
+      );
       unsettled.forget(seq);
       await delivery.dead(reason);
       this.#options.changes.notify();
@@ -148,12 +151,12 @@ export class Intake {
     if (isOutdated(reason)) {
       const outcome = book.refuseAsStale(order, attempt);
       countDroppedGroup(labelOf(stage), 'stale');
-      log.warn({ ticketId: ticketId(order), outcome, reason }, 'a group grew too old');
+      log.warn({ ticketId: orderName(order), outcome, reason }, 'a group grew too old');
     } else {
       const version = versionNotFinite(reason);
       book.die(order);
       countDroppedGroup(labelOf(stage), version === undefined ? 'dead_letter' : 'not_finite');
-      log.warn({ ticketId: ticketId(order), stage, reason }, 'a ticket died');
+      log.warn({ ticketId: orderName(order), stage, reason }, 'a ticket died');
       if (version !== undefined) this.#options.brokenPolicy.died(version, book);
     }
     changes.notify();
@@ -161,10 +164,11 @@ export class Intake {
 
   /** What is out and has not been heard of. */
   get awaited(): Attempt[] {
-    return this.#options.admission.book
+    const { admission, tickets } = this.#options;
+    return admission.book
       .entries()
       .filter(({ state }) => state === 'issued')
-      .map(({ order, attempt }) => ({ ticketId: ticketId(order), attempt }));
+      .map(({ order, attempt }) => ({ ticketId: tickets.at(order, attempt).ticketId, attempt }));
   }
 
   /** A ticket that is awaited is in no queue: another one takes its place. */

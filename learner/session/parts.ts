@@ -1,5 +1,6 @@
 import { issuedBelow, ticketBound } from '../../shared/rl/capacity.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
+import type { TicketIds } from '../../shared/wire/ticket-ids.js';
 import { BrokenPolicyWatch } from '../giving-up/broken-policy-watch.js';
 import { Changes } from '../changes.js';
 import { Checkpointer } from '../checkpoints/checkpointer.js';
@@ -38,11 +39,13 @@ export interface SessionParts {
  * Makes the parts as the last checkpoint left them, or as a new run begins.
  *
  * @param ticketsSoFar published by earlier lives, of whatever kind.
+ * @param ids of the run's tickets.
  */
 export function makeParts(
   options: SessionOptions,
   opened: OpenedRun,
   ticketsSoFar: number,
+  ids: TicketIds,
 ): SessionParts {
   const { settings, config, dataset, broker, client, clock, log } = options;
   const { run, step, version, book, rewinds } = opened;
@@ -56,7 +59,7 @@ export function makeParts(
   const tickets = new TicketSource(
     config,
     dataset.train.map(({ id }) => id),
-    { margin: maxOutstanding, state: opened.curriculum },
+    { margin: maxOutstanding, state: opened.curriculum, ids },
   );
   const tally = new Tally((ticket) => tickets.isReplay(ticket));
   const drought = new DroughtWatch(settings.stopZeroVariance);

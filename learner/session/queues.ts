@@ -9,7 +9,7 @@ import { ticketAttributes } from '../../shared/telemetry/ticket-attributes.js';
 import { startSpan } from '../../shared/telemetry/tracing.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { type Attempt, messageIdOf, orderOf } from '../../shared/wire/ticket-ids.js';
+import { type Attempt, messageIdOf, readableId } from '../../shared/wire/ticket-ids.js';
 import type { Failure } from '../failure.js';
 import { LostTickets, type LostTicketsOptions, lostLookMs } from '../groups/lost-tickets.js';
 import { issueTickets } from '../groups/ticket-issuer.js';
@@ -43,7 +43,7 @@ export class SessionQueues {
 
   /** What comes back of evaluations, what nobody could do and what is lost, until `signal` aborts. */
   async listen(evaluator: Evaluator, signal: AbortSignal): Promise<void> {
-    const { intake } = this.#parts;
+    const { intake, tickets } = this.#parts;
     await this.#together([
       consume(
         this.#broker,
@@ -55,10 +55,10 @@ export class SessionQueues {
           return Promise.resolve();
         },
       ),
-      watchDeadLetters(this.#broker.deadLetters.read(signal), ({ ticketId, attempt }, death) => {
-        const order = orderOf(ticketId);
-        if (order === undefined) evaluator.die(ticketId);
-        else intake.die(order, attempt, death);
+      watchDeadLetters(this.#broker.deadLetters.read(signal), (ticket, death) => {
+        const order = tickets.orderOf(ticket);
+        if (order === undefined) evaluator.die(ticket.ticketId);
+        else intake.die(order, ticket.attempt, death);
       }),
       this.#lookForLost(
         'eval',
@@ -76,7 +76,7 @@ export class SessionQueues {
 
   /** Issues tickets to train on and takes their groups in, until `signal` aborts. */
   async exchange(signal: AbortSignal): Promise<void> {
-    const { intake, unsettled } = this.#parts;
+    const { intake, tickets, unsettled } = this.#parts;
     const byHand = { concurrency: 1, settle: 'by-hand' } as const;
     await this.#together([
       consume(
@@ -101,8 +101,8 @@ export class SessionQueues {
         {
           awaited: () => intake.awaited,
           held: () => unsettled.size,
-          onLost: ({ ticketId }) => {
-            intake.lose(orderOf(ticketId)!);
+          onLost: (ticket) => {
+            intake.lose(tickets.orderOf(ticket)!);
           },
         },
         signal,
@@ -126,7 +126,10 @@ export class SessionQueues {
     };
     const onLost = (ticket: Attempt) => {
       const { ticketId, attempt } = ticket;
-      this.#log.warn({ ticketId, attempt }, 'a ticket is lost: no queue has it');
+      this.#log.warn(
+        { ticketId: readableId(ticketId), attempt },
+        'a ticket is lost: no queue has it',
+      );
       options.onLost(ticket);
     };
     const lost = new LostTickets({ ...options, pass, onLost });

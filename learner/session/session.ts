@@ -27,7 +27,8 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const { step, version } = opened;
   const base = await openBase(client, config);
   const failure = new Failure();
-  const parts = makeParts(options, opened, await broker.ticketsSoFar());
+  const ids = await broker.ledger.settleTicketIds(opened.book?.nextOrder ?? 0);
+  const parts = makeParts(options, opened, await broker.ticketsSoFar(), ids);
   const { admission, publisher, checkpointer, unsettled, audit } = parts;
   const queues = new SessionQueues(broker, parts, failure, log);
 

@@ -3,7 +3,7 @@ import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
-import { ticketId } from '../../shared/wire/ticket-ids.js';
+import type { Attempt, TicketIds } from '../../shared/wire/ticket-ids.js';
 import { Curriculum, type CurriculumOptions, type TicketsSoFar, type Tried } from './curriculum.js';
 import { EpochOrder } from './epoch-order.js';
 
@@ -22,20 +22,22 @@ type TicketSettings = Pick<
  */
 export class TicketSource {
   readonly #config: TicketSettings;
+  readonly #ids: TicketIds;
   readonly #problemIds: readonly string[];
   readonly #indexes: ReadonlyMap<string, number>;
   readonly #epochs: EpochOrder;
   readonly #curriculum: Curriculum | undefined;
 
   /**
-   * @param past how many tickets a checkpoint decides ahead, and what the last one kept.
+   * @param past how many tickets a checkpoint decides ahead, what the last one kept, and the ids.
    */
   constructor(
     config: TicketSettings,
     problemIds: readonly string[],
-    past: Pick<CurriculumOptions, 'margin' | 'state'>,
+    { ids, ...past }: Pick<CurriculumOptions, 'margin' | 'state'> & { readonly ids: TicketIds },
   ) {
     this.#config = config;
+    this.#ids = ids;
     this.#problemIds = problemIds;
     this.#indexes = new Map(problemIds.map((id, index) => [id, index]));
     const size = problemIds.length;
@@ -50,7 +52,7 @@ export class TicketSource {
     const problem = (this.#curriculum ?? this.#epochs).problemAt(order);
     return {
       v: 1,
-      ticketId: ticketId(order),
+      ticketId: this.#ids.of(order, attempt),
       order,
       problemId: this.#problemIds[problem]!,
       split: 'train',
@@ -58,6 +60,11 @@ export class TicketSource {
       samplingParams: { ...sampling, seed: random.int(2 ** 31) },
       attempt,
     };
+  }
+
+  /** The order of an attempt at one of these tickets; undefined where its id is not of the run. */
+  orderOf(attempt: Attempt): number | undefined {
+    return this.#ids.orderOf(attempt);
   }
 
   /** The same, issued when `issuedAtVersion` was to sample: no newer one may, where sampling lags. */

@@ -7,7 +7,7 @@ import type { ObjectBucket } from './object-bucket.js';
 import { traceHeader } from '../telemetry/tracing.js';
 import { MessageHeaders } from './message-headers.js';
 import { takesFrom } from './names.js';
-import { bodyHeader, publish, traceHeaders } from './publish.js';
+import { bodyHeader, digestOf, publish, traceHeaders } from './publish.js';
 import { lastSequence, stored, tail } from './tail.js';
 
 const deadLettered = new Counter({
@@ -125,7 +125,7 @@ export class DeadLetters {
       throw new UserError(`dead letter ${seq} cannot be replayed: ${refusal}`);
     }
     // Not its own id: the stream may remember that one and take the message for a repetition.
-    const msgId = `replay-${seq}`;
+    const msgId = `replay-${seq}-${digestOf(letter)}`;
     await publish(
       this.#link,
       this.#bodies,

@@ -4,7 +4,7 @@ import { traceHeader } from '../telemetry/tracing.js';
 import type { Broker } from './broker.js';
 import { MessageHeaders } from './message-headers.js';
 import { MessageLease } from './message-lease.js';
-import { bodyHeader } from './publish.js';
+import { bodyHeader, digestOf } from './publish.js';
 
 /** What it takes to keep a message and to acknowledge it. */
 export type Lease = Pick<MessageLease, 'seq' | 'working' | 'ack'>;
@@ -61,7 +61,9 @@ export class Settlement {
     }
     const { trace } = this;
     const original = { subject, data, ...(msgId ? { msgId } : {}), ...(trace && { trace }) };
-    await this.#broker.deadLetters.store(this.#stage, reason, original, `${info.stream}-${seq}`);
+    // By what the queue holds, not by a body that may be gone when this is told again.
+    const id = `${info.stream}-${seq}-${digestOf({ data: this.#message.data, msgId })}`;
+    await this.#broker.deadLetters.store(this.#stage, reason, original, id);
     // Bare: nats-server 2.9 does not understand a reason and would deliver it again.
     await this.lease.conclude('+TERM', 'dead');
   }

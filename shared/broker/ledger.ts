@@ -1,4 +1,5 @@
-import { Checkpoint, LeaderLease } from '../wire/ledger.js';
+import { Checkpoint, LeaderLease, TicketKey } from '../wire/ledger.js';
+import { newTicketKey, TicketIds } from '../wire/ticket-ids.js';
 import { KeyValue } from './key-value.js';
 import { acquireLeadership, leaderKey, type Leadership, type LeaseTiming } from './leadership.js';
 import type { Link } from './link.js';
@@ -23,6 +24,25 @@ export class Ledger {
   /** Who may train, as the lease says; it may be of a learner that has died since. */
   async leader(): Promise<LeaderLease | undefined> {
     return (await this.#bucket.get(LeaderLease, leaderKey))?.value;
+  }
+
+  /** The ids of the run's tickets; undefined before its first learner, or the first that keys them. */
+  async ticketIds(): Promise<TicketIds | undefined> {
+    const entry = await this.#bucket.get(TicketKey, 'tickets');
+    return entry && new TicketIds(entry.value);
+  }
+
+  /**
+   * The same, with a key that is made now where there is none.
+   *
+   * @param keyedFrom order of the first ticket that no checkpoint says was issued without a key.
+   */
+  async settleTicketIds(keyedFrom: number): Promise<TicketIds> {
+    for (;;) {
+      const ids = await this.ticketIds();
+      if (ids !== undefined) return ids;
+      await this.#bucket.compareAndSet(TicketKey, 'tickets', newTicketKey(keyedFrom), undefined);
+    }
   }
 
   /** @throws {Error} if another learner has written since: its weights are the run's now. */

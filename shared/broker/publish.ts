@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { headers } from 'nats';
 import { Counter } from 'prom-client';
 import { errorText } from '../errors.js';
@@ -98,6 +98,20 @@ export async function publish(
     }
   }
   return { seq: ack.seq, isDuplicate: ack.duplicate };
+}
+
+/**
+ * A part of a message id for what is sent about another message: the same whenever that is done again, and not to
+ * be guessed by who was not given that message. Its number in its stream alone could be.
+ */
+export function digestOf(original: {
+  readonly data: Uint8Array;
+  readonly msgId?: string | undefined;
+}): string {
+  const hash = createHash('sha256')
+    .update(`${original.msgId ?? ''}\n`)
+    .update(original.data);
+  return hash.digest('hex').slice(0, 16);
 }
 
 /** One line of at most 1,000 characters, as a header must be. */

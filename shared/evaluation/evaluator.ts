@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
 import { PermanentError } from '../errors.js';
 import type { Logger } from '../telemetry/logger.js';
@@ -7,7 +6,7 @@ import type { Answers, EvalResult } from '../wire/eval-result.js';
 import type { RunConfig } from '../wire/run-config.js';
 import type { ScoredGroup } from '../wire/scored-group.js';
 import type { Ticket } from '../wire/ticket.js';
-import type { Attempt } from '../wire/ticket-ids.js';
+import { type Attempt, randomPart } from '../wire/ticket-ids.js';
 import { solveRates, type EvalProblem } from './solve-rates.js';
 
 export interface EvaluatorOptions {
@@ -164,7 +163,6 @@ export class Evaluator {
   #issue(running: Running): Ticket[] {
     const { config, problems, samples } = this.#options;
     const { version, open } = running;
-    const name = `eval-${version}-${randomBytes(4).toString('hex')}`; // another one each time
     const kinds = [
       ...parts(samples, config.groupSize).map((groupSize) => {
         return { kind: 'sampled', groupSize, temperature: config.sampling.temperature } as const;
@@ -174,7 +172,7 @@ export class Evaluator {
     const tickets = kinds.flatMap(({ kind, groupSize, temperature }, k) =>
       problems.map(({ id: problemId }, problem) => {
         const order = k * problems.length + problem;
-        const ticketId = `${name}-${order}`;
+        const ticketId = `eval-${version}-${order}-${randomPart()}`; // another one each time
         const samplingParams = {
           temperature,
           maxTokens: config.sampling.maxTokens,

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type { Tracer } from '@opentelemetry/api';
 import { errorText } from '../errors.js';
+import { readableId } from '../wire/ticket-ids.js';
 import type { Logger } from './logger.js';
 
 /** The stages that the trace of a ticket is made of. */
@@ -83,7 +84,7 @@ export async function startTracing(
         ...(startedAt !== undefined && { startTime: startedAt }),
         attributes: {
           'offbeat.run': ticket.run,
-          'offbeat.ticket_id': ticket.ticketId,
+          'offbeat.ticket_id': readableId(ticket.ticketId),
           ...attributes,
         },
       },
@@ -111,7 +112,10 @@ export async function startTracing(
 
 /** The same for every attempt of a ticket, by whatever process and in whatever life of the learner. */
 export function traceIdOf({ run, ticketId }: SpanStart['ticket']): string {
-  return createHash('sha256').update(`${run}\n${ticketId}`).digest('hex').slice(0, 32);
+  return createHash('sha256')
+    .update(`${run}\n${readableId(ticketId)}`)
+    .digest('hex')
+    .slice(0, 32);
 }
 
 /** Undefined where the text is none, as from a program of another kind. */

@@ -48,6 +48,14 @@ export const Checkpoint = z.strictObject({
 });
 export type Checkpoint = z.infer<typeof Checkpoint>;
 
+/** What makes the ids of a run's tickets ones that nobody can guess who may not read the ledger. */
+export const TicketKey = z.strictObject({
+  v: z.literal(1),
+  secret: z.string().regex(/^[0-9a-f]{64}$/),
+  keyedFrom: z.int().nonnegative(), // tickets of lower orders were issued before there was a key
+});
+export type TicketKey = z.infer<typeof TicketKey>;
+
 /** Which learner may train. Held by compare-and-set, lost when it is not renewed. */
 export const LeaderLease = z.strictObject({
   v: z.literal(1),

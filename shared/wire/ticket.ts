@@ -14,7 +14,7 @@ export type SamplingParams = z.infer<typeof SamplingParams>;
 /** The permission to sample one group. Its stream's size is the staleness budget. */
 export const Ticket = z.strictObject({
   v: z.literal(1), // wire version: bump it when an older reader would misread the message
-  ticketId: z.string().min(1).max(128), // unique in the run; a reissue keeps it and counts `attempt`
+  ticketId: z.string().min(1).max(128), // unique in the run, and not to be guessed: see TicketIds
   order: z.int().nonnegative(), // position in the run's sequence of tickets: the first goes first
   problemId: z.string().min(1).max(256),
   split: Split,

@@ -8,6 +8,7 @@ import { openTask } from '../../shared/tasks/registry.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { Datum } from '../../shared/tinker/types.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
+import { newTicketKey, TicketIds } from '../../shared/wire/ticket-ids.js';
 
 export interface PlainLoopOptions {
   readonly config: RunConfig;
@@ -31,7 +32,8 @@ export async function plainLoop(options: PlainLoopOptions): Promise<Datum[][]> {
   const tokenizer = await loadTokenizer(model);
   const prompts = { dataset, task, tokenizer, maxContext: undefined };
   const trainIds = dataset.train.map(({ id }) => id);
-  const tickets = new TicketSource(config, trainIds, { margin: 0, state: undefined });
+  const ids = new TicketIds(newTicketKey());
+  const tickets = new TicketSource(config, trainIds, { margin: 0, state: undefined, ids });
   const decoder = await Decoder.load(model, { threads: 1 });
   const run = await client.createLoraModel({ ...config.lora, baseModel: config.model.name });
 

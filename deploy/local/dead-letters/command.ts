@@ -104,7 +104,8 @@ async function readBooks(broker: Broker): Promise<Books> {
   const { maxStepsOffPolicy, groupsPerBatch } = config ?? noGroups;
   const bound = ticketBound(maxStepsOffPolicy, groupsPerBatch);
   const below = issuedBelow(nextOrder, await broker.ticketsSoFar(), bound);
-  return { consumedBelow, consumedAbove, issuedBelow: below };
+  const ids = await broker.ledger.ticketIds();
+  return { consumedBelow, consumedAbove, issuedBelow: below, ids };
 }
 
 /** Before the first checkpoint, and before the configuration. */

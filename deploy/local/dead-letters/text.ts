@@ -1,6 +1,7 @@
 import { unpack } from '../../../shared/wire/unpack.js';
 import { ticketOf } from '../../../shared/broker/dead-letter-watch.js';
 import type { DeadLetter } from '../../../shared/broker/dead-letters.js';
+import { readableId } from '../../../shared/wire/ticket-ids.js';
 import { errorText } from '../../../shared/errors.js';
 import { printable } from '../../../shared/printable.js';
 import type { Fate } from './fate.js';
@@ -43,7 +44,7 @@ export function listText(entries: readonly Entry[]): string {
       String(number),
       at,
       stage,
-      ticketId === null ? '-' : `${ticketId} (${ticket})`,
+      ticketId === null ? '-' : `${readableId(ticketId)} (${ticket})`,
       unreadable === null ? reason : `${reason} (unreadable: ${unreadable})`,
     ].map(printable),
   );

@@ -16,6 +16,7 @@ import { outdatedReason } from '../../../shared/wire/outdated.js';
 import type { RunConfig } from '../../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import type { Ticket } from '../../../shared/wire/ticket.js';
+import { newTicketKey, orderOf, TicketIds } from '../../../shared/wire/ticket-ids.js';
 import { silent } from '../../support/broker.js';
 import { runConfig, rollout, rolloutGroup, scoredGroup } from '../../support/messages.js';
 
@@ -30,7 +31,8 @@ const limits = {
 } as const;
 const mixed = ['1', '0'];
 const noPast = { version: 0, issued: 0 };
-const nothing = { margin: 4, state: undefined };
+const ids = new TicketIds(newTicketKey());
+const nothing = { margin: 4, state: undefined, ids };
 
 /** A learner's intake with nothing around it; deliveries remember how they were settled. */
 class Bench {
@@ -49,6 +51,7 @@ class Bench {
     this.tickets = new TicketSource(settings, ['p-0', 'p-1', 'p-2'], {
       margin: 1,
       state: undefined,
+      ids,
     });
     const { version, issued } = start;
     const counts = {
@@ -294,6 +297,17 @@ describe('the intake of what is told of tickets that were never issued', () => {
     for (const order of [0, 1, 2, 3]) await bench.deliver(bench.group(order, ['0', '0']));
     await bench.issue();
     assert.deepEqual(orders(bench).slice(4), [4, 5, 6, 7]);
+  });
+
+  it('lets no ticket of others die by a group or a death that guesses its id', async () => {
+    const bench = new Bench();
+    await bench.issue();
+    for (const ticketId of ['train-00000002', `train-00000002-${'0'.repeat(16)}`, ids.of(2, 1)]) {
+      await bench.deliver(bench.group(2, mixed, { ticketId, problemId: 'p-9' }));
+      assert.equal(bench.tickets.orderOf({ ticketId, attempt: 0 }), undefined); // as deaths are looked up
+    }
+    const refused = [1, 2, 3].map((seq) => `${seq} dead unknown_ticket`);
+    assert.deepEqual([bench.settled, bench.states[2]], [refused, '2 issued']);
   });
 
   it('believes a restored learner only of orders that one before it can have reached', async () => {
@@ -591,10 +605,15 @@ describe('the sequence of tickets', () => {
     assert.notDeepEqual(epoch(0), epoch(1));
   });
 
-  it('gives a second attempt the same problem and another seed', () => {
+  it('gives a second attempt the same problem, another seed and an id of its own', () => {
     const source = new TicketSource(config, problems, nothing);
     const [first, second] = [source.at(5, 0), source.at(5, 1)];
-    assert.deepEqual([second.problemId, second.ticketId], [first.problemId, first.ticketId]);
+    assert.equal(second.problemId, first.problemId);
+    assert.deepEqual(
+      [second, first].map(({ ticketId }) => orderOf(ticketId)),
+      [5, 5],
+    );
+    assert.notEqual(second.ticketId, first.ticketId); // who was given the first cannot guess it
     assert.notEqual(second.samplingParams.seed, first.samplingParams.seed);
   });
 });

@@ -9,6 +9,7 @@ import { Unsettled } from '../../../learner/groups/unsettled.js';
 import { TicketSource } from '../../../learner/tickets/ticket-source.js';
 import { ticketBound } from '../../../shared/rl/capacity.js';
 import type { Rewind } from '../../../shared/rl/staleness.js';
+import { newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
 import { silent } from '../../support/broker.js';
 import { runConfig } from '../../support/messages.js';
 
@@ -22,6 +23,7 @@ export const limits = {
 } as const;
 const config = runConfig({ groupSize: 2, sampling: { temperature: 1, maxTokens: 4 } });
 const problems = ['p-0', 'p-1', 'p-2'];
+const ids = new TicketIds(newTicketKey());
 
 /** What a checkpoint brings back. */
 export interface Saved {
@@ -81,7 +83,7 @@ export function beginLife(
   const { step, book } = ledger;
   const rewind = { from: version, to: ledger.version };
   const rewinds = isResumed ? [...ledger.rewinds, rewind] : ledger.rewinds;
-  const tickets = new TicketSource(config, problems, { margin: 1, state: undefined });
+  const tickets = new TicketSource(config, problems, { margin: 1, state: undefined, ids });
   const unsettled = new Unsettled();
   const changes = new Changes();
   const start = { step, version, rewinds, ...(book && { book }) };

@@ -1,16 +1,65 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { attemptOf, messageIdOf, orderOf, ticketId } from '../../../shared/wire/ticket-ids.js';
+import {
+  attemptOf,
+  messageIdOf,
+  newTicketKey,
+  orderName,
+  orderOf,
+  readableId,
+  TicketIds,
+} from '../../../shared/wire/ticket-ids.js';
+
+const key = { v: 1, secret: '0'.repeat(64), keyedFrom: 0 } as const;
 
 describe('the id of a training ticket', () => {
   it('names its place among the tickets of the run', () => {
-    assert.equal(ticketId(5), 'train-00000005');
-    for (const order of [0, 5, 123_456_789]) assert.equal(orderOf(ticketId(order)), order);
+    const ids = new TicketIds(newTicketKey());
+    for (const order of [0, 5, 123_456_789]) {
+      const id = ids.of(order, 0);
+      assert.match(id, /^train-\d{8,}-[0-9a-f]{16}$/);
+      assert.deepEqual([orderOf(id), readableId(id)], [order, orderName(order)]);
+      assert.equal(ids.orderOf({ ticketId: id, attempt: 0 }), order);
+    }
+    assert.equal(orderName(5), 'train-00000005');
+  });
+
+  it('is the same whenever a learner with the same key computes it', () => {
+    assert.equal(new TicketIds(key).of(7, 1), 'train-00000007-9df715df4f6bd9b7');
+  });
+
+  it('tells nothing of the ids of other tickets, of the other attempt, or of another run', () => {
+    const [ids, others] = [new TicketIds(newTicketKey()), new TicketIds(newTicketKey())];
+    const parts = [ids.of(7, 0), ids.of(7, 1), ids.of(8, 0), others.of(7, 0)].map((id) =>
+      id.slice(-16),
+    );
+    assert.equal(new Set(parts).size, 4);
+  });
+
+  it('is known for made up by its last part, and for that of another attempt', () => {
+    const ids = new TicketIds(newTicketKey());
+    const madeUp = ['train-00000007', `train-00000007-${'0'.repeat(16)}`, ids.of(8, 0)];
+    const asFirst = [...madeUp.slice(0, 2), ids.of(7, 1), 'eval-3-7-0123456789abcdef', ''];
+    for (const ticketId of asFirst) assert.equal(ids.orderOf({ ticketId, attempt: 0 }), undefined);
+    assert.equal(ids.orderOf({ ticketId: ids.of(7, 0), attempt: 1 }), undefined);
+  });
+
+  it('stays without that part where the ticket was issued before there was a key', () => {
+    const ids = new TicketIds(newTicketKey(10));
+    assert.equal(ids.of(9, 1), 'train-00000009');
+    assert.equal(ids.orderOf({ ticketId: 'train-00000009', attempt: 0 }), 9);
+    assert.match(ids.of(10, 0), /^train-00000010-/);
+    assert.equal(ids.orderOf({ ticketId: 'train-00000010', attempt: 0 }), undefined);
   });
 
   it('is told from any other text', () => {
-    for (const id of ['eval-0-5', 'train-5', 'train-00000005.0', 'train-1234567890123456', ''])
+    for (const id of [
+      ...['eval-0-5', 'train-5', 'train-00000005.0', 'train-1234567890123456', ''],
+      ...['train-00000005-', 'train-00000005-0123456789ABCDEF', 'train-00000005-0123456789abcde'],
+    ]) {
       assert.equal(orderOf(id), undefined, id);
+      assert.equal(readableId(id), id);
+    }
   });
 });
 
@@ -18,7 +67,8 @@ describe('the id of a message', () => {
   it('names the attempt that it is about', () => {
     for (const of of [
       { ticketId: 'train-00000005', attempt: 1 },
-      { ticketId: 'eval-3-89abcdef-12', attempt: 0 },
+      { ticketId: 'train-00000005-0123456789abcdef', attempt: 0 },
+      { ticketId: 'eval-3-12-0123456789abcdef', attempt: 0 },
       { ticketId: 'with.a.dot', attempt: 12 },
     ]) {
       assert.deepEqual(attemptOf(messageIdOf(of)), of);

@@ -1,0 +1,59 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Summary } from '../../deploy/local/up/summary.js';
+import { publish } from '../../shared/broker/publish.js';
+import { ticketBound } from '../../shared/rl/capacity.js';
+import { encode } from '../../shared/wire/codec.js';
+import { Ticket } from '../../shared/wire/ticket.js';
+import { messageIdOf, orderName } from '../../shared/wire/ticket-ids.js';
+import { until } from '../support/broker.js';
+import { checkpoint, ticket } from '../support/messages.js';
+import { TrainingGround } from '../support/training-ground.js';
+
+const orders = Array.from({ length: 40 }, (_, order) => order);
+
+describe(
+  'an actor that guesses the ids of tickets that it was not given',
+  { timeout: 240_000 },
+  () => {
+    it('has no answer of others dropped, and no ticket of others taken for dead', async () => {
+      await using ground = await TrainingGround.prepare('guessed');
+      const { broker } = ground;
+      const { subjects } = broker.names;
+      const learner = ground.learner({ 'max-steps': 4 });
+      await until(async () => (await broker.depths()).tickets === ticketBound(1, 4));
+      await ground.startScoring(); // it puts nonsense aside, and makes room for more
+      for (const order of orders) {
+        for (const attempt of [0, 1]) {
+          const guess = { ticketId: orderName(order), attempt };
+          const msgId = messageIdOf(guess);
+          const guessed = { subject: subjects.rollouts('guesser'), data: new Uint8Array(3), msgId };
+          await publish(broker.link, broker.bodies, guessed, AbortSignal.timeout(60_000));
+          const death = encode(Ticket, ticket({ ...guess, order }));
+          await broker.link.js.publish(subjects.dead('actor'), death);
+        }
+      }
+      ground.actor('actor-0');
+
+      assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+      const { groups, steps } = Summary.parse(await ground.summary());
+      assert.deepEqual([steps, groups.trained, groups.dead], [4, 16, 0]);
+      assert.equal((await ground.metrics()).at(-1)!['dropped/learner/lost'], undefined);
+    });
+  },
+);
+
+describe('a run that was begun before tickets had a key', { timeout: 60_000 }, () => {
+  it('keeps the ids of tickets that are out, and gives new ones to those that follow', async () => {
+    await using ground = await TrainingGround.prepare('unkeyed');
+    const { broker } = ground;
+    await broker.ensureRun({ trainTickets: 8, evalTickets: 1 });
+    await broker.ledger.write(checkpoint({ nextOrder: 12 }));
+    assert.equal(await broker.ledger.ticketIds(), undefined);
+    const ids = await broker.ledger.settleTicketIds(12);
+    assert.equal(ids.of(11, 0), orderName(11));
+    assert.match(ids.of(12, 0), /^train-00000012-[0-9a-f]{16}$/);
+    const again = await broker.ledger.settleTicketIds(20); // the next learner, after more checkpoints
+    assert.equal(again.of(12, 0), ids.of(12, 0));
+  });
+});
