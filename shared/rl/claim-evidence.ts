@@ -1,0 +1,128 @@
+import type { TokenPairs } from './off-policy.js';
+
+/** A rollout as its actor reports it; each array has one entry a token. */
+export interface ClaimedRollout {
+  readonly tokens: ArrayLike<number>; // [T]
+  readonly behaviorLogprobs: ArrayLike<number>; // [T] that the actor claims
+  readonly versions: readonly (readonly [version: number, count: number])[]; // cover T tokens
+}
+
+/**
+ * How strongly tokens speak against the probabilities q that an actor claims to have drawn them with:
+ * the logarithm of an e-value. Under honest claims the chance that it exceeds ln(1/α) is at most α,
+ * whatever the policy, the problem and the length of the answers.
+ *
+ * Why: let p be any distribution that was fixed before the token was drawn, and r = p/q. If the token
+ * comes from q, then E[r] = Σ_v q_v · p_v/q_v ≤ 1, and so is E[1 - w + w·r] for each share w in [0, 1].
+ * Hence the product over tokens is a supermartingale that starts at 1, also where the draw decides how
+ * long the answer is, and so is the mean of such products over several w. By Markov's inequality it
+ * exceeds 1/α with a chance of at most α. w = 1 finds claims that are too low everywhere (the product is
+ * the likelihood ratio); w = 1/n finds a single token out of n.
+ *
+ * The sampler's precision does not matter, as long as it draws from what it claims; nor does it
+ * matter how far p has moved from q, which is why this holds at every staleness.
+ *
+ * Source: Grünwald, de Heide, Koolen 2024 (Safe testing); Waudby-Smith and Ramdas 2024 (betting).
+ *
+ * @param logRatios ln(p/q) of each token, a rollout each.
+ * @returns nats; 0 for no tokens.
+ */
+export function claimEvidence(logRatios: readonly ArrayLike<number>[]): number {
+  const tokens = logRatios.reduce((sum, { length }) => sum + length, 0);
+  if (tokens === 0) return 0;
+  const products: number[] = []; // logarithms, one for each w
+  for (let w = 1; ; w /= 4) {
+    let product = 0;
+    for (const ratios of logRatios) {
+      for (let t = 0; t < ratios.length; t++) product += logOfBet(w, ratios[t]!);
+    }
+    products.push(product);
+    if (w * tokens <= 1) break;
+  }
+  const largest = Math.max(...products);
+  const sum = products.reduce((total, product) => total + Math.exp(product - largest), 0);
+  return largest + Math.log(sum / products.length);
+}
+
+/**
+ * The evidence before anything was computed: p is the uniform distribution over the vocabulary. So over
+ * n tokens of a vocabulary of V, claims of a mean below -ln V - ln(1/α)/n speak against themselves, and
+ * so does a single one below about α/(n·V): a token of probability ε is drawn with probability ε, and
+ * there are at most n·V chances of that.
+ */
+export function evidenceAgainstUniform(
+  rollouts: readonly Pick<ClaimedRollout, 'behaviorLogprobs'>[],
+  vocabSize: number,
+): number {
+  const uniform = -Math.log(vocabSize);
+  return claimEvidence(
+    rollouts.map(({ behaviorLogprobs }) =>
+      Float64Array.from(behaviorLogprobs, (claimed) => uniform - claimed),
+    ),
+  );
+}
+
+/** The evidence once a step has computed the logprobs of the policy in training: p is that policy. */
+export function evidenceAgainstPolicy(rollouts: readonly TokenPairs[]): number {
+  return claimEvidence(
+    rollouts.map(({ behavior, current }) =>
+      Float64Array.from(behavior, (claimed, t) => current[t]! - claimed),
+    ),
+  );
+}
+
+/**
+ * The largest sum of probabilities that a group claims for different tokens at the same place: rollouts
+ * that begin alike, token by token and version by version, draw their next token from one distribution.
+ * An honest group has at most 1, but for the rounding of the server. Claims that are too high, which no
+ * likelihood can refute, show here: two rollouts that begin with different tokens, each claimed as certain,
+ * have 2.
+ */
+export function claimedMass(rollouts: readonly ClaimedRollout[]): number {
+  const byPlace = rollouts.map((rollout) => ({ rollout, versions: versionsByToken(rollout) }));
+  let largest = 0;
+  let alike = [byPlace];
+  for (let t = 0; alike.length > 0; t++) {
+    const next: (typeof byPlace)[] = [];
+    for (const set of alike) {
+      const byVersion = partition(
+        set.filter(({ rollout }) => t < rollout.tokens.length),
+        ({ versions }) => versions[t]!,
+      );
+      for (const sameVersion of byVersion) {
+        const byToken = partition(sameVersion, ({ rollout }) => rollout.tokens[t]!);
+        let mass = 0;
+        for (const sameToken of byToken) {
+          const claims = sameToken.map(({ rollout }) => rollout.behaviorLogprobs[t]!);
+          mass += Math.exp(Math.max(...claims));
+          if (sameToken.length > 1) next.push(sameToken);
+        }
+        largest = Math.max(largest, mass);
+      }
+    }
+    alike = next;
+  }
+  return largest;
+}
+
+/** ln(1 - w + w·e^logRatio), also where e^logRatio has no float. */
+function logOfBet(w: number, logRatio: number): number {
+  if (w === 1) return logRatio;
+  if (logRatio > 30) return Math.log(w) + logRatio; // what is left out is below e^-30 / w
+  return Math.log1p(w * Math.expm1(logRatio));
+}
+
+function versionsByToken({ versions }: ClaimedRollout): number[] {
+  return versions.flatMap(([version, count]) => new Array<number>(count).fill(version));
+}
+
+function partition<T>(items: readonly T[], keyOf: (item: T) => number): T[][] {
+  const parts = new Map<number, T[]>();
+  for (const item of items) {
+    const key = keyOf(item);
+    const part = parts.get(key);
+    if (part === undefined) parts.set(key, [item]);
+    else part.push(item);
+  }
+  return [...parts.values()];
+}
