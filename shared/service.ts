@@ -29,6 +29,8 @@ export async function runService(
   main: (context: ServiceContext) => Promise<void>,
 ): Promise<void> {
   const log = createLogger(service);
+  // What else is written there is for people; a disk that is full under it must not end the service.
+  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined);
   const shutdown = new AbortController();
   let askedAt = 0; // ms since the epoch
   for (const name of ['SIGINT', 'SIGTERM'] as const) {

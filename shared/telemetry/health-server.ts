@@ -2,6 +2,7 @@ import { createServer } from 'node:http';
 import { collectDefaultMetrics, register } from 'prom-client';
 import { errorText, UserError } from '../errors.js';
 import { timeLimits } from '../show-out.js';
+import { diskTrouble } from './disk-room.js';
 
 /** Whether the service can do its work now, and if not, why. */
 export interface Readiness {
@@ -16,7 +17,7 @@ export interface HealthServer extends AsyncDisposable {
 
 /**
  * Serves what an orchestrator asks of a process: `/healthz` (it runs), `/readyz` (it can work; 503
- * with the reason when it cannot) and `/metrics` (every metric of this process, for Prometheus).
+ * with the reason when it cannot, a full disk first) and `/metrics` (every metric of this process, for Prometheus).
  *
  * @param patienceMs how long a request may take to arrive.
  * @throws {UserError} when the address cannot be bound.
@@ -52,7 +53,8 @@ export async function serveHealth(
         return text(200, 'ok\n');
       case '/readyz': {
         const { isReady, reason } = readiness();
-        return text(isReady ? 200 : 503, `${isReady ? 'ready' : (reason ?? 'not ready')}\n`);
+        const trouble = diskTrouble() ?? (isReady ? undefined : (reason ?? 'not ready'));
+        return text(trouble === undefined ? 200 : 503, `${trouble ?? 'ready'}\n`);
       }
       case '/metrics':
         return { status: 200, type: register.contentType, body: await register.metrics() };

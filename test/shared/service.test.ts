@@ -1,10 +1,20 @@
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, spawn, type StdioOptions } from 'node:child_process';
 import { once } from 'node:events';
+import { closeSync, openSync, readFileSync } from 'node:fs';
+import { mkdtemp } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SmallDisk } from '../support/small-disk.js';
 
 /** A real process that runs `main` as a service; `main` sees log, signal, UserError and sleep. */
-function serviceProcess(main: string, env: Record<string, string> = {}) {
+function serviceProcess(
+  main: string,
+  env: Record<string, string> = {},
+  stdio: StdioOptions = ['pipe', 'pipe', 'pipe'],
+) {
   const shared = new URL('../../shared/', import.meta.url).href;
   const program = `
     const { runService } = await import('${shared}service.js');
@@ -16,12 +26,12 @@ function serviceProcess(main: string, env: Record<string, string> = {}) {
     });
     await runService('tester', async ({ log, signal }) => { ${main} });`;
   const child = spawn(process.execPath, ['--input-type=module', '--eval', program], {
-    stdio: ['pipe', 'pipe', 'pipe'],
+    stdio,
     env: { ...process.env, ...env },
   });
   const output = { out: '', err: '' };
-  child.stdout.on('data', (chunk: Buffer) => (output.out += chunk.toString()));
-  child.stderr.on('data', (chunk: Buffer) => (output.err += chunk.toString()));
+  child.stdout?.on('data', (chunk: Buffer) => (output.out += chunk.toString()));
+  child.stderr?.on('data', (chunk: Buffer) => (output.err += chunk.toString()));
   return { child, output };
 }
 
@@ -37,6 +47,37 @@ describe('a service', { timeout: 60_000 }, () => {
   it('ends with code 0 when its work is done', async () => {
     const { child } = serviceProcess('await sleep(1);');
     assert.deepEqual(await exitOf(child), [0, null]);
+  });
+
+  it('goes on while the disk under its output is full, and has its log when there is room', async (context) => {
+    const folder = await mkdtemp(join(tmpdir(), 'offbeat-service-'));
+    using disk = SmallDisk.at(folder, 100_000);
+    if (disk === undefined) {
+      context.skip('needs the right to mount a file system');
+      return;
+    }
+    const output = join(folder, 'log');
+    const file = openSync(output, 'a');
+    disk.fill();
+    const main = `
+      const { tell } = await import('${new URL('../../shared/telemetry/tell.js', import.meta.url).href}');
+      const { diskTrouble } = await import('${new URL('../../shared/telemetry/disk-room.js', import.meta.url).href}');
+      for (let i = 0; i < 50; i++) log.info({ i }, 'line');
+      tell('words for people');
+      await sleep(20);
+      process.send(diskTrouble());
+      await aborted(signal);`;
+    const { child } = serviceProcess(main, {}, ['pipe', file, file, 'ipc']);
+    closeSync(file);
+    assert.match(String((await once(child, 'message'))[0]), /^the disk is full: cannot write log/);
+    disk.clear();
+    while (!readFileSync(output, 'utf8').includes('"i":49')) await sleep(50);
+    child.kill('SIGTERM');
+    assert.deepEqual(await exitOf(child), [0, null]);
+    const lines = readFileSync(output, 'utf8')
+      .split('\n')
+      .filter((line) => line.includes('"line"'));
+    assert.equal(lines.length, 50);
   });
 
   it('ends with code 1 and a stack in its log when it crashes', async () => {
@@ -79,7 +120,7 @@ describe('a service', { timeout: 60_000 }, () => {
     const main = `log.info('up'); await aborted(signal); log.info('finished');`;
     const { child, output } = serviceProcess(main, { OFFBEAT_PARENT_PIPE: '1' });
     await started(child);
-    child.stdin.end();
+    child.stdin?.end();
     assert.deepEqual(await exitOf(child), [0, null]);
     assert.match(output.out, /the launcher is gone.*\n.*finished/);
   });
@@ -88,7 +129,7 @@ describe('a service', { timeout: 60_000 }, () => {
     const main = `log.info('up'); await sleep(1e6);`;
     const { child } = serviceProcess(main, { OFFBEAT_PARENT_PIPE: '1' });
     await started(child);
-    child.stdin.end();
+    child.stdin?.end();
     assert.deepEqual(await exitOf(child), [1, null]);
   });
 
@@ -100,7 +141,7 @@ describe('a service', { timeout: 60_000 }, () => {
       `log.info('up'); await sleep(500); log.info('finished');`,
     );
     await started(child);
-    child.stdin.end();
+    child.stdin?.end();
     assert.deepEqual(await exitOf(child), [0, null]);
     assert.match(output.out, /finished/);
     assert.doesNotMatch(output.out, /launcher/);

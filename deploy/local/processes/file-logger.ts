@@ -1,15 +1,24 @@
+import { openSync } from 'node:fs';
 import { pino } from 'pino';
-import { redaction, type Logger } from '../../../shared/telemetry/logger.js';
+import { LogStream } from '../../../shared/telemetry/log-stream.js';
+import { loggerOptions, type Logger } from '../../../shared/telemetry/logger.js';
 
 /** The log of a command of ours: standard output is for the person. */
 export function fileLogger(service: string, path: string): Logger {
   return pino(
-    { base: { service, pid: process.pid }, timestamp: pino.stdTimeFunctions.isoTime, ...redaction },
-    pino.destination({ dest: path, sync: true }),
+    {
+      base: { service, pid: process.pid },
+      timestamp: pino.stdTimeFunctions.isoTime,
+      ...loggerOptions(),
+    },
+    new LogStream(openSync(path, 'a')),
   );
 }
 
 /** The same for a command that has no folder: warnings and worse, on standard error. */
 export function warningLogger(service: string): Logger {
-  return pino({ level: 'warn', base: { service }, ...redaction }, pino.destination(2));
+  return pino(
+    { level: 'warn', base: { service }, ...loggerOptions() },
+    new LogStream(process.stderr.fd),
+  );
 }

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { Writable } from 'node:stream';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { pino } from 'pino';
 import { z } from 'zod';
 import { newSeed } from '../../../shared/broker/nkey.js';
 import { loadConfig } from '../../../shared/config.js';
-import { redaction } from '../../../shared/telemetry/logger.js';
+import { PermanentError } from '../../../shared/errors.js';
+import { loggerOptions } from '../../../shared/telemetry/logger.js';
 import { tell } from '../../../shared/telemetry/tell.js';
 
 /** The line that a service would write. */
@@ -17,7 +18,7 @@ function logged(write: (log: pino.Logger) => void): string {
       done();
     },
   });
-  write(pino({ ...redaction, base: null }, sink));
+  write(pino({ ...loggerOptions(), base: null }, sink));
   assert.doesNotThrow(() => JSON.parse(lines.join('')));
   return lines.join('');
 }
@@ -73,5 +74,63 @@ describe('what a service logs', () => {
     const { time: _time, ...fields } = JSON.parse(line) as Record<string, unknown>;
     const url = 'http://127.0.0.1:10610/a@b';
     assert.deepEqual(fields, { level: 30, step: 3, url, run: 'tml', msg: 'listening' });
+  });
+});
+
+describe('a log line that repeats', () => {
+  const lines: Record<string, unknown>[] = [];
+  const sink = {
+    write: (line: string) => void lines.push(JSON.parse(line) as Record<string, unknown>),
+  };
+
+  function start(context: TestContext): pino.Logger {
+    lines.length = 0;
+    context.mock.timers.enable({ apis: ['setInterval', 'Date'] });
+    return pino({ ...loggerOptions(), base: null, timestamp: false }, sink);
+  }
+
+  it('is logged 20 times, then every 10 seconds with the number of those left out', (context) => {
+    const log = start(context);
+    for (let i = 0; i < 86_000; i++) log.warn({ subject: 'a', i }, 'message failed');
+    assert.equal(lines.length, 20);
+    context.mock.timers.tick(10_000);
+    assert.equal(lines.length, 21);
+    const { i, leftOut } = lines[20]!;
+    assert.deepEqual([i, leftOut], [85_999, 85_980]); // the newest stands for all of them
+    context.mock.timers.tick(10_000);
+    assert.equal(lines.length, 21);
+  });
+
+  it('leaves room for others: another phrase, another subject, another level', (context) => {
+    const log = start(context);
+    for (let i = 0; i < 100; i++) log.warn({ subject: 'a' }, 'message failed');
+    log.warn({ subject: 'b' }, 'message failed');
+    log.warn({ subject: 'a' }, 'message given up');
+    log.error({ subject: 'a' }, 'message failed');
+    assert.equal(lines.length, 23);
+  });
+
+  it('is logged in full as long as it comes once a second', (context) => {
+    const log = start(context);
+    for (let i = 0; i < 200; i++) {
+      log.warn('still waiting');
+      context.mock.timers.tick(1_000);
+    }
+    assert.equal(lines.length, 200);
+  });
+
+  it('is never left out when it is fatal', (context) => {
+    const log = start(context);
+    for (let i = 0; i < 100; i++) log.fatal('crashed');
+    assert.equal(lines.length, 100);
+  });
+});
+
+describe('an error in the log', () => {
+  it('has a stack where the fault is ours, and none where others sent something wrong', () => {
+    const stackOf = (err: Error) => logged((log) => { log.warn({ err }, 'failed'); });
+    assert.match(stackOf(new RangeError('boom')), /RangeError: boom\\n +at /);
+    const line = stackOf(new PermanentError('not MessagePack'));
+    assert.match(line, /"err":\{"type":"PermanentError","message":"not MessagePack"\}/);
   });
 });
