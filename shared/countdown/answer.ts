@@ -1,16 +1,16 @@
-import { answerBlocks, answerText } from '../tasks/answer-place.js';
+import { answersIn, answerText, trimBlanks, type PromptAnswers } from '../tasks/answer-place.js';
 import { shownText } from '../tasks/prompt-template.js';
 import type { Problem } from './problem.js';
 import type { CountdownPrompt, RewardSpec } from './spec.js';
 
 /** Where a prompt's answers stand, and what of the prompt itself looks like one. */
 export interface AnswerForm extends Pick<CountdownPrompt, 'answer' | 'allowsTargetTail'> {
-  readonly examples: readonly string[];
+  readonly examples: PromptAnswers;
 }
 
 export function answerForm(prompt: CountdownPrompt): AnswerForm {
   const { answer, allowsTargetTail } = prompt;
-  return { answer, allowsTargetTail, examples: answerBlocks(answer, shownText(prompt)) };
+  return { answer, allowsTargetTail, examples: answersIn(answer, shownText(prompt)) };
 }
 
 /**
@@ -33,6 +33,6 @@ export function extractAnswer(
 
 function withoutTargetTail(answer: string, target: number): string {
   const equals = answer.lastIndexOf('=');
-  const hasTail = equals !== -1 && answer.slice(equals + 1).trim() === String(target);
+  const hasTail = equals !== -1 && trimBlanks(answer.slice(equals + 1)) === String(target);
   return hasTail ? answer.slice(0, equals) : answer;
 }

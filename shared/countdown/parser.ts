@@ -1,3 +1,4 @@
+import { isBlank } from '../tasks/answer-place.js';
 import type { Expression } from './expression.js';
 
 /** A non-negative integer, or one of the characters `+-*` `/()`. */
@@ -30,7 +31,7 @@ export function tokenize(text: string): Token[] | Refusal {
       i = end;
     } else {
       if (isSymbol(char)) tokens.push(char);
-      else if (!' \t\r\n'.includes(char)) return 'bad_token';
+      else if (!isBlank(char)) return 'bad_token';
       i++;
     }
   }

@@ -17,10 +17,15 @@ export function problemOfRow(row: unknown): Problem {
   return { id, difficulty: lengthOf(question), question, answer };
 }
 
+const maxAnswerChars = 1_000;
+
 /** The answer may be a number, or a text that ends in it behind `####`, as in GSM8K. */
 const Answer = z.union([z.int(), z.string()]).transform((answer, context) => {
-  const ending = String(answer).split('####').at(-1)!.trim();
-  const [only, ...others] = integersIn(ending);
+  const text = String(answer);
+  const mark = text.lastIndexOf('####');
+  const ending = (mark === -1 ? text : text.slice(mark + 4)).trim();
+  // Longer than any integer that is one: not searched, since a request may bring a megabyte of digits.
+  const [only, ...others] = ending.length > maxAnswerChars ? [] : integersIn(ending);
   if (only?.text === ending && others.length === 0) return only.value;
   context.addIssue(
     `expected an integer, or a text that ends in "#### 72"; it ends in "${ending.slice(-40)}"`,

@@ -1,5 +1,11 @@
 import * as rational from '../rational.js';
-import { answerText, maxReadChars, type AnswerPlace } from '../tasks/answer-place.js';
+import {
+  answerText,
+  maxReadChars,
+  trimBlanks,
+  type AnswerPlace,
+  type PromptAnswers,
+} from '../tasks/answer-place.js';
 import type { Score } from '../wire/scored-group.js';
 import { integersIn } from './integers.js';
 import type { Problem } from './problem.js';
@@ -8,7 +14,7 @@ import type { IntegerAnswersSpec } from './spec.js';
 /** Where a prompt's answers stand, and what of the prompt itself looks like one. */
 export interface AnswerForm {
   readonly answer: AnswerPlace;
-  readonly examples: readonly string[];
+  readonly examples: PromptAnswers;
 }
 
 /**
@@ -29,7 +35,8 @@ export function scoreAnswer(
 ): Score {
   const answer = answerText(place, examples, completion);
   const given = integersIn(answer ?? completion.slice(-maxReadChars)).at(-1);
-  const hasFormat = given !== undefined && given.text === answer?.trim();
+  const hasFormat =
+    given !== undefined && answer !== undefined && given.text === trimBlanks(answer);
   const isCorrect = given?.value === problem.answer;
   const penalty = hasFormat ? rational.zero : rational.decimal(formatPenalty);
   const reward = rational.subtract(isCorrect ? rational.one : rational.zero, penalty);

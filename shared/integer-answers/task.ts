@@ -1,4 +1,4 @@
-import { answerBlocks } from '../tasks/answer-place.js';
+import { answersIn } from '../tasks/answer-place.js';
 import { splitRows } from '../tasks/dataset.js';
 import { fillTemplate, shownText } from '../tasks/prompt-template.js';
 import { readData, sourceOf } from '../tasks/data.js';
@@ -11,7 +11,7 @@ import type { IntegerAnswersSpec } from './spec.js';
 export function integerAnswers(spec: IntegerAnswersSpec): Task<Problem> {
   const { name, dataset, prompt, reward } = spec;
   const { answer } = prompt;
-  const form = { answer, examples: answerBlocks(answer, shownText(prompt)) };
+  const form = { answer, examples: answersIn(answer, shownText(prompt)) };
   return {
     async load() {
       const rows = await readData(dataset, problemOfRow, {

@@ -14,45 +14,67 @@ type Tags = Exclude<AnswerPlace, 'whole'>;
 /** Only this much of a completion's end is read: an answer is what a completion comes to. */
 export const maxReadChars = 1 << 16;
 
+/** The only white space that an answer may have: what looks like it, such as a no-break space, is none. */
+export function isBlank(char: string): boolean {
+  return char === ' ' || char === '\t' || char === '\r' || char === '\n';
+}
+
+/** The text without the blanks at its ends. */
+export function trimBlanks(text: string): string {
+  let start = 0;
+  let end = text.length;
+  while (start < end && isBlank(text[start]!)) start++;
+  while (end > start && isBlank(text[end - 1]!)) end--;
+  return text.slice(start, end);
+}
+
+/** The answers that a prompt itself shows: each block, tags included, with the words found before it. */
+export type PromptAnswers = ReadonlyMap<string, ReadonlySet<string>>;
+
 /**
- * The answer that a completion gives: all of it, or what stands in the last complete pair of tags near
- * its end, where the prompt's own examples do not count.
+ * The answer that a completion gives: all of it, or the text in the last complete pair of tags near its
+ * end. An echo of the prompt's own examples is not an answer.
  *
- * @param examples of the prompt, as `answerBlocks` finds them.
+ * @param examples of the prompt, from `answersIn`.
  * @param completion the sampled text alone, without the prompt, but with its stop sequence.
  * @returns undefined if there is no answer.
  */
 export function answerText(
   place: AnswerPlace,
-  examples: readonly string[],
+  examples: PromptAnswers,
   completion: string,
 ): string | undefined {
   const text = completion.slice(-maxReadChars);
   if (place !== 'whole') return lastBlock(text, place, examples);
-  return /\S/.test(text) ? text : undefined;
+  return trimBlanks(text) === '' ? undefined : text;
 }
 
-/** Enough to tell the prompt's words from a policy's, and little enough for an echo of a part. */
+/** Enough to tell the prompt's words from a policy's, and few enough to recognise a partial echo. */
 const leadChars = 8;
 
 /**
- * The answers that a prompt shows, each with up to 8 characters in front of it: `xample: ` belongs to
- * the example, where the same block behind other words is an answer.
+ * The answers that a prompt shows, each with up to 8 characters before it: `xample: ` belongs to the
+ * example, and the same block after other words is an answer.
  *
- * @returns texts such as `xample: <answer>(1+2)/3</answer>`, each once.
+ * Each character is searched at most three times, since a prompt may come with a request.
+ *
+ * @returns such as `<answer>(1+2)/3</answer>` → {`xample: `}.
  */
-export function answerBlocks(place: AnswerPlace, prompt: string): string[] {
-  if (place === 'whole') return [];
+export function answersIn(place: AnswerPlace, prompt: string): PromptAnswers {
+  const found = new Map<string, Set<string>>();
+  if (place === 'whole') return found;
   const { open: opening, close: closing } = place;
-  const blocks = new Set<string>();
-  for (let end = 0; ;) {
-    const close = prompt.indexOf(closing, end);
-    if (close === -1) return [...blocks];
-    const open = prompt.lastIndexOf(opening, close);
-    if (open >= end) {
-      blocks.add(leadTo(prompt, open) + prompt.slice(open, close + closing.length));
-    }
-    end = close + closing.length;
+  for (let from = 0; ;) {
+    const first = prompt.indexOf(opening, from);
+    const close = first === -1 ? -1 : prompt.indexOf(closing, first + opening.length);
+    if (close === -1) return found;
+    // The opening tag nearest to the closing one, searched within these two: never from the start.
+    const open = first + Math.max(0, prompt.slice(first, close).lastIndexOf(opening));
+    from = close + closing.length;
+    const block = prompt.slice(open, from);
+    const leads = found.get(block);
+    if (leads === undefined) found.set(block, new Set([leadTo(prompt, open)]));
+    else leads.add(leadTo(prompt, open));
   }
 }
 
@@ -66,13 +88,13 @@ function leadTo(prompt: string, place: number): string {
   return prompt.slice(start, place).trimStart();
 }
 
-const maxEchoes = 128; // blocks of the prompt that may stand behind an answer
+const maxEchoes = 128; // of the prompt's blocks that may follow an answer
 
-/** Looks from the end, in time linear in the text: each step goes back over what it has read. */
+/** Searches from the end, in time linear in the text: each step ends before what was searched. */
 function lastBlock(
   text: string,
   { open: opening, close: closing }: Tags,
-  examples: readonly string[],
+  examples: PromptAnswers,
 ): string | undefined {
   let end = text.length;
   for (let echoes = 0; echoes <= maxEchoes; echoes++) {
@@ -80,13 +102,19 @@ function lastBlock(
     if (close < opening.length) return undefined;
     const open = text.lastIndexOf(opening, close - opening.length);
     if (open === -1) return undefined;
-    // The words in front of the block are the example's, too.
-    const isExample = examples.some((example) => {
-      const start = open - example.lastIndexOf(opening);
-      return start >= 0 && text.startsWith(example, start);
-    });
-    if (!isExample) return text.slice(open + opening.length, text.indexOf(closing, open));
+    const start = open + opening.length;
+    const stop = text.indexOf(closing, start);
+    const leads = examples.get(text.slice(open, stop + closing.length));
+    if (leads === undefined || !endsWithOneOf(text, open, leads)) return text.slice(start, stop);
     end = open;
   }
   return undefined;
+}
+
+/** Whether one of the leads, of at most 8 characters each, stands right before `place`. */
+function endsWithOneOf(text: string, place: number, leads: ReadonlySet<string>): boolean {
+  for (let chars = 0; chars <= Math.min(leadChars, place); chars++) {
+    if (leads.has(text.slice(place - chars, place))) return true;
+  }
+  return false;
 }

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { extractAnswer } from '../../../shared/countdown/answer.js';
+import { scoreAnswer, zeroOrOne } from '../../../shared/countdown/score.js';
 import { problemOf } from '../../../shared/countdown/problem.js';
 import { renderPrompt, styles } from '../../../shared/countdown/prompts.js';
 import { promptText } from '../../../shared/tasks/prompt.js';
@@ -18,6 +19,31 @@ describe('the answer of a compact completion', () => {
   it('is missing when nothing was written', () => {
     assert.equal(extractAnswer(forms.compact, problem, ''), undefined);
     assert.equal(extractAnswer(forms.compact, problem, ' \n'), undefined);
+  });
+});
+
+describe('a blank of an answer', () => {
+  const reason = (style: keyof typeof forms, completion: string) =>
+    scoreAnswer(forms[style], problemOf([60, 4], 64), completion, zeroOrOne).reason;
+  const places: [place: string, style: keyof typeof forms, text: (blank: string) => string][] = [
+    ['before an answer', 'think', (blank) => `<answer>${blank}60+4</answer>`],
+    ['inside an answer', 'think', (blank) => `<answer>60${blank}+4</answer>`],
+    ['before the target', 'think', (blank) => `<answer>60+4 =${blank}64</answer>`],
+    ['after the target', 'think', (blank) => `<answer>60+4 = 64${blank}</answer>`],
+    ['after a compact answer', 'compact', (blank) => `60+4${blank}`],
+  ];
+  for (const [place, style, text] of places) {
+    it(`is a blank, a tab or a line end, and nothing that looks like one, ${place}`, () => {
+      for (const blank of [' ', '\t', '\n', '\r\n'])
+        assert.equal(reason(style, text(blank)), 'correct', JSON.stringify(blank));
+      for (const other of ['\u00a0', '\u2003', '\u3000', '\ufeff', '\f', '\v', '\u2028'])
+        assert.equal(reason(style, text(other)), 'bad_token', JSON.stringify(other));
+    });
+  }
+
+  it('alone is no answer, and something that looks like one is not a blank', () => {
+    assert.equal(reason('compact', ' \t\r\n'), 'no_answer');
+    assert.equal(reason('compact', '\u00a0'), 'bad_token');
   });
 });
 

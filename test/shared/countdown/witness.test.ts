@@ -5,7 +5,7 @@ import { generateProblems } from '../../../shared/countdown/generator.js';
 import { scoreAnswer, zeroOrOne } from '../../../shared/countdown/score.js';
 import { forms } from '../../support/countdown-task.js';
 
-const place = { answer: 'whole', allowsTargetTail: false, examples: [] } as const;
+const place = { answer: 'whole', allowsTargetTail: false, examples: new Map() } as const;
 const reward = { ...zeroOrOne, formatScore: 0.1, shaping: 'constant' } as const;
 
 /** Some problems with their witnesses: any seed, 2 to 6 numbers, small ranges and large. */

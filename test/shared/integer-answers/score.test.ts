@@ -23,6 +23,7 @@ describe('the reward 1[correct] + 0.1 (1[format] - 1)', () => {
     ['<answer> 72 </answer>', '1', 'correct'],
     ['<answer>72.00</answer>', '1', 'correct'],
     ['<answer>72 eggs</answer>', '9/10', 'correct'],
+    ['<answer>72\u00a0</answer>', '9/10', 'correct'],
     ['<answer>8*9 = 72</answer>', '9/10', 'correct'],
     ['So there are 72.', '9/10', 'correct'],
     ['#### 72', '9/10', 'correct'],

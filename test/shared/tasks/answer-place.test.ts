@@ -1,38 +1,91 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { styles } from '../../../shared/countdown/prompts.js';
-import { answerBlocks, answerText } from '../../../shared/tasks/answer-place.js';
+import {
+  answersIn,
+  answerText,
+  maxReadChars,
+  type AnswerPlace,
+} from '../../../shared/tasks/answer-place.js';
 import { shownText } from '../../../shared/tasks/prompt-template.js';
+import { charactersSearched } from '../../support/string-work.js';
 
 const tags = { open: '<answer>', close: '</answer>' };
+const none = new Map<string, Set<string>>();
+const shownIn = (place: AnswerPlace, prompt: string) =>
+  [...answersIn(place, prompt)].map(([block, leads]) => [block, ...leads]);
 
 describe('an answer between other tags', () => {
   it('is found all the same', () => {
     const boxed = { open: '\\boxed{', close: '}' };
-    assert.equal(answerText(boxed, [], 'so 6*7 = \\boxed{42}.'), '42');
-    assert.equal(answerText(boxed, [], '{41} <answer>42</answer>'), undefined);
+    assert.equal(answerText(boxed, none, 'so 6*7 = \\boxed{42}.'), '42');
+    assert.equal(answerText(boxed, none, '{41} <answer>42</answer>'), undefined);
+  });
+
+  it('is found between two tags that are the same, and an example between them is known', () => {
+    const dollars = { open: '$', close: '$' };
+    assert.equal(answerText(dollars, none, 'so $6*7$ = $42$.'), '42');
+    const examples = answersIn(dollars, 'such as $1+2$ or $3$');
+    assert.equal(answerText(dollars, examples, 'first $42$, such as $1+2$'), '42');
   });
 });
 
-describe('the answer blocks of a prompt', () => {
+describe('the answers in a prompt', () => {
   it('are found with the words before them, each once', () => {
-    assert.deepEqual(answerBlocks(tags, shownText(styles.fewshot.en)), [
-      'inside <answer>...</answer>',
-      'xample: <answer>(1+2)/3</answer>',
-      'er>.\nA: <answer>(2*3)+7</answer>',
+    assert.deepEqual(shownIn(tags, shownText(styles.fewshot.en)), [
+      ['<answer>...</answer>', 'inside '],
+      ['<answer>(1+2)/3</answer>', 'xample: '],
+      ['<answer>(2*3)+7</answer>', 'er>.\nA: '],
     ]);
-    assert.deepEqual(answerBlocks(tags, shownText(styles.think.en)), [
-      'swer in <answer> </answer>',
-      'example <answer> (1 + 2) / 3 </answer>',
+    assert.deepEqual(shownIn(tags, shownText(styles.think.en)), [
+      ['<answer> </answer>', 'swer in '],
+      ['<answer> (1 + 2) / 3 </answer>', 'example '],
     ]);
-    assert.deepEqual(answerBlocks('whole', shownText(styles.fewshot.en)), []);
+    assert.deepEqual(shownIn('whole', shownText(styles.fewshot.en)), []);
   });
+
   it('are complete, and at the very beginning too', () => {
-    assert.deepEqual(answerBlocks(tags, '<answer>1</answer></answer><answer>'), [
-      '<answer>1</answer>',
+    assert.deepEqual(shownIn(tags, '<answer>1</answer></answer><answer>'), [
+      ['<answer>1</answer>', ''],
     ]);
-    assert.deepEqual(answerBlocks(tags, '</answer><answer><answer>2</answer>'), [
-      '<answer><answer>2</answer>',
+    assert.deepEqual(shownIn(tags, '</answer><answer><answer>2</answer>'), [
+      ['<answer>2</answer>', '<answer>'],
     ]);
   });
+
+  it('count under each of the words that they are shown with', () => {
+    const examples = answersIn(tags, 'One: <answer>1</answer> Two: <answer>1</answer>');
+    assert.deepEqual(
+      [...examples.values()].map((leads) => [...leads]),
+      [['One: ', 'r> Two: ']],
+    );
+    assert.equal(answerText(tags, examples, 'Hm: <answer>1</answer>'), '1');
+    assert.equal(answerText(tags, examples, '<answer>9</answer> Two: <answer>1</answer>'), '9');
+  });
+});
+
+describe('what it takes to find the answers of any prompt and completion', () => {
+  const { open, close } = tags;
+  const distinct = (i: number) =>
+    String.fromCharCode(0x21 + (i % 90), 0x21 + (Math.trunc(i / 90) % 90));
+  const hostile: Readonly<Record<string, (i: number) => string>> = {
+    'closing tags alone': () => close,
+    'opening tags alone': () => open,
+    'examples, each with other words': (i) => `${distinct(i)}${open}${close}`,
+    'examples, each with another answer': (i) => `${open}${distinct(i)}${close}`,
+    'two opening tags to a closing one': () => open + open + close,
+    'two closing tags to an opening one': () => open + close + close,
+    'the beginnings of tags': () => '<answe </answe ',
+  };
+  for (const [name, part] of Object.entries(hostile)) {
+    it(`is linear in the text: ${name}`, () => {
+      const prompt = Array.from({ length: 20_000 }, (_, i) => part(i)).join('');
+      const shown = charactersSearched(() => answersIn(tags, prompt));
+      assert(shown <= 4 * prompt.length, `${shown} characters for a prompt of ${prompt.length}`);
+
+      const examples = answersIn(tags, prompt);
+      const read = charactersSearched(() => answerText(tags, examples, prompt));
+      assert(read <= 4 * maxReadChars, `${read} characters for the last ${maxReadChars}`);
+    });
+  }
 });
