@@ -1,11 +1,14 @@
 import { createServer, type IncomingMessage } from 'node:http';
 import { errorText, UserError } from '../shared/errors.js';
+import { isSameKey } from '../shared/keys.js';
 import { type Patience, showOut, timeLimits } from '../shared/show-out.js';
 import type { Logger } from '../shared/telemetry/logger.js';
+import type { Score } from '../shared/wire/scored-group.js';
 import { countScores, httpSeconds, judgingSeconds } from './metrics.js';
 import { openApiDocument } from './openapi.js';
 import type { TextJudge } from './judge.js';
 import { answerScoreRequest, RequestRefused } from './score-requests.js';
+import { Turns } from './turns.js';
 
 export interface ScoreServer extends AsyncDisposable {
   /** The port that it listens on, also when 0 was asked for. */
@@ -15,6 +18,8 @@ export interface ScoreServer extends AsyncDisposable {
 export interface ScoreServerOptions {
   readonly host: string;
   readonly port: number;
+  /** What clients of /score must send in X-API-Key, if anything. */
+  readonly key: string | undefined;
   readonly judge: TextJudge;
   readonly log: Logger;
   /** From its abort on, answers are the last on their connection, so that clients go elsewhere. */
@@ -34,8 +39,17 @@ const defaultPatience: Patience = { headersMs: 10_000, wholeMs: 10_000 };
 export async function serveScores(options: ScoreServerOptions): Promise<ScoreServer> {
   const { host, port, judge, log, signal } = options;
   const routes: Readonly<Record<string, Route>> = {
-    '/score': { method: 'POST', answer: async (request) => score(await readBody(request)) },
-    '/openapi.json': { method: 'GET', answer: () => Promise.resolve(openApiDocument()) },
+    '/score': {
+      method: 'POST',
+      answer: async (request) => {
+        refuseStranger(request, options.key);
+        return score(await readBody(request));
+      },
+    },
+    '/openapi.json': {
+      method: 'GET',
+      answer: () => Promise.resolve(openApiDocument({ needsKey: options.key !== undefined })),
+    },
   };
   const limits = timeLimits(options.patience ?? defaultPatience);
   const server = createServer(limits, (request, response) => {
@@ -70,12 +84,12 @@ export async function serveScores(options: ScoreServerOptions): Promise<ScoreSer
     }
   }
 
-  function score(body: string) {
-    const stopTimer = judgingSeconds.startTimer({ source: 'http' });
-    const scores = answerScoreRequest(judge, body);
-    stopTimer();
-    countScores([scores].flat(), 'http');
-    return scores;
+  const turns = new Turns();
+  async function score(body: string): Promise<Score | Score[]> {
+    const { value, busyMs } = await turns.run(answerScoreRequest(judge, body));
+    judgingSeconds.observe({ source: 'http' }, busyMs / 1_000);
+    countScores([value].flat(), 'http');
+    return value;
   }
 
   await new Promise<void>((resolve, reject) => {
@@ -104,6 +118,17 @@ export async function serveScores(options: ScoreServerOptions): Promise<ScoreSer
 interface Route {
   readonly method: 'GET' | 'POST';
   readonly answer: (request: IncomingMessage) => Promise<unknown>;
+}
+
+/** @throws {RequestRefused} 401 without the key, 403 with another. */
+function refuseStranger({ headers }: IncomingMessage, key: string | undefined): void {
+  if (key === undefined) return;
+  const given = headers['x-api-key'];
+  if (given === undefined)
+    throw new RequestRefused(401, 'send the key of this service in X-API-Key');
+  if (!isSameKey(String(given), key)) {
+    throw new RequestRefused(403, 'the key in X-API-Key is not that of this service');
+  }
 }
 
 async function readBody(request: IncomingMessage): Promise<string> {

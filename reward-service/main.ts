@@ -3,7 +3,7 @@ import { loadConfig } from '../shared/config.js';
 import { runService } from '../shared/service.js';
 import { serveHealth } from '../shared/telemetry/health-server.js';
 import type { Logger } from '../shared/telemetry/logger.js';
-import { RewardServiceConfig } from './config.js';
+import { RewardServiceConfig, scoreKey } from './config.js';
 import { serveScores } from './http-server.js';
 import { loadJudge } from './load-judge.js';
 import { scoreRollouts } from './score-rollouts.js';
@@ -27,6 +27,7 @@ export async function main(
 
 async function serve(config: RewardServiceConfig, log: Logger, signal: AbortSignal): Promise<void> {
   const { name, healthHost, healthPort, httpHost, httpPort } = config;
+  const key = await scoreKey(config);
   let missing: () => string | undefined = () => 'connecting to NATS';
   await using health = await serveHealth(healthHost, healthPort, () => {
     const reason = missing();
@@ -46,7 +47,14 @@ async function serve(config: RewardServiceConfig, log: Logger, signal: AbortSign
 
   missing = () => 'loading the problems and the tokenizer';
   const judge = await loadJudge(run, config);
-  await using scores = await serveScores({ host: httpHost, port: httpPort, judge, log, signal });
+  await using scores = await serveScores({
+    host: httpHost,
+    port: httpPort,
+    key,
+    judge,
+    log,
+    signal,
+  });
   missing = () => (signal.aborted ? 'shutting down' : broker.trouble);
   log.info({ httpPort: scores.port }, 'joined the run');
 

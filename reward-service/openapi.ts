@@ -11,8 +11,10 @@ export const ScoreError = z.strictObject({
 /**
  * The description of the HTTP service in OpenAPI 3.1, for clients and for people. Its schemas are
  * those that requests are checked with.
+ *
+ * @param needsKey whether this server asks for a key.
  */
-export function openApiDocument(): object {
+export function openApiDocument({ needsKey }: { needsKey: boolean }): object {
   return {
     openapi: '3.1.0',
     info: {
@@ -27,6 +29,7 @@ export function openApiDocument(): object {
         post: {
           operationId: 'score',
           summary: 'Scores one completion, or several in order.',
+          ...(needsKey && { security: [{ key: [] }] }),
           requestBody: {
             required: true,
             content: json(oneOrMany('ScoreRequest'), {
@@ -57,6 +60,14 @@ export function openApiDocument(): object {
       },
     },
     components: {
+      securitySchemes: {
+        key: {
+          type: 'apiKey',
+          in: 'header',
+          name: 'X-API-Key',
+          description: 'The key that the service was started with (--http-key).',
+        },
+      },
       schemas: {
         ScoreRequest: scoreRequest(),
         Task: schemaOf(TaskParts),
@@ -88,10 +99,13 @@ function scoreRequest() {
 const refusals = Object.fromEntries(
   Object.entries({
     400: 'The body is not JSON, or not a request; each wrong field is named.',
+    401: 'The service was started with a key, and the request has none.',
+    403: 'The request has another key than the service.',
     404: 'No problem held here has this id.',
     408: 'The request took longer than 10 seconds to arrive.',
     413: 'The body has more than a megabyte.',
     500: 'The service failed.',
+    503: 'The request was not scored within 5 seconds: send fewer completions, or try again later.',
   }).map(([status, description]) => [status, { description, content: json(reference('Error')) }]),
 );
 

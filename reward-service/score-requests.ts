@@ -43,19 +43,33 @@ export type ScoreRequest = z.infer<typeof ScoreRequest>;
 const Batch = z.array(ScoreRequest).max(maxItems);
 
 /**
- * Answers the body of a `POST /score`: an object with its score, an array with theirs in order.
+ * Answers the body of a `POST /score`: an object with its score, an array with theirs in order. Yields
+ * after each completion; the work between two yields is linear in the body.
  *
  * @throws {RequestRefused} 400 naming each wrong field, 404 naming a problem that is not held here.
  */
-export function answerScoreRequest(judge: TextJudge, body: string): Score | Score[] {
+export function* answerScoreRequest(
+  judge: TextJudge,
+  body: string,
+): Generator<void, Score | Score[]> {
+  const requests = readRequests(body);
+  if (!Array.isArray(requests)) return scoreOf(judge, requests);
+  const scores: Score[] = [];
+  for (const [i, request] of requests.entries()) {
+    scores.push(scoreOf(judge, request, String(i)));
+    yield;
+  }
+  return scores;
+}
+
+function readRequests(body: string): ScoreRequest | ScoreRequest[] {
   let json: unknown;
   try {
     json = JSON.parse(body);
   } catch {
     throw new RequestRefused(400, 'the body is not JSON');
   }
-  if (!Array.isArray(json)) return scoreOf(judge, check(ScoreRequest, json));
-  return check(Batch, json).map((request, i) => scoreOf(judge, request, String(i)));
+  return Array.isArray(json) ? check(Batch, json) : check(ScoreRequest, json);
 }
 
 function check<Schema extends z.ZodType>(schema: Schema, json: unknown): z.output<Schema> {

@@ -3,6 +3,7 @@ import { loadConfig } from '../../shared/config.js';
 import { runService } from '../../shared/service.js';
 import { openTask, taskSpec } from '../../shared/tasks/registry.js';
 import { serveHealth } from '../../shared/telemetry/health-server.js';
+import { scoreKey } from '../config.js';
 import { serveScores } from '../http-server.js';
 import { createTextJudge } from '../judge.js';
 import { ScoreServerConfig } from './config.js';
@@ -16,12 +17,20 @@ export async function main(
     const config = loadConfig(ScoreServerConfig, 'score-server', argv, env);
     const { httpHost, httpPort, healthHost, healthPort } = config;
     const spec = await taskSpec(config);
+    const key = await scoreKey(config);
     const judge = createTextJudge(spec, await openTask(spec).load());
 
     await using health = await serveHealth(healthHost, healthPort, () =>
       signal.aborted ? { isReady: false, reason: 'shutting down' } : { isReady: true },
     );
-    await using scores = await serveScores({ host: httpHost, port: httpPort, judge, log, signal });
+    await using scores = await serveScores({
+      host: httpHost,
+      port: httpPort,
+      key,
+      judge,
+      log,
+      signal,
+    });
     log.info({ httpPort: scores.port, healthPort: health.port }, 'listening');
     if (!signal.aborted) await once(signal, 'abort');
   });

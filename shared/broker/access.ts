@@ -1,7 +1,8 @@
-import { readFile, stat } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { credsAuthenticator, type ConnectionOptions, nkeyAuthenticator } from 'nats';
 import { z } from 'zod';
 import { errorText, UserError } from '../errors.js';
+import { readSecretFile } from '../keys.js';
 import { publicKeyOf } from './nkey.js';
 
 const path = z.string().min(1).optional();
@@ -52,7 +53,7 @@ export async function credentials(
 }
 
 async function readSeed(path: string): Promise<Uint8Array> {
-  const seed = (await readSecret(path, '--nats-nkey-seed-file')).trim();
+  const seed = (await readSecretFile(path, '--nats-nkey-seed-file')).trim();
   try {
     publicKeyOf(seed);
   } catch {
@@ -65,24 +66,13 @@ async function readSeed(path: string): Promise<Uint8Array> {
 }
 
 async function readCreds(path: string): Promise<Uint8Array> {
-  const text = await readSecret(path, '--nats-creds-file');
+  const text = await readSecretFile(path, '--nats-creds-file');
   if (!/BEGIN NATS USER JWT[^]*BEGIN USER NKEY SEED/.test(text)) {
     throw new UserError(
       `--nats-creds-file ${path} is not a .creds file: it lacks the user's JWT or its seed`,
     );
   }
   return new TextEncoder().encode(text);
-}
-
-async function readSecret(path: string, flag: string): Promise<string> {
-  const text = await readText(path, flag);
-  const { mode } = await stat(path);
-  if ((mode & 0o007) !== 0) {
-    throw new UserError(
-      `${flag} ${path} holds a secret that every user of this machine may read; chmod 600 it, or mount it with mode 0400`,
-    );
-  }
-  return text;
 }
 
 async function readText(path: string, flag: string): Promise<string> {

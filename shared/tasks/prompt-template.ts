@@ -17,10 +17,11 @@ export const PromptTemplate = z
     chat: z // through the chat template of the model's tokenizer
       .array(z.strictObject({ role: z.enum(['system', 'user', 'assistant']), content: z.string() }))
       .min(1)
+      .max(1_000)
       .optional(),
     opening: z.string().default(''), // of a chat: what the assistant has already said
     answer: AnswerPlace,
-    stop: z.array(text).default([]), // texts at which sampling ends, beside the end of the sequence
+    stop: z.array(text).max(100).default([]), // texts at which sampling ends, beside the end of the sequence
   })
   .check(({ value, issues }) => {
     const complain = (path: string, message: string) =>

@@ -50,6 +50,24 @@ describe('a score server, without NATS and without a run', { timeout: 60_000 }, 
     assert.equal(await server.stop('SIGTERM'), 0);
   });
 
+  it('does not start beyond this machine without a key, and asks for the key that it has', async () => {
+    const beyond = ['--http-port', '0', '--http-host', '0.0.0.0'];
+    await using open = new ServiceProcess('reward-service/score-server', beyond);
+    assert.equal(await open.exitCode(), 2);
+    assert.match(open.errors, /--http-host .*give --http-key or --http-key-file, or --http-open/);
+
+    const env = { SCORE_SERVER_HTTP_KEY: 'one-two-three-four' };
+    await using guarded = new ServiceProcess('reward-service/score-server', beyond, env);
+    const { httpPort } = await guarded.says(isListening);
+    const ask = async (headers: Record<string, string>) => {
+      const body = JSON.stringify({ problem: { nums: [3, 7], target: 10 }, completion: '3+7' });
+      const to = `http://127.0.0.1:${String(httpPort)}/score`;
+      return (await fetch(to, { method: 'POST', body, headers })).status;
+    };
+    assert.equal(await ask({}), 401);
+    assert.equal(await ask({ 'x-api-key': 'one-two-three-four' }), 200);
+  });
+
   it('does not start with settings that its task has no use for', async () => {
     const flags = ['--task', 'integer-answers', '--max-number', '30'];
     await using confused = new ServiceProcess('reward-service/score-server', flags);

@@ -2,10 +2,10 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { styles } from '../../shared/countdown/prompts.js';
 import { createTextJudge } from '../../reward-service/judge.js';
-import { answerScoreRequest, RequestRefused } from '../../reward-service/score-requests.js';
+import { RequestRefused } from '../../reward-service/score-requests.js';
 import { countdownSpec } from '../support/countdown-task.js';
 import { fuzzRuns, refusesOnly, textMutationsOf } from '../support/mutations.js';
-import { dataset, trained } from './values.js';
+import { answeredAtOnce, dataset, trained } from './values.js';
 
 const judge = createTextJudge(countdownSpec(), dataset);
 const request = { problemId: trained.id, completion: '(7-3)*21' };
@@ -29,7 +29,7 @@ describe('the body of a score request, of any text', () => {
     );
     fc.assert(
       fc.property(bodies, (body) => {
-        refusesOnly([RequestRefused], () => answerScoreRequest(judge, body));
+        refusesOnly([RequestRefused], () => answeredAtOnce(judge, body));
       }),
       { numRuns: 2 * fuzzRuns },
     );

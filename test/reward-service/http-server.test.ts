@@ -22,7 +22,7 @@ const task: Task<Problem> = {
 };
 const judge = { problem: (id: string) => dataset.problem(id), task: () => task };
 const { signal } = new AbortController();
-const options = { host: '127.0.0.1', port: 0, judge, log, signal };
+const options = { host: '127.0.0.1', port: 0, key: undefined, judge, log, signal };
 
 describe('POST /score', () => {
   let server: ScoreServer;
@@ -138,6 +138,73 @@ describe('POST /score', () => {
       name: 'UserError',
       message: /cannot serve scores on 127\.0\.0\.1:\d+ .*choose another --http-port/,
     });
+  });
+});
+
+describe('POST /score with a key', () => {
+  const key = 'one-two-three-four-five';
+  const body = JSON.stringify({ problemId: trained.id, completion: '(7-3)*21' });
+
+  it('is answered to those who send it, and to nobody else', async () => {
+    await using server = await serveScores({ ...options, key });
+    const url = `http://127.0.0.1:${server.port}`;
+    const post = async (headers: Record<string, string>) => {
+      const response = await fetch(`${url}/score`, { method: 'POST', body, headers });
+      return { status: response.status, body: (await response.json()) as Record<string, unknown> };
+    };
+    assert.equal((await post({ 'x-api-key': key })).status, 200);
+    assert.deepEqual(await post({}), {
+      status: 401,
+      body: { error: 'send the key of this service in X-API-Key' },
+    });
+    for (const wrong of [key.slice(1), `${key}x`, ' ']) {
+      const { status, body: refusal } = await post({ 'x-api-key': wrong });
+      assert.equal(status, 403);
+      assert.match(String(refusal['error']), /the key in X-API-Key is not that of this service/);
+      assert(!JSON.stringify(refusal).includes(key));
+    }
+    const description = await fetch(`${url}/openapi.json`);
+    assert.equal(description.status, 200);
+  });
+
+  it('is refused before its body is read', async () => {
+    await using server = await serveScores({ ...options, key });
+    const head = 'POST /score HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n';
+    assert.match(await sendSlowly(server.port, head, ''), /^HTTP\/1\.1 401 /);
+  });
+});
+
+describe('POST /score while the run is scored', () => {
+  it('gives its thread back between the completions of one request', async () => {
+    const problem = { nums: [3, 7, 21], target: 84 };
+    const busyMs = 6; // longer than a slice
+    let scored = 0;
+    const slow: Task<Problem> = {
+      ...task,
+      score: (...args) => {
+        const until = performance.now() + busyMs;
+        while (performance.now() < until);
+        scored++;
+        return task.score(...args);
+      },
+    };
+    await using server = await serveScores({ ...options, judge: { ...judge, task: () => slow } });
+    const turnsOfOthers: number[] = [];
+    let isOver = false;
+    const others = () => {
+      if (isOver) return;
+      turnsOfOthers.push(scored);
+      setImmediate(others);
+    };
+    const response = fetch(`http://127.0.0.1:${server.port}/score`, {
+      method: 'POST',
+      body: JSON.stringify(Array(20).fill({ problem, completion: '7' })),
+    });
+    others();
+    assert.equal((await response).status, 200);
+    isOver = true;
+    // Somebody else had a turn after every single completion.
+    for (let after = 0; after <= 20; after++) assert(turnsOfOthers.includes(after), String(after));
   });
 });
 

@@ -6,7 +6,7 @@ import { pino } from 'pino';
 import { Score } from '../../shared/wire/scored-group.js';
 import { serveScores, type ScoreServer } from '../../reward-service/http-server.js';
 import { createJudge } from '../../reward-service/judge.js';
-import { ScoreError } from '../../reward-service/openapi.js';
+import { openApiDocument, ScoreError } from '../../reward-service/openapi.js';
 import { runConfig } from '../support/messages.js';
 import { dataset } from './values.js';
 
@@ -53,6 +53,7 @@ describe('GET /openapi.json', () => {
     server = await serveScores({
       host: '127.0.0.1',
       port: 0,
+      key: undefined,
       judge: createJudge(runConfig(), dataset, unused, 1),
       log: pino({ level: 'silent' }),
       signal: new AbortController().signal,
@@ -99,6 +100,20 @@ describe('GET /openapi.json', () => {
       assert.equal(status, 200, JSON.stringify(body));
       z.union([Score, z.array(Score)]).parse(body);
     }
+  });
+
+  it('says whether it asks for a key, and how it is sent', async () => {
+    const security = z.object({
+      paths: z.object({
+        '/score': z.object({ post: z.object({ security: z.unknown().optional() }) }),
+      }),
+    });
+    const ofPost = (of: unknown) => security.parse(of).paths['/score'].post.security;
+    assert.equal(ofPost(JSON.parse(text)), undefined);
+    const guarded = openApiDocument({ needsKey: true });
+    assert.deepEqual(ofPost(guarded), [{ key: [] }]);
+    const { valid, errors } = await new Validator().validate({ ...guarded });
+    assert(valid, JSON.stringify(errors));
   });
 
   it('names every status that a request may get, and the form of its error', async () => {

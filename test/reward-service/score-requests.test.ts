@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { styles } from '../../shared/countdown/prompts.js';
 import { createJudge } from '../../reward-service/judge.js';
-import { answerScoreRequest, RequestRefused } from '../../reward-service/score-requests.js';
+import { RequestRefused } from '../../reward-service/score-requests.js';
 import { runConfig } from '../support/messages.js';
-import { dataset, trained } from './values.js';
+import { answeredAtOnce, dataset, trained } from './values.js';
 
 const unused = {
   encode: unreached,
@@ -18,7 +18,7 @@ function unreached(): never {
 }
 
 const judge = createJudge(runConfig(), dataset, unused, 1);
-const ask = (body: unknown) => answerScoreRequest(judge, JSON.stringify(body));
+const ask = (body: unknown) => answeredAtOnce(judge, JSON.stringify(body));
 
 describe('a score request', () => {
   it('is answered for a problem of the run by its id', () => {
@@ -115,6 +115,16 @@ describe('a score request', () => {
       400,
       /1\.completion: /,
     ],
+    [
+      'more parts of a prompt than a prompt can have',
+      {
+        problemId: trained.id,
+        completion: '1',
+        task: { prompt: { ...styles.think.en, stop: Array(100_000).fill(1) } },
+      },
+      400,
+      /^task\.prompt\.stop: Too big[^;]*$/,
+    ],
     ['too many', Array(1_001).fill({ problemId: trained.id, completion: '1' }), 400, /1000/],
   ];
   for (const [what, body, status, message] of refused) {
@@ -132,6 +142,6 @@ describe('a score request', () => {
   }
 
   it('that is not JSON is refused', () => {
-    assert.throws(() => answerScoreRequest(judge, '{"completion": '), /the body is not JSON/);
+    assert.throws(() => answeredAtOnce(judge, '{"completion": '), /the body is not JSON/);
   });
 });

@@ -5,6 +5,9 @@ import type { Dataset } from '../../shared/tasks/dataset.js';
 import { promptTokens } from '../../shared/tasks/prompt.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
+import type { Score } from '../../shared/wire/scored-group.js';
+import type { TextJudge } from '../../reward-service/judge.js';
+import { answerScoreRequest } from '../../reward-service/score-requests.js';
 import { ticket } from '../support/messages.js';
 
 export const trained = problemOf([3, 7, 21], 84);
@@ -49,4 +52,13 @@ export function answers(
     startedAt: 1_000,
     finishedAt: 2_000,
   };
+}
+
+/** The answer to a score request, without a pause between its steps. */
+export function answeredAtOnce(judge: TextJudge, body: string): Score | Score[] {
+  const steps = answerScoreRequest(judge, body);
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done === true) return value;
+  }
 }

@@ -50,6 +50,42 @@ describe('the component for traces', async () => {
   });
 });
 
+describe('the component that opens POST /score', async () => {
+  const render = await kustomize();
+  const skip = typeof render === 'string' && render;
+  const reached = async (folder: string) => {
+    assert(typeof render !== 'string');
+    const objects = await render(folder);
+    assert.deepEqual(objects.flatMap(complaints), []);
+    const rewards = objects.flatMap(podsOf).find(({ name }) => name === 'reward-service')!;
+    const maps = objects.filter(({ kind }) => kind === 'ConfigMap');
+    const names = objects.map(({ kind, metadata }) => `${kind} ${metadata.name}`);
+    return {
+      host: environmentOf(rewards.container, maps)['REWARD_SERVICE_HTTP_HOST'],
+      key: rewards.container.env?.find(({ name }) => name === 'REWARD_SERVICE_HTTP_KEY')?.valueFrom,
+      isService: names.includes('Service reward-service'),
+      isLetIn: names.includes('NetworkPolicy scores'),
+    };
+  };
+
+  it('opens it with the key of a Secret; without it nobody reaches it', { skip }, async () => {
+    assert.deepEqual(await reached('test/deploy/k8s/scores'), {
+      host: '0.0.0.0',
+      key: { secretKeyRef: { name: 'scores', key: 'key' } },
+      isService: true,
+      isLetIn: true,
+    });
+    for (const overlay of ['dev', 'gpu', 'production']) {
+      assert.deepEqual(await reached(`deploy/k8s/overlays/${overlay}`), {
+        host: undefined,
+        key: undefined,
+        isService: false,
+        isLetIn: false,
+      });
+    }
+  });
+});
+
 describe('the production overlay', async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;

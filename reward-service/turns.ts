@@ -1,0 +1,65 @@
+import { RequestRefused } from './score-requests.js';
+
+/** Work that can be interrupted between two steps. */
+export type Steps<T> = Generator<void, T>;
+
+export interface TurnOptions {
+  /** How long a request works before everything else that waits on this thread goes first, in ms. */
+  readonly sliceMs?: number;
+  /** How long a request may take in all, from the end of its body on, in ms. */
+  readonly wholeMs?: number;
+  /** Time in ms, rising, and a wait until everything else had its turn; replaced in tests. */
+  readonly now?: () => number;
+  readonly pause?: () => Promise<void>;
+}
+
+/**
+ * Gives the thread to one request at a time, and takes it back every few milliseconds: the rollouts of
+ * the run are scored on the same thread, so however many requests there are, a group waits for one slice.
+ */
+export class Turns {
+  readonly #sliceMs: number;
+  readonly #wholeMs: number;
+  readonly #now: () => number;
+  readonly #pause: () => Promise<void>;
+  #last: Promise<unknown> = Promise.resolve();
+
+  constructor(options: TurnOptions = {}) {
+    this.#sliceMs = options.sliceMs ?? 5;
+    this.#wholeMs = options.wholeMs ?? 5_000;
+    this.#now = options.now ?? (() => performance.now());
+    this.#pause = options.pause ?? (() => new Promise((resolve) => setImmediate(resolve)));
+  }
+
+  /**
+   * The result of the steps and how long they worked, in ms, once those before them have ended.
+   *
+   * @throws {RequestRefused} 503 when their time is over, in the queue or between two steps.
+   */
+  run<T>(steps: Steps<T>): Promise<{ value: T; busyMs: number }> {
+    const deadline = this.#now() + this.#wholeMs;
+    const result = this.#last.then(() => this.#finish(steps, deadline));
+    this.#last = result.catch(() => undefined);
+    return result;
+  }
+
+  async #finish<T>(steps: Steps<T>, deadline: number): Promise<{ value: T; busyMs: number }> {
+    let busyMs = 0;
+    for (let done = 0; ;) {
+      await this.#pause();
+      const begun = this.#now();
+      for (let now = begun; now - begun < this.#sliceMs; now = this.#now()) {
+        if (now >= deadline) {
+          throw new RequestRefused(
+            503,
+            `${this.#wholeMs / 1_000} s are over and ${done} completions scored; send fewer at once, or try again later`,
+          );
+        }
+        const step = steps.next();
+        if (step.done === true) return { value: step.value, busyMs: busyMs + this.#now() - begun };
+        done++;
+      }
+      busyMs += this.#now() - begun;
+    }
+  }
+}
