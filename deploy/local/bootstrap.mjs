@@ -9,17 +9,20 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 const [, , task, ...words] = process.argv;
 
-/** Tasks that are a program of ours: they run in this very process, which so has their exit code. */
+/**
+ * Tasks that are a program of ours: they run in this process, so it ends with their exit code. Those with
+ * `needsNats` start nats-servers by themselves, as tests do; the others look for one when they need it.
+ */
 const programs = {
   start: { file: 'dist/deploy/local/cli.js', args: ['up', ...words] },
   sweep: { file: 'dist/deploy/local/cli.js', args: ['sweep', ...words] },
   pretrain: { file: 'dist/shared/pretrain/main.js', args: words },
   docs: { file: 'dist/test/docs/main.js', args: words },
   monitoring: { file: 'dist/deploy/monitoring.js', args: words },
-  bench: { file: 'dist/test/bench/main.js', args: words },
-  'test:elastic': { file: 'dist/test/elastic/main.js', args: words },
-  'test:chaos': { file: 'dist/test/chaos/main.js', args: words },
-  'test:compat': { file: 'dist/test/compat/main.js', args: words },
+  bench: { file: 'dist/test/bench/main.js', args: words, needsNats: true },
+  'test:elastic': { file: 'dist/test/elastic/main.js', args: words, needsNats: true },
+  'test:chaos': { file: 'dist/test/chaos/main.js', args: words, needsNats: true },
+  'test:compat': { file: 'dist/test/compat/main.js', args: words, needsNats: true },
 };
 
 const [major, minor] = process.versions.node.split('.').map(Number);
@@ -42,9 +45,14 @@ if (task === 'test') {
   const { runTests } = await import('./run-tests.mjs');
   process.exitCode = await runTests(root, words);
 } else {
-  const { file, args } = programs[task];
+  const { file, args, needsNats = false } = programs[task];
   const path = join(root, file);
   if (!existsSync(path)) fail(`npm run ${task} has nothing to run yet: ${file} is missing`);
+  if (needsNats) {
+    const { provideNatsServer } = await import('./nats-for-tests.mjs');
+    const noNats = await provideNatsServer(root);
+    if (noNats !== undefined) fail(noNats);
+  }
   process.setSourceMapsEnabled(true);
   process.argv = [process.execPath, path, ...args];
   await import(pathToFileURL(path).href);

@@ -1,6 +1,5 @@
-import { join } from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { runChild } from './children.mjs';
+import { provideNatsServer } from './nats-for-tests.mjs';
 import { sourceFiles } from './staleness.mjs';
 
 /** Tests start processes of their own, so more at once would only make them wait for one another. */
@@ -24,14 +23,9 @@ export async function runTests(root, words) {
     return 1;
   }
 
-  const module = join(root, 'dist/deploy/local/nats-server/ensure.js');
-  const { ensureNatsServer } = await import(pathToFileURL(module).href);
-  let natsServer;
-  try {
-    const report = (line) => process.stderr.write(`${line}\n`);
-    natsServer = await ensureNatsServer({ env: process.env, report });
-  } catch (error) {
-    process.stderr.write(`${error.message}\n`);
+  const problem = await provideNatsServer(root);
+  if (problem !== undefined) {
+    process.stderr.write(`${problem}\n`);
     return 2;
   }
 
@@ -48,8 +42,7 @@ export async function runTests(root, words) {
     ...flags,
     ...files.map((path) => `dist/${path.replace(/\.ts$/, '.js')}`),
   ];
-  const env = { ...process.env, OFFBEAT_NATS_SERVER: natsServer.path };
-  const { code } = await runChild(process.execPath, args, { cwd: root, env });
+  const { code } = await runChild(process.execPath, args, { cwd: root });
   return code;
 }
 

@@ -103,6 +103,37 @@ describe('what the npm scripts run', { timeout: 60_000 }, () => {
     await until(() => !isRunning(Number(pid)));
   });
 
+  /** A script that runs `program`, and the compiled part of ours that finds a nats-server. */
+  async function needNats(task: string, program: string, ensure: string): Promise<void> {
+    await project.write(`test/${task}/main.ts`, program);
+    await project.write(`dist/test/${task}/main.js`, program);
+    await project.write('deploy/local/nats-server/ensure.ts', ensure);
+    await project.write('dist/deploy/local/nats-server/ensure.js', ensure);
+  }
+  const ownServers = { chaos: 'test:chaos', elastic: 'test:elastic', compat: 'test:compat' };
+  for (const [folder, task] of Object.entries({ ...ownServers, bench: 'bench' })) {
+    it(`gives npm run ${task} a nats-server, as the tests have one`, async () => {
+      await needNats(
+        folder,
+        'console.log(process.env.OFFBEAT_NATS_SERVER);',
+        'export const ensureNatsServer = async () => ({ path: "/found/nats-server" });',
+      );
+      const { out, code } = await run([task], { OFFBEAT_NATS_SERVER: '' });
+      assert.deepEqual([out, code], ['/found/nats-server\n', 0]);
+    });
+  }
+
+  it('says why there is no nats-server for a script that needs one, and runs nothing', async () => {
+    await needNats(
+      'chaos',
+      'console.log("ran");',
+      'export const ensureNatsServer = async () => { throw new Error("no nats-server can be had"); };',
+    );
+    const { out, err, code } = await run(['test:chaos']);
+    assert.deepEqual([out, code], ['', 1]);
+    assert.match(err, /no nats-server can be had/);
+  });
+
   it('knows its tasks', async () => {
     const { err, code } = await run(['frob']);
     assert.equal(code, 1);
