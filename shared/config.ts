@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { errorText, UserError } from './errors.js';
 import { nearest } from './nearest.js';
+import type { KnownFlag } from './npm-flags.js';
 import { keepSecret } from './telemetry/secrets.js';
 
 /**
@@ -57,6 +58,15 @@ export function loadConfig<Shape extends z.ZodRawShape>(
     );
   }
   return parsed.data;
+}
+
+/** The flags that `loadConfig` takes for a schema. */
+export function flagsOf(shape: z.core.$ZodShape): KnownFlag[] {
+  return [...Object.keys(shape), 'config'].map((key) => ({
+    name: kebab(key),
+    isSwitch: isBoolean(shape[key]),
+    isSecret: isSecret(key),
+  }));
 }
 
 /** `maxSteps` → `max-steps`. */

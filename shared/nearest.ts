@@ -12,7 +12,7 @@ export function nearest(word: string, candidates: readonly string[]): string | u
 }
 
 /** Insertions, deletions and replacements of one letter that turn `from` into `to`. */
-function editDistance(from: string, to: string): number {
+export function editDistance(from: string, to: string): number {
   let row = Array.from({ length: to.length + 1 }, (_, j) => j);
   for (let i = 1; i <= from.length; i++) {
     const next = [i];

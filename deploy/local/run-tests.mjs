@@ -8,6 +8,15 @@ const concurrency = 2;
 /** A test that hangs is a failure, well before whoever waits for the suite gives up. */
 const timeoutMs = 600_000;
 
+/** Flags of `node --test` that somebody who looks for a failure gives. */
+const nodeFlags = [
+  ...['name-pattern', 'skip-pattern', 'reporter', 'timeout', 'concurrency'].map((name) => ({
+    name: `test-${name}`,
+    isSwitch: false,
+  })),
+  { name: 'test-only', isSwitch: true },
+];
+
 /**
  * Runs the compiled tests with a real nats-server at hand.
  *
@@ -16,6 +25,15 @@ const timeoutMs = 600_000;
  * @returns {Promise<number>} the exit code.
  */
 export async function runTests(root, words) {
+  const { refuseFlagsKeptByNpm } = await import(
+    pathToFileURL(join(root, 'dist/shared/npm-flags.js')).href
+  );
+  try {
+    refuseFlagsKeptByNpm('test', nodeFlags, words, process.env);
+  } catch (error) {
+    process.stderr.write(`${error.message}\n`);
+    return 2;
+  }
   const filters = words.filter((word) => !word.startsWith('-'));
   const { files, unmatched } = chooseTests(testFiles(root), filters);
   if (unmatched.length > 0) {

@@ -1,11 +1,12 @@
 import { availableParallelism } from 'node:os';
 import { z } from 'zod';
 import { real, whole } from '../config-fields.js';
-import { loadConfig } from '../config.js';
+import { flagsOf, loadConfig } from '../config.js';
 import { characterVocabSize } from '../model/character-tokenizer.js';
 import { embeddedModelPath, readModelDirectory } from '../model/model-directory.js';
 import { qwen3ConfigText, randomWeights, writeModelDirectory } from '../model/model-writer.js';
 import { loadTokenizer } from '../model/tokenizer.js';
+import { refuseFlagsKeptByNpm } from '../npm-flags.js';
 import { runService } from '../service.js';
 import { embeddedDataset } from '../countdown/embedded-dataset.js';
 import { answeredProblems } from './corpus.js';
@@ -33,7 +34,9 @@ const PretrainConfig = z.object({
 });
 
 await runService('pretrain', async ({ log, signal }) => {
-  const config = loadConfig(PretrainConfig, 'pretrain', process.argv.slice(2), process.env);
+  const argv = process.argv.slice(2);
+  refuseFlagsKeptByNpm('pretrain', flagsOf(PretrainConfig.shape), argv, process.env);
+  const config = loadConfig(PretrainConfig, 'pretrain', argv, process.env);
   const configText = qwen3ConfigText({
     vocabSize: characterVocabSize,
     hiddenSize: config.hiddenSize,

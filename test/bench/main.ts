@@ -1,6 +1,6 @@
 import { cpus } from 'node:os';
-import { parseArgs } from 'node:util';
 import { UserError } from '../../shared/errors.js';
+import { parseArgs } from '../../shared/npm-flags.js';
 import { benchMemory } from './memory.js';
 import { benchDecoding, benchTraining } from './model.js';
 import { benchReward } from './reward.js';
@@ -21,7 +21,7 @@ const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
   memory: benchMemory,
 };
 
-const { values, positionals } = parseArgs({
+const { values, positionals } = parseArgs('bench', {
   options: { json: { type: 'boolean', default: false } },
   allowPositionals: true,
 });

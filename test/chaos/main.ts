@@ -1,10 +1,10 @@
-import { parseArgs } from 'node:util';
 import { createRandom } from '../../shared/random.js';
+import { parseArgs } from '../../shared/npm-flags.js';
 import { chaos } from './chaos.js';
 import { nameOf, plan } from './mishaps.js';
 import { runSeries } from './series.js';
 
-const { values } = parseArgs({
+const { values } = parseArgs('test:chaos', {
   options: {
     seed: { type: 'string', default: '0' },
     rounds: { type: 'string', default: '50' },

@@ -11,15 +11,15 @@
  * words, which is no failure unless --required is given. To register a suite, add it to suites.ts;
  * its interface is in suite.ts.
  */
-import { parseArgs } from 'node:util';
 import { ensurePythonEnvironment } from '../../deploy/local/python/environment.js';
 import { errorText, UserError } from '../../shared/errors.js';
+import { parseArgs } from '../../shared/npm-flags.js';
 import { runSuite } from './run-suite.js';
 import { compatFolder } from './suite.js';
 import { suites } from './suites.js';
 import { hasPassed, table, type Outcome } from './table.js';
 
-const { values, positionals } = parseArgs({
+const { values, positionals } = parseArgs('test:compat', {
   options: {
     short: { type: 'boolean', default: false },
     required: { type: 'boolean', default: false },

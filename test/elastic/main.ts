@@ -4,11 +4,11 @@
  * is ready, and ends with 1 if that takes longer than 5 seconds, which holds where the machine has
  * room for so many.
  */
-import { parseArgs } from 'node:util';
+import { parseArgs } from '../../shared/npm-flags.js';
 import { scaleActors } from './scale.js';
 
 const longestSeconds = 5;
-const { values } = parseArgs({
+const { values } = parseArgs('test:elastic', {
   options: {
     actors: { type: 'string', default: '8' },
     steps: { type: 'string', default: '10' },

@@ -1,7 +1,8 @@
 import { z } from 'zod';
 import { text } from '../../../shared/config-fields.js';
-import { loadConfig } from '../../../shared/config.js';
+import { flagsOf, loadConfig } from '../../../shared/config.js';
 import { UserError } from '../../../shared/errors.js';
+import { refuseFlagsKeptByNpm } from '../../../shared/npm-flags.js';
 
 /** How to make an experiment; what it is, its file says. */
 export const SweepConfig = z.object({
@@ -24,6 +25,7 @@ export function loadSweepConfig(
   argv: readonly string[],
   env: Readonly<Record<string, string | undefined>>,
 ): SweepConfig {
+  refuseFlagsKeptByNpm('sweep', flagsOf(SweepConfig.shape), argv, env);
   const [file, ...flags] = argv;
   if (file === undefined || file.startsWith('-')) {
     throw new UserError(

@@ -8,7 +8,8 @@ import {
   whole,
 } from '../../../shared/config-fields.js';
 import { natsSettings } from '../../../shared/broker/access.js';
-import { kebab, loadConfig } from '../../../shared/config.js';
+import { flagsOf, kebab, loadConfig } from '../../../shared/config.js';
+import { refuseFlagsKeptByNpm } from '../../../shared/npm-flags.js';
 import { RunName } from '../../../shared/wire/run-config.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -98,7 +99,7 @@ export interface UpRequest {
  * Reads the flags of `offbeat up`: its own, and with them every setting of the learner, so that a
  * mistake shows before anything starts.
  *
- * @throws {UserError} listing every problem at once.
+ * @throws {UserError} listing every problem at once; or naming the flags that npm kept for itself.
  */
 export function loadUpConfig(
   learner: z.ZodObject,
@@ -106,6 +107,7 @@ export function loadUpConfig(
   env: Environment,
 ): UpRequest {
   const choices = runSettings(learner);
+  refuseFlagsKeptByNpm('start', flagsOf({ ...choices, ...UpConfig.shape }), argv, env);
   // Without their defaults: what is not given is left to the learner, also to its environment, and
   // in a run that is resumed to what that has.
   const optional = Object.entries({ ...choices, ...UpConfig.shape }).map(
