@@ -1,7 +1,10 @@
-import { mkdir, readdir } from 'node:fs/promises';
-import { join, resolve } from 'node:path';
-import { UserError } from '../../shared/errors.js';
+import { existsSync } from 'node:fs';
+import { access, constants, mkdir, readdir, rm, stat } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { errorText, UserError } from '../../shared/errors.js';
 import { nearest } from '../../shared/nearest.js';
+import { statesInFolder } from './eval/saved-states.js';
+import { lockFolder } from './folder-lock.js';
 
 /** Everything that a run leaves behind, in one place. */
 export interface RunFolder {
@@ -21,25 +24,100 @@ export function runNameAt(now: Date): string {
 }
 
 /**
- * Makes `parent`/`name` with its subfolders.
+ * Makes sure that a new run can have its folder, and writes nothing.
  *
- * @throws {UserError} when the run exists: its history is never overwritten.
+ * @throws {UserError} when the run exists: its history is never overwritten; or when `parent` cannot be
+ *   written.
  */
-export async function createRunFolder(parent: string, name: string): Promise<RunFolder> {
-  const path = resolve(parent, name);
-  await mkdir(parent, { recursive: true });
+export async function checkNewRun(parent: string, name: string): Promise<void> {
+  const { path } = runFolderAt(parent, name);
   try {
-    await mkdir(path); // not recursive: of two starts with one name, one is refused
+    const place = await nearestExisting(resolve(parent));
+    if (!(await stat(place)).isDirectory()) throw new Error(`${place} is no folder`);
+    await access(place, constants.W_OK | constants.X_OK);
+    if (!existsSync(path) || !(await hasBegun(path))) return;
   } catch (cause) {
-    if ((cause as NodeJS.ErrnoException).code !== 'EEXIST') throw cause;
-    throw new UserError(
-      `the run ${name} exists already in ${path}; add --resume to go on with it, choose another name with --run, or delete that folder`,
-      { cause },
-    );
+    throw notWritable(parent, cause);
   }
+  throw new UserError(
+    `the run ${name} exists already in ${path}; add --resume to go on with it, choose another name with --run, or delete that folder`,
+  );
+}
+
+/**
+ * Makes the folder of a new run with its subfolders and keeps others out of it, until the lock is
+ * disposed of. What a start left there that failed before its run began is removed.
+ *
+ * @throws {UserError} as `checkNewRun` does, or while another start is at work there.
+ */
+export async function createRunFolder(
+  parent: string,
+  name: string,
+): Promise<{ readonly folder: RunFolder; readonly lock: AsyncDisposable }> {
+  await checkNewRun(parent, name);
   const folder = runFolderAt(parent, name);
-  for (const subfolder of [folder.logs, folder.nats, folder.checkpoints]) await mkdir(subfolder);
-  return folder;
+  try {
+    const lock = await lockFolder(folder.path);
+    for (const subfolder of [folder.logs, folder.nats, folder.checkpoints]) {
+      await rm(subfolder, { recursive: true, force: true });
+      await mkdir(subfolder);
+    }
+    return { folder, lock };
+  } catch (caught) {
+    throw caught instanceof UserError ? caught : notWritable(parent, caught);
+  }
+}
+
+/**
+ * Removes the folder of a start that failed before its run began.
+ *
+ * @param keepLogs leaves it where a process has written a log.
+ * @returns whether the run had begun.
+ */
+export async function removeIfNotBegun(
+  { path, logs }: RunFolder,
+  { keepLogs }: { readonly keepLogs: boolean },
+): Promise<boolean> {
+  if (await hasBegun(path)) return true;
+  const hasLogs = async () => (await readdir(logs).catch(() => [])).length > 0;
+  if (!keepLogs || !(await hasLogs())) await rm(path, { recursive: true, force: true });
+  return false;
+}
+
+/** What is in the folder of a start that has not evaluated or trained anything yet. */
+const beforeItBegins = [
+  ...['.lock', 'launch.json', 'launch.json.partial', 'config.json'],
+  'summary.json', // of a learner that was stopped before it did anything; others have more beside it
+];
+
+/** Whether a folder has a result or a trained state of a run, or anything that is none of ours. */
+async function hasBegun(path: string): Promise<boolean> {
+  const entries = await readdir(path);
+  const isOurs = entries.includes('launch.json');
+  for (const entry of entries.filter((each) => !beforeItBegins.includes(each))) {
+    const part = join(path, entry);
+    if (['logs', 'nats', 'checkpoints'].includes(entry)) {
+      if (!isOurs && (await readdir(part)).length > 0) return true;
+    } else if (!entry.endsWith('.jsonl') || (await stat(part)).size > 0) return true;
+  }
+  const states = await statesInFolder(join(path, 'checkpoints'));
+  return states.some(({ step }) => step > 0);
+}
+
+function notWritable(parent: string, cause: unknown): UserError {
+  return new UserError(
+    `no run can be kept in ${resolve(parent)} (${errorText(cause)}); name a folder that you can write with --runs-dir`,
+    { cause },
+  );
+}
+
+/** The folder itself, or the nearest one above it that is there. */
+export async function nearestExisting(path: string): Promise<string> {
+  const exists = await access(path).then(
+    () => true,
+    () => false,
+  );
+  return exists || dirname(path) === path ? path : nearestExisting(dirname(path));
 }
 
 /** Where the parts of a run lie, whether it exists or not. */

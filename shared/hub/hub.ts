@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText, UserError } from '../errors.js';
 import { cacheFolder } from '../package-root.js';
+import { tell } from '../telemetry/tell.js';
 
 /** Where datasets of the Hugging Face hub come from, and where they stay. */
 export interface Hub {
@@ -8,6 +9,7 @@ export interface Hub {
   readonly token?: string;
   readonly folder: string; // of what was fetched
   readonly wait: (ms: number) => Promise<unknown>;
+  readonly report: (line: string) => void; // told why it takes longer
   readonly stallMs: number; // after which an answer that brings nothing more is given up
 }
 
@@ -19,6 +21,7 @@ export function hubOf(env: Readonly<Record<string, string | undefined>>): Hub {
     ...(token !== undefined && token !== '' && { token }),
     folder: folder || `${cacheFolder}/datasets`,
     wait: (ms) => sleep(ms),
+    report: tell,
     stallMs: 30_000,
   };
 }
@@ -32,7 +35,7 @@ export class HubFailure extends Error {
 const maxAttempts = 6;
 
 /**
- * Tries again after network failures, with pauses of 1 s, 2 s, 4 s, … between.
+ * Tries again after network failures, with pauses of 1 s, 2 s, 4 s, … between, and reports each.
  *
  * @throws {HubFailure} saying what went wrong the last time.
  * @throws what else `attempt` throws, at once.
@@ -43,7 +46,11 @@ export async function persistently<T>(hub: Hub, attempt: () => Promise<T>): Prom
       return await attempt();
     } catch (caught) {
       if (!(caught instanceof HubFailure) || attempts === maxAttempts) throw caught;
-      await hub.wait(1_000 * 2 ** (attempts - 1));
+      const seconds = 2 ** (attempts - 1);
+      hub.report(
+        `${caught.message}; trying again in ${seconds} s (attempt ${attempts + 1} of ${maxAttempts})`,
+      );
+      await hub.wait(1_000 * seconds);
     }
   }
 }

@@ -154,11 +154,8 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     ];
     await using up = await UpProcess.start([...small, ...backend, '--max-steps=1']);
     assert.equal(await up.ended(), 2, up.out + up.err);
-    assert.match(
-      up.err,
-      /learner ended with code 2; the end of .*learner\.log:[^]*http:\/\/127\.0\.0\.1:9/,
-    );
-    assert.deepEqual(up.processes(), []);
+    assert.match(up.err, /^no Tinker server .*http:\/\/127\.0\.0\.1:9/m);
+    assert(!existsSync(up.path('.')));
   });
 });
 
@@ -177,13 +174,22 @@ describe('offbeat up that cannot start', { timeout: 120_000 }, () => {
     assert.deepEqual(up.processes(), []);
   });
 
-  it('does not use the folder of another run', async () => {
-    await using first = await UpProcess.start(['--nats-url=nats://127.0.0.1:9']);
-    await first.says(new RegExp(`run ${first.run} in `));
-    first.child.kill('SIGINT');
-    assert.equal(await first.ended(), 130);
-    await using second = await UpProcess.start([], first);
+  it('keeps the logs of a start whose actors cannot read the prompts, and lets another have its name', async () => {
+    await using first = await UpProcess.start(['--prompt-style=think', '--max-steps=1']);
+    assert.equal(await first.ended(), 2, first.out + first.err);
+    assert.match(first.err, /had not begun: the corrected command may have its name$/m);
+    assert(existsSync(first.path('logs/actor-0.log')));
+    await using second = await UpProcess.start(['--prompt-style=think', '--max-steps=1'], first);
     assert.equal(await second.ended(), 2);
-    assert.match(second.err, /the run .* exists already in .*; add --resume to go on with it/);
+    assert.doesNotMatch(second.err, /exists already/);
+  });
+
+  it('leaves nothing when it is stopped before the run began', async () => {
+    await using up = await UpProcess.start([]);
+    await up.says(/nats-server .* at /);
+    up.child.kill('SIGINT');
+    assert.equal(await up.ended(), 130, up.err);
+    assert(!existsSync(up.path('.')), up.out);
+    assert.deepEqual(up.processes(), []);
   });
 });

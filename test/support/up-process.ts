@@ -25,15 +25,20 @@ export class UpProcess implements AsyncDisposable {
     this.#closed = once(child, 'close') as Promise<[number | null, string | null]>;
   }
 
-  /** @param place of another one, to have its folder and its run's name. */
+  /**
+   * @param place of another one, to have its folder and its run's name.
+   * @param env variables beside those of this process.
+   */
   static async start(
     flags: readonly string[],
     place?: { readonly folder: string; readonly run: string },
+    env: Readonly<Record<string, string>> = {},
   ): Promise<UpProcess> {
     const folder = place?.folder ?? (await mkdtemp(join(tmpdir(), 'offbeat-up-')));
     const run = place?.run ?? folder.replace(/.*offbeat-up-/, 'up-');
     const child = spawn(process.execPath, [cli, 'up', `--run=${run}`, ...flags], {
       cwd: folder,
+      env: { ...process.env, ...env },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     return new UpProcess(folder, run, child);

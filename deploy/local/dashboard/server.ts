@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { errorText, UserError } from '../../../shared/errors.js';
 import { timeLimits } from '../../../shared/show-out.js';
+import { dashboardPortError } from '../processes/free-port.js';
 import { Audience } from './audience.js';
 import { refusalOf, safeHeaders } from './guard.js';
 import { livePage } from './page/document.js';
@@ -55,11 +55,7 @@ export async function serveDashboard(options: DashboardOptions): Promise<Dashboa
   });
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error) => {
-      reject(
-        new UserError(
-          `cannot serve the dashboard on 127.0.0.1:${port} (${errorText(error)}); choose another --dashboard-port, or 0 for any`,
-        ),
-      );
+      reject(dashboardPortError(port, error));
     });
     server.listen(port, '127.0.0.1', resolve);
   });

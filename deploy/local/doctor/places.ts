@@ -2,9 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { access, constants, rm, statfs, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
-import { dirname, join, resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { errorText } from '../../../shared/errors.js';
 import { freePort } from '../processes/free-port.js';
+import { nearestExisting } from '../run-folder.js';
 import { finding, ok, type Finding } from './finding.js';
 
 /** A run of ten minutes keeps some hundred megabytes of streams and checkpoints. */
@@ -70,12 +71,4 @@ async function canListen(port: number): Promise<boolean> {
   }
   await new Promise((done) => server.close(done));
   return true;
-}
-
-async function nearestExisting(path: string): Promise<string> {
-  const exists = await access(path).then(
-    () => true,
-    () => false,
-  );
-  return exists || dirname(path) === path ? path : nearestExisting(dirname(path));
 }

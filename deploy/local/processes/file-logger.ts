@@ -22,3 +22,8 @@ export function warningLogger(service: string): Logger {
     new LogStream(process.stderr.fd),
   );
 }
+
+/** Nothing is written: what goes wrong is thrown, and the person is told in other words. */
+export function silentLogger(): Logger {
+  return pino({ level: 'silent' });
+}

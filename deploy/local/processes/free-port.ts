@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { createServer } from 'node:net';
+import { errorText, UserError } from '../../../shared/errors.js';
 
 /**
  * Below what systems take for outgoing connections (Linux from 32768, macOS and Windows from 49152): a
@@ -32,13 +33,32 @@ export async function freePort(): Promise<number> {
   throw new Error(`no free port of 127.0.0.1 was found between ${first} and ${end}`);
 }
 
-async function isFree(port: number): Promise<boolean> {
-  const holder = createServer().listen(port, '127.0.0.1');
+/** @throws {UserError} if the dashboard cannot be served on this port of loopback; 0 is any port. */
+export async function checkDashboardPort(port: number): Promise<void> {
   try {
-    await once(holder, 'listening');
-  } catch {
-    return false;
+    await holdOnce(port);
+  } catch (caught) {
+    throw dashboardPortError(port, caught);
   }
+}
+
+export function dashboardPortError(port: number, caught: unknown): UserError {
+  return new UserError(
+    `cannot serve the dashboard on 127.0.0.1:${port} (${errorText(caught)}); choose another --dashboard-port, or 0 for any`,
+    { cause: caught },
+  );
+}
+
+async function isFree(port: number): Promise<boolean> {
+  return await holdOnce(port).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** Listens on a port of loopback for a moment. */
+async function holdOnce(port: number): Promise<void> {
+  const holder = createServer().listen(port, '127.0.0.1');
+  await once(holder, 'listening');
   await new Promise((resolve) => holder.close(resolve));
-  return true;
 }

@@ -1,15 +1,23 @@
+import { existsSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { describeFlags } from '../../../shared/config-help.js';
 import { givenUpCode } from '../../../shared/exit-codes.js';
-import { checkModelDirectory, embeddedModelPath } from '../../../shared/model/model-directory.js';
 import { FleetError } from '../processes/fleet.js';
 import { lockFolder } from '../folder-lock.js';
 import { readLaunch, writeLaunch } from './launch.js';
 import { loadSchema } from '../load-schema.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
+import { preflight } from './preflight.js';
 import { resumed } from './resume.js';
-import { createRunFolder, findRunFolder, runNameAt, type RunFolder } from '../run-folder.js';
+import {
+  checkNewRun,
+  createRunFolder,
+  findRunFolder,
+  removeIfNotBegun,
+  runNameAt,
+  type RunFolder,
+} from '../run-folder.js';
 import { createScreen, type Screen } from './screen.js';
 import { listenForStop, type StopSignals } from '../processes/stop-signals.js';
 import { readSummary, summaryText } from './summary.js';
@@ -49,43 +57,56 @@ ${describeFlags(settings, upService)}
  * else 1. When it returns, none of the processes is left.
  *
  * @throws {UserError} when a flag is wrong, the model cannot be run or something cannot be had, before
- *   anything was started.
+ *   anything was started or written.
  */
 export async function up(argv: readonly string[], env: Environment): Promise<number> {
   const { request, resumable } = await understand(argv, env);
   const { config } = request;
-  await checkModelDirectory(config.modelDir ?? embeddedModelPath);
+  const run = config.run ?? runNameAt(new Date());
+  if (resumable === undefined) await checkNewRun(config.runsDir, run);
   const screen = openScreen(config.json, env);
   const stop = listenForStop(screen.note, 'stopping: the learner saves a checkpoint first');
 
   let natsBinary: NatsBinary | undefined;
-  if (config.natsUrl === undefined) {
-    try {
+  try {
+    await preflight({ request, run, env, report: screen.note, signal: stop.stop });
+    if (config.natsUrl === undefined) {
       natsBinary = await ensureNatsServer({ env, report: screen.note, signal: stop.stop });
-    } catch (caught) {
-      if (stop.exitCode() === undefined) throw caught; // else it tells of a download that we broke off
     }
+  } catch (caught) {
+    if (stop.exitCode() === undefined) throw caught; // else it tells of a wait that we broke off
   }
   const stopCode = stop.exitCode();
   if (stopCode !== undefined) return stopCode;
 
-  const run = config.run ?? runNameAt(new Date());
-  const folder = resumable ?? (await createRunFolder(config.runsDir, run));
-  await using _lock = await lockFolder(folder.path);
+  const { folder, lock } =
+    resumable === undefined
+      ? await createRunFolder(config.runsDir, run)
+      : { folder: resumable, lock: await lockFolder(resumable.path) };
+  await using _lock = lock;
   screen.note(`run ${run} in ${folder.path}${resumable === undefined ? '' : ' goes on'}`);
-  const { apiKey: _secret, resume: _resume, json: _json, ...others } = config; // each start's own
-  const { dashboard: _page, dashboardPort: _port, ...launcher } = others;
-  await rm(folder.summary, { force: true }); // of an earlier life
-  await writeLaunch(folder.launch, { run, launcher, settings: request.settings });
-
+  let hasFailed = true;
   try {
+    const { apiKey: _secret, resume: _resume, json: _json, ...others } = config; // each start's own
+    const { dashboard: _page, dashboardPort: _port, ...launcher } = others;
+    await rm(folder.summary, { force: true }); // of an earlier session
+    await writeLaunch(folder.launch, { run, launcher, settings: request.settings });
     await train({ request, run, folder, natsBinary, screen, stop });
+    hasFailed = false;
   } catch (caught) {
     if (caught instanceof FleetError) {
       tell(caught.message);
       return caught.exitCode;
     }
     if (stop.exitCode() === undefined) throw caught; // else it is a wait that we broke off
+    hasFailed = false;
+  } finally {
+    if (resumable === undefined) {
+      const hadBegun = await removeIfNotBegun(folder, { keepLogs: hasFailed });
+      if (hasFailed && !hadBegun) {
+        tell(`the run ${run} had not begun: the corrected command may have its name`);
+      }
+    }
   }
   return await conclude(folder, config.json, screen, stop);
 }
@@ -115,8 +136,12 @@ async function conclude(
   screen: Screen,
   stop: StopSignals,
 ): Promise<number> {
-  const summary = await readSummary(folder.summary);
   const exitCode = stop.exitCode();
+  if (exitCode !== undefined && !existsSync(folder.path)) {
+    screen.note('stopped before the run began; nothing of it is kept');
+    return exitCode;
+  }
+  const summary = await readSummary(folder.summary);
   if (typeof summary === 'string') {
     tell(summary);
     return exitCode ?? 1;

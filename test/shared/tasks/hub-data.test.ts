@@ -25,13 +25,16 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
   let folder: string;
   let server: HubServer;
   let waits: number[];
+  let reports: string[];
   let hub: Hub;
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'offbeat-hub-'));
     server = await HubServer.start({ 'README.md': Buffer.from('# Countdown'), [path]: train });
     waits = [];
+    reports = [];
     const wait = (ms: number) => Promise.resolve(waits.push(ms));
-    hub = { endpoint: server.url, folder, wait, stallMs: 10_000 };
+    const report = (line: string) => void reports.push(line);
+    hub = { endpoint: server.url, folder, wait, report, stallMs: 10_000 };
   });
   afterEach(async () => {
     await server[Symbol.asyncDispose]();
@@ -168,6 +171,7 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
   it('is waited for while the hub cannot serve it, ever longer, but not for ever', async () => {
     assert.deepEqual(await readDespite(fails(503), fails(429), fails(500)), rows);
     assert.deepEqual(waits, [1_000, 2_000, 4_000]);
+    assert.match(reports[1]!, / answered 429; trying again in 2 s \(attempt 3 of 6\)$/);
     await rm(place());
     await assert.rejects(
       readDespite(...Array.from({ length: 6 }, () => fails(503))),

@@ -91,6 +91,7 @@ describe('the folder of a run', () => {
   before(async () => {
     runs = await mkdtemp(join(tmpdir(), 'offbeat-runs-'));
     await mkdir(join(runs, 'lag-2'));
+    await writeFile(join(runs, 'lag-2', 'metrics.jsonl'), '{}\n');
     await writeFile(join(runs, 'notes'), '');
   });
   after(() => rm(runs, { recursive: true }));

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -10,7 +10,11 @@ import {
   maxRestarts,
   restartDelayMs,
 } from '../../../../deploy/local/processes/restart-policy.js';
-import { createRunFolder, runNameAt } from '../../../../deploy/local/run-folder.js';
+import {
+  createRunFolder,
+  removeIfNotBegun,
+  runNameAt,
+} from '../../../../deploy/local/run-folder.js';
 import { createScreen, plainStatusEveryMs } from '../../../../deploy/local/up/screen.js';
 import { formatSeconds, readSummary, summaryText } from '../../../../deploy/local/up/summary.js';
 import { UserError } from '../../../../shared/errors.js';
@@ -163,8 +167,11 @@ describe('the files of a run', () => {
   after(() => rm(folder, { recursive: true }));
 
   it('lie in a folder of its own, which is never used twice', async () => {
-    const { path } = await createRunFolder(join(folder, 'runs'), 'first');
-    assert.deepEqual((await readdir(path)).sort(), ['checkpoints', 'logs', 'nats']);
+    const { folder: made, lock } = await createRunFolder(join(folder, 'runs'), 'first');
+    assert.deepEqual((await readdir(made.path)).sort(), ['.lock', 'checkpoints', 'logs', 'nats']);
+    await assert.rejects(createRunFolder(join(folder, 'runs'), 'first'), /process \d+ is at work/);
+    await lock[Symbol.asyncDispose]();
+    await writeFile(join(made.path, 'metrics.jsonl'), '{}\n'); // by its learner: the run has begun
     await assert.rejects(createRunFolder(join(folder, 'runs'), 'first'), (error) => {
       assert(error instanceof UserError);
       assert.match(
@@ -173,6 +180,45 @@ describe('the files of a run', () => {
       );
       return true;
     });
+  });
+
+  it('may have the name of a start that failed before its run began', async () => {
+    const runs = join(folder, 'others');
+    const start = async () => {
+      const { folder: made, lock } = await createRunFolder(runs, 'late');
+      await writeFile(made.launch, '{}');
+      await writeFile(join(made.logs, 'learner.log'), 'no backend');
+      await lock[Symbol.asyncDispose]();
+      return made;
+    };
+    await removeIfNotBegun(await start(), { keepLogs: true });
+    const again = await start();
+    assert.deepEqual(await readdir(again.logs), ['learner.log']);
+    await removeIfNotBegun(again, { keepLogs: false });
+    assert.deepEqual(await readdir(runs), []);
+
+    const states = join((await start()).checkpoints, 'some-run', 'weights');
+    await mkdir(join(states, 'state-000000'), { recursive: true }); // nothing is trained
+    await start();
+    await mkdir(join(states, 'state-000001'), { recursive: true });
+    await assert.rejects(createRunFolder(runs, 'late'), /exists already/);
+    await mkdir(join(runs, 'of-a-user', 'logs', 'mine'), { recursive: true });
+    await assert.rejects(createRunFolder(runs, 'of-a-user'), /exists already/);
+  });
+
+  it('need a folder that can be written', async () => {
+    const file = join(folder, 'file');
+    await writeFile(file, '');
+    for (const runs of [file, join(file, 'runs')]) {
+      await assert.rejects(createRunFolder(runs, 'x'), (error) => {
+        assert(error instanceof UserError);
+        assert.match(
+          error.message,
+          /^no run can be kept in \/.* \(.*\); name a folder .*--runs-dir$/,
+        );
+        return true;
+      });
+    }
   });
 
   it('are named by the time where the user gives no name', () => {
