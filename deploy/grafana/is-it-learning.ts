@@ -27,6 +27,14 @@ export const isItLearning: Question = {
       ],
     },
     {
+      title: 'Reward',
+      description:
+        'Mean over all answers that a step consumed, those of groups without variance included. It counts ' +
+        'shaping and penalties too: where it rises and the solved share does not, the reward pays for something else.',
+      unit: 'short',
+      queries: [{ promql: ofRun('rl_reward'), legend: 'reward' }],
+    },
+    {
       title: 'Answers by what was found',
       description:
         'Shares of the scored answers, correct ones included, by the reason of their score.',

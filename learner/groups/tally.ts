@@ -9,6 +9,11 @@ const groupOutcomes = new Counter({
   labelNames: ['kind'],
 });
 
+const meanReward = new Gauge({
+  name: 'rl_reward',
+  help: 'Mean reward of the answers of the last step, those of groups that it skipped included.',
+});
+
 const lengthKsDistance = new Gauge({
   name: 'rl_length_ks_distance',
   help: 'Kolmogorov-Smirnov distance between completion lengths as admitted and as trained.',
@@ -74,10 +79,12 @@ export class Tally {
     this.#sums = noSums();
     const distance = ksDistance(this.#admittedLengths, this.#trainedLengths);
     lengthKsDistance.set(distance);
+    const reward = sums.reward / sums.rollouts;
+    if (sums.rollouts > 0) meanReward.set(reward); // a gap in a curve is better than NaN
     return {
       'env/all/correct': sums.correct / sums.rollouts,
       'env/all/format': sums.formatted / sums.rollouts,
-      'env/all/reward/total': sums.reward / sums.rollouts,
+      'env/all/reward/total': reward,
       'by_group/frac_mixed': sums.mixed / sums.groups,
       'by_group/frac_all_good': sums.allGood / sums.groups,
       'by_group/frac_all_bad': sums.allBad / sums.groups,

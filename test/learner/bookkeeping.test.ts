@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { register } from 'prom-client';
 import { Checkpointer } from '../../learner/checkpoints/checkpointer.js';
 import { readHistory } from '../../learner/report/history.js';
 import { IdleClock } from '../../learner/idle-clock.js';
@@ -258,6 +259,28 @@ describe('the tally of a step', () => {
     // -logprob is 1/8, 2/8, … along each answer: 3/8 + 10/8 + 1/8 + 1/8 over 8 tokens.
     assert.equal(rates['entropy'], 15 / 64);
     assert.equal(rates['length_ks_distance'], 0);
+  });
+
+  it('exports the mean reward of the step that ended last, and keeps it where a step has no answers', async () => {
+    const exported = async () => {
+      const { values } = await register.getSingleMetric('rl_reward')!.get();
+      return values.map(({ value }) => value);
+    };
+    const tally = new Tally();
+    const scored = scoredGroup({ group: rolloutGroup({ rollouts: [rollout(1), rollout(2)] }) });
+    const paid = (rewards: readonly number[]) => ({
+      ...scored,
+      scores: scored.scores.map((score, i) => ({ ...score, reward: rewards[i]! })),
+    });
+    tally.skipped(paid([1, 1]));
+    tally.trained(paid([-0.5, 0.25]));
+    assert.equal(tally.take()['env/all/reward/total'], 0.4375);
+    assert.deepEqual(await exported(), [0.4375]);
+    tally.take();
+    assert.deepEqual(await exported(), [0.4375]);
+    tally.trained(paid([0, 0.5]));
+    tally.take();
+    assert.deepEqual(await exported(), [0.25]);
   });
 
   it('tells replayed problems from those whose turn it was', () => {

@@ -195,6 +195,11 @@ export const canonicalSet: readonly CanonicalRow[] = [
     ],
   },
   {
+    meaning: 'mean reward',
+    exported: [{ name: 'rl_reward', type: 'gauge', of: 'learner' }],
+    journal: ['env/all/reward/total'],
+  },
+  {
     meaning: 'quality of the groups',
     exported: [
       {

@@ -6,6 +6,7 @@ import { parse } from 'yaml';
 import { monitoringFiles } from '../../../deploy/monitoring-files.js';
 import { packageRoot } from '../../../shared/package-root.js';
 import { declaredMetrics, services } from '../../docs/metrics-table.js';
+import { canonicalSet } from '../../support/canonical-metrics.js';
 import { dashboards, type ShownPanel } from '../../support/dashboards.js';
 import { metricsIn, seriesOf } from '../../support/promql.js';
 
@@ -37,14 +38,25 @@ describe('the dashboards', async () => {
 
   it('ask in PromQL, and only for metrics that exist', async () => {
     const declared = (await Promise.all(services.map(declaredMetrics))).flat();
-    const rules = await readFile(join(packageRoot, 'deploy/prometheus/recording.yaml'), 'utf8');
-    const { groups } = parse(rules) as { groups: { rules: { record: string }[] }[] };
-    const recorded = groups.flatMap((group) => group.rules.map(({ record }) => record));
+    const recorded = (await recordingRules()).map(({ record }) => record);
     const known = new Set([...declared.flatMap(seriesOf), ...recorded, ...ofOthers]);
     const asked = targets.flatMap(({ promql }) => metricsIn(promql));
     assert(asked.length >= targets.length);
     assert.deepEqual(
       asked.filter((name) => !known.has(name)),
+      [],
+    );
+  });
+
+  it('show every metric of the canonical set, by itself or by a rule that records it', async () => {
+    const recorded = new Map((await recordingRules()).map(({ record, expr }) => [record, expr]));
+    const asked = targets.flatMap(({ promql }) => metricsIn(promql));
+    const shown = new Set(asked.flatMap((name) => metricsIn(recorded.get(name) ?? name)));
+    const missing = canonicalSet
+      .flatMap(({ exported }) => exported)
+      .filter((metric) => !seriesOf(metric).some((series) => shown.has(series)));
+    assert.deepEqual(
+      missing.map(({ name }) => name),
       [],
     );
   });
@@ -70,6 +82,12 @@ describe('the dashboards', async () => {
     }
   });
 });
+
+async function recordingRules(): Promise<{ readonly record: string; readonly expr: string }[]> {
+  const rules = await readFile(join(packageRoot, 'deploy/prometheus/recording.yaml'), 'utf8');
+  const { groups } = parse(rules) as { groups: { rules: { record: string; expr: string }[] }[] };
+  return groups.flatMap((group) => group.rules);
+}
 
 /** Of Prometheus itself, and of prom-client. */
 const ofOthers = [
