@@ -85,15 +85,23 @@ describe('the documentation', async () => {
     }
   });
 
-  it('says of each alert what to do', async () => {
+  it('says of each alert what to do, where its runbook leads', async () => {
     const rules = await readFile(join(packageRoot, 'deploy/prometheus/alerts.yaml'), 'utf8');
-    const { groups } = parse(rules) as { groups: { rules: { alert: string }[] }[] };
-    const alerts = groups.flatMap(({ rules }) => rules.map(({ alert }) => alert));
-    const rows = textOf.get('docs/monitoring.md')!.matchAll(/^\| `(Offbeat\w+)` /gm);
+    const { groups } = parse(rules) as { groups: { rules: Alert[] }[] };
+    const alerts = groups.flatMap((group) => group.rules);
+    const monitoring = textOf.get('docs/monitoring.md')!;
+    const [, runbooks] = monitoring.split('## Alerts, and what to do\n');
+    const sections = [...runbooks!.matchAll(/^### (\w+)\n\n(.+)/gm)];
     assert.deepEqual(
-      [...rows].map(([, name]) => name),
-      alerts,
+      sections.map(([, name]) => name),
+      alerts.map(({ alert }) => alert),
     );
+    for (const { alert, annotations } of alerts) {
+      const { pathname, hash } = new URL(annotations['runbook_url']!);
+      assert.equal(hash, `#${alert.toLowerCase()}`);
+      assert(anchorsOf(monitoring).has(hash.slice(1)), hash);
+      assert.match(pathname, /[/]monitoring[.]md$/);
+    }
   });
 
   function leadsSomewhere({ path, text }: Page, link: string): boolean {
@@ -105,6 +113,11 @@ describe('the documentation', async () => {
     return there !== undefined && anchorsOf(there).has(decodeURIComponent(anchor));
   }
 });
+
+interface Alert {
+  readonly alert: string;
+  readonly annotations: Readonly<Record<string, string>>;
+}
 
 /** Where a page's links lead within the checkout. */
 function linksOf(page: Page): string[] {
