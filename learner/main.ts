@@ -31,6 +31,7 @@ export async function main(
     } catch (caught) {
       // Asked to stop while it waited for something, before there was anything to save.
       if (!isAbort(caught, context.signal)) throw caught;
+      process.exitCode = settings.stoppedExitCode;
     }
   });
 }
@@ -51,6 +52,7 @@ async function learn(
     client: `learner ${settings.name}`,
     identity: { role: 'learner' },
     ackWaitMs: leasesOf(leaseMs),
+    connectTimeoutMs: 1_000 * settings.startPatienceSeconds,
     log,
     signal,
   });
@@ -118,7 +120,10 @@ async function learn(
   log.info({ reason: result.reason }, 'ended');
   process.stdout.write(`${JSON.stringify(summary)}\n`);
   const message = giveUpText(settings, result);
-  if (message === undefined) return;
+  if (message === undefined) {
+    if (result.reason === 'stopped') process.exitCode = settings.stoppedExitCode;
+    return;
+  }
   log.fatal(message);
   tell(message);
   process.exitCode = givenUpCode;

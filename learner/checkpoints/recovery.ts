@@ -22,6 +22,8 @@ export interface RecoveryOptions {
   readonly backendUrl: string;
   readonly apiKey: string;
   readonly checkpointDir?: string | undefined;
+  /** How long the backend may be away at the start; later it is given longer. */
+  readonly startPatienceSeconds: number;
   readonly log: Logger;
   /** Ends the waiting between two attempts. */
   readonly stop: AbortSignal;
@@ -44,7 +46,8 @@ export async function withRecovery<Result>(
   options: RecoveryOptions,
   session: (client: TinkerClient) => Promise<Result>,
 ): Promise<Result> {
-  const { backendUrl: baseUrl, apiKey, checkpointDir, log, stop, signal, progress } = options;
+  const { backendUrl: baseUrl, apiKey, checkpointDir, startPatienceSeconds } = options;
+  const { log, stop, signal, progress } = options;
   let lastStep = -1;
   for (let failures = 0; ;) {
     try {
@@ -55,7 +58,7 @@ export async function withRecovery<Result>(
         signal,
         ...(checkpointDir === undefined ? {} : { checkpointDir }),
         // At the start a wrong address is likelier than a long absence; later it is not.
-        ...(failures === 0 ? {} : { connectPatienceMs: 600_000 }),
+        connectPatienceMs: 1_000 * (failures === 0 ? startPatienceSeconds : 600),
       });
       return await session(client);
     } catch (caught) {

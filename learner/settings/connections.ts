@@ -39,6 +39,17 @@ export const Connections = z.object({
     .optional()
     .describe('the model as the backend calls it; by default the only one that it serves.'),
   runDir: text.optional().describe('folder of metrics.jsonl and summary.json; runs/<run>.'),
+  startPatienceSeconds: real
+    .min(0)
+    .default(10)
+    .describe('how long NATS, and then the backend, may be away when the learner starts.'),
+  stoppedExitCode: whole
+    .min(0)
+    .max(255)
+    .default(0)
+    .describe(
+      'exit code when a signal stopped the run before its end; a Kubernetes Job takes 0 for its end.',
+    ),
   healthHost: text.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
   healthPort: port.default(0).describe('and its port; 0: any, see the log.'),
 });

@@ -1,6 +1,6 @@
 import type { KubernetesObject } from './kubernetes.js';
 
-/** What of Deployments and StatefulSets the tests look at; the schemas have been checked before. */
+/** What of Deployments, StatefulSets and Jobs the tests look at; the schemas have been checked before. */
 export interface Workload {
   readonly metadata: { readonly name: string };
   readonly spec: {
@@ -47,6 +47,45 @@ export interface Container {
   readonly securityContext?: object;
 }
 
+/** A Job, as far as it decides what becomes of its pods. */
+export interface Job {
+  readonly spec: {
+    readonly backoffLimit: number;
+    readonly parallelism?: number;
+    readonly completions?: number;
+    readonly podReplacementPolicy: string;
+    readonly podFailurePolicy: {
+      readonly rules: readonly {
+        readonly action: 'FailJob' | 'Ignore' | 'Count';
+        readonly onExitCodes?: { readonly operator: string; readonly values: readonly number[] };
+        readonly onPodConditions?: readonly { readonly type: string }[];
+      }[];
+    };
+    readonly template: { readonly spec: Pod & { readonly restartPolicy: string } };
+  };
+}
+
+/**
+ * What Kubernetes makes of a pod of the Job that ended so, by its documentation of Jobs: the first rule that matches
+ * decides; `replaced` counts towards `backoffLimit`, `replaced for free` does not.
+ *
+ * @param isDisrupted whether the pod was evicted, preempted or drained.
+ */
+export function fateOf(
+  { spec }: Job,
+  exitCode: number,
+  isDisrupted = false,
+): 'complete' | 'failed' | 'replaced' | 'replaced for free' {
+  if (exitCode === 0) return 'complete';
+  const rule = spec.podFailurePolicy.rules.find(
+    ({ onExitCodes, onPodConditions }) =>
+      (onExitCodes?.operator === 'In' && onExitCodes.values.includes(exitCode)) ||
+      (isDisrupted && onPodConditions?.some(({ type }) => type === 'DisruptionTarget')),
+  );
+  if (rule?.action === 'FailJob') return 'failed';
+  return rule?.action === 'Ignore' ? 'replaced for free' : 'replaced';
+}
+
 /** KEDA's, as far as the tests look at it. */
 export interface ScaledObject {
   readonly spec: {
@@ -62,7 +101,7 @@ export function podsOf(object: KubernetesObject): {
   readonly pod: Pod;
   readonly container: Container;
 }[] {
-  if (!['Deployment', 'StatefulSet'].includes(object.kind)) return [];
+  if (!['Deployment', 'StatefulSet', 'Job'].includes(object.kind)) return [];
   const { metadata, spec } = object as unknown as Workload;
   const { metadata: of, spec: pod } = spec.template;
   return pod.containers.map((container) => ({

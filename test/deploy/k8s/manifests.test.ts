@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { loadSchema, type ServiceName } from '../../../deploy/local/load-schema.js';
 import { environmentName, loadConfig } from '../../../shared/config.js';
+import { givenUpCode, userErrorCode } from '../../../shared/exit-codes.js';
 import { graceMs } from '../../../learner/grace.js';
 import { runNames } from '../../../shared/broker/names.js';
 import { packageRoot } from '../../../shared/package-root.js';
@@ -15,6 +16,8 @@ import {
 } from '../../support/kubernetes.js';
 import {
   environmentOf,
+  fateOf,
+  type Job,
   podsOf,
   referencesOf,
   type ScaledObject,
@@ -75,14 +78,43 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
       });
 
       it('has one learner that never runs twice, and workers of their own', () => {
-        const learner = of('Deployment').find(({ metadata }) => metadata.name === 'learner');
-        const { replicas, strategy } = (learner as unknown as Workload).spec;
-        assert.equal(replicas, 1);
-        assert.equal(strategy?.type, 'Recreate');
+        const learners = pods.filter(({ labels }) => labels[component] === 'learner');
+        assert.deepEqual(
+          learners.map(({ name }) => name),
+          ['learner'],
+        );
+        const { spec } = of('Job')[0] as unknown as Job;
+        assert.equal(spec.podReplacementPolicy, 'Failed'); // never beside one that still ends
+        assert.deepEqual([spec.parallelism ?? 1, spec.completions ?? 1], [1, 1]);
         const services = ours.map(({ container }) => container.args[0]).sort();
         for (const service of ['actor', 'learner', 'reward-service']) {
           assert.equal(services.filter((name) => name === service).length, 1);
         }
+      });
+
+      it('ends the learner for good where another try cannot help, and moves it where it was stopped', () => {
+        const job = of('Job')[0] as unknown as Job;
+        assert.equal(job.spec.template.spec.restartPolicy, 'Never'); // else no policy applies
+        const { container } = pods.find(({ name }) => name === 'learner')!;
+        const set = environmentOf(container, of('ConfigMap'));
+        const stopped = Number(set['LEARNER_STOPPED_EXIT_CODE']);
+        assert.equal(fateOf(job, 0), 'complete');
+        assert.equal(fateOf(job, userErrorCode), 'failed');
+        assert.equal(fateOf(job, givenUpCode), 'failed');
+        assert.equal(fateOf(job, givenUpCode, true), 'failed');
+        assert.equal(fateOf(job, stopped), 'replaced for free');
+        assert.equal(fateOf(job, 137, true), 'replaced for free');
+        for (const crash of [1, 134, 137, 139]) assert.equal(fateOf(job, crash), 'replaced');
+        assert(job.spec.backoffLimit >= 20);
+      });
+
+      it('lets the learner wait for a backend that is still starting', () => {
+        const backend = pods.find(({ labels }) => labels[component] === 'backend')!;
+        const { periodSeconds, failureThreshold } = backend.container.startupProbe as Probe;
+        const { container } = pods.find(({ name }) => name === 'learner')!;
+        const set = environmentOf(container, of('ConfigMap'));
+        const patience = Number(set['LEARNER_START_PATIENCE_SECONDS']);
+        assert(patience > periodSeconds * failureThreshold, `${patience} s`);
       });
 
       it('runs ours without root, without rights, without writing its own files', () => {
@@ -218,6 +250,13 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
     });
   }
 });
+
+const component = 'app.kubernetes.io/component';
+
+interface Probe {
+  readonly periodSeconds: number;
+  readonly failureThreshold: number;
+}
 
 interface Selector {
   readonly matchLabels?: Readonly<Record<string, string>>;

@@ -1,0 +1,84 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { packageRoot } from '../../shared/package-root.js';
+import { objectsIn } from '../support/kubernetes.js';
+import { TrainingGround } from '../support/training-ground.js';
+import { fateOf, type Job } from '../support/workloads.js';
+
+/** Every test asks the manifest what Kubernetes makes of the exit code of a real learner. */
+describe('a learner that runs as a Job', { timeout: 480_000 }, async () => {
+  const text = await readFile(join(packageRoot, 'deploy/k8s/base/learner.yaml'), 'utf8');
+  const [manifest] = objectsIn(text);
+  const job = manifest as unknown as Job;
+  const { env } = job.spec.template.spec.containers[0]!;
+  const valueOf = (name: string) => env!.find((variable) => variable.name === name)!.value!;
+  const ofJob = { 'stopped-exit-code': valueOf('LEARNER_STOPPED_EXIT_CODE') };
+
+  it('is replaced when it was stopped, goes on from there, completes, and completes at once when it is started again', async () => {
+    await using ground = await TrainingGround.prepare('job');
+    ground.actor('actor-0');
+    const settings = { ...ofJob, 'max-steps': 40, 'checkpoint-every-steps': 1 };
+    const first = ground.learner(settings);
+    await ground.startScoring();
+    await first.says(({ msg, step }) => msg === 'step trained' && Number(step) >= 2);
+    assert.equal(fateOf(job, (await first.stop('SIGTERM'))!), 'replaced for free', first.tail);
+
+    const second = ground.learner(settings);
+    assert.equal(fateOf(job, (await second.exitCode())!), 'complete', second.tail);
+    const steps = (await ground.metrics()).map(({ step }) => step);
+    assert.deepEqual(
+      steps,
+      Array.from({ length: 40 }, (_, i) => i + 1),
+    );
+
+    const third = ground.learner(settings);
+    assert.equal(fateOf(job, (await third.exitCode())!), 'complete', third.tail);
+    assert(!third.log.some(({ msg }) => msg === 'step trained'));
+  });
+
+  it('is replaced when it is stopped while it still waits for NATS', async () => {
+    await using ground = await TrainingGround.prepare('job-waits');
+    await ground.server.stop();
+    const patience = valueOf('LEARNER_START_PATIENCE_SECONDS');
+    const learner = ground.learner({ ...ofJob, 'start-patience-seconds': patience });
+    await learner.says(({ msg }) => msg === 'waiting for NATS');
+    assert.equal(fateOf(job, (await learner.stop('SIGTERM'))!), 'replaced for free', learner.tail);
+    await ground.server.resume();
+  });
+
+  it('fails the Job when it has diverged', async () => {
+    await using ground = await TrainingGround.prepare('job-diverges');
+    ground.actor('actor-0');
+    const learner = ground.learner({
+      ...ofJob,
+      'max-steps': 60,
+      'learning-rate': 3,
+      'stop-kl': 0.05,
+      'stop-patience': 2,
+      'sample-lag': 1, // every step sees what the one before has done, however fast the actor is
+    });
+    await ground.startScoring();
+    const code = (await learner.exitCode())!;
+    assert.equal(fateOf(job, code), 'failed', `${code} ${learner.tail}`);
+    assert.match(learner.errors, /diverged/);
+  });
+
+  it('fails the Job when its configuration is wrong, and when nothing answers for as long as it may wait', async () => {
+    await using ground = await TrainingGround.prepare('job-refused');
+    const wrong = ground.learner({ ...ofJob, 'groups-per-batch': 0 });
+    assert.equal(fateOf(job, (await wrong.exitCode())!), 'failed', wrong.tail);
+
+    const impatient = { ...ofJob, 'start-patience-seconds': 0 };
+    await ground.backend.stop('SIGTERM');
+    const withoutBackend = ground.learner(impatient);
+    assert.equal(fateOf(job, (await withoutBackend.exitCode())!), 'failed', withoutBackend.tail);
+    assert.match(withoutBackend.errors, /no Tinker server/);
+    await ground.server.stop();
+    const withoutNats = ground.learner(impatient);
+    assert.equal(fateOf(job, (await withoutNats.exitCode())!), 'failed', withoutNats.tail);
+    assert.match(withoutNats.errors, /no NATS server answers/);
+    await ground.server.resume();
+  });
+});
