@@ -11,7 +11,8 @@ import { openTask, taskSpec } from '../shared/tasks/registry.js';
 import { serveHealth } from '../shared/telemetry/health-server.js';
 import { LearnerConfig, runConfig } from './config.js';
 import { graceAfter } from './grace.js';
-import { chooseModel, settleConfig } from './checkpoints/run-identity.js';
+import { chooseModel, readConfig, settleConfig } from './checkpoints/run-identity.js';
+import { assertKnownToNats, findTraces } from './checkpoints/traces.js';
 import { RunWatch } from './report/run-watch.js';
 import { summarize } from './report/summary.js';
 import { TrainingClock } from './training-clock.js';
@@ -84,6 +85,7 @@ async function learn(
   const clock = new TrainingClock(settings.maxMinutes ?? Infinity, () => performance.now() / 1_000);
   const runDir = settings.runDir ?? join('runs', settings.run);
   await mkdir(runDir, { recursive: true });
+  const configFile = join(runDir, 'config.json');
 
   const result = await withRecovery(
     { ...settings, log, stop, signal, progress: () => broker.ledger.read() },
@@ -92,8 +94,12 @@ async function learn(
       const name = chooseModel(client.models, settings);
       const model = { name, digest: directory.digest };
       const found = { model, task, datasetDigest: dataset.digest };
-      const config = await settleConfig(broker.config, runConfig(settings, found));
-      await writeFile(join(runDir, 'config.json'), `${JSON.stringify(config, undefined, 2)}\n`);
+      const traces = await findTraces({ broker, runDir, log });
+      assertKnownToNats(settings.run, traces);
+      const hasBegun = traces.inNats.length > 0;
+      const copy = hasBegun ? await readConfig(configFile, settings.run) : undefined;
+      const config = await settleConfig(broker.config, runConfig(settings, found), copy);
+      await writeFile(configFile, `${JSON.stringify(config, undefined, 2)}\n`);
       missing = undefined;
       return runSession({
         settings,
@@ -102,6 +108,7 @@ async function learn(
         runWatch,
         vocabSize: directory.config.vocabSize,
         runDir,
+        traces,
         broker,
         client,
         leadership,

@@ -1,5 +1,4 @@
 import { Gauge } from 'prom-client';
-import type { Broker } from '../../shared/broker/broker.js';
 import { errorText, PermanentError, UserError } from '../../shared/errors.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
@@ -10,6 +9,7 @@ import type { Checkpoint, SavedState as KeptState } from '../../shared/wire/ledg
 import type { BookState } from '../groups/group-book.js';
 import { handled } from '../handled.js';
 import type { IdleClock } from '../idle-clock.js';
+import type { CheckpointStore } from './checkpoint-store.js';
 import { superfluous, type RetentionRules } from './retention.js';
 import type { Unsettled } from '../groups/unsettled.js';
 
@@ -40,7 +40,7 @@ export interface SavedState {
 }
 
 export interface CheckpointerOptions extends Pick<RetentionRules, 'keepEverySteps'> {
-  readonly ledger: Pick<Broker['ledger'], 'write'>;
+  readonly checkpoints: Pick<CheckpointStore, 'write' | 'stateOnDisk'>;
   readonly client: Pick<TinkerClient, 'deleteCheckpoint'>;
   readonly run: Pick<TrainingRun, 'saveState'>;
   readonly unsettled: Unsettled;
@@ -163,15 +163,17 @@ export class Checkpointer {
   }
 
   async #writeLedger(checkpoint: Checkpoint): Promise<void> {
-    await this.#options.ledger.write({ ...checkpoint, states: this.#scoredStates });
+    await this.#options.checkpoints.write({ ...checkpoint, states: this.#scoredStates });
     this.#written = checkpoint;
   }
 
   /** The ledger lists a state until it is known to be gone, so that no crash forgets it. */
   async #dropOldStates(): Promise<void> {
-    const { keepEverySteps } = this.#options;
+    const { keepEverySteps, checkpoints } = this.#options;
     const rules = { keepEverySteps, underEvaluation: this.#underEvaluation() };
     for (const { path } of superfluous(this.#scoredStates, rules)) {
+      // The copy may be behind, while there is no room for a newer one, and a power failure may make it the newest.
+      if (path === checkpoints.stateOnDisk) continue;
       if (!(await this.#delete(path))) continue;
       this.#states = this.#states.filter((state) => state.path !== path);
     }

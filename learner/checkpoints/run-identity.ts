@@ -1,7 +1,8 @@
+import { readFile } from 'node:fs/promises';
 import type { Broker } from '../../shared/broker/broker.js';
 import { UserError } from '../../shared/errors.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import { RunConfig } from '../../shared/wire/run-config.js';
 import { configDifferences, type LearnerConfig } from '../config.js';
 
 /**
@@ -31,23 +32,40 @@ export function chooseModel(
 /**
  * The configuration that this run has, which is ours if it has none yet.
  *
+ * @param copy of it in the run's folder, which counts where NATS has lost it.
  * @throws {UserError} if the run began with another one: its weights would continue as something else.
  */
 export async function settleConfig(
   store: Pick<Broker['config'], 'get' | 'put'>,
   ours: RunConfig,
+  copy?: RunConfig,
 ): Promise<RunConfig> {
-  const stored = await store.get();
-  if (stored === undefined) {
-    await store.put(ours);
-    return ours;
-  }
+  const inNats = await store.get();
+  const stored = inNats ?? copy ?? ours;
   const differences = configDifferences(stored, ours);
-  if (differences.length === 0) return stored;
+  if (differences.length === 0) {
+    if (inNats === undefined) await store.put(stored);
+    return stored;
+  }
   throw new UserError(
     [
       `run ${ours.run} exists with another configuration; choose another --run, or give what it has:`,
       ...differences.map((difference) => `  - ${difference}`),
     ].join('\n'),
   );
+}
+
+/** The configuration in a file; undefined if there is none of this run. */
+export async function readConfig(path: string, run: string): Promise<RunConfig | undefined> {
+  const text = await readFile(path, 'utf8').catch(() => '{}');
+  const found = RunConfig.safeParse(parsed(text));
+  return found.success && found.data.run === run ? found.data : undefined;
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined; // cut off
+  }
 }

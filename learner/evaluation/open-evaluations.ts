@@ -20,6 +20,7 @@ export interface OpenEvaluationsOptions {
   readonly newestVersion: () => number;
   readonly isQuarantined: (actor: string) => boolean;
   readonly past: readonly EvalEvent[];
+  readonly version: number; // that this session begins with
   readonly onResult: (result: EvalResult) => Promise<void>;
   readonly signal: AbortSignal;
   readonly log: Logger;
@@ -29,9 +30,9 @@ export interface OpenEvaluationsOptions {
 export async function openEvaluations(
   options: OpenEvaluationsOptions,
 ): Promise<{ evaluations: Evaluations; evaluator: Evaluator }> {
-  const { settings, config, dataset, runDir, broker, past, signal, log } = options;
+  const { settings, config, dataset, runDir, broker, past, version, signal, log } = options;
   const { evalProblems, evalSamples: samples, evalEveryVersions } = settings;
-  const journal = await Journal.open(runDir, evalsJournal, past);
+  const journal = await Journal.open(runDir, evalsJournal, past, version - 1);
   await broker.clearQueue('tickets.eval'); // of evaluations that an earlier life did not finish
   const problems = dataset.test.slice(0, evalProblems);
   const { publish, newestVersion, isQuarantined } = options;

@@ -4,6 +4,7 @@ import type { TicketIds } from '../../shared/wire/ticket-ids.js';
 import { BrokenPolicyWatch } from '../giving-up/broken-policy-watch.js';
 import { Changes } from '../changes.js';
 import { Checkpointer } from '../checkpoints/checkpointer.js';
+import type { CheckpointStore } from '../checkpoints/checkpoint-store.js';
 import type { OpenedRun } from '../checkpoints/opening.js';
 import { DroughtWatch } from '../giving-up/drought-watch.js';
 import { Admission } from '../groups/admission.js';
@@ -44,6 +45,7 @@ export interface SessionParts {
 export function makeParts(
   options: SessionOptions,
   opened: OpenedRun,
+  checkpoints: CheckpointStore,
   ticketsSoFar: number,
   ids: TicketIds,
 ): SessionParts {
@@ -88,7 +90,7 @@ export function makeParts(
     log,
   });
   const checkpointer = new Checkpointer({
-    ledger: broker.ledger,
+    checkpoints,
     client,
     run,
     unsettled,

@@ -5,6 +5,7 @@ import type { Logger } from '../../shared/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { LearnerConfig } from '../config.js';
+import type { Traces } from '../checkpoints/traces.js';
 import type { RunWatch } from '../report/run-watch.js';
 import type { TrainingClock } from '../training-clock.js';
 
@@ -15,6 +16,7 @@ export interface SessionOptions {
   readonly dataset: Dataset;
   readonly vocabSize: number;
   readonly runDir: string;
+  readonly traces: Traces; // of the run, before this session
   readonly runWatch: Pick<RunWatch, 'metrics'>;
   readonly broker: Broker;
   readonly client: TinkerClient;

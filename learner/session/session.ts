@@ -1,5 +1,6 @@
 import { dropTotals } from '../../shared/telemetry/drops.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
+import { CheckpointStore } from '../checkpoints/checkpoint-store.js';
 import { openBase, openRun } from '../checkpoints/opening.js';
 import { pastScores } from '../checkpoints/past-scores.js';
 import { DivergenceWatch } from '../giving-up/divergence-watch.js';
@@ -23,12 +24,13 @@ export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
  */
 export async function runSession(options: SessionOptions): Promise<SessionResult> {
   const { settings, config, broker, client, leadership, clock, stop, log } = options;
-  const opened = await openRun(broker, client, config, log);
+  const checkpoints = new CheckpointStore(options);
+  const opened = await openRun({ ...options, checkpoints });
   const { step, version } = opened;
   const base = await openBase(client, config);
   const failure = new Failure();
   const ids = await broker.ledger.settleTicketIds(opened.book?.nextOrder ?? 0);
-  const parts = makeParts(options, opened, await broker.ticketsSoFar(), ids);
+  const parts = makeParts(options, opened, checkpoints, await broker.ticketsSoFar(), ids);
   const { admission, publisher, checkpointer, unsettled, audit } = parts;
   const queues = new SessionQueues(broker, parts, failure, log);
 
@@ -50,6 +52,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     newestVersion: () => publisher.newestVersion,
     isQuarantined: (actor) => audit.isQuarantined(actor),
     past: past.evals,
+    version,
     onResult: (result) => checkpointer.scored(stepOf(result.version), result.sampled),
     signal: AbortSignal.any([stop, failure.signal]),
   });
@@ -141,7 +144,7 @@ async function openPast(
   return {
     ...rest,
     scores: pastScores({ steps, evals: rest.evals }),
-    metricsFile: await Journal.open(runDir, metricsJournal, steps),
+    metricsFile: await Journal.open(runDir, metricsJournal, steps, step),
     divergence: new DivergenceWatch(divergenceLimits(settings), steps),
     totals: steps.reduce(withStep, noSteps),
   };

@@ -106,6 +106,29 @@ export class EventLog {
     );
   }
 
+  /** Every event of a kind so far, oldest first. */
+  async *every<Kind extends RunEvent['kind']>(
+    kind: Kind,
+  ): AsyncGenerator<Extract<RunEvent, { kind: Kind }>, void, undefined> {
+    const { names, signal } = this.#link;
+    const messages = stored(this.#link, names.streams.events, names.subjects.event(kind), signal);
+    for await (const event of this.#decoded(messages)) {
+      if (event.kind === kind) yield event as Extract<RunEvent, { kind: Kind }>;
+    }
+  }
+
+  /** How many events there are, those left out that only say who leads: 0 in a run that has not begun. */
+  async count(): Promise<number> {
+    const { names, jsm } = this.#link;
+    const stream = names.streams.events;
+    if ((await lastSequence(this.#link, stream)) === 0) return 0;
+    const info = await askFor(this.#link, `count ${stream}`, () =>
+      jsm.streams.info(stream, { subjects_filter: '>' }),
+    );
+    const { [names.subjects.event('leader')]: _leaders, ...rest } = info?.state.subjects ?? {};
+    return Object.values(rest).reduce((sum, messages) => sum + messages, 0);
+  }
+
   /** The newest event of a kind, if there is one that can be read. */
   async newest<Kind extends RunEvent['kind']>(
     kind: Kind,

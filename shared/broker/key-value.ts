@@ -1,9 +1,10 @@
 import type { KV, KvEntry } from 'nats';
 import type { z } from 'zod';
+import { errorText } from '../errors.js';
 import { decode, encode } from '../wire/codec.js';
 import { classify } from './failures.js';
 import { ask, askFor, type Link } from './link.js';
-import { lastSequence } from './tail.js';
+import { lastSequence, stored } from './tail.js';
 
 /** A value and the revision that a compare-and-set names. */
 export interface Entry<T> {
@@ -29,6 +30,21 @@ export class KeyValue {
     if (entry?.operation !== 'PUT') return undefined;
     const { value, revision } = entry;
     return { value: decode(schema, `${this.#bucket}.${key}`, value), revision };
+  }
+
+  /** Every value of a key that the bucket still has, the newest first; unreadable ones are left out. */
+  async history<S extends z.ZodType>(schema: S, key: string): Promise<z.output<S>[]> {
+    const [stream, subject] = [`KV_${this.#bucket}`, `$KV.${this.#bucket}.${key}`];
+    const values: z.output<S>[] = [];
+    for await (const { seq, data, header } of stored(this.#link, stream, subject, neverAborts)) {
+      if (header.get('KV-Operation') !== '') continue; // marks a deletion
+      try {
+        values.unshift(decode(schema, `${this.#bucket}.${key}`, data));
+      } catch (caught) {
+        this.#link.log.warn({ stream, seq, reason: errorText(caught) }, 'value skipped');
+      }
+    }
+    return values;
   }
 
   /** Replaces whatever is there. */
@@ -109,3 +125,5 @@ export class KeyValue {
     return this.#kv;
   }
 }
+
+const neverAborts = new AbortController().signal;

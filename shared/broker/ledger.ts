@@ -21,6 +21,11 @@ export class Ledger {
     return (await this.#bucket.get(Checkpoint, 'checkpoint'))?.value;
   }
 
+  /** The newest checkpoints that the ledger still has, the newest first. */
+  history(): Promise<Checkpoint[]> {
+    return this.#bucket.history(Checkpoint, 'checkpoint');
+  }
+
   /** Who may train, as the lease says; it may be of a learner that has died since. */
   async leader(): Promise<LeaderLease | undefined> {
     return (await this.#bucket.get(LeaderLease, leaderKey))?.value;

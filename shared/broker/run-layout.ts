@@ -55,6 +55,9 @@ export const defaultAckWaitMs: Readonly<Record<Source, number>> = {
 
 const hourMs = 3_600_000;
 
+/** How many values the ledger keeps of each of its keys. */
+const ledgerHistory = 8;
+
 /** A stream's settings, in full where this system relies on them. Only what nats-server 2.9 knows. */
 export type StreamSettings = Partial<StreamConfig> & Pick<StreamConfig, 'name' | 'max_msgs'>;
 /** A durable consumer's settings. */
@@ -90,7 +93,8 @@ export function streamSettings(names: RunNames, limits: RunLimits): StreamSettin
     log(streams.events, 'events', 500_000),
     keyValueStream(buckets.config, 16),
     keyValueStream(buckets.policy, 10_000),
-    keyValueStream(buckets.ledger, 16),
+    // The former checkpoints stay for a while, should the end of the file be damaged.
+    { ...keyValueStream(buckets.ledger, 64), max_msgs_per_subject: ledgerHistory },
     // An actor that is silent for an hour is forgotten, so that renamed pods do not pile up.
     { ...keyValueStream(buckets.actors, 10_000), max_age: nanos(hourMs) },
     // Chunks of 128 KiB. An adapter that is published again makes its first entry go by a header.

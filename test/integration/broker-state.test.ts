@@ -180,6 +180,26 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       assert.equal((await broker.ledger.read())?.step, 2);
     });
 
+    it('keeps the former checkpoints for a while, also of a run that began without', async () => {
+      const { jsm } = broker.link;
+      await jsm.streams.update('KV_ledger_test', { max_msgs: 16, max_msgs_per_subject: 1 });
+      await broker.ledger.write(checkpoint({ step: 1 }));
+      await broker.ledger.write(checkpoint({ step: 2 }));
+      const steps = async () => (await broker.ledger.history()).map(({ step }) => step);
+      assert.deepEqual(await steps(), [2]);
+      await broker.ensureRun({ trainTickets: 1, evalTickets: 1 });
+      for (let step = 3; step <= 20; step++) await broker.ledger.write(checkpoint({ step }));
+      assert.deepEqual(await steps(), [20, 19, 18, 17, 16, 15, 14, 13]);
+      assert.equal((await broker.ledger.read())?.step, 20);
+    });
+
+    it('leaves out a checkpoint that cannot be read', async () => {
+      await broker.ledger.write(checkpoint({ step: 1 }));
+      await broker.link.connection.request('$KV.ledger_test.checkpoint', 'no checkpoint');
+      const steps = (await broker.ledger.history()).map(({ step }) => step);
+      assert.deepEqual(steps, [1]);
+    });
+
     it('lets one learner lead; the next one leads when the first has finished', async () => {
       await using other = await brokerOn(server);
       const first = await broker.ledger.lead('a', stopping.signal, quick);

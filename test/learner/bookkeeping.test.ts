@@ -83,7 +83,8 @@ describe('the checkpointer', () => {
       unsettled.hold({ seq, working, ack: record(`ack ${seq}`) }, seq + 10);
     }
     const checkpointer = new Checkpointer({
-      ledger: {
+      checkpoints: {
+        stateOnDisk: undefined,
         write: (checkpoint) => {
           ledger.push(structuredClone(checkpoint));
           return record(`ledger ${checkpoint.step} ${checkpoint.statePath}`)();

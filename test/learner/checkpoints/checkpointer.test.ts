@@ -13,10 +13,17 @@ const counts = {
 const book = { nextOrder: 0, consumedBelow: 0, consumedAbove: [], counts };
 
 /** A checkpointer whose backend deletes as told. */
-function bench(deletes: (path: string) => Promise<void>, states: SavedState[] = []) {
+function bench(
+  deletes: (path: string) => Promise<void>,
+  states: SavedState[] = [],
+  stateOnDisk?: string,
+) {
   const ledger: Checkpoint[] = [];
   const checkpointer = new Checkpointer({
-    ledger: { write: (checkpoint) => Promise.resolve(void ledger.push(checkpoint)) },
+    checkpoints: {
+      stateOnDisk,
+      write: (checkpoint) => Promise.resolve(void ledger.push(checkpoint)),
+    },
     client: { deleteCheckpoint: deletes },
     run: { saveState: (name) => Promise.resolve(name) },
     unsettled: new Unsettled(),
@@ -111,6 +118,12 @@ describe('a state that nobody needs any more', () => {
     await save(6);
     assert.deepEqual(listed(ledger.at(-1)!), [4, 5, 6]);
     assert.deepEqual(asked.slice(0, 3), ['state-000001', 'state-000001', 'state-000002']);
+  });
+
+  it('stays while the copy of the checkpoint in the run folder names it', async () => {
+    const { ledger, save } = bench(() => Promise.resolve(), [], 'state-000001');
+    for (const step of [1, 2, 3, 4, 5]) await save(step);
+    assert.deepEqual(listed(ledger.at(-1)!), [1, 3, 4, 5]);
   });
 
   it('is forgotten if the backend will never delete it', async () => {

@@ -1,30 +1,96 @@
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { CheckpointStore } from '../../../learner/checkpoints/checkpoint-store.js';
 import { openRun } from '../../../learner/checkpoints/opening.js';
+import { assertKnownToNats, findTraces } from '../../../learner/checkpoints/traces.js';
+import { runNames } from '../../../shared/broker/names.js';
+import { BadRequest, Unavailable } from '../../../shared/tinker/errors.js';
 import type { Checkpoint } from '../../../shared/wire/ledger.js';
 import { silent } from '../../support/broker.js';
 import { checkpoint, runConfig } from '../../support/messages.js';
 
-/** Opens a run whose ledger and manifest are as given; tells what it wrote into the ledger, too. */
-async function open(saved: Checkpoint | undefined, newestVersion: number | undefined) {
+/** What NATS has of a run. */
+interface Server {
+  ledger: Checkpoint[]; // newest first
+  history: Checkpoint[]; // oldest first
+  currentVersion?: number;
+  versions?: number[];
+  announcedVersion?: number;
+  tickets?: number;
+}
+
+let runDir: string;
+beforeEach(async () => {
+  runDir = await mkdtemp(join(tmpdir(), 'offbeat-opening-'));
+});
+afterEach(() => rm(runDir, { recursive: true }));
+
+/** Opens the run; states at the backend are those of `has`, all if it is not given. */
+async function open(server: Partial<Server>, has?: readonly string[]) {
+  const { ledger = [], history = [], currentVersion, announcedVersion } = server;
+  const versions = server.versions ?? (currentVersion === undefined ? [] : [currentVersion]);
   const written: Checkpoint[] = [];
-  const manifest = newestVersion === undefined ? undefined : { version: newestVersion };
+  const restored: string[] = [];
+  async function* every() {
+    for (const entry of history) yield await Promise.resolve({ checkpoint: entry });
+  }
+  const newest = (kind: string) => {
+    const last = history.at(-1);
+    const found = { checkpoint: last && { checkpoint: last }, version: undefined }[kind];
+    const announced = announcedVersion === undefined ? undefined : { version: announcedVersion };
+    return Promise.resolve(kind === 'version' ? announced : found);
+  };
   const broker = {
+    run: 'r',
+    names: runNames('r'),
     ledger: {
-      read: () => Promise.resolve(saved),
+      history: () => Promise.resolve(ledger),
       write: (entry: Checkpoint) => Promise.resolve(void written.push(entry)),
     },
-    policy: { current: () => Promise.resolve(manifest) },
+    events: {
+      ...{ newest, every, emit: () => Promise.resolve() },
+      count: () => Promise.resolve(history.length),
+    },
+    policy: {
+      current: () =>
+        Promise.resolve(currentVersion === undefined ? undefined : { version: currentVersion }),
+      versions: () => Promise.resolve(versions),
+    },
+    ticketsSoFar: () => Promise.resolve(server.tickets ?? 0),
+  } as never;
+  const failure = { operation: 'load_weights', url: 'u', detail: 'checkpoint not found' };
+  const client = {
+    createLoraModel: () => Promise.resolve('new'),
+    restoreLoraModel: ({ statePath }: { statePath: string }) => {
+      restored.push(statePath);
+      if (has?.includes(statePath) ?? true) return Promise.resolve('restored');
+      return Promise.reject(new BadRequest(failure));
+    },
+    listCheckpoints: () => Promise.resolve((has ?? []).map((path) => ({ path }))),
   };
-  const run = () => Promise.resolve('the run');
-  const client = { createLoraModel: run, restoreLoraModel: run };
-  const opened = await openRun(broker as never, client as never, runConfig(), silent);
-  return { opened, written };
+  const options = { broker, runDir, log: silent };
+  const traces = await findTraces(options);
+  assertKnownToNats('r', traces);
+  const opened = await openRun({
+    ...options,
+    traces,
+    client: client as never,
+    checkpoints: new CheckpointStore(options),
+    config: runConfig(),
+  });
+  return { opened, written, restored, client };
 }
+
+const state = (step: number) => `tinker://run/weights/step-${step}`;
+const at = (step: number, over: Partial<Checkpoint> = {}) =>
+  checkpoint({ step, version: step, serial: step + 1, statePath: state(step), ...over });
 
 describe('a run that is opened', () => {
   it('begins with version 0, and has never been restored', async () => {
-    const { opened, written } = await open(undefined, undefined);
+    const { opened, written } = await open({});
     assert.deepEqual([opened.version, opened.rewinds], [0, []]);
     assert.deepEqual(written, []);
   });
@@ -32,29 +98,128 @@ describe('a run that is opened', () => {
   it('gives restored weights a number above all that were published, and the ledger knows it', async () => {
     const before = [{ from: 5, to: 3 }];
     const saved = checkpoint({ step: 4, version: 6, rewinds: before });
-    const { opened, written } = await open(saved, 8);
+    const { opened, written } = await open({ ledger: [saved], currentVersion: 8 });
     const rewinds = [...before, { from: 9, to: 6 }];
     assert.deepEqual([opened.version, opened.rewinds], [9, rewinds]);
-    assert.deepEqual(written, [{ ...saved, rewinds }]);
+    assert.deepEqual(written, [{ ...saved, rewinds, serial: 1 }]);
+  });
+
+  it('gives them a number above all of which anything is left, where the manifest is gone', async () => {
+    const ledger = [checkpoint({ version: 6 })];
+    const version = async (server: Partial<Server>) =>
+      (await open({ ledger, ...server })).opened.version;
+    assert.equal(await version({ versions: [4, 8] }), 9);
+    assert.equal(await version({ announcedVersion: 9 }), 10);
   });
 
   it('reads a ledger from before rewinds were kept', async () => {
     const saved = checkpoint({ version: 6 });
     delete saved.rewinds;
-    const { opened } = await open(saved, 6);
+    const { opened } = await open({ ledger: [saved], currentVersion: 6 });
     assert.deepEqual(opened.rewinds, [{ from: 7, to: 6 }]);
   });
 
   it('gives the number again that a crash kept from being published', async () => {
     const rewinds = [{ from: 9, to: 6 }];
-    const { opened, written } = await open(checkpoint({ version: 6, rewinds }), 8);
+    const ledger = [checkpoint({ version: 6, rewinds })];
+    const { opened, written } = await open({ ledger, currentVersion: 8 });
     assert.deepEqual([opened.version, opened.rewinds], [9, rewinds]);
     assert.deepEqual(written.at(-1)?.rewinds, rewinds);
   });
 
   it('keeps the number of weights that were saved and not published yet', async () => {
-    const { opened, written } = await open(checkpoint({ version: 6 }), 4);
+    const { opened, written } = await open({
+      ledger: [checkpoint({ version: 6 })],
+      currentVersion: 4,
+    });
     assert.deepEqual([opened.version, opened.rewinds], [6, []]);
     assert.deepEqual(written, []);
+  });
+});
+
+describe('a run whose ledger is damaged', () => {
+  it('goes on from the copy in its history', async () => {
+    const { opened, written } = await open({ history: [at(1), at(2)], currentVersion: 2 });
+    assert.deepEqual([opened.step, opened.isResumed], [2, true]);
+    assert.deepEqual(
+      written.map(({ step, serial }) => [step, serial]),
+      [[2, 4]],
+    );
+  });
+
+  it('goes on from the history where the ledger has an older checkpoint only', async () => {
+    const { opened, written } = await open({ ledger: [at(1)], history: [at(1), at(2)] });
+    assert.equal(opened.step, 2);
+    assert.equal(written.at(-1)?.step, 2);
+  });
+
+  it('goes on from the copy in its folder after a power failure, if that is the newest', async () => {
+    const content = { v: 1, run: 'r', checkpoint: at(3) };
+    await writeFile(join(runDir, 'checkpoint.json'), JSON.stringify(content));
+    const { opened } = await open({ ledger: [at(1)], history: [at(1)] });
+    assert.equal(opened.step, 3);
+    await writeFile(join(runDir, 'checkpoint.json'), JSON.stringify({ ...content, run: 'other' }));
+    assert.equal((await open({ ledger: [at(1)], history: [at(1)] })).opened.step, 1);
+    await writeFile(join(runDir, 'checkpoint.json'), '{"v":1,"ru');
+    assert.equal((await open({ ledger: [at(1)], history: [at(1)] })).opened.step, 1);
+  });
+
+  it('goes on from the newest state that the backend still has', async () => {
+    const server = { ledger: [at(4), at(2)], history: [at(0), at(1), at(2), at(3), at(4)] };
+    const { opened, restored, written } = await open(server, [state(0), state(3)]);
+    assert.equal(opened.step, 3);
+    assert.deepEqual(restored, [state(4), state(3)]);
+    assert.equal(written.at(-1)?.serial, 6); // above the one that could not be restored
+  });
+
+  it('is not begun again: who starts it hears what there is of it', async () => {
+    const message = /no checkpoint is left[^]*policy_r: policy versions up to 38/;
+    await assert.rejects(open({ currentVersion: 38 }), { name: 'UserError', message });
+    await assert.rejects(open({ tickets: 4 }), /TICKETS_r: 4 tickets were issued/);
+    await assert.rejects(open({ ledger: [at(4)], history: [at(3)] }, []), (error: Error) => {
+      assert.match(error.message, /step 4 in the ledger: .*checkpoint not found/);
+      assert.match(error.message, /step 3 in the history: .*checkpoint not found/);
+      assert.match(error.message, /ledger_r: a checkpoint of step 4/);
+      return error.name === 'UserError';
+    });
+  });
+
+  it('is restored later where the backend is in trouble and has the state', async () => {
+    const server = { ledger: [at(4)], history: [at(3)] };
+    const { client } = await open(server);
+    const trouble = new Unavailable({ operation: 'o', url: 'u', status: 500, detail: 'd' });
+    client.restoreLoraModel = () => Promise.reject(trouble);
+    const broker = { run: 'r' } as never;
+    const traces = { inNats: ['something'], inFolder: [] };
+    const checkpoints = {
+      async *found() {
+        yield await Promise.resolve({ checkpoint: at(4), where: 'the ledger' });
+      },
+      write: () => Promise.resolve(),
+    };
+    const options = { broker, traces, checkpoints, config: runConfig(), log: silent };
+    client.listCheckpoints = () => Promise.resolve([{ path: state(4) }]);
+    await assert.rejects(openRun({ ...options, client: client as never }), trouble);
+    client.listCheckpoints = () => Promise.resolve([]); // TuFT's 500 for a state that it lacks
+    await assert.rejects(openRun({ ...options, client: client as never }), /does not have tinker:/);
+  });
+});
+
+describe('a run of which NATS has nothing', () => {
+  it('is not begun in a folder that has its history', async () => {
+    await writeFile(join(runDir, 'metrics.jsonl'), '{"step":1}\n{"step":2}\n');
+    await assert.rejects(open({}), (error: Error) => {
+      assert.match(error.message, /NATS holds nothing of run r, which has been trained:/);
+      assert.match(error.message, /metrics\.jsonl: 2 steps/);
+      return error.name === 'UserError';
+    });
+    assert.equal(await readFile(join(runDir, 'metrics.jsonl'), 'utf8'), '{"step":1}\n{"step":2}\n');
+  });
+
+  it('begins in a folder where nothing was trained', async () => {
+    const content = { v: 1, run: 'r', checkpoint: at(0) };
+    await writeFile(join(runDir, 'checkpoint.json'), JSON.stringify(content));
+    await writeFile(join(runDir, 'metrics.jsonl'), '');
+    assert.equal((await open({})).opened.isResumed, false);
   });
 });

@@ -1,0 +1,134 @@
+import assert from 'node:assert/strict';
+import { readdir, readFile, rm, stat, truncate } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { gate, until } from '../support/broker.js';
+import { TrainingGround } from '../support/training-ground.js';
+
+const limits = { timeout: 240_000 };
+const flags = { 'checkpoint-every-steps': 2 };
+
+describe('a run whose ledger was damaged while everything was down', limits, () => {
+  it('goes on where it was when the end of the file is cut off', async () => {
+    await using ground = await TrainingGround.prepare('cut');
+    const { step, lines } = await trainAndKill(ground);
+    await damage(ground, 'ledger', 0.9);
+    await goesOn(ground, step, lines);
+  });
+
+  it('goes on where it was when one byte is missing, and the index with it', async () => {
+    await using ground = await TrainingGround.prepare('byte');
+    const { step, lines } = await trainAndKill(ground);
+    await rm(join(ground.runDir, 'checkpoint.json'));
+    await damage(ground, 'ledger', 'byte');
+    await goesOn(ground, step, lines);
+  });
+
+  it('goes on where it was when nothing of it is left, nor of the folder of the run', async () => {
+    await using ground = await TrainingGround.prepare('gone');
+    const { step } = await trainAndKill(ground);
+    await rm(ground.runDir, { recursive: true });
+    await damage(ground, 'ledger', 0);
+    await goesOn(ground, step, []);
+  });
+
+  it('goes on from the copy in its folder when NATS has lost every checkpoint', async () => {
+    await using ground = await TrainingGround.prepare('folder');
+    const { step, lines } = await trainAndKill(ground);
+    await damage(ground, 'ledger', 0);
+    await damage(ground, 'events', 0);
+    await goesOn(ground, step, lines);
+  });
+
+  it('is not begun again when no checkpoint is left, and nothing of it is changed', async () => {
+    await using ground = await TrainingGround.prepare('nothing');
+    await trainAndKill(ground);
+    await damage(ground, 'ledger', 0);
+    await damage(ground, 'events', 0);
+    await rm(join(ground.runDir, 'checkpoint.json'));
+    const before = await readFile(join(ground.runDir, 'metrics.jsonl'), 'utf8');
+    const again = ground.learner(flags);
+    assert.equal(await again.exitCode(), 2, again.errors + again.tail);
+    assert.match(again.errors, /run nothing has been trained, and no checkpoint .* restored/);
+    assert.match(again.errors, /policy_nothing: policy versions up to \d+/);
+    assert.equal(await readFile(join(ground.runDir, 'metrics.jsonl'), 'utf8'), before);
+    assert.equal(await ground.broker.ledger.read(), undefined);
+  });
+
+  it('is not begun again at a server that has nothing of it', async () => {
+    await using ground = await TrainingGround.prepare('elsewhere');
+    await trainAndKill(ground);
+    const before = await readFile(join(ground.runDir, 'metrics.jsonl'), 'utf8');
+    await ground.broker.deleteRun();
+    const again = ground.learner({ ...flags, 'learning-rate': 0.5 });
+    assert.equal(await again.exitCode(), 2, again.errors + again.tail);
+    assert.match(again.errors, /NATS holds nothing of run elsewhere, which has been trained:/);
+    assert.equal(await readFile(join(ground.runDir, 'metrics.jsonl'), 'utf8'), before);
+    const config = await readFile(join(ground.runDir, 'config.json'), 'utf8');
+    assert.match(config, /"learningRate": 0.02/);
+  });
+});
+
+/** Trains 7 steps, then ends the learner. @returns its checkpoint's step and the lines of metrics.jsonl. */
+async function trainAndKill(ground: TrainingGround) {
+  const first = ground.learner(flags);
+  ground.actor('actor-0');
+  const killed = gate();
+  await ground.startScoring({
+    isCorrect: (_rollout, index) => index % 2 === 0,
+    before: (order) => (order < 7 * 4 ? Promise.resolve() : killed.opened),
+  });
+  await first.says(({ msg, step }) => msg === 'checkpoint written' && step === 6);
+  await until(async () => (await ground.metrics()).length === 7);
+  await first.stop('SIGKILL');
+  killed.open();
+  return { step: 6, lines: await ground.metrics() };
+}
+
+/** Leaves a share of the newest file of a stream, or all but its last byte and the file's index. */
+async function damage(
+  { server, broker }: TrainingGround,
+  what: 'ledger' | 'events',
+  left: number | 'byte',
+): Promise<void> {
+  const { buckets, streams } = broker.names;
+  const stream = what === 'ledger' ? `KV_${buckets.ledger}` : streams.events;
+  await server.stop('SIGKILL');
+  const folder = join(server.streamFolder(stream), 'msgs');
+  const files = await readdir(folder);
+  for (const name of files.filter((file) => file.endsWith('.blk'))) {
+    const file = join(folder, name);
+    const { size } = await stat(file);
+    await truncate(file, left === 'byte' ? size - 1 : Math.floor(size * left));
+  }
+  if (left === 'byte' || left === 0) {
+    for (const name of files.filter((file) => !file.endsWith('.blk'))) await rm(join(folder, name));
+  }
+  await server.resume();
+  await until(() => broker.isConnected);
+}
+
+/** The learner resumes from that step, and the metrics have each step once, those of before as they were. */
+async function goesOn(
+  ground: TrainingGround,
+  from: number,
+  before: readonly Record<string, number>[],
+): Promise<void> {
+  const goal = from + 4;
+  const second = ground.learner({ ...flags, 'max-steps': goal });
+  const resuming = await second.says(({ msg }) => msg === 'resuming from the last checkpoint');
+  assert.equal(resuming['step'], from);
+  assert.equal(await second.exitCode(), 0, second.errors + second.tail);
+  const metrics = await ground.metrics();
+  assert.deepEqual(
+    metrics.map(({ step }) => step),
+    Array.from({ length: goal }, (_, i) => i + 1),
+  );
+  if (before.length > 0) {
+    const undone = await readFile(join(ground.runDir, 'metrics.undone.jsonl'), 'utf8');
+    assert.deepEqual(JSON.parse(undone), before.at(-1)); // step 7, which was made again
+  }
+  const kept = before.filter(({ step }) => step! <= from);
+  assert.deepEqual(metrics.slice(0, kept.length), kept);
+  assert.equal((await ground.broker.ledger.read())?.step, goal);
+}
