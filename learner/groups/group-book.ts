@@ -4,7 +4,7 @@ import type { GroupCounts } from '../../shared/wire/ledger.js';
 export type TicketState =
   | 'issued' // with the actors or the reward service
   | 'arrived' // its scored group waits to be trained
-  | 'stale' // its group came too late or never will; a second attempt is about to be issued
+  | 'stale' // its group came too late, or not in time; a second attempt is about to be issued
   | 'taken'; // in a minibatch of a step that is not confirmed yet
 
 export interface BookEntry<Group> {

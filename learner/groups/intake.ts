@@ -179,6 +179,19 @@ export class Intake {
     changes.notify();
   }
 
+  /**
+   * Whoever was given a ticket kept it too long, and it was taken from him: it is asked for once more, the first time.
+   * An answer that comes all the same is taken if it is here before the second attempt is out, and dropped otherwise.
+   */
+  withdraw(order: number, attempt: number): void {
+    const { admission, changes } = this.#options;
+    const entry = admission.book.entry(order);
+    if (entry?.state !== 'issued' || entry.attempt > attempt) return; // it has just been answered
+    admission.book.refuseAsStale(order, attempt);
+    countDroppedGroup('actor', 'overdue');
+    changes.notify();
+  }
+
   /** Whether a learner may have issued this attempt: this one, or one that was lost. */
   #mayBeOut(order: number, attempt: number): boolean {
     const { admission, issuedBelow } = this.#options;

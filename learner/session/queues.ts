@@ -1,35 +1,41 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
 import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
-import { errorText } from '../../shared/errors.js';
 import type { Evaluator } from '../../shared/evaluation/evaluator.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
+import { countDroppedGroup } from '../../shared/telemetry/drops.js';
 import { ticketAttributes } from '../../shared/telemetry/ticket-attributes.js';
 import { startSpan } from '../../shared/telemetry/tracing.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
-import { Ticket } from '../../shared/wire/ticket.js';
-import { type Attempt, messageIdOf, readableId } from '../../shared/wire/ticket-ids.js';
+import { type Split, Ticket } from '../../shared/wire/ticket.js';
+import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { Failure } from '../failure.js';
-import { LostTickets, type LostTicketsOptions, lostLookMs } from '../groups/lost-tickets.js';
 import { issueTickets } from '../groups/ticket-issuer.js';
+import type { TicketWatch } from '../groups/ticket-watch.js';
 import type { SessionParts } from './parts.js';
+import type { SessionOptions } from './session-options.js';
+import { keepWatch, ticketWatch, type WatchedTickets } from './watch-tickets.js';
+
+type QueueOptions = Pick<SessionOptions, 'broker' | 'settings' | 'runWatch' | 'log'>;
 
 /** The queues between a session and the rest of the run. What goes wrong with one fails the session. */
 export class SessionQueues {
+  readonly #options: QueueOptions;
   readonly #broker: Broker;
   readonly #parts: SessionParts;
   readonly #failure: Failure;
   readonly #log: Logger;
+  readonly #watches = new Map<Split, TicketWatch>();
 
-  constructor(broker: Broker, parts: SessionParts, failure: Failure, log: Logger) {
-    this.#broker = broker;
+  constructor(options: QueueOptions, parts: SessionParts, failure: Failure) {
+    this.#options = options;
+    this.#broker = options.broker;
     this.#parts = parts;
     this.#failure = failure;
-    this.#log = log;
+    this.#log = options.log;
   }
 
-  async publish(split: 'train' | 'eval', ticket: Ticket, signal: AbortSignal): Promise<void> {
+  async publish(split: Split, ticket: Ticket, signal: AbortSignal): Promise<void> {
     const msgId = messageIdOf(ticket);
     const subject = this.#broker.names.subjects.tickets(split);
     const span = startSpan('ticket', () => ({
@@ -37,7 +43,9 @@ export class SessionQueues {
       attributes: ticketAttributes(ticket),
     }));
     const options = { msgId, trace: span?.traceparent, signal };
-    await this.#broker.publish(subject, Ticket, ticket, options);
+    const receipt = await this.#broker.publish(subject, Ticket, ticket, options);
+    this.#broker.tickets.note(receipt, ticket);
+    this.#watches.get(split)?.published(ticket);
     span?.end();
   }
 
@@ -60,12 +68,16 @@ export class SessionQueues {
         if (order === undefined) evaluator.die(ticket.ticketId);
         else intake.die(order, ticket.attempt, death);
       }),
-      this.#lookForLost(
-        'eval',
+      this.#watchTickets(
         {
+          split: 'eval',
           awaited: () => evaluator.awaited,
           held: () => 0,
           onLost: ({ ticketId }) => {
+            evaluator.die(ticketId);
+          },
+          onOverdue: ({ ticketId }) => {
+            countDroppedGroup('actor', 'overdue');
             evaluator.die(ticketId);
           },
         },
@@ -96,13 +108,17 @@ export class SessionQueues {
         },
         signal,
       ),
-      this.#lookForLost(
-        'train',
+      this.#watchTickets(
         {
+          split: 'train',
           awaited: () => intake.awaited,
           held: () => unsettled.size,
           onLost: (ticket) => {
             intake.lose(tickets.orderOf(ticket)!);
+          },
+          onOverdue: (ticket) => {
+            const order = tickets.orderOf(ticket);
+            if (order !== undefined) intake.withdraw(order, ticket.attempt);
           },
         },
         signal,
@@ -110,34 +126,11 @@ export class SessionQueues {
     ]);
   }
 
-  async #lookForLost(
-    split: 'train' | 'eval',
-    { held, ...options }: Omit<LostTicketsOptions, 'pass'> & { readonly held: () => number },
-    signal: AbortSignal,
-  ): Promise<void> {
-    const pass = () => {
-      const passage = this.#broker.pass(split, held);
-      const isOver = () =>
-        passage.isOver().catch((caught: unknown) => {
-          this.#log.debug({ reason: errorText(caught) }, 'could not look for lost tickets');
-          return false;
-        });
-      return { isOver };
-    };
-    const onLost = (ticket: Attempt) => {
-      const { ticketId, attempt } = ticket;
-      this.#log.warn(
-        { ticketId: readableId(ticketId), attempt },
-        'a ticket is lost: no queue has it',
-      );
-      options.onLost(ticket);
-    };
-    const lost = new LostTickets({ ...options, pass, onLost });
-    for (;;) {
-      await sleep(lostLookMs, undefined, { signal }).catch(() => undefined);
-      if (signal.aborted) return;
-      if (this.#broker.isConnected) await lost.look();
-    }
+  async #watchTickets(watched: WatchedTickets, signal: AbortSignal): Promise<void> {
+    const watch = ticketWatch(watched, this.#options);
+    this.#watches.set(watched.split, watch);
+    await keepWatch(watch, this.#broker, signal);
+    this.#watches.delete(watched.split);
   }
 
   /** Until all have ended; none of them rejects unheard. */

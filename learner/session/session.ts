@@ -32,7 +32,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const ids = await broker.ledger.settleTicketIds(opened.book?.nextOrder ?? 0);
   const parts = makeParts(options, opened, checkpoints, await broker.ticketsSoFar(), ids);
   const { admission, publisher, checkpointer, unsettled, audit } = parts;
-  const queues = new SessionQueues(broker, parts, failure, log);
+  const queues = new SessionQueues(options, parts, failure);
 
   // A run has a checkpoint before anyone works for it, so that there is always one to go back to.
   if (!opened.isResumed) await saveStart(parts);

@@ -24,6 +24,14 @@ export const Connections = z.object({
       'after how long what a dead actor or reward service had in hand goes to another; after half of it ' +
         'another learner may train in place of a dead one.',
     ),
+  ticketDeadlineSeconds: real
+    .min(1)
+    .max(86_400)
+    .optional()
+    .describe(
+      'after how long in the hands of actors a ticket is taken from them and issued again; by default 20 times ' +
+        'what half of the tickets take, at least 2 times --lease-seconds, and 600 while that is not known.',
+    ),
   backendUrl: z
     .url()
     .default('http://127.0.0.1:10610')

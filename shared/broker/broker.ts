@@ -17,9 +17,10 @@ import { ask, askFor, type Link } from './link.js';
 import type { RunNames, Source } from './names.js';
 import { newestScored, type NewestScored } from './newest.js';
 import { ObjectBucket } from './object-bucket.js';
-import { looksAt, Passage } from './passage.js';
+import { Passage } from './passage.js';
 import { PolicyStore } from './policy-store.js';
 import { publish, traceHeaders, type Receipt } from './publish.js';
+import { looksAt, TicketQueue } from './queue-look.js';
 import { RunConfigStore } from './run-config-store.js';
 import {
   consumerSettings,
@@ -39,6 +40,7 @@ export class Broker implements AsyncDisposable {
   readonly actors: ActorLeases;
   readonly events: EventLog;
   readonly deadLetters: DeadLetters;
+  readonly tickets: TicketQueue;
   /** For the other files of this folder: the connection, and the bodies of large messages. */
   readonly link: Link;
   readonly bodies: ObjectBucket;
@@ -58,6 +60,7 @@ export class Broker implements AsyncDisposable {
     this.actors = new ActorLeases(link);
     this.events = new EventLog(link, this.bodies);
     this.deadLetters = new DeadLetters(link, this.bodies);
+    this.tickets = new TicketQueue(link);
     this.#ackWaitMs = ackWaitMs;
     this.#ghosts = new GhostWatch(link, (source) => this.resetConsumer(source));
     void this.#followConnection();
@@ -163,7 +166,7 @@ export class Broker implements AsyncDisposable {
   }
 
   /**
-   * Begins to follow the tickets that are out now through the queues.
+   * Begins to follow what came of the tickets that have left their queue by now.
    *
    * @param held how many scored groups of the split have been received and not acknowledged.
    */

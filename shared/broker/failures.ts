@@ -12,6 +12,16 @@ import { ErrorCode, NatsError } from 'nats';
  */
 export type Failure = 'full' | 'away' | 'absent' | 'conflict' | 'closed' | 'other';
 
+/** Whether the server forbids it, so that its configuration is to be changed. */
+export function isNotAllowed(caught: unknown): boolean {
+  return caught instanceof NatsError && caught.code === (ErrorCode.PermissionsViolation as string);
+}
+
+/** Whether the message that was to be deleted is none of the stream's. */
+export function isNotThere(caught: unknown): boolean {
+  return caught instanceof NatsError && caught.api_error?.err_code === 10057;
+}
+
 /** "Full" and "no such stream" are both status 503: only `err_code` tells them apart. */
 export function classify(caught: unknown): Failure {
   if (!(caught instanceof NatsError)) return 'other';

@@ -101,6 +101,8 @@ function needsOf(identity: Identity, names: RunNames): Needs {
           ...api('STREAM.UPDATE', all),
           ...api('STREAM.MSG.GET', [config, policy, ledger, actors, weights, bodies]),
           ...api('STREAM.MSG.GET', [streams.dead, streams.events]),
+          ...api('STREAM.MSG.GET', [streams.tickets, streams.rollouts]),
+          ...api('STREAM.MSG.DELETE', [streams.tickets]),
           ...api('STREAM.PURGE', [
             streams.tickets,
             streams.rollouts,

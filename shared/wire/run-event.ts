@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { EvalResult } from './eval-result.js';
 import { Checkpoint } from './ledger.js';
+import { Split } from './ticket.js';
 
 const eventBase = { v: z.literal(1), at: z.number() }; // ms since the epoch
 
@@ -22,6 +23,15 @@ export const RunEvent = z.discriminatedUnion('kind', [
     bound: z.number(), // that it should have kept
     groups: z.int().positive(), // that were looked at
     version: z.int().nonnegative(),
+  }),
+  z.strictObject({
+    ...eventBase,
+    kind: z.literal('held'), // tickets are in the hands of actors for longer than usual
+    split: Split,
+    tickets: z.int().positive(),
+    withdrawn: z.int().nonnegative(), // of them, since they were held beyond the limit
+    longestSeconds: z.number().nonnegative(),
+    limitSeconds: z.number().positive(),
   }),
   z.strictObject({ ...eventBase, kind: z.literal('version'), version: z.int().nonnegative() }),
   // A learner has begun to lead: the server refuses what an earlier leader sends after this event.

@@ -179,7 +179,16 @@ for (const withTls of [false, true]) {
         await trains.policy.publish(update, adapter); // as after a restart
         await trains.resetConsumer('scored.train');
         await trains.clearQueue('tickets.eval');
-        await trains.publish(trains.names.subjects.tickets('train'), Ticket, ticket(), sent('t'));
+        const tickets = trains.names.subjects.tickets('train');
+        await trains.publish(tickets, Ticket, ticket({ ticketId: 'withdrawn' }), sent('w'));
+        const queued = (await trains.tickets.look('train'))!.tickets;
+        assert.deepEqual(
+          queued.map(({ seq, ticket: { ticketId }, isTaken }) => [seq, ticketId, isTaken]),
+          [[1, 'withdrawn', false]],
+        );
+        for (let i = 0; i < 2; i += 1) assert.equal(await trains.tickets.withdraw(1), true);
+        assert.deepEqual((await trains.tickets.look('train'))!.tickets, []);
+        await trains.publish(tickets, Ticket, ticket(), sent('t'));
 
         assert.equal((await samples.config.wait(never)).run, run);
         const manifest = await samples.policy.current();
@@ -220,6 +229,9 @@ for (const withTls of [false, true]) {
         await leads[Symbol.asyncDispose]();
         for (const broker of brokers) await broker[Symbol.asyncDispose]();
         assert.deepEqual(await server.refusals(), []);
+
+        await using old = await server.connect(everybody.reward); // as with rights of an older release
+        assert.equal(await old.tickets.withdraw(1), false);
       });
 
       for (const { identity, deeds, ears } of forbidden) {

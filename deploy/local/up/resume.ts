@@ -6,7 +6,14 @@ import { checkRequest, withEnd, UpConfig, withKey, type UpRequest } from './up-c
 
 /** The learner's settings that are no part of what a run trains: they may change at a resume. */
 const changeableSettings = [
-  ...['maxSteps', 'maxMinutes', 'checkpointEverySteps', 'keepEverySteps', 'leaseSeconds'],
+  ...[
+    'maxSteps',
+    'maxMinutes',
+    'checkpointEverySteps',
+    'keepEverySteps',
+    'leaseSeconds',
+    'ticketDeadlineSeconds',
+  ],
   ...['evalProblems', 'evalSamples', 'evalEveryVersions'],
   ...['auditShare', 'auditNoise'],
   ...['stopKl', 'stopRewardShare', 'stopPatience', 'stopZeroVariance'],

@@ -500,6 +500,51 @@ describe('the intake of a group from a quarantined actor', () => {
   });
 });
 
+describe('the intake of a ticket that was taken from who held it too long', () => {
+  let bench: Bench;
+  beforeEach(async () => {
+    bench = new Bench();
+    await bench.issue();
+    bench.intake.withdraw(1, 0);
+  });
+  const asked = () => bench.published.slice(4).map(({ order, attempt }) => [order, attempt]);
+
+  it('asks for it once more, and the second time for another one in its place', async () => {
+    await bench.issue();
+    bench.intake.withdraw(1, 0); // told twice
+    bench.intake.withdraw(1, 1);
+    await bench.issue();
+    assert.deepEqual(asked(), [
+      [1, 1],
+      [4, 0],
+    ]);
+    const { issued, stale, outstanding } = bench.admission.book.counts;
+    assert.deepEqual([issued, stale, outstanding], [6, 2, 4]);
+  });
+
+  it('takes an answer that comes before it is asked for again, in place of the second', async () => {
+    await bench.deliver(bench.group(1));
+    await bench.issue();
+    assert.deepEqual([asked(), bench.states[1]], [[], '1 arrived']);
+  });
+
+  it('drops an answer that comes after that, and trains on the second alone', async () => {
+    await bench.issue();
+    await bench.deliver(bench.group(1));
+    assert.equal(bench.states[1], '1 issued');
+    await bench.deliver(bench.group(1, mixed, { attempt: 1 }));
+    await bench.deliver(bench.group(1));
+    assert.equal(bench.states[1], '1 arrived');
+    assert.equal(bench.admission.book.entry(1)?.group?.scored.group.ticket.attempt, 1);
+  });
+
+  it('leaves a ticket alone whose group has just come', async () => {
+    await bench.deliver(bench.group(2));
+    bench.intake.withdraw(2, 0);
+    assert.equal(bench.states[2], '2 arrived');
+  });
+});
+
 describe('the intake of a ticket whose group grew too old while it was sampled', () => {
   const outdated = { stage: 'actor', reason: outdatedReason(0, 3) };
   let bench: Bench;

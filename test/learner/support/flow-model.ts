@@ -1,5 +1,8 @@
-import { LostTickets } from '../../../learner/groups/lost-tickets.js';
-import { Passage, type QueueLooks, type QueueSpan } from '../../../shared/broker/passage.js';
+import { HoldTimes } from '../../../learner/groups/hold-times.js';
+import { TicketWatch } from '../../../learner/groups/ticket-watch.js';
+import { Passage } from '../../../shared/broker/passage.js';
+import type { QueueLook } from '../../../shared/broker/queue-look.js';
+import type { Attempt } from '../../../shared/wire/ticket-ids.js';
 import type { Random } from '../../../shared/random.js';
 
 /** A queue as JetStream keeps it: what is acknowledged leaves, and numbers are given once. */
@@ -7,6 +10,7 @@ class Queue {
   readonly messages = new Map<number, string>(); // ticket ids by sequence number
   #published = new Set<string>();
   #last = 0;
+  #deliveredTo = 0;
 
   publish(id: string): void {
     if (this.#published.has(id)) return;
@@ -19,13 +23,19 @@ class Queue {
     const gone = [...this.messages].slice(this.messages.size - without);
     for (const [seq] of gone) this.messages.delete(seq);
     this.#last = Math.min(this.#last, ...gone.map(([seq]) => seq - 1));
+    this.#deliveredTo = Math.min(this.#deliveredTo, this.#last);
     this.#published = new Set(this.messages.values());
     return gone.map(([, id]) => id);
   }
 
-  get span(): QueueSpan {
-    const [first = this.#last + 1] = this.messages.keys();
-    return { messages: this.messages.size, first, last: this.#last };
+  /** Somebody is given the message; those before it were given to somebody before. */
+  deliver(seq: number): void {
+    this.#deliveredTo = Math.max(this.#deliveredTo, seq);
+  }
+
+  get look(): QueueLook {
+    const live = new Set(this.messages.keys());
+    return { live, last: this.#last, deliveredTo: this.#deliveredTo };
   }
 }
 
@@ -37,21 +47,26 @@ interface Hand {
 
 /**
  * Tickets on their way through actors and reward services to a learner that looks for lost ones.
- * Anything may happen between any two questions that it asks the server.
+ * Anything may happen between any two questions that it asks the server. Some that take a message keep
+ * it for good: actors lose it to the learner when its time is up, reward services do not.
  */
 export class FlowModel {
   /** Found by the learner. */
   readonly found: string[] = [];
+  /** Taken from who held them. */
+  readonly overdue: string[] = [];
   /** That nobody will ever hear of. */
   readonly lost = new Set<string>();
   readonly #random: Random;
   readonly #queues = { tickets: new Queue(), rollouts: new Queue(), scored: new Queue() };
   readonly #dead: string[] = []; // not read yet
   readonly #hands: Hand[] = [];
+  readonly #hoarded = new Set<string>(); // nobody else is given them
   readonly #received = new Set<number>(); // sequence numbers of scored groups
   readonly #awaited = new Set<string>();
   readonly #questions: (() => void)[] = [];
-  readonly #watch: LostTickets;
+  readonly #watch: TicketWatch;
+  #seconds = 0;
   #look: Promise<void> | undefined;
   #issued = 0;
 
@@ -63,22 +78,53 @@ export class FlowModel {
           resolve(read());
         });
       });
-    const looks: QueueLooks = {
-      span: (queue) => answer(() => this.#queues[queue].span),
-      scored: () => answer(() => this.#queues.scored.messages.size),
+    const { tickets, rollouts, scored } = this.#queues;
+    const looks = {
+      rollouts: () => answer(() => rollouts.look),
+      answered: (seq: number) => answer(() => attemptAt(rollouts, seq)),
+      scored: () => answer(() => scored.messages.size),
     };
-    this.#watch = new LostTickets({
-      awaited: () => this.awaited.map((ticketId) => ({ ticketId, attempt: 0 })),
+    this.#watch = new TicketWatch({
+      awaited: () => this.awaited.map(attemptOf),
+      look: () =>
+        answer(() => {
+          const { deliveredTo } = tickets.look;
+          const queued = [...tickets.messages].map(([seq, id]) => {
+            return { seq, ticket: attemptOf(id), isTaken: seq <= deliveredTo };
+          });
+          return { tickets: queued, isWhole: true };
+        }),
       pass: () => new Passage(looks, () => this.#received.size),
+      withdraw: (seq) =>
+        answer(() => {
+          const id = tickets.messages.get(seq);
+          tickets.messages.delete(seq);
+          if (id !== undefined) this.#markLost([id]);
+          return true;
+        }),
+      isAnyoneThere: () => true,
+      holdTimes: new HoldTimes({ fixedSeconds: 40, leaseSeconds: 1 }),
+      now: () => (this.#seconds += 1),
       onLost: ({ ticketId }) => {
         this.found.push(ticketId);
         this.#awaited.delete(ticketId);
       },
+      onOverdue: ({ ticketId }) => {
+        this.overdue.push(ticketId);
+        this.#awaited.delete(ticketId);
+        this.lost.delete(ticketId);
+      },
+      onHeld: () => undefined,
     });
   }
 
   get awaited(): string[] {
     return [...this.#awaited];
+  }
+
+  /** Groups that a reward service keeps for good. */
+  get inHands(): string[] {
+    return [...this.#queues.rollouts.messages.values()].filter((id) => this.#hoarded.has(id));
   }
 
   /** One thing happens, or nothing if it cannot now. */
@@ -114,6 +160,9 @@ export class FlowModel {
       case 'swallow':
         this.#swallow();
         break;
+      case 'hoard':
+        this.#hoard();
+        break;
       case 'power failure':
         this.#failPower();
     }
@@ -122,14 +171,16 @@ export class FlowModel {
   /** Nothing goes wrong any more, and everybody has the time for all that there is to do. */
   async settle(): Promise<void> {
     const { tickets, rollouts, scored } = this.#queues;
-    while (tickets.messages.size > 0 || rollouts.messages.size > 0 || this.#hands.length > 0) {
+    const isFree = (id: string) => !this.#hoarded.has(id);
+    const hasFree = ({ messages }: Queue) => [...messages.values()].some(isFree);
+    while (hasFree(tickets) || hasFree(rollouts) || this.#hands.length > 0) {
       this.#passOn(tickets, rollouts);
       this.#passOn(rollouts, scored);
       this.#acknowledge();
     }
     while (this.#received.size < scored.messages.size) this.#receive();
-    // To end the passage that is under way, to tell what it found, and the same once more.
-    for (let looks = 0; looks < 5; looks += 1) {
+    // Until the time of what is held is up; to end the passage under way, to tell what it found, and once more.
+    for (let looks = 0; looks < 60; looks += 1) {
       do await this.#ask();
       while (this.#look !== undefined);
     }
@@ -145,8 +196,19 @@ export class FlowModel {
   #passOn(from: Queue, to: Queue): void {
     const [seq, id] = this.#any(from) ?? [];
     if (seq === undefined) return;
+    from.deliver(seq);
     to.publish(id!);
     this.#hands.push({ from, seq });
+  }
+
+  /** An actor, or a reward service, takes a message and never settles it. */
+  #hoard(): void {
+    const from = this.#random.int(2) === 0 ? this.#queues.tickets : this.#queues.rollouts;
+    const [seq, id] = this.#any(from) ?? [];
+    if (seq === undefined || this.#hands.some((hand) => hand.from === from && hand.seq === seq))
+      return;
+    from.deliver(seq);
+    this.#hoarded.add(id!);
   }
 
   #acknowledge(): void {
@@ -178,6 +240,7 @@ export class FlowModel {
     const from = this.#random.int(2) === 0 ? tickets : rollouts;
     const [seq, id] = this.#any(from) ?? [];
     if (seq === undefined) return;
+    from.deliver(seq);
     this.#dead.push(id!);
     this.#hands.push({ from, seq });
   }
@@ -210,12 +273,22 @@ export class FlowModel {
   }
 
   #any(queue: Queue): [number, string] | undefined {
-    const all = [...queue.messages];
+    const all = [...queue.messages].filter(([, id]) => !this.#hoarded.has(id));
     return all[this.#random.int(all.length || 1)];
   }
 }
 
-const rare = ['give up', 'give up', 'swallow', 'power failure'] as const;
+const rare = ['give up', 'give up', 'swallow', 'power failure', 'hoard'] as const;
+
+function attemptOf(ticketId: string): Attempt {
+  return { ticketId, attempt: 0 };
+}
+
+function attemptAt({ messages }: Queue, seq: number): Attempt | undefined {
+  const id = messages.get(seq);
+  return id === undefined ? undefined : attemptOf(id);
+}
+
 const usual = [
   'issue',
   'issue',

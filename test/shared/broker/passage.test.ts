@@ -1,53 +1,57 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Passage, type QueueSpan } from '../../../shared/broker/passage.js';
+import { Passage } from '../../../shared/broker/passage.js';
+import type { QueueLook } from '../../../shared/broker/queue-look.js';
+import type { Attempt } from '../../../shared/wire/ticket-ids.js';
 
-/** Looks of which each finds what the test says: first the tickets, then the rollouts. */
-function looks(tickets: QueueSpan[], rollouts: QueueSpan[], scored = 0) {
-  const spans = { tickets, rollouts };
+const held: Attempt = { ticketId: 'train-00000007', attempt: 0 };
+
+/** Looks of which each finds what the test says among the rollouts; the last one stays. */
+function looks(rollouts: QueueLook[], scored = 0) {
   return {
-    span: (queue: 'tickets' | 'rollouts') => Promise.resolve(spans[queue].shift()),
+    rollouts: () => Promise.resolve(rollouts.length > 1 ? rollouts.shift() : rollouts[0]),
+    answered: (seq: number) => Promise.resolve(seq === 3 ? held : undefined),
     scored: () => Promise.resolve(scored),
   };
 }
 
-const span = (first: number, last: number): QueueSpan => ({
-  messages: last + 1 - first,
-  first,
-  last,
-});
-const nothing = span(1, 0);
+function look(live: number[], deliveredTo = 0): QueueLook {
+  return { live: new Set(live), last: Math.max(0, ...live), deliveredTo };
+}
+
 const none = () => 0;
 
 describe('a passage through the queues', () => {
   it('is over at once where there is nothing', async () => {
-    assert.equal(await new Passage(looks([nothing], [nothing]), none).isOver(), true);
+    assert.equal(await new Passage(looks([look([])]), none).isOver(), true);
   });
 
   it('needs no queue to run empty: what came later is not waited for', async () => {
-    const passing = [span(1, 5), span(3, 9), span(6, 12)];
-    const passage = new Passage(looks(passing, [nothing]), none);
+    const passage = new Passage(looks([look([3, 4, 5]), look([5, 6]), look([6, 7])]), none);
     assert.deepEqual([await passage.isOver(), await passage.isOver()], [false, false]);
     assert.equal(await passage.isOver(), true);
   });
 
-  it('looks into the second queue for what has left the first', async () => {
-    const passage = new Passage(looks([nothing], [span(1, 5), span(6, 9)]), none);
-    assert.deepEqual([await passage.isOver(), await passage.isOver()], [false, true]);
+  it('waits for groups that no reward service was given yet, however long that takes', async () => {
+    const passage = new Passage(looks([look([3, 4], 2)]), none);
+    for (let i = 0; i < 100; i += 1) assert.equal(await passage.isOver(), false);
+    assert.deepEqual(passage.inHands, []);
   });
 
-  it('waits for what a stream that lost its end still has, under its new numbers', async () => {
-    const passing = [span(1, 50), span(1, 10), span(5, 14), span(11, 20)];
-    const passage = new Passage(looks(passing, [nothing]), none);
-    for (const isOver of [false, false, false, true]) assert.equal(await passage.isOver(), isOver);
+  it('waits in the end without a group that a reward service holds, and says which it is', async () => {
+    const passage = new Passage(looks([look([3, 4], 4), look([3], 4)]), none);
+    let waits = 0;
+    while (!(await passage.isOver())) waits += 1;
+    assert(waits >= 3, `${waits}`);
+    assert.deepEqual(passage.inHands, [held]);
   });
 
   it('is not over while scored groups are there that have not been received', async () => {
-    assert.equal(await new Passage(looks([nothing], [nothing], 3), () => 2).isOver(), false);
-    assert.equal(await new Passage(looks([nothing], [nothing], 3), () => 3).isOver(), true);
+    assert.equal(await new Passage(looks([look([])], 3), () => 2).isOver(), false);
+    assert.equal(await new Passage(looks([look([])], 3), () => 3).isOver(), true);
   });
 
   it('is not over on a server that has lost the queues', async () => {
-    assert.equal(await new Passage(looks([], []), none).isOver(), false);
+    assert.equal(await new Passage(looks([]), none).isOver(), false);
   });
 });

@@ -51,6 +51,7 @@ export class EventHistory implements History {
       case 'end':
         this.summary = event.summary;
         break;
+      case 'held':
       case 'version':
       case 'leader':
       case 'checkpoint':

@@ -1,0 +1,133 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Gauge } from 'prom-client';
+import type { Broker } from '../../shared/broker/broker.js';
+import { errorText } from '../../shared/errors.js';
+import type { Logger } from '../../shared/telemetry/logger.js';
+import type { Split } from '../../shared/wire/ticket.js';
+import { type Attempt, readableId } from '../../shared/wire/ticket-ids.js';
+import { HoldTimes } from '../groups/hold-times.js';
+import {
+  type HeldTickets,
+  ticketLookMs,
+  TicketWatch,
+  type TicketWatchOptions,
+} from '../groups/ticket-watch.js';
+import type { SessionOptions } from './session-options.js';
+
+const heldSeconds = new Gauge({
+  name: 'rl_ticket_held_seconds',
+  help: 'How long actors have had the ticket that they have had for longest; 0 while they have none.',
+  labelNames: ['split'],
+});
+const limitSeconds = new Gauge({
+  name: 'rl_ticket_deadline_seconds',
+  help: 'After how long a ticket is taken from the actor that has it.',
+  labelNames: ['split'],
+});
+
+export interface WatchedTickets extends Pick<
+  TicketWatchOptions,
+  'awaited' | 'onLost' | 'onOverdue'
+> {
+  readonly split: Split;
+  /** How many scored groups of the split have been received and not acknowledged. */
+  readonly held: () => number;
+}
+
+/** A warning about held tickets comes this often at most, unless one was taken back. */
+const tellEveryMs = 10_000;
+
+/** The watch over the tickets of a split, which tells what it finds in the log, the run's events and metrics. */
+export function ticketWatch(
+  { split, held, ...watched }: WatchedTickets,
+  {
+    broker,
+    settings,
+    runWatch,
+    log: parentLog,
+  }: Pick<SessionOptions, 'broker' | 'settings' | 'runWatch' | 'log'>,
+): TicketWatch {
+  const log = parentLog.child({ split });
+  const holdTimes = new HoldTimes({
+    fixedSeconds: settings.ticketDeadlineSeconds,
+    leaseSeconds: settings.leaseSeconds,
+  });
+  /** What cannot be asked now is asked at the next look. */
+  const orElse =
+    <T>(otherwise: T) =>
+    (caught: unknown) => {
+      log.debug({ reason: errorText(caught) }, 'could not look for tickets');
+      return otherwise;
+    };
+  let toldAt = -Infinity;
+  const watch = new TicketWatch({
+    awaited: watched.awaited,
+    look: () => broker.tickets.look(split).catch(orElse(undefined)),
+    pass: () => {
+      const passage = broker.pass(split, held);
+      return {
+        isOver: () => passage.isOver().catch(orElse(false)),
+        get inHands() {
+          return passage.inHands;
+        },
+      };
+    },
+    withdraw: (seq) => broker.tickets.withdraw(seq).catch(orElse(false)),
+    isAnyoneThere: () => runWatch.metrics['actors/live'] !== 0,
+    holdTimes,
+    now: () => performance.now() / 1_000,
+    onLost: (ticket) => {
+      log.warn(nameOf(ticket), 'a ticket is lost: no queue has it');
+      watched.onLost(ticket);
+    },
+    onOverdue: (ticket, seconds) => {
+      log.warn(
+        { ...nameOf(ticket), seconds },
+        'an actor held a ticket too long: it is issued again',
+      );
+      watched.onOverdue(ticket, seconds);
+    },
+    onHeld: (found) => {
+      if (found.withdrawn === 0 && performance.now() - toldAt < tellEveryMs) return;
+      toldAt = performance.now();
+      log.warn(found, 'actors hold tickets for longer than usual');
+      void tell(broker, split, found, log);
+    },
+    onLook: (longest) => {
+      heldSeconds.set({ split }, longest);
+      limitSeconds.set({ split }, holdTimes.limit);
+    },
+  });
+  return watch;
+}
+
+/** Looks from time to time, until `signal` aborts. */
+export async function keepWatch(
+  watch: TicketWatch,
+  broker: Pick<Broker, 'isConnected'>,
+  signal: AbortSignal,
+): Promise<void> {
+  for (;;) {
+    await sleep(ticketLookMs, undefined, { signal }).catch(() => undefined);
+    if (signal.aborted) return;
+    if (broker.isConnected) await watch.look();
+  }
+}
+
+/** Not awaited: a look must not wait for room among the events. */
+async function tell(
+  broker: Pick<Broker, 'events'>,
+  split: Split,
+  found: HeldTickets,
+  log: Logger,
+): Promise<void> {
+  try {
+    await broker.events.emit({ v: 1, at: Date.now(), kind: 'held', split, ...found });
+  } catch (caught) {
+    log.debug({ reason: errorText(caught) }, 'could not tell of held tickets');
+  }
+}
+
+function nameOf({ ticketId, attempt }: Attempt) {
+  return { ticketId: readableId(ticketId), attempt };
+}

@@ -1,0 +1,87 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Summary } from '../../deploy/local/up/summary.js';
+import type { Broker } from '../../shared/broker/broker.js';
+import type { Source } from '../../shared/broker/names.js';
+import { ticketBound } from '../../shared/rl/capacity.js';
+import type { RunEvent } from '../../shared/wire/run-event.js';
+import { until } from '../support/broker.js';
+import { TrainingGround } from '../support/training-ground.js';
+
+const bound = ticketBound(1, 4); // of the learner of a training ground
+const hourMs = 3_600_000;
+
+/** What an actor may do with a key of its own: it takes a ticket and asks the server to wait for an hour. */
+async function hoard(broker: Broker, source: Source): Promise<number> {
+  const { stream, durable } = broker.names.consumer(source);
+  const consumer = await broker.link.js.consumers.get(stream, durable);
+  const message = await consumer.next();
+  assert(message !== null);
+  message.nak(hourMs);
+  await broker.link.connection.flush();
+  return message.seq;
+}
+
+type HeldEvent = Extract<RunEvent, { kind: 'held' }>;
+
+async function heldEvents({ events }: Broker): Promise<HeldEvent[]> {
+  const held: HeldEvent[] = [];
+  for await (const event of events.read(AbortSignal.timeout(20_000))) {
+    if (event.kind === 'held') held.push(event);
+    if (event.kind === 'end') break;
+  }
+  return held;
+}
+
+describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
+  it('takes the ticket back and goes on, and finds what is lost behind it', async () => {
+    await using ground = await TrainingGround.prepare('held');
+    const { broker } = ground;
+    const { tickets } = broker.names.streams;
+    const learner = ground.learner({ 'max-steps': 4, 'ticket-deadline-seconds': 3 });
+    await until(async () => (await broker.depths()).tickets === bound);
+    const oldest = await hoard(broker, 'tickets.train');
+    await broker.link.jsm.streams.deleteMessage(tickets, oldest + 2); // as one that is acknowledged
+    await ground.startScoring();
+    ground.actor('actor-0');
+
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    const { groups, steps } = Summary.parse(await ground.summary());
+    assert.deepEqual([steps, groups.trained, groups.dead, groups.stale], [4, 16, 1, 1]);
+    assert.equal((await ground.metrics()).at(-1)!['dropped/actor/overdue'], 1);
+    const [first] = await heldEvents(broker);
+    assert.deepEqual([first?.split, first?.tickets, first?.limitSeconds], ['train', 1, 3]);
+  });
+
+  it('evaluates without the answers that are held', async () => {
+    await using ground = await TrainingGround.prepare('held-eval');
+    const { broker } = ground;
+    const learner = ground.learner({
+      ...{ 'max-steps': 1, 'eval-problems': 4, 'eval-samples': 2, 'ticket-deadline-seconds': 3 },
+    });
+    await until(async () => (await broker.depths()).tickets === 2 * 4);
+    await hoard(broker, 'tickets.eval');
+    await ground.startScoring();
+    ground.actor('actor-0');
+
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    const [before, after] = await ground.evals();
+    assert.deepEqual([before?.lost, after?.lost], [1, 0]);
+  });
+
+  it('learns from the stream which tickets are out when a learner starts again', async () => {
+    await using ground = await TrainingGround.prepare('held-again');
+    const { broker } = ground;
+    const first = ground.learner({ 'max-steps': 4 });
+    await until(async () => (await broker.depths()).tickets === bound);
+    await hoard(broker, 'tickets.train');
+    await first.stop('SIGKILL');
+    const learner = ground.learner({ 'max-steps': 4, 'ticket-deadline-seconds': 3 });
+    await ground.startScoring();
+    ground.actor('actor-0');
+
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    const { groups } = Summary.parse(await ground.summary());
+    assert.deepEqual([groups.trained, groups.dead, groups.stale], [16, 0, 1]);
+  });
+});

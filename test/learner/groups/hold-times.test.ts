@@ -1,0 +1,53 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { HoldTimes } from '../../../learner/groups/hold-times.js';
+
+function holdTimes(seconds: readonly number[]): HoldTimes {
+  const times = new HoldTimes({ leaseSeconds: 30 });
+  seconds.forEach((held) => {
+    times.record(held);
+  });
+  return times;
+}
+
+describe('how long a ticket may be held', () => {
+  it('is ten minutes while nothing is known of what answers take', () => {
+    assert.deepEqual([holdTimes([]).limit, holdTimes([1, 1, 1]).limit], [600, 600]);
+    assert.equal(holdTimes([]).unusual, 30);
+  });
+
+  it('is twenty times what half of the tickets take, and no less than two leases', () => {
+    assert.equal(holdTimes([1, 1, 1, 1]).limit, 60);
+    assert.equal(holdTimes([4, 9, 8, 7, 100]).limit, 160);
+    assert.deepEqual([holdTimes([1, 1, 1, 1]).unusual, holdTimes([8, 8, 8, 8]).unusual], [10, 40]);
+  });
+
+  it('is moved by no minority, however slow it is', () => {
+    const honest = Array.from({ length: 140 }, () => 5);
+    const slow = Array.from({ length: 110 }, () => 10_000);
+    assert.equal(holdTimes([...honest, ...slow]).limit, 100);
+  });
+
+  it('forgets what is long ago, so that it follows answers that grow longer', () => {
+    const before = Array.from({ length: 1_000 }, () => 5);
+    assert.equal(holdTimes([...before, ...Array.from({ length: 200 }, () => 50)]).limit, 1_000);
+  });
+
+  it('doubles as long as all are late, and is itself again when one was in time', () => {
+    const times = holdTimes([4, 4, 4, 4]);
+    times.exceeded();
+    times.exceeded();
+    assert.equal(times.limit, 320);
+    times.record(4);
+    assert.equal(times.limit, 80);
+    for (let i = 0; i < 100; i += 1) times.exceeded();
+    assert.equal(times.limit, 86_400);
+  });
+
+  it('is what the user says, whatever answers take', () => {
+    const times = new HoldTimes({ fixedSeconds: 5, leaseSeconds: 30 });
+    times.exceeded();
+    for (let i = 0; i < 10; i += 1) times.record(100);
+    assert.deepEqual([times.limit, times.unusual], [5, 5]);
+  });
+});
