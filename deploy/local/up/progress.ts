@@ -14,13 +14,18 @@ interface Step {
   readonly metrics: Readonly<Record<string, number>>;
 }
 
-/** The steps that the run's events told of: the first, and the newest ones. */
+/** What the run's events say about its steps. */
 export interface Progress {
-  readonly first?: Step;
-  readonly recent: readonly Step[]; // oldest first, at most `recentSteps`
+  readonly since: number; // when this start began, ms since the epoch: what is older is history
+  readonly newest?: Step; // also of an earlier session
+  readonly first?: Step; // of this session
+  readonly recent: readonly Step[]; // of this session, oldest first, at most `recentSteps`
 }
 
-export const noProgress: Progress = { recent: [] };
+/** @param since when this start began, in ms since the epoch. */
+export function progressSince(since: number): Progress {
+  return { since, recent: [] };
+}
 
 /** Speeds are averages over this many steps, so that the line is calm and yet up to date. */
 const recentSteps = 10;
@@ -30,7 +35,10 @@ export function withEvent(progress: Progress, event: RunEvent): Progress {
   if (event.kind !== 'step') return progress;
   const { at, step, metrics } = event;
   const newest = { at, step, metrics };
+  if (at < progress.since) return { ...progress, newest };
   return {
+    ...progress,
+    newest,
     first: progress.first ?? newest,
     recent: [...progress.recent, newest].slice(-recentSteps),
   };
@@ -49,19 +57,19 @@ export function quarantineText(event: Extract<RunEvent, { kind: 'quarantine' }>)
  * The status line: step, then whatever of the rest the newest step measured. Where it is wider than the
  * screen, what matters least is left out.
  *
- * @param startedAt and `now` in ms since the epoch.
+ * @param now in ms since the epoch.
  * @param columns of the screen.
  */
 export function statusText(
   progress: Progress,
   goal: Goal,
-  startedAt: number,
   now: number,
   columns = Infinity,
 ): string {
-  const newest = progress.recent.at(-1);
-  if (newest === undefined) {
-    return `waiting for the first step, ${formatSeconds((now - startedAt) / 1_000)} so far`;
+  const { newest, first, recent, since } = progress;
+  if (newest === undefined || first === undefined) {
+    const which = newest === undefined ? 'the first step' : `step ${newest.step + 1}`;
+    return `waiting for ${which}, ${formatSeconds((now - since) / 1_000)} so far`;
   }
   const of = goal.maxSteps === undefined ? '' : `/${goal.maxSteps}`;
   const parts: Part[] = [{ text: `step ${newest.step}${of}`, rank: 0 }];
@@ -69,9 +77,12 @@ export function statusText(
     const value = newest.metrics[key];
     if (value !== undefined) parts.push({ text: `${label} ${format(value)}`, rank });
   }
-  const speed = rolloutsPerSecond(progress.recent);
-  if (speed !== undefined) parts.push({ text: `${speed.toFixed(1)} rollouts/s`, rank: 4 });
-  const left = secondsLeft(progress, goal, now);
+  const seconds = total(recent, 'seconds');
+  if (seconds > 0) {
+    const speed = total(recent, 'scored/rollouts') / seconds;
+    parts.push({ text: `${speed.toFixed(1)} rollouts/s`, rank: 4 });
+  }
+  const left = secondsLeft({ newest, first, recent }, goal, now);
   if (left !== undefined) parts.push({ text: `${formatSeconds(left)} left`, rank: 1 });
   return fitting(parts, columns);
 }
@@ -119,23 +130,26 @@ const shownMetrics: readonly {
   { label: 'staleness', key: 'staleness/mean', format: (value) => value.toFixed(2), rank: 3 },
 ];
 
-function rolloutsPerSecond(steps: readonly Step[]): number | undefined {
-  const [first, ...later] = steps;
-  const last = later.at(-1);
-  if (first === undefined || last === undefined || last.at <= first.at) return undefined;
-  const rollouts = later.reduce((sum, { metrics }) => sum + (metrics['scored/rollouts'] ?? 0), 0);
-  return rollouts / ((last.at - first.at) / 1_000);
+/** By the limit that comes first; the steps to come are taken to be as fast as the recent ones. */
+function secondsLeft(
+  { newest, first, recent }: { newest: Step; first: Step; recent: readonly Step[] },
+  goal: Goal,
+  now: number,
+): number | undefined {
+  const limits: number[] = [];
+  const seconds = total(recent, 'seconds');
+  if (goal.maxSteps !== undefined && seconds > 0) {
+    const perStep = seconds / recent.length;
+    limits.push((goal.maxSteps - newest.step) * perStep - (now - newest.at) / 1_000);
+  }
+  if (goal.maxMinutes !== undefined) {
+    const trained = (now - first.at) / 1_000 + (first.metrics['seconds'] ?? 0);
+    limits.push(goal.maxMinutes * 60 - trained);
+  }
+  return limits.length === 0 ? undefined : Math.max(0, Math.min(...limits));
 }
 
-/** By the limit that comes first; the steps to come are taken to be as fast as the recent ones. */
-function secondsLeft({ first, recent }: Progress, goal: Goal, now: number): number | undefined {
-  const [oldest, newest] = [recent[0], recent.at(-1)];
-  if (first === undefined || oldest === undefined || newest === undefined) return undefined;
-  const limits: number[] = [];
-  if (goal.maxSteps !== undefined && recent.length > 1) {
-    const msPerStep = (newest.at - oldest.at) / (recent.length - 1);
-    limits.push(((goal.maxSteps - newest.step) * msPerStep - (now - newest.at)) / 1_000);
-  }
-  if (goal.maxMinutes !== undefined) limits.push(goal.maxMinutes * 60 - (now - first.at) / 1_000);
-  return limits.length === 0 ? undefined : Math.max(0, Math.min(...limits));
+/** A metric summed over steps. `seconds` is a step's time while the learner was up, without evaluations. */
+function total(steps: readonly Step[], key: string): number {
+  return steps.reduce((sum, { metrics }) => sum + (metrics[key] ?? 0), 0);
 }

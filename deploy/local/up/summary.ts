@@ -94,6 +94,36 @@ export function summaryText(summary: Summary): string {
   return lines.map(([label, text]) => `  ${label.padEnd(width)}  ${text}`).join('\n');
 }
 
+/** Where the results of a run are, and commands for what one does next. */
+export interface NextSteps {
+  readonly folder: string; // of the run, absolute
+  readonly runsDir: string; // as the flag has it
+}
+
+/** @returns a line for each, with the command to type. */
+export function nextText(summary: Summary, { folder, runsDir }: NextSteps): string {
+  const { run, steps } = summary;
+  const elsewhere = runsDir === 'runs' ? '' : ` --runs-dir ${runsDir}`;
+  const which = `--run ${run}${elsewhere}`;
+  const isGivenUp = summary.divergence !== undefined || summary.drought !== undefined;
+  const limit = {
+    max_steps: ` --max-steps ${Math.max(1, 2 * steps)}`,
+    max_minutes: ' --max-minutes 5',
+  }[String(summary['reason'])];
+  const lines: [string, string][] = [
+    ['results', `${folder}: metrics.jsonl, evals.jsonl, summary.json, checkpoints`],
+    ['look at it', `npx offbeat dashboard ${which}`],
+    ['report', `npx offbeat report ${which}`],
+    ['measure it', `npx offbeat eval ${which}`],
+    // Going on would fail again for the same reason.
+    ...(isGivenUp
+      ? []
+      : [['go on', `npm start -- ${which} --resume${limit ?? ''}`] as [string, string]]),
+  ];
+  const width = Math.max(...lines.map(([label]) => label.length));
+  return lines.map(([label, text]) => `  ${label.padEnd(width)}  ${text}`).join('\n');
+}
+
 /** `2 min 5 s`. */
 export function formatSeconds(seconds: number): string {
   const whole = Math.round(seconds);

@@ -20,7 +20,7 @@ import {
 } from '../run-folder.js';
 import { createScreen, type Screen } from './screen.js';
 import { listenForStop, type StopSignals } from '../processes/stop-signals.js';
-import { readSummary, summaryText } from './summary.js';
+import { nextText, readSummary, summaryText } from './summary.js';
 import { train } from './train.js';
 import {
   defaultMinutes,
@@ -108,7 +108,7 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
       }
     }
   }
-  return await conclude(folder, config.json, screen, stop);
+  return await conclude(folder, config, screen, stop);
 }
 
 /** What is asked for; where a run is to go on, together with what it has. */
@@ -132,7 +132,7 @@ function openScreen(json: boolean, env: Environment): Screen {
 
 async function conclude(
   folder: RunFolder,
-  json: boolean,
+  { json, runsDir }: UpConfig,
   screen: Screen,
   stop: StopSignals,
 ): Promise<number> {
@@ -149,6 +149,9 @@ async function conclude(
   const isGivenUp = summary.divergence !== undefined || summary.drought !== undefined;
   const end = isGivenUp ? 'given up' : exitCode === undefined ? 'finished' : 'stopped';
   if (json) process.stdout.write(`${JSON.stringify(summary)}\n`);
-  else screen.note(`${end}:\n${summaryText(summary)}`);
+  else {
+    const next = nextText(summary, { folder: folder.path, runsDir });
+    screen.note(`${end}:\n${summaryText(summary)}\n\nwhat there is now:\n${next}`);
+  }
   return exitCode ?? (isGivenUp ? givenUpCode : 0);
 }

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { logTail } from '../../../../deploy/local/processes/log-tail.js';
-import { noProgress, statusText, withEvent } from '../../../../deploy/local/up/progress.js';
+import { progressSince, statusText, withEvent } from '../../../../deploy/local/up/progress.js';
 import {
   countedRestarts,
   maxRestarts,
@@ -16,7 +16,12 @@ import {
   runNameAt,
 } from '../../../../deploy/local/run-folder.js';
 import { createScreen, plainStatusEveryMs } from '../../../../deploy/local/up/screen.js';
-import { formatSeconds, readSummary, summaryText } from '../../../../deploy/local/up/summary.js';
+import {
+  formatSeconds,
+  nextText,
+  readSummary,
+  summaryText,
+} from '../../../../deploy/local/up/summary.js';
 import { UserError } from '../../../../shared/errors.js';
 import type { RunEvent } from '../../../../shared/wire/run-event.js';
 import { RunName } from '../../../../shared/wire/run-config.js';
@@ -47,38 +52,55 @@ describe('the status line', () => {
     at,
     step,
     version: step,
-    metrics,
+    metrics: { ...metrics, seconds: 10 },
   });
+  const after = (events: readonly RunEvent[], since = 0) =>
+    events.reduce(withEvent, progressSince(since));
   const metrics = {
     'env/all/reward/total': 0.4321,
     'env/all/correct': 0.371,
     'staleness/mean': 1.25,
     'scored/rollouts': 1024,
   };
+  const three = [step(1, 10_000, metrics), step(2, 20_000, metrics), step(3, 30_000, metrics)];
 
   it('says that it waits until there is a step', () => {
     assert.equal(
-      statusText(noProgress, {}, 1_000, 66_000),
+      statusText(progressSince(1_000), {}, 66_000),
       'waiting for the first step, 1 min 5 s so far',
     );
   });
 
   it('shows what the newest step measured, the speed, and when it will be over', () => {
-    const events = [step(1, 0, metrics), step(2, 10_000, metrics), step(3, 20_000, metrics)];
-    const progress = events.reduce(withEvent, noProgress);
-    const line = statusText(progress, { maxSteps: 9 }, 0, 20_000);
+    const line = statusText(after(three), { maxSteps: 9 }, 30_000);
     assert.equal(
       line,
       'step 3/9  reward 0.432  solved 37.1 %  staleness 1.25  102.4 rollouts/s  1 min 0 s left',
     );
-    const sooner = statusText(progress, { maxSteps: 9, maxMinutes: 1 }, 0, 20_000);
-    assert.match(sooner, / {2}40 s left$/);
+    const sooner = statusText(after(three), { maxSteps: 9, maxMinutes: 1 }, 30_000);
+    assert.match(sooner, / {2}30 s left$/);
+  });
+
+  it('counts only the time that the run was up, after a resume and after a crash', () => {
+    const hour = 3_600_000;
+    const resumed = after(three, hour);
+    assert.equal(statusText(resumed, {}, hour + 5_000), 'waiting for step 4, 5 s so far');
+    const oneMore = withEvent(resumed, step(4, hour + 20_000, metrics));
+    const goal = { maxSteps: 9, maxMinutes: 2 };
+    assert.match(
+      statusText(oneMore, goal, hour + 20_000),
+      /^step 4\/9 .* 102\.4 rollouts\/s {2}50 s left$/,
+    );
+    const afterCrash = withEvent(oneMore, step(5, 2 * hour, metrics));
+    assert.match(
+      statusText(afterCrash, { maxSteps: 9 }, 2 * hour),
+      / 102\.4 rollouts\/s {2}40 s left$/,
+    );
   });
 
   it('leaves out what matters least where the screen is narrow', () => {
-    const events = [step(1, 0, metrics), step(2, 10_000, metrics)];
-    const progress = events.reduce(withEvent, noProgress);
-    const within = (columns: number) => statusText(progress, { maxSteps: 9 }, 0, 10_000, columns);
+    const progress = after(three.slice(0, 2));
+    const within = (columns: number) => statusText(progress, { maxSteps: 9 }, 20_000, columns);
     const shown = [80, 70, 55, 45, 32, 20, 5].map(within);
     assert.deepEqual(shown, [
       'step 2/9  reward 0.432  staleness 1.25  102.4 rollouts/s  1 min 10 s left',
@@ -92,7 +114,8 @@ describe('the status line', () => {
   });
 
   it('does without what was not measured', () => {
-    assert.equal(statusText(withEvent(noProgress, step(1, 0, {})), {}, 0, 5), 'step 1');
+    const bare: RunEvent = { v: 1, kind: 'step', at: 1, step: 1, version: 1, metrics: {} };
+    assert.equal(statusText(after([bare]), {}, 5), 'step 1');
   });
 });
 
@@ -315,6 +338,20 @@ describe('the summary', () => {
     assert.doesNotMatch(summaryText({ ...summary, eval: null }), /solved/);
     const stopped = { ...summary.eval, after: null };
     assert.match(summaryText({ ...summary, eval: stopped }), /30\.0 % → \?/);
+  });
+
+  it('says where the results are, and the commands for what comes next', () => {
+    const next = (over: object, runsDir = 'runs') =>
+      nextText({ ...summary, ...over }, { folder: '/x/runs/r', runsDir });
+    const text = next({ reason: 'max_steps' });
+    assert.match(text, /^ {2}results +\/x\/runs\/r: metrics\.jsonl/);
+    for (const command of ['dashboard', 'report', 'eval']) {
+      assert.match(text, new RegExp(` npx offbeat ${command} --run r$`, 'm'));
+    }
+    assert.match(text, / npm start -- --run r --resume --max-steps 24$/);
+    assert.match(next({ reason: 'max_minutes' }), /--resume --max-minutes 5$/);
+    assert.match(next({ reason: 'stopped' }, '/y'), /eval --run r --runs-dir \/y\n.*--resume$/);
+    assert.doesNotMatch(next({ drought: { groups: 9, reward: 1 } }), /--resume/);
   });
 
   it('tells why training was given up, and what is left of it', () => {
