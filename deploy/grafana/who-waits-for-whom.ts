@@ -1,5 +1,8 @@
 import { mean, ofRun, quantile, rate, rateOrZero, type Question } from './question.js';
 
+/** Of the consumer whose messages stay until a checkpoint, only what it was not given is a lag. */
+const [scored, other] = ['consumer="scored.train"', 'consumer!="scored.train"'];
+
 export const whoWaitsForWhom: Question = {
   uid: 'offbeat-waiting',
   title: 'Offbeat: who waits for whom?',
@@ -43,11 +46,29 @@ export const whoWaitsForWhom: Question = {
     {
       title: 'Queues',
       description:
-        'Messages, those included that somebody works on. Scored groups stay until a checkpoint.',
+        'Messages, those included that somebody works on; without the groups that the learner has ' +
+        'consumed, which stay in the queue until a checkpoint.',
       unit: 'short',
       queries: [
-        { promql: ofRun('run:rl_stream_depth:max', 'stream!="dead"'), legend: '{{stream}}' },
+        {
+          promql: ofRun('run:rl_stream_depth:max', 'stream!~"dead|scored"'),
+          legend: '{{stream}}',
+        },
+        {
+          promql:
+            `clamp_min(${ofRun('run:rl_stream_depth:max', 'stream="scored"')}` +
+            ` - on (run) max by (run) (${ofRun('rl_groups_awaiting_checkpoint')}), 0)`,
+          legend: 'scored',
+        },
       ],
+    },
+    {
+      title: 'Groups that await a checkpoint',
+      description:
+        'Trained or dropped. A crash would bring them back, so they are kept until the next checkpoint; ' +
+        'this falls to 0 with each and is no backlog.',
+      unit: 'short',
+      queries: [{ promql: ofRun('rl_groups_awaiting_checkpoint'), legend: 'groups' }],
     },
     {
       title: 'Lag of the consumers',
@@ -55,9 +76,10 @@ export const whoWaitsForWhom: Question = {
       unit: 'short',
       queries: [
         {
-          promql: `${ofRun('rl_consumer_pending')} + ${ofRun('rl_consumer_ack_pending')}`,
+          promql: `${ofRun('rl_consumer_pending', other)} + ${ofRun('rl_consumer_ack_pending', other)}`,
           legend: '{{consumer}}',
         },
+        { promql: ofRun('rl_consumer_pending', scored), legend: 'scored.train, not delivered yet' },
       ],
     },
     {

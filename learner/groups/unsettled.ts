@@ -1,4 +1,10 @@
+import { Gauge } from 'prom-client';
 import type { Lease } from '../../shared/broker/delivery.js';
+
+const awaitingCheckpoint = new Gauge({
+  name: 'rl_groups_awaiting_checkpoint',
+  help: 'Groups that are trained or dropped; their messages stay in the queue of scored groups until a checkpoint.',
+});
 
 interface Held {
   readonly lease: Lease;
@@ -49,6 +55,13 @@ export class Unsettled {
       .map(([seq]) => seq);
   }
 
+  /** How many groups a checkpoint taken now would cover; sets the metric of it. */
+  countAwaiting(isConsumed: (order: number) => boolean): number {
+    const { length } = this.covered(isConsumed);
+    awaitingCheckpoint.set(length);
+    return length;
+  }
+
   /** A checkpoint that covers these is in the ledger. */
   async settle(seqs: readonly number[]): Promise<void> {
     await Promise.all(
@@ -58,6 +71,7 @@ export class Unsettled {
         await held?.lease.ack();
       }),
     );
+    awaitingCheckpoint.set(0); // as of that checkpoint; the next step counts again
   }
 
   /** It is settled otherwise. */

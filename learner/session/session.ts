@@ -71,6 +71,9 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       ...publisher.metrics,
       ...audit.metrics,
       ...dropTotals(),
+      groups_awaiting_checkpoint: unsettled.countAwaiting((order) =>
+        admission.book.isConsumed(order),
+      ),
     }),
     versionsInUse: () => evaluations.pinnedVersions,
     onStep: async (trained: StepEvent) => {

@@ -66,7 +66,9 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
         'staleness/mean': 1.5,
         'staleness/max': 2,
         'scored/rollouts': 600,
-        seconds: 3,
+        seconds: 10,
+        publish_lag: 1, // as of the step: its version is published by now
+        groups_awaiting_checkpoint: 2,
         'idle/groups': 0,
         'actors/live': 1,
         'actors/idle_seconds/ticket': 5 * version,
@@ -92,7 +94,7 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
       [seen.phase, seen.learner?.holder, seen.step, seen.version],
       ['training', 'learner-7', 2, 2],
     );
-    assert.deepEqual([seen.solved, seen.rolloutsPerSecond], [0.5, 200]);
+    assert.deepEqual([seen.solved, seen.rolloutsPerSecond], [0.5, 60]);
     assert.deepEqual(seen.staleness, { mean: 1.5, max: 2, bound: 2 });
     assert.deepEqual([seen.evaluation?.version, seen.evaluation?.greedy], [1, 0.5]);
     const [tickets] = seen.queues;
@@ -106,6 +108,7 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
       seen.waits?.text ?? '',
       /^the actors wait 50 % of the time for tickets: the learner/,
     );
+    assert.equal(seen.publishLag, 0);
     assert.deepEqual(
       [seen.deadLetters.count, seen.deadLetters.newest?.reason],
       [1, 'not MessagePack'],
@@ -136,7 +139,7 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
   it('tells that nobody leads it any more, and of its end, which also ends a watch', async () => {
     await learner.ledger.write(checkpoint({ step: 2, version: 2 }));
     assert.equal((await report()).phase, 'stopped');
-    const summary = { run, steps: 2 };
+    const summary = { run, steps: 2, reason: 'max_steps' };
     await learner.events.emit({ v: 1, kind: 'end', at: Date.now() + 1, summary });
     const { code, out } = await status('--watch', '--json');
     assert.equal(code, 0);
@@ -145,6 +148,9 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
       looks.map((line) => (JSON.parse(line) as StatusReport).phase),
       ['ended'],
     );
+    const text = (await status()).out;
+    assert.match(text, /^run guarded has ended: all its steps are made$/m);
+    assert.doesNotMatch(text, /unpublished|silent/);
   });
 
   it('has asked for nothing that an observer may not do', async () => {

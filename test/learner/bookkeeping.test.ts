@@ -68,6 +68,25 @@ describe('the training clock', () => {
   });
 });
 
+describe('the scored groups that the broker still holds', () => {
+  it('are counted as awaiting a checkpoint once their tickets are at an end, or replaced', () => {
+    const unsettled = new Unsettled();
+    for (const seq of [1, 2, 3]) {
+      const lease = { seq, working: () => undefined, ack: () => Promise.resolve() };
+      unsettled.hold(lease, seq + 10);
+    }
+    assert.equal(
+      unsettled.countAwaiting((order) => order < 12),
+      1,
+    );
+    unsettled.replace(3);
+    assert.equal(
+      unsettled.countAwaiting((order) => order < 12),
+      2,
+    );
+  });
+});
+
 describe('the checkpointer', () => {
   function setUp({ keepEverySteps = 0, states = [] as SavedState[] } = {}) {
     const happened: string[] = [];

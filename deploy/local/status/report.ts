@@ -15,6 +15,7 @@ export interface StatusReport {
   readonly run: string;
   readonly at: string; // ISO 8601
   readonly phase: Phase;
+  readonly endReason: string | null; // of a run that has ended, as its summary has it: max_minutes
   readonly learner: { readonly holder: string; readonly seenSecondsAgo: number } | null;
   readonly step: number | null;
   readonly version: number | null; // the newest that is published
@@ -46,7 +47,8 @@ interface Evaluation {
 export interface QueueReport {
   readonly name: string; // as its consumer is called in metrics
   readonly waiting: number; // not handed to anyone yet
-  readonly inHand: number; // handed out, and not settled
+  readonly inHand: number; // handed out, and not at its end
+  readonly awaitingCheckpoint: number; // at its end, and kept until a checkpoint says so
   readonly oldestSeconds: number; // of its stream
 }
 
@@ -84,10 +86,12 @@ export function reportOf(state: RunState): StatusReport {
   const [stalenessMean, stalenessMax] = [known('staleness/mean'), known('staleness/max')];
   const [rollouts, seconds] = [known('scored/rollouts'), known('seconds')];
   const waits = waitsOver(steps);
+  const phase = phaseOf(state);
   return {
     run,
     at: new Date(at).toISOString(),
-    phase: phaseOf(state),
+    phase,
+    endReason: phase === 'ended' ? endReasonOf(state) : null,
     learner:
       leader === undefined
         ? null
@@ -95,7 +99,11 @@ export function reportOf(state: RunState): StatusReport {
     step: newest?.step ?? null,
     version: policy?.version ?? null,
     publishedSecondsAgo: policy === undefined ? null : ago(policy.publishedAt),
-    publishLag: known('publish_lag'),
+    // As of the newest step; its version may have been published since.
+    publishLag:
+      newest !== undefined && policy !== undefined && policy.version >= newest.version
+        ? 0
+        : known('publish_lag'),
     reward: known('env/all/reward/total'),
     solved: known('env/all/correct'),
     staleness:
@@ -129,14 +137,33 @@ export function reportOf(state: RunState): StatusReport {
   }
 }
 
+function endReasonOf({ end }: RunState): string | null {
+  const reason = end?.summary['reason'];
+  return typeof reason === 'string' ? reason : null;
+}
+
 function phaseOf({ at, config, leader, steps, end }: RunState): Phase {
   if (config === undefined) return 'preparing';
   if (leader !== undefined && at - leader.renewedAt <= 1_000 * leadershipSeconds) return 'training';
   return end !== undefined && end.at >= (steps.at(-1)?.at ?? 0) ? 'ended' : 'stopped';
 }
 
+/**
+ * How many of the scored groups that the learner was given are trained or dropped, and stay in the queue
+ * until the next checkpoint: they are no backlog.
+ *
+ * @param inHand groups that were handed out and are not settled, now.
+ * @param metrics of the newest step, which may be older.
+ */
+export function awaitingOf(
+  inHand: number,
+  metrics: Readonly<Record<string, number>> | undefined,
+): number {
+  return Math.min(inHand, metrics?.['groups_awaiting_checkpoint'] ?? 0);
+}
+
 /** In the order in which a group goes through them. */
-function queuesOf({ backlog: { streams, consumers } }: RunState): QueueReport[] {
+function queuesOf({ backlog: { streams, consumers }, steps }: RunState): QueueReport[] {
   const order: readonly Source[] = [
     'tickets.train',
     'tickets.eval',
@@ -149,10 +176,13 @@ function queuesOf({ backlog: { streams, consumers } }: RunState): QueueReport[] 
     const { pending, ackPending } = consumers[name];
     const { oldestAgeSeconds } = streams[stream];
     const isEmpty = pending + ackPending === 0;
+    const awaitingCheckpoint =
+      name === 'scored.train' ? awaitingOf(ackPending, steps.at(-1)?.metrics) : 0;
     return {
       name,
       waiting: pending,
-      inHand: ackPending,
+      inHand: ackPending - awaitingCheckpoint,
+      awaitingCheckpoint,
       oldestSeconds: isEmpty ? 0 : oldestAgeSeconds,
     };
   });

@@ -9,15 +9,25 @@ const phases: Readonly<Record<Phase, string>> = {
   stopped: 'has no learner; one that starts goes on from the last checkpoint',
 };
 
+/** How a run ended, by the reason in its summary. */
+const ends: Readonly<Record<string, string>> = {
+  max_steps: 'all its steps are made',
+  max_minutes: 'its time was up',
+  stopped: 'it was stopped',
+  diverged: 'it was given up, since training diverged',
+  no_signal: 'it was given up, since no group had anything to teach any more',
+};
+
 /** The report for people: paragraphs and two tables. */
 export function statusReportText(report: StatusReport): string {
-  const { run, phase, learner, deadLetters, waits } = report;
+  const { run, phase, endReason, learner, deadLetters, waits } = report;
   const holder =
     learner === null ? '' : `; learner ${learner.holder}, seen ${ago(learner.seenSecondsAgo)}`;
+  const end = endReason === null ? '' : `: ${ends[endReason] ?? printable(endReason)}`;
   const paragraphs = [
-    [`run ${run} ${phases[phase]}${holder}`, ...progressLines(report)].join('\n'),
+    [`run ${run} ${phases[phase]}${end}${holder}`, ...progressLines(report)].join('\n'),
     queueTable(report.queues),
-    report.actors.length === 0 ? 'no actors' : actorTable(report.actors),
+    report.actors.length === 0 ? 'no actors' : actorTable(report.actors, phase),
     ...(waits === null
       ? []
       : [`who waits, over the last ${formatSeconds(waits.seconds)} of steps: ${waits.text}`]),
@@ -32,7 +42,9 @@ function progressLines(report: StatusReport): string[] {
   const now = [
     ...(step === null ? ['no step yet'] : [`step ${step}`]),
     ...(version === null ? [] : [`version ${version}, published ${ago(publishedSecondsAgo ?? 0)}`]),
-    ...(publishLag === null || publishLag === 0 ? [] : [`${publishLag} steps unpublished`]),
+    ...(publishLag === null || publishLag === 0
+      ? []
+      : [`${counted(publishLag, 'step')} unpublished`]),
   ];
   const measured = [
     ...(reward === null ? [] : [`reward ${reward.toFixed(3)}`]),
@@ -57,16 +69,26 @@ function progressLines(report: StatusReport): string[] {
 }
 
 function queueTable(queues: readonly QueueReport[]): string {
-  const rows = queues.map(({ name, waiting, inHand, oldestSeconds }) => [
+  const rows = queues.map(({ name, waiting, inHand, awaitingCheckpoint, oldestSeconds }) => [
     name,
     String(waiting),
     String(inHand),
-    waiting + inHand === 0 ? '-' : formatSeconds(oldestSeconds),
+    // Those that await a checkpoint are older than those that wait.
+    waiting + inHand === 0 || awaitingCheckpoint > 0 ? '-' : formatSeconds(oldestSeconds),
   ]);
-  return table([['queue', 'waiting', 'in hand', 'oldest'], ...rows]);
+  const kept = queues.reduce((sum, queue) => sum + queue.awaitingCheckpoint, 0);
+  const note =
+    kept === 0
+      ? ''
+      : `\n${counted(kept, 'consumed group')} more in scored.train: kept until the next checkpoint, no backlog`;
+  return `${table([['queue', 'waiting', 'in hand', 'oldest'], ...rows])}${note}`;
 }
 
-function actorTable(actors: readonly ActorReport[]): string {
+function counted(count: number, thing: string): string {
+  return `${count} ${thing}${count === 1 ? '' : 's'}`;
+}
+
+function actorTable(actors: readonly ActorReport[], phase: Phase): string {
   const rows = actors.map((each) => [
     printable(each.actor),
     String(each.version),
@@ -77,7 +99,9 @@ function actorTable(actors: readonly ActorReport[]): string {
       ? 'quarantined'
       : each.isLive
         ? 'live'
-        : `silent for ${formatSeconds(each.seenSecondsAgo)}`,
+        : phase === 'ended'
+          ? 'ended'
+          : `silent for ${formatSeconds(each.seenSecondsAgo)}`,
   ]);
   return table([['actor', 'version', 'behind', 'groups', 'in hand', ''], ...rows]);
 }
@@ -88,7 +112,7 @@ function deadLetterText({ count, newest }: StatusReport['deadLetters'], run: str
     newest === null
       ? ''
       : `, the newest ${ago(newest.secondsAgo)} (${printable(newest.stage)}): ${printable(newest.reason)}`;
-  return `${count} dead letter${count === 1 ? '' : 's'}${last}\n  offbeat dead-letters list --run ${run} shows them`;
+  return `${counted(count, 'dead letter')}${last}\n  offbeat dead-letters list --run ${run} shows them`;
 }
 
 /** The first column to the left, numbers to the right, words at the end to the left. */

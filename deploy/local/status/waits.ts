@@ -22,7 +22,11 @@ export function waitsOver(steps: readonly TimedStep[]): Waits | undefined {
   const [first, ...later] = steps;
   const last = later.at(-1);
   if (first === undefined || last === undefined || last.at <= first.at) return undefined;
-  const seconds = (last.at - first.at) / 1_000;
+  // A step's own time where it says so: between two steps the run may have been down.
+  const seconds = later.reduce(
+    (sum, { at, metrics }, i) => sum + (metrics['seconds'] ?? (at - steps[i]!.at) / 1_000),
+    0,
+  );
   const live = mean(steps.map(({ metrics }) => metrics['actors/live'] ?? 0));
   return {
     seconds,

@@ -100,7 +100,8 @@ export function curvesOf(history: History, config: RunConfig | undefined): Curve
     curve('queues', 'waiting', 'In the queues, groups', [
       metric('tickets', 'stream_depth/tickets'),
       metric('rollouts', 'stream_depth/rollouts'),
-      metric('scored', 'stream_depth/scored'),
+      // Without those that are trained and only await a checkpoint: they wait for nobody.
+      { name: 'scored', of: (metrics) => queued(metrics) },
     ]),
   ];
 }
@@ -140,6 +141,12 @@ function bound({ steps }: History, config: RunConfig | undefined): Omit<ChartSer
   if (config === undefined || first === undefined || last === undefined) return [];
   const points = [first, last].map(({ step }) => ({ x: step, y: config.maxStepsOffPolicy }));
   return [{ name: 'bound', points }];
+}
+
+function queued(metrics: Readonly<Record<string, number>>): number | undefined {
+  const depth = metrics['stream_depth/scored'];
+  const kept = metrics['groups_awaiting_checkpoint'] ?? 0;
+  return depth === undefined ? undefined : Math.max(0, depth - kept);
 }
 
 function ratio(part: number | undefined, whole: number | undefined): number | undefined {

@@ -12,7 +12,8 @@ const size = { width: 900, height: 316 };
 
 /** The loop of a run: who hands what to whom, how fast, and what lies between. Ids are the page's own. */
 export function flowPicture(flow: Flow, rates: ArrowRates): string {
-  const { tickets, rollouts, scored, actors, version, versionsPerMinute } = flow;
+  const { tickets, rollouts, scored, awaitingCheckpoint, actors, version, versionsPerMinute } =
+    flow;
   const busy = actors.reduce((sum, { inFlight }) => sum + inFlight, 0);
   const room = actors.reduce((sum, { limit }) => sum + limit, 0);
   const perMinute =
@@ -31,7 +32,10 @@ export function flowPicture(flow: Flow, rates: ArrowRates): string {
     arrow('M592 264 H544', 568, 254, perSecond(scored.perSecond)),
     arrow('M356 264 H308', 332, 254, perSecond(scored.perSecond)),
     arrow('M140 264 H95 V180', 62, 232, perSecond(rates.trained)),
-    service(20, 30, 150, 'learner', [`at version ${version ?? unknown}`]),
+    service(20, 30, 150, 'learner', [
+      `at version ${version ?? unknown}`,
+      ...(awaitingCheckpoint === 0 ? [] : [`${awaitingCheckpoint} groups await`, 'a checkpoint']),
+    ]),
     service(730, 30, 150, actors.length === 1 ? '1 actor' : `${actors.length} actors`, [
       `${busy} of ${room} groups`,
       'are being sampled',
@@ -61,7 +65,7 @@ export function flowWords(flow: Flow, rates: ArrowRates): string {
     `Actors sample ${perSecond(rates.sampled)} groups with policy version ${flow.version ?? unknown}.`,
     `Rollouts: ${perSecond(flow.rollouts.perSecond)}, ${lies(flow.rollouts)}.`,
     `The reward service scores ${perSecond(flow.scored.perSecond)}, ${lies(flow.scored)}.`,
-    `The learner consumes ${perSecond(rates.trained)}.`,
+    `The learner consumes ${perSecond(rates.trained)}; ${flow.awaitingCheckpoint} that it has consumed are kept until a checkpoint.`,
   ].join(' ');
 }
 

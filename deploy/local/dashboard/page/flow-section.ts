@@ -5,7 +5,7 @@ import type { History } from '../run/history.js';
 import { actorsWaiting, bottleneck, learnerWaiting, type Waiting } from '../run/idle.js';
 import type { RunView } from '../run/run-view.js';
 import { flowPicture, type ArrowRates } from './flow-picture.js';
-import { decimal, percent, perSecond } from './format.js';
+import { decimal, percent, perSecond, unknown } from './format.js';
 import { tableMarkup } from './table.js';
 
 /** The flow as a picture and in figures, and what became of all tickets. */
@@ -34,6 +34,10 @@ export function flowMarkup({ flow, history }: Pick<RunView, 'flow' | 'history'>)
       row('tickets', 'learner → actors', flow.tickets, rates.sampled),
       row('rollouts', 'actors → reward service', flow.rollouts, flow.scored.perSecond),
       row('scored groups', 'reward service → learner', flow.scored, rates.trained),
+      [
+        ...['consumed groups', 'kept until a checkpoint', unknown, unknown],
+        ...['0', String(flow.awaitingCheckpoint), unknown],
+      ],
     ],
     words: 2,
   });

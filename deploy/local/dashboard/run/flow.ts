@@ -1,3 +1,4 @@
+import { awaitingOf } from '../../status/report.js';
 import { actorsNow, type ActorNow } from './actors.js';
 import type { Look } from './look.js';
 
@@ -5,7 +6,7 @@ import type { Look } from './look.js';
 export interface QueueNow {
   readonly perSecond: number | undefined; // messages that came in; unknown at the first look
   readonly waiting: number; // nobody has them yet
-  readonly inHands: number; // delivered and not settled
+  readonly inHands: number; // delivered, and not at its end
   readonly oldestAgeSeconds: number;
 }
 
@@ -14,6 +15,8 @@ export interface Flow {
   readonly tickets: QueueNow;
   readonly rollouts: QueueNow;
   readonly scored: QueueNow;
+  /** Groups that are trained or dropped, and stay in the queue of scored groups until a checkpoint. */
+  readonly awaitingCheckpoint: number;
   readonly deadLetters: number;
   readonly version: number | undefined; // the newest that is published
   readonly versionsPerMinute: number | undefined;
@@ -23,8 +26,14 @@ export interface Flow {
 /** Rates are over this much time: calm, and yet up to date. */
 export const flowWindowMs = 15_000;
 
-/** @param looks rising in time, at least one; rates are between the first and the last. */
-export function flowOf(looks: readonly Look[]): Flow {
+/**
+ * @param looks rising in time, at least one; rates are between the first and the last.
+ * @param metrics of the newest step.
+ */
+export function flowOf(
+  looks: readonly Look[],
+  metrics: Readonly<Record<string, number>> = {},
+): Flow {
   const [first, last] = [looks[0]!, looks.at(-1)!];
   const seconds = (last.at - first.at) / 1_000;
   const { streams, consumers } = last.backlog;
@@ -39,11 +48,14 @@ export function flowOf(looks: readonly Look[]): Flow {
       oldestAgeSeconds: streams[stream].oldestAgeSeconds,
     };
   };
+  const scored = queue('scored');
+  const awaitingCheckpoint = awaitingOf(consumers['scored.train'].ackPending, metrics);
   const versions = (last.manifest?.version ?? NaN) - (first.manifest?.version ?? NaN);
   return {
     tickets: queue('tickets'),
     rollouts: queue('rollouts'),
-    scored: queue('scored'),
+    scored: { ...scored, inHands: scored.inHands - awaitingCheckpoint },
+    awaitingCheckpoint,
     deadLetters: streams.dead.messages,
     version: last.manifest?.version,
     versionsPerMinute: rate(60 * versions, seconds),

@@ -85,6 +85,7 @@ export class LiveRun {
     const { broker } = this.#options;
     const isOver = this.#hasEnded || this.#history.summary !== undefined;
     const newest = this.#looks.at(-1);
+    const lastStep = this.#history.steps.at(-1);
     const isSilent = !broker.isConnected || newest === undefined;
     return {
       run: broker.run,
@@ -92,7 +93,7 @@ export class LiveRun {
       phase: isOver ? 'over' : isSilent ? 'silent' : 'live',
       config: this.#config,
       history: this.#history,
-      flow: isOver || newest === undefined ? undefined : flowOf(this.#looks),
+      flow: isOver || newest === undefined ? undefined : flowOf(this.#looks, lastStep?.metrics),
       samples: this.#samples,
     };
   }

@@ -27,6 +27,15 @@ describe('the flow of a run', () => {
     assert.equal(flow.versionsPerMinute, 12);
   });
 
+  it('shows groups that await their checkpoint apart from the backlog of scored groups', () => {
+    const whole = flowOf([look(3)]);
+    const { scored, awaitingCheckpoint } = flowOf([look(3)], { groups_awaiting_checkpoint: 1 });
+    assert.deepEqual([scored.inHands, awaitingCheckpoint], [whole.scored.inHands - 1, 1]);
+    // A step that is older than the newest checkpoint cannot make a backlog negative.
+    const old = flowOf([look(3)], { groups_awaiting_checkpoint: 700 });
+    assert.deepEqual([old.awaitingCheckpoint, old.scored.inHands >= 0], [1, true]);
+  });
+
   it('has no rate of a queue that began anew', () => {
     assert.equal(flowOf([look(10), { ...look(0), at: 20_000 }]).tickets.perSecond, undefined);
   });

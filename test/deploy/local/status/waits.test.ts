@@ -30,6 +30,14 @@ describe('who waits for whom', () => {
     assert.equal(waits?.learner['groups'], 0.5);
   });
 
+  it('does not count the time that a run was down, where the steps say what they took', () => {
+    const waits = waitsOver([
+      step(1, 0, { 'idle/groups': 0, seconds: 10 }),
+      step(2, 3_600, { 'idle/groups': 5, seconds: 10 }),
+    ]);
+    assert.deepEqual([waits?.seconds, waits?.learner['groups']], [10, 0.5]);
+  });
+
   it('is unknown before there is a time between two steps', () => {
     assert.equal(waitsOver([]), undefined);
     assert.equal(waitsOver([step(1, 0, {})]), undefined);
