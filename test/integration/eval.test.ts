@@ -49,13 +49,17 @@ describe('offbeat eval', { timeout: 300_000 }, () => {
     assert.deepEqual(result.answers.greedy, evals[0]!.answers.greedy);
   });
 
+  it('measures the best version, which is there at the end of every run', async () => {
+    const { code, out, err } = await evaluate('--version=best');
+    assert.equal(code, 0, err);
+    const best = evals.reduce((a, b) => (b.sampled >= a.sampled ? b : a)).version;
+    assert.equal((JSON.parse(out.trimEnd().split('\n').at(-1)!) as EvalResult).version, best);
+  });
+
   it('tells which versions there are when it is asked for another', async () => {
     const { code, err } = await evaluate('--version=7');
     assert.equal(code, 2);
-    assert.match(
-      err,
-      /version 7 of run .* is not there any more.*kept are 3, and saved as states 0/,
-    );
+    assert.match(err, /version 7 of run .* is not there any more.*there are 0, 3\. --version best/);
   });
 });
 

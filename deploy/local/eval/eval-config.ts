@@ -6,10 +6,14 @@ import { whichRun } from '../existing-run/which-run.js';
 /** Which version of which run to measure, and how. */
 export const EvalConfig = z.object({
   ...whichRun,
-  version: whole
-    .min(0)
-    .optional()
-    .describe('policy version, one that is kept or saved; by default the newest.'),
+  version: z
+    .union([z.enum(['best', 'latest']), whole.min(0)], {
+      error: 'expected best, latest or the number of a version',
+    })
+    .default('latest')
+    .describe(
+      'best (of those that were evaluated), latest, or the number of a version that is kept or saved.',
+    ),
   problems: whole.positive().optional().describe('held-out problems; by default all.'),
   samples: whole
     .positive()

@@ -22,25 +22,29 @@ export interface SavedState {
   readonly step: number;
 }
 
+/** A version by its number, the newest, or the best of those that were evaluated. */
+export type AskedVersion = number | 'latest' | 'best';
+
 type Store = Pick<Broker, 'run' | 'config' | 'policy' | 'ledger' | 'events'>;
 
 /**
  * Finds a version among those that the run keeps for sampling, else among its saved states.
  *
- * @param asked undefined: the newest.
  * @param savedStates what lies with the backend, beside the state that the ledger names.
  * @throws {UserError} if the store has no such run, or the run no such version any more.
  */
 export async function findVersion(
   store: Store,
-  asked: number | undefined,
+  asked: AskedVersion,
   savedStates: (ledgerPath: string | undefined) => Promise<readonly SavedState[]>,
   signal: AbortSignal,
 ): Promise<FoundVersion> {
   const config = await readConfig(store);
-  const read = () => (asked === undefined ? store.policy.current() : store.policy.at(asked));
+  const wanted = asked === 'best' ? await bestVersion(store, signal) : asked;
+  const isLatest = wanted === 'latest';
+  const read = () => (isLatest ? store.policy.current() : store.policy.at(wanted));
   const sampled = await readPolicy(store.policy, read);
-  const version = asked ?? sampled?.version;
+  const version = isLatest ? sampled?.version : wanted;
   if (version === undefined) {
     throw new UserError(`the run ${store.run} has not published a version yet`);
   }
@@ -66,6 +70,24 @@ export async function findVersion(
   }
   const { step, path: statePath } = state;
   return { config, version, step, samplerPath: undefined, adapter: undefined, statePath };
+}
+
+/** The version of the saved state whose evaluation was the best, of equals the newer: it is kept. */
+async function bestVersion(store: Store, signal: AbortSignal): Promise<number> {
+  const states = (await store.ledger.read())?.states ?? [];
+  const scored = states.flatMap(({ step, score }) =>
+    score === undefined ? [] : [{ step, score }],
+  );
+  const best = scored.reduce<{ step: number; score: number } | undefined>(
+    (found, state) => (state.score >= (found?.score ?? 0) ? state : found),
+    undefined,
+  );
+  const history = await readSteps(store, signal);
+  const version = best === undefined ? undefined : history.versionOf(best.step);
+  if (version !== undefined) return version;
+  throw new UserError(
+    `no saved version of run ${store.run} has been evaluated; ask for --version latest`,
+  );
 }
 
 /** What actors sample with. A run that trains may retire it between two reads: then look again. */
@@ -121,8 +143,10 @@ function noSuchVersion(
   kept: readonly number[],
   saved: readonly number[],
 ): string {
-  const onlySaved = saved.filter((other) => !kept.includes(other)).sort((a, b) => a - b);
-  const states = onlySaved.length === 0 ? '' : `, and saved as states ${onlySaved.join(', ')}`;
-  const there = kept.length === 0 ? 'none is kept' : `kept are ${kept.join(', ')}`;
-  return `version ${version} of run ${run} is not there any more, or was never made: ${there}${states}`;
+  const there = [...new Set([...kept, ...saved])].sort((a, b) => a - b);
+  return (
+    `version ${version} of run ${run} is not there any more, or was never made; ` +
+    `there are ${there.length === 0 ? 'none' : there.join(', ')}. --version best and latest are kept ` +
+    'always; a run that is started with --keep-every-steps N keeps every Nth step, too'
+  );
 }

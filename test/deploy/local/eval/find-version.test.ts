@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { findVersion, type SavedState } from '../../../../deploy/local/eval/find-version.js';
 import { statesAtServer, statesInFolder } from '../../../../deploy/local/eval/saved-states.js';
+import type { Checkpoint } from '../../../../shared/wire/ledger.js';
 import type { PolicyManifest } from '../../../../shared/wire/policy-manifest.js';
 import type { RunConfig } from '../../../../shared/wire/run-config.js';
 import type { RunEvent } from '../../../../shared/wire/run-event.js';
@@ -15,6 +16,7 @@ function store(
   over: {
     config?: () => Promise<RunConfig | undefined>;
     versions?: number[];
+    states?: Checkpoint['states'];
     fetchAdapter?: (manifest: PolicyManifest) => Promise<Uint8Array>;
   } = {},
 ) {
@@ -48,7 +50,10 @@ function store(
     ledger: {
       read: () =>
         Promise.resolve(
-          checkpoint({ step: 5, version: 5, statePath: 'tinker://run/weights/state-000005' }),
+          checkpoint({
+            ...{ step: 5, version: 5, statePath: 'tinker://run/weights/state-000005' },
+            ...(over.states !== undefined && { states: over.states }),
+          }),
         ),
     },
     events: { past },
@@ -60,7 +65,7 @@ const noStates = () => Promise.resolve<SavedState[]>([]);
 
 describe('the version to be evaluated', () => {
   it('is the newest by default, with its adapter', async () => {
-    const found = await findVersion(store(), undefined, noStates, never);
+    const found = await findVersion(store(), 'latest', noStates, never);
     assert.deepEqual([found.version, found.step], [9, 9]);
     assert.equal(found.samplerPath, 'tinker://run/sampler_weights/v9');
     assert.deepEqual(found.adapter, { bytes: Uint8Array.of(9), rank: 4, alpha: 8 });
@@ -78,7 +83,7 @@ describe('the version to be evaluated', () => {
       versions.splice(0, 2, 10);
       return Promise.reject(new Error('retired'));
     };
-    const found = await findVersion(store({ versions, fetchAdapter }), undefined, noStates, never);
+    const found = await findVersion(store({ versions, fetchAdapter }), 'latest', noStates, never);
     assert.deepEqual([found.version, found.adapter?.bytes], [10, Uint8Array.of(10)]);
     await assert.rejects(
       findVersion(store({ fetchAdapter }), 8, noStates, never),
@@ -110,13 +115,30 @@ describe('the version to be evaluated', () => {
     assert.equal((await findVersion(store(), 0, states, never)).step, 0);
     await assert.rejects(
       findVersion(store(), 4, states, never),
-      /version 4 of run r is not there any more.*kept are 8, 9, and saved as states 0, 3, 5$/,
+      /version 4 of run r is not there any more.*; there are 0, 3, 5, 8, 9\. --version best and latest/,
+    );
+  });
+
+  it('may be the best of the saved ones that were evaluated, of equals the newer', async () => {
+    const path = (step: number) => `tinker://run/weights/state-00000${step}`;
+    const states = [
+      { step: 2, path: path(2), score: 0.7 },
+      { step: 3, path: path(3), score: 0.7 },
+      { step: 5, path: path(5), score: 0.4 },
+      { step: 6, path: path(6) },
+    ];
+    const saved = () => Promise.resolve(states.map(({ step, path: at }) => ({ step, path: at })));
+    const best = await findVersion(store({ states }), 'best', saved, never);
+    assert.deepEqual([best.version, best.statePath], [3, path(3)]);
+    await assert.rejects(
+      findVersion(store(), 'best', saved, never),
+      /no saved version of run r has been evaluated; ask for --version latest$/,
     );
   });
 
   it('does not exist before the first was published', async () => {
     const empty = store({ versions: [] });
-    await assert.rejects(findVersion(empty, undefined, noStates, never), /has not published/);
+    await assert.rejects(findVersion(empty, 'latest', noStates, never), /has not published/);
   });
 
   it('is asked of a run that the server knows, and that this release can read', async () => {
