@@ -103,7 +103,7 @@ const refusals = Object.fromEntries(
     403: 'The request has another key than the service.',
     404: 'No problem held here has this id.',
     408: 'The request took longer than 10 seconds to arrive.',
-    413: 'The body has more than a megabyte.',
+    413: 'The body has more than a megabyte, or too many values.',
     500: 'The service failed.',
     503: 'The request was not scored within 5 seconds: send fewer completions, or try again later.',
   }).map(([status, description]) => [status, { description, content: json(reference('Error')) }]),

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { excessIn } from '../shared/json-bounds.js';
 import type { TaskProblem } from '../shared/tasks/problem.js';
 import type { Score } from '../shared/wire/scored-group.js';
 import type { TextJudge } from './judge.js';
@@ -62,7 +63,12 @@ export function* answerScoreRequest(
   return scores;
 }
 
+/** A thousand completions with a prompt each have a fifth of it. */
+const bodyBounds = { values: 200_000, containers: 50_000, depth: 32 };
+
 function readRequests(body: string): ScoreRequest | ScoreRequest[] {
+  const excess = excessIn(Buffer.from(body), bodyBounds);
+  if (excess !== undefined) throw new RequestRefused(413, `the body has ${excess}; send several`);
   let json: unknown;
   try {
     json = JSON.parse(body);

@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { z } from 'zod';
 import { ApiError } from './api-error.js';
+import { excessIn, type JsonBounds } from '../../shared/json-bounds.js';
 import { jsonBody } from './operation-result.js';
 
 /** A request on its way to a route. */
@@ -11,8 +12,11 @@ export interface ApiRequest {
   readonly params: readonly string[];
   /** Aborts when the client goes away or the server stops. */
   readonly signal: AbortSignal;
-  /** @throws {ApiError} 413 above the size limit. */
-  body(): Promise<Buffer>;
+  /**
+   * @param maxBytes by default the most that any route takes.
+   * @throws {ApiError} 413 above it.
+   */
+  body(maxBytes?: number): Promise<Buffer>;
 }
 
 export interface Reply {
@@ -35,20 +39,40 @@ export function jsonReply(status: number, value: unknown): Reply {
   return { status, headers: { 'content-type': type }, body };
 }
 
+/** How much a JSON body may bring, before it is parsed. */
+export interface BodyBounds extends JsonBounds {
+  readonly bytes: number;
+}
+
+/** Of a body that carries names, numbers and metadata. */
+const smallBody: BodyBounds = { bytes: 2 ** 20, values: 20_000, containers: 5_000, depth: 32 };
+
+const shownIssues = 20;
+
 /**
  * The request's JSON body, checked.
  *
- * @throws {ApiError} 422 with every violation, in the form that FastAPI gave the API's clients.
+ * @throws {ApiError} 413 for a body beyond its bounds, 422 with its violations, in the form that FastAPI gave
+ *   the API's clients.
  */
 export async function readJson<Schema extends z.ZodType>(
   request: ApiRequest,
   schema: Schema,
+  bounds: BodyBounds = smallBody,
 ): Promise<z.output<Schema>> {
   const type = request.headers['content-type'];
   if (type?.split(';')[0]?.trim() !== 'application/json') {
     throw new ApiError(415, `content-type is ${type ?? 'missing'}, expected application/json`);
   }
-  const text = (await request.body()).toString('utf8');
+  const bytes = await request.body(bounds.bytes);
+  const excess = excessIn(bytes, bounds);
+  if (excess !== undefined) {
+    throw new ApiError(
+      413,
+      `the body of ${bytes.byteLength} bytes has ${excess}; send it in parts`,
+    );
+  }
+  const text = bytes.toString('utf8');
   let json: unknown;
   try {
     json = JSON.parse(keepLongIntegers(text));
@@ -59,7 +83,7 @@ export async function readJson<Schema extends z.ZodType>(
   if (parsed.success) return parsed.data;
   throw new ApiError(
     422,
-    parsed.error.issues.map(({ code, path, message }) => ({
+    parsed.error.issues.slice(0, shownIssues).map(({ code, path, message }) => ({
       type: code,
       loc: ['body', ...path.map((part) => (typeof part === 'number' ? part : String(part)))],
       msg: message,

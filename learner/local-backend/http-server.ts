@@ -103,7 +103,7 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
       query,
       params: found.params.map(decode),
       signal,
-      body: () => readBody(request, signal),
+      body: (maxBytes = maxBodyBytes) => readBody(request, maxBytes, signal),
     });
   }
 
@@ -133,20 +133,24 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
   };
 }
 
-async function readBody(request: IncomingMessage, signal: AbortSignal): Promise<Buffer> {
-  const refuse = () => new ApiError(413, `the body is larger than ${maxBodyBytes} bytes`);
+async function readBody(
+  request: IncomingMessage,
+  maxBytes: number,
+  signal: AbortSignal,
+): Promise<Buffer> {
+  const refuse = () => new ApiError(413, `the body is larger than ${maxBytes} bytes`);
   const encoding = request.headers['content-encoding'];
   if (encoding !== undefined && encoding !== 'identity') {
     throw new ApiError(415, `content-encoding ${encoding} is not supported; send it plain`);
   }
-  if (Number(request.headers['content-length']) > maxBodyBytes) throw refuse();
+  if (Number(request.headers['content-length']) > maxBytes) throw refuse();
   using _stop = addAbortListener(signal, () => request.destroy());
   const parts: Buffer[] = [];
   let size = 0;
   const arriving = request.iterator({ destroyOnReturn: false }); // the refusal needs the connection
   for await (const part of arriving as AsyncIterable<Buffer>) {
     size += part.byteLength;
-    if (size > maxBodyBytes) {
+    if (size > maxBytes) {
       request.resume(); // or the client, still sending, would see a reset and not the refusal
       throw refuse();
     }

@@ -1,7 +1,10 @@
 import { CreateSamplingSessionRequest, SampleRequest } from '../../shared/tinker/api.js';
-import { jsonReply, readJson, type Route } from './http-api.js';
+import { jsonReply, readJson, type BodyBounds, type Route } from './http-api.js';
 import type { SamplingSessions } from './sampling-sessions.js';
 import type { ServedModel } from './served-model.js';
+
+/** Of a body with a prompt: a million tokens. */
+const promptBody: BodyBounds = { bytes: 2 ** 23, values: 1_100_000, containers: 5_000, depth: 32 };
 
 /** Sampling sessions and sampling. */
 export function samplingRoutes(model: ServedModel, samplers: SamplingSessions): Route[] {
@@ -21,7 +24,7 @@ export function samplingRoutes(model: ServedModel, samplers: SamplingSessions): 
       method: 'POST',
       path: '/api/v1/asample',
       async handle(request) {
-        const body = await readJson(request, SampleRequest);
+        const body = await readJson(request, SampleRequest, promptBody);
         const requestId = samplers.sample(body);
         return jsonReply(202, {
           request_id: requestId,

@@ -1,4 +1,3 @@
-import { fromBinary } from '@bufbuild/protobuf';
 import type { z } from 'zod';
 import { PermanentError } from '../../shared/errors.js';
 import {
@@ -13,13 +12,28 @@ import {
   UnloadModelRequest,
 } from '../../shared/tinker/api.js';
 import { decodeForwardBackwardRequest } from '../../shared/tinker/codec.js';
-import { ForwardBackwardRequestSchema } from '../../shared/tinker/tinker_pb.js';
+import { readEnvelope } from '../../shared/tinker/wire-bounds.js';
 import { ApiError } from './api-error.js';
 import { decodeJsonForwardBackward } from './forward-backward-json.js';
-import { jsonReply, readJson, type ApiRequest, type Reply, type Route } from './http-api.js';
+import {
+  jsonReply,
+  readJson,
+  type ApiRequest,
+  type BodyBounds,
+  type Reply,
+  type Route,
+} from './http-api.js';
 import type { ServedModel } from './served-model.js';
 import type { TrainingOperations } from './training-operations.js';
 import type { TrainingRun, TrainingRuns } from './training-runs.js';
+
+/** Of a body with data: as many as the protobuf form may bring, of about 20 arrays and objects each. */
+const dataBody: BodyBounds = {
+  bytes: 64 * 2 ** 20,
+  values: 8_000_000,
+  containers: 330_000,
+  depth: 32,
+};
 
 /** Training runs and their operations. Each POST answers with a future, except get_info. */
 export function trainingRoutes(
@@ -35,11 +49,12 @@ export function trainingRoutes(
     name: string,
     schema: Schema,
     submit: (run: TrainingRun, request: z.output<Schema>) => string,
+    bounds?: BodyBounds,
   ): Route => ({
     method: 'POST',
     path: `/api/v1/${name}`,
     async handle(request) {
-      const body = await readJson(request, schema);
+      const body = await readJson(request, schema, bounds);
       const run = runs.get(body.model_id);
       return promise(submit(run, body), run.id);
     },
@@ -53,7 +68,7 @@ export function trainingRoutes(
       return promise(operations.forwardBackward(run, decoded), run.id);
     } catch (error) {
       if (!(error instanceof PermanentError)) throw error;
-      const { modelId, seqId } = readEnvelope(bytes, error);
+      const { modelId, seqId } = envelopeOf(bytes, error);
       const run = runs.get(modelId);
       return promise(operations.refuse(run, seqId, error), run.id);
     }
@@ -111,13 +126,16 @@ export function trainingRoutes(
         if (type === 'application/x-protobuf' || type === 'application/protobuf') {
           return protobufForwardBackward(request);
         }
-        const body = await readJson(request, ForwardBackwardJsonRequest);
+        const body = await readJson(request, ForwardBackwardJsonRequest, dataBody);
         const run = runs.get(body.model_id);
         return promise(submitJson(run, body, body.forward_backward_input, false), run.id);
       },
     },
-    operation('forward', ForwardJsonRequest, (run, body) =>
-      submitJson(run, body, body.forward_input, true),
+    operation(
+      'forward',
+      ForwardJsonRequest,
+      (run, body) => submitJson(run, body, body.forward_input, true),
+      dataBody,
     ),
     operation('optim_step', OptimStepRequest, (run, body) => operations.optimStep(run, body)),
     operation('save_weights', SaveWeightsRequest, (run, body) => operations.saveWeights(run, body)),
@@ -141,12 +159,9 @@ export function trainingRoutes(
 }
 
 /** Whose request it is, when its content cannot be used. @throws {ApiError} 422 */
-function readEnvelope(
-  bytes: Uint8Array,
-  reason: PermanentError,
-): { modelId: string; seqId: number } {
+function envelopeOf(bytes: Uint8Array, reason: PermanentError): ReturnType<typeof readEnvelope> {
   try {
-    return fromBinary(ForwardBackwardRequestSchema, bytes);
+    return readEnvelope(bytes);
   } catch {
     throw new ApiError(422, `Invalid protobuf request: ${reason.message}`);
   }

@@ -2,7 +2,11 @@ import type { z } from 'zod';
 import { ErrorResponse } from './api.js';
 import { protobufType } from './codec.js';
 import { BadAnswer, errorOfStatus, type Failure, type TinkerError } from './errors.js';
+import { excessIn } from '../json-bounds.js';
 import { isTransient } from './retry.js';
+
+/** Of the largest JSON result: 65,536 sequences, or the logprobs of a chunk's datums. */
+const jsonBounds = { values: 64_000_000, containers: 250_000, depth: 64 };
 
 /** What a server answered, of whatever status; read and classed, never interpreted beyond that. */
 export class Answer {
@@ -26,10 +30,11 @@ export class Answer {
     return this.headers.get('content-type')?.includes(protobufType) ?? false;
   }
 
-  /** The body as JSON, undefined if it is none. */
+  /** The body as JSON, undefined if it is none or beyond all bounds. */
   json(): unknown {
+    if (this.#excess() !== undefined) return undefined;
     try {
-      return JSON.parse(this.#text());
+      return JSON.parse(new TextDecoder().decode(this.bytes));
     } catch {
       return undefined;
     }
@@ -37,6 +42,8 @@ export class Answer {
 
   /** @throws {BadAnswer} if the body is not what the API promises. */
   parse<Schema extends z.ZodType>(schema: Schema): z.output<Schema> {
+    const excess = this.#excess();
+    if (excess !== undefined) throw this.unexpected(`it has ${excess}`);
     const parsed = schema.safeParse(this.json());
     if (parsed.success) return parsed.data;
     const [issue] = parsed.error.issues;
@@ -67,12 +74,13 @@ export class Answer {
   }
 
   #excerpt(): string {
-    const text = this.isProtobuf ? `${this.bytes.byteLength} bytes of protobuf` : this.#text();
+    if (this.isProtobuf) return `${this.bytes.byteLength} bytes of protobuf`;
+    const text = new TextDecoder().decode(this.bytes.subarray(0, 2_000));
     if (text === '') return 'an empty body';
     return text.length > 500 ? `${text.slice(0, 500)}…` : text;
   }
 
-  #text(): string {
-    return new TextDecoder().decode(this.bytes);
+  #excess(): string | undefined {
+    return excessIn(this.bytes, jsonBounds);
   }
 }

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { requestLimits } from './wire-bounds.js';
 
 /**
  * The JSON bodies of the Tinker HTTP API, SDK 0.25: one schema each, for the client and for the
@@ -16,6 +17,38 @@ const anyNumber = z
   .number()
   .nullable()
   .transform((value) => value ?? NaN);
+/**
+ * A long array of numbers. One check of the whole, and one complaint: an array of objects, or a complaint
+ * for each of a million wrong elements, would take a hundred times the memory of the text.
+ */
+const numbers = (isRight: (value: unknown) => boolean, expected: string) =>
+  z.unknown().transform((value, context): number[] => {
+    if (!Array.isArray(value)) {
+      context.addIssue(`expected an array, each element ${expected}`);
+      return z.NEVER;
+    }
+    const bad = value.findIndex((element) => !isRight(element));
+    if (bad === -1) return value as number[];
+    context.addIssue(`element ${bad} of ${value.length} is not ${expected}`);
+    return z.NEVER;
+  });
+const tokenIds = numbers(
+  (value) => Number.isSafeInteger(value) && Number(value) >= 0,
+  'a token id',
+);
+const finiteNumbers = numbers((value) => Number.isFinite(value), 'a number');
+const anyNumbers = numbers(
+  (value) => value === null || typeof value === 'number',
+  'a number or null',
+).transform((values: (number | null)[]) => values.map((value) => value ?? NaN));
+
+/** A record with few keys: there are no complaints about a million. */
+const few = <Value extends z.ZodType>(value: Value, most: number) =>
+  z
+    .record(z.string(), z.unknown())
+    .refine((record) => Object.keys(record).length <= most, `expected at most ${most} keys`)
+    .pipe(z.record(z.string(), value));
+
 /** The SDK's integers have 64 bits, of which a double keeps 53: wider ones may come as text. */
 const wideInteger = z.union([z.int(), z.bigint(), z.string().regex(/^-?[0-9]{1,20}$/)]);
 
@@ -47,7 +80,7 @@ export const ServerCapabilities = z.object({
 /** `POST /api/v1/create_session` */
 export const CreateSessionRequest = z.object({
   type: kind('create_session'),
-  tags: z.array(z.string()),
+  tags: z.array(z.string()).max(1_000),
   user_metadata: optional(z.record(z.string(), z.unknown())),
   sdk_version: z.string(),
   project_id: optional(z.string()),
@@ -107,26 +140,27 @@ export const ModelInfo = z.object({
 
 /** The JSON form of forward_backward and forward, spoken up to SDK 0.24: §10.3 of the reference. */
 const JsonTensor = z.object({
-  data: z.array(z.number()),
+  data: finiteNumbers,
   dtype: z.enum(['float32', 'int64']),
-  shape: optional(z.array(count)),
-  sparse_crow_indices: optional(z.array(count)), // these two only of a sparse tensor
-  sparse_col_indices: optional(z.array(count)),
+  shape: optional(tokenIds),
+  sparse_crow_indices: optional(tokenIds), // these two only of a sparse tensor
+  sparse_col_indices: optional(tokenIds),
 });
 export type JsonTensor = z.output<typeof JsonTensor>;
+const TextChunks = z
+  .array(z.object({ type: z.literal('encoded_text'), tokens: tokenIds }))
+  .max(1_024);
 const ForwardBackwardInput = z.object({
-  data: z.array(
-    z.object({
-      model_input: z.object({
-        chunks: z.array(
-          z.object({ type: z.literal('encoded_text'), tokens: z.array(z.int().nonnegative()) }),
-        ),
+  data: z
+    .array(
+      z.object({
+        model_input: z.object({ chunks: TextChunks }),
+        loss_fn_inputs: few(JsonTensor, 16),
       }),
-      loss_fn_inputs: z.record(z.string(), JsonTensor),
-    }),
-  ),
+    )
+    .max(requestLimits.parts['ForwardBackwardRequest.data']!),
   loss_fn: z.string(),
-  loss_fn_config: optional(z.record(z.string(), z.number())),
+  loss_fn_config: optional(few(z.number(), 64)),
 });
 export const ForwardBackwardJsonRequest = z.object({
   forward_backward_input: ForwardBackwardInput,
@@ -140,7 +174,7 @@ export const ForwardJsonRequest = z.object({
 });
 export const ForwardBackwardJsonResult = z.object({
   loss_fn_output_type: z.string().default(''),
-  loss_fn_outputs: z.array(z.record(z.string(), z.object({ data: z.array(anyNumber) }))),
+  loss_fn_outputs: z.array(few(z.object({ data: anyNumbers }), 16)).max(65_536),
   metrics: optional(z.record(z.string(), anyNumber)),
 });
 
@@ -215,14 +249,12 @@ export const SampleRequest = z.object({
   type: kind('sample'),
   num_samples: z.int().positive().default(1),
   prompt: z.object({
-    chunks: z.array(
-      z.object({ type: z.literal('encoded_text'), tokens: z.array(z.int().nonnegative()) }),
-    ),
+    chunks: TextChunks,
   }),
   sampling_params: z.object({
     max_tokens: optional(z.int().positive()),
     seed: optional(wideInteger),
-    stop: optional(z.union([z.string(), z.array(z.string()), z.array(z.int())])),
+    stop: optional(z.union([z.string(), z.array(z.string()).max(256), z.array(z.int()).max(256)])),
     temperature: z.number().nonnegative().default(1),
     top_k: z.int().default(-1),
     top_p: z.number().default(1),
@@ -235,14 +267,16 @@ export const SampleRequest = z.object({
   topk_prompt_logprobs: count.default(0),
 });
 export const SampleJsonResult = z.object({
-  sequences: z.array(
-    z.object({
-      stop_reason: z.enum(['stop', 'length']),
-      tokens: z.array(z.int().nonnegative()),
-      logprobs: z.array(anyNumber),
-    }),
-  ),
-  prompt_logprobs: optional(z.array(anyNumber)),
+  sequences: z
+    .array(
+      z.object({
+        stop_reason: z.enum(['stop', 'length']),
+        tokens: tokenIds,
+        logprobs: anyNumbers,
+      }),
+    )
+    .max(65_536),
+  prompt_logprobs: optional(anyNumbers),
 });
 
 /** `POST /api/v1/retrieve_future`: a result, or one of the three answers below it */

@@ -5,6 +5,13 @@ import { LossName } from '../wire/run-config.js';
 import { checkData } from './datum.js';
 import { bytesOf, int64Bytes, readFloats, readIntegers, readOffsets } from './tensor-bytes.js';
 import * as pb from './tinker_pb.js';
+import {
+  assertWithin,
+  requestLimits,
+  resultLimits,
+  TooManyParts,
+  type PartLimits,
+} from './wire-bounds.js';
 import { lossInputs } from './types.js';
 import type {
   Datum,
@@ -40,7 +47,7 @@ export function encodeForwardBackwardRequest(request: ForwardBackwardRequest): U
  *   backends lack: images, sparse or 2-D tensors, an unknown loss.
  */
 export function decodeForwardBackwardRequest(bytes: Uint8Array): ForwardBackwardRequest {
-  const message = parse(pb.ForwardBackwardRequestSchema, bytes);
+  const message = parse(pb.ForwardBackwardRequestSchema, bytes, requestLimits);
   const loss = LossName.safeParse(message.lossFn);
   if (!loss.success) {
     throw new PermanentError(
@@ -92,10 +99,13 @@ export function encodeForwardBackwardResult(
 
 /** @throws {PermanentError} if `bytes` are no such message or its offsets do not fit its data. */
 export function decodeForwardBackwardResult(bytes: Uint8Array): ForwardBackwardResult {
-  const message = parse(pb.ForwardBackwardOutputSchema, bytes);
-  const logprobs = message.lossFnOutputs.flatMap((record, i) =>
-    within(`output record ${i}`, () => logprobsOfRecord(record)),
-  );
+  const message = parse(pb.ForwardBackwardOutputSchema, bytes, resultLimits);
+  let left = maxDatums;
+  const logprobs = message.lossFnOutputs.flatMap((record, i) => {
+    const found = within(`output record ${i}`, () => logprobsOfRecord(record, left));
+    left -= found.length;
+    return found;
+  });
   return { logprobs, metrics: message.metrics };
 }
 
@@ -115,7 +125,7 @@ export function encodeSampleResult(result: SampleResult): Uint8Array {
 
 /** @throws {PermanentError} if `bytes` are no such message or a token came without a logprob. */
 export function decodeSampleResult(bytes: Uint8Array): SampleResult {
-  const { sequences, promptLogprobs } = parse(pb.SampleResponseSchema, bytes);
+  const { sequences, promptLogprobs } = parse(pb.SampleResponseSchema, bytes, resultLimits);
   return {
     sequences: sequences.map((sequence, i) =>
       within(`sequence ${i}`, () => fromSequenceMessage(sequence)),
@@ -183,37 +193,47 @@ function readDense<Values extends ArrayLike<number>>(
     const isVector =
       shape.length === 0 || (shape.length === 1 && Number(shape[0]) === values.length);
     if (!isVector) {
-      throw new PermanentError(
-        `shape [${shape.join(', ')}] for ${values.length} elements, not 1-D`,
-      );
+      throw new PermanentError(`shape ${shown(shape)} for ${values.length} elements, not 1-D`);
     }
     return values;
   });
 }
 
-/** Those of a result may claim to be as many without a byte of their own. */
-const maxDatums = 2 ** 20;
+/** Of all records of a result: each becomes an array, and those of an empty tensor take no byte on the wire. */
+const maxDatums = 2 ** 16;
 
-function logprobsOfRecord(record: pb.ArrayRecord): Float32Array[] {
+/** @param most how many datums the record may have. */
+function logprobsOfRecord(record: pb.ArrayRecord, most: number): Float32Array[] {
   const tensor = record.fields['logprobs'];
   const count = Number(record.numDatums);
-  if (count > maxDatums) throw new PermanentError(`${count} datums, more than ${maxDatums}`);
+  const claimed = Math.max(count, (tensor?.offsets.byteLength ?? 0) / 8 - 1);
+  if (claimed > most) {
+    throw new PermanentError(
+      `${claimed} datums, more than the ${most} that are left of ${maxDatums}`,
+    );
+  }
   if (!tensor) return Array.from({ length: count }, () => new Float32Array());
 
   const offsets = readOffsets(tensor.offsets);
-  const isRising = offsets.every((offset, i) => offset >= (i === 0 ? 0 : offsets[i - 1]!));
-  if (offsets[0] !== 0 || !isRising || offsets.at(-1)! > tensor.data.byteLength) {
-    throw new PermanentError(`offsets [${offsets.join(', ')}] leave the data`);
+  const bad = offsets.findIndex((offset, i) => offset < (i === 0 ? 0 : offsets[i - 1]!));
+  if (offsets[0] !== 0 || bad !== -1 || offsets.at(-1)! > tensor.data.byteLength) {
+    throw new PermanentError(
+      `offsets from ${offsets[0]} to ${offsets.at(-1)} ${bad === -1 ? '' : `(falling at ${bad}) `}leave the data`,
+    );
   }
   if (count !== 0 && offsets.length !== count + 1) {
     throw new PermanentError(`${offsets.length} offsets for ${count} datums`);
   }
   if (tensor.trailingShape.some((size) => size !== 1n)) {
-    throw new PermanentError(`logprobs of trailing shape [${tensor.trailingShape.join(', ')}]`);
+    throw new PermanentError(`logprobs of trailing shape ${shown(tensor.trailingShape)}`);
   }
   return offsets
     .slice(1)
     .map((end, i) => readFloats(tensor.data.subarray(offsets[i], end), tensor.dtype));
+}
+
+function shown(shape: readonly bigint[]): string {
+  return `[${shape.slice(0, 8).join(', ')}${shape.length > 8 ? ', …' : ''}]`;
 }
 
 function fromSequenceMessage(sequence: pb.SampledSequence): SampledSequence {
@@ -232,12 +252,19 @@ function fromSequenceMessage(sequence: pb.SampledSequence): SampledSequence {
   }
 }
 
-function parse<Desc extends DescMessage>(schema: Desc, bytes: Uint8Array): MessageShape<Desc> {
+/** The message in `bytes`, once its parts are known to be few enough; unknown fields are left out. */
+function parse<Desc extends DescMessage>(
+  schema: Desc,
+  bytes: Uint8Array,
+  limits: PartLimits,
+): MessageShape<Desc> {
   try {
-    return fromBinary(schema, bytes);
+    assertWithin(schema, bytes, limits);
+    return fromBinary(schema, bytes, { readUnknownFields: false });
   } catch (cause) {
+    const what = cause instanceof TooManyParts ? 'are too much for a' : 'are no';
     throw new PermanentError(
-      `${bytes.byteLength} bytes are no ${schema.name}: ${errorText(cause)}`,
+      `${bytes.byteLength} bytes ${what} ${schema.name}: ${errorText(cause)}`,
       { cause },
     );
   }

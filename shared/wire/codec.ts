@@ -44,10 +44,17 @@ export function decode<Schema extends z.ZodType>(
   return parsed.data;
 }
 
-function describe(error: z.ZodError): string {
-  return error.issues
-    .map(({ path, message }) => `${path.map(String).join('.') || 'message'}: ${message}`)
-    .join('; ');
+const shownIssues = 10;
+const shownChars = 2_000;
+
+/** Some of what is wrong: all of it may be as long as the message, and it goes into logs and dead letters. */
+function describe({ issues }: z.ZodError): string {
+  const shown = issues
+    .slice(0, shownIssues)
+    .map(({ path, message }) => `${path.map(String).join('.') || 'message'}: ${message}`);
+  if (issues.length > shownIssues) shown.push(`and ${issues.length - shownIssues} more`);
+  const text = shown.join('; ');
+  return text.length > shownChars ? `${text.slice(0, shownChars)}…` : text;
 }
 
 /** Token ids on the wire: little-endian int32, 4 bytes a token. */

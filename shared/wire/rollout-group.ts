@@ -1,9 +1,35 @@
 import { z } from 'zod';
 import { Float32Block, Int32Block } from './codec.js';
-import { Ticket } from './ticket.js';
+import { maxGroupSize, Ticket } from './ticket.js';
 
-/** Runs of tokens sampled by one policy version, in order: [version, number of tokens]. */
-const VersionRuns = z.array(z.tuple([z.int().nonnegative(), z.int().positive()])).min(1);
+type VersionRun = [version: number, tokens: number];
+
+/**
+ * Runs of tokens sampled by one policy version, in order: [version, number of tokens]. Only the first wrong
+ * one is named: a message may bring a million of them.
+ */
+const VersionRuns = z
+  .custom<VersionRun[]>(
+    (runs) => Array.isArray(runs) && runs.length > 0,
+    'expected at least one run',
+  )
+  .check(({ value, issues }) => {
+    const complain = (path: number[], message: string) =>
+      issues.push({ code: 'custom', input: value, path, message });
+    for (const [i, run] of (value as unknown[]).entries()) {
+      if (!Array.isArray(run) || run.length !== 2) {
+        return void complain([i], 'expected [version, number of tokens]');
+      }
+      const [version, tokens] = run as unknown[];
+      if (!isInteger(version, 0)) return void complain([i, 0], 'expected a version, from 0 on');
+      if (!isInteger(tokens, 1))
+        return void complain([i, 1], 'expected a number of tokens, from 1 on');
+    }
+  });
+
+function isInteger(value: unknown, least: number): boolean {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= least;
+}
 
 /** One sampled answer, with what is needed to train on it off-policy. */
 export const Rollout = z
@@ -38,7 +64,7 @@ export const RolloutGroup = z
     ticket: Ticket,
     actor: z.string().min(1).max(128),
     promptTokens: Int32Block, // [P], shared by the whole group
-    rollouts: z.array(Rollout).min(1), // [G]
+    rollouts: z.array(Rollout).min(1).max(maxGroupSize), // [G]
     startedAt: z.number(), // ms since the epoch, when the first token was sampled
     finishedAt: z.number(), // ms since the epoch
   })

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { RolloutGroup } from './rollout-group.js';
+import { maxGroupSize } from './ticket.js';
 
 /** `150/7` or `84`, in lowest terms. */
 const Fraction = z
@@ -24,7 +25,7 @@ export const ScoredGroup = z
   .strictObject({
     v: z.literal(1),
     group: RolloutGroup,
-    scores: z.array(Score).min(1), // [G], in the group's order
+    scores: z.array(Score).min(1).max(maxGroupSize), // [G], in the group's order
     scorer: z.string().min(1).max(128), // which replica of the reward service
     scoredAt: z.number(), // ms since the epoch
   })

@@ -11,6 +11,9 @@ export const SamplingParams = z.strictObject({
 });
 export type SamplingParams = z.infer<typeof SamplingParams>;
 
+/** Rollouts of one group; a reader makes room for no more. */
+export const maxGroupSize = 4_096;
+
 /** The permission to sample one group. Its stream's size is the staleness budget. */
 export const Ticket = z.strictObject({
   v: z.literal(1), // wire version: bump it when an older reader would misread the message
@@ -18,7 +21,7 @@ export const Ticket = z.strictObject({
   order: z.int().nonnegative(), // position in the run's sequence of tickets: the first goes first
   problemId: z.string().min(1).max(256),
   split: Split,
-  groupSize: z.int().positive().max(4096),
+  groupSize: z.int().positive().max(maxGroupSize),
   samplingParams: SamplingParams,
   issuedAtVersion: z.int().nonnegative(), // the actor samples with this policy version or a newer one
   pinnedVersion: z.int().nonnegative().optional(), // sample with exactly this version

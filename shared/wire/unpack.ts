@@ -6,19 +6,36 @@ const maxDepth = 32;
 /**
  * The value in a MessagePack body. Its shape is measured first: an array's header may claim billions
  * of elements in five bytes, and the decoder makes room for them before it looks whether they come,
- * over again for each array inside the other.
+ * over again for each array inside the other. An empty array or block takes a byte or two, and a hundred
+ * in memory.
  *
- * @throws {RangeError} if the bytes claim more elements than they can hold, end early, or are nested
- *   more than 32 deep; what the decoder throws for other mistakes.
+ * @throws {RangeError} if the bytes claim more elements than they can hold, end early, are nested more than
+ *   32 deep, or are more than one array, map or block in 2.5 bytes; what the decoder throws for other mistakes.
  */
 export function unpack(data: Uint8Array): unknown {
   measure(data);
   return decode(data);
 }
 
+/** The smallest part that a message of ours has many of is a pair of small integers, of 3 bytes. */
+const bytesPerPart = 2.5;
+const partsOnce = 1_000;
+
+/** Whether the decoder makes an object of what begins with this byte. */
+function isPart(type: number): boolean {
+  return (
+    (type >= 0x80 && type < 0xa0) ||
+    (type >= 0xc4 && type <= 0xc9) ||
+    (type >= 0xd4 && type <= 0xd8) ||
+    (type >= 0xdc && type <= 0xdf)
+  );
+}
+
 /** Walks over the headers. Every element takes a byte at least, so what is claimed can be bounded. */
 function measure(data: Uint8Array): void {
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  const maxParts = partsOnce + data.byteLength / bytesPerPart;
+  let parts = 0;
   const open = [1]; // elements that are still to come, of the value itself and of each container in it
   let claimed = 1; // all of these together
   let at = 0;
@@ -27,6 +44,9 @@ function measure(data: Uint8Array): void {
     open[open.length - 1]! -= 1;
     claimed -= 1;
     const { bytes, elements } = headerAt(view, at);
+    if (isPart(data[at]!) && ++parts > maxParts) {
+      throw new RangeError(`more than ${Math.floor(maxParts)} arrays, maps and blocks`);
+    }
     at += bytes;
     if (elements > 0) {
       open.push(elements);

@@ -4,6 +4,7 @@ import { after, before, describe, it } from 'node:test';
 import { extract } from 'tar-stream';
 import type { LocalBackend } from '../../learner/local-backend/local-backend.js';
 import { decodeAdapter } from '../../shared/model/lora.js';
+import { encodeForwardBackwardRequest } from '../../shared/tinker/codec.js';
 import {
   createModelBody,
   forwardBackward,
@@ -11,6 +12,7 @@ import {
   startOn,
   tinyModel,
   Wire,
+  type Json,
 } from '../learner/local-backend/running-backend.js';
 
 describe('the local backend over HTTP', () => {
@@ -431,6 +433,34 @@ describe('the local backend over HTTP', () => {
     let text = '';
     for await (const part of socket as AsyncIterable<Buffer>) text += part.toString();
     assert.match(text, /^HTTP\/1\.1 400 [^]*\{"detail":".+"\}$/);
+  });
+
+  it('refuses too many datums by their future, which uses up the sequence id', async () => {
+    const model = await freshModel();
+    const envelope = encodeForwardBackwardRequest(forwardBackward(model, 1));
+    const body = Buffer.concat([envelope, Buffer.alloc(2 * 100_000, Buffer.of(0x1a, 0))]);
+    const answered = await wire.fetch('/api/v1/forward_backward', {
+      method: 'POST',
+      headers: { 'content-type': 'application/x-protobuf' },
+      body,
+    });
+    assert.equal(answered.status, 202);
+    const failed = await wire.result((await answered.json()) as Json);
+    assert.match(
+      String(failed['error']),
+      /more than 16384 ForwardBackwardRequest\.data; send them in/,
+    );
+    assert.equal(failed['category'], 'user');
+    await wire.evaluation(await wire.sendForwardBackward(forwardBackward(model, 2)));
+
+    const tooMany = { data: Array(20_000).fill({}), loss_fn: 'ppo' };
+    const inJson = { forward_backward_input: tooMany, model_id: model, seq_id: 3 };
+    const refused = await wire.tryPost('forward_backward', inJson);
+    assert.equal(refused.status, 422);
+    assert.match(await refused.text(), /Too big: expected array to have <=16384 items/);
+    const objects = { ...tooMany, data: Array(400_000).fill({}) };
+    const large = { ...inJson, forward_backward_input: objects };
+    assert.equal((await wire.tryPost('forward_backward', large)).status, 413);
   });
 
   it('refuses what is wrong with a status and a detail, never with nothing', async () => {

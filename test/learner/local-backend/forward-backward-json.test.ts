@@ -64,4 +64,25 @@ describe('forward_backward in JSON', () => {
   it('refuses an unknown loss, naming those that there are', () => {
     assert.throws(() => decode({ loss: 'dpo' }), refused(/loss_fn is "dpo", expected .*ppo/));
   });
+
+  it('complains once about an array of any length', () => {
+    const wrong = Array<string>(100_000).fill('x');
+    const complaints = (inputs: Record<string, unknown>) => {
+      try {
+        decode({ inputs });
+      } catch (error) {
+        return (error as { issues: { path: unknown[]; message: string }[] }).issues;
+      }
+      throw new Error('was accepted');
+    };
+    const [only, ...others] = complaints({ weights: { ...weights, data: wrong } });
+    assert.equal(only!.path.slice(-3).join('.'), 'loss_fn_inputs.weights.data');
+    assert.equal(only!.message, 'element 0 of 100000 is not a number');
+    assert.deepEqual(others, []);
+    const names = Object.fromEntries(wrong.map((name, i) => [`${name}${i}`, 1]));
+    assert.deepEqual(
+      complaints(names).map(({ message }) => message),
+      ['expected at most 16 keys'],
+    );
+  });
 });

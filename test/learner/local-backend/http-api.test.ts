@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { z } from 'zod';
+import { CreateSessionRequest } from '../../../shared/tinker/api.js';
 import { ApiError } from '../../../learner/local-backend/api-error.js';
 import { assertAuthorized } from '../../../learner/local-backend/api-key.js';
 import {
@@ -71,6 +72,35 @@ describe('a JSON body', () => {
           ['body', 'b'],
         ],
       );
+      return true;
+    });
+  });
+
+  it('is refused for its size in memory before it is parsed', async () => {
+    const any = z.unknown();
+    const bounds = { bytes: 1_000, values: 100, containers: 10, depth: 5 };
+    const detail = (words: RegExp) => (error: unknown) => {
+      assert(error instanceof ApiError);
+      assert.equal(error.status, 413);
+      assert(typeof error.detail === 'string');
+      assert.match(error.detail, words);
+      return true;
+    };
+    const many = `[${'1,'.repeat(100)}1]`;
+    await assert.rejects(readJson(request(many), any, bounds), detail(/more than 100 values/));
+    const empty = `[${'[],'.repeat(10)}1] and no JSON`;
+    await assert.rejects(
+      readJson(request(empty), any, bounds),
+      detail(/^the body of 45 bytes has more than 10 arrays and objects; send it in parts$/),
+    );
+    await assert.rejects(readJson(request('['.repeat(6)), any, bounds), detail(/5 deep/));
+  });
+
+  it('is refused with some of its violations when it has a million', async () => {
+    const body = JSON.stringify({ tags: Array(900).fill(1), sdk_version: '1' });
+    await assert.rejects(readJson(request(body), CreateSessionRequest), (error) => {
+      assert(error instanceof ApiError && Array.isArray(error.detail));
+      assert.equal(error.detail.length, 20);
       return true;
     });
   });

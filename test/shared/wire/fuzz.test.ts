@@ -60,4 +60,15 @@ describe('a message of any bytes', () => {
     assert.throws(() => unpack(Buffer.alloc(100_000, 0x91)), /nested more than 32 deep/);
     assert.throws(() => unpack(Buffer.alloc(0)), RangeError);
   });
+
+  it('is refused when it is hardly more than headers, each of which becomes an object', () => {
+    const million = Buffer.of(0xdd, 0x00, 0x0f, 0x42, 0x40);
+    const emptyArrays = Buffer.concat([million, Buffer.alloc(1_000_000, 0x90)]);
+    assert.throws(() => unpack(emptyArrays), /more than 401002 arrays, maps and blocks/);
+    const emptyBlocks = Buffer.concat([million, Buffer.alloc(2_000_000, Buffer.of(0xc4, 0))]);
+    assert.throws(() => unpack(emptyBlocks), /more than 801002 arrays, maps and blocks/);
+    // The smallest that a message of ours has many of: the pairs of a curriculum's state.
+    const pairs = Array.from({ length: 20_000 }, (_, i) => [i % 128, 1]);
+    assert.deepEqual(unpack(pack(pairs)), pairs);
+  });
 });

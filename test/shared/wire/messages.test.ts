@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { decode as unpack, encode as pack } from '@msgpack/msgpack';
 import fc from 'fast-check';
 import type { z } from 'zod';
-import { decode, encode } from '../../../shared/wire/codec.js';
+import { decode, encode, WireError } from '../../../shared/wire/codec.js';
 import { Checkpoint } from '../../../shared/wire/ledger.js';
 import { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
 import { Rollout, RolloutGroup } from '../../../shared/wire/rollout-group.js';
@@ -96,6 +96,51 @@ describe('a rollout group', () => {
       }),
     );
   });
+});
+
+describe('a group that is a million mistakes', () => {
+  const million = 1_000_000;
+  const group = rolloutGroup();
+  const { tokens, behaviorLogprobs, ...rest } = rollout(3);
+  const bytes = (array: Int32Array | Float32Array) => new Uint8Array(array.buffer);
+  const sent = (rollouts: unknown[]) =>
+    pack(
+      { ...group, promptTokens: bytes(group.promptTokens), rollouts },
+      { ignoreUndefined: true },
+    );
+  const withVersions = (versions: unknown[]) =>
+    sent([{ ...rest, tokens: bytes(tokens), behaviorLogprobs: bytes(behaviorLogprobs), versions }]);
+  const cases: [what: string, body: () => Uint8Array, complaint: RegExp][] = [
+    ['rollouts that are none', () => sent(Array(million).fill(null)), /rollouts: Too big[^;]*$/],
+    [
+      'runs of versions that are none',
+      () => withVersions(Array(million).fill(null)),
+      /rollouts\.0\.versions\.0: expected \[version, number of tokens\]$/,
+    ],
+    [
+      'runs of no tokens',
+      () => withVersions(Array(million).fill([1, 0])),
+      /rollouts\.0\.versions\.0\.1: expected a number of tokens/,
+    ],
+    [
+      'fields that nobody knows',
+      () => pack(Object.fromEntries(Array.from({ length: 50_000 }, (_, i) => [`field ${i}`, 0]))),
+      /Unrecognized keys[^]*…$/,
+    ],
+  ];
+  for (const [what, body, complaint] of cases) {
+    it(`is refused in a few words: ${what}`, () => {
+      assert.throws(
+        () => decode(RolloutGroup, 'test', body()),
+        (error: unknown) => {
+          assert(error instanceof WireError, String(error));
+          assert(error.message.length < 2_100, `${error.message.length} characters`);
+          assert.match(error.message, complaint);
+          return true;
+        },
+      );
+    });
+  }
 });
 
 describe('a malformed rollout is refused, saying what is wrong:', () => {
