@@ -6,6 +6,7 @@ import { evaluationTickets } from '../shared/evaluation/evaluator.js';
 import { givenUpCode } from '../shared/exit-codes.js';
 import { checkModelDirectory, readModelDirectory } from '../shared/model/model-directory.js';
 import { ticketBound } from '../shared/rl/capacity.js';
+import { largestGroupBytes } from '../shared/wire/group-bytes.js';
 import { runService, type ServiceContext } from '../shared/service.js';
 import { openTask, taskSpec } from '../shared/tasks/registry.js';
 import { serveHealth } from '../shared/telemetry/health-server.js';
@@ -74,7 +75,13 @@ async function learn(
     settings.evalSamples,
     settings.groupSize,
   );
-  await broker.ensureRun({ trainTickets, evalTickets, replicas: settings.streamReplicas });
+  await broker.ensureRun({
+    ...{ trainTickets, evalTickets, replicas: settings.streamReplicas },
+    largestGroupBytes: largestGroupBytes({
+      groupSize: settings.groupSize,
+      sampling: { maxTokens: settings.maxTokens },
+    }),
+  });
   using runWatch = new RunWatch(broker, log);
 
   missing = 'another learner leads this run';

@@ -7,6 +7,7 @@ import { DivergenceWatch } from '../giving-up/divergence-watch.js';
 import { openEvaluations } from '../evaluation/open-evaluations.js';
 import { Failure } from '../failure.js';
 import { readHistory, type StepEvent } from '../report/history.js';
+import { ShareWatch } from '../report/share-watch.js';
 import { Journal, metricsJournal } from '../report/journal.js';
 import type { SummaryInput } from '../report/summary.js';
 import { noSteps, withStep } from '../report/totals.js';
@@ -46,6 +47,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   await broker.resetConsumer('scored.eval');
 
   failure.follow(leadership.signal);
+  using _shares = new ShareWatch(broker, log);
   const { evaluations, evaluator } = await openEvaluations({
     ...options,
     publish: (ticket, signal) => queues.publish('eval', ticket, signal),

@@ -14,11 +14,12 @@ import { ghostLookMs, GhostWatch } from './ghosts.js';
 import type { Leadership, LeaseTiming } from './leadership.js';
 import { Ledger } from './ledger.js';
 import { ask, askFor, type Link } from './link.js';
-import type { RunNames, Source } from './names.js';
+import { nameToken, type RunNames, type Source } from './names.js';
 import { newestScored, type NewestScored } from './newest.js';
 import { ObjectBucket } from './object-bucket.js';
 import { Passage } from './passage.js';
 import { PolicyStore } from './policy-store.js';
+import { uploadChunkBytes, Uploads } from './uploads.js';
 import { publish, traceHeaders, type Receipt } from './publish.js';
 import { looksAt, TicketQueue } from './queue-look.js';
 import { RunConfigStore } from './run-config-store.js';
@@ -28,6 +29,8 @@ import {
   type RunLimits,
   streamSettings,
 } from './run-layout.js';
+import { type FullShare, fullShares } from './shares.js';
+import { Sweep, sweepEveryMs } from './sweep.js';
 import { lastSequence } from './tail.js';
 
 /** One process's connection to what its run keeps in NATS. Made by `connectBroker`. */
@@ -44,25 +47,35 @@ export class Broker implements AsyncDisposable {
   /** For the other files of this folder: the connection, and the bodies of large messages. */
   readonly link: Link;
   readonly bodies: ObjectBucket;
+  readonly uploads: Uploads;
 
   readonly #ackWaitMs: Partial<Readonly<Record<Source, number>>>;
   readonly #ghosts: GhostWatch;
+  readonly #sweep: Sweep;
   #ghostLooks: NodeJS.Timeout | undefined;
+  #sweeps: NodeJS.Timeout | undefined;
   #limits: RunLimits | undefined;
 
-  constructor(link: Link, ackWaitMs: Partial<Readonly<Record<Source, number>>>) {
+  /** @param actor its name, where this is an actor's connection. */
+  constructor(link: Link, ackWaitMs: Partial<Readonly<Record<Source, number>>>, actor?: string) {
     this.link = link;
     this.names = link.names;
     this.config = new RunConfigStore(link);
     this.bodies = new ObjectBucket(link, link.names.objects.bodies, () => this.#maxBodyBytes());
+    this.uploads = new Uploads(link, () => this.#maxBodyBytes());
     this.policy = new PolicyStore(link);
     this.ledger = new Ledger(link);
     this.actors = new ActorLeases(link);
-    this.events = new EventLog(link, this.bodies);
-    this.deadLetters = new DeadLetters(link, this.bodies);
+    this.events = new EventLog(link, this);
+    this.deadLetters = new DeadLetters(
+      link,
+      this,
+      actor === undefined ? undefined : nameToken(actor),
+    );
     this.tickets = new TicketQueue(link);
     this.#ackWaitMs = ackWaitMs;
     this.#ghosts = new GhostWatch(link, (source) => this.resetConsumer(source));
+    this.#sweep = new Sweep(link, this.bodies);
     void this.#followConnection();
   }
 
@@ -83,17 +96,18 @@ export class Broker implements AsyncDisposable {
   /**
    * Creates the run's streams, consumers and buckets, or adapts them to other limits; the learner's
    * task alone. Repeated whenever the connection comes back, in case the server lost its storage; and
-   * from now on it is looked after what a killed server keeps twice.
+   * from now on it is looked after what a killed server keeps twice, and what nobody needs any more is swept.
    *
    * @throws {UserError} if the server cannot give a setting that was asked for.
    */
   async ensureRun(limits: RunLimits): Promise<void> {
     this.#limits = limits;
-    const streams = streamSettings(this.names, limits);
+    const streams = streamSettings(this.names, limits, uploadChunkBytes(this.link));
     // One after the other: nats-server 2.9.10 was seen to panic in its API while a run was set up.
     for (const settings of streams) await ensureStream(this.link, settings);
     for (const source of sources) await this.#ensureConsumer(source, limits);
     this.#ghostLooks ??= setInterval(() => void this.#lookForGhosts(), ghostLookMs).unref();
+    this.#sweeps ??= setInterval(() => void this.#sweepOnce(), sweepEveryMs).unref();
   }
 
   /**
@@ -116,7 +130,7 @@ export class Broker implements AsyncDisposable {
       msgId: options.msgId,
       headers: traceHeaders(options.trace),
     };
-    return publish(this.link, this.bodies, outgoing, options.signal);
+    return publish(this.link, this, outgoing, options.signal);
   }
 
   /** Stores a message that cannot be processed, with the reason, the stage and its first subject. */
@@ -184,6 +198,11 @@ export class Broker implements AsyncDisposable {
     return newestScored(this.link, this.bodies, seen);
   }
 
+  /** Which actors have used up what one may have in a stream. */
+  fullShares(): Promise<FullShare[]> {
+    return fullShares(this.link);
+  }
+
   /** How many messages each queue holds, leased and unacknowledged ones included. */
   async depths(): Promise<Record<keyof Backlog['streams'], number>> {
     const { tickets, rollouts, scored, dead } = (await this.backlog()).streams;
@@ -248,9 +267,20 @@ export class Broker implements AsyncDisposable {
     }
   }
 
+  async #sweepOnce(): Promise<void> {
+    if (!this.isConnected) return;
+    try {
+      await this.#sweep.look();
+    } catch (caught) {
+      this.link.log.warn({ reason: errorText(caught) }, 'could not sweep the bodies of messages');
+    }
+  }
+
   #stopLooking(): void {
     clearInterval(this.#ghostLooks);
+    clearInterval(this.#sweeps);
     this.#ghostLooks = undefined;
+    this.#sweeps = undefined;
   }
 
   async #followConnection(): Promise<void> {

@@ -54,7 +54,9 @@ export async function connectBroker(options: BrokerOptions): Promise<Broker> {
     const jsm = await reachJetStream(connection, options);
     const js = connection.jetstream();
     const link: Link = { connection, js, jsm, names, log, outages: new Outages(), signal };
-    return new Broker(link, options.ackWaitMs ?? {});
+    const { identity } = options;
+    const actor = identity?.role === 'actor' ? identity.actor : undefined;
+    return new Broker(link, options.ackWaitMs ?? {}, actor);
   } catch (caught) {
     await connection.close();
     throw caught;

@@ -2,12 +2,12 @@ import { randomUUID } from 'node:crypto';
 import type { StoredMsg } from 'nats';
 import { Counter } from 'prom-client';
 import { errorText, PermanentError, UserError } from '../errors.js';
-import { ask, askFor, type Link } from './link.js';
-import type { ObjectBucket } from './object-bucket.js';
+import { ask, askFor, largestBody, type Link } from './link.js';
 import { traceHeader } from '../telemetry/tracing.js';
 import { MessageHeaders } from './message-headers.js';
-import { takesFrom } from './names.js';
-import { bodyHeader, digestOf, publish, traceHeaders } from './publish.js';
+import { everyDeadLetter, originOf, takesFrom } from './names.js';
+import { type BodyStores, bodyHeader, digestOf, publish, traceHeaders } from './publish.js';
+import { Allowance } from './allowance.js';
 import { lastSequence, stored, tail } from './tail.js';
 
 const deadLettered = new Counter({
@@ -15,6 +15,20 @@ const deadLettered = new Counter({
   help: 'Messages that could not be processed and were put aside with a reason.',
   labelNames: ['stage'],
 });
+const notKept = new Counter({
+  name: 'broker_dead_letters_not_kept_total',
+  help: 'Messages that were given up without being put aside, since their sender had too many.',
+  labelNames: ['stage'],
+});
+
+/**
+ * How many messages of one sender a process puts aside: some at once, then a few. They are for people and for
+ * the books, and the books also find out by themselves what was lost.
+ */
+const letterAllowance = { atOnce: 100, perHour: 360 };
+/** The same of those whose whole body goes to the object store. Of others the beginning is kept. */
+const wholeAllowance = { atOnce: 8, perHour: 1 / 24 };
+const beginningBytes = 64 * 1024;
 
 /** A message that could not be processed. */
 export interface DeadLetter {
@@ -32,7 +46,7 @@ export interface DeadLetter {
 /** What is known of a message that is given up. */
 export interface Original {
   readonly subject: string;
-  readonly data: Uint8Array;
+  readonly data: Uint8Array | (() => Promise<Uint8Array>); // asked for only if it is kept
   readonly msgId?: string;
   readonly trace?: string; // `traceparent` that came with it
 }
@@ -41,41 +55,74 @@ const fields = {
   reason: 'Offbeat-Reason',
   subject: 'Offbeat-Subject',
   msgId: 'Offbeat-Msg-Id',
+  bytes: 'Offbeat-Bytes', // of the whole, where only its beginning is kept
 } as const;
+
+/** What the ids of dead letters begin with, and so the names of their bodies. */
+export const deadPrefix = 'dead-';
 
 /** The messages of a run that could not be processed, kept for people and for the books. */
 export class DeadLetters {
   readonly #link: Link;
-  readonly #bodies: ObjectBucket;
+  readonly #stores: BodyStores;
+  readonly #actor: string | undefined;
+  readonly #letters = new Allowance(letterAllowance);
+  readonly #wholes = new Allowance(wholeAllowance);
 
-  constructor(link: Link, bodies: ObjectBucket) {
+  /** @param actor as a token, if it is an actor that gives up: it may write letters of its own alone. */
+  constructor(link: Link, stores: BodyStores, actor?: string) {
     this.#link = link;
-    this.#bodies = bodies;
+    this.#stores = stores;
+    this.#actor = actor;
   }
 
-  /** @param id of this death: the same one is stored once, however often it is reported. */
+  /**
+   * Puts a message aside, unless its sender has too many here: then it is only counted and logged.
+   *
+   * @param id of this death: the same one is stored once, however often it is reported.
+   */
   async store(
     stage: string,
     reason: string,
     original: Original,
     id: string = randomUUID(),
   ): Promise<void> {
-    const { subject, data, msgId, trace } = original;
+    const { subject, msgId, trace } = original;
+    const { log, names, signal } = this.#link;
+    const origin = this.#actor ?? originOf(subject);
+    if (!this.#letters.take(origin)) {
+      notKept.inc({ stage });
+      log.warn(
+        { stage, subject, reason },
+        'message given up and not put aside: too many of one sender',
+      );
+      return;
+    }
+    const all = typeof original.data === 'function' ? await original.data() : original.data;
+    const data = this.#kept(all, origin);
     const headers = {
       [fields.reason]: reason,
       [fields.subject]: subject,
       ...(msgId === undefined ? {} : { [fields.msgId]: msgId }),
+      ...(data === all ? {} : { [fields.bytes]: String(all.byteLength) }),
       ...traceHeaders(trace),
     };
     const { isDuplicate } = await publish(
       this.#link,
-      this.#bodies,
-      { subject: this.#link.names.subjects.dead(stage), data, msgId: `dead-${id}`, headers },
-      this.#link.signal,
+      this.#stores,
+      { subject: names.subjects.dead(stage, origin), data, msgId: `${deadPrefix}${id}`, headers },
+      signal,
     );
     if (isDuplicate) return;
     deadLettered.inc({ stage });
-    this.#link.log.warn({ stage, subject, msgId, reason }, 'message given up');
+    log.warn({ stage, subject, msgId, reason }, 'message given up');
+  }
+
+  /** All of it, or its beginning where the whole would take more of the object store than its sender may. */
+  #kept(data: Uint8Array, origin: string): Uint8Array {
+    if (data.byteLength <= largestBody(this.#link)) return data;
+    const isWhole = this.#actor === undefined && this.#wholes.take(origin);
+    return isWhole ? data : data.subarray(0, Math.min(beginningBytes, largestBody(this.#link)));
   }
 
   /** Every dead letter from the first, then each new one, until the signal aborts. */
@@ -128,7 +175,7 @@ export class DeadLetters {
     const msgId = `replay-${seq}-${digestOf(letter)}`;
     await publish(
       this.#link,
-      this.#bodies,
+      this.#stores,
       { subject, data, msgId, headers: traceHeaders(trace) },
       signal,
     );
@@ -146,12 +193,12 @@ export class DeadLetters {
       jsm.streams.deleteMessage(stream, seq),
     );
     const object = new MessageHeaders(message).get(bodyHeader);
-    if (object !== undefined) await this.#bodies.delete(object);
+    if (object !== undefined) await this.#stores.bodies.delete(object);
   }
 
   get #everything(): [stream: string, subject: string] {
-    const { streams, subjects } = this.#link.names;
-    return [streams.dead, subjects.dead('x').replace(/x$/, '*')];
+    const { names } = this.#link;
+    return [names.streams.dead, everyDeadLetter(names)];
   }
 
   async #letter(message: StoredMsg): Promise<DeadLetter> {
@@ -159,14 +206,14 @@ export class DeadLetters {
     const trace = headers.get(traceHeader);
     return {
       seq: message.seq,
-      stage: message.subject.split('.').at(-1)!, // NATS lets nobody publish there for another stage
+      stage: message.subject.split('.')[3]!, // NATS lets nobody publish there for another stage
       reason: headers.get(fields.reason) ?? '',
       subject: headers.get(fields.subject) ?? '',
       msgId: headers.get(fields.msgId),
       ...(trace !== undefined && { trace }),
       ...(headers.isMalformed
         ? { data: message.data, unreadable: 'its headers are malformed' }
-        : await this.#body(message, headers.get(bodyHeader))),
+        : await this.#body(message, headers.get(bodyHeader), headers.get(fields.bytes))),
       at: message.time.getTime(),
     };
   }
@@ -175,10 +222,15 @@ export class DeadLetters {
   async #body(
     { data }: StoredMsg,
     object: string | undefined,
+    allBytes: string | undefined,
   ): Promise<Pick<DeadLetter, 'data' | 'unreadable'>> {
+    if (allBytes !== undefined) {
+      const unreadable = `of its ${allBytes.slice(0, 20)} bytes only the first ${data.byteLength} were kept`;
+      return { data, unreadable };
+    }
     if (object === undefined) return { data };
     try {
-      const body = await this.#bodies.get(object);
+      const body = await this.#stores.bodies.get(object);
       if (body !== undefined) return { data: body };
       return { data, unreadable: `its body ${object.slice(0, 100)} is not there` };
     } catch (caught) {

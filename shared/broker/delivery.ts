@@ -4,7 +4,7 @@ import { traceHeader } from '../telemetry/tracing.js';
 import type { Broker } from './broker.js';
 import { MessageHeaders } from './message-headers.js';
 import { MessageLease } from './message-lease.js';
-import { bodyHeader, digestOf } from './publish.js';
+import { digestOf } from './publish.js';
 
 /** What it takes to keep a message and to acknowledge it. */
 export type Lease = Pick<MessageLease, 'seq' | 'working' | 'ack'>;
@@ -53,12 +53,13 @@ export class Settlement {
     if (!this.lease.settle()) return;
     const { subject, seq, info } = this.#message;
     const msgId = this.#headers.get('Nats-Msg-Id');
-    let data: Uint8Array;
-    try {
-      data = await this.body();
-    } catch {
-      data = this.#message.data; // its body cannot be had, which may be why it dies
-    }
+    const data = async () => {
+      try {
+        return await this.body();
+      } catch {
+        return this.#message.data; // its body cannot be had, which may be why it dies
+      }
+    };
     const { trace } = this;
     const original = { subject, data, ...(msgId ? { msgId } : {}), ...(trace && { trace }) };
     // By what the queue holds, not by a body that may be gone when this is told again.
@@ -79,10 +80,10 @@ export class Settlement {
     const { subject, data } = this.#message;
     if (this.#headers.isMalformed)
       throw new PermanentError(`${subject}: its headers are malformed`);
-    const object = this.#headers.get(bodyHeader);
-    if (object === undefined) return data;
-    const bytes = await this.#broker.bodies.get(object);
-    if (bytes === undefined) throw new Error(`${subject}: its body ${object} is not there`);
+    const { body } = this.lease;
+    if (body === undefined) return data;
+    const bytes = await body.read();
+    if (bytes === undefined) throw new Error(`${subject}: its body ${body.name} is not there`);
     return bytes;
   }
 }

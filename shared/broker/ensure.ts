@@ -1,8 +1,9 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { ConsumerConfig, ConsumerInfo, StreamInfo } from 'nats';
+import { type ConsumerConfig, type ConsumerInfo, NatsError, type StreamInfo } from 'nats';
 import { errorText, UserError } from '../errors.js';
 import { classify } from './failures.js';
 import { ask, askFor, type Link } from './link.js';
+import { streamState } from './stream-state.js';
 import type { ConsumerSettings, StreamSettings } from './run-layout.js';
 
 /**
@@ -14,8 +15,13 @@ import type { ConsumerSettings, StreamSettings } from './run-layout.js';
 export async function ensureStream(link: Link, settings: StreamSettings): Promise<StreamInfo> {
   const { streams } = link.jsm;
   const { name } = settings;
-  const found = await askFor(link, `look at stream ${name}`, () => streams.info(name));
-  const wanted = found === undefined ? settings : withoutLoss(settings, found);
+  let found: StreamInfo | undefined;
+  try {
+    found = await askFor(link, `look at stream ${name}`, () => streams.info(name));
+  } catch (caught) {
+    throw notAllowed(name, caught);
+  }
+  const wanted = found === undefined ? settings : await withoutLoss(link, settings, found);
   if (found !== undefined && differences(wanted, found.config).length === 0) return found;
   try {
     const info = await ask(link, `create stream ${name}`, () =>
@@ -64,9 +70,30 @@ export function differences(asked: object, echoed: object): string[] {
     });
 }
 
-/** nats-server 2.9 deletes what a lowered limit no longer covers, so the limit stays above that. */
-function withoutLoss(settings: StreamSettings, found: StreamInfo): StreamSettings {
-  return { ...settings, max_msgs: Math.max(settings.max_msgs, found.state.messages) };
+/** nats-server 2.9 deletes what a lowered limit no longer covers, so the limits stay above that. */
+async function withoutLoss(
+  link: Link,
+  settings: StreamSettings,
+  found: StreamInfo,
+): Promise<StreamSettings> {
+  const { messages } = found.state;
+  const max_msgs = Math.max(settings.max_msgs, messages);
+  const share = settings.max_msgs_per_subject;
+  const before = found.config.max_msgs_per_subject;
+  const isLowered = share !== undefined && (before <= 0 || before > share) && messages > share;
+  if (!isLowered) return { ...settings, max_msgs };
+  const state = await streamState(link, settings.name, '>');
+  const largest = Math.max(share, ...Object.values(state?.subjects ?? {}));
+  return { ...settings, max_msgs, max_msgs_per_subject: largest };
+}
+
+/** The names of a run's streams are in the server's permissions, so a release with another stream needs other ones. */
+function notAllowed(name: string, caught: unknown): unknown {
+  if (!(caught instanceof NatsError) || !caught.isPermissionError()) return caught;
+  return new UserError(
+    `NATS does not allow this key to use stream ${name}: the server's configuration is of another release of Offbeat; write it again with \`offbeat nats-config\` (keys that are there stay) and reload the server twice`,
+    { cause: caught },
+  );
 }
 
 function complainOf(link: Link, what: string, wrong: string[]): void {

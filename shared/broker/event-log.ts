@@ -4,8 +4,7 @@ import { decode, encode } from '../wire/codec.js';
 import { RunEvent } from '../wire/run-event.js';
 import { classify } from './failures.js';
 import { askFor, type Link } from './link.js';
-import type { ObjectBucket } from './object-bucket.js';
-import { publish } from './publish.js';
+import { type BodyStores, publish } from './publish.js';
 import { lastSequence, stored, tail } from './tail.js';
 
 /**
@@ -16,14 +15,14 @@ import { lastSequence, stored, tail } from './tail.js';
  */
 export class EventLog {
   readonly #link: Link;
-  readonly #bodies: ObjectBucket;
+  readonly #stores: BodyStores;
   /** Sequence number of the newest event, as far as this writer knows. */
   #newest: number | undefined;
   #turn: Promise<unknown> = Promise.resolve();
 
-  constructor(link: Link, bodies: ObjectBucket) {
+  constructor(link: Link, stores: BodyStores) {
     this.#link = link;
-    this.#bodies = bodies;
+    this.#stores = stores;
   }
 
   /** Makes this process the one that writes: no event of a former leader is stored from now on. */
@@ -66,7 +65,7 @@ export class EventLog {
     // come by the same step again.
     const outgoing = { subject, data: encode(RunEvent, event), msgId: randomUUID(), after };
     try {
-      const { seq } = await publish(this.#link, this.#bodies, outgoing, this.#link.signal);
+      const { seq } = await publish(this.#link, this.#stores, outgoing, this.#link.signal);
       this.#newest = seq;
       return true;
     } catch (caught) {

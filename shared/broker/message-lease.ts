@@ -2,9 +2,8 @@ import { ErrorCode, type JsMsg, NatsError } from 'nats';
 import { Counter } from 'prom-client';
 import { errorText } from '../errors.js';
 import type { Broker } from './broker.js';
-import { MessageHeaders } from './message-headers.js';
+import { distantBody, type DistantBody } from './message-body.js';
 import { askFor } from './link.js';
-import { bodyHeader } from './publish.js';
 import { retry } from './retry.js';
 
 const settled = new Counter({
@@ -33,7 +32,8 @@ export class MessageLease {
   readonly #stream: string;
   readonly #consumer: string;
   readonly #reply: string; // where the server waits for the verdict
-  readonly #object: string | undefined; // its body, where that lies in the object store
+  /** Undefined where the message itself is all of it, and where its headers are malformed. */
+  readonly body: DistantBody | undefined;
   #isSettled = false;
 
   constructor(broker: Broker, message: JsMsg, stage: string) {
@@ -44,7 +44,7 @@ export class MessageLease {
     this.#consumer = message.info.consumer;
     // The client's messages all have it; its interface keeps it to itself.
     this.#reply = (message as JsMsg & { readonly reply: string }).reply;
-    this.#object = new MessageHeaders(message).get(bodyHeader);
+    this.body = distantBody(broker, message);
   }
 
   /** Asks for another whole ack wait. */
@@ -102,12 +102,11 @@ export class MessageLease {
   }
 
   async #dropBody(): Promise<void> {
-    const object = this.#object;
-    if (object === undefined) return;
     try {
-      await this.#broker.bodies.delete(object);
+      await this.body?.delete();
     } catch (caught) {
-      this.#broker.link.log.warn({ object, reason: errorText(caught) }, 'body left behind');
+      const { name: object } = this.body!;
+      this.#broker.link.log.warn({ object, reason: errorText(caught) }, 'body left behind'); // to be swept
     }
   }
 }

@@ -8,19 +8,25 @@ export type Source = 'tickets.train' | 'tickets.eval' | 'rollouts' | 'scored.tra
 /** Every name that a run uses in NATS. All carry the run, so that several runs can share one server. */
 export interface RunNames {
   readonly run: string;
-  readonly streams: Readonly<Record<'tickets' | 'rollouts' | 'scored' | 'dead' | 'events', string>>;
+  readonly streams: Readonly<
+    Record<'tickets' | 'rollouts' | 'uploads' | 'scored' | 'dead' | 'events', string>
+  >;
   readonly buckets: Readonly<Record<'config' | 'policy' | 'ledger' | 'actors', string>>;
-  /** `weights` holds adapters; `bodies` holds messages that are too large to be one. */
+  /** `weights` holds adapters; `bodies` holds messages of the trusted that are too large to be one. */
   readonly objects: Readonly<Record<'weights' | 'bodies', string>>;
   readonly subjects: {
     tickets(split: Split): string;
     rollouts(actor: string): string;
+    uploads(actor: string): string;
     scored(split: Split): string;
-    dead(stage: string): string;
+    /** @param origin a token, for who sent the message that was given up: an actor, else a split. */
+    dead(stage: string, origin: string): string;
     event(kind: string): string;
     /** Heard, never stored: the manifest has just changed. */
     readonly policyChanged: string;
   };
+  /** Where the sender of a group uploads what is too large for a message. */
+  uploadsOf(rollouts: string): string;
   /** The durable consumer of a source: its stream, its name, and what it filters. */
   consumer(source: Source): {
     readonly stream: string;
@@ -40,6 +46,7 @@ export function runNames(run: string): RunNames {
   const streams = {
     tickets: `TICKETS_${run}`,
     rollouts: `ROLLOUTS_${run}`,
+    uploads: `UPLOADS_${run}`,
     scored: `SCORED_${run}`,
     dead: `DEAD_${run}`,
     events: `EVENTS_${run}`,
@@ -81,13 +88,26 @@ export function runNames(run: string): RunNames {
     subjects: {
       tickets: (split) => subject('tickets', split),
       rollouts: (actor) => subject('rollouts', nameToken(actor)),
+      uploads: (actor) => subject('uploads', nameToken(actor)),
       scored: (split) => subject('scored', split),
-      dead: (stage) => subject('dead', nameToken(stage)),
+      dead: (stage, origin) => subject('dead', nameToken(stage), origin),
       event: (kind) => subject('events', nameToken(kind)),
       policyChanged: subject('policy'),
     },
+    uploadsOf: (rollouts) => subject('uploads', rollouts.split('.').at(-1)!),
     consumer: (source) => consumers[source],
   };
+}
+
+/** Every dead letter, those of runs that were begun before their subjects named an origin included. */
+export function everyDeadLetter(names: RunNames): string {
+  return names.subjects.dead('x', 'x').replace(/x\.x$/, '>');
+}
+
+/** Who sent a message that was given up, as a token: the actor of a group, else the split. */
+export function originOf(subject: string): string {
+  const token = subject.split('.').at(-1) ?? '';
+  return /^[A-Za-z0-9_=-]+$/.test(token) ? token : 'unknown';
 }
 
 /** The queues that each stage takes messages from, so the only ones whose messages it gives up. */

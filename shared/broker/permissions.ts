@@ -1,4 +1,4 @@
-import { nameToken, type RunNames, type Source } from './names.js';
+import { everyDeadLetter, nameToken, type RunNames, type Source } from './names.js';
 
 /** Who a process is to NATS. Actors are told apart, so that none can speak for another. */
 export type Identity =
@@ -15,7 +15,8 @@ export interface Permissions {
  * What each role of a run needs of NATS, and no more:
  *
  * - an **actor** takes tickets, reads configuration, manifests and weights, and writes its own rollouts and
- *   its own lease. It cannot read the ledger, nor the rollouts of others, its own large ones included.
+ *   its own lease. It cannot read the ledger, nor the rollouts of others, its own large ones included. Whatever it
+ *   writes has a subject of its own, so that the server can bound what each actor may have.
  * - the **reward** service takes rollouts and writes scores.
  * - the **learner** lays out the run, writes tickets, manifests, weights, ledger and events, takes scores.
  * - an **observer** reads everything and changes nothing.
@@ -60,9 +61,9 @@ function needsOf(identity: Identity, names: RunNames): Needs {
       return {
         publish: [
           subjects.rollouts(identity.actor),
-          subjects.dead('actor'),
+          subjects.uploads(identity.actor),
+          subjects.dead('actor', nameToken(identity.actor)),
           key(names.buckets.actors, nameToken(identity.actor)),
-          ...storeBodies,
           ...api('STREAM.INFO', [config, policy, actors]),
           ...api('STREAM.MSG.GET', [config, policy, weights]),
           ...taking(names, 'tickets.train'),
@@ -75,10 +76,11 @@ function needsOf(identity: Identity, names: RunNames): Needs {
         publish: [
           subjects.scored('train'),
           subjects.scored('eval'),
-          subjects.dead('reward'),
+          subjects.dead('reward', '*'),
           ...storeBodies,
           ...api('STREAM.INFO', [config]),
-          ...api('STREAM.MSG.GET', [config, bodies]),
+          ...api('STREAM.MSG.GET', [config, bodies, streams.uploads]),
+          ...api('STREAM.MSG.DELETE', [streams.uploads]),
           ...api('STREAM.PURGE', [bodies]),
           ...taking(names, 'rollouts'),
         ],
@@ -88,7 +90,7 @@ function needsOf(identity: Identity, names: RunNames): Needs {
         publish: [
           subjects.tickets('train'),
           subjects.tickets('eval'),
-          subjects.dead('learner'),
+          subjects.dead('learner', '*'),
           everyKind(subjects.event('x')),
           subjects.policyChanged,
           ...[names.buckets.config, names.buckets.policy, names.buckets.ledger].map((bucket) =>
@@ -100,12 +102,13 @@ function needsOf(identity: Identity, names: RunNames): Needs {
           ...api('STREAM.CREATE', all),
           ...api('STREAM.UPDATE', all),
           ...api('STREAM.MSG.GET', [config, policy, ledger, actors, weights, bodies]),
-          ...api('STREAM.MSG.GET', [streams.dead, streams.events]),
+          ...api('STREAM.MSG.GET', [streams.dead, streams.events, streams.uploads]),
           ...api('STREAM.MSG.GET', [streams.tickets, streams.rollouts]),
           ...api('STREAM.MSG.DELETE', [streams.tickets]),
           ...api('STREAM.PURGE', [
             streams.tickets,
             streams.rollouts,
+            streams.uploads,
             policy,
             ledger,
             weights,
@@ -115,7 +118,7 @@ function needsOf(identity: Identity, names: RunNames): Needs {
           ...taking(names, 'scored.train'),
           ...taking(names, 'scored.eval'),
         ],
-        subscribe: [everyKind(subjects.dead('x')), everyKind(subjects.event('x'))],
+        subscribe: [everyDeadLetter(names), everyKind(subjects.event('x'))],
       };
     case 'observer':
       return {
@@ -124,11 +127,7 @@ function needsOf(identity: Identity, names: RunNames): Needs {
           ...api('STREAM.MSG.GET', all),
           ...sources.map((source) => consumerApi(names, 'CONSUMER.INFO', source)),
         ],
-        subscribe: [
-          everyKind(subjects.dead('x')),
-          everyKind(subjects.event('x')),
-          subjects.policyChanged,
-        ],
+        subscribe: [everyDeadLetter(names), everyKind(subjects.event('x')), subjects.policyChanged],
       };
     case 'operator': {
       const everything = subjects.policyChanged.replace(/policy$/, '>');

@@ -4,18 +4,15 @@ import { Counter } from 'prom-client';
 import { errorText } from '../errors.js';
 import { traceHeader } from '../telemetry/tracing.js';
 import { largestBody, type Link } from './link.js';
+import { isPublishedTo } from './names.js';
 import type { ObjectBucket } from './object-bucket.js';
-import { retry } from './retry.js';
+import { countBlocked, retry } from './retry.js';
+import { uploadHeader, type Uploads } from './uploads.js';
 
 const published = new Counter({
   name: 'broker_messages_published_total',
   help: 'Messages that JetStream acknowledged, duplicates included.',
   labelNames: ['queue'],
-});
-const blockedSeconds = new Counter({
-  name: 'broker_publish_blocked_seconds_total',
-  help: 'Time that publishers waited, because the stream was full or the server away.',
-  labelNames: ['queue', 'reason'],
 });
 
 /** Header of a message whose body lies in the object store: the object's name. */
@@ -41,15 +38,21 @@ export interface Receipt {
   readonly isDuplicate: boolean; // the stream had it already
 }
 
+/** Where bodies go that are too large for a message. */
+export interface BodyStores {
+  readonly bodies: ObjectBucket; // of the learner and the reward service
+  readonly uploads: Uploads; // of actors
+}
+
 /**
  * Publishes and returns once JetStream has stored it, however long the stream is full or the server
- * away. A body that the server would refuse for its size goes to `bodies`, and its name instead.
+ * away. A body that the server would refuse for its size is stored first, and the message says where.
  *
  * @throws {NatsError} a conflict, if the stream's newest message is not the one that `after` names.
  */
 export async function publish(
   link: Link,
-  bodies: ObjectBucket,
+  { bodies, uploads }: BodyStores,
   message: Outgoing,
   signal: AbortSignal,
 ): Promise<Receipt> {
@@ -60,12 +63,17 @@ export async function publish(
   }
   const isLarge = message.data.byteLength > largestBody(link);
   // A name of its own for each call: the same id may come again with another body.
-  const object = isLarge ? `${message.msgId}-${randomUUID()}` : undefined;
-  if (object !== undefined) {
-    await bodies.put(object, message.data);
+  const isUpload = isLarge && isPublishedTo(link.names, 'rollouts', message.subject);
+  const object = isLarge && !isUpload ? `${message.msgId}-${randomUUID()}` : undefined;
+  let { data } = message;
+  if (isUpload) {
+    data = await uploads.put(link.names.uploadsOf(message.subject), data, signal);
+    fields.set(uploadHeader, '1');
+  } else if (object !== undefined) {
+    await bodies.put(object, data);
     fields.set(bodyHeader, object);
+    data = new Uint8Array();
   }
-  const data = isLarge ? new Uint8Array() : message.data;
 
   let attempts = 0;
   const ack = await retry(
@@ -74,9 +82,7 @@ export async function publish(
       log: link.log,
       signal,
       outages: link.outages,
-      onWait: (reason, waitedMs) => {
-        blockedSeconds.inc({ queue, reason }, waitedMs / 1_000);
-      },
+      onWait: countBlocked(queue),
     },
     (before) => {
       attempts = before + 1;
@@ -93,8 +99,7 @@ export async function publish(
     try {
       await bodies.delete(object);
     } catch (caught) {
-      // An actor may not delete bodies, since they are others' too; this one goes by its age.
-      link.log.warn({ object, reason: errorText(caught) }, 'body left behind');
+      link.log.warn({ object, reason: errorText(caught) }, 'body left behind'); // to be swept
     }
   }
   return { seq: ack.seq, isDuplicate: ack.duplicate };

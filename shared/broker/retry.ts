@@ -1,9 +1,23 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ErrorCode, NatsError } from 'nats';
+import { Counter } from 'prom-client';
 import { errorText } from '../errors.js';
 import type { Logger } from '../telemetry/logger.js';
 import { classify, type Failure, isOutOfStorage } from './failures.js';
 import type { Outages } from './outages.js';
+
+const blockedSeconds = new Counter({
+  name: 'broker_publish_blocked_seconds_total',
+  help: 'Time that publishers waited, because the stream was full or the server away.',
+  labelNames: ['queue', 'reason'],
+});
+
+/** Counts what the publishers of a queue wait, as `onWait`. */
+export function countBlocked(queue: string): NonNullable<RetryOptions['onWait']> {
+  return (reason, waitedMs) => {
+    blockedSeconds.inc({ queue, reason }, waitedMs / 1_000);
+  };
+}
 
 export interface RetryOptions {
   /** What is being done, for the log: `publish to …`. */
@@ -83,6 +97,9 @@ function describe(caught: unknown, failure: Failure): string {
   const answer = error?.api_error?.description ?? errorText(caught);
   if (isOutOfStorage(caught)) {
     return `NATS has no storage left (${answer}); give it more (max_file_store, the account's limit, or max_bytes of the stream), or let what waits be worked off`;
+  }
+  if (answer.includes('per subject')) {
+    return `this sender has used up its share of the stream (${answer}); it goes on as others take what it sent`;
   }
   if (failure === 'full') return `the stream is full (${answer})`;
   if (error?.code === (ErrorCode.Timeout as string)) {

@@ -9,7 +9,7 @@ import {
   StorageType,
   type StreamConfig,
 } from 'nats';
-import type { RunNames, Source } from './names.js';
+import { everyDeadLetter, type RunNames, type Source } from './names.js';
 
 /** How many tickets may be outstanding at once: the capacity law's bound. */
 export interface RunLimits {
@@ -17,7 +17,21 @@ export interface RunLimits {
   readonly evalTickets: number;
   /** Servers of a cluster that keep each stream; 1 where there is none. */
   readonly replicas?: number;
+  /** The most that a group has as a message, in bytes. */
+  readonly largestGroupBytes?: number;
 }
+
+/** How many of its largest groups an actor may have waiting where those lie that are too large for a message. */
+const uploadedGroups = 4;
+
+/** Actors that can each use up their share of a stream before the stream itself is full. */
+const fullShares = 64;
+
+/** Dead letters that are kept of one sender: the newest. */
+const lettersPerOrigin = 200;
+
+/** A lease has some hundred bytes. */
+const maxLeaseBytes = 16 * 1024;
 
 /**
  * How often a message is tried before it is given up.
@@ -67,8 +81,17 @@ export type ConsumerSettings = Partial<ConsumerConfig> & { durable_name: string 
  * The streams of a run, those behind its buckets included. Every one is bounded by messages rather
  * than bytes: a byte bound on a file stream is reserved on the disk in advance, and a laptop would
  * refuse the sum. A message is at most the server's `max_payload`.
+ *
+ * Where actors write, each has subjects of its own, and the bound that counts is that of a subject: who has used
+ * up his share is refused, and the stream has room for many more. An honest run never comes near it.
+ *
+ * @param chunkBytes of an uploaded body, in bytes.
  */
-export function streamSettings(names: RunNames, limits: RunLimits): StreamSettings[] {
+export function streamSettings(
+  names: RunNames,
+  limits: RunLimits,
+  chunkBytes = 512 * 1024,
+): StreamSettings[] {
   const capacity = limits.trainTickets + limits.evalTickets;
   const { streams, buckets, objects, run } = names;
   const queue = (name: string, kind: string, maxMessages: number): StreamSettings => ({
@@ -85,24 +108,53 @@ export function streamSettings(names: RunNames, limits: RunLimits): StreamSettin
   });
   const settings = [
     queue(streams.tickets, 'tickets', capacity),
-    // Twice the capacity: a ticket whose lease ran out may be sampled a second time.
-    queue(streams.rollouts, 'rollouts', 2 * capacity),
+    // Twice the capacity: a ticket whose lease ran out may be sampled a second time. One actor may be all there is.
+    shared(queue(streams.rollouts, 'rollouts', 2 * capacity)),
+    {
+      ...shared(queue(streams.uploads, 'uploads', uploadChunks(limits, chunkBytes))),
+      retention: RetentionPolicy.Limits,
+      max_msg_size: chunkBytes + 1_024, // headers count
+    },
     // Trained groups stay until the checkpoint that consumed them, so many more than the capacity.
     queue(streams.scored, 'scored', 2 * capacity + 32_768),
-    log(streams.dead, 'dead', 10_000),
+    {
+      ...log(streams.dead, 'dead', 10_000),
+      subjects: [everyDeadLetter(names)],
+      max_msgs_per_subject: lettersPerOrigin,
+    },
     log(streams.events, 'events', 500_000),
     keyValueStream(buckets.config, 16),
     keyValueStream(buckets.policy, 10_000),
     // The former checkpoints stay for a while, should the end of the file be damaged.
     { ...keyValueStream(buckets.ledger, 64), max_msgs_per_subject: ledgerHistory },
     // An actor that is silent for an hour is forgotten, so that renamed pods do not pile up.
-    { ...keyValueStream(buckets.actors, 10_000), max_age: nanos(hourMs) },
+    {
+      ...keyValueStream(buckets.actors, 10_000),
+      max_age: nanos(hourMs),
+      max_msg_size: maxLeaseBytes,
+    },
     // Chunks of 128 KiB. An adapter that is published again makes its first entry go by a header.
     { ...objectStream(objects.weights, 262_144), allow_rollup_hdrs: true },
-    // Removed as their messages are acknowledged; what a crash leaves behind goes after a month.
+    // Removed as their messages are acknowledged; what a crash leaves behind is swept, at the latest after a month.
     { ...objectStream(objects.bodies, 65_536), max_age: nanos(30 * 24 * hourMs) },
   ];
   return settings.map((stream) => ({ ...stream, num_replicas: limits.replicas ?? 1 }));
+}
+
+/** How many chunks one actor may have uploaded. */
+function uploadChunks({ largestGroupBytes = 32 * 2 ** 20 }: RunLimits, chunkBytes: number): number {
+  return uploadedGroups * Math.ceil(largestGroupBytes / chunkBytes);
+}
+
+/** A stream of which each sender, by its subject, has a share: as much as the settings say of the whole. */
+function shared(settings: StreamSettings): StreamSettings {
+  const share = settings.max_msgs;
+  return {
+    ...settings,
+    max_msgs: Math.min(fullShares * share, Math.max(share, 524_288)),
+    max_msgs_per_subject: share,
+    discard_new_per_subject: true,
+  };
 }
 
 /** The durable consumer of `source`. One filter each: nats-server 2.9 knows no more. */

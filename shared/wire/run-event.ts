@@ -33,6 +33,13 @@ export const RunEvent = z.discriminatedUnion('kind', [
     longestSeconds: z.number().nonnegative(),
     limitSeconds: z.number().positive(),
   }),
+  z.strictObject({
+    ...eventBase,
+    kind: z.literal('share'),
+    actor: z.string().min(1).max(400), // that has used up what one may have there
+    stream: z.enum(['rollouts', 'uploads', 'dead']),
+    messages: z.int().positive(),
+  }),
   z.strictObject({ ...eventBase, kind: z.literal('version'), version: z.int().nonnegative() }),
   // A learner has begun to lead: the server refuses what an earlier leader sends after this event.
   z.strictObject({ ...eventBase, kind: z.literal('leader'), holder: z.string().min(1) }),

@@ -237,34 +237,43 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
       ({ value }) => handle(value),
     );
 
-  it('goes through the object store, and its body goes when it is acknowledged', async () => {
+  const uploads = async () =>
+    (await broker.link.jsm.streams.info(broker.names.streams.uploads)).state.messages;
+  const sendScored = () =>
+    broker.publish(broker.names.subjects.scored('train'), ScoredGroup, scored, {
+      msgId: 'train-00000007.0',
+      signal: stopping.signal,
+    });
+
+  it('is uploaded in parts by an actor, and they go when it is acknowledged', async () => {
     await send();
-    assert.equal(await bodies(), 1);
+    assert.equal(await uploads(), 11); // of 12 kB
+    assert.equal(await bodies(), 0);
     const received: RolloutGroup[] = [];
     const consuming = consumeRollouts((group) => {
       received.push(group);
       return Promise.resolve();
     });
-    await until(async () => received.length === 1 && (await bodies()) === 0);
+    await until(async () => received.length === 1 && (await uploads()) === 0);
     assert.deepEqual(received[0], large);
     stopping.abort();
     await consuming;
   });
 
   it('keeps one body when it is published twice', async () => {
-    await send();
-    assert.equal((await send()).isDuplicate, true);
+    await sendScored();
+    assert.equal((await sendScored()).isDuplicate, true);
     assert.equal(await bodies(), 1);
   });
 
   it('is put aside when its body does not come', async () => {
     await send();
-    await broker.link.jsm.streams.purge(`OBJ_${broker.names.objects.bodies}`);
+    await broker.link.jsm.streams.purge(broker.names.streams.uploads);
     const consuming = consumeRollouts(() => Promise.reject(new Error('must not be handled')));
     for await (const { reason } of broker.deadLetters.read(stopping.signal)) {
       assert.match(
         reason,
-        /^failed 5 times, at last: offbeat\.test\.rollouts\.actor-0: its body g-0-\S+ is not there$/,
+        /^failed 5 times, at last: offbeat\.test\.rollouts\.actor-0: its body among offbeat\.test\.uploads\.actor-0 is not there$/,
       );
       stopping.abort();
     }
@@ -294,10 +303,7 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
   });
 
   it('is put aside at once when its body is damaged, whoever reads it', async () => {
-    await broker.publish(broker.names.subjects.scored('train'), ScoredGroup, scored, {
-      msgId: 'train-00000007.0',
-      signal: stopping.signal,
-    });
+    await sendScored();
     const stream = `OBJ_${broker.names.objects.bodies}`;
     await broker.link.jsm.streams.deleteMessage(stream, 1); // of its chunks the first
     const options = { signal: stopping.signal, log: silent, stage: 'learner', concurrency: 1 };

@@ -59,7 +59,9 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
   const forge = (fields: Readonly<Record<string, string>>, data: Uint8Array = new Uint8Array()) => {
     const of = headers();
     for (const [name, value] of Object.entries(fields)) of.set(name, value);
-    return broker.link.js.publish(broker.names.subjects.dead('actor'), data, { headers: of });
+    return broker.link.js.publish(broker.names.subjects.dead('actor', 'actor-0'), data, {
+      headers: of,
+    });
   };
   /** The entry of an object, and no chunks. */
   const forgeObject = async (name: string, entry: object) => {
@@ -218,7 +220,9 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
       }
       const malformed = Buffer.from('NATS/1.0\r\nOffbeat-Reason: two\nlines\r\n\r\n');
       const fields = Object.assign(headers(), { encode: () => malformed });
-      broker.link.connection.publish(broker.names.subjects.dead('actor'), own, { headers: fields });
+      broker.link.connection.publish(broker.names.subjects.dead('actor', 'actor-0'), own, {
+        headers: fields,
+      });
       await broker.link.connection.flush();
       await bury(4);
     });
@@ -262,7 +266,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
 
     it('takes no failure of the link for one of the body', async () => {
       const gone = await brokerOn(server);
-      const letters = new DeadLetters(broker.link, gone.bodies);
+      const letters = new DeadLetters(broker.link, gone);
       await gone.link.connection.close();
       const reading = letters.past(AbortSignal.timeout(10_000)).next();
       await assert.rejects(reading, { code: 'CONNECTION_CLOSED' });

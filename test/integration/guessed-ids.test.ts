@@ -28,9 +28,9 @@ describe(
           const guess = { ticketId: orderName(order), attempt };
           const msgId = messageIdOf(guess);
           const guessed = { subject: subjects.rollouts('guesser'), data: new Uint8Array(3), msgId };
-          await publish(broker.link, broker.bodies, guessed, AbortSignal.timeout(60_000));
+          await publish(broker.link, broker, guessed, AbortSignal.timeout(60_000));
           const death = encode(Ticket, ticket({ ...guess, order }));
-          await broker.link.js.publish(subjects.dead('actor'), death);
+          await broker.link.js.publish(subjects.dead('actor', 'guesser'), death);
         }
       }
       ground.actor('actor-0');

@@ -34,6 +34,12 @@ const forbidden = [
         `offbeat.${run}.rollouts.actor-1`,
         `offbeat.${run}.rollouts.actor-0.more`,
       ],
+      'upload for another actor, or store among what the trusted do': [
+        `offbeat.${run}.uploads.actor-1`,
+        `offbeat.${run}.uploads.actor-0.more`,
+        `$O.bodies_${run}.C.x`,
+        `$O.bodies_${run}.M.x`,
+      ],
       "renew another actor's lease": [`$KV.actors_${run}.actor-1`],
       'publish manifests or weights': [
         `$KV.policy_${run}.current`,
@@ -43,7 +49,10 @@ const forbidden = [
       ],
       'write events, or dead letters of other stages': [
         `offbeat.${run}.events.step`,
-        `offbeat.${run}.dead.learner`,
+        `offbeat.${run}.dead.learner.train`,
+        `offbeat.${run}.dead.reward.actor-0`,
+        `offbeat.${run}.dead.actor`,
+        `offbeat.${run}.dead.actor.actor-1`,
       ],
       'write the ledger or the configuration': [
         `$KV.ledger_${run}.checkpoint`,
@@ -64,6 +73,7 @@ const forbidden = [
         `$JS.API.STREAM.MSG.GET.ROLLOUTS_${run}`,
         `$JS.API.STREAM.MSG.GET.SCORED_${run}`,
         `$JS.API.STREAM.MSG.GET.OBJ_bodies_${run}`,
+        `$JS.API.STREAM.MSG.GET.UPLOADS_${run}`,
         `$JS.API.CONSUMER.MSG.NEXT.ROLLOUTS_${run}.reward`,
         `$JS.API.CONSUMER.MSG.NEXT.SCORED_${run}.learner-train`,
       ],
@@ -79,6 +89,8 @@ const forbidden = [
         `$JS.API.STREAM.DELETE.SCORED_${run}`,
         `$JS.API.STREAM.PURGE.ROLLOUTS_${run}`,
         `$JS.API.STREAM.PURGE.OBJ_bodies_${run}`,
+        `$JS.API.STREAM.PURGE.UPLOADS_${run}`,
+        `$JS.API.STREAM.MSG.DELETE.UPLOADS_${run}`,
         `$JS.API.STREAM.MSG.DELETE.KV_actors_${run}`,
         `$JS.API.STREAM.UPDATE.TICKETS_${run}`,
         `$JS.API.STREAM.CREATE.MINE`,

@@ -29,9 +29,9 @@ const questions: readonly { identity: Identity; asks: Readonly<Record<string, st
     identity: actor,
     asks: {
       [`offbeat.${run}.rollouts.actor-0`]: 'anything',
-      [`offbeat.${run}.dead.actor`]: 'anything',
+      [`offbeat.${run}.uploads.actor-0`]: 'anything',
+      [`offbeat.${run}.dead.actor.actor-0`]: 'anything',
       [`$KV.actors_${run}.actor-0`]: 'anything',
-      [`$O.bodies_${run}.C.x`]: 'anything',
       '$JS.API.INFO': '',
       [`$JS.API.STREAM.INFO.KV_policy_${run}`]: '',
       [`$JS.API.STREAM.MSG.GET.KV_policy_${run}`]: `{"last_by_subj":"$KV.policy_${run}.current"}`,
@@ -71,8 +71,9 @@ const victims = [
   `$O.weights_${run}.C.x`,
   `offbeat.${run}.tickets.train`,
   `offbeat.${run}.rollouts.actor-1`,
+  `offbeat.${run}.uploads.actor-1`,
   `offbeat.${run}.events.step`,
-  `offbeat.${run}.dead.learner`,
+  `offbeat.${run}.dead.learner.train`,
   `offbeat.${run}.policy`,
   `$JS.API.STREAM.DELETE.SCORED_${run}`,
   `$JS.API.CONSUMER.DELETE.TICKETS_${run}.actors-train`,
@@ -111,11 +112,11 @@ describe('what NATS answers, wherever the asker wants it sent', { timeout: 120_0
       await using second = await server.connect(other);
       const ears = [
         trains.link.connection.subscribe('_INBOX.learner.answer'),
-        trains.link.connection.subscribe(`offbeat.${run}.dead.*`),
+        trains.link.connection.subscribe(`offbeat.${run}.dead.>`),
         second.link.connection.subscribe('_INBOX.actor.actor-1.answer'),
         second.link.connection.subscribe(`offbeat.${run}.policy`),
       ];
-      const own = `offbeat.${run}.dead.actor`; // what the actor says itself is heard, and is no answer
+      const own = `offbeat.${run}.dead.actor.actor-0`; // what the actor says itself is heard, and is no answer
       for (const ear of ears) {
         void (async () => {
           for await (const { subject } of ear) if (subject !== own) overheard.push(subject);

@@ -127,7 +127,9 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
     const hostile = '\x1b[2J\x9b2J';
     const fields = headers();
     fields.set('Offbeat-Reason', hostile);
-    await js.publish(names.subjects.dead('actor'), new Uint8Array(), { headers: fields });
+    await js.publish(names.subjects.dead('actor', 'actor-0'), new Uint8Array(), {
+      headers: fields,
+    });
     const lease = actorLease({ actor: hostile, lastSeenAt: Date.now() + 60_000 });
     await js.publish(`$KV.${names.buckets.actors}.actor-0`, encode(ActorLease, lease));
     for (const { out } of [await status(), await status('--json')]) {

@@ -3,6 +3,7 @@ import {
   evalText,
   progressSince,
   quarantineText,
+  shareText,
   statusText,
   withEvent,
   type Goal,
@@ -33,6 +34,7 @@ export async function followRun(
       if (event.kind === 'quarantine') {
         screen.note(`${isOld ? 'from before: ' : ''}${quarantineText(event)}`);
       }
+      if (event.kind === 'share' && !isOld) screen.note(shareText(event));
       if (event.kind === 'step' && !isOld) show();
     }
   } finally {

@@ -53,6 +53,16 @@ export function quarantineText(event: Extract<RunEvent, { kind: 'quarantine' }>)
   );
 }
 
+/** Which actor sends more than anybody can take. */
+export function shareText({
+  actor,
+  stream,
+  messages,
+}: Extract<RunEvent, { kind: 'share' }>): string {
+  const effect = stream === 'dead' ? 'its oldest go' : 'it is refused more until these are taken';
+  return `${actor} has ${messages} messages in the stream ${stream}, as many as one actor may have: ${effect}`;
+}
+
 /**
  * The status line: step, then whatever of the rest the newest step measured. Where it is wider than the
  * screen, what matters least is left out.

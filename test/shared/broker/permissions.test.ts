@@ -29,6 +29,12 @@ describe('the permissions of a run', () => {
   const rights: [string, string[]][] = [
     ['offbeat.r.rollouts.pod=2E7', ['operator', 'actor.pod=2E7']],
     ['offbeat.r.rollouts.pod', ['operator']],
+    ['offbeat.r.uploads.pod=2E7', ['operator', 'actor.pod=2E7']],
+    ['offbeat.r.uploads.pod', ['operator']],
+    ['offbeat.r.dead.actor.pod=2E7', ['operator', 'actor.pod=2E7']],
+    ['offbeat.r.dead.actor.pod', ['operator']],
+    ['offbeat.r.dead.reward.pod', ['reward', 'operator']],
+    ['$O.bodies_r.C.x', ['learner', 'reward', 'operator']],
     ['offbeat.r.scored.train', ['reward', 'operator']],
     ['$KV.policy_r.current', ['learner', 'operator']],
     ['$KV.ledger_r.checkpoint', ['learner', 'operator']],

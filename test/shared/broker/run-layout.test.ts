@@ -24,6 +24,25 @@ describe('the streams of a run', () => {
     assert(stream('SCORED_test').max_msgs >= 64);
   });
 
+  it('give each actor a share of what actors write, and many can use up theirs', () => {
+    for (const name of ['ROLLOUTS_test', 'UPLOADS_test']) {
+      const { max_msgs, max_msgs_per_subject: share, discard_new_per_subject } = stream(name);
+      assert(share! > 0 && max_msgs >= 16 * share!, name);
+      assert.equal(discard_new_per_subject, true);
+    }
+    assert(stream('DEAD_test').max_msgs >= 16 * stream('DEAD_test').max_msgs_per_subject!);
+  });
+
+  it('let an actor upload four of the largest groups, whatever size these have', () => {
+    for (const largestGroupBytes of [1, 4e6, 1e8]) {
+      const uploads = streamSettings(names, { ...limits, largestGroupBytes }, 60_000).find(
+        ({ name }) => name === 'UPLOADS_test',
+      )!;
+      assert(uploads.max_msgs_per_subject! * 60_000 >= 4 * largestGroupBytes);
+      assert(uploads.max_msg_size! > 60_000 && uploads.max_msg_size! < 65_536);
+    }
+  });
+
   it('are all bounded and all in files', () => {
     for (const { name, max_msgs, storage } of streams) {
       assert(max_msgs > 0 && max_msgs < 1e6, name);

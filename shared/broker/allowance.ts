@@ -1,0 +1,25 @@
+const maxKeys = 10_000;
+
+/** Lets each of many do something a few times at once, and so often an hour after that. */
+export class Allowance {
+  readonly #atOnce: number;
+  readonly #perMs: number;
+  readonly #left = new Map<string, { tokens: number; at: number }>(); // at: ms
+
+  constructor({ atOnce, perHour }: { readonly atOnce: number; readonly perHour: number }) {
+    this.#atOnce = atOnce;
+    this.#perMs = perHour / 3_600_000;
+  }
+
+  /** Whether `who` may do it once more, which then counts. */
+  take(who: string): boolean {
+    const now = performance.now();
+    const before = this.#left.get(who) ?? { tokens: this.#atOnce, at: now };
+    const tokens = Math.min(this.#atOnce, before.tokens + (now - before.at) * this.#perMs);
+    const isAllowed = tokens >= 1;
+    this.#left.delete(who); // so that those heard of last are forgotten last
+    this.#left.set(who, { tokens: isAllowed ? tokens - 1 : tokens, at: now });
+    if (this.#left.size > maxKeys) this.#left.delete(this.#left.keys().next().value!);
+    return isAllowed;
+  }
+}

@@ -1,0 +1,155 @@
+import { Counter } from 'prom-client';
+import { z } from 'zod';
+import { deadPrefix } from './dead-letters.js';
+import { ask, askFor, type Link } from './link.js';
+import { MessageHeaders } from './message-headers.js';
+import { everyDeadLetter } from './names.js';
+import type { ObjectBucket } from './object-bucket.js';
+import { bodyHeader } from './publish.js';
+import { streamState } from './stream-state.js';
+import { stored } from './tail.js';
+
+const swept = new Counter({
+  name: 'broker_bodies_swept_total',
+  help: 'Bodies of large messages that were deleted because nothing needed them any more, by where they lay.',
+  labelNames: ['kind'],
+});
+
+export const sweepEveryMs = 60_000;
+
+/** Longer than it takes to publish the message that a body was stored for. */
+const usualGraceMs = 30 * 60_000;
+
+const Entry = z.looseObject({ nuid: z.string(), name: z.string() });
+
+/**
+ * Deletes bodies that no message names: a process died between storing a body and publishing its message, or
+ * between settling a message and deleting its body, or an actor stores what it never names.
+ *
+ * A body is stored before its message. So a body that is older, by some grace, than the oldest message that
+ * still waits belongs to none of these. All times are the server's own, since clocks of services may jump.
+ */
+export class Sweep {
+  readonly #link: Link;
+  readonly #bodies: ObjectBucket;
+  readonly #graceMs: number;
+
+  constructor(link: Link, bodies: ObjectBucket, graceMs = usualGraceMs) {
+    this.#link = link;
+    this.#bodies = bodies;
+    this.#graceMs = graceMs;
+  }
+
+  /** Sweeps once. Does nothing until a learner has taken the lead, since the server's time is that of its lease. */
+  async look(): Promise<void> {
+    const now = await this.#time(`KV_${this.#link.names.buckets.ledger}`, 'last_ts');
+    if (now === undefined) return;
+    await this.#sweepUploads(now);
+    await this.#sweepObjects(now);
+  }
+
+  async #sweepUploads(now: number): Promise<void> {
+    const { names, jsm, log } = this.#link;
+    const stream = names.streams.uploads;
+    const state = await streamState(this.#link, stream);
+    if (state === undefined || state.messages === 0) return;
+    const oldest = (await this.#time(names.streams.rollouts, 'first_ts')) ?? now;
+    const before = Math.min(now, oldest) - this.#graceMs;
+    if (Date.parse(state.first_ts) >= before) return;
+
+    // By halves: messages are in the order of their times.
+    let [low, high] = [state.first_seq, state.last_seq + 1];
+    while (low < high) {
+      const middle = Math.floor((low + high) / 2);
+      const query = { seq: middle, next_by_subj: names.subjects.uploads('x').replace(/x$/, '*') };
+      const message = await askFor(this.#link, `read ${stream}`, () =>
+        jsm.streams.getMessage(stream, query),
+      );
+      if (message === undefined || message.time.getTime() >= before) high = middle;
+      else low = message.seq + 1;
+    }
+    const { purged } = await ask(this.#link, `sweep ${stream}`, () =>
+      jsm.streams.purge(stream, { seq: low }),
+    );
+    if (purged > 0) {
+      swept.inc({ kind: 'upload' }, purged);
+      log.info({ stream, chunks: purged }, 'abandoned uploads deleted');
+    }
+  }
+
+  async #sweepObjects(now: number): Promise<void> {
+    const { names, log } = this.#link;
+    const bucket = names.objects.bodies;
+    const stream = `OBJ_${bucket}`;
+    const state = await streamState(this.#link, stream);
+    if (state === undefined || state.messages === 0) return;
+    const isOld = Date.parse(state.first_ts) < now - this.#graceMs;
+    if (!isOld) return;
+    const subjects = Object.keys(
+      (await streamState(this.#link, stream, `$O.${bucket}.>`))?.subjects ?? {},
+    );
+    const waiting = await Promise.all(
+      [names.streams.scored, names.streams.rollouts].map((queue) => this.#time(queue, 'first_ts')),
+    );
+    const ofQueues = Math.min(now, ...waiting.map((time) => time ?? now)) - this.#graceMs;
+    let letters: Promise<ReadonlySet<string>> | undefined;
+    const isAbandoned = async (name: string, time: number): Promise<boolean> => {
+      if (!name.startsWith(deadPrefix)) return time < ofQueues;
+      if (time >= now - this.#graceMs) return false;
+      return !(await (letters ??= this.#bodiesOfLetters())).has(name);
+    };
+
+    const kept = new Set<string>();
+    for (const subject of subjects.filter((each) => each.startsWith(`$O.${bucket}.M.`))) {
+      const message = await this.#first(stream, subject);
+      if (message === undefined) continue;
+      const entry = Entry.safeParse(JSON.parse(new TextDecoder().decode(message.data))).data;
+      if (entry === undefined) continue;
+      if (await isAbandoned(entry.name, message.time.getTime())) {
+        await this.#bodies.delete(entry.name);
+        swept.inc({ kind: 'object' });
+        log.info({ object: entry.name }, 'abandoned body deleted');
+      } else kept.add(`$O.${bucket}.C.${entry.nuid}`);
+    }
+    for (const subject of subjects.filter((each) => each.startsWith(`$O.${bucket}.C.`))) {
+      if (kept.has(subject)) continue;
+      const message = await this.#first(stream, subject);
+      if (message === undefined || message.time.getTime() >= now - this.#graceMs) continue;
+      await ask(this.#link, `sweep ${stream}`, () =>
+        this.#link.jsm.streams.purge(stream, { filter: subject }),
+      );
+      swept.inc({ kind: 'object' });
+      log.info({ stream, subject }, 'abandoned chunks deleted');
+    }
+  }
+
+  /** The names of the objects that dead letters have as bodies. */
+  async #bodiesOfLetters(): Promise<ReadonlySet<string>> {
+    const { names, signal } = this.#link;
+    const found = new Set<string>();
+    for await (const message of stored(
+      this.#link,
+      names.streams.dead,
+      everyDeadLetter(names),
+      signal,
+    )) {
+      const object = new MessageHeaders(message).get(bodyHeader);
+      if (object !== undefined) found.add(object);
+    }
+    signal.throwIfAborted(); // what was found so far is not all
+    return found;
+  }
+
+  #first(stream: string, subject: string) {
+    const query = { seq: 1, next_by_subj: subject };
+    return askFor(this.#link, `read ${stream}`, () =>
+      this.#link.jsm.streams.getMessage(stream, query),
+    );
+  }
+
+  /** When the first or the last message of a stream was stored, in ms since the epoch; undefined if it is empty. */
+  async #time(stream: string, which: 'first_ts' | 'last_ts'): Promise<number | undefined> {
+    const state = await streamState(this.#link, stream);
+    return state === undefined || state.messages === 0 ? undefined : Date.parse(state[which]);
+  }
+}

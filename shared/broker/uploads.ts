@@ -1,0 +1,166 @@
+import { createHash, randomUUID } from 'node:crypto';
+import pLimit from 'p-limit';
+import { z } from 'zod';
+import { errorText, PermanentError } from '../errors.js';
+import { classify } from './failures.js';
+import { ask, askFor, largestBody, type Link } from './link.js';
+import { countBlocked, retry } from './retry.js';
+
+/** Header of a group whose body an actor has uploaded; the message itself says where the parts lie. */
+export const uploadHeader = 'Offbeat-Upload';
+
+/** Of one chunk, at most. The stream takes no larger one, so a share is bounded in bytes as well. */
+const usualChunkBytes = 512 * 1024;
+const chunksInFlight = 4;
+
+/** How much of a body one chunk holds on this server. */
+export function uploadChunkBytes(link: Link): number {
+  return Math.min(usualChunkBytes, largestBody(link));
+}
+
+/** What a message says of its uploaded body. */
+const Manifest = z.strictObject({
+  size: z.int().nonnegative(), // bytes
+  sha256: z.string().length(64),
+  chunks: z
+    .array(z.int().positive()) // sequence numbers in the stream, in order
+    .min(1)
+    .max(4_096)
+    .refine((chunks) => new Set(chunks).size === chunks.length, 'a chunk is named twice'),
+});
+type Manifest = z.infer<typeof Manifest>;
+
+/**
+ * Groups of actors that are too large for a message. All chunks of an actor have one subject, so that the server
+ * itself bounds what each may have here, and an actor that uses up its share keeps nobody else waiting. What
+ * an actor names is read and deleted only if it is its own.
+ */
+export class Uploads {
+  readonly #link: Link;
+  readonly #maxBytes: () => Promise<number>;
+  /** One at a time: several that each wait for room for their last chunk would wait for one another. */
+  readonly #turn = pLimit(1);
+
+  /** @param maxBytes of one body: a larger one is not read, whoever sent it. */
+  constructor(link: Link, maxBytes: () => Promise<number>) {
+    this.#link = link;
+    this.#maxBytes = maxBytes;
+  }
+
+  /**
+   * Stores a body, however long the actor's share is used up or the server away.
+   *
+   * @param subject of the actor's uploads.
+   * @returns the content of the message that stands for it.
+   * @throws the signal's reason, once it aborts.
+   */
+  put(subject: string, bytes: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
+    return this.#turn(async () => {
+      const id = randomUUID();
+      const limit = pLimit(chunksInFlight);
+      const chunks = await Promise.all(
+        chunksOf(bytes, uploadChunkBytes(this.#link)).map((chunk, i) =>
+          limit(() => this.#publish(subject, chunk, `${id}-${i}`, signal)),
+        ),
+      );
+      const manifest: Manifest = { size: bytes.byteLength, sha256: sha256(bytes), chunks };
+      return new TextEncoder().encode(JSON.stringify(manifest));
+    });
+  }
+
+  /**
+   * The body that a message stands for, its SHA-256 verified; `undefined` if a chunk of it is gone.
+   *
+   * @param subject of the uploads of the message's sender.
+   * @throws {PermanentError} if the message cannot be read, or names what is not its sender's, or too much.
+   */
+  async get(subject: string, message: Uint8Array): Promise<Uint8Array | undefined> {
+    const { size, sha256: expected, chunks } = manifestIn(message);
+    const maxBytes = await this.#maxBytes();
+    if (size > maxBytes) {
+      throw new PermanentError(`its body has ${size} bytes; at most ${maxBytes} are read`);
+    }
+    const parts: Uint8Array[] = [];
+    let bytes = 0;
+    for (const seq of chunks) {
+      const part = await this.#chunk(subject, seq);
+      if (part === undefined) return undefined;
+      bytes += part.byteLength;
+      if (bytes > size) break;
+      parts.push(part);
+    }
+    const body = Buffer.concat(parts);
+    if (bytes === size && sha256(body) === expected) return new Uint8Array(body);
+    throw new PermanentError(
+      `its body is damaged: it should have ${size} bytes with SHA-256 ${expected}, and ${bytes} with ${sha256(body)} are there`,
+    );
+  }
+
+  /**
+   * Deletes the chunks of a message's body.
+   *
+   * @param isRead whether `get` has returned it, so that all of it is known to be its sender's.
+   * @throws {PermanentError} if the message cannot be read, or names what is not its sender's.
+   */
+  async delete(subject: string, message: Uint8Array, isRead: boolean): Promise<void> {
+    const { jsm, names } = this.#link;
+    const stream = names.streams.uploads;
+    const limit = pLimit(chunksInFlight);
+    const drop = async (seq: number) => {
+      if (!isRead && (await this.#chunk(subject, seq)) === undefined) return;
+      try {
+        await ask(this.#link, `delete ${seq} of ${stream}`, () =>
+          jsm.streams.deleteMessage(stream, seq, false),
+        );
+      } catch (caught) {
+        if (classify(caught) !== 'absent') throw caught; // somebody else was faster
+      }
+    };
+    await Promise.all(manifestIn(message).chunks.map((seq) => limit(() => drop(seq))));
+  }
+
+  /** @throws {PermanentError} if it is another's. */
+  async #chunk(subject: string, seq: number): Promise<Uint8Array | undefined> {
+    const { jsm, names } = this.#link;
+    const stream = names.streams.uploads;
+    const found = await askFor(this.#link, `read ${seq} of ${stream}`, () =>
+      jsm.streams.getMessage(stream, { seq }),
+    );
+    if (found !== undefined && found.subject !== subject) {
+      throw new PermanentError(`its body names chunk ${seq}, which another actor has uploaded`);
+    }
+    return found?.data;
+  }
+
+  async #publish(
+    subject: string,
+    data: Uint8Array,
+    msgID: string,
+    signal: AbortSignal,
+  ): Promise<number> {
+    const { js, log, outages } = this.#link;
+    const onWait = countBlocked('uploads');
+    const options = { what: `publish to ${subject}`, log, signal, outages, onWait };
+    return (await retry(options, () => js.publish(subject, data, { msgID }))).seq;
+  }
+}
+
+function manifestIn(message: Uint8Array): Manifest {
+  try {
+    return Manifest.parse(JSON.parse(new TextDecoder().decode(message)));
+  } catch (caught) {
+    const reason = caught instanceof z.ZodError ? z.prettifyError(caught) : errorText(caught);
+    throw new PermanentError(`it does not say where its body lies: ${reason}`);
+  }
+}
+
+function chunksOf(bytes: Uint8Array, chunkBytes: number): Uint8Array[] {
+  const count = Math.max(1, Math.ceil(bytes.byteLength / chunkBytes));
+  return Array.from({ length: count }, (_, i) =>
+    bytes.subarray(i * chunkBytes, (i + 1) * chunkBytes),
+  );
+}
+
+function sha256(bytes: Uint8Array): string {
+  return createHash('sha256').update(bytes).digest('hex');
+}
