@@ -16,11 +16,16 @@ export interface Workload {
 export interface Pod {
   readonly terminationGracePeriodSeconds?: number;
   readonly automountServiceAccountToken?: boolean;
-  readonly securityContext?: { readonly runAsNonRoot?: boolean };
+  readonly securityContext?: {
+    readonly runAsNonRoot?: boolean;
+    readonly fsGroup?: number;
+    readonly fsGroupChangePolicy?: string;
+  };
   readonly containers: readonly Container[];
   readonly volumes?: readonly {
     readonly name: string;
     readonly configMap?: { readonly name: string };
+    readonly emptyDir?: { readonly sizeLimit?: string };
     readonly secret?: { readonly secretName: string };
     readonly persistentVolumeClaim?: { readonly claimName: string };
   }[];
@@ -39,7 +44,11 @@ export interface Container {
     };
   }[];
   readonly envFrom?: readonly { readonly configMapRef: { readonly name: string } }[];
-  readonly volumeMounts?: readonly { readonly name: string; readonly subPathExpr?: string }[];
+  readonly volumeMounts?: readonly {
+    readonly name: string;
+    readonly mountPath: string;
+    readonly subPathExpr?: string;
+  }[];
   readonly startupProbe?: object;
   readonly livenessProbe?: object;
   readonly readinessProbe?: object;

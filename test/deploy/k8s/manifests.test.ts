@@ -6,14 +6,10 @@ import { loadSchema, type ServiceName } from '../../../deploy/local/load-schema.
 import { environmentName, loadConfig } from '../../../shared/config.js';
 import { givenUpCode, userErrorCode } from '../../../shared/exit-codes.js';
 import { graceMs } from '../../../learner/grace.js';
+import { runAccount } from '../../../shared/broker/accounts.js';
 import { runNames } from '../../../shared/broker/names.js';
 import { packageRoot } from '../../../shared/package-root.js';
-import {
-  complaints,
-  kustomize,
-  objectsIn,
-  type KubernetesObject,
-} from '../../support/kubernetes.js';
+import { complaints, kustomize } from '../../support/kubernetes.js';
 import {
   environmentOf,
   fateOf,
@@ -26,26 +22,6 @@ import {
 
 const folder = 'deploy/k8s';
 const overlays = (await readdir(join(packageRoot, folder, 'overlays'))).sort();
-
-describe('the manifests as they lie there', async () => {
-  const root = join(packageRoot, folder);
-  const files = (await readdir(root, { recursive: true })).filter((name) => name.endsWith('.yaml'));
-  const texts = await Promise.all(files.map((name) => readFile(join(root, name), 'utf8')));
-  const objects = texts.flatMap(objectsIn).filter(isForTheCluster);
-
-  it('keep to the schemas of their APIs', () => {
-    assert(objects.length > 20);
-    assert.deepEqual(objects.flatMap(complaints), []);
-  });
-
-  it('would not pass with a field that no API knows, or with one of another type', () => {
-    const [deployment] = objects.filter(({ kind }) => kind === 'Deployment');
-    const unknown = { ...deployment!, spec: { ...(deployment!['spec'] as object), replicass: 2 } };
-    assert.match(complaints(unknown).join(), /has \/spec\/replicass, which apps\/v1 does not know/);
-    const wrong = { ...deployment!, spec: { ...(deployment!['spec'] as object), replicas: 'two' } };
-    assert.match(complaints(wrong).join(), /replicas must be integer/);
-  });
-});
 
 describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () => {
   const render = await kustomize();
@@ -135,11 +111,90 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
             assert(container[probe] !== undefined, `${container.name} has no ${probe}`);
           }
           const { requests, limits } = container.resources;
-          assert(requests?.['cpu'] !== undefined && requests['memory'] !== undefined);
-          assert(limits?.['memory'] !== undefined);
-          const isTuft = container.name === 'tuft'; // it has no other tag
-          assert(isTuft || /:\d+\.\d+\.\d+(-\w+)?$/.test(container.image), container.image);
+          for (const resource of ['memory', 'ephemeral-storage']) {
+            assert(requests?.[resource] !== undefined, `${container.name} requests no ${resource}`);
+            assert(
+              limits?.[resource] !== undefined,
+              `${container.name} has no limit of ${resource}`,
+            );
+          }
+          assert(requests?.['cpu'] !== undefined);
+          const isPinned = /:\d+\.\d+\.\d+(-\w+)?$|@sha256:[0-9a-f]{64}$/.test(container.image);
+          assert(isPinned, container.image);
         }
+      });
+
+      it('asks every container how it is by HTTP, TuFT too, where no key is needed', () => {
+        for (const { container } of pods) {
+          for (const probe of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {
+            const { httpGet } = container[probe] as { httpGet?: { path: string } };
+            assert.match(httpGet?.path ?? '', /healthz|readyz/, `${probe} of ${container.name}`);
+          }
+        }
+        const tuft = pods.find(({ name }) => name === 'tuft');
+        const { httpGet } = (tuft?.container.startupProbe ?? {}) as { httpGet?: { path: string } };
+        assert.equal(httpGet?.path, overlay === 'dev' ? undefined : '/api/v1/healthz');
+      });
+
+      it('lets no pod fill the disk of its node, nor wait for the owner of every file of a volume', () => {
+        for (const { name, pod } of pods) {
+          for (const { name: volume, emptyDir } of pod.volumes ?? []) {
+            assert(emptyDir === undefined || emptyDir.sizeLimit !== undefined, `${name} ${volume}`);
+          }
+          const { fsGroup, fsGroupChangePolicy } = pod.securityContext ?? {};
+          assert(fsGroup === undefined || fsGroupChangePolicy === 'OnRootMismatch', name);
+        }
+      });
+
+      it('has one budget for the pods of each workload', () => {
+        const budgets = of('PodDisruptionBudget') as unknown as { spec: { selector: Selector } }[];
+        for (const { name, labels } of pods) {
+          const selecting = budgets.filter(({ spec }) => isSelected(spec.selector, labels));
+          assert.equal(selecting.length, 1, `${name} has ${selecting.length} budgets`);
+        }
+      });
+
+      it('reserves little for actors that only call the backend', () => {
+        const { container } = pods.find(({ name }) => name === 'actor')!;
+        const { ACTOR_SAMPLER: sampler } = environmentOf(container, of('ConfigMap'));
+        const cpu = container.resources.requests!['cpu'];
+        assert.equal(cpu, sampler === 'tinker' ? '50m' : '1');
+      });
+
+      it('lets pods ask for names, wherever the cluster answers that', () => {
+        const policies = of('NetworkPolicy') as unknown as NetworkPolicy[];
+        const rule = policies
+          .flatMap(({ spec }) => spec.egress ?? [])
+          .find(({ ports }) => ports?.some(({ port }) => port === 53));
+        assert.deepEqual(
+          rule!.ports!.map(({ port, protocol }) => `${port} ${protocol}`),
+          ['53 UDP', '53 TCP', '5353 UDP', '5353 TCP'], // the latter of OpenShift
+        );
+        const peers = JSON.stringify(rule!.to);
+        for (const peer of ['"k8s-app":"kube-dns"', '"openshift-dns"', '"169.254.20.10/32"']) {
+          assert(peers.includes(peer), `${peer} is not among ${peers}`);
+        }
+      });
+
+      it('has keys to NATS wherever more than the local backend is at stake', () => {
+        const seeds = pods.flatMap(({ container }) =>
+          (container.env ?? []).filter(({ name }) => name.endsWith('_NKEY_SEED_FILE')),
+        );
+        assert.equal(seeds.length, overlay === 'dev' ? 0 : 3);
+        for (const { container } of ours) {
+          const set = Object.entries(environmentOf(container, of('ConfigMap')));
+          const [, url] = set.find(([name]) => name.endsWith('_NATS_URL')) ?? [];
+          if (url !== undefined) assert.match(url, overlay === 'dev' ? /^nats:/ : /^tls:/);
+        }
+      });
+
+      it('links its alerts to where the pages are kept', () => {
+        const map = of('ConfigMap').find(({ metadata }) => metadata.name.startsWith('run-'));
+        const { DOCS_URL: docs } = map!['data'] as { DOCS_URL: string };
+        const text = JSON.stringify(of('PrometheusRule'));
+        const urls = [...text.matchAll(/"runbook_url":"([^"]+)"/g)].map(([, url]) => url!);
+        assert.equal(urls.length > 0, overlay !== 'dev');
+        for (const url of urls) assert(url.startsWith(`${docs}/monitoring.md#`), url);
       });
 
       it('ends pods later than our own last word', () => {
@@ -181,8 +236,8 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
 
       it('has budgets, policies and monitors that select pods', () => {
         const labels = pods.map(({ labels }) => labels);
-        const selects = ({ matchLabels = {} }: Selector): boolean =>
-          labels.some((pod) => Object.entries(matchLabels).every(([key, is]) => pod[key] === is));
+        const selects = (selector: Selector): boolean =>
+          labels.some((pod) => isSelected(selector, pod));
         for (const kind of ['PodDisruptionBudget', 'PodMonitor']) {
           for (const { spec } of of(kind) as unknown as { spec: { selector: Selector } }[]) {
             assert(selects(spec.selector));
@@ -191,11 +246,11 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         for (const { metadata, spec } of of('NetworkPolicy') as unknown as NetworkPolicy[]) {
           assert(selects(spec.podSelector), metadata.name);
           const rules = [...(spec.ingress ?? []), ...(spec.egress ?? [])];
-          for (const { podSelector, namespaceSelector } of rules.flatMap((rule) => [
+          for (const { podSelector, namespaceSelector, ipBlock } of rules.flatMap((rule) => [
             ...(rule.from ?? []),
             ...(rule.to ?? []),
           ])) {
-            const isOfOthers = namespaceSelector !== undefined;
+            const isOfOthers = namespaceSelector !== undefined || ipBlock !== undefined;
             assert(isOfOthers || selects(podSelector!), `a peer of ${metadata.name}`);
           }
         }
@@ -221,6 +276,7 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
             return `${stream} ${durable}`;
           });
           assert(known.includes(`${metadata['stream']} ${metadata['consumer']}`));
+          assert.equal(metadata['account'], runAccount(run));
         }
       });
 
@@ -267,16 +323,20 @@ interface NetworkPolicy {
   readonly spec: {
     readonly podSelector: Selector;
     readonly ingress?: readonly { readonly from?: readonly Peer[]; readonly to?: undefined }[];
-    readonly egress?: readonly { readonly to?: readonly Peer[]; readonly from?: undefined }[];
+    readonly egress?: readonly {
+      readonly to?: readonly Peer[];
+      readonly from?: undefined;
+      readonly ports?: readonly { readonly port: number; readonly protocol?: string }[];
+    }[];
   };
 }
 
 interface Peer {
   readonly podSelector?: Selector;
   readonly namespaceSelector?: object;
+  readonly ipBlock?: object;
 }
 
-/** Neither for Kustomize itself, nor a patch, nor the configuration of something else. */
-function isForTheCluster({ kind }: Partial<KubernetesObject>): boolean {
-  return kind !== undefined && !['Kustomization', 'Component'].includes(kind);
+function isSelected({ matchLabels = {} }: Selector, labels: Readonly<Record<string, string>>) {
+  return Object.entries(matchLabels).every(([key, value]) => labels[key] === value);
 }

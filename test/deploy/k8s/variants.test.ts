@@ -1,10 +1,14 @@
 import assert from 'node:assert/strict';
-import { readFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { parse } from 'yaml';
+import { runCommand } from '../../../deploy/local/run-command.js';
 import { identityName, type Identity } from '../../../shared/broker/permissions.js';
 import { packageRoot } from '../../../shared/package-root.js';
-import { complaints, kustomize } from '../../support/kubernetes.js';
+import { complaints, kustomize, type KubernetesObject } from '../../support/kubernetes.js';
+import { runOffbeat } from '../../support/offbeat.js';
 import { metricsIn } from '../../support/promql.js';
 import { environmentOf, podsOf, type ScaledObject } from '../../support/workloads.js';
 
@@ -124,3 +128,106 @@ describe('the production overlay', async () => {
     assert.match(url!, /^tls:/);
   });
 });
+
+describe('the configuration of TuFT', async () => {
+  const render = await kustomize();
+  const skip = typeof render === 'string' && render;
+  const example = parse(
+    await readFile(
+      join(packageRoot, 'deploy/k8s/components/tuft/tuft_config.example.yaml'),
+      'utf8',
+    ),
+  ) as { supported_models: Record<string, number | string>[] };
+  const [model] = example.supported_models as [Record<string, number | string>];
+
+  for (const overlay of ['gpu', 'production']) {
+    it(
+      `has room for the versions and the rank that the overlay ${overlay} trains with`,
+      { skip },
+      async () => {
+        assert(typeof render !== 'string');
+        const set = await learnerEnvironment(render, overlay);
+        assert(Number(model['max_loras']) >= Number(set['LEARNER_MAX_STEPS_OFF_POLICY']) + 2);
+        assert(Number(model['max_lora_rank']) >= Number(set['LEARNER_LORA_RANK']));
+        assert.equal(model['model_name'], set['LEARNER_MODEL_NAME']);
+        assert.equal(model['model_path'], set['LEARNER_MODEL_DIR']);
+      },
+    );
+
+    it(
+      `is trained with the rate and the rank that docs/tuft.md has, in the overlay ${overlay}`,
+      { skip },
+      async () => {
+        assert(typeof render !== 'string');
+        const page = await readFile(join(packageRoot, 'docs/tuft.md'), 'utf8');
+        const ofPage = (flag: string) => Number(new RegExp(`--${flag} (\\S+)`).exec(page)![1]);
+        const set = await learnerEnvironment(render, overlay);
+        assert.equal(Number(set['LEARNER_LEARNING_RATE']), ofPage('learning-rate'));
+        assert.equal(Number(set['LEARNER_LORA_RANK']), ofPage('lora-rank'));
+        assert.equal(Number(set['LEARNER_MAX_TOKENS']), ofPage('max-tokens'));
+      },
+    );
+  }
+});
+
+describe("the gpu overlay's own nats-server", async () => {
+  const render = await kustomize();
+  const skip = typeof render === 'string' && render;
+  it(
+    'has a configuration that nats-server takes, with the keys that offbeat nats-config makes',
+    { skip },
+    async () => {
+      assert(typeof render !== 'string');
+      const objects = await render('deploy/k8s/overlays/gpu');
+      const { container, pod } = objects.flatMap(podsOf).find(({ name }) => name === 'nats')!;
+      const mounts = Object.fromEntries(
+        container.volumeMounts!.map(({ name, mountPath }) => [name, mountPath]),
+      );
+      assert.deepEqual([mounts['config'], mounts['access']], ['/etc/nats', '/etc/nats-access']);
+      const wanted = pod.volumes!.find(({ name }) => name === 'access')!.secret!.secretName;
+      assert.equal(wanted, 'nats-access');
+      const config = objects.find(({ metadata }) => metadata.name.startsWith('nats-'));
+      const text = (config!['data'] as { 'nats.conf': string })['nats.conf'];
+
+      const root = await mkdtemp(join(tmpdir(), 'offbeat-k8s-'));
+      try {
+        const access = join(root, 'nats-access'); // beside it, as in the pod
+        const words = ['--run', 'countdown-qwen3-4b', '--actors', '2', '--out', access];
+        const hosts = ['--tls-hosts', 'nats,localhost', '--tls-folder', access];
+        const keys = await runOffbeat(['nats-config', ...words, ...hosts], root);
+        assert.equal(keys.code, 0, keys.out);
+        await mkdir(join(root, 'nats'));
+        const path = join(root, 'nats/nats.conf');
+        // nats-server 2.9, which Debian 12 has, does not know sync_interval.
+        await writeFile(
+          path,
+          text.replace('/data', join(root, 'data')).replace(/sync_interval.*/, ''),
+        );
+        const program = process.env['OFFBEAT_NATS_SERVER'] ?? 'nats-server';
+        const { code, output } = await runCommand(program, ['--config', path, '-t'], {
+          cwd: root,
+          timeoutMs: 30_000,
+        });
+        assert.equal(code, 0, output);
+        await rm(access, { recursive: true });
+        const without = await runCommand(program, ['--config', path, '-t'], {
+          cwd: root,
+          timeoutMs: 30_000,
+        });
+        assert.notEqual(without.code, 0); // nobody is let in by mistake
+      } finally {
+        await rm(root, { recursive: true });
+      }
+    },
+  );
+});
+
+async function learnerEnvironment(
+  render: (folder: string) => Promise<KubernetesObject[]>,
+  overlay: string,
+): Promise<Record<string, string>> {
+  const objects = await render(`deploy/k8s/overlays/${overlay}`);
+  const { container } = objects.flatMap(podsOf).find(({ name }) => name === 'learner')!;
+  const maps = objects.filter(({ kind }) => kind === 'ConfigMap');
+  return environmentOf(container, maps);
+}

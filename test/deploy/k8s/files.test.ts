@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { packageRoot } from '../../../shared/package-root.js';
+import { filesUnder } from '../../docs/sources.js';
+import { complaints, objectsIn, type KubernetesObject } from '../../support/kubernetes.js';
+
+const folder = 'deploy/k8s';
+
+describe('the manifests as they lie there', async () => {
+  const root = join(packageRoot, folder);
+  const files = (await readdir(root, { recursive: true })).filter((name) => name.endsWith('.yaml'));
+  const texts = await Promise.all(files.map((name) => readFile(join(root, name), 'utf8')));
+  const objects = texts.flatMap(objectsIn).filter(isForTheCluster);
+
+  it('keep to the schemas of their APIs', () => {
+    assert(objects.length > 20);
+    assert.deepEqual(objects.flatMap(complaints), []);
+  });
+
+  it('names only files that are there', async () => {
+    const all = (await filesUnder('deploy')).filter((name) => /\.(ya?ml|conf|env)$/.test(name));
+    const texts = await Promise.all(all.map((name) => readFile(join(packageRoot, name), 'utf8')));
+    const path = /(?<![\w./-])(?:deploy|docs|test|components|overlays|base)\/[\w-][\w./-]*[\w]/g;
+    const named = texts.flatMap((text, i) =>
+      [...text.matchAll(path)].map(([name]) => ({ name, by: all[i]! })),
+    );
+    assert(named.length > 5);
+    assert.deepEqual(
+      named.filter(({ name }) =>
+        [name, join(folder, name)].every((path) => !existsSync(join(packageRoot, path))),
+      ),
+      [],
+    );
+  });
+
+  it('would not pass with a field that no API knows, or with one of another type', () => {
+    const [deployment] = objects.filter(({ kind }) => kind === 'Deployment');
+    const unknown = { ...deployment!, spec: { ...(deployment!['spec'] as object), replicass: 2 } };
+    assert.match(complaints(unknown).join(), /has \/spec\/replicass, which apps\/v1 does not know/);
+    const wrong = { ...deployment!, spec: { ...(deployment!['spec'] as object), replicas: 'two' } };
+    assert.match(complaints(wrong).join(), /replicas must be integer/);
+  });
+});
+
+/** Neither for Kustomize itself, nor a patch, nor the configuration of something else. */
+function isForTheCluster({ kind }: Partial<KubernetesObject>): boolean {
+  return kind !== undefined && !['Kustomization', 'Component'].includes(kind);
+}
