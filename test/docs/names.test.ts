@@ -8,7 +8,7 @@ import { runNames } from '../../shared/broker/names.js';
 import { packageRoot } from '../../shared/package-root.js';
 import { flagsIn, knownFlags } from './flags.js';
 import { codeIn, declaredMetrics, services, tableUnder } from './metrics-table.js';
-import { codeSpans, proseOf, readPages, type Page } from './pages.js';
+import { codeSpans, linksOf, readPages, type Page } from './pages.js';
 
 describe('the documentation', async () => {
   const pages = await readPages();
@@ -117,16 +117,6 @@ describe('the documentation', async () => {
 interface Alert {
   readonly alert: string;
   readonly annotations: Readonly<Record<string, string>>;
-}
-
-/** Where a page's links lead within the checkout. */
-function linksOf(page: Page): string[] {
-  const prose = proseOf(page).replace(/`[^`\n]*`/g, '');
-  const targets = [
-    ...[...prose.matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target!),
-    ...[...prose.matchAll(/(?:src|srcset|href)="([^"]+)"/g)].map(([, target]) => target!),
-  ];
-  return targets.filter((target) => !/^[a-z]+:/.test(target));
 }
 
 /** As GitHub names the headings of a page. */

@@ -67,6 +67,16 @@ export function codeSpans(page: Page): string[] {
   return [...proseOf(page).matchAll(/`([^`\n]+)`/g)].map(([, code]) => code!);
 }
 
+/** Where a page's links lead within the checkout. */
+export function linksOf(page: Page): string[] {
+  const prose = proseOf(page).replace(/`[^`\n]*`/g, '');
+  const targets = [
+    ...[...prose.matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target!),
+    ...[...prose.matchAll(/(?:src|srcset|href)="([^"]+)"/g)].map(([, target]) => target!),
+  ];
+  return targets.filter((target) => !/^[a-z]+:/.test(target));
+}
+
 const fencedBlock = /(?:^ *<!-- tested by: (.+?) -->\n+)?^ *```(sh|console)\n([^]*?)^ *```$/gm;
 const need = /#.*(?:needs|需要)\s*(.+)$/;
 
