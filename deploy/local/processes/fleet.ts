@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText } from '../../../shared/errors.js';
 import { givenUpCode, userErrorCode } from '../../../shared/exit-codes.js';
 import { describeExit, type Exit } from './exit.js';
-import { logTail } from './log-tail.js';
+import { lastWords, logTail } from './log-tail.js';
 import { type Command, ManagedProcess } from './managed-process.js';
 import { waitForReady } from './readiness.js';
 import { countedRestarts, maxRestarts, restartDelayMs } from './restart-policy.js';
@@ -165,10 +165,10 @@ export class Fleet implements AsyncDisposable {
       const delayMs =
         member.whenItEnds === 'fails the run' ? undefined : restartDelayMs(exit, restarts);
       if (delayMs === undefined) {
-        await this.#failBy(name, exit, exit.code === userErrorCode ? userErrorCode : 1);
+        await this.#failBy(name, process, exit);
         return;
       }
-      await this.#pause(name, exit, ++restarts, delayMs);
+      await this.#pause(name, process, exit, ++restarts, delayMs);
     }
   }
 
@@ -187,20 +187,27 @@ export class Fleet implements AsyncDisposable {
       restarts = countedRestarts(restarts, Date.now() - process.startedAt);
       const delayMs = again === undefined ? undefined : restartDelayMs(exit, restarts);
       if (again === undefined || delayMs === undefined) {
-        await this.#failBy(name, exit, 1);
+        await this.#failBy(name, process, exit);
         return;
       }
-      await this.#pause(name, exit, ++restarts, delayMs);
+      await this.#pause(name, process, exit, ++restarts, delayMs);
       if (this.#isStopping()) return;
       process = await again(this.#stopping.signal);
     }
   }
 
   /** Says that a process ended, and waits until it may be started again. */
-  async #pause(name: string, exit: Exit, restarts: number, delayMs: number): Promise<void> {
-    const [lastWords = ''] = await logTail(this.logPath(name), 1);
+  async #pause(
+    name: string,
+    { logStart }: ManagedProcess,
+    exit: Exit,
+    restarts: number,
+    delayMs: number,
+  ): Promise<void> {
+    const words = await lastWords(this.logPath(name), logStart);
     this.#report(
-      `${name} ${describeExit(exit)}; starting it again in ${delayMs / 1_000} s (${restarts} of ${maxRestarts}). Its last words: ${lastWords}`,
+      `${name} ${describeExit(exit)}; starting it again in ${delayMs / 1_000} s (${restarts} of ${maxRestarts}).` +
+        (words === '' ? '' : ` Its last words: ${words}`),
     );
     const { signal } = this.#stopping;
     await sleep(delayMs, undefined, { signal }).catch(() => undefined);
@@ -221,14 +228,17 @@ export class Fleet implements AsyncDisposable {
     }
   }
 
-  async #failBy(name: string, exit: Exit, exitCode: number): Promise<void> {
+  async #failBy(name: string, { logStart }: ManagedProcess, exit: Exit): Promise<void> {
     if (this.#isStopping()) return;
     const path = this.logPath(name);
-    const tail = (await logTail(path, 25)).map((line) => `  | ${line}`);
-    this.#fail(
-      [`${name} ${describeExit(exit)}; the end of ${path}:`, ...tail].join('\n'),
-      exitCode,
-    );
+    if (exit.code === userErrorCode) {
+      // It knows what the user has to change; the rest of its log says less.
+      const words = (await lastWords(path, logStart)).replaceAll('\n', '\n  ');
+      this.#fail(`${name} ${describeExit(exit)}:\n  ${words}\nIts log is ${path}`, userErrorCode);
+      return;
+    }
+    const tail = (await logTail(path, 25, logStart)).map((line) => `  | ${line}`);
+    this.#fail([`${name} ${describeExit(exit)}; the end of ${path}:`, ...tail].join('\n'), 1);
   }
 
   #fail(message: string, exitCode: number): void {

@@ -4,39 +4,91 @@ const tailBytes = 64 * 1024;
 
 /**
  * The last lines of a process's log, in words: our services write a JSON object a line, of which
- * the time, the message and the error are what a person wants to see.
+ * the time, the message and the error are what a person wants to see. A line that repeats the one
+ * before it is counted, not shown again.
  *
+ * @param from where the process began to write, in bytes: what is before is of others.
  * @returns at most `count` lines, oldest first; none when the log does not exist.
  */
-export async function logTail(path: string, count: number): Promise<string[]> {
-  let text: string;
+export async function logTail(path: string, count: number, from = 0): Promise<string[]> {
+  const blocks = withoutRepeats(withoutPlainCopies(await readBlocks(path, from)));
+  return blocks.flatMap(({ lines }) => lines).slice(-count);
+}
+
+/**
+ * Why a process ended, in its own words: its last fatal message without its stack, or else the last
+ * line of its log; nothing when it has written none.
+ */
+export async function lastWords(path: string, from = 0): Promise<string> {
+  const blocks = await readBlocks(path, from);
+  const fatal = blocks.findLast(({ isFatal }) => isFatal);
+  return fatal?.message ?? blocks.at(-1)?.lines.at(-1) ?? '';
+}
+
+/** What one line of a log says. */
+interface Block {
+  readonly lines: readonly string[]; // for people
+  readonly message: string; // of a log entry alone: without time, fields and stack
+  readonly isFatal: boolean;
+}
+
+async function readBlocks(path: string, from: number): Promise<Block[]> {
   try {
     await using file = await open(path);
     const { size } = await file.stat();
-    const start = Math.max(0, size - tailBytes);
+    const start = Math.max(0, from, size - tailBytes);
     const { buffer, bytesRead } = await file.read({
-      buffer: Buffer.alloc(size - start),
+      buffer: Buffer.alloc(Math.max(0, size - start)),
       position: start,
     });
-    text = buffer.toString('utf8', 0, bytesRead);
+    const text = buffer.toString('utf8', 0, bytesRead);
+    return text.split('\n').flatMap((line) => blockOf(line) ?? []);
   } catch {
     return [];
   }
-  const lines = text.split('\n').flatMap(readableLines);
-  // A service tells its last words both as a log line and, plainly, on standard error.
-  return lines.filter((line, i) => i === 0 || !lines[i - 1]!.endsWith(line)).slice(-count);
 }
 
-/** One line of a log as lines for people. */
-export function readableLines(line: string): string[] {
-  if (line.trim() === '') return [];
+/** A service tells its last words both as a log entry and, plainly, on standard error. */
+function withoutPlainCopies(blocks: readonly Block[]): Block[] {
+  let copy: string[] = []; // what a copy would say next
+  return blocks.filter(({ lines, message, isFatal }) => {
+    if (lines.length === 1 && lines[0] === copy[0]) {
+      copy.shift();
+      return false;
+    }
+    copy = isFatal ? message.split('\n') : [];
+    return true;
+  });
+}
+
+function withoutRepeats(blocks: readonly Block[]): Block[] {
+  const kept: { block: Block; times: number }[] = [];
+  for (const block of blocks) {
+    const last = kept.at(-1);
+    if (last !== undefined && withoutClock(last.block) === withoutClock(block)) {
+      kept[kept.length - 1] = { block, times: last.times + 1 };
+    } else kept.push({ block, times: 1 });
+  }
+  return kept.map(({ block, times }) => {
+    const [first = '', ...more] = block.lines;
+    return times === 1 ? block : { ...block, lines: [`${first} (${times} times)`, ...more] };
+  });
+}
+
+function withoutClock({ lines }: Block): string {
+  return lines.join('\n').replace(/^\d\d:\d\d:\d\d /, '');
+}
+
+function blockOf(line: string): Block | undefined {
+  if (line.trim() === '') return undefined;
+  const plain = { lines: [line.trimEnd()], message: line.trimEnd(), isFatal: false };
   let entry: unknown;
   try {
     entry = JSON.parse(line);
   } catch {
-    return [line.trimEnd()];
+    return plain;
   }
-  if (typeof entry !== 'object' || entry === null || !('msg' in entry)) return [line];
+  if (typeof entry !== 'object' || entry === null || !('msg' in entry)) return plain;
 
   const { level, time, msg, err, service: _service, pid: _pid, ...fields } = entry as LogEntry;
   const levelName = levels[level ?? 30] ?? 'info';
@@ -44,7 +96,11 @@ export function readableLines(line: string): string[] {
   const details = Object.entries(fields).map(([key, value]) => `${key}=${JSON.stringify(value)}`);
   const [first = '', ...more] = String(msg).split('\n');
   const trace = typeof err?.stack === 'string' ? err.stack.split('\n') : [];
-  return [`${clock}${levelName} ${[first, ...details].join(' ')}`, ...more, ...trace];
+  return {
+    lines: [`${clock}${levelName} ${[first, ...details].join(' ')}`, ...more, ...trace],
+    message: trace.length === 0 ? String(msg) : `${String(msg)}: ${trace[0]!}`,
+    isFatal: levelName === 'fatal',
+  };
 }
 
 interface LogEntry {

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { closeSync, openSync } from 'node:fs';
+import { closeSync, fstatSync, openSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parentPipe } from '../../../shared/parent-pipe.js';
 import type { Exit } from './exit.js';
@@ -19,11 +19,14 @@ export class ManagedProcess {
   readonly pid: number | undefined;
   readonly exited: Promise<Exit>;
   readonly startedAt = Date.now(); // ms since the epoch
+  /** Where its own part of the log begins, in bytes. */
+  readonly logStart: number;
   #isStopping = false;
 
   /** @param logPath both output streams are appended here by the child itself. */
   constructor({ file, args, env }: Command, logPath: string) {
     const log = openSync(logPath, 'a');
+    this.logStart = fstatSync(log).size;
     try {
       const child = spawn(file, args, {
         detached: true,

@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { logTail } from '../../../../deploy/local/processes/log-tail.js';
+import { lastWords, logTail } from '../../../../deploy/local/processes/log-tail.js';
 import { progressSince, statusText, withEvent } from '../../../../deploy/local/up/progress.js';
 import {
   countedRestarts,
@@ -277,6 +277,27 @@ describe('the files of a run', () => {
     const entry = { level: 60, time: '2026-11-21T01:02:03.000Z', msg: 'no such port' };
     await writeFile(path, `${JSON.stringify(entry)}\nno such port\n`);
     assert.deepEqual(await logTail(path, 5), ['01:02:03 fatal no such port']);
+    const long = { ...entry, msg: 'two things are wrong:\n  - this\n  - that' };
+    await writeFile(path, `${JSON.stringify(long)}\n${long.msg}\n`);
+    assert.deepEqual(await logTail(path, 5), [
+      ...['01:02:03 fatal two things are wrong:', '  - this', '  - that'],
+    ]);
+  });
+
+  it('show what a process wrote, without its predecessors, and count what it repeats', async () => {
+    const path = join(folder, 'repeated');
+    const entry = (seconds: number, msg: string, level = 30) =>
+      `${JSON.stringify({ level, time: `2026-11-21T01:02:${seconds}.000Z`, msg })}\n`;
+    const before = entry(10, 'ended');
+    const retries = Array.from({ length: 17 }, (_, i) => entry(20 + i, 'trying again')).join('');
+    const end = `${entry(40, 'the weights are broken', 60)}the weights are broken\n`;
+    await writeFile(path, before + retries + end);
+    assert.deepEqual(await logTail(path, 25, before.length), [
+      '01:02:36 info trying again (17 times)',
+      '01:02:40 fatal the weights are broken',
+    ]);
+    assert.equal(await lastWords(path, before.length), 'the weights are broken');
+    assert.equal(await lastWords(join(folder, 'none')), '');
   });
 });
 
