@@ -1,3 +1,5 @@
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { runChild } from './children.mjs';
 import { provideNatsServer } from './nats-for-tests.mjs';
 import { sourceFiles } from './staleness.mjs';
