@@ -5,7 +5,7 @@ import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { Rewind } from '../../shared/rl/staleness.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
-import type { Checkpoint, SavedState as KeptState } from '../../shared/wire/ledger.js';
+import type { Checkpoint, SavedState as KeptState, TicketKey } from '../../shared/wire/ledger.js';
 import type { BookState } from '../groups/group-book.js';
 import { handled } from '../handled.js';
 import type { IdleClock } from '../idle-clock.js';
@@ -43,6 +43,7 @@ export interface CheckpointerOptions extends Pick<RetentionRules, 'keepEveryStep
   readonly checkpoints: Pick<CheckpointStore, 'write' | 'stateOnDisk'>;
   readonly client: Pick<TinkerClient, 'deleteCheckpoint'>;
   readonly run: Pick<TrainingRun, 'saveState'>;
+  readonly ticketKey: TicketKey;
   readonly unsettled: Unsettled;
   readonly idle: IdleClock;
   /** The state that the weights came from, if they were restored. */
@@ -163,7 +164,8 @@ export class Checkpointer {
   }
 
   async #writeLedger(checkpoint: Checkpoint): Promise<void> {
-    await this.#options.checkpoints.write({ ...checkpoint, states: this.#scoredStates });
+    const { checkpoints, ticketKey } = this.#options;
+    await checkpoints.write({ ...checkpoint, ticketKey, states: this.#scoredStates });
     this.#written = checkpoint;
   }
 

@@ -7,7 +7,7 @@ import { BadRequest, Unavailable } from '../../shared/tinker/errors.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
-import type { Checkpoint, SavedState } from '../../shared/wire/ledger.js';
+import type { Checkpoint, SavedState, TicketKey } from '../../shared/wire/ledger.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { BookState } from '../groups/group-book.js';
 import { type CheckpointStore, ledger } from './checkpoint-store.js';
@@ -22,6 +22,7 @@ export interface OpenedRun {
   readonly progress: number; // of the run, 0 to 1
   readonly curriculum: CurriculumState | undefined;
   readonly book: BookState | undefined;
+  readonly ticketKey: TicketKey | undefined; // that the checkpoint's tickets were issued with
   readonly rewinds: readonly Rewind[]; // that the run has gone through
   readonly state: { readonly step: number; readonly path: string } | undefined; // restored from
   readonly states: readonly SavedState[]; // that earlier lives have kept
@@ -55,6 +56,7 @@ export async function openRun(options: OpeningOptions): Promise<OpenedRun> {
     const nothing = {
       curriculum: undefined,
       book: undefined,
+      ticketKey: undefined,
       rewinds: [],
       state: undefined,
       states: [],
@@ -104,6 +106,7 @@ async function resume(
     curriculum: checkpoint.curriculum,
     isResumed: true,
     book: { nextOrder, consumedBelow, consumedAbove, counts },
+    ticketKey: checkpoint.ticketKey,
     rewinds,
     state: { step, path: statePath },
     states: checkpoint.states ?? [],

@@ -91,6 +91,7 @@ export function makeParts(
   });
   const checkpointer = new Checkpointer({
     checkpoints,
+    ticketKey: ids.key,
     client,
     run,
     unsettled,

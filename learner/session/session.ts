@@ -11,6 +11,7 @@ import { ShareWatch } from '../report/share-watch.js';
 import { Journal, metricsJournal } from '../report/journal.js';
 import type { SummaryInput } from '../report/summary.js';
 import { noSteps, withStep } from '../report/totals.js';
+import { newTicketKey } from '../../shared/wire/ticket-ids.js';
 import { divergenceLimits } from '../settings/stops.js';
 import { Training } from '../training.js';
 import { makeParts, type SessionParts } from './parts.js';
@@ -30,7 +31,8 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const { step, version } = opened;
   const base = await openBase(client, config);
   const failure = new Failure();
-  const ids = await broker.ledger.settleTicketIds(opened.book?.nextOrder ?? 0);
+  const unkeyed = opened.book?.nextOrder ?? 0; // tickets that may have been issued without a key
+  const ids = await broker.ledger.settleTicketIds(opened.ticketKey ?? newTicketKey(unkeyed));
   const parts = makeParts(options, opened, checkpoints, await broker.ticketsSoFar(), ids);
   const { admission, publisher, checkpointer, unsettled, audit } = parts;
   const queues = new SessionQueues(options, parts, failure);

@@ -1,5 +1,5 @@
 import { Checkpoint, LeaderLease, TicketKey } from '../wire/ledger.js';
-import { newTicketKey, TicketIds } from '../wire/ticket-ids.js';
+import { TicketIds } from '../wire/ticket-ids.js';
 import { KeyValue } from './key-value.js';
 import { acquireLeadership, leaderKey, type Leadership, type LeaseTiming } from './leadership.js';
 import type { Link } from './link.js';
@@ -37,16 +37,12 @@ export class Ledger {
     return entry && new TicketIds(entry.value);
   }
 
-  /**
-   * The same, with a key that is made now where there is none.
-   *
-   * @param keyedFrom order of the first ticket that no checkpoint says was issued without a key.
-   */
-  async settleTicketIds(keyedFrom: number): Promise<TicketIds> {
+  /** The same; where the ledger has no key, `key` is the run's from now on. */
+  async settleTicketIds(key: TicketKey): Promise<TicketIds> {
     for (;;) {
       const ids = await this.ticketIds();
       if (ids !== undefined) return ids;
-      await this.#bucket.compareAndSet(TicketKey, 'tickets', newTicketKey(keyedFrom), undefined);
+      await this.#bucket.compareAndSet(TicketKey, 'tickets', key, undefined);
     }
   }
 

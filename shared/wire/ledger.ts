@@ -25,6 +25,14 @@ const Rewind = z
   .strictObject({ from: z.int().positive(), to: z.int().nonnegative() })
   .refine(({ from, to }) => from > to, { message: 'expected from to be above to' });
 
+/** What makes the ids of a run's tickets ones that nobody can guess who may not read the ledger. */
+export const TicketKey = z.strictObject({
+  v: z.literal(1),
+  secret: z.string().regex(/^[0-9a-f]{64}$/),
+  keyedFrom: z.int().nonnegative(), // tickets of lower orders were issued before there was a key
+});
+export type TicketKey = z.infer<typeof TicketKey>;
+
 /** What the saved weights have consumed: a restarted learner starts from exactly here. */
 export const Checkpoint = z.strictObject({
   v: z.literal(1),
@@ -45,16 +53,10 @@ export const Checkpoint = z.strictObject({
   // Counts the run's checkpoints from 1: of several copies the highest is the newest, whatever clocks
   // say. 0 or absent in ledgers of older learners.
   serial: z.int().nonnegative().optional(),
+  // A copy, since a new key would make strangers of the tickets that are out if the ledger is damaged.
+  ticketKey: TicketKey.optional(),
 });
 export type Checkpoint = z.infer<typeof Checkpoint>;
-
-/** What makes the ids of a run's tickets ones that nobody can guess who may not read the ledger. */
-export const TicketKey = z.strictObject({
-  v: z.literal(1),
-  secret: z.string().regex(/^[0-9a-f]{64}$/),
-  keyedFrom: z.int().nonnegative(), // tickets of lower orders were issued before there was a key
-});
-export type TicketKey = z.infer<typeof TicketKey>;
 
 /** Which learner may train. Held by compare-and-set, lost when it is not renewed. */
 export const LeaderLease = z.strictObject({

@@ -14,17 +14,17 @@ export type Attempt = Pick<Ticket, 'ticketId' | 'attempt'>;
  * id that it had. Orders below `keyedFrom` were issued by a release whose ids had no such part, and keep them.
  */
 export class TicketIds {
-  readonly #key: TicketKey;
+  readonly key: TicketKey;
 
   constructor(key: TicketKey) {
-    this.#key = key;
+    this.key = key;
   }
 
   /** Of the n-th ticket of the run, at its first attempt (0) or its second (1). */
   of(order: number, attempt: number): string {
     const name = orderName(order);
-    if (order < this.#key.keyedFrom) return name;
-    const mac = createHmac('sha256', this.#key.secret).update(`${order}.${attempt}`).digest('hex');
+    if (order < this.key.keyedFrom) return name;
+    const mac = createHmac('sha256', this.key.secret).update(`${order}.${attempt}`).digest('hex');
     return `${name}-${mac.slice(0, macDigits)}`;
   }
 

@@ -26,10 +26,12 @@ describe('a run whose ledger was damaged while everything was down', limits, () 
 
   it('goes on where it was when nothing of it is left, nor of the folder of the run', async () => {
     await using ground = await TrainingGround.prepare('gone');
-    const { step } = await trainAndKill(ground);
+    const { step, key } = await trainAndKill(ground);
     await rm(ground.runDir, { recursive: true });
     await damage(ground, 'ledger', 0);
     await goesOn(ground, step, []);
+    // Else the tickets that are out would have ids that no learner of the run has issued.
+    assert.deepEqual((await ground.broker.ledger.ticketIds())?.key, key);
   });
 
   it('goes on from the copy in its folder when NATS has lost every checkpoint', async () => {
@@ -82,7 +84,8 @@ async function trainAndKill(ground: TrainingGround) {
   await until(async () => (await ground.metrics()).length === 7);
   await first.stop('SIGKILL');
   killed.open();
-  return { step: 6, lines: await ground.metrics() };
+  const key = (await ground.broker.ledger.ticketIds())!.key;
+  return { step: 6, lines: await ground.metrics(), key };
 }
 
 /** Leaves a share of the newest file of a stream, or all but its last byte and the file's index. */

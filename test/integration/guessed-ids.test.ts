@@ -5,7 +5,7 @@ import { publish } from '../../shared/broker/publish.js';
 import { ticketBound } from '../../shared/rl/capacity.js';
 import { encode } from '../../shared/wire/codec.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { messageIdOf, orderName } from '../../shared/wire/ticket-ids.js';
+import { messageIdOf, newTicketKey, orderName } from '../../shared/wire/ticket-ids.js';
 import { until } from '../support/broker.js';
 import { checkpoint, ticket } from '../support/messages.js';
 import { TrainingGround } from '../support/training-ground.js';
@@ -50,10 +50,10 @@ describe('a run that was begun before tickets had a key', { timeout: 60_000 }, (
     await broker.ensureRun({ trainTickets: 8, evalTickets: 1 });
     await broker.ledger.write(checkpoint({ nextOrder: 12 }));
     assert.equal(await broker.ledger.ticketIds(), undefined);
-    const ids = await broker.ledger.settleTicketIds(12);
+    const ids = await broker.ledger.settleTicketIds(newTicketKey(12));
     assert.equal(ids.of(11, 0), orderName(11));
     assert.match(ids.of(12, 0), /^train-00000012-[0-9a-f]{16}$/);
-    const again = await broker.ledger.settleTicketIds(20); // the next learner, after more checkpoints
+    const again = await broker.ledger.settleTicketIds(newTicketKey(20)); // the next learner, after more checkpoints
     assert.equal(again.of(12, 0), ids.of(12, 0));
   });
 });

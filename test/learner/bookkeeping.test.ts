@@ -10,6 +10,7 @@ import { Tally } from '../../learner/groups/tally.js';
 import { TrainingClock } from '../../learner/training-clock.js';
 import { Unsettled } from '../../learner/groups/unsettled.js';
 import type { Checkpoint, SavedState } from '../../shared/wire/ledger.js';
+import { newTicketKey } from '../../shared/wire/ticket-ids.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 import { gate, silent } from '../support/broker.js';
 import { evalResult, rollout, rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
@@ -117,6 +118,7 @@ describe('the checkpointer', () => {
           return `tinker://run/weights/${name}`;
         },
       },
+      ticketKey: newTicketKey(),
       unsettled,
       idle: new IdleClock(() => 0),
       restored: { step: 4, path: 'tinker://run/weights/old' },

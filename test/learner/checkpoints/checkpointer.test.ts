@@ -5,6 +5,7 @@ import { Unsettled } from '../../../learner/groups/unsettled.js';
 import { IdleClock } from '../../../learner/idle-clock.js';
 import { PermanentError } from '../../../shared/errors.js';
 import type { Checkpoint, SavedState } from '../../../shared/wire/ledger.js';
+import { newTicketKey } from '../../../shared/wire/ticket-ids.js';
 import { silent } from '../../support/broker.js';
 
 const counts = {
@@ -26,6 +27,7 @@ function bench(
     },
     client: { deleteCheckpoint: deletes },
     run: { saveState: (name) => Promise.resolve(name) },
+    ticketKey: newTicketKey(),
     unsettled: new Unsettled(),
     idle: new IdleClock(() => 0),
     restored: undefined,
