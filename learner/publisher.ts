@@ -1,11 +1,13 @@
 import { Gauge, Histogram } from 'prom-client';
 import type { Broker } from '../shared/broker/broker.js';
 import { smallestUsefulVersion, type Rewind } from '../shared/rl/staleness.js';
-import { errorText, UserError } from '../shared/errors.js';
+import { errorText, PermanentError, UserError } from '../shared/errors.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { TinkerClient } from '../shared/tinker/client.js';
 import { AdapterOutOfReach } from '../shared/tinker/errors.js';
 import type { TrainingRun } from '../shared/tinker/training-run.js';
+import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
+import { Backoff } from './backoff.js';
 import { handled } from './handled.js';
 import type { IdleClock } from './idle-clock.js';
 
@@ -36,6 +38,8 @@ export interface PublisherOptions {
   readonly quarantined: () => readonly string[];
   /** The lowest order of a ticket that has not come to its end. */
   readonly consumedBelow: () => number;
+  /** Milliseconds of a clock that only rises; replaced in tests. */
+  readonly now?: (() => number) | undefined;
   readonly log: Logger;
 }
 
@@ -50,9 +54,11 @@ export class Publisher {
   #newestVersion = -1;
   readonly #metrics: Record<string, number> = {};
   #handsOutAdapters = true;
+  readonly #undeleted: Backoff<number>; // versions whose weights the backend could not delete
 
   constructor(options: PublisherOptions) {
     this.#options = options;
+    this.#undeleted = new Backoff(options.now);
   }
 
   /** How long each phase of the newest publication took, by the names of `metrics.jsonl`. */
@@ -145,23 +151,36 @@ export class Publisher {
 
   /**
    * Forgets versions that nobody needs: an actor's lease, a ticket that is out or an evaluation names
-   * the ones in use, and those that are still fresh enough to train on may be taken up any moment.
+   * the ones in use, and those that are still fresh enough to train on may be taken up any moment. Weights
+   * that the backend could not delete are tried again, ever more rarely.
    *
    * @param inUse versions that tickets and evaluations name.
    */
   async retire(inUse: Iterable<number>): Promise<void> {
-    const { broker, client, maxStepsOffPolicy, rewinds, log } = this.#options;
+    const { broker, maxStepsOffPolicy, rewinds } = this.#options;
     const newest = this.#newestVersion;
     const keep = new Set(inUse);
     for (const { version } of await broker.actors.list()) keep.add(version);
     const useful = smallestUsefulVersion(newest, maxStepsOffPolicy, rewinds);
     for (let version = useful; version <= newest; version++) keep.add(version);
 
-    for (const { version, samplerPath } of await broker.policy.retire(keep)) {
-      await client.deleteCheckpoint(samplerPath).catch((caught: unknown) => {
-        log.warn({ version, reason: errorText(caught) }, 'its weights stay with the backend');
-      });
+    for (const version of this.#undeleted.waiting()) keep.add(version);
+    await broker.policy.retire(keep, (manifest) => this.#deleteWeights(manifest));
+  }
+
+  /** @returns false if the backend may delete them later. */
+  async #deleteWeights({ version, samplerPath }: PolicyManifest): Promise<boolean> {
+    try {
+      await this.#options.client.deleteCheckpoint(samplerPath);
+    } catch (caught) {
+      const isFinal = caught instanceof PermanentError || caught instanceof UserError;
+      if (!isFinal) this.#undeleted.failed(version);
+      const reason = errorText(caught);
+      this.#options.log.warn({ version, reason, isFinal }, 'sampling weights not deleted');
+      return isFinal;
     }
+    this.#undeleted.done(version);
+    return true;
   }
 
   #observe(phase: string, startedAt: number): void {

@@ -63,6 +63,8 @@ export class Training {
   #confirmations: Promise<void> = Promise.resolve();
   #publications: Promise<void> = Promise.resolve();
   #accounts: Promise<void> = Promise.resolve(); // what is written about confirmed steps
+  #retired: Promise<void> = Promise.resolve(); // old versions, the last time
+  #isRetiring = false;
   readonly #events: StepEvents;
   readonly #probation = new Probation();
   readonly #giveUp: GiveUp;
@@ -108,6 +110,7 @@ export class Training {
     await this.#confirmations;
     await this.#publications;
     await this.#accounts;
+    await this.#retired;
     const { checkpointer, log } = this.#options;
     const { step } = admission;
     if (giveUp.hasDiverged) await this.#probation.end();
@@ -162,7 +165,7 @@ export class Training {
             // The history first: a checkpoint that is ahead of it would leave a gap that no restart fills.
             await this.#options.onStep(event);
             await this.#probation.judged(isHealthy, candidate);
-            await publisher.retire(this.#versionsInUse());
+            this.#retire();
           }),
         );
       }),
@@ -222,6 +225,18 @@ export class Training {
       const { state: curriculum } = decided;
       return { step, version, progress, book, rewinds, curriculum, messages, onWritten };
     };
+  }
+
+  /** Nobody waits for it: a backend may take long to delete, and the next step's call finds the rest. */
+  #retire(): void {
+    const { publisher, failure } = this.#options;
+    if (this.#isRetiring) return;
+    this.#isRetiring = true;
+    this.#retired = failure.watch(
+      publisher.retire(this.#versionsInUse()).finally(() => {
+        this.#isRetiring = false;
+      }),
+    );
   }
 
   #versionsInUse(): number[] {

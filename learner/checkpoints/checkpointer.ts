@@ -62,6 +62,7 @@ export class Checkpointer {
   #last: Promise<unknown> = Promise.resolve();
   #saved: { readonly step: number; readonly path: Promise<string> } | undefined;
   #states: KeptState[]; // that the backend has, oldest first
+  readonly #discarded = new Set<string>(); // paths of states that are to be deleted
   readonly #scores: Map<number, number>; // of steps that were evaluated, their states saved or not
   #underEvaluation: () => readonly number[] = () => [];
   #written: Checkpoint | undefined; // by this life of the run, the newest
@@ -126,7 +127,8 @@ export class Checkpointer {
       write: (consumed) => this.#inTurn(async () => this.#write(consumed, await saved.path)),
       discard: async () => {
         if (this.#saved === saved) this.#saved = undefined;
-        await this.#delete(await saved.path);
+        this.#discarded.add(await saved.path);
+        await this.#dropDiscarded();
       },
     };
   }
@@ -173,11 +175,19 @@ export class Checkpointer {
   async #dropOldStates(): Promise<void> {
     const { keepEverySteps, checkpoints } = this.#options;
     const rules = { keepEverySteps, underEvaluation: this.#underEvaluation() };
+    await this.#dropDiscarded();
     for (const { path } of superfluous(this.#scoredStates, rules)) {
       // The copy may be behind, while there is no room for a newer one, and a power failure may make it the newest.
       if (path === checkpoints.stateOnDisk) continue;
       if (!(await this.#delete(path))) continue;
       this.#states = this.#states.filter((state) => state.path !== path);
+    }
+  }
+
+  /** What the backend does not delete now is tried again with the next checkpoint. */
+  async #dropDiscarded(): Promise<void> {
+    for (const path of this.#discarded) {
+      if (await this.#delete(path)) this.#discarded.delete(path);
     }
   }
 
@@ -194,7 +204,7 @@ export class Checkpointer {
       await this.#options.client.deleteCheckpoint(path);
       return true;
     } catch (caught) {
-      this.#options.log.warn({ path, reason: errorText(caught) }, 'an old state stays');
+      this.#options.log.warn({ path, reason: errorText(caught) }, 'saved state not deleted');
       return caught instanceof PermanentError || caught instanceof UserError;
     }
   }

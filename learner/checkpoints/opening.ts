@@ -11,6 +11,7 @@ import type { Checkpoint, SavedState, TicketKey } from '../../shared/wire/ledger
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { BookState } from '../groups/group-book.js';
 import { type CheckpointStore, ledger } from './checkpoint-store.js';
+import { deleteOrphans } from './orphans.js';
 import { nothingToRestore, type Traces } from './traces.js';
 
 /** Where a learner starts: from nothing, or from what the last checkpoint says. */
@@ -31,7 +32,10 @@ export interface OpenedRun {
 export interface OpeningOptions {
   readonly broker: Pick<Broker, 'run' | 'policy' | 'events'>;
   readonly traces: Traces; // of the run, before anything of it was opened
-  readonly client: Pick<TinkerClient, 'createLoraModel' | 'restoreLoraModel' | 'listCheckpoints'>;
+  readonly client: Pick<
+    TinkerClient,
+    'createLoraModel' | 'restoreLoraModel' | 'listCheckpoints' | 'deleteCheckpoint'
+  >;
   readonly checkpoints: Pick<CheckpointStore, 'found' | 'write'>;
   readonly config: Pick<RunConfig, 'lora' | 'model'>;
   readonly log: Logger;
@@ -85,12 +89,18 @@ export async function openRun(options: OpeningOptions): Promise<OpenedRun> {
 }
 
 async function resume(
-  { broker, checkpoints }: OpeningOptions,
+  { broker, client, checkpoints, log }: OpeningOptions,
   run: TrainingRun,
   checkpoint: Checkpoint,
   isInLedger: boolean,
 ): Promise<OpenedRun> {
   const { step, progress, statePath, nextOrder, consumedBelow, consumedAbove, counts } = checkpoint;
+  const { states } = checkpoint;
+  // A copy may be older than what the backend has, and who restores it by hand may want that.
+  if (isInLedger && states !== undefined) {
+    const needed = [...states, { path: statePath }];
+    await deleteOrphans({ client, policy: broker.policy, states: needed, log });
+  }
   const version = Math.max(checkpoint.version, (await newestVersion(broker)) + 1);
   // One with this number was on its way when its learner died, and nobody has seen the version.
   const rewinds = (checkpoint.rewinds ?? []).filter(({ from }) => from < version);
@@ -109,7 +119,7 @@ async function resume(
     ticketKey: checkpoint.ticketKey,
     rewinds,
     state: { step, path: statePath },
-    states: checkpoint.states ?? [],
+    states: states ?? [],
   };
 }
 

@@ -139,25 +139,29 @@ export class PolicyStore {
    * Deletes manifests and adapters of versions that are not in `keep`; never those of the current,
    * nor of versions above all that are kept: these were published after it was decided what to keep.
    *
-   * @returns the manifests of those that were deleted, their versions rising.
+   * @param forget deletes what a manifest names elsewhere. While it returns false the manifest stays, and
+   * with it the knowledge of what is to be deleted: the next call, or another process, tries again.
+   * @returns the versions that are gone, rising.
    */
   async retire(
     keep: ReadonlySet<number>,
-  ): Promise<Pick<PolicyManifest, 'version' | 'samplerPath'>[]> {
+    forget: (manifest: PolicyManifest) => Promise<boolean> = () => Promise.resolve(true),
+  ): Promise<number[]> {
     const current = await this.current();
     const newest = Math.max(...keep, -1);
     const retired = (await this.versions()).filter(
       (version) => version < newest && version !== current?.version && !keep.has(version),
     );
-    const manifests: Pick<PolicyManifest, 'version' | 'samplerPath'>[] = [];
+    const gone: number[] = [];
     for (const version of retired) {
       const manifest = await this.at(version);
-      if (manifest !== undefined) manifests.push(manifest);
-      // The manifest last: while it stands, a retry after a crash still finds the adapter to delete.
+      // The manifest last: while it stands, a retry after a crash still finds what is to be deleted.
       if (manifest?.adapter !== undefined) await this.#weights.delete(manifest.adapter.object);
+      if (manifest !== undefined && !(await forget(manifest))) continue;
       await this.#manifests.delete(`v${version}`);
+      gone.push(version);
     }
-    return manifests;
+    return gone;
   }
 
   /** Leaves nothing of a manifest that was not published, where another one of its version was. */

@@ -131,16 +131,31 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       }
       const first = await broker.policy.at(0);
       const retired = await broker.policy.retire(new Set([1, 3]));
-      assert.deepEqual(
-        retired.map(({ version }) => version),
-        [0, 2],
-      );
+      assert.deepEqual(retired, [0, 2]);
       assert.equal(await broker.policy.at(0), undefined);
       assert.notEqual(await broker.policy.at(1), undefined);
       assert.notEqual(await broker.policy.at(3), undefined);
       await assert.rejects(broker.policy.fetchAdapter(first!), /version 0 has been retired/);
       const { state } = await broker.link.jsm.streams.info('OBJ_weights_test');
       assert.equal(state.messages, 4); // two adapters, each an entry and one chunk
+    });
+
+    it('keeps the manifest of what could not be deleted elsewhere, to try again', async () => {
+      for (let version = 0; version < 4; version++) {
+        await publishVersion(version, Uint8Array.of(version));
+      }
+      const asked: string[] = [];
+      const forget = ({ version, samplerPath }: PolicyManifest) => {
+        asked.push(samplerPath);
+        return Promise.resolve(version !== 1 || asked.length > 3);
+      };
+      const keep = new Set([3]);
+      assert.deepEqual(await broker.policy.retire(keep, forget), [0, 2]);
+      assert.deepEqual(await broker.policy.versions(), [1, 3]);
+      const path = (await broker.policy.at(1))!.samplerPath;
+      assert.deepEqual(await broker.policy.retire(keep, forget), [1]);
+      assert.equal(asked.at(-1), path);
+      assert.deepEqual(await broker.policy.versions(), [3]);
     });
 
     it('does not grow with the versions that come and go', async () => {
@@ -159,10 +174,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
         await publishVersion(version, Uint8Array.of(version));
       }
       const retired = await broker.policy.retire(new Set([1]));
-      assert.deepEqual(
-        retired.map(({ version }) => version),
-        [0],
-      );
+      assert.deepEqual(retired, [0]);
       for (const version of [1, 2, 3]) {
         const manifest = await broker.policy.at(version);
         assert.deepEqual(await broker.policy.fetchAdapter(manifest!), Uint8Array.of(version));

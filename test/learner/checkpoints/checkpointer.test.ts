@@ -122,6 +122,20 @@ describe('a state that nobody needs any more', () => {
     assert.deepEqual(asked.slice(0, 3), ['state-000001', 'state-000001', 'state-000002']);
   });
 
+  it('is tried again if it was discarded and the backend could not delete it', async () => {
+    let isAway = true;
+    const asked: string[] = [];
+    const { save, checkpointer } = bench((path) => {
+      asked.push(path);
+      return isAway ? Promise.reject(new Error('the backend is away')) : Promise.resolve();
+    });
+    await checkpointer.save(1).discard();
+    isAway = false;
+    await save(2);
+    await save(3);
+    assert.deepEqual(asked, ['state-000001', 'state-000001']);
+  });
+
   it('stays while the copy of the checkpoint in the run folder names it', async () => {
     const { ledger, save } = bench(() => Promise.resolve(), [], 'state-000001');
     for (const step of [1, 2, 3, 4, 5]) await save(step);

@@ -1,0 +1,47 @@
+import type { PolicyStore } from '../../shared/broker/policy-store.js';
+import { errorText } from '../../shared/errors.js';
+import type { Logger } from '../../shared/telemetry/logger.js';
+import type { TinkerClient } from '../../shared/tinker/client.js';
+import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
+
+export interface OrphansOptions {
+  readonly client: Pick<TinkerClient, 'listCheckpoints' | 'deleteCheckpoint'>;
+  readonly policy: Pick<PolicyStore, 'versions' | 'at'>;
+  /** The states of the run; none that is not among them is needed. */
+  readonly states: readonly { readonly path: string }[];
+  readonly log: Logger;
+}
+
+/** What learners call what they save; whatever else a run has at the backend is somebody else's. */
+const ours = /^(state|policy)-\d{6,}$/;
+
+/**
+ * Deletes what former learners of the run saved and nothing names: a crash came before it was named, or
+ * the backend could not delete it while it was. To be called before this session saves anything. Only
+ * runs at the backend of which something is named are known.
+ *
+ * @returns how many were deleted; never rejects, since it does no harm if they stay.
+ */
+export async function deleteOrphans(options: OrphansOptions): Promise<number> {
+  const { client, policy, states, log } = options;
+  let deleted = 0;
+  try {
+    const named = new Set(states.map(({ path }) => path));
+    for (const version of await policy.versions()) {
+      const manifest = await policy.at(version);
+      if (manifest !== undefined) named.add(manifest.samplerPath);
+    }
+    const runs = new Set([...named].map((path) => parseTinkerPath(path).runId));
+    for (const run of runs) {
+      for (const { path } of await client.listCheckpoints(run)) {
+        if (named.has(path) || !ours.test(parseTinkerPath(path).name)) continue;
+        await client.deleteCheckpoint(path);
+        deleted += 1;
+      }
+    }
+  } catch (caught) {
+    log.warn({ reason: errorText(caught) }, 'unnamed weights not deleted');
+  }
+  if (deleted > 0) log.info({ deleted }, 'deleted weights that nothing names');
+  return deleted;
+}

@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { deleteOrphans } from '../../../learner/checkpoints/orphans.js';
+import { silent } from '../../support/broker.js';
+
+/** A backend with these checkpoints; the manifests name `samplers`. @returns what is left. */
+async function sweep(
+  checkpoints: readonly string[],
+  { states, samplers }: { states: readonly string[]; samplers: readonly string[] },
+  isAway = false,
+) {
+  const left = new Set(checkpoints);
+  const client = {
+    listCheckpoints: (run: string) =>
+      isAway
+        ? Promise.reject(new Error('the backend is away'))
+        : Promise.resolve(
+            [...left]
+              .filter((path) => path.startsWith(`tinker://${run}/`))
+              .map((path) => ({ path, kind: 'training' as const })),
+          ),
+    deleteCheckpoint: (path: string) => Promise.resolve(void left.delete(path)),
+  };
+  const policy = {
+    versions: () => Promise.resolve([...samplers.keys()]),
+    at: (version: number) => Promise.resolve({ samplerPath: samplers[version]! } as never),
+  };
+  const options = { client, policy, states: states.map((path) => ({ path })), log: silent };
+  const deleted = await deleteOrphans(options);
+  return { deleted, left: [...left] };
+}
+
+describe('weights of a run that nothing names', () => {
+  const state = 'tinker://a/weights/state-000002';
+  const sampler = 'tinker://b/sampler_weights/policy-000007';
+
+  it('are deleted at the runs of former learners, and no others', async () => {
+    const orphans = [
+      'tinker://a/weights/state-000004',
+      'tinker://a/sampler_weights/policy-000004',
+      'tinker://b/weights/state-000008',
+    ];
+    const others = ['tinker://c/weights/state-000001', 'tinker://a/weights/by-hand'];
+    const { deleted, left } = await sweep([state, sampler, ...orphans, ...others], {
+      states: [state],
+      samplers: [sampler],
+    });
+    assert.equal(deleted, 3);
+    assert.deepEqual(left, [state, sampler, ...others]);
+  });
+
+  it('stay where the backend does not answer, which keeps no learner from its work', async () => {
+    const { deleted } = await sweep([state], { states: [state], samplers: [] }, true);
+    assert.equal(deleted, 0);
+  });
+});
