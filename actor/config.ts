@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
 import { z } from 'zod';
-import { port, text, whole } from '../shared/config-fields.js';
+import { port, real, text, whole } from '../shared/config-fields.js';
 import { natsSettings } from '../shared/broker/access.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 import { RunName } from '../shared/wire/run-config.js';
@@ -50,6 +50,15 @@ export const ActorConfig = z
       .nonnegative()
       .default(0)
       .describe('tokens of one call of the tinker sampler; 0: the whole answer, by one version.'),
+    stallSeconds: real
+      .min(5)
+      .max(86_400)
+      .optional()
+      .describe(
+        'after how long without a sign of life the sampler counts as hung, and its tickets go back: onnx ends with an ' +
+          'error, to be started again, tinker gives up the call; by default 10 times the longest so far, at least 60, ' +
+          'and before the first 600 or, with tinker, 3600.',
+      ),
     healthHost: text.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
     healthPort: port.default(0).describe('and its port; 0: any, see the log.'),
   })

@@ -32,6 +32,7 @@ export type FromDecoder =
   | { readonly kind: 'broken'; readonly failure: Failure } // it has no decoder and never will
   | { readonly kind: 'loaded'; readonly version: number }
   | { readonly kind: 'refused'; readonly version: number; readonly failure: Failure }
+  | { readonly kind: 'alive' } // it has drawn tokens lately
   | { readonly kind: 'draws'; readonly ids: readonly number[]; readonly version: number }
   | { readonly kind: 'abandoned'; readonly id: number; readonly tokens: number }
   | { readonly kind: 'sampled'; readonly id: number; readonly rollouts: SampledRollout[] }

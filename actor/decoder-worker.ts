@@ -22,6 +22,8 @@ interface HeldGroup extends QueuedGroup {
 const policies = new Map<number, Policy>();
 let wave: readonly HeldGroup[] = []; // under way
 let queue: HeldGroup[] = []; // waits for the wave to end
+let aliveAt = -Infinity; // told last, in ms
+const aliveEveryMs = 1_000;
 const abandoned = new Map<number, number>(); // ids in the wave that nobody waits for: their tokens
 
 try {
@@ -97,6 +99,7 @@ async function sampleWave(decoder: Decoder, groups: readonly HeldGroup[]): Promi
       [...idOf.keys()],
       () => {
         drain(decoder);
+        tellAlive();
         if (adoptsNewer) policy = [...policies.values()].reduce(newerOf, policy);
         if (policy !== toldOf) {
           answer({ kind: 'draws', ids: [...idOf.values()], version: policy.version });
@@ -121,6 +124,13 @@ async function sampleWave(decoder: Decoder, groups: readonly HeldGroup[]): Promi
     if (groups.length > 1) for (const group of groups) await sampleWave(decoder, [group]);
     else fail(groups[0]!, error);
   }
+}
+
+/** Now and then, so that a decoder that is slow can be told from one that hangs. */
+function tellAlive(): void {
+  if (performance.now() - aliveAt < aliveEveryMs) return;
+  aliveAt = performance.now();
+  answer({ kind: 'alive' });
 }
 
 function newerOf(a: Policy, b: Policy): Policy {

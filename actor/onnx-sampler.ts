@@ -1,11 +1,14 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import type { PolicyStore } from '../shared/broker/policy-store.js';
 import { UserError } from '../shared/errors.js';
 import type { ModelDirectory } from '../shared/model/model-directory.js';
+import type { Logger } from '../shared/telemetry/logger.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import { fromFailure } from './decoder-failure.js';
 import type { DecoderWorkerData, FromDecoder, ToDecoder } from './decoder-messages.js';
 import type { GroupRequest, PolicyChoice, Progress, SampledRollout, Sampler } from './sampler.js';
+import { StallWatch } from './stall-watch.js';
 import { aborted } from './together.js';
 
 export interface OnnxSamplerOptions {
@@ -13,8 +16,16 @@ export interface OnnxSamplerOptions {
   readonly threads: number; // of the matrix products
   readonly concurrency: number; // groups under way at once: those being sampled and those that wait
   readonly policies: Pick<PolicyStore, 'fetchAdapter'>;
+  readonly stallSeconds?: number | undefined; // without a sign of life; undefined: by what it takes
+  readonly log: Logger;
   readonly signal: AbortSignal; // gives up loading the model
 }
+
+const tickMs = 1_000;
+const firstStallSeconds = 600; // the first prompts on a slow machine
+const abandonMs = 5_000; // that the decoder may take to let go of a group
+const endMs = 5_000; // and to end
+const killMs = 10_000; // the rest of the process, where it does not end
 
 /** Someone who waits for an answer of the worker. */
 interface Waiter<T> {
@@ -39,6 +50,8 @@ export class OnnxSampler implements Sampler {
   readonly #worker: Worker;
   readonly #ready: Promise<void>;
   readonly #broken = new AbortController(); // its reason: why this can never sample again
+  readonly #stalls: StallWatch;
+  #watching: NodeJS.Timeout | undefined;
   #nextId = 0;
 
   /**
@@ -66,7 +79,8 @@ export class OnnxSampler implements Sampler {
   }
 
   private constructor(private readonly options: OnnxSamplerOptions) {
-    const { directory, threads, concurrency } = options;
+    const { directory, threads, concurrency, stallSeconds } = options;
+    this.#stalls = new StallWatch(stallSeconds, firstStallSeconds);
     this.concurrency = concurrency;
     this.maxContext = directory.config.maxPositions;
     this.#worker = new Worker(new URL('./decoder-worker.js', import.meta.url), {
@@ -74,8 +88,10 @@ export class OnnxSampler implements Sampler {
     });
     this.#ready = new Promise((resolve, reject) => {
       this.#worker.on('message', (message: FromDecoder) => {
-        if (message.kind === 'ready') resolve();
-        else this.#take(message);
+        if (message.kind === 'ready') {
+          this.#watch();
+          resolve();
+        } else this.#take(message);
       });
       this.#broken.signal.addEventListener('abort', () => {
         reject(this.#broken.signal.reason as Error);
@@ -115,8 +131,13 @@ export class OnnxSampler implements Sampler {
   ): Promise<SampledRollout[]> {
     signal.throwIfAborted();
     const id = this.#nextId++;
+    let hopeless: NodeJS.Timeout | undefined;
     const abandon = (): void => {
       this.#send({ kind: 'abort', id });
+      // A decoder that hangs answers nothing, and who stops must not wait for it.
+      hopeless = setTimeout(() => {
+        settle(this.#groups, id)?.reject(new Error('the decoder does not let go of the group'));
+      }, abandonMs);
     };
     signal.addEventListener('abort', abandon, { once: true });
     try {
@@ -127,6 +148,7 @@ export class OnnxSampler implements Sampler {
       signal.throwIfAborted();
       throw error;
     } finally {
+      clearTimeout(hopeless);
       signal.removeEventListener('abort', abandon);
     }
   }
@@ -138,7 +160,11 @@ export class OnnxSampler implements Sampler {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#break(new Error('the sampler was closed'));
-    await this.#worker.terminate();
+    const ended = this.#worker.terminate().then(() => true);
+    if (await Promise.race([ended, sleep(endMs, false, { ref: false })])) return;
+    // A thread that hangs outside JavaScript cannot be ended, and keeps the process from ending.
+    this.options.log.error({ killMs }, 'the decoder cannot be ended: this process will be killed');
+    setTimeout(() => process.kill(process.pid, 'SIGKILL'), killMs);
   }
 
   #ask<T>(message: ToDecoder, wait: (waiter: Waiter<T>) => void): Promise<T> {
@@ -150,7 +176,10 @@ export class OnnxSampler implements Sampler {
   }
 
   #take(message: Exclude<FromDecoder, { kind: 'ready' }>): void {
+    this.#stalls.sign();
     switch (message.kind) {
+      case 'alive':
+        return;
       case 'broken':
         this.#break(fromFailure(message.failure));
         return;
@@ -178,8 +207,32 @@ export class OnnxSampler implements Sampler {
     }
   }
 
+  /** Counts the time that the decoder is silent while it has something to do. */
+  #watch(): void {
+    let lookedAt = performance.now();
+    this.#watching = setInterval(() => {
+      const since = performance.now() - lookedAt;
+      lookedAt = performance.now();
+      if (this.#loads.size + this.#groups.size === 0) {
+        this.#stalls.rest();
+        return;
+      }
+      // A process that was stopped for an hour has not waited for an hour.
+      const silent = this.#stalls.pass(Math.min(since, 2 * tickMs) / 1_000);
+      if (silent === undefined) return;
+      const groups = this.#groups.size;
+      this.#break(
+        new Error(
+          `the actor's decoder hangs: no sign of life for ${Math.round(silent)} s, with ${groups} groups to sample; ` +
+            'their tickets go back, and this actor must be started again',
+        ),
+      );
+    }, tickMs).unref();
+  }
+
   #break(error: Error): void {
     if (this.#broken.signal.aborted) return;
+    clearInterval(this.#watching);
     this.#broken.abort(error);
     for (const waiters of [this.#loads, this.#groups]) {
       for (const { reject } of waiters.values()) reject(error);

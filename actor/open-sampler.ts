@@ -20,13 +20,15 @@ export interface OpenSamplerOptions {
 /** The sampler that the configuration asks for, ready to load its first version. */
 export async function openSampler(options: OpenSamplerOptions): Promise<Sampler> {
   const { config, runConfig, joined, broker, log, signal } = options;
-  const { sampler, threads, concurrency, segmentTokens, backendUrl, apiKey } = config;
+  const { sampler, threads, concurrency, segmentTokens, stallSeconds, backendUrl, apiKey } = config;
   if (sampler === 'onnx' && joined.directory !== undefined) {
     return OnnxSampler.start({
       directory: joined.directory,
       threads,
       concurrency,
       policies: broker.policy,
+      stallSeconds,
+      log,
       signal,
     });
   }
@@ -38,6 +40,7 @@ export async function openSampler(options: OpenSamplerOptions): Promise<Sampler>
       tokenizer: joined.tokenizer,
       concurrency,
       segmentTokens,
+      stallSeconds,
       log,
       signal,
     });

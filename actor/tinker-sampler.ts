@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { UserError } from '../shared/errors.js';
 import type { Tokenizer } from '../shared/model/tokenizer.js';
 import { TinkerClient } from '../shared/tinker/client.js';
-import { RunLost, Unavailable } from '../shared/tinker/errors.js';
+import { RunLost, StillPending, Unavailable } from '../shared/tinker/errors.js';
 import type { Sampler as SampleCalls } from '../shared/tinker/sampler.js';
 import type { SampledSequence } from '../shared/tinker/types.js';
 import type { Logger } from '../shared/telemetry/logger.js';
@@ -16,6 +16,7 @@ import {
   endAtStop,
   nextSegmentLength,
 } from './segments.js';
+import { StallWatch } from './stall-watch.js';
 import { aborted } from './together.js';
 
 export interface TinkerSamplerOptions {
@@ -25,6 +26,7 @@ export interface TinkerSamplerOptions {
   readonly tokenizer: Pick<Tokenizer, 'decode'>; // the model's
   readonly concurrency: number; // groups at once
   readonly segmentTokens: number; // a call; 0: the whole answer in one call, by one version
+  readonly stallSeconds?: number | undefined; // that a call may take; undefined: by what they take
   readonly log: Logger;
   readonly signal: AbortSignal;
 }
@@ -35,12 +37,14 @@ type SampleCall = (version: number, request: GroupRequest) => Promise<SampledSeq
 const retryDelayMs = 5_000;
 /** A lost sampling session is opened anew by the learner or not at all, as for an old version. */
 const maxLostAttempts = 12;
+const firstStallSeconds = 3_600; // a long answer by a backend that has many to give
 
 /** Samples by calls to the backend, on the sampling session that the learner opened for each version. */
 export class TinkerSampler implements Sampler {
   readonly kind = 'tinker';
   readonly concurrency: number;
   readonly #versions = new Map<number, SampleCalls>();
+  readonly #stalls: StallWatch;
 
   /** @throws {UserError} if the backend cannot be used, or does not serve the run's model. */
   static async connect(options: TinkerSamplerOptions): Promise<TinkerSampler> {
@@ -63,6 +67,7 @@ export class TinkerSampler implements Sampler {
     readonly maxContext: number | undefined,
   ) {
     this.concurrency = options.concurrency;
+    this.#stalls = new StallWatch(options.stallSeconds, firstStallSeconds);
   }
 
   load({ version, samplingSessionId }: PolicyManifest): Promise<void> {
@@ -154,8 +159,9 @@ export class TinkerSampler implements Sampler {
     for (let lost = 0; ;) {
       const calls = this.#versions.get(version); // again: the version may have a new session
       if (calls === undefined) throw new Error(`policy version ${version} is not loaded`);
+      const startedAt = performance.now();
       try {
-        return await calls.sample({
+        const sequences = await calls.sample({
           prompt,
           numSamples: count,
           maxTokens,
@@ -164,8 +170,12 @@ export class TinkerSampler implements Sampler {
           // Of one kind only; with texts, a server stops at the model's own end of sequence, too.
           stop: stopStrings.length > 0 ? [...stopStrings] : [...stopTokenIds],
           signal,
+          deadlineMs: 1_000 * this.#stalls.limit,
         });
+        this.#stalls.sign((performance.now() - startedAt) / 1_000);
+        return sequences;
       } catch (err) {
+        if (err instanceof StillPending) throw err; // its ticket goes back
         if (err instanceof RunLost) lost++;
         else if (!(err instanceof Unavailable)) throw err;
         if (lost === maxLostAttempts) throw err;

@@ -100,6 +100,9 @@ export class Unavailable extends Error {
   }
 }
 
+/** The server answers, and an operation comes to no end. */
+export class StillPending extends Unavailable {}
+
 export type TinkerError =
   BadRequest | BadAnswer | AccessRefused | RunLost | SequenceConflict | Unavailable;
 

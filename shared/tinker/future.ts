@@ -7,6 +7,7 @@ import {
   expectedId,
   RunLost,
   SequenceConflict,
+  StillPending,
   Unavailable,
   type TinkerError,
 } from './errors.js';
@@ -31,12 +32,14 @@ export interface Future<T> {
  * @throws {SequenceConflict} if it did not run for its sequence id.
  * @throws {RunLost} if the server no longer knows the promise, or has ended meanwhile: TuFT may then keep
  *   it pending for ever.
+ * @throws {StillPending} if the operation takes longer than `deadlineMs`.
  * @throws {Unavailable} if no poll was answered for too long, or the server failed at the operation.
  */
 export async function retrieve<T>(
   http: TinkerHttp,
   future: Future<T>,
   signal: AbortSignal,
+  deadlineMs = defaultDeadlineMs,
 ): Promise<T> {
   const patience = http.patience();
   const deadline = http.now() + deadlineMs;
@@ -55,7 +58,7 @@ export async function retrieve<T>(
     if ('value' in reading) return reading.value;
     if ('isPending' in reading) {
       patience.renew();
-      if (http.now() > deadline) throw overdue(answer);
+      if (http.now() > deadline) throw overdue(answer, deadlineMs);
       await http.sleep(minPauseMs, signal);
     } else if (reading.isTransient || (answer.status === 400 && badRequests++ < 3)) {
       await patience.wait(answer.failure, answer.headers, signal);
@@ -68,7 +71,7 @@ export async function retrieve<T>(
 /** Above the 120 s that TuFT holds a poll: its "try again" must win against our own timeout. */
 const pollTimeoutMs = 150_000;
 const minPauseMs = 50; // should a server not hold polls at all
-const deadlineMs = 2 * 3_600_000; // of one operation that stays pending
+const defaultDeadlineMs = 2 * 3_600_000; // of one operation that stays pending
 
 type Reading<T> =
   | { readonly value: T }
@@ -126,10 +129,7 @@ function errorOfFuture(
   return category === 'user' ? new BadRequest(failure) : new Unavailable(failure);
 }
 
-function overdue({ url, failure: { operation } }: Answer): Unavailable {
-  return new Unavailable({
-    operation,
-    url,
-    detail: `still pending after ${deadlineMs / 3_600_000} h`,
-  });
+function overdue({ url, failure: { operation } }: Answer, deadlineMs: number): StillPending {
+  const detail = `still pending after ${Math.round(deadlineMs / 1_000)} s`;
+  return new StillPending({ operation, url, detail });
 }

@@ -16,6 +16,8 @@ export interface SampleOptions {
   /** Texts or token ids that end a completion. */
   readonly stop?: readonly string[] | readonly number[];
   readonly signal?: AbortSignal;
+  /** How long the server may keep it pending, in ms; the time in which it is away does not end it. */
+  readonly deadlineMs?: number;
 }
 
 /** Samples with the weights of one sampling session. Calls are independent and may run at once. */
@@ -36,6 +38,7 @@ export class Sampler {
    * @returns [numSamples] completions. Logprobs are those of the distribution sampled from, that is
    *   after temperature.
    * @throws {RunLost} if the server has lost the session.
+   * @throws {StillPending} if it does not come to an end.
    */
   async sample(options: SampleOptions): Promise<SampledSequence[]> {
     const { sequences } = await this.#ask(options, false);
@@ -79,7 +82,7 @@ export class Sampler {
       const requestId = await this.#submit(json, signal);
       try {
         const future = { operation: 'asample', requestId, type: sampleType };
-        return await retrieve(this.http, future, signal);
+        return await retrieve(this.http, future, signal, options.deadlineMs);
       } catch (error) {
         // The promise was lost, as in a restart of the server; the session may well be there.
         if (!(error instanceof RunLost) || attempt === maxAttempts) throw error;

@@ -5,6 +5,7 @@ import type { GroupRequest, PolicyChoice, SampledRollout } from '../../actor/sam
 import { PermanentError, UserError } from '../../shared/errors.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { Scorer } from '../../shared/model/scorer.js';
+import { silent } from '../support/broker.js';
 import { tinyModel } from '../support/tiny-model.js';
 import { adapterOf, manifestWithAdapter, publishedAdapter } from './adapters.js';
 import { manifest } from './values.js';
@@ -31,6 +32,7 @@ describe('the onnx sampler', () => {
   before(async () => {
     directory = await tinyModel(1, { maxPositions: 512 });
     sampler = await OnnxSampler.start({
+      log: silent,
       directory,
       threads: 1,
       concurrency: 4,
@@ -194,6 +196,7 @@ describe('the onnx sampler', () => {
 
   it('refuses an adapter that is no adapter, and keeps what it has', async () => {
     await using other = await OnnxSampler.start({
+      log: silent,
       directory,
       threads: 1,
       concurrency: 1,
@@ -213,6 +216,7 @@ describe('the onnx sampler', () => {
   it('ends its guard with the reason when it can sample no more', async () => {
     const policies = { fetchAdapter: () => Promise.reject(new Error('not asked for')) };
     const other = await OnnxSampler.start({
+      log: silent,
       directory,
       threads: 1,
       concurrency: 1,

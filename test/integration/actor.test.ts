@@ -1,4 +1,8 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
@@ -6,6 +10,11 @@ import { isOutdated } from '../../shared/wire/outdated.js';
 import { prepareGround, type Ground } from '../support/actor-run.js';
 import { until } from '../support/broker.js';
 import type { ServiceProcess } from '../support/service-process.js';
+
+async function temporaryFolder(): Promise<AsyncDisposable & { readonly path: string }> {
+  const path = await mkdtemp(join(tmpdir(), 'offbeat-actor-'));
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
+}
 
 describe('an actor process', { timeout: 480_000 }, () => {
   let ground: Ground;
@@ -65,6 +74,28 @@ describe('an actor process', { timeout: 480_000 }, () => {
     await run.issue({ problemId });
     await until(() => run.groups.length === 2);
     assert.deepEqual(run.groups[0]!.rollouts, run.groups[1]!.rollouts);
+  });
+
+  it('gives its tickets back and ends when its decoder hangs', async () => {
+    await using run = await ground.startRun();
+    await run.publish(0);
+    await using folder = await temporaryFolder();
+    const pipe = join(folder.path, 'hang');
+    const hanging = new URL('../support/hanging-decoder.js', import.meta.url).href;
+    await using hung = run.actor('hung', {
+      ...{ NODE_OPTIONS: `--import=${hanging}`, HANG_AT: pipe, ACTOR_STALL_SECONDS: '5' },
+    });
+    await run.issue({});
+    await until(() => run.groups.length === 1);
+    execFileSync('mkfifo', [pipe]);
+    await run.issue({});
+    await hung.says(({ msg }) => msg === 'message failed');
+    await hung.says(({ msg }) => msg === 'crashed');
+    await using _other = run.actor('other');
+    await until(() => run.groups.length === 2);
+    assert.equal(run.groups[1]!.actor, 'other');
+    assert.equal(await hung.exitCode(), null); // a thread that hangs so can be killed only
+    assert.match(hung.tail, /the actor's decoder hangs: no sign of life for \d+ s, with 1 groups/);
   });
 
   it('adopts new versions between two tokens of a group', async () => {

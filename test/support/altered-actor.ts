@@ -23,6 +23,7 @@ export async function runAlteredActor(
   const here = { modelDir, datasetPath: undefined, sampler: 'onnx' } as const;
   const { task, dataset, tokenizer, directory } = await joinRun(runConfig, here);
   await using own = await OnnxSampler.start({
+    log: silent,
     ...{ directory: directory!, threads: 1, concurrency: 2, policies: broker.policy, signal },
   });
   const sampler: Sampler = {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { encodeSampleResult } from '../../../shared/tinker/codec.js';
-import { BadAnswer, RunLost } from '../../../shared/tinker/errors.js';
+import { BadAnswer, RunLost, StillPending } from '../../../shared/tinker/errors.js';
 import { connectTo, ScriptedServer, type Reply } from './scripted-server.js';
 
 const sequence = {
@@ -49,6 +49,19 @@ describe('a sampler', () => {
       sampling_session_id: 'shared',
       topk_prompt_logprobs: 0,
     });
+  });
+
+  it('gives up a call that the server keeps pending for longer than it may', async () => {
+    await using server = await ScriptedServer.start();
+    server.script('POST asample', accepted);
+    const pending = { json: { type: 'try_again', request_id: 'x', queue_state: 'active' } };
+    const replies: Reply[] = Array.from({ length: 20 }, () => pending);
+    server.script('POST retrieve_future', pending, ...replies, both);
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    const asked = client.sampler('shared').sample({ ...options, deadlineMs: 400 });
+    await assert.rejects(asked, (error) => error instanceof StillPending);
+    assert(server.sent('retrieve_future').length < 20);
   });
 
   it('counts from a place of its own, since others share the session', async () => {

@@ -1,0 +1,33 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { StallWatch } from '../../actor/stall-watch.js';
+
+describe('a watch for a sampler that hangs', () => {
+  it('waits long for the first sign of life, and then ten times the longest wait, at least a minute', () => {
+    const watch = new StallWatch(undefined, 600);
+    assert.equal(watch.pass(600), undefined);
+    assert.equal(watch.pass(1), 601);
+    watch.sign(2);
+    assert.equal(watch.limit, 60);
+    watch.sign(20);
+    watch.sign(1);
+    assert.equal(watch.limit, 200);
+  });
+
+  it('counts silence from the last sign, and none while there is nothing to do', () => {
+    const watch = new StallWatch(10, 600);
+    for (let i = 0; i < 100; i += 1) {
+      assert.equal(watch.pass(9), undefined);
+      if (i % 2 === 0) watch.sign();
+      else watch.rest();
+    }
+    assert.equal(watch.pass(11), 11);
+  });
+
+  it('learns from the silence that it has counted itself', () => {
+    const watch = new StallWatch(undefined, 600);
+    watch.pass(30);
+    watch.sign();
+    assert.equal(watch.limit, 300);
+  });
+});
