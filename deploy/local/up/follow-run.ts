@@ -1,6 +1,7 @@
 import type { Broker } from '../../../shared/broker/broker.js';
 import {
   evalText,
+  heldText,
   progressSince,
   quarantineText,
   shareText,
@@ -11,6 +12,7 @@ import {
 import type { Screen } from './screen.js';
 
 const refreshMs = 1_000;
+const heldEveryMs = 60_000; // between notes that tickets are held, unless one was taken back
 
 /**
  * Shows the run's events as they happen, until `signal` aborts. Of the history of a run that goes on only
@@ -22,6 +24,7 @@ export async function followRun(
 ): Promise<void> {
   const since = Date.now();
   let progress = progressSince(since);
+  let heldAt = -Infinity; // shown last, in ms since the epoch
   const show = () => {
     screen.status(statusText(progress, goal, Date.now(), screen.columns()));
   };
@@ -30,12 +33,17 @@ export async function followRun(
     for await (const event of broker.events.read(signal)) {
       progress = withEvent(progress, event);
       const isOld = event.at < since;
-      if (event.kind === 'eval' && !isOld) screen.note(evalText(event.result));
       if (event.kind === 'quarantine') {
         screen.note(`${isOld ? 'from before: ' : ''}${quarantineText(event)}`);
       }
-      if (event.kind === 'share' && !isOld) screen.note(shareText(event));
-      if (event.kind === 'step' && !isOld) show();
+      if (isOld) continue;
+      if (event.kind === 'eval') screen.note(evalText(event.result));
+      if (event.kind === 'share') screen.note(shareText(event));
+      if (event.kind === 'held' && (event.withdrawn > 0 || event.at - heldAt > heldEveryMs)) {
+        heldAt = event.at;
+        screen.note(heldText(event));
+      }
+      if (event.kind === 'step') show();
     }
   } finally {
     clearInterval(refresh);

@@ -63,6 +63,17 @@ export function shareText({
   return `${actor} has ${messages} messages in the stream ${stream}, as many as one actor may have: ${effect}`;
 }
 
+/** That actors keep tickets, and what was done about it. */
+export function heldText(event: Extract<RunEvent, { kind: 'held' }>): string {
+  const { split, tickets, withdrawn, longestSeconds, limitSeconds } = event;
+  const what = `${tickets} ${split} ${tickets === 1 ? 'ticket' : 'tickets'}`;
+  const done =
+    withdrawn > 0
+      ? `${withdrawn} taken back and issued again`
+      : `taken back after ${Math.round(limitSeconds)} s`;
+  return `actors have kept ${what} for up to ${Math.round(longestSeconds)} s, longer than usual: ${done}`;
+}
+
 /**
  * The status line: step, then whatever of the rest the newest step measured. Where it is wider than the
  * screen, what matters least is left out.
