@@ -125,6 +125,11 @@ describe('a watch over two tickets with a limit of ten seconds', () => {
     bench.queue = { tickets: [], isWhole: true };
     await bench.looks(2);
     assert.deepEqual(bench.told, ['train-00000000 lost']);
+    bench.awaited = [second];
+    await bench.looks(1);
+    bench.queue = { tickets: [], isWhole: false }; // it may have come back, and cannot be read
+    await bench.looks(1);
+    assert.deepEqual(bench.told.slice(1), []);
   });
 
   it('learns from each ticket that ended by itself how long tickets take, from no other', async () => {
