@@ -103,7 +103,7 @@ export function checkpointRoutes(
     {
       method: 'GET',
       path: '/api/v1/archives/:token',
-      isOpen: true,
+      access: 'open', // its address is the secret: it cannot be guessed, and ends
       async handle({ params: [token] }) {
         const body = await archives.open(token!);
         return { status: 200, headers: { 'content-type': 'application/x-tar' }, body };

@@ -13,6 +13,7 @@ export function futureRoutes(futures: FutureStore<OperationResult>, pollMs: numb
     {
       method: 'POST',
       path: '/api/v1/retrieve_future',
+      access: 'sampling', // the id, which cannot be guessed, says whose it is
       async handle(request) {
         const { request_id: id } = await readJson(request, RetrieveFutureRequest);
         const outcome = await futures.wait(id, pollMs, request.signal);

@@ -42,10 +42,13 @@ export class FutureStore<T> {
     private readonly now: () => number = Date.now,
   ) {}
 
-  /** Registers an operation that runs already, and returns its request id. */
+  /**
+   * Registers an operation that runs already, and returns its request id. It cannot be guessed: those who
+   * may only sample can ask for results, too.
+   */
   add(operation: Promise<T>): string {
     this.#sweep();
-    const id = `${this.#instance}-${this.#created++}`;
+    const id = `${this.#instance}-${this.#created++}-${randomBytes(8).toString('hex')}`;
     const settled = operation.then<Outcome<T>, Outcome<T>>(
       (value) => ({ isOk: true, value }),
       (error: unknown) => ({ isOk: false, error: errorText(error), category: blame(error) }),
@@ -96,7 +99,7 @@ export class FutureStore<T> {
   }
 
   #explainAbsence(id: string): ApiError {
-    const [, instance, number] = /^([0-9a-f]{12})-([0-9]+)$/.exec(id) ?? [];
+    const [, instance, number] = /^([0-9a-f]{12})-([0-9]+)-[0-9a-f]{16}$/.exec(id) ?? [];
     if (instance === undefined || (instance === this.#instance && Number(number) >= this.#created))
       return new ApiError(404, `request_id ${JSON.stringify(id)} was never given out`);
     const why =

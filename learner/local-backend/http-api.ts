@@ -29,8 +29,8 @@ export interface Route {
   readonly method: 'GET' | 'POST' | 'DELETE';
   /** `/a/:x/b` or, for the rest of the path, `/a/*`. */
   readonly path: string;
-  /** Whether it needs no API key. */
-  readonly isOpen?: boolean;
+  /** Who else than the holder of the full key: anybody, or also whoever may sample. */
+  readonly access?: 'open' | 'sampling';
   handle(request: ApiRequest): Reply | Promise<Reply>;
 }
 

@@ -5,7 +5,7 @@ import { Counter } from 'prom-client';
 import { errorText, PermanentError, UserError } from '../../shared/errors.js';
 import { type Patience, showOut, timeLimits } from '../../shared/show-out.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
-import { assertAuthorized } from './api-key.js';
+import { accessOf, type Access, type ApiKeys } from './api-key.js';
 import { ApiError } from './api-error.js';
 import { jsonReply, matchPath, type Reply, type Route } from './http-api.js';
 
@@ -15,10 +15,9 @@ const requestsTotal = new Counter({
   labelNames: ['route', 'status'],
 });
 
-export interface HttpOptions {
+export interface HttpOptions extends ApiKeys {
   readonly host: string;
   readonly port: number; // 0: any
-  readonly apiKey: string;
   readonly routes: readonly Route[];
   readonly log: Logger;
   readonly patience?: Patience;
@@ -39,7 +38,7 @@ const drainMs = 3_000; // how long answers under way may take when the server st
  * @throws {UserError} when the address cannot be bound.
  */
 export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
-  const { host, port, apiKey, routes, log } = options;
+  const { host, port, routes, log } = options;
   const running = new Map<AbortController, Promise<void>>(); // what is being answered
   let isStopping = false;
 
@@ -90,7 +89,8 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
       return params === undefined ? [] : [{ route, params }];
     });
     const found = here.find(({ route }) => route.method === request.method);
-    if (found?.route.isOpen !== true) assertAuthorized(request.headers, apiKey);
+    const isOpen = found?.route.access === 'open';
+    const access: Access = isOpen ? 'all' : accessOf(request.headers, options);
     if (found === undefined) {
       if (here.length === 0) throw new ApiError(404, `${pathname} is not part of this API`);
       const allow = here.map(({ route }) => route.method).join(', ');
@@ -98,6 +98,12 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
       throw new ApiError(405, `${asked} is not part of this API; ${allow} is`, { allow });
     }
     seen.name = `${found.route.method} ${found.route.path}`;
+    if (access === 'sampling' && found.route.access !== 'sampling') {
+      throw new ApiError(
+        403,
+        `this API key may only sample; ${seen.name} takes the key that trains (--api-key of the backend)`,
+      );
+    }
     return found.route.handle({
       headers: request.headers,
       query,

@@ -1,5 +1,6 @@
 import { readModelDirectory } from '../../shared/model/model-directory.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
+import type { ApiKeys } from './api-key.js';
 import { Archives } from './archives.js';
 import { checkpointRoutes } from './checkpoint-routes.js';
 import { CheckpointStore } from './checkpoint-store.js';
@@ -18,10 +19,9 @@ import { TrainingRuns } from './training-runs.js';
 import type { TrainingCalls } from './training-worker.js';
 import { WorkerCalls } from './worker-calls.js';
 
-export interface LocalBackendOptions {
+export interface LocalBackendOptions extends ApiKeys {
   readonly host: string;
   readonly port: number; // 0: any
-  readonly apiKey: string;
   readonly modelDir: string;
   readonly modelName: string;
   readonly checkpointDir: string;

@@ -12,6 +12,7 @@ export function samplingRoutes(model: ServedModel, samplers: SamplingSessions): 
     {
       method: 'POST',
       path: '/api/v1/create_sampling_session',
+      access: 'sampling',
       async handle(request) {
         const sampler = samplers.create(await readJson(request, CreateSamplingSessionRequest));
         return jsonReply(201, {
@@ -23,6 +24,7 @@ export function samplingRoutes(model: ServedModel, samplers: SamplingSessions): 
     {
       method: 'POST',
       path: '/api/v1/asample',
+      access: 'sampling',
       async handle(request) {
         const body = await readJson(request, SampleRequest, promptBody);
         const requestId = samplers.sample(body);
@@ -40,6 +42,7 @@ export function samplingRoutes(model: ServedModel, samplers: SamplingSessions): 
     {
       method: 'GET',
       path: '/api/v1/samplers/:id',
+      access: 'sampling',
       handle({ params: [id] }) {
         const sampler = samplers.get(id!);
         return jsonReply(200, {

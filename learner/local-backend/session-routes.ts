@@ -13,12 +13,13 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
     {
       method: 'GET',
       path: '/api/v1/healthz',
-      isOpen: true,
+      access: 'open',
       handle: () => jsonReply(200, { status: 'ok' }),
     },
     {
       method: 'GET',
       path: '/api/v1/get_server_capabilities',
+      access: 'sampling',
       handle: () =>
         jsonReply(200, {
           supported_models: [
@@ -33,6 +34,7 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
     {
       method: 'POST',
       path: '/api/v1/client/config',
+      access: 'sampling',
       async handle(request) {
         await readJson(request, ClientConfigRequest);
         return jsonReply(200, clientConfig);
@@ -41,11 +43,13 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
     {
       method: 'POST',
       path: '/api/v1/client/dynamic_config',
+      access: 'sampling',
       handle: () => jsonReply(200, { refresh_interval_sec: 300 }),
     },
     {
       method: 'POST',
       path: '/api/v1/create_session',
+      access: 'sampling',
       async handle(request) {
         await readJson(request, CreateSessionRequest);
         return jsonReply(201, {
@@ -60,6 +64,7 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
     {
       method: 'POST',
       path: '/api/v1/session_heartbeat',
+      access: 'sampling',
       async handle(request) {
         sessions.seen((await readJson(request, SessionHeartbeatRequest)).session_id);
         return jsonReply(200, { type: 'session_heartbeat' });
@@ -84,6 +89,7 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
     {
       method: 'POST',
       path: '/api/v1/telemetry',
+      access: 'sampling',
       async handle(request) {
         await request.body(); // never looked at: a client's report may hold its API key
         return jsonReply(200, { status: 'accepted' });

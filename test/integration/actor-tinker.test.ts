@@ -23,6 +23,7 @@ import { ServiceProcess } from '../support/service-process.js';
 import { tinyModel } from '../support/tiny-model.js';
 
 const apiKey = 'tml-test-key';
+const samplingApiKey = 'tml-actors-key';
 const modelName = 'tiny';
 const never = new AbortController().signal;
 
@@ -54,6 +55,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
       host: '127.0.0.1',
       port: 0,
       apiKey,
+      samplingApiKey,
       modelDir: model.path,
       modelName,
       checkpointDir: join(folder, 'checkpoints'),
@@ -96,7 +98,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
   const connect = (named: { segmentTokens?: number; modelName?: string } = {}) =>
     TinkerSampler.connect({
       baseUrl: backend.url,
-      apiKey,
+      apiKey: samplingApiKey,
       modelName,
       tokenizer,
       concurrency: 2,
@@ -223,7 +225,14 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
       if (file.endsWith('.json')) await copyFile(join(model.path, file), join(tokenizerOnly, file));
     }
     const where = ['--nats-url', server.url, '--run', 'test', '--model-dir', tokenizerOnly];
-    const sampling = ['--sampler', 'tinker', '--backend-url', backend.url, '--api-key', apiKey];
+    const sampling = [
+      '--sampler',
+      'tinker',
+      '--backend-url',
+      backend.url,
+      '--api-key',
+      samplingApiKey,
+    ];
     await using actor = new ServiceProcess('actor', [...where, ...sampling, '--name', 'remote']);
 
     for (let order = 0; order < 5; order++) {

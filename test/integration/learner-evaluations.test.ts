@@ -6,7 +6,7 @@ import { describe, it } from 'node:test';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { gate, until } from '../support/broker.js';
 import { runOffbeat } from '../support/offbeat.js';
-import { apiKey, TrainingGround } from '../support/training-ground.js';
+import { samplingApiKey, TrainingGround } from '../support/training-ground.js';
 
 describe('an evaluation that nobody answers for a while', { timeout: 240_000 }, () => {
   it('holds no training up, keeps its version, and tells how late it is', async () => {
@@ -134,7 +134,7 @@ describe('offbeat eval without the folder of the run', { timeout: 240_000 }, () 
     assert.match(keyless.err, /give its key with --api-key, or as TINKER_API_KEY/);
     for (const [flags, version] of [
       [[], 2],
-      [[...backend, `--api-key=${apiKey}`, '--version=1'], 1],
+      [[...backend, `--api-key=${samplingApiKey}`, '--version=1'], 1],
     ] as const) {
       const { code, out, err } = await evaluate(...flags);
       assert.equal(code, 0, err);

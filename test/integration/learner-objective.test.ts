@@ -6,7 +6,7 @@ import { PermanentError } from '../../shared/errors.js';
 import { notFiniteReason } from '../../shared/wire/not-finite.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { gate, silent, until } from '../support/broker.js';
-import { apiKey, TrainingGround } from '../support/training-ground.js';
+import { samplingApiKey, TrainingGround } from '../support/training-ground.js';
 
 describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
   it('trains by decoupled PPO, masked and held near the base, and tells what each did', async () => {
@@ -88,7 +88,7 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
       await using ground = await TrainingGround.prepare('speechless');
       const learner = ground.learner(synchronous);
       const backend = ['--sampler=tinker', `--backend-url=${ground.backendUrl}`];
-      const flags = sampler === 'tinker' ? [...backend, `--api-key=${apiKey}`] : [];
+      const flags = sampler === 'tinker' ? [...backend, `--api-key=${samplingApiKey}`] : [];
       ground.actor('actor-0', ...flags);
       ground.actor('actor-1', ...flags);
       await ground.startScoring();

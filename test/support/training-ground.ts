@@ -17,6 +17,7 @@ import { ServiceProcess } from './service-process.js';
 import { tinyModel } from './tiny-model.js';
 
 export const apiKey = 'tml-learner-test';
+export const samplingApiKey = 'tml-actor-test';
 
 /** How answers are judged, and when. */
 export interface Scoring {
@@ -75,6 +76,7 @@ export class TrainingGround implements AsyncDisposable {
     this.backend = this.#start('learner/local-backend', [
       ...['--port', String(this.#backendPort), '--model-dir', this.model.path],
       ...['--checkpoint-dir', join(this.folder, 'checkpoints'), '--api-key', apiKey],
+      ...['--sampling-api-key', samplingApiKey],
       ...['--model-name', 'tiny', '--threads', '1'],
     ]);
     const { url } = await this.backend.says(({ msg }) => msg === 'listening');

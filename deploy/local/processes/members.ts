@@ -13,13 +13,21 @@ export interface NatsPlace {
   readonly keyFolder: string | undefined;
 }
 
+/** A Tinker server, and the keys to it. */
+export interface BackendPlace {
+  readonly url: string;
+  readonly apiKey: string;
+  /** What actors get instead, where the server has a key that may only sample. */
+  readonly samplingApiKey?: string | undefined;
+}
+
 /** Where the processes of a run find one another. */
 export interface RunPlaces {
   readonly run: string;
   readonly runFolder: string;
   readonly checkpointFolder: string;
   readonly nats: NatsPlace;
-  readonly backend: { readonly url: string; readonly apiKey: string };
+  readonly backend: BackendPlace;
 }
 
 /** Lower ranks stop first: the learner saves a checkpoint while the backend and NATS still work. */
@@ -46,7 +54,12 @@ export function backendMember(
         'checkpoint-dir': checkpointFolder,
         ...modelFlags(config),
       },
-      env: { LOCAL_BACKEND_API_KEY: backend.apiKey },
+      env: {
+        LOCAL_BACKEND_API_KEY: backend.apiKey,
+        ...(backend.samplingApiKey !== undefined && {
+          LOCAL_BACKEND_SAMPLING_API_KEY: backend.samplingApiKey,
+        }),
+      },
     }),
   };
 }
@@ -78,7 +91,7 @@ export function workerMembers(
       },
       env: {
         ...natsEnvironment('actor', nats, { role: 'actor', actor: name }),
-        ...(samplesByBackend && { ACTOR_API_KEY: backend.apiKey }),
+        ...(samplesByBackend && { ACTOR_API_KEY: backend.samplingApiKey ?? backend.apiKey }),
       },
     }),
   });

@@ -116,14 +116,15 @@ async function startOwnNats(
   return { natsUrl: nats.url, keyFolder: nats.keyFolder };
 }
 
-/** A key of its own keeps other users of this machine away from the local backend. */
+/** Keys of its own keep other users of this machine away from the local backend, and actors from training. */
 async function backendPlace(config: UpConfig): Promise<RunPlaces['backend']> {
   if (config.backendUrl !== undefined && config.apiKey !== undefined) {
-    return { url: config.backendUrl, apiKey: config.apiKey };
+    const { backendUrl: url, apiKey, samplingApiKey } = config;
+    return { url, apiKey, samplingApiKey };
   }
   const port = await freePort();
-  const apiKey = `tml-${randomBytes(16).toString('hex')}`;
-  return { url: `http://127.0.0.1:${port}`, apiKey };
+  const key = () => `tml-${randomBytes(16).toString('hex')}`;
+  return { url: `http://127.0.0.1:${port}`, apiKey: key(), samplingApiKey: key() };
 }
 
 function goalOf(settings: UpRequest['settings']): Goal {

@@ -42,6 +42,11 @@ export const UpConfig = z.object({
   apiKey: text
     .optional()
     .describe('key for --backend-url; TINKER_API_KEY says it too, without showing it to ps.'),
+  samplingApiKey: text
+    .optional()
+    .describe(
+      'key for --backend-url that may only sample, for the actors; else they get --api-key.',
+    ),
   natsUrl: natsAddress
     .optional()
     .describe('a running NATS server with JetStream, instead of one of this run.'),
@@ -190,7 +195,7 @@ function checkAddresses(
   env: Environment,
   complain: (key: string, message: string) => void,
 ): void {
-  const { backendUrl, apiKey, modelDir, natsUrl, natsKeys, natsTls } = config;
+  const { backendUrl, apiKey, samplingApiKey, modelDir, natsUrl, natsKeys, natsTls } = config;
   if (natsKeys !== undefined && natsUrl === undefined) {
     complain('natsKeys', 'add --nats-url, the server that they are for; our own makes its keys');
   }
@@ -199,6 +204,9 @@ function checkAddresses(
   }
   if (backendUrl === undefined) {
     if (apiKey !== undefined) complain('apiKey', 'add --backend-url, the server that it is for');
+    if (samplingApiKey !== undefined) {
+      complain('samplingApiKey', 'add --backend-url, the server that it is for');
+    }
     return;
   }
   if (keyOf(config, env) === undefined) {

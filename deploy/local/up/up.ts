@@ -87,7 +87,8 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
   screen.note(`run ${run} in ${folder.path}${resumable === undefined ? '' : ' goes on'}`);
   let hasFailed = true;
   try {
-    const { apiKey: _secret, resume: _resume, json: _json, ...others } = config; // each start's own
+    const { apiKey: _key, samplingApiKey: _sampling, ...known } = config; // secrets
+    const { resume: _resume, json: _json, ...others } = known; // each start's own
     const { dashboard: _page, dashboardPort: _port, ...launcher } = others;
     await rm(folder.summary, { force: true }); // of an earlier session
     await writeLaunch(folder.launch, { run, launcher, settings: request.settings });

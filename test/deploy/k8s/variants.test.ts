@@ -90,6 +90,29 @@ describe('the component that opens POST /score', async () => {
   });
 });
 
+describe('the keys of the local backend', async () => {
+  const render = await kustomize();
+  const skip = typeof render === 'string' && render;
+  it('are two, of which actors have the one that only samples', { skip }, async () => {
+    assert(typeof render !== 'string');
+    const objects = await render('test/deploy/k8s/sample-by-local-backend');
+    assert.deepEqual(objects.flatMap(complaints), []);
+    const keys = objects
+      .flatMap(podsOf)
+      .flatMap(({ name, container: { env } }) =>
+        (env ?? []).map(({ valueFrom }) => [name, JSON.stringify(valueFrom ?? {})] as const),
+      )
+      .filter(([, from]) => from.includes('"name":"backend'))
+      .map(([name, from]) => `${name} ${/"key":"([^"]+)"/.exec(from)![1]}`);
+    assert.deepEqual(keys.sort(), [
+      'actor sampling-key',
+      'learner api-key',
+      'local-backend api-key',
+      'local-backend sampling-key',
+    ]);
+  });
+});
+
 describe('the production overlay', async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { z } from 'zod';
 import { CreateSessionRequest } from '../../../shared/tinker/api.js';
 import { ApiError } from '../../../learner/local-backend/api-error.js';
-import { assertAuthorized } from '../../../learner/local-backend/api-key.js';
+import { accessOf } from '../../../learner/local-backend/api-key.js';
 import {
   matchPath,
   readJson,
@@ -128,18 +128,19 @@ describe('a listing', () => {
 });
 
 describe('the API key', () => {
-  it('lets the right one pass', () => {
-    assertAuthorized({ 'x-api-key': 'tml-right' }, 'tml-right');
+  const keys = { apiKey: 'tml-right', samplingApiKey: 'tml-sample' };
+
+  it('says what its holder may do', () => {
+    assert.equal(accessOf({ 'x-api-key': 'tml-right' }, keys), 'all');
+    assert.equal(accessOf({ 'x-api-key': 'tml-sample' }, keys), 'sampling');
+    assert.equal(accessOf({ 'x-api-key': 'tml-right' }, { apiKey: 'tml-right' }), 'all');
   });
 
   it('refuses none with 401 and another with 403', () => {
-    assert.throws(() => {
-      assertAuthorized({}, 'tml-right');
-    }, status(401));
-    for (const key of ['tml-wrong', 'tml-right ', '']) {
-      assert.throws(() => {
-        assertAuthorized({ 'x-api-key': key }, 'tml-right');
-      }, status(403));
+    assert.throws(() => accessOf({}, keys), status(401));
+    for (const key of ['tml-wrong', 'tml-right ', 'tml-sampl', '', 'undefined']) {
+      assert.throws(() => accessOf({ 'x-api-key': key }, keys), status(403));
+      assert.throws(() => accessOf({ 'x-api-key': key }, { apiKey: 'tml-right' }), status(403));
     }
   });
 });

@@ -25,7 +25,7 @@ export interface Json {
 /** The backend in this process, with its checkpoints beside the model. */
 export async function startOn(
   modelDir: string,
-  given: { pollMs?: number; gapWaitMs?: number; port?: number } = {},
+  given: { pollMs?: number; gapWaitMs?: number; port?: number; samplingApiKey?: string } = {},
 ): Promise<LocalBackend> {
   return startLocalBackend({
     host: '127.0.0.1',
@@ -42,11 +42,14 @@ export async function startOn(
 
 /** Plain HTTP, as the reference writes it: no client of this project in between. */
 export class Wire {
-  constructor(readonly url: string) {}
+  constructor(
+    readonly url: string,
+    private readonly key = apiKey,
+  ) {}
 
   async fetch(path: string, init: RequestInit = {}): Promise<Response> {
     const headers = new Headers({
-      'x-api-key': apiKey,
+      'x-api-key': this.key,
       ...Object.fromEntries(new Headers(init.headers)),
     });
     return fetch(this.url + path, { redirect: 'manual', ...init, headers });

@@ -1,6 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { workerMembers, type RunPlaces } from '../../../../deploy/local/processes/members.js';
+import {
+  backendMember,
+  workerMembers,
+  type RunPlaces,
+} from '../../../../deploy/local/processes/members.js';
 import { UpConfig } from '../../../../deploy/local/up/up-config.js';
 
 const places: RunPlaces = {
@@ -56,5 +60,20 @@ describe('the actors of a run', () => {
     const { args, env } = await members.at(-1)!.command();
     assert.doesNotMatch(args.join(' '), /secret/);
     assert.equal(env?.['ACTOR_API_KEY'], 'tml-secret');
+  });
+
+  it('get a key that only samples, where the backend has one', async () => {
+    const backend = { ...places.backend, samplingApiKey: 'tml-hidden-too' };
+    const config = { ...UpConfig.parse({}), sampler: 'tinker' as const };
+    const actor = await workerMembers(config, { ...places, backend })
+      .at(-1)!
+      .command();
+    assert.equal(actor.env?.['ACTOR_API_KEY'], 'tml-hidden-too');
+    assert(!Object.values(actor.env ?? {}).includes('tml-secret'));
+
+    const server = await backendMember(config, { ...places, backend }).command();
+    assert.equal(server.env?.['LOCAL_BACKEND_API_KEY'], 'tml-secret');
+    assert.equal(server.env?.['LOCAL_BACKEND_SAMPLING_API_KEY'], 'tml-hidden-too');
+    for (const { args } of [actor, server]) assert.doesNotMatch(args.join(' '), /secret|hidden/);
   });
 });
