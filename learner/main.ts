@@ -9,6 +9,7 @@ import { ticketBound } from '../shared/rl/capacity.js';
 import { largestGroupBytes } from '../shared/wire/group-bytes.js';
 import { runService, type ServiceContext } from '../shared/service.js';
 import { openTask, taskSpec } from '../shared/tasks/registry.js';
+import { writeWhenRoom } from '../shared/telemetry/disk-room.js';
 import { serveHealth } from '../shared/telemetry/health-server.js';
 import { LearnerConfig, runConfig } from './config.js';
 import { graceAfter } from './grace.js';
@@ -106,7 +107,9 @@ async function learn(
       const hasBegun = traces.inNats.length > 0;
       const copy = hasBegun ? await readConfig(configFile, settings.run) : undefined;
       const config = await settleConfig(broker.config, runConfig(settings, found), copy);
-      await writeFile(configFile, `${JSON.stringify(config, undefined, 2)}\n`);
+      await writeWhenRoom('config.json', { log, signal: stop }, () =>
+        writeFile(configFile, `${JSON.stringify(config, undefined, 2)}\n`),
+      );
       missing = undefined;
       return runSession({
         settings,
@@ -130,7 +133,9 @@ async function learn(
   const summary = summarize({ run: settings.run, wallSeconds, ...result });
   // The event first: a learner that leads no more is refused here, and leaves the file to its successor.
   await broker.events.emit({ v: 1, at: Date.now(), kind: 'end', summary });
-  await writeFile(join(runDir, 'summary.json'), `${JSON.stringify(summary, undefined, 2)}\n`);
+  await writeWhenRoom('summary.json', { log, signal }, () =>
+    writeFile(join(runDir, 'summary.json'), `${JSON.stringify(summary, undefined, 2)}\n`),
+  );
   log.info({ reason: result.reason }, 'ended');
   process.stdout.write(`${JSON.stringify(summary)}\n`);
   const message = giveUpText(settings, result);

@@ -32,7 +32,7 @@ export async function openEvaluations(
 ): Promise<{ evaluations: Evaluations; evaluator: Evaluator }> {
   const { settings, config, dataset, runDir, broker, past, version, signal, log } = options;
   const { evalProblems, evalSamples: samples, evalEveryVersions } = settings;
-  const journal = await Journal.open(runDir, evalsJournal, past, version - 1);
+  const journal = await Journal.open(runDir, evalsJournal, past, version - 1, { log, signal });
   await broker.clearQueue('tickets.eval'); // of evaluations that an earlier life did not finish
   const problems = dataset.test.slice(0, evalProblems);
   const { publish, newestVersion, isQuarantined } = options;

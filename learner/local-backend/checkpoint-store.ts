@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { errorText } from '../../shared/errors.js';
+import { type RoomWait, writeWhenRoom } from '../../shared/telemetry/disk-room.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
 import { checkName, type TinkerPath } from '../../shared/tinker/tinker-path.js';
 import { notFound } from './api-error.js';
@@ -27,12 +28,23 @@ const optimizerFile = 'optimizer/optimizer.safetensors';
 export class CheckpointStore {
   readonly #byPath = new Map<string, CheckpointMetadata>();
 
-  private constructor(private readonly root: string) {}
+  private constructor(
+    private readonly root: string,
+    private readonly wait: RoomWait,
+  ) {}
 
-  /** Finds what is under `root`, which is made if missing; a broken checkpoint is logged and left out. */
-  static async open(root: string, log: Logger): Promise<CheckpointStore> {
-    const store = new CheckpointStore(resolve(root));
-    await makeFolders(resolve(root));
+  /**
+   * Finds what is under `root`, which is made if missing; a broken checkpoint is logged and left out.
+   *
+   * @param signal ends the waiting for room on the disk.
+   */
+  static async open(
+    root: string,
+    log: Logger,
+    signal: AbortSignal = new AbortController().signal,
+  ): Promise<CheckpointStore> {
+    const store = new CheckpointStore(resolve(root), { log, signal });
+    await writeWhenRoom('checkpoints', store.wait, () => makeFolders(resolve(root)));
     for (const run of await foldersIn(root)) {
       for (const kind of checkpointKinds) {
         const parent = join(root, run, kind);
@@ -76,7 +88,7 @@ export class CheckpointStore {
     return join(this.#folder(path), 'adapter');
   }
 
-  /** Resolves once the checkpoint would survive a power cut. */
+  /** Resolves once the checkpoint would survive a power cut. While the disk is full it waits for room. */
   async save(
     about: Omit<CheckpointMetadata, 'adapter_sha256' | 'size_bytes'>,
     { adapter, adapterConfig, optimizer }: CheckpointFiles,
@@ -94,8 +106,10 @@ export class CheckpointStore {
     ]);
     if (optimizer !== undefined) files.set(optimizerFile, optimizer);
     const path = pathOf(metadata);
-    await makeFolders(dirname(this.#folder(path)));
-    await writeFolder(this.#folder(path), files);
+    await writeWhenRoom('checkpoints', this.wait, async () => {
+      await makeFolders(dirname(this.#folder(path)));
+      await writeFolder(this.#folder(path), files);
+    });
     this.#byPath.set(formatTinkerPath(path), metadata);
     return metadata;
   }

@@ -27,6 +27,8 @@ export interface LocalBackendOptions extends ApiKeys {
   readonly checkpointDir: string;
   readonly threads: number;
   readonly log: Logger;
+  /** Ends the waiting for room on the disk. */
+  readonly signal?: AbortSignal;
   /** How long a poll waits for a result, in ms; SDK clients give up after 45 s. */
   readonly pollMs?: number;
   /** How long an operation waits for those before it to arrive, in ms. */
@@ -50,7 +52,7 @@ export interface LocalBackend extends AsyncDisposable {
 export async function startLocalBackend(options: LocalBackendOptions): Promise<LocalBackend> {
   const { modelDir, threads, log } = options;
   const model = { name: options.modelName, directory: await readModelDirectory(modelDir) };
-  const store = await CheckpointStore.open(options.checkpointDir, log);
+  const store = await CheckpointStore.open(options.checkpointDir, log, options.signal);
   log.info({ checkpoints: store.list().length, dir: options.checkpointDir }, 'checkpoints found');
 
   const sessions = new Sessions();

@@ -16,7 +16,7 @@ export async function main(
     await using health = await serveHealth(config.healthHost, config.healthPort, () =>
       isLoaded ? { isReady: true } : { isReady: false, reason: 'the model is being loaded' },
     );
-    await using backend = await startLocalBackend({ ...config, log });
+    await using backend = await startLocalBackend({ ...config, log, signal });
     log.info({ url: backend.url, healthPort: health.port, model: config.modelName }, 'listening');
 
     const stopped = signal.aborted ? Promise.resolve() : once(signal, 'abort');

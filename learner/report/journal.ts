@@ -1,5 +1,6 @@
-import { appendFile, mkdir, open, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { mkdir, open, readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { noRoomReason, writeWhenRoom, type RoomWait } from '../../shared/telemetry/disk-room.js';
 import type { EvalEvent, StepEvent } from './history.js';
 
 /**
@@ -11,56 +12,84 @@ export class Journal<Event> {
   readonly #path: string;
   readonly #kind: JournalKind<Event>;
   readonly #file: string; // identity of the file that this learner wrote
+  readonly #wait: RoomWait;
+  #bytes: number; // that are written in full
 
-  private constructor(path: string, kind: JournalKind<Event>, file: string) {
+  private constructor(
+    path: string,
+    kind: JournalKind<Event>,
+    { file, bytes, wait }: { file: string; bytes: number; wait: RoomWait },
+  ) {
     this.#path = path;
     this.#kind = kind;
     this.#file = file;
+    this.#bytes = bytes;
+    this.#wait = wait;
   }
 
   /**
    * Writes the events so far, and the lines of the file before that the events lack.
    *
    * @param until key of the last entry that the restored weights know: higher ones were undone.
+   * @param wait how long it waits for room on the disk, here and later.
    */
   static async open<Event>(
     runDir: string,
     kind: JournalKind<Event>,
     events: readonly Event[],
     until: number,
+    wait: RoomWait,
   ): Promise<Journal<Event>> {
-    await mkdir(runDir, { recursive: true });
     const path = join(runDir, kind.name);
-    const before = linesOf(await readFile(path, 'utf8').catch(() => ''), kind.key);
+    const before = linesOf(await textOf(path), kind.key);
     const lines = linesOf(events.map((event) => lineOf(kind, event)).join(''), kind.key);
     const known = new Set(lines.map(({ key }) => key));
-    const missing = before.filter(({ key }) => key <= until && !known.has(key));
-    if (missing.length > 0) lines.push(...missing);
+    lines.push(...before.filter(({ key }) => key <= until && !known.has(key)));
     lines.sort((a, b) => a.key - b.key);
     const kept = new Set(lines.map(({ id }) => id));
     const undone = before.filter(({ id }) => !kept.has(id));
-    if (undone.length > 0) {
-      await appendFile(
-        join(runDir, undoneName(kind.name)),
-        undone.map(({ text }) => text).join(''),
-      );
-    }
-    const partial = `${path}.partial`;
-    await writeFile(partial, lines.map(({ text }) => text).join(''));
-    const file = identityOf(await stat(partial));
-    await rename(partial, path);
-    return new Journal(path, kind, file);
+    const text = textOfLines(lines);
+
+    const file = await writeWhenRoom(kind.name, wait, async () => {
+      await mkdir(runDir, { recursive: true });
+      if (undone.length > 0) {
+        const undonePath = join(runDir, undoneName(kind.name));
+        const earlier = linesOf(await textOf(undonePath), kind.key);
+        const ids = new Set(earlier.map(({ id }) => id));
+        const all = [...earlier, ...undone.filter(({ id }) => !ids.has(id))];
+        await replace(undonePath, textOfLines(all));
+      }
+      return replace(path, text);
+    });
+    return new Journal(path, kind, { file, bytes: Buffer.byteLength(text), wait });
   }
 
-  /** @throws {Error} if the file is not the one that this learner wrote: another one has begun. */
+  /**
+   * Writes a line as a whole or, if the disk is full until the learner is to stop, not at all: the events
+   * have it.
+   *
+   * @throws {Error} if the file is not the one that this learner wrote: another one has begun.
+   */
   async append(event: Event): Promise<void> {
+    const line = lineOf(this.#kind, event);
     await using file = await open(this.#path, 'a');
     if (identityOf(await file.stat()) !== this.#file) {
       throw new Error(
         `${this.#path} was replaced while this learner wrote it, by another one or by hand`,
       );
     }
-    await file.appendFile(lineOf(this.#kind, event));
+    let isTorn = false;
+    try {
+      await writeWhenRoom(this.#kind.name, this.#wait, async () => {
+        if (isTorn) await file.truncate(this.#bytes); // a full disk may have taken a part of it
+        isTorn = true;
+        await file.appendFile(line);
+      });
+      this.#bytes += Buffer.byteLength(line);
+    } catch (caught) {
+      if (noRoomReason(caught) === undefined) throw caught;
+      if (isTorn) await file.truncate(this.#bytes);
+    }
   }
 }
 
@@ -93,6 +122,23 @@ function linesOf(text: string, key: string): Line[] {
 
 function lineOf<Event>({ entryOf }: JournalKind<Event>, event: Event): string {
   return `${JSON.stringify(entryOf(event))}\n`;
+}
+
+async function textOf(path: string): Promise<string> {
+  return readFile(path, 'utf8').catch(() => '');
+}
+
+function textOfLines(lines: readonly Line[]): string {
+  return lines.map(({ text }) => text).join('');
+}
+
+/** @returns the identity of the new file. */
+async function replace(path: string, text: string): Promise<string> {
+  const partial = `${path}.partial`;
+  await writeFile(partial, text);
+  const identity = identityOf(await stat(partial));
+  await rename(partial, path);
+  return identity;
 }
 
 /** `metrics.undone.jsonl` beside `metrics.jsonl`. */

@@ -143,7 +143,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
 
 /** What is left of a run's past when its steps, of which there may be very many, have been gone through. */
 async function openPast(
-  { broker, runDir, settings }: SessionOptions,
+  { broker, runDir, settings, stop, log }: SessionOptions,
   version: number,
   step: number,
 ) {
@@ -151,7 +151,7 @@ async function openPast(
   return {
     ...rest,
     scores: pastScores({ steps, evals: rest.evals }),
-    metricsFile: await Journal.open(runDir, metricsJournal, steps, step),
+    metricsFile: await Journal.open(runDir, metricsJournal, steps, step, { log, signal: stop }),
     divergence: new DivergenceWatch(divergenceLimits(settings), steps),
     totals: steps.reduce(withStep, noSteps),
   };

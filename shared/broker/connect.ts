@@ -133,7 +133,7 @@ async function reachJetStream(connection: NatsConnection, options: BrokerOptions
       if (performance.now() - startedAt > connectTimeoutMs) {
         throw new NatsUnusable(
           'no JetStream',
-          `NATS at ${shownAddress(natsUrl)} runs without JetStream; start it with \`nats-server -js\`, or add \`jetstream {}\` to its configuration${ofNewAccount(options)}`,
+          `NATS at ${shownAddress(natsUrl)} ${withoutJetStream(connection)}${ofNewAccount(options)}`,
           { cause: caught },
         );
       }
@@ -141,6 +141,13 @@ async function reachJetStream(connection: NatsConnection, options: BrokerOptions
       await sleep(250, undefined, { signal });
     }
   }
+}
+
+/** A server that was started with JetStream says so for ever, also when it has switched it off. */
+function withoutJetStream({ info }: NatsConnection): string {
+  return info?.jetstream === true
+    ? 'has JetStream in its configuration and does not offer it now; a server whose disk is full switches it off ("JetStream out of resources, will be DISABLED" in its log): make room and restart it'
+    : 'runs without JetStream; start it with `nats-server -js`, or add `jetstream {}` to its configuration';
 }
 
 /** What a server leaves an account without that came by a reload, until the next one. */

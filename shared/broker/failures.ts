@@ -47,8 +47,16 @@ export function isOutOfStorage(caught: unknown): boolean {
     (caught instanceof NatsError ? caught.api_error : undefined) ?? {};
   if (errCode === undefined) return false;
   return (
-    outOfStorageCodes.has(errCode) || (errCode === 10077 && description.includes('maximum bytes'))
+    outOfStorageCodes.has(errCode) ||
+    (errCode === 10077 && description.includes('maximum bytes')) ||
+    isOfServersDisk(caught)
   );
+}
+
+/** Whether the server could not write because its disk is full, as it says itself before it falls silent. */
+export function isOfServersDisk(caught: unknown): boolean {
+  const description = caught instanceof NatsError ? caught.api_error?.description : undefined;
+  return /no space left|quota exceeded|read-only file system/.test(description ?? '');
 }
 
 const outOfStorageCodes = new Set([

@@ -3,7 +3,7 @@ import { ErrorCode, NatsError } from 'nats';
 import { Counter } from 'prom-client';
 import { errorText } from '../errors.js';
 import type { Logger } from '../telemetry/logger.js';
-import { classify, type Failure, isOutOfStorage } from './failures.js';
+import { classify, type Failure, isOfServersDisk, isOutOfStorage } from './failures.js';
 import type { Outages } from './outages.js';
 
 const blockedSeconds = new Counter({
@@ -95,6 +95,9 @@ async function untilItWorks<T>(
 function describe(caught: unknown, failure: Failure): string {
   const error = caught instanceof NatsError ? caught : undefined;
   const answer = error?.api_error?.description ?? errorText(caught);
+  if (isOfServersDisk(caught)) {
+    return `the disk of nats-server is full (${answer}); make room, and restart nats-server if it does not go on`;
+  }
   if (isOutOfStorage(caught)) {
     return `NATS has no storage left (${answer}); give it more (max_file_store, the account's limit, or max_bytes of the stream), or let what waits be worked off`;
   }

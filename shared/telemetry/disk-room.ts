@@ -40,6 +40,12 @@ export function recordWrite(file: string, reason: string | undefined): void {
   diskFull.set({ kind: file }, reason === undefined ? 0 : 1);
 }
 
+/** Where it is said that something waits for room, and what ends the wait. */
+export interface RoomWait {
+  readonly log: Logger;
+  readonly signal: AbortSignal;
+}
+
 const tryEveryMs = 1_000;
 const logEveryMs = 10_000;
 
@@ -52,7 +58,7 @@ const logEveryMs = 10_000;
  */
 export async function writeWhenRoom<T>(
   file: string,
-  { log, signal }: { readonly log: Logger; readonly signal: AbortSignal },
+  { log, signal }: RoomWait,
   write: () => Promise<T>,
 ): Promise<T> {
   let loggedAt = -Infinity;

@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText } from '../../../shared/errors.js';
 import { givenUpCode, userErrorCode } from '../../../shared/exit-codes.js';
+import type { DiskWatch } from './disk-watch.js';
 import { describeExit, type Exit } from './exit.js';
 import { lastWords, logTail } from './log-tail.js';
 import { type Command, ManagedProcess } from './managed-process.js';
@@ -35,6 +36,8 @@ export class FleetError extends Error {
 }
 
 const failedGraceMs = 10_000;
+/** On a full disk nothing can be saved, so nobody is waited for long. */
+const fullDiskGraceMs = 1_500;
 
 interface Running {
   readonly process: ManagedProcess;
@@ -54,8 +57,17 @@ export class Fleet implements AsyncDisposable {
   readonly #watchers: Promise<void>[] = [];
   readonly #logFolder: string;
   readonly #report: (line: string) => void;
+  readonly #disk: DiskWatch | undefined;
+  readonly #renewing = new Set<string>();
 
-  constructor(options: { logFolder: string; report: (line: string) => void; hurry: AbortSignal }) {
+  /** @param options.disk on which they all write: while it is full no process is started again. */
+  constructor(options: {
+    logFolder: string;
+    report: (line: string) => void;
+    hurry: AbortSignal;
+    disk?: DiskWatch;
+  }) {
+    this.#disk = options.disk;
     this.#logFolder = options.logFolder;
     this.#report = options.report;
     this.#hurry = options.hurry;
@@ -126,6 +138,14 @@ export class Fleet implements AsyncDisposable {
     }
   }
 
+  /** Ends an adopted process, so that it is started again where it was. */
+  async renew(name: string, graceMs: number): Promise<void> {
+    const running = this.#running.get(name);
+    if (running === undefined || this.#isStopping()) return;
+    this.#renewing.add(name);
+    await running.process.stop(graceMs, this.#hurry);
+  }
+
   /** Stops every process, lower ranks first, and returns when none is left. Safe to repeat. */
   async stop(): Promise<void> {
     this.#stopping.abort();
@@ -161,6 +181,7 @@ export class Fleet implements AsyncDisposable {
 
       const isEnd = exit.code === 0 || exit.code === givenUpCode; // its summary tells which
       if (member.whenItEnds === 'finishes' && isEnd) return;
+      if (await this.#endedOfFullDisk(name, exit)) continue;
       restarts = countedRestarts(restarts, Date.now() - process.startedAt);
       const delayMs =
         member.whenItEnds === 'fails the run' ? undefined : restartDelayMs(exit, restarts);
@@ -181,9 +202,15 @@ export class Fleet implements AsyncDisposable {
     for (let [process, restarts] = [first, 0]; ;) {
       this.#running.set(name, { member, process });
       const exit = await process.exited;
-      if (process.isStopping) return;
+      const isRenewed = this.#renewing.delete(name);
+      if (process.isStopping && (!isRenewed || this.#isStopping())) return;
       this.#running.delete(name);
       await process.stop(0, this.#hurry); // whatever of its group outlived it
+      if (again !== undefined && (isRenewed || (await this.#endedOfFullDisk(name, exit)))) {
+        if (this.#isStopping()) return;
+        process = await again(this.#stopping.signal);
+        continue;
+      }
       restarts = countedRestarts(restarts, Date.now() - process.startedAt);
       const delayMs = again === undefined ? undefined : restartDelayMs(exit, restarts);
       if (again === undefined || delayMs === undefined) {
@@ -194,6 +221,15 @@ export class Fleet implements AsyncDisposable {
       if (this.#isStopping()) return;
       process = await again(this.#stopping.signal);
     }
+  }
+
+  /** Whether it ended while the disk was full, which is no fault of its own; resolves when there is room. */
+  async #endedOfFullDisk(name: string, exit: Exit): Promise<boolean> {
+    await this.#disk?.look();
+    if (this.#disk?.reason === undefined || this.#isStopping()) return false;
+    this.#report(`${name} ${describeExit(exit)}; it is started again when the disk has room`);
+    await this.#disk.room(this.#stopping.signal);
+    return true;
   }
 
   /** Says that a process ended, and waits until it may be started again. */
@@ -215,9 +251,11 @@ export class Fleet implements AsyncDisposable {
 
   async #stopOne(name: string, { process, member }: Running): Promise<void> {
     // After a failure there is little left that could be saved, and less to save it with.
-    const graceMs = this.failed.aborted
-      ? Math.min(member.stopGraceMs, failedGraceMs)
-      : member.stopGraceMs;
+    const most = this.#disk?.reason !== undefined ? fullDiskGraceMs : failedGraceMs;
+    const graceMs =
+      this.failed.aborted || this.#disk?.reason !== undefined
+        ? Math.min(member.stopGraceMs, most)
+        : member.stopGraceMs;
     const exit = await process.stop(graceMs, this.#hurry);
     // nats-server answers SIGTERM with code 1, and only the learner has something to save.
     const isAmiss = member.whenItEnds === 'finishes' && exit.code !== 0;

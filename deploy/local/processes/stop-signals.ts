@@ -1,3 +1,4 @@
+import { noRoomReason } from '../../../shared/telemetry/disk-room.js';
 import { onParentGone } from '../../../shared/parent-pipe.js';
 
 /** Signals this close together are one wish: npm passes on the Ctrl-C that the terminal sent us too. */
@@ -41,7 +42,8 @@ export function listenForStop(report: (line: string) => void, farewell: string):
     });
   }
   for (const stream of [process.stdout, process.stderr]) {
-    stream.on('error', () => {
+    stream.on('error', (error) => {
+      if (noRoomReason(error) !== undefined) return; // it is a file, and its disk is full
       if (!stop.signal.aborted) ask(brokenPipeCode);
     });
   }

@@ -1,3 +1,4 @@
+import { statfs } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { real } from '../../../shared/config-fields.js';
@@ -44,6 +45,11 @@ ${describeFlags(StatusConfig.shape, service)}
 export async function status(argv: readonly string[], env: Environment): Promise<number> {
   const config = loadConfig(StatusConfig, service, argv, env);
   const found = await findRun(config);
+  if (found.folder !== undefined && (await isFull(found.folder.path))) {
+    tell(
+      `the disk is full: nothing can be written to ${found.folder.path}; make room, and the run goes on`,
+    );
+  }
   return shortCommand('status', undefined, async ({ stop, folder, log }) => {
     const { stop: signal, hurry } = stop;
     const store = {
@@ -62,6 +68,12 @@ export async function status(argv: readonly string[], env: Environment): Promise
       }
     });
   });
+}
+
+/** Whether a folder takes no more. It is only looked at, so a quota is not seen. */
+async function isFull(folder: string): Promise<boolean> {
+  const { bavail, bsize } = await statfs(folder);
+  return bavail * bsize < 64 * 1024;
 }
 
 /** On a terminal a look takes the place of the one before; lines that are too long are cut. */

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { connectBroker } from '../../../shared/broker/connect.js';
 import { openLiveDashboard } from '../dashboard/live-dashboard.js';
+import { DiskWatch } from '../processes/disk-watch.js';
 import { fileLogger } from '../processes/file-logger.js';
 import { Fleet } from '../processes/fleet.js';
 import { followRun } from './follow-run.js';
@@ -42,7 +43,23 @@ export interface TrainOptions {
 export async function train(options: TrainOptions): Promise<void> {
   const { run, folder, screen, stop } = options;
   const { config, settings } = options.request;
-  await using fleet = new Fleet({ logFolder: folder.logs, report: screen.warn, hurry: stop.hurry });
+  await using disk = new DiskWatch({
+    folder: folder.path,
+    onFull: (reason) => {
+      screen.warn(
+        `${reason}: nothing can be written to ${folder.path}. The run waits and goes on by itself when there is room.`,
+      );
+    },
+    onRoom: () => {
+      screen.note('the disk has room again, the run goes on');
+      // It may have switched JetStream off, or hang: 2.9.10 then ends by SIGKILL only.
+      void fleet.renew(natsName, 2_000);
+    },
+  });
+  await using fleet = new Fleet({
+    ...{ logFolder: folder.logs, report: screen.warn, hurry: stop.hurry },
+    disk,
+  });
   const over = new AbortController();
   const signal = AbortSignal.any([stop.stop, fleet.failed, over.signal]);
   const deadlineMs = config.readySeconds * 1_000;
@@ -97,13 +114,15 @@ export async function train(options: TrainOptions): Promise<void> {
   }
 }
 
+const natsName = 'nats-server';
+
 async function startOwnNats(
   { request, run, natsBinary, folder, screen, stop }: TrainOptions,
   fleet: Fleet,
   deadlineMs: number,
 ): Promise<NatsPlace> {
   if (natsBinary === undefined) throw new Error('neither a nats-server nor --nats-url');
-  const name = 'nats-server';
+  const name = natsName;
   const { natsTls: withTls } = request.config;
   const settings = { run, identities: runIdentities(request.config), withTls, deadlineMs };
   const start = (signal: AbortSignal, port?: number) =>

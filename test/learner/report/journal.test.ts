@@ -5,8 +5,10 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { evalsJournal, Journal, metricsJournal } from '../../../learner/report/journal.js';
 import type { EvalEvent, StepEvent } from '../../../learner/report/history.js';
+import { silent } from '../../support/broker.js';
 import { evalResult } from '../../support/messages.js';
 
+const wait = { log: silent, signal: new AbortController().signal };
 let folder: string;
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'offbeat-journal-'));
@@ -23,7 +25,7 @@ const lines = async (name: string) =>
     .map((line) => JSON.parse(line) as { step?: number; version: number; time: string });
 const stepsIn = async (name: string) => (await lines(name)).map(({ step }) => step);
 const open = (events: readonly StepEvent[], until: number) =>
-  Journal.open(folder, metricsJournal, events, until);
+  Journal.open(folder, metricsJournal, events, until, wait);
 
 describe('the file of the metrics', () => {
   it('has a line for each event so far, and those that come', async () => {
@@ -93,12 +95,12 @@ describe('the file of the evaluations', () => {
   });
 
   it('keeps those that only the file has, and none of another run', async () => {
-    const first = await Journal.open(folder, evalsJournal, [], -1);
+    const first = await Journal.open(folder, evalsJournal, [], -1, wait);
     for (const version of [0, 2, 4]) await first.append(evaluation(version));
-    await Journal.open(folder, evalsJournal, [evaluation(4)], 4);
+    await Journal.open(folder, evalsJournal, [evaluation(4)], 4, wait);
     const versions = async (name: string) => (await lines(name)).map(({ version }) => version);
     assert.deepEqual(await versions('evals.jsonl'), [0, 2, 4]);
-    await Journal.open(folder, evalsJournal, [], -1);
+    await Journal.open(folder, evalsJournal, [], -1, wait);
     assert.deepEqual(await versions('evals.jsonl'), []);
     assert.deepEqual(await versions('evals.undone.jsonl'), [0, 2, 4]);
   });

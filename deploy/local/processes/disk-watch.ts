@@ -1,0 +1,89 @@
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { noRoomReason } from '../../../shared/telemetry/disk-room.js';
+
+const everyMs = 1_000;
+
+/** What must fit for the disk to count as having room; more after it was full, so that it does not change each second. */
+const probeBytes = { usually: 64 * 1024, afterwards: 1024 * 1024 };
+
+export interface DiskWatchOptions {
+  readonly folder: string;
+  /** Told when there is no room any more. */
+  readonly onFull: (reason: string) => void;
+  /** Told when there is room again. */
+  readonly onRoom: () => void;
+}
+
+/**
+ * Tries every second whether a folder takes a small file. Asking how much is free would tell neither of
+ * quotas nor of a file system that went read-only.
+ */
+export class DiskWatch implements AsyncDisposable {
+  readonly #options: DiskWatchOptions;
+  readonly #over = new AbortController();
+  readonly #watching: Promise<void>;
+  #looking: Promise<void> | undefined;
+  #reason: string | undefined;
+
+  constructor(options: DiskWatchOptions) {
+    this.#options = options;
+    this.#watching = this.#watch();
+  }
+
+  /** Why nothing can be written, as of the last look. */
+  get reason(): string | undefined {
+    return this.#reason;
+  }
+
+  /** Looks now. */
+  look(): Promise<void> {
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
+  }
+
+  /** Resolves when there is room, or `signal` aborts. */
+  async room(signal: AbortSignal): Promise<void> {
+    while (this.#reason !== undefined && !signal.aborted && !this.#over.signal.aborted) {
+      await sleep(everyMs / 4, undefined, { signal }).catch(() => undefined);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#over.abort();
+    await this.#watching;
+  }
+
+  async #watch(): Promise<void> {
+    const { signal } = this.#over;
+    while (!signal.aborted) {
+      await this.look();
+      await sleep(everyMs, undefined, { signal }).catch(() => undefined);
+    }
+  }
+
+  async #look(): Promise<void> {
+    const reason = await this.#probe();
+    if (this.#over.signal.aborted || (reason === undefined) === (this.#reason === undefined))
+      return;
+    this.#reason = reason;
+    if (reason === undefined) this.#options.onRoom();
+    else this.#options.onFull(reason);
+  }
+
+  async #probe(): Promise<string | undefined> {
+    const { usually, afterwards } = probeBytes;
+    const path = join(this.#options.folder, '.room');
+    try {
+      await writeFile(path, Buffer.alloc(this.#reason === undefined ? usually : afterwards, 1));
+      return undefined;
+    } catch (caught) {
+      return noRoomReason(caught); // another failure is none of the disk's room
+    } finally {
+      await rm(path, { force: true }).catch(() => undefined); // read-only
+    }
+  }
+}

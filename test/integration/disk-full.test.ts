@@ -1,0 +1,137 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readFile, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import { DiskWatch } from '../../deploy/local/processes/disk-watch.js';
+import { CheckpointStore } from '../../learner/local-backend/checkpoint-store.js';
+import { Journal } from '../../learner/report/journal.js';
+import { diskTrouble } from '../../shared/telemetry/disk-room.js';
+import { silent, until } from '../support/broker.js';
+import { SmallDisk } from '../support/small-disk.js';
+import { UpProcess } from '../support/up-process.js';
+
+/** A disk of a test's own; undefined, and the test skipped, where this user may not mount any. */
+async function smallDisk(context: TestContext, bytes: number): Promise<SmallDisk | undefined> {
+  const disk = SmallDisk.at(await mkdtemp(join(tmpdir(), 'offbeat-up-')), bytes);
+  if (disk === undefined) context.skip('needs the right to mount a file system');
+  return disk;
+}
+
+const never = new AbortController().signal;
+
+describe('a file on a full disk', { timeout: 60_000 }, () => {
+  const kind = {
+    key: 'n',
+    name: 'numbers.jsonl',
+    entryOf: (n: number) => ({ n, text: 'x'.repeat(3_000) }),
+  };
+  const numbersIn = async (folder: string) => {
+    const text = await readFile(join(folder, 'numbers.jsonl'), 'utf8');
+    return text
+      .trimEnd()
+      .split('\n')
+      .map((line) => (JSON.parse(line) as { n: number }).n);
+  };
+
+  it('is appended to when there is room again, each line once and whole', async (context) => {
+    using disk = await smallDisk(context, 200_000);
+    if (disk === undefined) return;
+    const journal = await Journal.open(disk.folder, kind, [1], 1, { log: silent, signal: never });
+    disk.fill(); // to the end of a page, so that the next line is torn
+    const appended = journal.append(2).then(() => journal.append(3));
+    await until(() => /^the disk is full: cannot write numbers/.test(diskTrouble() ?? ''));
+    disk.clear();
+    await appended;
+    assert.deepEqual(await numbersIn(disk.folder), [1, 2, 3]);
+    assert.equal(diskTrouble(), undefined);
+  });
+
+  it('lacks what would not fit when the learner stops, and is whole', async (context) => {
+    using disk = await smallDisk(context, 200_000);
+    if (disk === undefined) return;
+    const stop = new AbortController();
+    const wait = { log: silent, signal: stop.signal };
+    const journal = await Journal.open(disk.folder, kind, [1], 1, wait);
+    disk.fill();
+    const appended = journal.append(2);
+    await until(() => diskTrouble() !== undefined);
+    stop.abort();
+    await appended;
+    assert.deepEqual(await numbersIn(disk.folder), [1]);
+    disk.clear();
+    await journal.append(3);
+    assert.deepEqual(await numbersIn(disk.folder), [1, 3]);
+  });
+
+  it('is waited for by a checkpoint of the local backend, and the one before stays', async (context) => {
+    using disk = await smallDisk(context, 1_000_000);
+    if (disk === undefined) return;
+    const store = await CheckpointStore.open(disk.folder, silent);
+    const about = { training_run_id: 'run', kind: 'weights', name: 's' } as never;
+    const files = (fill: number) => ({
+      adapter: new Uint8Array(200_000).fill(fill),
+      adapterConfig: '{}',
+    });
+    const path = { runId: 'run', kind: 'weights', name: 's' } as const;
+    await store.save(about, files(1));
+    disk.fill();
+    const saved = store.save(about, files(2));
+    await until(() => /checkpoints/.test(diskTrouble() ?? ''));
+    assert.equal((await store.read(path)).adapter[0], 1);
+    disk.clear();
+    await saved;
+    assert.equal((await store.read(path)).adapter[0], 2);
+  });
+});
+
+describe('the watch over a disk', { timeout: 60_000 }, () => {
+  it('says when there is no room, in one look, and when there is again', async (context) => {
+    using disk = await smallDisk(context, 4_000_000);
+    if (disk === undefined) return;
+    const told: string[] = [];
+    await using watch = new DiskWatch({
+      folder: disk.folder,
+      onFull: (reason) => told.push(reason),
+      onRoom: () => told.push('room'),
+    });
+    await watch.look();
+    disk.fill();
+    await watch.look();
+    await watch.look();
+    const waited = watch.room(never);
+    disk.clear();
+    await writeFile(join(disk.folder, 'most'), Buffer.alloc(3_500_000));
+    await watch.look(); // so little would be gone at once
+    assert.deepEqual(told, ['the disk is full']);
+    await writeFile(join(disk.folder, 'most'), '');
+    await waited;
+    assert.deepEqual(told, ['the disk is full', 'room']);
+  });
+});
+
+describe('offbeat up on a disk that fills up', { timeout: 480_000 }, () => {
+  const small =
+    '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-problems=0 --checkpoint-every-steps=1'.split(
+      ' ',
+    );
+
+  it('says so, waits, goes on by itself when there is room, and ends at once when asked to on a full disk', async (context) => {
+    using disk = await smallDisk(context, 120_000_000);
+    if (disk === undefined) return;
+    await using up = await UpProcess.start(small, { folder: disk.folder, run: 'full' });
+    await up.trainsOn();
+    disk.fill();
+    await up.says(/the disk is full: nothing can be written to .*goes on by itself/);
+    disk.clear();
+    await up.says(/the disk has room again, the run goes on/);
+    await up.trainsOn();
+    assert.doesNotMatch(up.out + up.err, /without JetStream|of 5\)/);
+
+    disk.fill();
+    await up.says(/the disk is full[^]*the disk is full/);
+    up.child.kill('SIGTERM');
+    assert.equal(await up.ended(), 143);
+    assert.deepEqual(up.processes(), []);
+  });
+});
