@@ -6,6 +6,7 @@ import { decode } from '../../shared/wire/codec.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
+import { orderOf } from '../../shared/wire/ticket-ids.js';
 
 interface Law {
   readonly groupsPerBatch: number;
@@ -109,6 +110,6 @@ export class LawObserver implements AsyncDisposable {
 
   #hearDeath(data: Uint8Array): void {
     const { ticketId } = ticketOf({ data, msgId: undefined })!;
-    this.#done.add(Number(ticketId.replace('train-', '')));
+    this.#done.add(orderOf(ticketId)!);
   }
 }
