@@ -24,6 +24,11 @@ export function noRoomReason(caught: unknown): string | undefined {
   return codes.get(String(caught.code));
 }
 
+/** Whether a service that is not ready says that it is for want of room. */
+export function isDiskTrouble(text: string): boolean {
+  return [...codes.values()].some((reason) => text.startsWith(reason));
+}
+
 /** Why this process cannot write one of its files now; undefined while it can write them all. */
 export function diskTrouble(): string | undefined {
   return failing.values().next().value;

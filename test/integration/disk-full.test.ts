@@ -86,6 +86,23 @@ describe('a file on a full disk', { timeout: 60_000 }, () => {
 });
 
 describe('the watch over a disk', { timeout: 60_000 }, () => {
+  it('believes those who write there, when what they write is too large for what is left', async (context) => {
+    using disk = await smallDisk(context, 4_000_000);
+    if (disk === undefined) return;
+    const told: string[] = [];
+    let trouble: string | undefined = 'the disk is full: cannot write checkpoints (local-backend)';
+    await using watch = new DiskWatch({
+      folder: disk.folder,
+      ask: () => Promise.resolve(trouble),
+      onFull: (reason) => told.push(reason),
+      onRoom: () => told.push('room'),
+    });
+    await watch.look();
+    trouble = undefined;
+    await watch.look();
+    assert.deepEqual(told, ['the disk is full: cannot write checkpoints (local-backend)', 'room']);
+  });
+
   it('says when there is no room, in one look, and when there is again', async (context) => {
     using disk = await smallDisk(context, 4_000_000);
     if (disk === undefined) return;
@@ -103,10 +120,11 @@ describe('the watch over a disk', { timeout: 60_000 }, () => {
     disk.clear();
     await writeFile(join(disk.folder, 'most'), Buffer.alloc(3_500_000));
     await watch.look(); // so little would be gone at once
-    assert.deepEqual(told, ['the disk is full']);
+    const full = `the disk is full: nothing can be written to ${disk.folder}`;
+    assert.deepEqual(told, [full]);
     await writeFile(join(disk.folder, 'most'), '');
     await waited;
-    assert.deepEqual(told, ['the disk is full', 'room']);
+    assert.deepEqual(told, [full, 'room']);
   });
 });
 
@@ -122,7 +140,7 @@ describe('offbeat up on a disk that fills up', { timeout: 480_000 }, () => {
     await using up = await UpProcess.start(small, { folder: disk.folder, run: 'full' });
     await up.trainsOn();
     disk.fill();
-    await up.says(/the disk is full: nothing can be written to .*goes on by itself/);
+    await up.says(/the disk is full: .*goes on by itself/);
     disk.clear();
     await up.says(/the disk has room again, the run goes on/);
     await up.trainsOn();

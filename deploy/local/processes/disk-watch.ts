@@ -10,6 +10,8 @@ const probeBytes = { usually: 64 * 1024, afterwards: 1024 * 1024 };
 
 export interface DiskWatchOptions {
   readonly folder: string;
+  /** What others say who write there: what is too large for what is left finds no room before a small file does. */
+  readonly ask?: () => Promise<string | undefined>;
   /** Told when there is no room any more. */
   readonly onFull: (reason: string) => void;
   /** Told when there is room again. */
@@ -66,7 +68,7 @@ export class DiskWatch implements AsyncDisposable {
   }
 
   async #look(): Promise<void> {
-    const reason = await this.#probe();
+    const reason = (await this.#probe()) ?? (await this.#options.ask?.());
     if (this.#over.signal.aborted || (reason === undefined) === (this.#reason === undefined))
       return;
     this.#reason = reason;
@@ -81,7 +83,9 @@ export class DiskWatch implements AsyncDisposable {
       await writeFile(path, Buffer.alloc(this.#reason === undefined ? usually : afterwards, 1));
       return undefined;
     } catch (caught) {
-      return noRoomReason(caught); // another failure is none of the disk's room
+      const reason = noRoomReason(caught);
+      if (reason === undefined) return undefined; // the disk is not to blame
+      return `${reason}: nothing can be written to ${this.#options.folder}`;
     } finally {
       await rm(path, { force: true }).catch(() => undefined); // read-only
     }

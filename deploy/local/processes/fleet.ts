@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText } from '../../../shared/errors.js';
+import { isDiskTrouble } from '../../../shared/telemetry/disk-room.js';
 import { givenUpCode, userErrorCode } from '../../../shared/exit-codes.js';
 import type { DiskWatch } from './disk-watch.js';
 import { describeExit, type Exit } from './exit.js';
@@ -136,6 +137,23 @@ export class Fleet implements AsyncDisposable {
         1,
       );
     }
+  }
+
+  /** What a member says that has no room on its disk. */
+  async diskTrouble(): Promise<string | undefined> {
+    const answers = await Promise.all(
+      [...this.#running].map(async ([name, { healthUrl }]) => {
+        if (healthUrl === undefined) return undefined;
+        try {
+          const signal = AbortSignal.timeout(2_000);
+          const text = await (await fetch(`${healthUrl}/readyz`, { signal })).text();
+          return isDiskTrouble(text) ? `${text.split(';')[0]!.trim()} (${name})` : undefined;
+        } catch {
+          return undefined; // it starts, or ends
+        }
+      }),
+    );
+    return answers.find((answer) => answer !== undefined);
   }
 
   /** Ends an adopted process, so that it is started again where it was. */

@@ -43,12 +43,11 @@ export interface TrainOptions {
 export async function train(options: TrainOptions): Promise<void> {
   const { run, folder, screen, stop } = options;
   const { config, settings } = options.request;
-  await using disk = new DiskWatch({
+  await using disk: DiskWatch = new DiskWatch({
     folder: folder.path,
+    ask: () => fleet.diskTrouble(),
     onFull: (reason) => {
-      screen.warn(
-        `${reason}: nothing can be written to ${folder.path}. The run waits and goes on by itself when there is room.`,
-      );
+      screen.warn(`${reason}. The run waits and goes on by itself when there is room.`);
     },
     onRoom: () => {
       screen.note('the disk has room again, the run goes on');
@@ -56,7 +55,7 @@ export async function train(options: TrainOptions): Promise<void> {
       void fleet.renew(natsName, 2_000);
     },
   });
-  await using fleet = new Fleet({
+  await using fleet: Fleet = new Fleet({
     ...{ logFolder: folder.logs, report: screen.warn, hurry: stop.hurry },
     disk,
   });
