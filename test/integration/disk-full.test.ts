@@ -137,7 +137,10 @@ describe('offbeat up on a disk that fills up', { timeout: 480_000 }, () => {
   it('says so, waits, goes on by itself when there is room, and ends at once when asked to on a full disk', async (context) => {
     const disk = await smallDisk(context, 120_000_000);
     if (disk === undefined) return;
-    await using up = await UpProcess.start(small, { folder: disk.folder, run: 'full' });
+    await using up = await UpProcess.start(small, {
+      folder: disk.folder,
+      run: disk.folder.replace(/.*offbeat-up-/, 'up-'), // its processes are found by that
+    });
     using _disk = disk; // goes first: a folder that is mounted cannot be removed
     await up.trainsOn();
     disk.fill();
