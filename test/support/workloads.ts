@@ -148,7 +148,7 @@ export function environmentOf(
   const fromMaps = envFrom.flatMap(({ configMapRef }) => Object.entries(dataOf(configMapRef.name)));
   const variables = env.map(({ name, value, valueFrom }): [string, string] => {
     const ref = valueFrom?.configMapKeyRef;
-    return [name, value ?? (ref === undefined ? 'tml-secret' : dataOf(ref.name)[ref.key]!)];
+    return [name, value ?? (ref === undefined ? `tml-secret-${name}` : dataOf(ref.name)[ref.key]!)];
   });
   const all = Object.fromEntries([...fromMaps, ...variables]);
   return Object.fromEntries(
