@@ -73,7 +73,7 @@ describe('the actors of a run', () => {
 
     const server = await backendMember(config, { ...places, backend }).command();
     assert.equal(server.env?.['LOCAL_BACKEND_API_KEY'], 'tml-secret');
-    assert.equal(server.env?.['LOCAL_BACKEND_SAMPLING_API_KEY'], 'tml-hidden-too');
+    assert.equal(server.env['LOCAL_BACKEND_SAMPLING_API_KEY'], 'tml-hidden-too');
     for (const { args } of [actor, server]) assert.doesNotMatch(args.join(' '), /secret|hidden/);
   });
 });
