@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { cp, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { runCommand } from '../../deploy/local/run-command.js';
@@ -32,8 +32,13 @@ export async function unpackBrowser(): Promise<OwnBrowser> {
     const node = [process.execPath, '--input-type=module', '--eval', unpack];
     const unpacked = await run('env', [...variables, ...node], installed);
     const place = JSON.parse(unpacked) as Pick<OwnBrowser, 'executablePath' | 'env'>;
+    // Its own settings name /tmp/fonts, wherever it was unpacked: without fonts no text has a height.
+    const settings = join(folder, 'fonts.conf');
+    const folders = `<dir>${join(folder, 'fonts')}</dir><cachedir>${join(folder, 'cache')}</cachedir>`;
+    await writeFile(settings, `<?xml version="1.0"?><fontconfig>${folders}</fontconfig>`);
     return {
       ...place,
+      env: { ...place.env, FONTCONFIG_FILE: settings },
       [Symbol.asyncDispose]: () => rm(folder, { recursive: true, force: true }),
     };
   } catch (caught) {
