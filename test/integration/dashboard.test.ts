@@ -73,6 +73,25 @@ describe('the dashboard in a real browser', { timeout: 240_000 }, async () => {
     assert.deepEqual(complaints, []);
   });
 
+  it('does not call a run live that is over', { skip }, async () => {
+    const before = state;
+    state = { ...state, phase: 'over', flow: undefined };
+    await using opened = await open(dashboard.url);
+    const { page } = opened;
+    await page.getByText('the run is over', { exact: true }).waitFor();
+    state = before; // it was resumed
+    await page.getByText('live', { exact: true }).waitFor();
+  });
+
+  it('shows every column of every table on a phone', { skip }, async () => {
+    await using opened = await open(dashboard.url, { viewport: { width: 360, height: 800 } });
+    const cut = `[...document.querySelectorAll('main > section table')]
+      .filter((table) => !table.closest('details'))
+      .filter((table) => table.parentElement.scrollWidth > table.parentElement.clientWidth)
+      .map((table) => table.caption.textContent)`;
+    assert.deepEqual(await opened.page.evaluate(cut), []);
+  });
+
   it('shows what a model wrote, and runs none of it', { skip }, async () => {
     await using opened = await open(dashboard.url);
     const { page } = opened;

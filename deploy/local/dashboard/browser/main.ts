@@ -7,6 +7,7 @@ const hold = document.querySelector<HTMLButtonElement>('#hold')!;
 const waiting = new Map<string, string>();
 let isHeld = false;
 let state = 'connecting'; // of the connection
+let isOpen = false;
 
 hold.addEventListener('click', () => {
   isHeld = !isHeld;
@@ -19,9 +20,11 @@ hold.addEventListener('click', () => {
 
 const events = new EventSource('/events');
 events.addEventListener('open', () => {
-  say((state = 'live'));
+  isOpen = true;
+  say((state = stateOfRun()));
 });
 events.addEventListener('error', () => {
+  isOpen = false;
   say((state = 'no connection, trying again'));
 });
 events.addEventListener('part', ({ data }: MessageEvent<string>) => {
@@ -35,12 +38,20 @@ events.addEventListener('part', ({ data }: MessageEvent<string>) => {
 });
 events.addEventListener('over', () => {
   events.close();
+  isOpen = false;
   say((state = 'ended: this page stays as it is'));
 });
 
 function show(id: string, markup: string): void {
   const part = document.getElementById(id);
   if (part !== null) morph(part, markup);
+  if (id === 'title' && isOpen) say((state = stateOfRun()));
+}
+
+/** Whether what is shown still changes, by the phase that the page's title has. */
+function stateOfRun(): string {
+  if (document.querySelector('.phase.over') !== null) return 'the run is over';
+  return document.querySelector('.phase.silent') === null ? 'live' : 'waiting for its NATS';
 }
 
 function say(text: string): void {

@@ -106,13 +106,19 @@ export function curvesOf(history: History, config: RunConfig | undefined): Curve
   ];
 }
 
-/** @param points rising in x. */
+/**
+ * Means of neighbours where there are too many points. The newest stays what it is: the legend and the
+ * table show it, as the headline does.
+ *
+ * @param points rising in x.
+ */
 export function thinned(points: readonly ChartPoint[], most = mostPoints): ChartPoint[] {
   const size = Math.ceil(points.length / most);
   if (size <= 1) return [...points];
-  const count = Math.ceil(points.length / size);
-  return Array.from({ length: count }, (_, i) => {
-    const part = points.slice(i * size, (i + 1) * size);
+  const earlier = points.slice(0, -1);
+  const count = Math.ceil(earlier.length / size);
+  const means = Array.from({ length: count }, (_, i) => {
+    const part = earlier.slice(i * size, (i + 1) * size);
     const values = part.map(({ y }) => y);
     return {
       x: part.at(-1)!.x,
@@ -121,6 +127,7 @@ export function thinned(points: readonly ChartPoint[], most = mostPoints): Chart
       high: Math.max(...values),
     };
   });
+  return [...means, points.at(-1)!];
 }
 
 function pointsOf({ steps }: History, of: Line['of']): ChartPoint[] {

@@ -29,22 +29,21 @@ export function titleMarkup(state: RunView): string {
 }
 
 /** The figures that one looks at first. */
-export function headlineMarkup({ history, at, phase }: RunView): string {
+export function headlineMarkup({ history }: Pick<RunView, 'history'>): string {
   const { steps, evals } = history;
-  const [first, last] = [steps[0], steps.at(-1)];
+  const last = steps.at(-1);
   const metrics = last?.metrics ?? {};
   const recent = steps.slice(-10);
   const total = (key: string) => recent.reduce((sum, step) => sum + (step.metrics[key] ?? 0), 0);
   const seconds = total('seconds');
   const evaluated = evals.at(-1);
-  const until = phase === 'live' ? at : (last?.at ?? at);
-  const began =
-    first === undefined ? undefined : first.at - 1_000 * (first.metrics['seconds'] ?? 0);
+  // Of its own time, so that neither evaluations nor a time when the run was down are in it.
+  const trained = steps.reduce((sum, step) => sum + (step.metrics['seconds'] ?? 0), 0);
   const figures: [name: string, value: string, note: string][] = [
     [
       'Step',
       last === undefined ? unknown : String(last.step),
-      began === undefined ? '' : formatSeconds((until - began) / 1_000),
+      last === undefined ? '' : `${formatSeconds(trained)} of training`,
     ],
     ['Reward', decimal(metrics['env/all/reward/total'], 3), 'mean of all answers'],
     ['Solved', percent(metrics['env/all/correct']), 'while training'],

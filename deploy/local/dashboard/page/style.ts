@@ -40,7 +40,7 @@ main:focus { outline: none; }
 .key { margin-bottom: 12px; } .key .t { padding: 1px 6px; color: var(--ink); }
 details { font-size: 13px; } summary { cursor: pointer; color: var(--soft); width: fit-content; }
 .scroll { overflow: auto; max-width: 100%; } details .scroll { max-height: 260px; }
-table { border-collapse: collapse; font-size: 13px; } caption { text-align: left; color: var(--soft); padding: 4px 0; white-space: nowrap; }
+table { border-collapse: collapse; font-size: 13px; } caption { text-align: left; color: var(--soft); padding: 4px 0; }
 th, td { text-align: left; padding: 4px 24px 4px 0; border-bottom: 1px solid var(--rule); font-weight: 400; vertical-align: top;
   white-space: nowrap; }
 td:last-child { white-space: normal; }
@@ -60,6 +60,8 @@ pre { margin: 0; font: 14px/1.6 ui-monospace, monospace; white-space: pre-wrap; 
 .rollouts > li { min-width: 0; } .verdict { font-size: 13px; color: var(--soft); margin: 0; } .good { color: var(--good); } .bad { color: var(--bad); }
 .t { border-radius: 3px; } .p1 { background: rgba(var(--heat), 0.12); } .p2 { background: rgba(var(--heat), 0.24); }
 .p3 { background: rgba(var(--heat), 0.36); } .p4 { background: rgba(var(--heat), 0.5); } .p5 { background: rgba(var(--heat), 0.62); }
+@media (max-width: 640px) { header, main { padding: 0 12px; } #flow, #waiting, #actors { padding: 10px; }
+  th, td, details td, details th, th.figure, td.figure { white-space: normal; padding-right: 5px; } table { font-size: 11px; } }
 @media (prefers-reduced-motion: no-preference) { html { scroll-behavior: smooth; } }
 @media print { .controls, .skip { display: none; } }
 `;
