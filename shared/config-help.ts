@@ -21,7 +21,21 @@ function describeFlag(key: string, field: z.ZodType, service: string): string {
   ];
   const flag = `--${kebab(key)}${valueName(type)}`;
   const text = description === undefined ? '' : `${description} `;
-  return `  ${flag}\n      ${text}(${remarks.filter((remark) => remark !== undefined).join('; ')})`;
+  const entry = `${text}(${remarks.filter((remark) => remark !== undefined).join('; ')})`;
+  return `  ${flag}\n${wrapped(entry, '      ')}`;
+}
+
+const helpColumns = 100;
+
+/** The words in lines that fit a terminal, each indented; a word that is too long has its own line. */
+function wrapped(text: string, indent: string): string {
+  const lines: string[] = [];
+  for (const word of text.split(' ')) {
+    const longer = lines.length === 0 ? undefined : `${lines.at(-1)!} ${word}`;
+    if (longer !== undefined && longer.length <= helpColumns) lines[lines.length - 1] = longer;
+    else lines.push(`${indent}${word}`);
+  }
+  return lines.join('\n');
 }
 
 /** The type under `.default()` and `.optional()`, with what these wrappers say of it. */

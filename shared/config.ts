@@ -3,6 +3,7 @@ import { z } from 'zod';
 import { errorText, UserError } from './errors.js';
 import { nearest } from './nearest.js';
 import type { KnownFlag } from './npm-flags.js';
+import { isMissing, plainWords } from './plain-words.js';
 import { keepSecret } from './telemetry/secrets.js';
 
 /**
@@ -35,16 +36,15 @@ export function loadConfig<Shape extends z.ZodRawShape>(
     if (given !== undefined) values[key] = isBoolean(schema.shape[key]) ? asBoolean(given) : given;
   }
 
-  const parsed = schema.safeParse(values);
+  const parsed = schema.safeParse(values, { error: plainWords });
   if (!parsed.success) {
     for (const issue of parsed.error.issues) {
       const key = String(issue.path[0] ?? '');
       const name = `--${kebab(key)} (or ${environmentName(service, key)})`;
       const given = values[key];
       if (given === undefined && issue.code === 'invalid_type') {
-        // The library's own words for it say less than that.
-        const isOurs = !issue.message.startsWith('Invalid input');
-        problems.push(`${name} is missing${isOurs ? `: ${issue.message}` : ''}`);
+        const more = issue.message === isMissing ? '' : `: ${issue.message}`;
+        problems.push(`${name} is missing${more}`);
         continue;
       }
       // Without a value it is a rule about several settings, of which this one has its default.
@@ -54,7 +54,7 @@ export function loadConfig<Shape extends z.ZodRawShape>(
   }
   if (problems.length > 0 || !parsed.success) {
     throw new UserError(
-      `${service} cannot start:\n${problems.map((line) => `  - ${line}`).join('\n')}`,
+      `${service.replace(/^offbeat-/, 'offbeat ')} cannot start:\n${problems.map((line) => `  - ${line}`).join('\n')}`,
     );
   }
   return parsed.data;

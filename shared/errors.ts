@@ -1,3 +1,5 @@
+import { z } from 'zod';
+
 /** Retrying cannot help: the input itself is wrong. A consumer dead-letters the message. */
 export class PermanentError extends Error {
   override readonly name: string = 'PermanentError';
@@ -13,5 +15,11 @@ export class UserError extends Error {
 
 /** What a `catch` caught, as text for a message that quotes it. */
 export function errorText(caught: unknown): string {
+  if (caught instanceof z.core.$ZodError) {
+    // Its own message is a JSON text of many lines.
+    return caught.issues
+      .map(({ path, message }) => [path.map(String).join('.'), message].filter(Boolean).join(': '))
+      .join('; ');
+  }
   return caught instanceof Error ? caught.message : String(caught);
 }

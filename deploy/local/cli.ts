@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 import { describeFlags } from '../../shared/config-help.js';
 import { UserError } from '../../shared/errors.js';
+import { nearest } from '../../shared/nearest.js';
 import { dashboard, dashboardHelp } from './dashboard/dashboard.js';
 import { report, reportHelp } from './dashboard/report.js';
 import { deadLetters, deadLettersHelp } from './dead-letters/command.js';
@@ -147,10 +148,13 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
   [
     'help',
     {
-      purpose: 'this text; offbeat <command> --help explains its flags',
-      run: () => {
+      words: '[COMMAND]',
+      purpose: 'this text, or what a command does and its flags, as offbeat COMMAND --help',
+      run: async ([word]) => {
+        if (word !== undefined && word !== 'help' && !isHelp(word))
+          return await run([word, '--help']);
         process.stdout.write(overview());
-        return Promise.resolve(0);
+        return 0;
       },
     },
   ],
@@ -166,17 +170,25 @@ try {
 }
 
 async function run([word, ...flags]: readonly string[]): Promise<number | undefined> {
-  const isHelp = (each: string | undefined): boolean => each === '--help' || each === '-h';
   const command = commands.get(isHelp(word) ? 'help' : (word ?? ''));
   if (command === undefined) {
     const found = word === undefined ? 'a command is missing' : `unknown command ${word}`;
-    throw new UserError(`${found}; one of ${[...commands.keys()].join(', ')} is expected`);
+    const meant = word === undefined ? undefined : nearest(word, [...commands.keys()]);
+    throw new UserError(
+      meant === undefined
+        ? `${found}; one of ${[...commands.keys()].join(', ')} is expected`
+        : `${found}; did you mean ${meant}?`,
+    );
   }
   if (command.help === undefined || !flags.some(isHelp)) {
     return await command.run(flags, process.env);
   }
   process.stdout.write(await command.help());
   return 0;
+}
+
+function isHelp(word: string | undefined): boolean {
+  return word === '--help' || word === '-h';
 }
 
 function overview(): string {

@@ -24,6 +24,9 @@ type Environment = Readonly<Record<string, string | undefined>>;
  * @throws {UserError} if there is no Python, or its packages cannot be had.
  */
 export async function tuftCpu(flags: readonly string[], env: Environment): Promise<number> {
+  if (flags[0]?.startsWith('-') === false) {
+    throw new UserError(`offbeat tuft-cpu: ${flags[0]} is not a flag; --help lists the flags`);
+  }
   const python = await pythonFor(flags, env);
   const { file, args } = tieToParent({ file: python, args: [launcher, ...flags] });
   const child = spawn(file, args, { stdio: ['pipe', 'inherit', 'inherit'], env: { ...env } });

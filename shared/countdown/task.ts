@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { plainWords } from '../plain-words.js';
 import { datasetOf, splitRows, type Dataset } from '../tasks/dataset.js';
 import { readData, sourceOf } from '../tasks/data.js';
 import type { Task } from '../tasks/task.js';
@@ -46,6 +47,6 @@ const Row = z.object({
 
 /** The problem that a row of a data file states. */
 export function problemOfRow(row: unknown): Problem {
-  const { nums, target } = Row.parse(row);
+  const { nums, target } = Row.parse(row, { error: plainWords });
   return problemOf(nums, target);
 }

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
+import { plainWords } from '../plain-words.js';
 import { integersIn } from './integers.js';
 
 /** A question in words, whose answer is an integer. */
@@ -12,7 +13,7 @@ export interface Problem {
 
 /** @throws {z.ZodError} unless `row` is like `{"question": "…", "answer": 72}`; see below. */
 export function problemOfRow(row: unknown): Problem {
-  const { question, answer } = Row.parse(row);
+  const { question, answer } = Row.parse(row, { error: plainWords });
   const id = createHash('sha256').update(`${question}\n${answer}`).digest('hex').slice(0, 20);
   return { id, difficulty: lengthOf(question), question, answer };
 }

@@ -136,4 +136,31 @@ describe('a configuration', () => {
     assert.match(text, /--api-key \(or LEARNER_API_KEY\) is set/);
     assert.doesNotMatch(text, /hidden/);
   });
+
+  it('says in plain words what it expected', () => {
+    const Plain = z.object({
+      actors: z.coerce.number().int().min(1).max(9).default(2),
+      rate: z.coerce.number().positive().default(1),
+      loss: z.enum(['ppo', 'dro']).default('ppo'),
+      out: z.string().min(1).default('out'),
+      isQuick: z.boolean().default(false),
+    });
+    const said = (...argv: string[]) =>
+      complaintOf(() => loadConfig(Plain, 'offbeat-x', argv, {})).replace(
+        /^.*\n.*is "[^"]*": /,
+        '',
+      );
+    assert.equal(said('--actors=many'), 'expected a number');
+    assert.equal(said('--actors=1.5'), 'expected a whole number');
+    assert.equal(said('--actors=0'), 'expected at least 1');
+    assert.equal(said('--actors=10'), 'expected at most 9');
+    assert.equal(said('--rate=0'), 'expected more than 0');
+    assert.equal(said('--loss=mse'), 'expected one of ppo, dro');
+    assert.equal(said('--out='), 'expected some text');
+    assert.equal(said('--is-quick=maybe'), 'expected true or false');
+    assert.match(
+      complaintOf(() => loadConfig(Plain, 'offbeat-x', ['--a'], {})),
+      /^offbeat x cannot/,
+    );
+  });
 });

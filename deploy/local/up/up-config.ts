@@ -10,6 +10,7 @@ import {
 import { natsSettings } from '../../../shared/broker/access.js';
 import { flagsOf, kebab, loadConfig } from '../../../shared/config.js';
 import { refuseFlagsKeptByNpm } from '../../../shared/npm-flags.js';
+import { plainWords } from '../../../shared/plain-words.js';
 import { RunName } from '../../../shared/wire/run-config.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
@@ -148,7 +149,8 @@ export function checkRequest(
   complain: (key: string, message: string) => void,
 ): void {
   checkAddresses(config, env, complain);
-  const { error } = learner.safeParse({ ...withEnd(settings), run: 'any' });
+  const all = { ...withEnd(settings), run: 'any' };
+  const { error } = learner.safeParse(all, { error: plainWords });
   for (const { path, message } of error?.issues ?? []) complain(String(path[0]), message);
 }
 

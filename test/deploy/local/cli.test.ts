@@ -35,7 +35,10 @@ async function offbeat(...args: string[]) {
 function unexplained(help: string): string[] {
   const entries = help.split(/^ {2}(?=--)/m).slice(1); // before the first stands the summary
   assert(entries.length > 0, help);
-  return entries.filter((entry) => !/^.*\n {6}[^(\n].*\. \(/.test(entry));
+  return entries.filter((entry) => {
+    const [, ...text] = entry.split(/\n {6}/); // what follows the flag, in lines that fit a terminal
+    return !/^[^(].*\. \(/.test(text.join(' '));
+  });
 }
 
 describe('the offbeat command', { timeout: 540_000 }, () => {
@@ -48,19 +51,47 @@ describe('the offbeat command', { timeout: 540_000 }, () => {
   });
 
   it('refuses what is none, with the list', async () => {
-    const { err, code } = await offbeat('actr');
+    const { err, code } = await offbeat('frobnicate');
     assert.equal(code, 2);
-    assert.equal(err, `unknown command actr; one of ${commands.join(', ')} is expected\n`);
+    assert.equal(err, `unknown command frobnicate; one of ${commands.join(', ')} is expected\n`);
+    assert.equal((await offbeat('actr')).err, 'unknown command actr; did you mean actor?\n');
     assert.equal(
       (await offbeat()).err,
       `a command is missing; one of ${commands.join(', ')} is expected\n`,
     );
   });
 
+  it('explains a command after help as with --help', async () => {
+    const [help, flag] = [await offbeat('help', 'eval'), await offbeat('eval', '--help')];
+    assert.deepEqual(help, flag);
+    assert.match(help.out, /^offbeat eval: /);
+    assert.deepEqual(
+      (await offbeat('help', 'evl')).err,
+      'unknown command evl; did you mean eval?\n',
+    );
+  });
+
+  it('calls itself in a complaint as it is called', async () => {
+    assert.match((await offbeat('status', '--frob')).err, /^offbeat status cannot start:$/m);
+  });
+
+  it('takes a word that is no flag for a mistake, before it fetches anything', async () => {
+    const { err, code } = await offbeat('tuft-cpu', 'frob');
+    assert.deepEqual(
+      [code, err],
+      [2, 'offbeat tuft-cpu: frob is not a flag; --help lists the flags\n'],
+    );
+  });
+
   const flagless = ['nats-config', 'tuft-cpu', 'help'];
   for (const command of commands.filter((name) => !flagless.includes(name))) {
     it(`explains each flag of ${command} in a sentence`, async () => {
-      assert.deepEqual(unexplained((await offbeat(command, '--help')).out), []);
+      const { out } = await offbeat(command, '--help');
+      assert.deepEqual(unexplained(out), []);
+      assert.deepEqual(
+        out.split('\n').filter((line) => line.length > 120),
+        [],
+      );
     });
   }
 
