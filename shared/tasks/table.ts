@@ -21,11 +21,15 @@ export type TableSpec = z.infer<typeof TableSpec>;
  *
  * @throws {UserError} naming the endings that there are.
  */
-export function tableSpec(path: string, how: Pick<TableSpec, 'seed' | 'testSize'>): TableSpec {
+export function tableSpec(
+  path: string,
+  how: Pick<TableSpec, 'seed' | 'testSize'>,
+  flag = '--dataset',
+): TableSpec {
   const kind = tableKind(path);
   if (kind !== undefined) return { kind, path, ...how };
   throw new UserError(
-    `--dataset ${path} is no kind of file that is known; name one that ends in ` +
+    `${flag} ${path} is no kind of file that is known; name one that ends in ` +
       tableKinds.map((kind) => `.${kind}`).join(' or '),
   );
 }

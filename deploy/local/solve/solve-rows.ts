@@ -21,7 +21,7 @@ export async function solveRows(
   path: string,
   { numbersToUse, json, print }: SolveRowsOptions,
 ): Promise<number> {
-  const spec = tableSpec(path, { seed: 0, testSize: 1 });
+  const spec = tableSpec(path, { seed: 0, testSize: 1 }, '--rows');
   const problems = await readRows(spec, problemOfRow, exampleRow);
   const large = problems.find(({ numbers }) => numbers.length > maxNumbers);
   if (large !== undefined) {

@@ -44,6 +44,12 @@ export async function solveCommand(
 ): Promise<number> {
   const isNumber = (word: string) => /^-?\d+$/.test(word);
   const flags = words.filter((word) => !isNumber(word));
+  const stray = flags.find(
+    (word, i) => !word.startsWith('-') && !['--rows', '--config'].includes(flags[i - 1] ?? ''),
+  );
+  if (stray !== undefined) {
+    throw new UserError(`offbeat solve cannot take ${stray}; give whole numbers and flags alone`);
+  }
   const { all, some, json, rows } = loadConfig(SolveConfig, solveService, flags, env);
   const numbersToUse = some ? 'some' : 'all';
   const numbers = words.filter(isNumber).map(Number);

@@ -87,11 +87,20 @@ export function summaryText(summary: Summary): string {
     const { groups, reward } = summary.drought;
     lines.push([
       'no signal',
-      `the last ${groups} groups had no variance; their reward was ${reward.toFixed(2)}`,
+      `the last ${groups} groups had no variance; their reward was ${reward.toFixed(2)}; ${signalRemedy(reward)}`,
     ]);
   }
   const width = Math.max(...lines.map(([label]) => label.length));
   return lines.map(([label, text]) => `  ${label.padEnd(width)}  ${text}`).join('\n');
+}
+
+/** What helps where every group has one reward, by that reward; the most that an answer earns is 1. */
+function signalRemedy(reward: number): string {
+  const remedy =
+    reward > 0.5
+      ? 'the task is learnt: give it harder problems'
+      : 'try easier problems, a larger --group-size or a --shaping';
+  return `${remedy} (docs/troubleshooting.md)`;
 }
 
 /** Where the results of a run are, and commands for what one does next. */

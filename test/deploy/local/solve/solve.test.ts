@@ -81,6 +81,12 @@ describe('offbeat solve', { timeout: 240_000 }, () => {
     assert.deepEqual([problems, solvable], [3, 2]);
     assert.equal((unsolvable as { target: number }[])[0]!.target, 64);
     assert.match((await run('--rows=wide.jsonl')).err, /has a problem with 7 numbers .*at most 6/);
+    assert.match((await run('--rows', 'good.txt')).err, /^--rows good\.txt is no kind of file/);
+    await writeFile(join(folder, 'bad.jsonl'), '{"nums": "3 7", "target": 9}\n{"nums": [3, 7]}');
+    assert.match(
+      (await run('--rows=bad.jsonl')).err,
+      /line 1: nums: expected a list\n.*line 2: target: it is missing$/m,
+    );
     assert.match((await run('--rows=good.csv', '3', '4')).err, /from the file; remove 3/);
     await rm(folder, { recursive: true });
   });
@@ -89,7 +95,7 @@ describe('offbeat solve', { timeout: 240_000 }, () => {
     ['solve 3', /has 0 numbers beside the target; give 1 to 6 .*offbeat solve 3 7 21 84/],
     ['solve 1 2 3 4 5 6 7 8', /has 7 numbers/],
     ['solve 3 -7 21', /cannot take -7/],
-    ['solve 3 7.5 21', /7\.5 is not a flag/],
+    ['solve 3 7.5 21', /cannot take 7\.5; give whole numbers/],
     ['solve 3 7 99999999999999999999', /cannot take 100000000000000000000/],
   ];
   for (const [words, says] of refused) {

@@ -383,7 +383,12 @@ describe('the summary', () => {
 
   it('tells that nothing was left to learn from', () => {
     const text = summaryText({ ...summary, drought: { groups: 1000, reward: 0.985 } });
-    assert.match(text, /no signal +the last 1000 groups had no variance; their reward was 0\.98/);
+    assert.match(
+      text,
+      /no signal +the last 1000 groups had no variance; their reward was 0\.98; the task is learnt/,
+    );
+    const bad = summaryText({ ...summary, drought: { groups: 1000, reward: 0 } });
+    assert.match(bad, /easier problems, a larger --group-size.*docs\/troubleshooting\.md/);
   });
 
   it('tells time in the units that matter', () => {
