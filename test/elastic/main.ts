@@ -1,13 +1,14 @@
 /**
  * `npm run test:elastic -- [--actors N] [--steps N]`: trains with one actor process, with N, and with
- * one again, beside one learner that must not notice. It measures how soon an actor contributes once it
- * is ready, and ends with 1 if that takes longer than 5 seconds, which holds where the machine has
- * room for so many.
+ * one again, beside one learner that must not notice. It measures what an actor needs for its first group
+ * once it is ready, and ends with 1 if that is more than a second of processor time. The seconds that pass are
+ * printed and not bounded: where 64 actors share two cores they say how long the queue for a core is.
  */
+import { availableParallelism } from 'node:os';
 import { parseArgs } from '../../shared/npm-flags.js';
 import { scaleActors } from './scale.js';
 
-const longestSeconds = 5;
+const mostProcessorSeconds = 1;
 const { values } = parseArgs('test:elastic', {
   options: {
     actors: { type: 'string', default: '8' },
@@ -23,17 +24,21 @@ if (!(Number.isInteger(actors) && actors! >= 2 && Number.isInteger(steps) && ste
 } else {
   const note = (line: string) => process.stderr.write(`${line}\n`);
   const scaling = await scaleActors(actors!, steps!, note);
-  const seconds = [...scaling.firstContributionSeconds].sort((a, b) => a - b);
-  const longest = seconds.at(-1)!;
-  const median = seconds[Math.floor(seconds.length / 2)]!;
+  const [processor, wall] = (['processorSeconds', 'wallSeconds'] as const).map((kind) =>
+    scaling.firstContributions.map((first) => first[kind]).sort((a, b) => a - b),
+  ) as [number[], number[]];
+  const spread = (seconds: readonly number[]): string =>
+    `${seconds[Math.floor(seconds.length / 2)]!.toFixed(2)} s, median; ${seconds.at(-1)!.toFixed(2)} s at most`;
+  const longest = processor.at(-1)!;
   process.stdout.write(`actors                  1 -> ${actors} -> 1, one learner
 steps                   ${scaling.steps.join(' + ')}
 groups trained          ${scaling.trained}, none lost, none stale
 staleness               at most ${scaling.staleness.max} of ${scaling.staleness.bound}
-first contribution      ${median.toFixed(2)} s after readiness, median; ${longest.toFixed(2)} s at most
+first group, processor  ${spread(processor)}; ${mostProcessorSeconds} s allowed
+first group, elapsed    ${spread(wall)}; ${availableParallelism()} cores for all
 `);
-  if (longest > longestSeconds) {
-    note(`an actor took ${longest.toFixed(1)} s; ${longestSeconds} s are allowed`);
+  if (longest > mostProcessorSeconds) {
+    note(`an actor used ${longest.toFixed(1)} s of processor time for its first group`);
     process.exitCode = 1;
   }
 }

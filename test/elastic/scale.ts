@@ -8,10 +8,18 @@ export interface Scaling {
   readonly actors: number;
   readonly staleness: { readonly max: number; readonly bound: number };
   /** From an actor's readiness to the first group of it that NATS has stored, [actors that came]. */
-  readonly firstContributionSeconds: readonly number[];
+  readonly firstContributions: readonly Contribution[];
   /** Steps while one actor worked, while all did, and while one did again. */
   readonly steps: readonly [number, number, number];
   readonly trained: number; // groups
+}
+
+/** What an actor's first group took. */
+export interface Contribution {
+  /** Of processor time that the actor used, its answers to our questions included: what it can help. */
+  readonly processorSeconds: number;
+  /** That passed: the same divided by the share of a core that the machine had for it, and its wait for a ticket. */
+  readonly wallSeconds: number;
 }
 
 /**
@@ -42,12 +50,12 @@ export async function scaleActors(
 
   const before = step(learner);
   const came: ServiceProcess[] = [];
-  const firstContributionSeconds: number[] = [];
+  const firstContributions: Contribution[] = [];
   while (came.length + 1 < actors) {
     // Twice as many each time, as a HorizontalPodAutoscaler does.
     const more = Math.min(came.length + 1, actors - 1 - came.length);
     const wave = Array.from({ length: more }, (_, i) => start(came.length + i + 1));
-    firstContributionSeconds.push(...(await Promise.all(wave.map(firstContribution))));
+    firstContributions.push(...(await Promise.all(wave.map(firstContribution))));
     came.push(...wave);
     note(`${came.length + 1} actors: each has contributed, step ${step(learner)}`);
   }
@@ -74,30 +82,43 @@ export async function scaleActors(
   return {
     actors,
     staleness: { max: staleness.max, bound },
-    firstContributionSeconds,
+    firstContributions,
     steps: [before, together - before, after - together],
     trained,
   };
 }
 
-/** Seconds from an actor's readiness to its first stored group. */
-async function firstContribution(actor: ServiceProcess): Promise<number> {
+/** Waits until an actor is ready and then until its first group is stored. */
+async function firstContribution(actor: ServiceProcess): Promise<Contribution> {
   await untilServed(actor, '/readyz', ({ status }) => status === 200);
   const readyAt = performance.now();
+  const atReadiness = processorSeconds(await untilServed(actor, '/metrics', () => true));
   const published = /^broker_messages_published_total\{queue="rollouts"\} [1-9]/m;
-  await untilServed(actor, '/metrics', ({ body }) => published.test(body));
-  return (performance.now() - readyAt) / 1_000;
+  const page = await untilServed(actor, '/metrics', ({ body }) => published.test(body));
+  return {
+    processorSeconds: processorSeconds(page) - atReadiness,
+    wallSeconds: (performance.now() - readyAt) / 1_000,
+  };
+}
+
+function processorSeconds({ body }: Answer): number {
+  return Number(/^process_cpu_seconds_total (\S+)$/m.exec(body)![1]);
+}
+
+interface Answer {
+  readonly status: number;
+  readonly body: string;
 }
 
 /** An answer that a busy machine cuts off is asked for again. */
 async function untilServed(
   actor: ServiceProcess,
   path: '/readyz' | '/metrics',
-  holds: (answer: { status: number; body: string }) => boolean,
-): Promise<void> {
+  holds: (answer: Answer) => boolean,
+): Promise<Answer> {
   for (;;) {
     const answer = await actor.ask(path).catch(() => undefined);
-    if (answer !== undefined && holds(answer)) return;
+    if (answer !== undefined && holds(answer)) return answer;
     if (actor.hasEnded) throw new Error(`an actor has ended: ${actor.errors}${actor.tail}`);
     await sleep(50);
   }
