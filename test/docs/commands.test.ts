@@ -5,13 +5,13 @@ import { after, before, describe, it } from 'node:test';
 import { packageRoot } from '../../shared/package-root.js';
 import { kustomize } from '../support/kubernetes.js';
 import { offbeatCommand, readFlags } from './flags.js';
-import { commandsOf, filesOf, readPages, type Command } from './pages.js';
+import { commandsOf, filesOf, isRunBesideHub, readPages, type Command } from './pages.js';
 import { Terminal } from './terminal.js';
 
-/** What nobody has here; everything else is run, or a test is named that runs it. */
+/** What nobody has here; everything else is run, word for word or for fewer steps, or a test is named that does. */
 const needs = [/cluster|集群/, /GPU/, /Docker/, /Debian/, /the network/, /hour/];
 
-describe('the commands of the documentation', { timeout: 600_000 }, async () => {
+describe('the commands of the documentation', { timeout: 1_800_000 }, async () => {
   const pages = await readPages();
   const commands = pages.flatMap(commandsOf);
   const kubectl = await kustomize();
@@ -33,7 +33,7 @@ describe('the commands of the documentation', { timeout: 600_000 }, async () => 
   });
 
   for (const command of onceEach(commands)) {
-    const { page, text, testedBy, output } = command;
+    const { page, text, testedBy, doneOtherwiseBy, output } = command;
     const name = `${text} (${page})`;
     const offbeat = offbeatCommand(text);
     if (offbeat !== undefined) {
@@ -48,14 +48,30 @@ describe('the commands of the documentation', { timeout: 600_000 }, async () => 
           command.needs,
         );
       });
-    } else if (testedBy.length > 0) {
-      it(`is tested elsewhere: ${name}`, async () => {
-        const texts = await Promise.all(testedBy.map(read));
+    } else if (isRunBesideHub(command)) {
+      it(`is read from its page and run by another test: ${name}`, () => {
+        assert.deepEqual(testedBy, ['test/docs/tasks.test.ts']);
+      });
+    } else if (doneOtherwiseBy.length > 0) {
+      it(`is done otherwise, by files that are there: ${name}`, async () => {
+        const texts = await Promise.all(doneOtherwiseBy.map(read));
         const word = wordOf(text);
         assert(
           texts.some((test) => test.includes(word)),
-          `${testedBy.join(', ')} never says ${word}`,
+          `${doneOtherwiseBy.join(', ')} never says ${word}`,
         );
+      });
+    } else if (testedBy.length > 0) {
+      it(`is run word for word elsewhere: ${name}`, async () => {
+        const texts = await Promise.all(testedBy.map(read));
+        assert(
+          texts.some((test) => new RegExp(`${escaped(text)}(?![\\w-])`).test(test)),
+          `${testedBy.join(', ')} never runs \`${text}\`; ${remedy}`,
+        );
+      });
+    } else if (isServer(text)) {
+      it(`serves until it is asked to stop: ${name}`, async () => {
+        await terminal.serve(text);
       });
     } else {
       const skip = text.startsWith('kubectl ') && typeof kubectl === 'string' && kubectl;
@@ -70,7 +86,12 @@ describe('the commands of the documentation', { timeout: 600_000 }, async () => 
 
 const remedy =
   'a command that cannot be run here says behind it "# needs a cluster", or above its block ' +
-  '"<!-- tested by: test/… -->"; see test/docs/pages.ts';
+  '"<!-- tested by: test/… -->" or "<!-- done otherwise by: test/… -->"; see test/docs/pages.ts';
+
+/** Those that end when they are asked to. */
+const isServer = (text: string) => /^npx offbeat (dashboard|score-server)\b/.test(text);
+
+const escaped = (text: string) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
 
 const read = (path: string) => readFile(join(packageRoot, path), 'utf8');
 
@@ -83,7 +104,7 @@ function onceEach(commands: readonly Command[]): Command[] {
   return [...first.values()];
 }
 
-/** What a test of a command must mention: the script, or the command behind `offbeat`. */
+/** What a test that does otherwise must mention: the script, or the command behind `offbeat`. */
 function wordOf(line: string): string {
   const offbeat = offbeatCommand(line);
   if (offbeat !== undefined) return offbeat.name === 'up' ? 'Up' : offbeat.name;

@@ -15,8 +15,10 @@ export interface Command {
   readonly text: string;
   /** What a machine must have to run it, as the page says: `a cluster`. */
   readonly needs?: string;
-  /** Files that test it, as the page says to whoever maintains it. */
+  /** Files that run it word for word, as a comment of the page says. */
   readonly testedBy: readonly string[];
+  /** Files that do what it does in another way, with other words or a shorter form, as a comment says. */
+  readonly doneOtherwiseBy: readonly string[];
   /** What the page shows of its output. */
   readonly output?: string;
 }
@@ -38,17 +40,28 @@ export async function readPages(): Promise<Page[]> {
 /**
  * The commands in the `sh` blocks of a page, and in its `console` blocks, which show the output, too.
  *
- * `# needs …` behind a command, or as the first line for all of a block, says what it needs; a comment
- * `<!-- tested by: FILE, FILE -->` above a block who tests its commands.
+ * `# needs …` behind a command, or as the first line for all of a block, says what it needs; comments
+ * `<!-- tested by: FILE, FILE -->` and `<!-- done otherwise by: FILE, FILE -->` above a block say where else its
+ * commands are run.
  */
 export function commandsOf({ path, text }: Page): Command[] {
-  return [...text.matchAll(fencedBlock)].flatMap(([, marker, language, block]) => {
-    const testedBy = marker?.split(/,\s*/) ?? [];
-    const of = { page: path, testedBy };
+  return [...text.matchAll(fencedBlock)].flatMap(([, comments = '', language, block]) => {
+    const named = (word: string): string[] =>
+      new RegExp(`<!-- ${word}: (.+?) -->`).exec(comments)?.[1]?.split(/,\s*/) ?? [];
+    const of = {
+      page: path,
+      testedBy: named('tested by'),
+      doneOtherwiseBy: named('done otherwise by'),
+    };
     return language === 'console'
       ? sessionsIn(block!).map((session) => ({ ...of, ...session }))
       : linesIn(block!).map((line) => ({ ...of, ...line }));
   });
+}
+
+/** Commands of docs/tasks.md that test/docs/tasks.test.ts reads from the page and runs, beside a hub of its own. */
+export function isRunBesideHub({ page, text }: Command): boolean {
+  return page === 'docs/tasks.md' && text.startsWith('npx offbeat score-server');
 }
 
 /** Data that a page shows as a file: a block behind a line that ends in its name, as in `mine.json`: */
@@ -77,7 +90,8 @@ export function linksOf(page: Page): string[] {
   return targets.filter((target) => !/^[a-z]+:/.test(target));
 }
 
-const fencedBlock = /(?:^ *<!-- tested by: (.+?) -->\n+)?^ *```(sh|console)\n([^]*?)^ *```$/gm;
+const fencedBlock =
+  /((?:^ *<!-- (?:tested|done otherwise) by: .+? -->\n+)*)^ *```(sh|console)\n([^]*?)^ *```$/gm;
 const need = /#.*(?:needs|需要)\s*(.+)$/;
 
 function linesIn(block: string): Pick<Command, 'text' | 'needs'>[] {

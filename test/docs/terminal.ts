@@ -1,8 +1,12 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { runCommand, type CommandResult } from '../../deploy/local/run-command.js';
 import { packageRoot } from '../../shared/package-root.js';
+import { until } from '../support/broker.js';
 import { offbeatCli } from '../support/offbeat.js';
 
 /** So that it takes seconds; a flag of the command itself comes before these. */
@@ -16,7 +20,16 @@ const small = {
   OFFBEAT_CHECKPOINT_EVERY_STEPS: '1',
   OFFBEAT_EVAL_PROBLEMS: '4',
   OFFBEAT_EVAL_SAMPLES: '1',
+  SCORE_SERVER_HTTP_PORT: '0',
 };
+
+/** Where a server says that it can be asked: in words, or as the port in its log. */
+function urlIn(output: string): string | undefined {
+  const port = /"httpPort":(\d+)/.exec(output)?.[1];
+  return port === undefined
+    ? /http:[/][/]\S+/.exec(output)?.[0]
+    : `http://127.0.0.1:${port}/openapi.json`;
+}
 
 /**
  * A shell in a folder that looks like a checkout, but for `runs`, which are its own. `npx offbeat`
@@ -51,16 +64,50 @@ export class Terminal implements AsyncDisposable {
     return new Terminal(folder);
   }
 
+  /**
+   * Runs a command that serves a page until that answers, and asks it to stop.
+   *
+   * @throws AssertionError if it ends before, or not as asked.
+   */
+  async serve(command: string): Promise<void> {
+    const child = spawn('bash', ['-euo', 'pipefail', '-c', `${this.#settings} exec ${command}`], {
+      cwd: this.folder,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let output = '';
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.on('data', (chunk: Buffer) => (output += chunk.toString()));
+    }
+    const ended = once(child, 'close');
+    try {
+      await until(() => child.exitCode !== null || urlIn(output) !== undefined);
+      const url = urlIn(output);
+      assert(url !== undefined, `it ended with ${child.exitCode}: ${output}`);
+      assert.equal((await fetch(url)).status, 200, url);
+      child.kill('SIGTERM');
+      await ended;
+      assert([0, 143].includes(child.exitCode!), `${child.exitCode}: ${output}`);
+    } finally {
+      child.kill('SIGKILL');
+      await ended;
+    }
+  }
+
   /** Runs a command to its end; where it says for how many steps, for fewer. */
   async run(command: string): Promise<CommandResult> {
     const shorter = command.replace(/--max-steps[ =]\d+/, '--max-steps 4');
-    const path = `PATH='${join(this.folder, '.bin')}'${delimiter}"$PATH"`;
-    const variables = Object.entries(small).map(([name, value]) => `${name}=${value}`);
-    const script = `export ${path} ${variables.join(' ')}; ${shorter}`;
+    const script = `${this.#settings} ${shorter}`;
     return runCommand('bash', ['-euo', 'pipefail', '-c', script], {
       cwd: this.folder,
       timeoutMs: 240_000,
     });
+  }
+
+  /** Beginning of a script: where programs are, and what makes a run short. */
+  get #settings(): string {
+    const path = `PATH='${join(this.folder, '.bin')}'${delimiter}"$PATH"`;
+    const variables = Object.entries(small).map(([name, value]) => `${name}=${value}`);
+    return `export ${path} ${variables.join(' ')};`;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
