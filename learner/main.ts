@@ -96,7 +96,7 @@ async function learn(
   const configFile = join(runDir, 'config.json');
 
   const result = await withRecovery(
-    { ...settings, log, stop, signal, progress: () => broker.ledger.read() },
+    { ...settings, log, stop, signal, leadership, progress: () => broker.ledger.read() },
     async (client) => {
       missing = 'opening the run';
       const name = chooseModel(client.models, settings);

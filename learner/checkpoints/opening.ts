@@ -1,4 +1,5 @@
 import type { Broker } from '../../shared/broker/broker.js';
+import type { Leadership } from '../../shared/broker/leadership.js';
 import { errorText } from '../../shared/errors.js';
 import type { Rewind } from '../../shared/rl/staleness.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
@@ -37,6 +38,7 @@ export interface OpeningOptions {
     'createLoraModel' | 'restoreLoraModel' | 'listCheckpoints' | 'deleteCheckpoint'
   >;
   readonly checkpoints: Pick<CheckpointStore, 'found' | 'write'>;
+  readonly leadership: Pick<Leadership, 'confirm'>;
   readonly config: Pick<RunConfig, 'lora' | 'model'>;
   readonly log: Logger;
 }
@@ -89,7 +91,7 @@ export async function openRun(options: OpeningOptions): Promise<OpenedRun> {
 }
 
 async function resume(
-  { broker, client, checkpoints, log }: OpeningOptions,
+  { broker, client, checkpoints, leadership, log }: OpeningOptions,
   run: TrainingRun,
   checkpoint: Checkpoint,
   isInLedger: boolean,
@@ -99,7 +101,8 @@ async function resume(
   // A copy may be older than what the backend has, and who restores it by hand may want that.
   if (isInLedger && states !== undefined) {
     const needed = [...states, { path: statePath }];
-    await deleteOrphans({ client, policy: broker.policy, states: needed, log });
+    const confirmLead = () => leadership.confirm();
+    await deleteOrphans({ client, policy: broker.policy, states: needed, confirmLead, log });
   }
   const version = Math.max(checkpoint.version, (await newestVersion(broker)) + 1);
   // One with this number was on its way when its learner died, and nobody has seen the version.

@@ -9,6 +9,8 @@ export interface OrphansOptions {
   readonly policy: Pick<PolicyStore, 'versions' | 'at'>;
   /** The states of the run; none that is not among them is needed. */
   readonly states: readonly { readonly path: string }[];
+  /** Throws if another learner leads. */
+  readonly confirmLead: () => Promise<void>;
   readonly log: Logger;
 }
 
@@ -23,7 +25,7 @@ const ours = /^(state|policy)-\d{6,}$/;
  * @returns how many were deleted; never rejects, since it does no harm if they stay.
  */
 export async function deleteOrphans(options: OrphansOptions): Promise<number> {
-  const { client, policy, states, log } = options;
+  const { client, policy, states, confirmLead, log } = options;
   let deleted = 0;
   try {
     const named = new Set(states.map(({ path }) => path));
@@ -32,12 +34,13 @@ export async function deleteOrphans(options: OrphansOptions): Promise<number> {
       if (manifest !== undefined) named.add(manifest.samplerPath);
     }
     const runs = new Set([...named].map((path) => parseTinkerPath(path).runId));
-    for (const run of runs) {
-      for (const { path } of await client.listCheckpoints(run)) {
-        if (named.has(path) || !ours.test(parseTinkerPath(path).name)) continue;
-        await client.deleteCheckpoint(path);
-        deleted += 1;
-      }
+    const found = (await Promise.all([...runs].map((run) => client.listCheckpoints(run)))).flat();
+    // After the list was made: so nothing in it is of a successor, which has not begun yet.
+    await confirmLead();
+    for (const { path } of found) {
+      if (named.has(path) || !ours.test(parseTinkerPath(path).name)) continue;
+      await client.deleteCheckpoint(path);
+      deleted += 1;
     }
   } catch (caught) {
     log.warn({ reason: errorText(caught) }, 'unnamed weights not deleted');

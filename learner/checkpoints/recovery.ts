@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Counter } from 'prom-client';
+import type { Leadership } from '../../shared/broker/leadership.js';
 import { errorText, UserError } from '../../shared/errors.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
@@ -29,9 +30,13 @@ export interface RecoveryOptions {
   readonly stop: AbortSignal;
   /** Ends the connection to the backend. */
   readonly signal: AbortSignal;
+  /** A leader that was replaced may fail in any way, as its successor deletes what nothing names. */
+  readonly leadership: Pick<Leadership, 'signal' | 'confirm'>;
   /** The newest checkpoint: attempts that get further than the last one are not counted as failed. */
   readonly progress: () => Promise<Checkpoint | undefined>;
 }
+
+const confirmMs = 5_000;
 
 /** Attempts without a new checkpoint between them before the run is given up. */
 const maxAttempts = 5;
@@ -41,13 +46,14 @@ const maxAttempts = 5;
  * run, the order of its operations or its patience: the session then starts from the checkpoint.
  *
  * @throws {UserError} for what no repetition mends.
+ * @throws {Error} whatever failed, if another learner leads: this one may wait for its turn again.
  */
 export async function withRecovery<Result>(
   options: RecoveryOptions,
   session: (client: TinkerClient) => Promise<Result>,
 ): Promise<Result> {
   const { backendUrl: baseUrl, apiKey, checkpointDir, startPatienceSeconds } = options;
-  const { log, stop, signal, progress } = options;
+  const { log, stop, signal, leadership, progress } = options;
   let lastStep = -1;
   for (let failures = 0; ;) {
     try {
@@ -63,6 +69,10 @@ export async function withRecovery<Result>(
       return await session(client);
     } catch (caught) {
       const error = rootOf(caught);
+      // A server that is away cannot say who leads, and is no reason to wait.
+      const confirmed = leadership.confirm().catch(() => undefined);
+      await Promise.race([confirmed, sleep(confirmMs, undefined, { ref: false })]);
+      leadership.signal.throwIfAborted();
       if (error instanceof BadRequest || error instanceof BadAnswer) {
         throw new UserError(`the backend refused what training asked of it: ${error.message}`, {
           cause: caught,

@@ -31,6 +31,10 @@ export interface LocalBackendOptions extends ApiKeys {
   readonly signal?: AbortSignal;
   /** How long a poll waits for a result, in ms; SDK clients give up after 45 s. */
   readonly pollMs?: number;
+  /** Milliseconds of a clock that only rises, by which clients count as gone; replaced in tests. */
+  readonly now?: () => number;
+  /** How often it looks for them, in ms. */
+  readonly unloadEveryMs?: number;
   /** How long an operation waits for those before it to arrive, in ms. */
   readonly gapWaitMs?: number;
 }
@@ -55,7 +59,7 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
   const store = await CheckpointStore.open(options.checkpointDir, log, options.signal);
   log.info({ checkpoints: store.list().length, dir: options.checkpointDir }, 'checkpoints found');
 
-  const sessions = new Sessions();
+  const sessions = new Sessions(options.now);
   const futures = new FutureStore<OperationResult>();
   const trainer = new WorkerCalls<TrainingCalls>(new URL('./training-worker.js', import.meta.url));
   const sampler = lazily(() => {
@@ -78,7 +82,11 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
   const gapWaitMs = options.gapWaitMs ?? 10_000;
   const runs = new TrainingRuns(model, sessions, trainer, futures, gapWaitMs, log);
   const operations = new TrainingOperations(model, runs, trainer, store, samplers);
+  const unloading = setInterval(() => {
+    runs.unloadAbandoned();
+  }, options.unloadEveryMs ?? 60_000).unref();
   const stopWorkers = async (): Promise<void> => {
+    clearInterval(unloading);
     await trainer[Symbol.asyncDispose]();
     await sampler.made()?.[Symbol.asyncDispose]();
   };

@@ -98,6 +98,7 @@ export class TrainingRuns {
       );
     }
     run.lastRequestAt = Date.now();
+    this.sessions.keep(run.session);
     return run;
   }
 
@@ -138,6 +139,18 @@ export class TrainingRuns {
       return { kind: 'json', json: { model_id: run.id, type: 'unload_model' } };
     };
     return this.futures.add(run.gate.run(undefined, work));
+  }
+
+  /** Frees the memory of the runs whose clients are gone. */
+  unloadAbandoned(): void {
+    for (const session of this.sessions.endSilent()) {
+      for (const id of session.trainingRuns) {
+        const run = this.#runs.get(id);
+        if (run === undefined) continue;
+        this.log.info({ run: id, session: session.id }, 'unloaded: its client has gone');
+        this.unload(run);
+      }
+    }
   }
 
   #forget({ id, derivedId }: TrainingRun): void {

@@ -11,6 +11,12 @@ export const leaderKey = 'leader';
 export interface Leadership extends AsyncDisposable {
   /** Aborts when another learner leads. */
   readonly signal: AbortSignal;
+  /**
+   * Renews the lease now. A learner that was stopped for a while does not know yet that it leads no more.
+   *
+   * @throws {Error} if another learner leads.
+   */
+  confirm(): Promise<void>;
 }
 
 export interface LeaseTiming {
@@ -79,19 +85,32 @@ function hold(
   const lost = new AbortController();
   const released = new AbortController();
   let revision = acquired;
+  let lastRenewal: Promise<unknown> = Promise.resolve();
   const isReleased = () => released.signal.aborted;
-  const renewing = renew();
+  const renewing = keepRenewing();
 
   async function renew(): Promise<void> {
+    if (lost.signal.aborted) return;
+    const lease: LeaderLease = { v: 1, holder, renewedAt: Date.now() };
+    const renewed = await bucket.compareAndSet(LeaderLease, leaderKey, lease, revision);
+    if (renewed === undefined) {
+      link.log.error({ holder }, 'another learner leads this run now');
+      lost.abort(new Error(`another learner leads run ${link.names.run} now`));
+    } else revision = renewed;
+  }
+
+  /** One at a time: each names the revision that the one before it made. */
+  function renewInTurn(): Promise<void> {
+    const renewed = lastRenewal.then(renew);
+    lastRenewal = renewed.catch(() => undefined);
+    return renewed;
+  }
+
+  async function keepRenewing(): Promise<void> {
     while (!isReleased() && !lost.signal.aborted) {
       try {
         await sleep(timing.renewEveryMs, undefined, { signal: released.signal, ref: false });
-        const lease: LeaderLease = { v: 1, holder, renewedAt: Date.now() };
-        const renewed = await bucket.compareAndSet(LeaderLease, leaderKey, lease, revision);
-        if (renewed === undefined) {
-          link.log.error({ holder }, 'another learner leads this run now');
-          lost.abort(new Error(`another learner leads run ${link.names.run} now`));
-        } else revision = renewed;
+        await renewInTurn();
       } catch (caught) {
         if (isReleased()) return;
         if (link.signal.aborted || link.connection.isClosed()) {
@@ -105,6 +124,10 @@ function hold(
 
   return {
     signal: lost.signal,
+    async confirm() {
+      await renewInTurn();
+      lost.signal.throwIfAborted();
+    },
     async [Symbol.asyncDispose]() {
       released.abort();
       // While the server is away this would wait for it, and the lease expires by itself anyway.

@@ -30,7 +30,7 @@ async function bench(deletes: (path: string) => Promise<void>) {
       deleteCheckpoint: deletes,
       createSamplingSession: () => Promise.resolve('s'),
       downloadAdapter: () => Promise.resolve({ adapter: new Uint8Array(1), rank: 1, alpha: 2 }),
-    } as never,
+    },
     run: { saveWeightsForSampler: (name) => Promise.resolve(name) },
     backendSamples: true,
     idle: new IdleClock(() => 0),

@@ -22,6 +22,7 @@ interface Server {
   tickets?: number;
 }
 
+const leadership = { confirm: () => Promise.resolve() };
 let runDir: string;
 beforeEach(async () => {
   runDir = await mkdtemp(join(tmpdir(), 'offbeat-opening-'));
@@ -69,6 +70,7 @@ async function open(server: Partial<Server>, has?: readonly string[]) {
       if (has?.includes(statePath) ?? true) return Promise.resolve('restored');
       return Promise.reject(new BadRequest(failure));
     },
+    deleteCheckpoint: () => Promise.resolve(),
     listCheckpoints: () => Promise.resolve((has ?? []).map((path) => ({ path }))),
   };
   const options = { broker, runDir, log: silent };
@@ -77,6 +79,7 @@ async function open(server: Partial<Server>, has?: readonly string[]) {
   const opened = await openRun({
     ...options,
     traces,
+    leadership,
     client: client as never,
     checkpoints: new CheckpointStore(options),
     config: runConfig(),
@@ -197,7 +200,7 @@ describe('a run whose ledger is damaged', () => {
       },
       write: () => Promise.resolve(),
     };
-    const options = { broker, traces, checkpoints, config: runConfig(), log: silent };
+    const options = { broker, traces, leadership, checkpoints, config: runConfig(), log: silent };
     client.listCheckpoints = () => Promise.resolve([{ path: state(4) }]);
     await assert.rejects(openRun({ ...options, client: client as never }), trouble);
     client.listCheckpoints = () => Promise.resolve([]); // TuFT's 500 for a state that it lacks

@@ -8,6 +8,7 @@ async function sweep(
   checkpoints: readonly string[],
   { states, samplers }: { states: readonly string[]; samplers: readonly string[] },
   isAway = false,
+  confirmLead = () => Promise.resolve(),
 ) {
   const left = new Set(checkpoints);
   const client = {
@@ -25,7 +26,13 @@ async function sweep(
     versions: () => Promise.resolve([...samplers.keys()]),
     at: (version: number) => Promise.resolve({ samplerPath: samplers[version]! } as never),
   };
-  const options = { client, policy, states: states.map((path) => ({ path })), log: silent };
+  const options = {
+    client,
+    policy,
+    states: states.map((path) => ({ path })),
+    confirmLead,
+    log: silent,
+  };
   const deleted = await deleteOrphans(options);
   return { deleted, left: [...left] };
 }
@@ -47,6 +54,13 @@ describe('weights of a run that nothing names', () => {
     });
     assert.equal(deleted, 3);
     assert.deepEqual(left, [state, sampler, ...others]);
+  });
+
+  it('stay when another learner leads by now, which may have saved them', async () => {
+    const deposed = () => Promise.reject(new Error('another learner leads'));
+    const orphan = 'tinker://a/weights/state-000004';
+    const named = { states: [state], samplers: [] };
+    assert.deepEqual((await sweep([state, orphan], named, false, deposed)).left, [state, orphan]);
   });
 
   it('stay where the backend does not answer, which keeps no learner from its work', async () => {

@@ -25,7 +25,14 @@ export interface Json {
 /** The backend in this process, with its checkpoints beside the model. */
 export async function startOn(
   modelDir: string,
-  given: { pollMs?: number; gapWaitMs?: number; port?: number; samplingApiKey?: string } = {},
+  given: {
+    pollMs?: number;
+    gapWaitMs?: number;
+    port?: number;
+    samplingApiKey?: string;
+    now?: () => number;
+    unloadEveryMs?: number;
+  } = {},
 ): Promise<LocalBackend> {
   return startLocalBackend({
     host: '127.0.0.1',
