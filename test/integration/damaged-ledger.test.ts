@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readdir, readFile, rm, stat, truncate } from 'node:fs/promises';
+import { cp, readdir, readFile, rename, rm, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { gate, until } from '../support/broker.js';
@@ -40,6 +40,36 @@ describe('a run whose ledger was damaged while everything was down', limits, () 
     await damage(ground, 'ledger', 0);
     await damage(ground, 'events', 0);
     await goesOn(ground, step, lines);
+  });
+
+  it('goes on from the copy in its folder when a power failure took NATS back to an earlier moment', async () => {
+    await using ground = await TrainingGround.prepare('power');
+    const { server, broker } = ground;
+    const first = ground.learner(flags);
+    const actor = ground.actor('actor-0');
+    const copied = gate();
+    await ground.startScoring({
+      isCorrect: (_rollout, index) => index % 2 === 0,
+      before: (order) => (order < 3 * 4 ? Promise.resolve() : copied.opened),
+    });
+    await first.says(({ msg, step }) => msg === 'checkpoint written' && step === 2);
+    const earlier = `${server.storeFolder}.earlier`;
+    await server.stop('SIGKILL');
+    await cp(server.storeFolder, earlier, { recursive: true });
+    await server.resume();
+    copied.open();
+    await first.says(({ msg, step }) => msg === 'checkpoint written' && step === 8);
+    await Promise.all([first.stop('SIGKILL'), actor.stop('SIGKILL'), server.stop('SIGKILL')]);
+    const file = JSON.parse(await readFile(join(ground.runDir, 'checkpoint.json'), 'utf8')) as {
+      checkpoint: { step: number };
+    };
+    await server.forget();
+    await rename(earlier, server.storeFolder);
+    await server.resume();
+    await until(() => broker.isConnected);
+    assert.equal((await broker.ledger.read())?.step, 2);
+    ground.actor('actor-1');
+    await goesOn(ground, file.checkpoint.step, []);
   });
 
   it('is not begun again when no checkpoint is left, and nothing of it is changed', async () => {
