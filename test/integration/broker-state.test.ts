@@ -1,13 +1,10 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
-import { nanos } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
-import type { RunEvent } from '../../shared/wire/run-event.js';
 import { brokerOn, until } from '../support/broker.js';
 import { actorLease, checkpoint, runConfig } from '../support/messages.js';
 import { NatsServer } from '../support/nats-server.js';
-import { TcpProxy } from '../support/tcp-proxy.js';
 
 describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
   let server: NatsServer;
@@ -292,73 +289,6 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
         ['pod/1', 0],
       ].toSorted(),
     );
-  });
-
-  it('tells the history of the run from the beginning and goes on live', async () => {
-    const event = (version: number): RunEvent => ({ v: 1, at: version, kind: 'version', version });
-    await broker.events.emit(event(1));
-    await broker.events.emit(event(2));
-    const seen: number[] = [];
-    const reading = (async () => {
-      for await (const { at } of broker.events.read(stopping.signal)) seen.push(at);
-    })();
-    await until(() => seen.length === 2);
-    const past: number[] = [];
-    for await (const { at } of broker.events.past(stopping.signal)) past.push(at);
-    assert.deepEqual(past, [1, 2]);
-    await broker.events.emit(event(3));
-    await until(() => seen.length === 3);
-    assert.deepEqual(seen, [1, 2, 3]);
-    stopping.abort();
-    await reading;
-  });
-
-  it('takes no event of a leader that another one has replaced', async () => {
-    await using old = await brokerOn(server);
-    const quick = { renewEveryMs: 100, expiresMs: 1_000 };
-    const event = (version: number): RunEvent => ({ v: 1, at: version, kind: 'version', version });
-    const lost = await old.lead('a', stopping.signal, { ...quick, renewEveryMs: 60_000 });
-    await old.events.emit(event(1));
-    await using _led = await broker.lead('b', stopping.signal, quick);
-    await assert.rejects(old.events.emit(event(2)), /another one leads/);
-    await broker.events.emit(event(3));
-    await assert.rejects(old.events.emit(event(4)), /another one leads/);
-    const kinds: unknown[] = [];
-    for await (const { kind, at } of broker.events.past(stopping.signal)) {
-      kinds.push(kind === 'leader' ? kind : at);
-    }
-    assert.deepEqual(kinds, ['leader', 1, 'leader', 3]);
-    await lost[Symbol.asyncDispose]();
-  });
-
-  it('stores an event once whose answer was lost, and goes on behind it', async () => {
-    const event = (version: number): RunEvent => ({ v: 1, at: version, kind: 'version', version });
-    const { jsm, names } = broker.link;
-    // So that the server has forgotten the id when the event comes again.
-    await jsm.streams.update(names.streams.events, { duplicate_window: nanos(100) });
-    let isCut = false;
-    await using proxy = await TcpProxy.before(server.port, () => (bytes) => {
-      if (isCut || !bytes.includes('events.version')) return;
-      isCut = true;
-      setImmediate(() => {
-        proxy.down(); // the event has gone on to the server, the answer has not come back
-      });
-    });
-    const natsUrl = `nats://127.0.0.1:${proxy.port}`;
-    await using learner = await brokerOn(server, { natsUrl });
-    const newest = async () => (await jsm.streams.info(names.streams.events)).state.last_seq;
-    const emitted = learner.events.emit(event(1));
-    await until(async () => isCut && (await newest()) === 1);
-    await until(async () => {
-      const { state } = await jsm.streams.info(names.streams.events);
-      return Date.now() - Date.parse(state.last_ts) > 1_000;
-    });
-    proxy.up();
-    await emitted;
-    await learner.events.emit(event(2));
-    const past: number[] = [];
-    for await (const { at } of broker.events.past(stopping.signal)) past.push(at);
-    assert.deepEqual(past, [1, 2]);
   });
 
   it('adapts to other limits without losing what is there', async () => {

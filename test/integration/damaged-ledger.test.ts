@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import { gate, until } from '../support/broker.js';
 import { TrainingGround } from '../support/training-ground.js';
 
-const limits = { timeout: 240_000 };
+const limits = { timeout: 600_000 }; // of all together, on a crowded machine
 const flags = { 'checkpoint-every-steps': 2 };
 
 describe('a run whose ledger was damaged while everything was down', limits, () => {
