@@ -118,5 +118,6 @@ const quarantined =
 /** Why the actor cannot sample now, or undefined when it can. */
 function unreadiness(broker: Broker, policies: PolicyFollower): string | undefined {
   if (broker.trouble !== undefined) return broker.trouble;
-  return policies.version === undefined ? 'waiting for the first policy version' : undefined;
+  if (policies.version !== undefined) return undefined;
+  return policies.refusal ?? 'waiting for the first policy version';
 }

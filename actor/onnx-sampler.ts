@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import type { PolicyStore } from '../shared/broker/policy-store.js';
 import { UserError } from '../shared/errors.js';
+import { requireFinite } from '../shared/model/lora.js';
 import type { ModelDirectory } from '../shared/model/model-directory.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
@@ -113,6 +114,7 @@ export class OnnxSampler implements Sampler {
       );
     }
     const safetensors = await this.options.policies.fetchAdapter(manifest);
+    await requireFinite(safetensors);
     signal.throwIfAborted();
     const { rank, alpha } = adapter;
     const message = { kind: 'load', adapter: { version, safetensors, rank, alpha } } as const;

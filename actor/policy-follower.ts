@@ -1,8 +1,9 @@
 import { EventEmitter, once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Gauge, Histogram } from 'prom-client';
+import { Counter, Gauge, Histogram } from 'prom-client';
 import type { PolicyStore } from '../shared/broker/policy-store.js';
-import { PermanentError, UserError } from '../shared/errors.js';
+import { errorText, PermanentError, UserError } from '../shared/errors.js';
+import { WeightsNotFinite } from '../shared/model/lora.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import type { Sampler } from './sampler.js';
@@ -20,6 +21,7 @@ export interface PolicyFollowerOptions {
   readonly onPublished?: (manifest: PolicyManifest) => void;
   readonly log: Logger;
   readonly retryDelayMs?: number; // between attempts to load a version
+  readonly refusedDelayMs?: number; // the same for one whose weights were damaged
 }
 
 /** From the publication of a version to its first token here. */
@@ -54,6 +56,12 @@ const firstTokenSeconds = new Histogram({
   buckets: [0.01, 0.03, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30],
 });
 
+const refusedVersions = new Counter({
+  name: 'rl_actor_policies_refused_total',
+  help: 'Policy versions that this actor does not sample with, since their weights are damaged or not finite.',
+  labelNames: ['reason'],
+});
+
 /**
  * Keeps the newest published policy loaded in the sampler, and an older one while a ticket is pinned
  * to it. Versions that are overtaken before they could be loaded are skipped.
@@ -66,12 +74,18 @@ export class PolicyFollower {
   #newestDrawn = -1; // the newest version that drew a token here
   #firstToken: FirstToken | undefined;
   #wanted: PolicyManifest | undefined; // published
+  #refusal: string | undefined;
 
   constructor(private readonly options: PolicyFollowerOptions) {}
 
   /** The newest version that is ready, or undefined before the first. */
   get version(): number | undefined {
     return this.#newest?.version;
+  }
+
+  /** Why the version that was to be loaded last is not in use; undefined if it is. */
+  get refusal(): string | undefined {
+    return this.#refusal;
   }
 
   /** A token is being drawn with this version: the first one tells how long its publication took. */
@@ -100,7 +114,8 @@ export class PolicyFollower {
 
   /**
    * Follows the published versions until `signal` aborts. A version that cannot be loaded is tried
-   * again, visibly, until a newer one takes its place.
+   * again, visibly, until a newer one takes its place. Meanwhile the last good one stays in use, so
+   * weights that are damaged or not finite stop no work but that of tickets that ask for them.
    *
    * @throws {UserError} if the sampler can never use what is published.
    */
@@ -144,7 +159,7 @@ export class PolicyFollower {
   }
 
   async #loadWanted(signal: AbortSignal): Promise<void> {
-    const { log, retryDelayMs = 1_000 } = this.options;
+    const { log, retryDelayMs = 1_000, refusedDelayMs = 30_000 } = this.options;
     for (;;) {
       signal.throwIfAborted();
       const manifest = this.#wanted;
@@ -156,6 +171,12 @@ export class PolicyFollower {
         await this.#adopt(manifest, signal);
       } catch (err) {
         if (err instanceof UserError || signal.aborted) throw err;
+        if (err instanceof PermanentError) {
+          // Damage may have happened on the way; what is not finite stays so, and costs little to see.
+          if (this.#wanted !== manifest) continue;
+          await Promise.race([this.#change(signal), sleep(refusedDelayMs, undefined, { signal })]);
+          continue;
+        }
         log.warn({ err, version: manifest.version }, 'cannot load the policy, trying again');
         await sleep(retryDelayMs, undefined, { signal });
       }
@@ -166,10 +187,11 @@ export class PolicyFollower {
     using _hold = await this.#hold(manifest, signal);
     const held = this.#held.get(manifest.version);
     if (held !== undefined && isNews(manifest, held.manifest)) {
-      await this.options.sampler.load(manifest, signal); // in place of what was published before
+      await this.#load(manifest, signal); // in place of what was published before
       held.manifest = manifest;
     }
     this.#newest = manifest;
+    this.#refusal = undefined;
     policyVersion.set(manifest.version);
     const seconds = (Date.now() - manifest.publishedAt) / 1_000;
     // What was published before this process ran waited for the process, not for the adoption.
@@ -182,7 +204,7 @@ export class PolicyFollower {
     const { version } = manifest;
     const held = this.#held.get(version) ?? {
       manifest,
-      loading: this.options.sampler.load(manifest, signal),
+      loading: this.#load(manifest, signal),
       loader: signal,
       uses: 0,
     };
@@ -208,6 +230,23 @@ export class PolicyFollower {
         this.#dropUnused();
       },
     };
+  }
+
+  async #load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
+    try {
+      await this.options.sampler.load(manifest, signal);
+    } catch (err) {
+      if (!(err instanceof PermanentError)) throw err;
+      const reason = err instanceof WeightsNotFinite ? 'not_finite' : 'damaged';
+      const { version } = manifest;
+      refusedVersions.inc({ reason });
+      this.options.log.error(
+        { version, reason, why: errorText(err), inUse: this.version },
+        'policy version refused; the last good one stays in use',
+      );
+      this.#refusal = `policy version ${version} is refused: ${errorText(err)}`;
+      throw err;
+    }
   }
 
   #dropUnused(): void {

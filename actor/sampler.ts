@@ -32,6 +32,7 @@ export interface Sampler extends AsyncDisposable {
    * Makes a version ready to be sampled with. Resolves when the next token may use it.
    *
    * @throws {UserError} if this kind of sampler can never use what the manifest offers.
+   * @throws {PermanentError} if the weights are damaged or not finite.
    */
   load(manifest: PolicyManifest, signal: AbortSignal): Promise<void>;
 

@@ -2,6 +2,7 @@ import { Gauge, Histogram } from 'prom-client';
 import type { Broker } from '../shared/broker/broker.js';
 import { smallestUsefulVersion, type Rewind } from '../shared/rl/staleness.js';
 import { errorText, PermanentError, UserError } from '../shared/errors.js';
+import { requireFinite, WeightsNotFinite } from '../shared/model/lora.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { TinkerClient } from '../shared/tinker/client.js';
 import { AdapterOutOfReach } from '../shared/tinker/errors.js';
@@ -27,7 +28,7 @@ export interface PublisherOptions {
   readonly broker: Pick<Broker, 'policy' | 'events' | 'actors'>;
   readonly client: Pick<
     TinkerClient,
-    'downloadAdapter' | 'createSamplingSession' | 'deleteCheckpoint'
+    'downloadAdapter' | 'createSamplingSession' | 'deleteCheckpoint' | 'sampler'
   >;
   readonly run: Pick<TrainingRun, 'saveWeightsForSampler'>;
   readonly backendSamples: boolean;
@@ -41,6 +42,15 @@ export interface PublisherOptions {
   /** Milliseconds of a clock that only rises; replaced in tests. */
   readonly now?: (() => number) | undefined;
   readonly log: Logger;
+}
+
+/** Weights that nobody can sample with: they are not published, so the version before stays in use. */
+export class VersionNotFinite extends Error {
+  override readonly name = 'VersionNotFinite';
+
+  constructor(version: number, why: string) {
+    super(`policy version ${version} is not published: ${why}`);
+  }
 }
 
 /**
@@ -74,6 +84,9 @@ export class Publisher {
   /**
    * Publishes the weights as they are when the operations called so far have run. The save is in the
    * backend's queue when this returns; the rest follows in order of the versions.
+   *
+   * @throws {VersionNotFinite} if a weight is NaN or infinite, or a token that is drawn with them has such
+   *   a logprob where the backend hands out no weights.
    */
   publish(version: number): Promise<void> {
     const { run, idle } = this.#options;
@@ -101,6 +114,7 @@ export class Publisher {
           'could use what is trained; use a backend that does one of the two',
       );
     }
+    await this.#requireFinite(version, samplingSessionId, adapter?.bytes);
     const startedAt = performance.now();
     this.#newestVersion = version;
     const quarantined = this.#options.quarantined();
@@ -119,6 +133,40 @@ export class Publisher {
     newestPublished.set(version);
     log.info({ version }, 'published');
     await broker.events.emit({ v: 1, at: Date.now(), kind: 'version', version });
+  }
+
+  /** Where there is no adapter to look at, a token is drawn as an actor would draw it. */
+  async #requireFinite(
+    version: number,
+    samplingSessionId: string | undefined,
+    adapter: Uint8Array | undefined,
+  ): Promise<void> {
+    const startedAt = performance.now();
+    if (adapter !== undefined) {
+      await requireFinite(adapter).catch((caught: unknown) => {
+        if (caught instanceof WeightsNotFinite) throw new VersionNotFinite(version, caught.message);
+        if (!(caught instanceof PermanentError)) throw caught;
+        throw new UserError(
+          `the backend hands out weights of version ${version} that cannot be read: ${caught.message}`,
+          { cause: caught },
+        );
+      });
+    } else if (samplingSessionId !== undefined) {
+      const sampler = this.#options.client.sampler(samplingSessionId);
+      const ask = {
+        prompt: Int32Array.of(0),
+        numSamples: 1,
+        maxTokens: 1,
+        temperature: 1,
+        seed: 0,
+      };
+      const [drawn] = await sampler.sample(ask);
+      const broken = drawn?.logprobs.find((logprob) => !Number.isFinite(logprob));
+      if (broken !== undefined) {
+        throw new VersionNotFinite(version, `a token drawn with it has the logprob ${broken}`);
+      }
+    }
+    this.#observe('check', startedAt);
   }
 
   async #open(samplerPath: string): Promise<string | undefined> {

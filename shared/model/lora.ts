@@ -2,7 +2,13 @@ import { PermanentError } from '../errors.js';
 import { createRandom } from '../random.js';
 import type { ModelConfig } from './model-config.js';
 import { linearModules } from './parameters.js';
-import { encodeSafetensors, parseSafetensors, toFloat32, type Tensor } from './safetensors.js';
+import {
+  encodeSafetensors,
+  firstNotFinite,
+  parseSafetensors,
+  toFloat32,
+  type Tensor,
+} from './safetensors.js';
 
 /** A LoRA adapter: what RL trains and what a policy version is made of. */
 export interface Adapter {
@@ -108,6 +114,37 @@ export function decodeAdapter(
   // PEFT's files have layer 10 before layer 2.
   const ordered = [...tensors].sort(([a], [b]) => layerOf(a) - layerOf(b));
   return { rank, alpha, tensors: new Map(ordered) };
+}
+
+/** Weights that are NaN or infinite: whoever samples with them gets tokens without logprobs. */
+export class WeightsNotFinite extends PermanentError {
+  override readonly name = 'WeightsNotFinite';
+}
+
+/**
+ * Makes sure that each weight of an `adapter_model.safetensors` is a finite number, in float32, float16 or
+ * bfloat16. Gives way to other work after each tensor.
+ *
+ * @throws {WeightsNotFinite} naming the first weight that is none.
+ * @throws {PermanentError} when the file is broken.
+ */
+export async function requireFinite(safetensors: Uint8Array): Promise<void> {
+  for (const [name, entry] of parseSafetensors(safetensors, 'the adapter')) {
+    const place = firstNotFinite(entry);
+    if (place !== undefined) {
+      const { dtype, dims, bytes } = entry;
+      const [value] = toFloat32({ dtype, dims, bytes: elementOf(bytes, place, dtype) });
+      throw new WeightsNotFinite(
+        `the adapter's ${name} is not finite: element ${place} of [${dims.join()}] is ${value}`,
+      );
+    }
+    await new Promise(setImmediate);
+  }
+}
+
+function elementOf(bytes: Uint8Array, place: number, dtype: 'F32' | 'F16' | 'BF16'): Uint8Array {
+  const size = dtype === 'F32' ? 4 : 2;
+  return bytes.subarray(place * size, (place + 1) * size);
 }
 
 /**

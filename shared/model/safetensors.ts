@@ -21,6 +21,7 @@ export interface TensorEntry extends Pick<TensorPlace, 'dtype' | 'dims'> {
 }
 
 const bytesPerElement = { F32: 4, F16: 2, BF16: 2 } as const;
+const exponentBits = { F32: 0x7f800000, F16: 0x7c00, BF16: 0x7f80 } as const;
 const maxHeaderBytes = 100_000_000; // the reference reader's own bound
 
 const Header = z.record(
@@ -130,6 +131,25 @@ export function toFloat32({ dtype, bytes }: TensorEntry): Float32Array {
   const words = new Uint32Array(halves.length);
   for (let i = 0; i < halves.length; i++) words[i] = halves[i]! << 16; // bf16 is float32's upper half
   return new Float32Array(words.buffer);
+}
+
+/**
+ * The place of the first element that is NaN or infinite; undefined if all are finite. In each of the formats
+ * these are the numbers whose exponent has all bits set, so nothing is converted.
+ */
+export function firstNotFinite({ dtype, bytes }: TensorEntry): number | undefined {
+  const { byteOffset, byteLength } = bytes;
+  const isAligned = byteOffset % bytesPerElement[dtype] === 0;
+  const aligned = isAligned ? bytes : new Uint8Array(bytes); // a copy begins at 0
+  const start = isAligned ? byteOffset : 0;
+  const length = byteLength / bytesPerElement[dtype];
+  const mask = exponentBits[dtype];
+  const words =
+    dtype === 'F32'
+      ? new Uint32Array(aligned.buffer, start, length)
+      : new Uint16Array(aligned.buffer, start, length);
+  for (let i = 0; i < length; i++) if ((words[i]! & mask) === mask) return i;
+  return undefined;
 }
 
 /** A safetensors file of float32 tensors, in the order given. */

@@ -2,23 +2,29 @@ import assert from 'node:assert/strict';
 import { EventEmitter, on } from 'node:events';
 import { after, describe, it } from 'node:test';
 import { pino } from 'pino';
+import { register } from 'prom-client';
 import { TicketConsumed } from '../../actor/early-cancel.js';
 import { PolicyFollower } from '../../actor/policy-follower.js';
 import { PermanentError, UserError } from '../../shared/errors.js';
 import type { Sampler } from '../../actor/sampler.js';
+import { WeightsNotFinite } from '../../shared/model/lora.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { manifest } from './values.js';
 
 const log = pino({ level: 'silent' });
 
 /** A follower of versions that the test publishes, and what it asked the sampler to do. */
-function followed(load: Sampler['load'] = () => Promise.resolve()) {
+function followed(
+  load: Sampler['load'] = () => Promise.resolve(),
+  refusedDelayMs = 60_000, // longer than any test
+) {
   const published = new Map<number, PolicyManifest>();
   const news = new EventEmitter();
   const calls: string[] = [];
   const policies = new PolicyFollower({
     log,
     retryDelayMs: 1,
+    refusedDelayMs,
     store: {
       at: (version) => Promise.resolve(published.get(version)),
       async *watch(signal) {
@@ -99,6 +105,54 @@ describe('following the policy', () => {
     using hold = await policies.holdExactly(0, never);
     assert.deepEqual(calls, ['load 0', 'load 0', 'load 1']);
     assert.equal(hold.manifest.samplingSessionId, 'another');
+  });
+
+  it('stays with the last good version when one is not finite or damaged, until the next', async () => {
+    const refused = async (reason: string) =>
+      (await register.getSingleMetric('rl_actor_policies_refused_total')!.get()).values.find(
+        ({ labels }) => labels['reason'] === reason,
+      )?.value ?? 0;
+    const before = [await refused('not_finite'), await refused('damaged')];
+    const { policies, publish, calls } = followed(({ version }) => {
+      if (version === 1) return Promise.reject(new WeightsNotFinite('element 0 is NaN'));
+      if (version === 2) return Promise.reject(new PermanentError('its digest is another'));
+      return Promise.resolve();
+    });
+    publish(0);
+    (await policies.holdAtLeast(0, never))[Symbol.dispose]();
+    publish(1);
+    await new Promise(setImmediate);
+    await new Promise(setImmediate);
+    assert.equal(policies.version, 0);
+    assert.match(policies.refusal!, /^policy version 1 is refused: element 0 is NaN$/);
+    using _stillUsed = await policies.holdAtLeast(0, never);
+    await assert.rejects(policies.holdExactly(1, never), /element 0 is NaN/);
+    publish(2);
+    await new Promise(setImmediate);
+    await new Promise(setImmediate);
+    publish(3);
+    using hold = await policies.holdAtLeast(3, never);
+    assert.equal(hold.manifest.version, 3);
+    assert.equal(policies.refusal, undefined);
+    assert.deepEqual(calls, ['load 0', 'load 1', 'load 1', 'load 2', 'load 3']);
+    assert.deepEqual(
+      [await refused('not_finite'), await refused('damaged')],
+      [before[0]! + 2, before[1]! + 1],
+    );
+  });
+
+  it('loads again after a while what was damaged on the way', async () => {
+    let attempts = 0;
+    const { policies, publish } = followed(
+      () =>
+        ++attempts === 1
+          ? Promise.reject(new PermanentError('its digest is another'))
+          : Promise.resolve(),
+      1,
+    );
+    publish(0);
+    using _hold = await policies.holdAtLeast(0, never);
+    assert.equal(attempts, 2);
   });
 
   it('ends when the sampler can never use what is published', async () => {

@@ -6,6 +6,8 @@ import {
   decodeAdapter,
   encodeAdapter,
   noAdapter,
+  requireFinite,
+  WeightsNotFinite,
   type Adapter,
 } from '../../../shared/model/lora.js';
 import { parseModelConfig } from '../../../shared/model/model-config.js';
@@ -123,5 +125,69 @@ describe('an adapter on disk', () => {
     const lone = 'base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight';
     assert.throws(decode(rename(lone)), /lacks layers\.0\.self_attn\.q_proj\.lora_B/);
     assert.throws(decode(encodeAdapter(noAdapter).safetensors), /is empty/);
+  });
+});
+
+describe('an adapter whose weights must be finite', () => {
+  /** A safetensors file of one tensor [2, 3] of 16-bit words. */
+  const halves = (dtype: 'F16' | 'BF16', words: readonly number[], metadata = '') => {
+    const entry = { dtype, shape: [2, 3], data_offsets: [0, 12] };
+    const header = new TextEncoder().encode(
+      JSON.stringify({ t: entry, __metadata__: { metadata } }),
+    );
+    const file = new Uint8Array(8 + header.byteLength + 12);
+    const view = new DataView(file.buffer);
+    view.setBigUint64(0, BigInt(header.byteLength), true);
+    file.set(header, 8);
+    words.forEach((word, i) => {
+      view.setUint16(8 + header.byteLength + 2 * i, word, true);
+    });
+    return file;
+  };
+  const cases: [what: string, file: Uint8Array, complaint: RegExp | undefined][] = [
+    ['float16 up to its largest', halves('F16', [0, 0x8000, 0x7bff, 0xfbff, 1, 0x3c00]), undefined],
+    [
+      'float16 with infinity',
+      halves('F16', [0, 0, 0, 0x7c00, 0, 0]),
+      /element 3 of \[2,3\] is Infinity/,
+    ],
+    ['float16 with -infinity', halves('F16', [0xfc00, 0, 0, 0, 0, 0]), /element 0 .* is -Infinity/],
+    ['float16 with NaN', halves('F16', [0, 0, 0, 0, 0, 0x7e00]), /element 5 .* is NaN/],
+    ['bfloat16 up to its largest', halves('BF16', [0, 0x8000, 0x7f7f, 0xff7f, 1, 1]), undefined],
+    ['bfloat16 with infinity', halves('BF16', [0, 0x7f80, 0, 0, 0, 0]), /element 1 .* is Infinity/],
+    ['bfloat16 with NaN', halves('BF16', [0, 0, 0xffc1, 0, 0, 0]), /element 2 .* is NaN/],
+    [
+      'float16 at an odd place of the file',
+      halves('F16', [0, 0, 0, 0x7c00, 0, 0], '.'),
+      /element 3 .* is Infinity/,
+    ],
+  ];
+  for (const [what, file, complaint] of cases) {
+    it(`is ${complaint === undefined ? 'taken' : 'refused'}: ${what}`, async () => {
+      if (complaint === undefined) return requireFinite(file);
+      await assert.rejects(requireFinite(file), (error) => {
+        assert(error instanceof WeightsNotFinite);
+        assert.match(error.message, complaint);
+        return true;
+      });
+    });
+  }
+
+  it('is refused in float32, by the name of the matrix', async () => {
+    const adapter = warmAdapter(config, 3);
+    await requireFinite(encodeAdapter(adapter).safetensors);
+    adapter.tensors.get('layers.1.mlp.down_proj.lora_B')!.data[7] = NaN;
+    await assert.rejects(
+      requireFinite(encodeAdapter(adapter).safetensors),
+      /layers\.1\.mlp\.down_proj\.lora_B\.weight is not finite: element 7 of .* is NaN/,
+    );
+  });
+
+  it('is refused as broken when it is cut off', async () => {
+    const { safetensors } = encodeAdapter(warmAdapter(config, 3));
+    await assert.rejects(
+      requireFinite(safetensors.subarray(0, -1)),
+      /not a valid safetensors file/,
+    );
   });
 });
