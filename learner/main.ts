@@ -161,7 +161,14 @@ function giveUpText(
     );
   }
   if (divergence === undefined) return undefined;
-  const { step, reason, checkpointStep } = divergence;
+  const { step, reason, checkpointStep, cause } = divergence;
+  if (cause === 'actor') {
+    return (
+      `training diverged at step ${step}: ${reason}. What is saved is from step ${checkpointStep}, before it. ` +
+      'Look at the model directory, the release and the hardware of that actor, and start it again under another --name; ' +
+      'then the same command goes on from there.'
+    );
+  }
   return (
     `training diverged at step ${step}: ${reason}. What is saved is from step ${checkpointStep}, before it; ` +
     `the same command goes on from there. A new run may do better with a --learning-rate below ${learningRate}, ` +

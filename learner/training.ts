@@ -11,8 +11,9 @@ import { handled } from './handled.js';
 import type { StepEvent } from './report/history.js';
 import type { IdleCause } from './idle-clock.js';
 import { drop, type ArrivedGroup } from './groups/intake.js';
+import { damagingActors, StepDamaged } from './step/damage.js';
 import { OpenStep, type OpenStepOptions } from './step/open-step.js';
-import type { Publisher } from './publisher.js';
+import { VersionNotFinite, type Publisher } from './publisher.js';
 import { StepEvents } from './report/step-event.js';
 import { reportStep, type TrainedGroup } from './step/step-report.js';
 import { recordTrainSpans } from './step/train-spans.js';
@@ -41,7 +42,7 @@ export interface TrainingOptions extends OpenStepOptions, Watches {
   readonly checkpointer: Checkpointer;
   readonly checkpointEverySteps: number;
   readonly tally: Tally;
-  readonly audit: Pick<ActorAudit, 'observe' | 'isQuarantined'>;
+  readonly audit: Pick<ActorAudit, 'observe' | 'isQuarantined' | 'signal' | 'reason'>;
   readonly tickets: TicketSource;
   /** What others have to tell with each step, by the names of `metrics.jsonl`. */
   readonly surroundings: () => Readonly<Record<string, number>>;
@@ -138,11 +139,17 @@ export class Training {
     const startedFrom = version - 1;
 
     const published = handled(
-      publisher.publish(version).then(() => {
-        admission.publish(version);
-        this.#exportLag();
-        changes.notify();
-      }),
+      publisher.publish(version).then(
+        () => {
+          admission.publish(version);
+          this.#exportLag();
+          changes.notify();
+        },
+        (caught: unknown) => {
+          if (!(caught instanceof VersionNotFinite)) throw caught;
+          this.#giveUp.refuse(step, caught.message);
+        },
+      ),
     );
     const isDue = step % this.#options.checkpointEverySteps === 0;
     const saved = isDue ? checkpointer.save(step) : undefined;
@@ -153,8 +160,15 @@ export class Training {
         const passed = await Promise.all(results);
         const optimizer = await Promise.all(optimized);
         if (this.#giveUp.hasDiverged) return saved?.discard();
-        await this.#options.audit.observe(startedFrom, trained, passed);
-        const report = reportStep(config, startedFrom, trained, passed, admission.rewinds);
+        const { audit } = this.#options;
+        const { rewinds } = admission;
+        const fleet = await audit.observe({ version: startedFrom, rewinds }, trained, passed);
+        const liars = damagingActors(trained, passed, (actor) => audit.isQuarantined(actor));
+        if (liars.length > 0) {
+          await Promise.all([saved?.discard(), this.#probation.end()]);
+          throw new StepDamaged(step, liars);
+        }
+        const report = { ...reportStep(config, startedFrom, trained, passed, rewinds), ...fleet };
         this.#confirm(trained, optimizer.length);
         recordTrainSpans(config.run, { step, version: startedFrom }, trained);
         const event = this.#events.make(report, optimizer);

@@ -12,10 +12,11 @@ import {
   Unavailable,
 } from '../../shared/tinker/errors.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
+import { StepDamaged } from '../step/damage.js';
 
 const recoveries = new Counter({
   name: 'rl_learner_recoveries_total',
-  help: 'Times that the run was restored from its checkpoint after a failure of the backend.',
+  help: 'Times that the run was restored from its checkpoint: the backend failed, or lies damaged a step.',
   labelNames: ['reason'],
 });
 
@@ -43,7 +44,8 @@ const maxAttempts = 5;
 
 /**
  * Runs `session` with a connection to the backend, and again with a new one when the backend lost the
- * run, the order of its operations or its patience: the session then starts from the checkpoint.
+ * run, the order of its operations or its patience, or when lies of an actor damaged a step: the session
+ * then starts from the checkpoint.
  *
  * @throws {UserError} for what no repetition mends.
  * @throws {Error} whatever failed, if another learner leads: this one may wait for its turn again.
@@ -81,6 +83,12 @@ export async function withRecovery<Result>(
       if (stop.aborted || !isMendable(error)) throw error;
 
       const step = (await progress())?.step ?? 0;
+      if (error instanceof StepDamaged) {
+        // No attempt is counted: each time one actor less is believed.
+        recoveries.inc({ reason: error.name });
+        log.error({ reason: error.message, step }, 'restoring the run from its last checkpoint');
+        continue;
+      }
       failures = step > lastStep ? 1 : failures + 1;
       lastStep = step;
       if (failures > maxAttempts) {
@@ -105,6 +113,9 @@ function rootOf(error: unknown): unknown {
 
 function isMendable(error: unknown): boolean {
   return (
-    error instanceof RunLost || error instanceof SequenceConflict || error instanceof Unavailable
+    error instanceof RunLost ||
+    error instanceof SequenceConflict ||
+    error instanceof Unavailable ||
+    error instanceof StepDamaged
   );
 }

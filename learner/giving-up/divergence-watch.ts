@@ -19,6 +19,7 @@ export interface Divergence {
   readonly step: number;
   readonly reason: string;
   readonly checkpointStep: number; // of the last good checkpoint, which is the run's now
+  readonly cause?: 'actor'; // what it is no use to change a setting of training for
 }
 
 /** Judges every step of a run, also those before a restart. */
@@ -34,7 +35,8 @@ export class DivergenceWatch {
 
   judge({ metrics }: StepEvent): Verdict {
     const step = {
-      kl: metrics['kl_sample_train_v2'] ?? NaN, // what is not finite is left out of the events
+      // What is not finite is left out of the events; those of older releases have no `/fleet`.
+      kl: metrics['kl_sample_train_v2/fleet'] ?? metrics['kl_sample_train_v2'] ?? NaN,
       reward: metrics['env/all/reward/total'] ?? NaN,
     };
     const { health, verdict } = judgeStep(this.#health, step, this.#limits);

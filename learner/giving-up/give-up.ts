@@ -1,4 +1,5 @@
 import type { Logger } from '../../shared/telemetry/logger.js';
+import type { ActorAudit } from '../step/actor-audit.js';
 import { breakageReason, type BrokenPolicyWatch } from './broken-policy-watch.js';
 import type { Divergence, DivergenceWatch } from './divergence-watch.js';
 import type { Drought, DroughtWatch } from './drought-watch.js';
@@ -14,6 +15,8 @@ export interface Watches {
   readonly divergence: Pick<DivergenceWatch, 'judge' | 'judgeDrought'>;
   readonly drought: Pick<DroughtWatch, 'signal' | 'drought'>;
   readonly brokenPolicy: Pick<BrokenPolicyWatch, 'signal' | 'breakage'>;
+  /** Finds out actors; its signal: there is no other one left. */
+  readonly audit: Pick<ActorAudit, 'signal' | 'reason'>;
   readonly log: Logger;
 }
 
@@ -28,8 +31,9 @@ export class GiveUp {
 
   constructor(watches: Watches) {
     this.#watches = watches;
-    const { drought, brokenPolicy } = watches;
-    this.signal = AbortSignal.any([this.#byStep.signal, drought.signal, brokenPolicy.signal]);
+    const { drought, brokenPolicy, audit } = watches;
+    const signals = [this.#byStep, drought, brokenPolicy, audit].map(({ signal }) => signal);
+    this.signal = AbortSignal.any(signals);
   }
 
   /** Whether nothing that is still under way may count. */
@@ -52,13 +56,24 @@ export class GiveUp {
     return false;
   }
 
+  /** The weights that a step made cannot be used, so training the next one makes no sense. */
+  refuse(step: number, reason: string): void {
+    this.#watches.log.warn({ step, reason }, 'training diverged');
+    this.#divergence ??= { step, reason };
+    this.#byStep.abort();
+  }
+
   /**
    * Training has ended before its time and nobody asked it to: finds out what the groups tell, if it is they.
    *
    * @throws {UserError} if the policy is broken although nothing has been trained.
    */
   conclude({ step, unconfirmedSteps }: { step: number; unconfirmedSteps: number }): void {
-    const { divergence, drought, brokenPolicy, log } = this.#watches;
+    const { divergence, drought, brokenPolicy, audit, log } = this.#watches;
+    if (audit.reason !== undefined) {
+      log.warn({ step, reason: audit.reason }, 'training diverged');
+      this.#divergence ??= { step, reason: audit.reason, cause: 'actor' };
+    }
     if (drought.signal.aborted) {
       this.#drought = drought.drought;
       const reason = divergence.judgeDrought(this.#drought);

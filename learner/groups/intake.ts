@@ -8,6 +8,7 @@ import { isOutdated } from '../../shared/wire/outdated.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { type Attempt, orderName, readableId } from '../../shared/wire/ticket-ids.js';
+import type { ActorAudit } from '../step/actor-audit.js';
 import type { Admission } from './admission.js';
 import type { BrokenPolicyWatch } from '../giving-up/broken-policy-watch.js';
 import type { Changes } from '../changes.js';
@@ -35,8 +36,8 @@ export interface IntakeOptions {
   readonly changes: Changes;
   readonly vocabSize: number;
   readonly zeroVariance: RunConfig['zeroVariance'];
-  /** Of these every group is taken in, to be refused and asked of others. */
-  readonly isQuarantined: (actor: string) => boolean;
+  /** Groups of quarantined actors are taken in, to be refused and asked of others. */
+  readonly audit: Pick<ActorAudit, 'isQuarantined' | 'refused'>;
   /** The newest version that may have sampled; set before it is published. */
   readonly newestVersion: () => number;
   readonly isResumed: boolean;
@@ -90,15 +91,22 @@ export class Intake {
       vocabSize: this.#options.vocabSize,
     });
     if (reason !== undefined) {
-      if (entry?.state === 'issued') book.die(order!);
+      // A lie says nothing about its ticket, which another actor can answer.
+      const isLie = reason === 'impossible_logprobs';
+      if (entry?.state === 'issued') {
+        if (!isLie) book.die(order!);
+        else if (ticket.attempt >= entry.attempt) book.refuseAsStale(order!, ticket.attempt);
+      }
+      const { actor } = scored.group;
       drop(scored, 'intake', reason);
       this.#options.log.warn(
-        { ticketId: readableId(ticket.ticketId), reason, seq },
+        { ticketId: readableId(ticket.ticketId), actor, reason, seq },
         'refused a scored group',
       );
       unsettled.forget(seq);
       await delivery.dead(reason);
       this.#options.changes.notify();
+      if (isLie) await this.#options.audit.refused(actor, admission.version);
       return;
     }
 
@@ -204,7 +212,7 @@ export class Intake {
       this.#options;
     brokenPolicy.arrived();
     const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
-    const isBarred = this.#options.isQuarantined(scored.group.actor);
+    const isBarred = this.#options.audit.isQuarantined(scored.group.actor);
     if (!hasVariance && zeroVariance === 'refill' && !isBarred) {
       admission.book.skip(order);
       tally.skipped(scored);

@@ -1,4 +1,5 @@
 import { alteredFields } from '../../shared/wire/altered-ticket.js';
+import { claimedMass, evidenceAgainstUniform } from '../../shared/rl/claim-evidence.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import type { BookEntry } from './group-book.js';
@@ -11,7 +12,14 @@ export type Refusal =
   | 'token_out_of_range'
   | 'too_many_tokens'
   | 'unknown_version' // of a version that was never published
-  | 'too_old_version'; // older than the ticket allowed
+  | 'too_old_version' // older than the ticket allowed
+  | 'impossible_logprobs'; // no policy gives its tokens the probabilities that it claims
+
+/** An honest group is refused for its logprobs once in 10⁹ groups, at most. */
+const proof = Math.log(1e9);
+
+/** What rounding can make of a sum of probabilities: half-precision logits differ by an eighth or so. */
+const maxClaimedMass = 1.5;
 
 export interface Known {
   /** What the group's ticket must say, issued when it was; undefined if there is no such position. */
@@ -45,7 +53,14 @@ export function refusal({ group }: ScoredGroup, known: Known): Refusal | undefin
       if (version < ticket.issuedAtVersion) return 'too_old_version';
     }
   }
-  return undefined;
+  return isImpossible(group.rollouts, known.vocabSize) ? 'impossible_logprobs' : undefined;
+}
+
+/** Whether the claims refute themselves, whatever policy is said to have made them. */
+function isImpossible(rollouts: ScoredGroup['group']['rollouts'], vocabSize: number): boolean {
+  return (
+    evidenceAgainstUniform(rollouts, vocabSize) > proof || claimedMass(rollouts) > maxClaimedMass
+  );
 }
 
 /** The versions that sampled the group, each once, in rising order. */

@@ -35,6 +35,7 @@ const livenessMs = 10_000; // several renewals
 /** Looks at the run as a whole from time to time: at what waits in its queues and how its actors fare. */
 export class RunWatch implements Disposable {
   #metrics: Readonly<Record<string, number>> = {};
+  #live: readonly string[] = [];
   #looking: Promise<void> | undefined;
   readonly #timer: NodeJS.Timeout;
 
@@ -48,6 +49,11 @@ export class RunWatch implements Disposable {
   /** What was seen last, by the names of `metrics.jsonl`. */
   get metrics(): Readonly<Record<string, number>> {
     return this.#metrics;
+  }
+
+  /** The names of the actors that were alive when it last looked. */
+  get live(): readonly string[] {
+    return this.#live;
   }
 
   /** One look at a time: while NATS is away, a look waits for it, and they must not pile up. */
@@ -70,6 +76,7 @@ export class RunWatch implements Disposable {
       ]);
       const live = leases.filter(({ lastSeenAt }) => Date.now() - lastSeenAt <= livenessMs);
       liveActors.set(live.length);
+      this.#live = live.map(({ actor }) => actor);
       this.#metrics = { ...queueMetrics(backlog), ...actorMetrics(live) };
     } catch (caught) {
       this.log.debug({ reason: errorText(caught) }, 'could not look at the run');

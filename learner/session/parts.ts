@@ -75,6 +75,7 @@ export function makeParts(
     seed: config.seed,
     limits: auditLimits(settings),
     tell: (event) => broker.events.emit(event),
+    now: () => performance.now(),
     log,
   });
   const publisher = new Publisher({
@@ -117,7 +118,7 @@ export function makeParts(
     brokenPolicy,
     vocabSize: options.vocabSize,
     zeroVariance: config.zeroVariance,
-    isQuarantined: (actor) => audit.isQuarantined(actor),
+    audit,
   });
   const secondsBefore = clock.seconds;
   const pace = new Pace(

@@ -17,7 +17,7 @@ export interface SessionOptions {
   readonly vocabSize: number;
   readonly runDir: string;
   readonly traces: Traces; // of the run, before this session
-  readonly runWatch: Pick<RunWatch, 'metrics'>;
+  readonly runWatch: Pick<RunWatch, 'metrics' | 'live'>;
   readonly broker: Broker;
   readonly client: TinkerClient;
   readonly leadership: Leadership;

@@ -1,3 +1,4 @@
+import { UserError } from '../../shared/errors.js';
 import { dropTotals } from '../../shared/telemetry/drops.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { CheckpointStore } from '../checkpoints/checkpoint-store.js';
@@ -13,12 +14,16 @@ import type { SummaryInput } from '../report/summary.js';
 import { noSteps, withStep } from '../report/totals.js';
 import { newTicketKey } from '../../shared/wire/ticket-ids.js';
 import { divergenceLimits } from '../settings/stops.js';
+import { VersionNotFinite } from '../publisher.js';
 import { Training } from '../training.js';
 import { makeParts, type SessionParts } from './parts.js';
 import { SessionQueues } from './queues.js';
 import type { SessionOptions } from './session-options.js';
 
 export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
+
+/** How often the audit is told which actors live, in milliseconds. */
+const lookMs = 5_000;
 
 /**
  * One life of a run with one backend: opens or restores it, evaluates, trains, evaluates. Whatever
@@ -39,7 +44,14 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
 
   // A run has a checkpoint before anyone works for it, so that there is always one to go back to.
   if (!opened.isResumed) await saveStart(parts);
-  await publisher.publish(version);
+  await publisher.publish(version).catch((caught: unknown) => {
+    if (!(caught instanceof VersionNotFinite)) throw caught;
+    throw new UserError(
+      `${caught.message}; these are the weights of step ${step} as the backend has them, before this learner trained ` +
+        'anything: check --model-dir and the checkpoints of the backend, or begin a new run',
+      { cause: caught },
+    );
+  });
   const past = await openPast(options, version, step);
   audit.remember(past.quarantined);
   checkpointer.remember(past.scores);
@@ -121,6 +133,9 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     },
     (1_000 * settings.leaseSeconds) / 3,
   );
+  const looking = setInterval(() => {
+    audit.look(options.runWatch.live);
+  }, lookMs);
   const listening = queues.listen(evaluator, AbortSignal.any([over.signal, failure.signal]));
   try {
     const before = past.evals[0]?.result ?? (await evaluate());
@@ -136,6 +151,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     };
   } finally {
     clearInterval(prolonging);
+    clearInterval(looking);
     over.abort();
     await listening;
   }

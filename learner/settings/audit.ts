@@ -8,7 +8,7 @@ export const Audit = z.object({
     .min(0)
     .max(1)
     .default(1)
-    .describe('share of the groups at staleness 0 whose logprobs are compared with our own.'),
+    .describe('share of the groups whose logprobs are compared with our own.'),
   auditNoise: real
     .positive()
     .default(0.05)
@@ -17,6 +17,12 @@ export const Audit = z.object({
 export type Audit = z.infer<typeof Audit>;
 
 export function auditLimits({ auditNoise: noise }: Audit): AuditLimits {
-  // Beyond half a nat no server's arithmetic is to blame, so it holds without others, too.
-  return { window: 16, minGroups: 4, noise, factor: 5, alone: Math.max(0.5, noise) };
+  return {
+    ...{ window: 16, minGroups: 4, noise, factor: 5 },
+    // Beyond half a nat no server's arithmetic is to blame, so it holds without others, too.
+    alone: Math.max(0.5, noise),
+    // One false alarm in 10⁹ groups, or steps.
+    proof: Math.log(1e9),
+    maxRefused: 3,
+  };
 }

@@ -1,6 +1,11 @@
 import { Counter, Gauge, Histogram } from 'prom-client';
 import { createRandom } from '../../shared/random.js';
+import { evidenceAgainstPolicy } from '../../shared/rl/claim-evidence.js';
+import { klOfMajority, type ActorKl } from '../../shared/rl/divergence.js';
+import { rankAtEqualAge, type AgedGroup } from '../../shared/rl/fleet-rank.js';
 import { logprobGap, outsiders, type AuditLimits } from '../../shared/rl/logprob-audit.js';
+import { offPolicyStats, quantile, unbounded } from '../../shared/rl/off-policy.js';
+import { staleness as stalenessOf, type Rewind } from '../../shared/rl/staleness.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 import type { MinibatchResult } from './minibatch-pass.js';
@@ -15,37 +20,77 @@ const auditGap = new Histogram({
   help: 'Mean difference between the logprobs that an actor claims and our own, a group each, nats a token.',
   buckets: [1e-5, 1e-4, 1e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1],
 });
+const auditEvidence = new Histogram({
+  name: 'rl_audit_evidence_nats',
+  help: 'Evidence of a trained group against the logprobs that its actor claims, a group each, in nats; chance e^-x.',
+  buckets: [-10, -1, 0, 1, 3, 10, 21, 50, 200],
+});
 const actorsQuarantined = new Gauge({
   name: 'rl_actors_quarantined',
   help: "Actors whose groups are refused because their logprobs left the fleet's band.",
 });
 
 export type QuarantineEvent = Extract<RunEvent, { kind: 'quarantine' }>;
+type Finding = Pick<QuarantineEvent, 'actor' | 'gap' | 'bound' | 'groups' | 'why'>;
 
 export interface ActorAuditOptions {
   readonly share: number; // of the groups that can be audited
   readonly seed: number;
   readonly limits: AuditLimits;
   readonly tell: (event: QuarantineEvent) => Promise<void>;
+  readonly now: () => number; // ms
   readonly log: Logger;
 }
 
+/** How long a run goes on while all of its live actors are quarantined. */
+const graceMs = 60_000;
+
+/** Sequential evidence against one actor. */
+interface Evidence {
+  readonly nats: number; // since it was last at 0
+  readonly groups: number; // as many
+}
+
 /**
- * Compares what actors say of their tokens with what the policy says of them, and quarantines those
- * that leave the fleet's band: by a wrong temperature, a wrong adapter or tampering. It costs nothing,
- * since training computes the logprobs anyway; a group is at staleness 0 when the weights that train on
- * it are those that sampled it, and then both should be the same.
+ * Compares the logprobs that actors claim with those of the policy, and quarantines an actor whose claims
+ * cannot be honest: a wrong temperature, a wrong adapter, a defect, tampering. It costs no pass, since
+ * training computes the logprobs anyway. Four findings, each with a bound on its false alarms
+ * (docs/metrics.md, the audit of logprobs):
+ *
+ * - `gap`: at staleness 0 the weights that train are those that sampled, so both should agree;
+ * - `likelihood`: at any staleness, the tokens fit the policy in training better than the claims;
+ * - `fleet`: at any staleness, its groups are further off than those of the others at equal age;
+ * - `impossible`: groups were refused before training, since no policy at all gives such claims.
+ *
+ * A run whose live actors are all quarantined has nobody to wait for, and ends.
  */
 export class ActorAudit {
   readonly #options: ActorAuditOptions;
-  readonly #gaps = new Map<string, number[]>();
+  readonly #gaps = new Map<string, number[]>(); // at staleness 0
+  readonly #likelihood = new Map<string, Evidence>();
+  readonly #fleet = new Map<string, Evidence>();
+  readonly #ratios = new Map<string, number[]>();
+  readonly #strikes = new Map<string, number>();
   readonly #quarantined = new Set<string>();
+  readonly #over = new AbortController();
+  #lonelySince: number | undefined;
+  #reason: string | undefined;
 
   constructor(options: ActorAuditOptions) {
     this.#options = options;
   }
 
-  /** Of earlier lives of the run. */
+  /** Aborts when no actor is left but quarantined ones. */
+  get signal(): AbortSignal {
+    return this.#over.signal;
+  }
+
+  /** Why the run has nobody to wait for. */
+  get reason(): string | undefined {
+    return this.#reason;
+  }
+
+  /** Actors that earlier sessions of the run have quarantined. */
   remember(quarantined: readonly string[]): void {
     for (const actor of quarantined) this.#quarantined.add(actor);
     actorsQuarantined.set(this.#quarantined.size);
@@ -55,7 +100,7 @@ export class ActorAudit {
     return this.#quarantined.has(actor);
   }
 
-  /** For the manifest, by which the actors come to know. */
+  /** For the manifest, which the actors read. */
   get quarantined(): string[] {
     return [...this.#quarantined].sort();
   }
@@ -70,41 +115,190 @@ export class ActorAudit {
    *
    * @param version that trained on them, hence the one that sampled those at staleness 0.
    * @param trained and `results` in the same order.
-   * @returns once the run's history tells of whoever was quarantined because of them.
+   * @returns the divergence of the step as most actors show it, by the name of `metrics.jsonl`, once the
+   *   run's history has an event for each actor that was quarantined because of the step.
    */
   async observe(
-    version: number,
+    { version, rewinds }: { readonly version: number; readonly rewinds: readonly Rewind[] },
     trained: readonly TrainedGroup[],
     results: readonly Pick<MinibatchResult, 'rollouts'>[],
-  ): Promise<void> {
-    const { limits } = this.#options;
-    const rollouts = results.flatMap((result) => result.rollouts);
+  ): Promise<Record<string, number>> {
+    const pairs = results.flatMap((result) => result.rollouts);
+    const aged: AgedGroup[] = [];
     let end = 0;
-    for (const { group, staleness, substep } of trained) {
-      const { actor, ticket, rollouts: own } = group.scored.group;
+    for (const one of trained) {
+      const { actor, ticket, rollouts: own } = one.group.scored.group;
       const start = end;
       end += own.length;
-      // A later substep trains with weights that nobody has sampled with.
-      if (staleness !== 0 || substep !== 0 || !this.#isChosen(ticket.ticketId)) continue;
-      const gap = logprobGap(rollouts.slice(start, end));
+      const group = pairs.slice(start, end);
+      if (this.#quarantined.has(actor) || !this.#isChosen(ticket.ticketId)) continue;
+      const gap = logprobGap(group);
       if (!Number.isFinite(gap)) continue; // claims are finite, so it is our own number that is broken
-      groupsAudited.inc();
-      auditGap.observe(gap);
-      this.#gaps.set(actor, [...(this.#gaps.get(actor) ?? []), gap].slice(-limits.window));
+      this.#observeGap(actor, gap, one);
+      const evidence = evidenceAgainstPolicy(group);
+      auditEvidence.observe(evidence);
+      add(this.#likelihood, actor, evidence, 1);
+      aged.push({ actor, gaps: gapsByAge(one, group, version, rewinds) });
     }
-    for (const { actor, gap, bound, groups } of outsiders(this.#gaps, limits)) {
-      this.#gaps.delete(actor); // what it says is no measure for the others any more
-      if (this.#quarantined.has(actor)) continue;
-      this.remember([actor]);
-      this.#options.log.error({ actor, gap, bound, groups }, 'an actor is quarantined');
-      const event = { kind: 'quarantine', actor, gap, bound, groups, version } as const;
-      await this.#options.tell({ v: 1, at: Date.now(), ...event });
+    this.#compare(aged);
+    for (const finding of this.#findings()) await this.#convict(finding, version);
+    return this.#divergence(trained, pairs);
+  }
+
+  /**
+   * A group was refused before training, since its claims are impossible.
+   *
+   * @returns once the run's history has an event, if that is one too many.
+   */
+  async refused(actor: string, version: number): Promise<void> {
+    const { maxRefused } = this.#options.limits;
+    const groups = (this.#strikes.get(actor) ?? 0) + 1;
+    this.#strikes.set(actor, groups);
+    if (groups < maxRefused || this.#quarantined.has(actor)) return;
+    await this.#convict(
+      { actor, gap: groups, bound: maxRefused, groups, why: 'impossible' },
+      version,
+    );
+  }
+
+  /** At staleness 0; a later substep trains with weights that nobody has sampled with. */
+  #observeGap(actor: string, gap: number, { staleness, substep }: TrainedGroup): void {
+    if (staleness !== 0 || substep !== 0) return;
+    groupsAudited.inc();
+    auditGap.observe(gap);
+    this.#gaps.set(actor, this.#newest(this.#gaps.get(actor), [gap]));
+  }
+
+  #compare(aged: readonly AgedGroup[]): void {
+    for (const [actor, { evidence, ratios }] of rankAtEqualAge(aged, this.#options.limits.noise)) {
+      add(this.#fleet, actor, evidence, ratios.length);
+      this.#ratios.set(actor, this.#newest(this.#ratios.get(actor), ratios));
     }
   }
 
-  /** The same for every life of the run, and not to be foreseen without its seed. */
+  #findings(): Finding[] {
+    const { limits } = this.#options;
+    const { proof, minGroups, factor } = limits;
+    const byGap = outsiders(this.#gaps, limits).map((found) => ({ ...found, why: 'gap' as const }));
+    const byLikelihood = [...this.#likelihood].flatMap(([actor, { nats: gap, groups }]) =>
+      gap < proof ? [] : [{ actor, gap, bound: proof, groups, why: 'likelihood' as const }],
+    );
+    const byFleet = [...this.#fleet].flatMap(([actor, { nats }]) => {
+      const ratios = this.#ratios.get(actor) ?? [];
+      const gap = ratios.length < minGroups ? 0 : median(ratios);
+      if (nats < proof || gap <= factor) return [];
+      return [{ actor, gap, bound: factor, groups: ratios.length, why: 'fleet' as const }];
+    });
+    const found = [...byGap, ...byLikelihood, ...byFleet];
+    return found.filter(({ actor }, i) => found.findIndex((one) => one.actor === actor) === i);
+  }
+
+  async #convict(finding: Finding, version: number): Promise<void> {
+    const { log, tell } = this.#options;
+    const { actor } = finding;
+    if (this.#quarantined.has(actor)) return;
+    this.#forget(actor); // it is no measure for the others any more
+    this.remember([actor]);
+    log.error(finding, 'an actor is quarantined');
+    await tell({ v: 1, at: Date.now(), kind: 'quarantine', ...finding, version });
+  }
+
+  /**
+   * To be called every few seconds. A mended actor has some time to join under another name.
+   *
+   * @param live the names of the actors that are alive.
+   */
+  look(live: readonly string[]): void {
+    const isLonely = live.length > 0 && live.every((actor) => this.#quarantined.has(actor));
+    if (!isLonely) {
+      this.#lonelySince = undefined;
+      return;
+    }
+    const now = this.#options.now();
+    this.#lonelySince ??= now;
+    if (now - this.#lonelySince < graceMs || this.#over.signal.aborted) return;
+    const actors = [...live].sort().join(', ');
+    this.#reason = `no actor is left whose logprobs are those of the policy; quarantined: ${actors}`;
+    this.#over.abort();
+  }
+
+  #forget(actor: string): void {
+    const records = [this.#gaps, this.#likelihood, this.#fleet, this.#ratios, this.#strikes];
+    for (const record of records) record.delete(actor);
+  }
+
+  /** What the step shows without the actors that are quarantined, nor those that stand out. */
+  #divergence(
+    trained: readonly TrainedGroup[],
+    pairs: MinibatchResult['rollouts'],
+  ): Record<string, number> {
+    const byActor = new Map<string, MinibatchResult['rollouts'][number][]>();
+    let end = 0;
+    for (const { group } of trained) {
+      const { actor, rollouts } = group.scored.group;
+      const own = pairs.slice(end, (end += rollouts.length));
+      if (!this.#quarantined.has(actor))
+        byActor.set(actor, [...(byActor.get(actor) ?? []), ...own]);
+    }
+    const actors = [...byActor].flatMap(([actor, own]): ActorKl[] => {
+      const stats = offPolicyStats(own, unbounded);
+      return stats === undefined ? [] : [{ actor, tokens: stats.tokens, kl: stats.klV2 }];
+    });
+    const { kl, without } = klOfMajority(actors);
+    const all = actors.reduce((sum, { tokens, kl: own }) => sum + tokens * own, 0);
+    const tokens = actors.reduce((sum, one) => sum + one.tokens, 0);
+    if (without.length > 0 && all / tokens > 0.1 && all / tokens > 2 * kl) {
+      const fields = { actors: without, kl: all / tokens, klOfOthers: kl };
+      this.#options.log.warn(fields, 'the divergence of a step comes from a minority of actors');
+    }
+    return { 'kl_sample_train_v2/fleet': kl };
+  }
+
+  #newest(before: readonly number[] | undefined, more: readonly number[]): number[] {
+    return [...(before ?? []), ...more].slice(-this.#options.limits.window);
+  }
+
+  /** The same for every session of the run, and not to be foreseen without its seed. */
   #isChosen(ticketId: string): boolean {
     const { share, seed } = this.#options;
     return share === 1 || createRandom(`${seed} audit ${ticketId}`).next() < share;
   }
+}
+
+/** Evidence that fell below 0 starts again from there, or an actor could save up honesty. */
+function add(record: Map<string, Evidence>, actor: string, nats: number, groups: number): void {
+  const before = record.get(actor);
+  const goesOn = before !== undefined && before.nats > 0;
+  record.set(actor, {
+    nats: nats + (goesOn ? before.nats : 0),
+    groups: groups + (goesOn ? before.groups : 0),
+  });
+}
+
+/** The gaps of a group's tokens, those of equal age and of equal weights in training together. */
+function gapsByAge(
+  { group, substep }: TrainedGroup,
+  pairs: MinibatchResult['rollouts'],
+  version: number,
+  rewinds: readonly Rewind[],
+): AgedGroup['gaps'] {
+  const gaps = new Map<string, { tokens: number; sum: number }>();
+  group.scored.group.rollouts.forEach(({ versions }, i) => {
+    const { behavior, current } = pairs[i]!;
+    let t = 0;
+    for (const [sampledBy, count] of versions) {
+      const age = `${substep}/${stalenessOf(version, [sampledBy], rewinds)}`;
+      const found = gaps.get(age) ?? { tokens: 0, sum: 0 };
+      for (const end = t + count; t < end; t++) found.sum += Math.abs(behavior[t]! - current[t]!);
+      gaps.set(age, { tokens: found.tokens + count, sum: found.sum });
+    }
+  });
+  return gaps;
+}
+
+function median(values: readonly number[]): number {
+  return quantile(
+    values.toSorted((a, b) => a - b),
+    0.5,
+  );
 }

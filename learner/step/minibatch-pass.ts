@@ -1,4 +1,5 @@
 import { correctTokens, needsProximal, type CorrectedTokens } from '../../shared/rl/corrections.js';
+import { lossAndGradient } from '../../shared/rl/losses.js';
 import type { TokenPairs } from '../../shared/rl/off-policy.js';
 import type { Datum, ForwardBackwardResult } from '../../shared/tinker/types.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
@@ -41,12 +42,21 @@ export interface PreparedMinibatch {
   readonly data: readonly Datum[]; // a rollout each
   readonly rollouts: readonly PassedRollout[];
   readonly corrected: readonly Pick<CorrectedTokens, 'weights' | 'sides'>[] | undefined;
+  readonly advantages: readonly Float64Array[]; // [B][T] before any correction
   readonly terms: Omit<TokenAdvantages, 'advantages'>;
+}
+
+/** How strongly a rollout pulls at the weights: the sum over its tokens of |d loss / d logprob|. */
+export interface Pull {
+  readonly actual: number;
+  readonly onPolicy: number; // had its claims been the logprobs of the policy in training
 }
 
 export interface MinibatchResult extends Pick<PreparedMinibatch, 'corrected' | 'terms'> {
   readonly lossSum: number;
   readonly rollouts: readonly (TokenPairs & { readonly staleness: number })[];
+  /** [B] */
+  readonly pulls: () => readonly Pull[];
 }
 
 type PassedRollout = Rollout & { readonly promptTokens: Int32Array; readonly staleness: number };
@@ -114,6 +124,7 @@ export async function prepareMinibatches(
       data: data.slice(start, end),
       rollouts: rollouts.slice(start, end),
       corrected: corrected?.slice(start, end).map(({ weights, sides }) => ({ weights, sides })),
+      advantages: advantages.slice(start, end),
       terms,
     };
   });
@@ -128,7 +139,7 @@ export async function prepareMinibatches(
 export function sendMinibatch(
   run: Pick<MinibatchBackend, 'forwardBackward'>,
   { loss, sampling }: Pick<PassSettings, 'loss' | 'sampling'>,
-  { data, rollouts, corrected, terms }: PreparedMinibatch,
+  { data, rollouts, corrected, advantages, terms }: PreparedMinibatch,
 ): Promise<MinibatchResult> {
   // The behavior logprobs are those of the distribution at this temperature, so ours must be too.
   const settings = { ...loss.config, temperature: sampling.temperature };
@@ -142,8 +153,24 @@ export function sendMinibatch(
     })),
     corrected,
     terms,
+    pulls: () =>
+      rollouts.map((rollout, i) => {
+        const inputs = Object.fromEntries(
+          Object.entries(data[i]!.inputs).map(([key, values]) => [
+            key,
+            completionOf(rollout, values),
+          ]),
+        );
+        const current = completionOf(rollout, logprobs[i]!);
+        const { gradient } = lossAndGradient(loss.name, current, inputs, loss.config);
+        return { actual: absoluteSum(gradient), onPolicy: absoluteSum(advantages[i]!) };
+      }),
   });
   return handled(passed.then(pair));
+}
+
+function absoluteSum(values: Float64Array): number {
+  return values.reduce((sum, value) => sum + Math.abs(value), 0);
 }
 
 function rolloutsOf({ groups, staleness }: MinibatchGroups): PassedRollout[] {

@@ -1,6 +1,32 @@
+/** The divergence of the tokens that one actor sampled. */
+export interface ActorKl {
+  readonly actor: string;
+  readonly tokens: number;
+  readonly kl: number; // nats a token
+}
+
+/**
+ * The divergence of a step without the half of its actors that shows the most, so that the claims of one
+ * actor, or of a minority, can end no run. A policy that diverges is seen by all actors.
+ *
+ * @returns the mean over the tokens of the others, and whom it leaves out; 0 without any actor, and no
+ *   finite number as soon as one actor's is none, since then the weights are broken.
+ */
+export function klOfMajority(actors: readonly ActorKl[]): {
+  readonly kl: number;
+  readonly without: readonly string[];
+} {
+  if (actors.some(({ kl }) => !Number.isFinite(kl))) return { kl: NaN, without: [] };
+  const sorted = actors.toSorted((a, b) => b.kl - a.kl);
+  const left = sorted.splice(0, Math.floor(sorted.length / 2));
+  const tokens = sorted.reduce((sum, one) => sum + one.tokens, 0);
+  const sum = sorted.reduce((total, one) => total + one.tokens * one.kl, 0);
+  return { kl: tokens === 0 ? 0 : sum / tokens, without: left.map(({ actor }) => actor) };
+}
+
 /** What one step shows of the health of training. */
 export interface StepHealth {
-  /** kl_sample_train_v2, nats a token; no finite number once the logprobs are none. */
+  /** kl_sample_train_v2 of most actors, nats a token; no finite number once the logprobs are none. */
   readonly kl: number;
   /** Mean reward of the rollouts that the step consumed. */
   readonly reward: number;

@@ -12,6 +12,10 @@ export interface AuditLimits {
   readonly factor: number;
   /** The gap that an actor may have where there is nobody to compare it with; nats a token. */
   readonly alone: number;
+  /** Evidence against an actor that ends the doubt, in nats: e^-proof is the rate of false alarms. */
+  readonly proof: number;
+  /** So many groups of an actor with impossible claims are no accident. */
+  readonly maxRefused: number;
 }
 
 /** An actor whose logprobs are not those of the policy that it says it sampled with. */

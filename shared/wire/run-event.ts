@@ -19,7 +19,8 @@ export const RunEvent = z.discriminatedUnion('kind', [
     ...eventBase,
     kind: z.literal('quarantine'),
     actor: z.string().min(1).max(128), // whose groups are refused from now on
-    gap: z.number(), // of its logprobs from those of the policy, nats a token
+    why: z.enum(['gap', 'likelihood', 'fleet', 'impossible']).optional(), // absent: gap
+    gap: z.number(), // nats a token; likelihood: nats of evidence; fleet: multiple of others; impossible: groups
     bound: z.number(), // that it should have kept
     groups: z.int().positive(), // that were looked at
     version: z.int().nonnegative(),

@@ -39,8 +39,8 @@ describe('a learner that audits its actors', { timeout: 240_000 }, () => {
     const past = ground.broker.events.past(new AbortController().signal);
     for await (const event of past) if (event.kind === 'quarantine') quarantines.push(event);
     assert.equal(quarantines.length, 1);
-    const { actor, gap, bound, groups } = quarantines[0]!;
-    assert.deepEqual([actor, groups >= 4, gap > 3 * bound], ['tamperer', true, true]);
+    const { actor, why, gap, bound } = quarantines[0]!;
+    assert.deepEqual([actor, why, gap > bound], ['tamperer', 'likelihood', true]);
     assert.equal((await ground.broker.policy.current())?.quarantined?.join(), 'tamperer');
 
     const metrics = await ground.metrics();

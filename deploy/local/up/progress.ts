@@ -46,11 +46,30 @@ export function withEvent(progress: Progress, event: RunEvent): Progress {
 
 /** Which actor is not believed any more, and why. */
 export function quarantineText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
-  const { actor, gap, bound, groups } = event;
-  return (
-    `${actor} is quarantined: in ${groups} groups its logprobs were ${gap.toFixed(3)} nats a token from ` +
-    `those of the policy, and ${bound.toFixed(3)} is the most. What it samples is refused from now on.`
-  );
+  return `${event.actor} is quarantined: ${findingText(event)} What it samples is refused from now on.`;
+}
+
+function findingText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
+  const { why = 'gap', gap, bound, groups } = event;
+  switch (why) {
+    case 'gap':
+      return (
+        `in ${groups} groups its logprobs were ${gap.toFixed(3)} nats a token from those of the policy, ` +
+        `and ${bound.toFixed(3)} is the most.`
+      );
+    case 'likelihood':
+      return (
+        `in ${groups} groups its tokens do not come from the probabilities that it claims; the chance that ` +
+        `they do is below e^-${Math.floor(gap)}.`
+      );
+    case 'fleet':
+      return (
+        `in ${groups} groups its logprobs were ${gap.toFixed(1)} times as far from those of the policy as ` +
+        `others of the same age, and ${bound} times is the most.`
+      );
+    case 'impossible':
+      return `no policy can have the logprobs that ${groups} of its groups claim.`;
+  }
 }
 
 /** Which actor sends more than anybody can take. */

@@ -18,12 +18,14 @@ describe('giving a run up after two unhealthy steps, or what its groups tell', (
   const trained = { step: 3, unconfirmedSteps: 0 };
   let dry: AbortController;
   let broken: AbortController;
+  let alone: AbortController;
   let drought: Drought;
   let giveUp: GiveUp;
 
   beforeEach(() => {
     dry = new AbortController();
     broken = new AbortController();
+    alone = new AbortController();
     drought = { groups: 9, reward: 1 };
     const breakage: Breakage = { groups: 12, version: 3 };
     giveUp = new GiveUp({
@@ -35,6 +37,12 @@ describe('giving a run up after two unhealthy steps, or what its groups tell', (
         },
       },
       brokenPolicy: { signal: broken.signal, breakage },
+      audit: {
+        signal: alone.signal,
+        get reason() {
+          return alone.signal.aborted ? 'actor-0 is the only one' : undefined;
+        },
+      },
       log: silent,
     });
   });
@@ -80,6 +88,27 @@ describe('giving a run up after two unhealthy steps, or what its groups tell', (
     const verdict = giveUp.verdict(2);
     assert(verdict?.reason === 'diverged');
     assert.match(verdict.divergence.reason, /last 12 groups .* version 3 .* not finite/);
+  });
+
+  it('is done for an actor whose logprobs are wrong when there is no other one', () => {
+    alone.abort();
+    assert(giveUp.signal.aborted);
+    giveUp.conclude(trained);
+    const reason = 'actor-0 is the only one';
+    assert.deepEqual(giveUp.verdict(2), {
+      reason: 'diverged',
+      divergence: { step: 3, reason, cause: 'actor', checkpointStep: 2 },
+    });
+  });
+
+  it('is done for weights that cannot be published, and keeps to the first step that made such', () => {
+    giveUp.refuse(3, 'version 3 is not finite');
+    giveUp.refuse(4, 'version 4 is not finite');
+    assert(giveUp.signal.aborted && giveUp.hasDiverged);
+    assert.deepEqual(giveUp.verdict(2), {
+      reason: 'diverged',
+      divergence: { step: 3, reason: 'version 3 is not finite', checkpointStep: 2 },
+    });
   });
 
   it('leaves to the user a policy that is so untrained, and no other', () => {

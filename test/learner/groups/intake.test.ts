@@ -13,6 +13,7 @@ import type { Delivery } from '../../../shared/broker/delivery.js';
 import { dropTotals } from '../../../shared/telemetry/drops.js';
 import { notFiniteReason } from '../../../shared/wire/not-finite.js';
 import { outdatedReason } from '../../../shared/wire/outdated.js';
+import type { Rollout } from '../../../shared/wire/rollout-group.js';
 import type { RunConfig } from '../../../shared/wire/run-config.js';
 import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import type { Ticket } from '../../../shared/wire/ticket.js';
@@ -43,6 +44,7 @@ class Bench {
   readonly brokenPolicy = new BrokenPolicyWatch(2, 0);
   readonly published: Ticket[] = [];
   readonly settled: string[] = [];
+  readonly accused: string[] = []; // of impossible claims
   readonly #changes = new Changes();
   #seq = 0;
 
@@ -65,7 +67,13 @@ class Bench {
     const book = { nextOrder: issued, consumedBelow: 0, consumedAbove: [], counts };
     this.admission = new Admission(limits, { step: 0, version, book });
     this.intake = new Intake({
-      isQuarantined: (actor) => actor === 'tamperer',
+      audit: {
+        isQuarantined: (actor) => actor === 'tamperer',
+        refused: (actor) => {
+          this.accused.push(actor);
+          return Promise.resolve();
+        },
+      },
       admission: this.admission,
       tickets: this.tickets,
       unsettled: this.unsettled,
@@ -230,6 +238,43 @@ describe('the intake of a learner with four tickets out', () => {
       assert.equal(bench.admission.book.counts.dead, reason === 'unknown_ticket' ? 0 : 1);
     });
   }
+
+  const impossible: [what: string, logprobs: number[], other?: Partial<Rollout>][] = [
+    ['logprobs that no policy gives so many tokens', [-50, -50, -50]],
+    ['one token of a probability that is never drawn', [-0.1, -45, -0.1]],
+    [
+      'two tokens in the same place, each as certain',
+      [0, 0, 0],
+      { tokens: Int32Array.of(4, 2, 3) },
+    ],
+  ];
+  for (const [what, logprobs, other] of impossible) {
+    it(`refuses ${what}, names the actor and asks others once more`, async () => {
+      const claims = { behaviorLogprobs: Float32Array.from(logprobs) };
+      const scored = withRollout(bench.group(0), { ...claims, ...other });
+      if (other !== undefined) scored.group.rollouts[1] = rollout(3, claims);
+      await bench.deliver(scored);
+      assert.deepEqual(bench.settled, ['1 dead impossible_logprobs']);
+      assert.deepEqual(bench.accused, ['actor-0']);
+      assert.equal(bench.states[0], '0 stale');
+      // The learner hears of its own dead letter, which is not the end of the second attempt.
+      bench.intake.die(0, 0, { stage: 'learner', reason: 'impossible_logprobs' });
+      await bench.issue();
+      const { order, attempt } = bench.published.at(-1)!;
+      assert.deepEqual([order, attempt, bench.states[0]], [0, 1, '0 issued']);
+      await bench.deliver(bench.group(0, mixed, { attempt: 1 }));
+      assert.equal(bench.states[0], '0 arrived');
+    });
+  }
+
+  it('leaves the second attempt to its actor when the first one is told a lie about too late', async () => {
+    bench.admission.book.refuseAsStale(0);
+    await bench.issue();
+    await bench.deliver(
+      withRollout(bench.group(0), { behaviorLogprobs: Float32Array.of(-50, -50, -50) }),
+    );
+    assert.equal(bench.states[0], '0 issued');
+  });
 
   it('refuses what is older than its ticket allows', async () => {
     const later = new Bench(true, { version: 3, issued: 2 });

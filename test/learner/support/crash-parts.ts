@@ -92,7 +92,7 @@ export function beginLife(
   const issuedBelow = isResumed ? admission.book.nextOrder + ticketsSoFar + budget : 0;
   const intake = new Intake({
     ...{ admission, tickets, unsettled, changes, isResumed, issuedBelow },
-    isQuarantined: () => false,
+    audit: { isQuarantined: () => false, refused: () => Promise.resolve() },
     tally: new Tally(),
     drought: new DroughtWatch(0),
     brokenPolicy: new BrokenPolicyWatch(1, 0),

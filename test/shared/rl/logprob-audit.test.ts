@@ -2,7 +2,10 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { logprobGap, outsiders, type AuditLimits } from '../../../shared/rl/logprob-audit.js';
 
-const limits: AuditLimits = { window: 4, minGroups: 2, noise: 0.05, factor: 5, alone: 0.5 };
+const limits: AuditLimits = {
+  ...{ window: 4, minGroups: 2, noise: 0.05, factor: 5, alone: 0.5 },
+  ...{ proof: 20, maxRefused: 3 },
+};
 const names = (gaps: Record<string, number[]>) =>
   outsiders(new Map(Object.entries(gaps)), limits).map(({ actor }) => actor);
 

@@ -1,0 +1,201 @@
+import assert from 'node:assert/strict';
+import { beforeEach, describe, it } from 'node:test';
+import { auditLimits } from '../../../learner/settings/audit.js';
+import { ActorAudit, type QuarantineEvent } from '../../../learner/step/actor-audit.js';
+import type { TrainedGroup } from '../../../learner/step/step-report.js';
+import { createRandom } from '../../../shared/random.js';
+import { silent } from '../../support/broker.js';
+import { rollout, rolloutGroup, scoredGroup, ticket } from '../../support/messages.js';
+
+const groupSize = 4;
+const length = 16;
+const limits = auditLimits({ auditShare: 1, auditNoise: 0.05 });
+
+/** What an actor did: logprobs that it claims, and those of the policy that trains. */
+interface Sample {
+  readonly actor: string;
+  readonly age: number; // of its tokens, in versions
+  readonly claim: (true_: number) => number;
+  readonly now: (true_: number) => number;
+}
+
+describe('the audit of actors', () => {
+  let audit: ActorAudit;
+  let events: QuarantineEvent[];
+  let now: number;
+  let version: number;
+  let random: () => number;
+  const names = () => events.map(({ actor, why }) => `${actor} ${why}`);
+
+  const start = (share = 1) => {
+    audit = new ActorAudit({
+      ...{ share, seed: 1, limits, log: silent },
+      now: () => now,
+      tell: (event) => {
+        events.push(event);
+        return Promise.resolve();
+      },
+    });
+  };
+  beforeEach(() => {
+    events = [];
+    now = 0;
+    version = 10;
+    const source = createRandom('audit');
+    random = () => source.next();
+    start();
+  });
+
+  /** One step of these groups. Tokens have probabilities between e^-2 and 1. */
+  const step = async (samples: readonly Sample[]) => {
+    version += 1;
+    const made = samples.map(({ actor, age, claim, now }, order) => {
+      const truths = Array.from({ length: groupSize }, () =>
+        Float32Array.from({ length }, () => -2 * random()),
+      );
+      const versions: [number, number][] = [[version - age, length]];
+      const rollouts = truths.map((truth) =>
+        rollout(length, { behaviorLogprobs: truth.map(claim), versions }),
+      );
+      const forTicket = ticket({ ticketId: `t-${version}-${order}`, groupSize });
+      const scored = scoredGroup({ group: rolloutGroup({ ticket: forTicket, actor, rollouts }) });
+      const group = { scored, seq: order, sampledBy: [version - age], arrivedAtVersion: version };
+      const trained: TrainedGroup = { group, staleness: age, substep: 0 };
+      const pairs = truths.map((truth, i) => ({
+        behavior: rollouts[i]!.behaviorLogprobs,
+        current: truth.map(now),
+        staleness: age,
+      }));
+      return { trained, pairs };
+    });
+    return audit.observe(
+      { version, rewinds: [] },
+      made.map(({ trained }) => trained),
+      made.map(({ pairs }) => ({ rollouts: pairs })),
+    );
+  };
+  const same = (logprob: number) => logprob;
+  /** The policy has moved: most tokens have become less probable, as tokens of an older policy do. */
+  const moved = (by: number) => (logprob: number) => logprob - 2 * by * random();
+  const honest = (actor: string, age = 0, by = 0): Sample => {
+    return { actor, age, claim: same, now: moved(by) };
+  };
+  const times = (count: number, sample: Sample) => Array.from({ length: count }, () => sample);
+
+  it('believes honest actors at any age, also when the policy moves ever faster', async () => {
+    for (const by of [0, 0.01, 0.1, 1, 3, 9]) {
+      await step([
+        ...times(4, honest('a')),
+        ...times(4, honest('b', 1, by)),
+        ...times(4, honest('c', 2, 2 * by)),
+        ...times(2, honest('d', 2, 2 * by)),
+        ...times(2, honest('a', 2, 2 * by)),
+      ]);
+    }
+    assert.deepEqual(names(), []);
+  });
+
+  it('quarantines one whose stale groups claim too little, with nobody to compare it with', async () => {
+    const low: Sample = { actor: 'd', age: 1, claim: (logprob) => logprob - 1, now: moved(0.1) };
+    await step([...times(8, honest('a')), low]);
+    assert.deepEqual(names(), ['d likelihood']);
+    assert(audit.isQuarantined('d'));
+    assert(events[0]!.gap > events[0]!.bound && events[0]!.groups === 1);
+  });
+
+  it('adds evidence up over the groups of an actor that shifts little', async () => {
+    const low: Sample = { actor: 'd', age: 1, claim: (logprob) => logprob - 0.2, now: same };
+    await step([...times(8, honest('a')), low]);
+    assert.deepEqual(names(), []);
+    await step([...times(8, honest('a')), low]);
+    assert.deepEqual(names(), ['d likelihood']);
+    assert.equal(events[0]!.groups, 2);
+  });
+
+  it('lets no actor save up honesty for later lies', async () => {
+    for (let i = 0; i < 50; i += 1) await step([honest('d', 2, 3), ...times(3, honest('a'))]);
+    const low: Sample = { actor: 'd', age: 1, claim: (logprob) => logprob - 1, now: same };
+    await step([low, ...times(3, honest('a'))]);
+    assert.deepEqual(names(), ['d likelihood']);
+  });
+
+  it('quarantines one that claims too much, by those who have tokens of the same age', async () => {
+    const high: Sample = { actor: 'd', age: 1, claim: () => 0, now: moved(0.02) };
+    const fleet = ['a', 'b', 'c'].flatMap((actor) => times(8, honest(actor, 1, 0.02)));
+    for (let i = 0; i < 2; i += 1) await step([...fleet, ...times(8, high)]);
+    assert.deepEqual(names(), ['d fleet']);
+    assert(events[0]!.gap > events[0]!.bound);
+  });
+
+  it('compares with no fewer than two others', async () => {
+    const high: Sample = { actor: 'd', age: 1, claim: () => 0, now: moved(0.02) };
+    for (let i = 0; i < 5; i += 1) {
+      await step([...times(8, honest('a', 1, 0.02)), ...times(8, high), ...times(8, honest('b'))]);
+    }
+    assert.deepEqual(names(), []);
+  });
+
+  it('still compares claims at staleness 0 with the weights that sampled', async () => {
+    const hot: Sample = { actor: 'd', age: 0, claim: (logprob) => 0.5 * logprob, now: same };
+    await step([...times(4, honest('a')), ...times(4, hot)]);
+    assert.deepEqual(names(), ['d gap']);
+  });
+
+  it('quarantines at the third group that was refused for impossible claims', async () => {
+    await audit.refused('d', 1);
+    await audit.refused('c', 1);
+    await audit.refused('d', 2);
+    assert.deepEqual(names(), []);
+    await audit.refused('d', 3);
+    await audit.refused('d', 3);
+    assert.deepEqual(names(), ['d impossible']);
+    assert.deepEqual(audit.quarantined, ['d']);
+  });
+
+  it('ends the run when for a minute no actor lives that is not quarantined', async () => {
+    for (const actor of ['a', 'b']) for (let i = 0; i < 3; i += 1) await audit.refused(actor, 1);
+    const look = (atMs: number, ...live: string[]) => {
+      now = atMs;
+      audit.look(live);
+      return audit.signal.aborted;
+    };
+    assert(!look(0, 'a', 'b'));
+    assert(!look(59_000, 'a', 'b'));
+    assert(!look(60_000, 'a', 'c')); // a new one
+    assert(!look(200_000)); // nobody: they may all be restarting
+    assert(!look(300_000, 'a'));
+    assert(!look(359_000, 'b', 'a'));
+    assert(look(360_000, 'b', 'a'));
+    assert.match(audit.reason!, /no actor is left .*; quarantined: a, b$/);
+  });
+
+  it('tells the divergence without the half of the actors that shows the most', async () => {
+    const low: Sample = { actor: 'd', age: 1, claim: (logprob) => logprob - 0.15, now: moved(4) };
+    const { 'kl_sample_train_v2/fleet': kl } = await step([
+      ...times(4, honest('a')),
+      ...times(4, honest('b')),
+      ...times(4, low),
+    ]);
+    assert.equal(kl, 0);
+    const fleet = (await step(['a', 'b', 'c'].map((actor) => honest(actor, 1, 4))))[
+      'kl_sample_train_v2/fleet'
+    ];
+    assert(fleet! > 5, String(fleet)); // all of them show it
+    const alone = (await step([honest('a', 1, 4)]))['kl_sample_train_v2/fleet'];
+    assert(alone! > 5, String(alone));
+  });
+
+  it('has no divergence to tell when the weights are broken', async () => {
+    const broken: Sample = { actor: 'a', age: 0, claim: same, now: () => NaN };
+    const { 'kl_sample_train_v2/fleet': kl } = await step([broken, honest('b'), honest('c')]);
+    assert(Number.isNaN(kl));
+    assert.deepEqual(names(), []);
+  });
+
+  it('looks at the chosen share of the groups alone', async () => {
+    start(0);
+    const low: Sample = { actor: 'd', age: 1, claim: (logprob) => logprob - 9, now: same };
+    await step([...times(8, honest('a')), ...times(4, low)]);
+    assert.deepEqual(names(), []);
+  });
+});

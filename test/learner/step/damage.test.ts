@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { damagingActors } from '../../../learner/step/damage.js';
+import {
+  prepareMinibatches,
+  sendMinibatch,
+  type PassSettings,
+} from '../../../learner/step/minibatch-pass.js';
+import type { TrainedGroup } from '../../../learner/step/step-report.js';
+import type { Datum } from '../../../shared/tinker/types.js';
+import { rollout, rolloutGroup, runConfig, scoredGroup } from '../../support/messages.js';
+
+/** A backend whose policy gives every token a logprob of -1. */
+const answer = (data: readonly Datum[]) =>
+  Promise.resolve({
+    logprobs: data.map(({ tokens }) => new Float32Array(tokens.length).fill(-1)),
+    metrics: { 'loss:sum': 0 },
+  });
+const run = { forwardBackward: answer, forward: answer };
+
+/** A step of three groups with rewards 1 and 0; the liar's claims this logprob for one of its tokens. */
+async function damage(config: PassSettings, claim: number) {
+  const made = ['honest-0', 'liar', 'honest-1'].map((actor) => {
+    const rollouts = [0, 1].map((i) => {
+      const behaviorLogprobs = new Float32Array(4).fill(-1);
+      if (actor === 'liar' && i === 1) behaviorLogprobs[2] = claim;
+      return rollout(4, { behaviorLogprobs });
+    });
+    const scored = scoredGroup({ group: rolloutGroup({ actor, rollouts }) });
+    scored.scores[1] = { ...scored.scores[1]!, reward: 0 };
+    return scored;
+  });
+  const groups = { groups: made, staleness: [0, 0, 0] };
+  const [prepared] = await prepareMinibatches({ run, base: undefined }, config, [groups]);
+  const result = await sendMinibatch(run, config, prepared!);
+  const trained = made.map((scored): TrainedGroup => {
+    const group = { scored, seq: 0, sampledBy: [0], arrivedAtVersion: 0 };
+    return { group, staleness: 0, substep: 0 };
+  });
+  return (isQuarantined: (actor: string) => boolean) =>
+    damagingActors(trained, [result], isQuarantined);
+}
+
+describe('what the claims of a quarantined actor did to a step', () => {
+  const isLiar = (actor: string) => actor === 'liar';
+  const losses: [name: PassSettings['loss']['name'], config: Record<string, number>][] = [
+    ['importance_sampling', {}],
+    ['ppo', { clip_low_threshold: 0.8, clip_high_threshold: 1.2 }],
+    ['dro', { beta: 1 }],
+  ];
+  for (const [name, config] of losses) {
+    it(`is damage with ${name}, which one claim can dominate`, async () => {
+      const settings = runConfig({ loss: { name, config } });
+      assert.deepEqual((await damage(settings, -28))(isLiar), ['liar']);
+      assert.deepEqual((await damage(settings, -1.5))(isLiar), []);
+    });
+  }
+
+  it('is none with cispo, which bounds the ratio', async () => {
+    assert.deepEqual((await damage(runConfig(), -28))(isLiar), []);
+  });
+
+  it('is none with truncated importance weights before an unbounded loss', async () => {
+    const settings = runConfig({
+      loss: { name: 'importance_sampling', config: {} },
+      correction: { weights: { kind: 'token', cap: 2 }, mask: { kind: 'none' } },
+    });
+    assert.deepEqual((await damage(settings, -28))(isLiar), []);
+  });
+
+  it('is none that anybody else is blamed for', async () => {
+    const settings = runConfig({ loss: { name: 'importance_sampling', config: {} } });
+    const judge = await damage(settings, -28);
+    assert.deepEqual(
+      judge((actor) => actor === 'honest-0'),
+      [],
+    );
+    assert.deepEqual(
+      judge(() => false),
+      [],
+    );
+  });
+});
