@@ -83,7 +83,8 @@ export class GiveUp {
     if (brokenPolicy.signal.aborted) {
       const reason = breakageReason(brokenPolicy.breakage, step + unconfirmedSteps > 0);
       log.warn({ step, reason }, 'training diverged');
-      this.#divergence ??= { step, reason };
+      const { isContradicted } = brokenPolicy.breakage;
+      this.#divergence ??= { step, reason, ...(isContradicted && { cause: 'actor' as const }) };
     }
   }
 

@@ -210,7 +210,7 @@ export class Intake {
   #admit(order: number, { value: scored, seq, trace }: Delivery<ScoredGroup>): void {
     const { admission, tickets, changes, tally, drought, brokenPolicy, zeroVariance } =
       this.#options;
-    brokenPolicy.arrived();
+    brokenPolicy.arrived(scored.group);
     const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
     const isBarred = this.#options.audit.isQuarantined(scored.group.actor);
     if (!hasVariance && zeroVariance === 'refill' && !isBarred) {

@@ -1,11 +1,12 @@
 import { issuedBelow, ticketBound } from '../../shared/rl/capacity.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { TicketIds } from '../../shared/wire/ticket-ids.js';
-import { BrokenPolicyWatch } from '../giving-up/broken-policy-watch.js';
+import { BrokenPolicyWatch, isPolicyBroken } from '../giving-up/broken-policy-watch.js';
 import { Changes } from '../changes.js';
 import { Checkpointer } from '../checkpoints/checkpointer.js';
 import type { CheckpointStore } from '../checkpoints/checkpoint-store.js';
 import type { OpenedRun } from '../checkpoints/opening.js';
+import type { Failure } from '../failure.js';
 import { DroughtWatch } from '../giving-up/drought-watch.js';
 import { Admission } from '../groups/admission.js';
 import { Intake, type ArrivedGroup } from '../groups/intake.js';
@@ -36,18 +37,22 @@ export interface SessionParts {
   readonly pace: Pace;
 }
 
+/** What the parts share and the session has made. */
+export interface SessionState {
+  readonly checkpoints: CheckpointStore;
+  readonly ticketsSoFar: number; // published by earlier sessions, of whatever kind
+  readonly ids: TicketIds; // of the run's tickets
+  readonly failure: Failure; // raised when a part cannot get what it asks the backend for
+}
+
 /**
  * Makes the parts as the last checkpoint left them, or as a new run begins.
  *
- * @param ticketsSoFar published by earlier lives, of whatever kind.
- * @param ids of the run's tickets.
  */
 export function makeParts(
   options: SessionOptions,
   opened: OpenedRun,
-  checkpoints: CheckpointStore,
-  ticketsSoFar: number,
-  ids: TicketIds,
+  { checkpoints, ticketsSoFar, ids, failure }: SessionState,
 ): SessionParts {
   const { settings, config, dataset, broker, client, clock, log } = options;
   const { run, step, version, book, rewinds } = opened;
@@ -65,7 +70,12 @@ export function makeParts(
   );
   const tally = new Tally((ticket) => tickets.isReplay(ticket));
   const drought = new DroughtWatch(settings.stopZeroVariance);
-  const brokenPolicy = new BrokenPolicyWatch(groupsPerBatch, version);
+  const brokenPolicy = new BrokenPolicyWatch({
+    groupsPerBatch,
+    firstVersion: version,
+    isBroken: (probe) => failure.watch(isPolicyBroken(run, config.sampling.temperature, probe)),
+    log,
+  });
   const admission = new Admission<ArrivedGroup>(
     { ...config, maxSteps },
     { step, version, ...(book === undefined ? {} : { book }), rewinds },

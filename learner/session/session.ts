@@ -38,7 +38,8 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const failure = new Failure();
   const unkeyed = opened.book?.nextOrder ?? 0; // tickets that may have been issued without a key
   const ids = await broker.ledger.settleTicketIds(opened.ticketKey ?? newTicketKey(unkeyed));
-  const parts = makeParts(options, opened, checkpoints, await broker.ticketsSoFar(), ids);
+  const ticketsSoFar = await broker.ticketsSoFar();
+  const parts = makeParts(options, opened, { checkpoints, ticketsSoFar, ids, failure });
   const { admission, publisher, checkpointer, unsettled, audit } = parts;
   const queues = new SessionQueues(options, parts, failure);
 

@@ -27,7 +27,7 @@ describe('giving a run up after two unhealthy steps, or what its groups tell', (
     broken = new AbortController();
     alone = new AbortController();
     drought = { groups: 9, reward: 1 };
-    const breakage: Breakage = { groups: 12, version: 3 };
+    const breakage: Breakage = { groups: 12, version: 3, isContradicted: false };
     giveUp = new GiveUp({
       divergence: new DivergenceWatch(limits, []),
       drought: {

@@ -95,7 +95,10 @@ export function beginLife(
     audit: { isQuarantined: () => false, refused: () => Promise.resolve() },
     tally: new Tally(),
     drought: new DroughtWatch(0),
-    brokenPolicy: new BrokenPolicyWatch(1, 0),
+    brokenPolicy: new BrokenPolicyWatch({
+      ...{ groupsPerBatch: 1, firstVersion: 0, log: silent },
+      isBroken: () => Promise.resolve(true),
+    }),
     vocabSize: 10,
     zeroVariance: 'refill',
     newestVersion: () => admission.publishedVersion,
