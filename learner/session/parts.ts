@@ -45,10 +45,7 @@ export interface SessionState {
   readonly failure: Failure; // raised when a part cannot get what it asks the backend for
 }
 
-/**
- * Makes the parts as the last checkpoint left them, or as a new run begins.
- *
- */
+/** Makes the parts as the last checkpoint left them, or as a new run begins. */
 export function makeParts(
   options: SessionOptions,
   opened: OpenedRun,
