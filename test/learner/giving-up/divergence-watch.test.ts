@@ -26,6 +26,17 @@ describe('the watch over divergence', () => {
     assert.equal(watch.judge(event(3, 0.2)).state, 'diverged');
   });
 
+  it('judges by what most actors show, where a step says so', () => {
+    const watch = new DivergenceWatch(limits, []);
+    const oneLies = event(1, 54);
+    const all = event(2, 0.01);
+    const of = ({ metrics, ...rest }: StepEvent, fleet: number): StepEvent => {
+      return { ...rest, metrics: { ...metrics, 'kl_sample_train_v2/fleet': fleet } };
+    };
+    assert.equal(watch.judge(of(oneLies, 0.01)).state, 'healthy');
+    assert.equal(watch.judge(of(all, 0.2)).state, 'suspect');
+  });
+
   it('gives up at once when a step has no KL, since that was no number', () => {
     const watch = new DivergenceWatch(limits, []);
     assert.equal(watch.judge(event(1, undefined)).state, 'diverged');

@@ -4,7 +4,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { lastWords, logTail } from '../../../../deploy/local/processes/log-tail.js';
-import { progressSince, statusText, withEvent } from '../../../../deploy/local/up/progress.js';
+import {
+  progressSince,
+  quarantineText,
+  statusText,
+  withEvent,
+} from '../../../../deploy/local/up/progress.js';
 import {
   countedRestarts,
   maxRestarts,
@@ -398,5 +403,28 @@ describe('the summary', () => {
       '1 h 0 min',
       '2 h 3 min',
     ]);
+  });
+});
+
+describe('what is said of a quarantined actor', () => {
+  const event = (gap: number, bound: number, why?: 'gap' | 'likelihood' | 'fleet' | 'impossible') =>
+    quarantineText({
+      ...{ v: 1, at: 0, kind: 'quarantine', actor: 'actor-1', gap, bound, groups: 4, version: 2 },
+      ...(why === undefined ? {} : { why }),
+    });
+
+  it('names the actor, what was found and what follows', () => {
+    const texts: [text: string, found: RegExp][] = [
+      [event(0.3, 0.05), /in 4 groups its logprobs were 0\.300 nats .* 0\.050 is the most\./],
+      [event(0.3, 0.05, 'gap'), /in 4 groups its logprobs were 0\.300 nats/],
+      [event(42.7, 20.7, 'likelihood'), /the chance that they do is below e\^-42\./],
+      [event(11.26, 5, 'fleet'), /11\.3 times as far .* and 5 times is the most\./],
+      [event(3, 3, 'impossible'), /no policy can have the logprobs that 4 of its groups claim\./],
+    ];
+    for (const [text, found] of texts) {
+      assert.match(text, /^actor-1 is quarantined: /);
+      assert.match(text, found);
+      assert.match(text, /What it samples is refused from now on\.$/);
+    }
   });
 });
