@@ -95,6 +95,8 @@ describe('a run with one lying actor', { timeout: 240_000 }, () => {
       metrics.map(({ step }) => step),
       Array.from({ length: 12 }, (_, i) => i + 1),
     );
+    // The session after it knows from the run's history.
+    assert.equal(metrics.at(-1)!['actors/quarantined'], 1);
   });
 });
 

@@ -127,6 +127,13 @@ describe('the audit of actors', () => {
     assert(events[0]!.gap > events[0]!.bound);
   });
 
+  it('leaves alone one whose hardware is less exact than that of the others', async () => {
+    const coarse: Sample = { ...honest('d', 1, 0.2), now: moved(0.6) };
+    const fleet = ['a', 'b', 'c'].flatMap((actor) => times(8, honest(actor, 1, 0.2)));
+    for (let i = 0; i < 10; i += 1) await step([...fleet, ...times(8, coarse)]);
+    assert.deepEqual(names(), []);
+  });
+
   it('compares with no fewer than two others', async () => {
     const high: Sample = { actor: 'd', age: 1, claim: () => 0, now: moved(0.02) };
     for (let i = 0; i < 5; i += 1) {

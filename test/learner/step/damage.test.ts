@@ -18,9 +18,10 @@ const answer = (data: readonly Datum[]) =>
   });
 const run = { forwardBackward: answer, forward: answer };
 
-/** A step of three groups with rewards 1 and 0; the liar's claims this logprob for one of its tokens. */
-async function damage(config: PassSettings, claim: number) {
-  const made = ['honest-0', 'liar', 'honest-1'].map((actor) => {
+/** A step of groups with rewards 1 and 0; the liar's claims this logprob for one of its tokens. */
+async function damage(config: PassSettings, claim: number, others = 2) {
+  const honest = Array.from({ length: others }, (_, i) => `honest-${i}`);
+  const made = ['liar', ...honest].map((actor) => {
     const rollouts = [0, 1].map((i) => {
       const behaviorLogprobs = new Float32Array(4).fill(-1);
       if (actor === 'liar' && i === 1) behaviorLogprobs[2] = claim;
@@ -30,7 +31,7 @@ async function damage(config: PassSettings, claim: number) {
     scored.scores[1] = { ...scored.scores[1]!, reward: 0 };
     return scored;
   });
-  const groups = { groups: made, staleness: [0, 0, 0] };
+  const groups = { groups: made, staleness: made.map(() => 0) };
   const [prepared] = await prepareMinibatches({ run, base: undefined }, config, [groups]);
   const result = await sendMinibatch(run, config, prepared!);
   const trained = made.map((scored): TrainedGroup => {
@@ -66,6 +67,13 @@ describe('what the claims of a quarantined actor did to a step', () => {
       correction: { weights: { kind: 'token', cap: 2 }, mask: { kind: 'none' } },
     });
     assert.deepEqual((await damage(settings, -28))(isLiar), []);
+  });
+
+  it('is none where the honest groups of the step outweigh it', async () => {
+    const settings = runConfig({ loss: { name: 'importance_sampling', config: {} } });
+    const ratioOf40 = -1 - Math.log(40);
+    assert.deepEqual((await damage(settings, ratioOf40))(isLiar), ['liar']);
+    assert.deepEqual((await damage(settings, ratioOf40, 10))(isLiar), []);
   });
 
   it('is none that anybody else is blamed for', async () => {
