@@ -69,6 +69,11 @@ describe('what the claims of a quarantined actor did to a step', () => {
     assert.deepEqual((await damage(settings, -28))(isLiar), []);
   });
 
+  it('is none of a group that pulls no more than an honest one, though nobody else is in the step', async () => {
+    const settings = runConfig({ loss: { name: 'importance_sampling', config: {} } });
+    assert.deepEqual((await damage(settings, -1.5, 0))(isLiar), []);
+  });
+
   it('is none where the honest groups of the step outweigh it', async () => {
     const settings = runConfig({ loss: { name: 'importance_sampling', config: {} } });
     const ratioOf40 = -1 - Math.log(40);
