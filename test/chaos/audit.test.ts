@@ -4,26 +4,29 @@ import { audit, type Evidence } from './audit.js';
 import { Lineages, type Operation } from './lineage.js';
 
 /**
- * A run of two groups a step. Model a: version 0, steps 1 and 2, a checkpoint at 1, killed after 2.
- * Model b: restored at step 1 and published as version 3, then step 2 again, with others, and saved.
+ * A run of two groups a step, a minibatch each. Model a: version 0, steps 1 and 2, a checkpoint at 1, killed
+ * after 2. Model b: restored at step 1 and published as version 3, then step 2 again, with others, and saved.
  * Ticket 4 is skipped, ticket 5 dead, ticket 6 sampled by the lost version 2.
  */
 const operations: Operation[] = [
   { model: 'a', seq: 1, kind: 'policy', name: 'policy-000000' },
-  { model: 'a', seq: 2, kind: 'pass', groups: ['g0', 'g1'] },
-  { model: 'a', seq: 3, kind: 'step' },
-  { model: 'a', seq: 4, kind: 'policy', name: 'policy-000001' },
-  { model: 'a', seq: 5, kind: 'state', name: 'state-000001' },
-  { model: 'a', seq: 6, kind: 'pass', groups: ['g2', 'g3'] },
-  { model: 'a', seq: 7, kind: 'step' },
-  { model: 'a', seq: 8, kind: 'policy', name: 'policy-000002' },
+  { model: 'a', seq: 2, kind: 'pass', groups: ['g0'] },
+  { model: 'a', seq: 3, kind: 'pass', groups: ['g1'] },
+  { model: 'a', seq: 4, kind: 'step' },
+  { model: 'a', seq: 5, kind: 'policy', name: 'policy-000001' },
+  { model: 'a', seq: 6, kind: 'state', name: 'state-000001' },
+  { model: 'a', seq: 7, kind: 'pass', groups: ['g2'] },
+  { model: 'a', seq: 8, kind: 'pass', groups: ['g3'] },
+  { model: 'a', seq: 9, kind: 'step' },
+  { model: 'a', seq: 10, kind: 'policy', name: 'policy-000002' },
   { model: 'b', seq: 1, kind: 'load', name: 'tinker://a/weights/state-000001' },
   { model: 'b', seq: 2, kind: 'policy', name: 'policy-000003' },
   { model: 'b', seq: 3, kind: 'pass', groups: ['g3'] },
   { model: 'b', seq: 4, kind: 'pass', groups: ['g6'] },
   { model: 'b', seq: 5, kind: 'step' },
-  { model: 'b', seq: 6, kind: 'state', name: 'state-000002' },
-  { model: 'b', seq: 7, kind: 'pass', groups: ['g2'] }, // nobody waited for it
+  { model: 'b', seq: 6, kind: 'policy', name: 'policy-000004' },
+  { model: 'b', seq: 7, kind: 'pass', groups: ['g2'] }, // given up: no optimizer step came after it
+  { model: 'b', seq: 8, kind: 'state', name: 'state-000002' },
 ];
 const scored: Evidence['scored'] = new Map(
   [0, 1, 2, 3, 4, 6].map((order) => [
@@ -34,8 +37,7 @@ const scored: Evidence['scored'] = new Map(
 /** Ticket 2 was too stale, twice. */
 const counts = { issued: 8, trained: 4, skippedZeroVariance: 1, stale: 2, dead: 1, outstanding: 0 };
 const sound: Evidence = {
-  maxStepsOffPolicy: 1,
-  groupsPerBatch: 2,
+  ...{ maxStepsOffPolicy: 1, groupsPerBatch: 2, numSubsteps: 1, numMinibatches: 2 },
   ledger: {
     ...{ step: 2, version: 4, statePath: 'tinker://b/weights/state-000002', counts },
     rewinds: [{ from: 3, to: 1 }],
@@ -57,18 +59,21 @@ const withOperations = (change: (all: Operation[]) => Operation[]): Evidence => 
   operations: change([...operations]),
 });
 
+const auditOf = (evidence: Evidence) => audit(evidence, new Lineages(evidence.operations));
+
 describe('the auditor of a run', () => {
   it('finds nothing in a sound one, and tells what it saw', () => {
-    assert.deepEqual(audit({ ...sound, maxStepsOffPolicy: 1 }), {
+    assert.deepEqual(auditOf(sound), {
       violations: [],
       trained: 4,
       largestStaleness: 1,
       lost: 1, // g2, trained into weights that did not survive
+      stalenessOfSteps: [0, 1],
     });
   });
 
   it('counts an operation once that was sent twice', () => {
-    assert.deepEqual(audit(withOperations((all) => [...all, ...all])).violations, []);
+    assert.deepEqual(auditOf(withOperations((all) => [...all, ...all])).violations, []);
   });
 
   const planted: readonly [what: string, evidence: Evidence, found: RegExp][] = [
@@ -118,7 +123,12 @@ describe('the auditor of a run', () => {
     [
       'an optimizer step of half a batch',
       withOperations((all) => all.filter(({ model, seq }) => model !== 'b' || seq !== 3)),
-      /^optimizer step 2 was made of 1 groups, not 2$/m,
+      /^optimizer step 1 of step 2 had minibatches of 1 groups, not 2 of 1$/m,
+    ],
+    [
+      'a step with fewer optimizer steps than it should have',
+      { ...sound, numSubsteps: 2, numMinibatches: 1 },
+      /^step 1 has 1 optimizer steps, not 2$|^optimizer step 1 of step 1 had minibatches/m,
     ],
     [
       'a version that falls',
@@ -156,7 +166,7 @@ describe('the auditor of a run', () => {
   ];
   for (const [what, evidence, found] of planted) {
     it(`finds ${what}`, () => {
-      assert.match(audit(evidence).violations.join('\n'), found);
+      assert.match(auditOf(evidence).violations.join('\n'), found);
     });
   }
 });
@@ -169,8 +179,8 @@ describe('the descent of weights', () => {
     assert.deepEqual(
       lineages.chain(survivor).map(({ model, before }) => [model, before]),
       [
-        ['a', 5],
-        ['b', 6],
+        ['a', 6],
+        ['b', 8],
       ],
     );
     assert.equal(lineages.depth(survivor), 2);
@@ -184,7 +194,37 @@ describe('the descent of weights', () => {
     assert.equal(lineages.distance(lineages.published(0)!, end), 2);
   });
 
+  it('puts optimizer steps between two publications together, as substeps of one step', () => {
+    const twice: Operation[] = [
+      { model: 'a', seq: 1, kind: 'policy', name: 'policy-000000' },
+      { model: 'a', seq: 2, kind: 'pass', groups: ['g0'] },
+      { model: 'a', seq: 3, kind: 'step' },
+      { model: 'a', seq: 4, kind: 'pass', groups: ['g1'] },
+      { model: 'a', seq: 5, kind: 'step' },
+      { model: 'a', seq: 6, kind: 'policy', name: 'policy-000001' },
+      { model: 'a', seq: 7, kind: 'state', name: 'state-000001' },
+    ];
+    const substeps = new Lineages(twice);
+    const [step, ...more] = substeps.steps(substeps.saved('tinker://a/weights/state-000001'));
+    assert.deepEqual(more, []);
+    assert.deepEqual(
+      step!.substeps.map((passes) => passes.flatMap(({ groups }) => groups)),
+      [['g0'], ['g1']],
+    );
+    assert.deepEqual(step!.from, { model: 'a', before: 2 });
+    assert.equal(substeps.distance(substeps.published(0)!, substeps.published(1)!), 1);
+  });
+
+  it('leaves out passes that a learner gave up', () => {
+    const survivor = lineages.saved('tinker://b/weights/state-000002');
+    const groups = lineages.history(survivor).flatMap(({ groups = [] }) => groups);
+    assert.deepEqual(groups, ['g0', 'g1', 'g3', 'g6']);
+  });
+
   it('refuses a state that nobody saved', () => {
-    assert.throws(() => lineages.saved('tinker://b/weights/state-000009'), /nobody asked for/);
+    assert.throws(
+      () => lineages.saved('tinker://b/weights/state-000009'),
+      /the backend never saved/,
+    );
   });
 });

@@ -1,11 +1,13 @@
 import { staleness } from '../../shared/rl/staleness.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
-import { Lineages, type Operation, type Point } from './lineage.js';
+import type { Lineages, Operation, Point } from './lineage.js';
 
 /** All that was seen of a run from outside, and its ledger when it had ended. */
 export interface Evidence {
   readonly maxStepsOffPolicy: number;
   readonly groupsPerBatch: number;
+  readonly numSubsteps: number;
+  readonly numMinibatches: number; // of a substep
   readonly ledger: Pick<
     Checkpoint,
     | 'step'
@@ -19,12 +21,13 @@ export interface Evidence {
   >;
   /** Orders of training tickets that were published. */
   readonly issued: ReadonlySet<number>;
-  /** Scored groups that were published, by the key that they have in a pass. */
+  /** Training groups that were scored, by the key that they have in a pass. */
   readonly scored: ReadonlyMap<string, ScoredSeen>;
   /** Orders of tickets in the dead-letter stream, and how often. */
   readonly dead: ReadonlyMap<number, number>;
   /** Versions as an observer of the manifest saw them, in order. */
   readonly versions: readonly number[];
+  /** Those that the backend answered. */
   readonly operations: readonly Operation[];
 }
 
@@ -40,62 +43,67 @@ export interface Audit {
   readonly trained: number; // groups in the surviving weights
   readonly largestStaleness: number; // steps, of those groups, by their weights' true descent
   readonly lost: number; // groups trained into weights that did not survive, and so trained again
+  /** [steps] the largest staleness of each surviving step. */
+  readonly stalenessOfSteps: readonly number[];
 }
 
 /**
  * Proves a run from what was seen of it: that every ticket came to exactly one end, the surviving
  * weights learnt from each group once and from none too old, and versions only rose. It believes
  * neither the learner's counters nor its notion of staleness: the weights' descent is read from the
- * operations that the backend was asked for.
+ * operations that the backend answered.
  */
-export function audit(evidence: Evidence): Audit {
+export function audit(evidence: Evidence, lineages: Lineages): Audit {
   const { ledger, scored, operations } = evidence;
   const violations: string[] = [];
-  const lineages = new Lineages(operations);
   const survivor = lineages.saved(ledger.statePath);
-  const history = lineages.history(survivor);
 
-  const trained = trainedGroups(history, scored, violations);
+  const trained = trainedGroups(lineages, survivor, scored, violations);
   checkBooks(evidence, violations);
   checkEnds(evidence, trained, violations);
-  checkSteps(evidence, history, violations);
+  checkSteps(evidence, lineages, survivor, violations);
   evidence.versions.forEach((version, i) => {
     const before = evidence.versions[i - 1];
     if (before !== undefined && version <= before)
       violations.push(`version ${version} was published after ${before}`);
   });
   checkRewinds(evidence, lineages, survivor, violations);
-  const largestStaleness = checkStaleness(evidence, lineages, trained, violations);
+  const stalenessOfSteps = checkStaleness(evidence, lineages, trained, violations);
   const everTrained = new Set(operations.flatMap(({ groups }) => groups ?? []));
   const survived = new Set(trained.map(({ key }) => key));
   const lost = [...everTrained].filter((key) => !survived.has(key)).length;
-  return { violations, trained: trained.length, largestStaleness, lost };
+  const largestStaleness = Math.max(0, ...stalenessOfSteps);
+  return { violations, trained: trained.length, largestStaleness, lost, stalenessOfSteps };
 }
 
 interface TrainedGroup extends ScoredSeen {
   readonly key: string;
-  readonly at: Point; // the weights that its pass worked on
+  readonly step: number; // that learnt from it, from 1
+  readonly at: Point; // the weights that this step began with
 }
 
 function trainedGroups(
-  history: readonly Operation[],
+  lineages: Lineages,
+  survivor: Point,
   scored: Evidence['scored'],
   violations: string[],
 ): TrainedGroup[] {
   const trained: TrainedGroup[] = [];
   const orders = new Set<number>();
-  for (const { model, seq, groups = [] } of history) {
-    for (const key of groups) {
-      const group = scored.get(key);
-      if (group === undefined) {
-        violations.push(`operation ${seq} of ${model} trained on a group that nobody scored`);
-        continue;
+  lineages.steps(survivor).forEach(({ substeps, from }, i) => {
+    for (const { model, seq, groups = [] } of substeps.flat()) {
+      for (const key of groups) {
+        const group = scored.get(key);
+        if (group === undefined) {
+          violations.push(`operation ${seq} of ${model} trained on a group that nobody scored`);
+          continue;
+        }
+        if (orders.has(group.order)) violations.push(`ticket ${group.order} was trained twice`);
+        orders.add(group.order);
+        trained.push({ ...group, key, step: i + 1, at: from });
       }
-      if (orders.has(group.order)) violations.push(`ticket ${group.order} was trained twice`);
-      orders.add(group.order);
-      trained.push({ ...group, key, at: { model, before: seq } });
     }
-  }
+  });
   return trained;
 }
 
@@ -151,25 +159,30 @@ function checkEnds(
   }
 }
 
+/** A step has so many optimizer steps, unless a learner was asked to stop in its midst; each has its minibatches. */
 function checkSteps(
-  { ledger, groupsPerBatch }: Evidence,
-  history: readonly Operation[],
+  { ledger, groupsPerBatch, numSubsteps, numMinibatches }: Evidence,
+  lineages: Lineages,
+  survivor: Point,
   violations: string[],
 ): void {
-  let groups = 0;
-  let steps = 0;
-  for (const operation of history) {
-    groups += operation.groups?.length ?? 0;
-    if (operation.kind !== 'step') continue;
-    steps++;
-    if (groups !== groupsPerBatch)
+  const steps = lineages.steps(survivor);
+  const perPass = groupsPerBatch / numSubsteps / numMinibatches;
+  steps.forEach(({ substeps, from }, i) => {
+    const isLastOfModel = steps[i + 1]?.from.model !== from.model;
+    if (substeps.length > numSubsteps || (substeps.length < numSubsteps && !isLastOfModel)) {
+      violations.push(`step ${i + 1} has ${substeps.length} optimizer steps, not ${numSubsteps}`);
+    }
+    substeps.forEach((passes, s) => {
+      const sizes = passes.map(({ groups = [] }) => groups.length);
+      if (sizes.length === numMinibatches && sizes.every((size) => size === perPass)) return;
       violations.push(
-        `optimizer step ${steps} was made of ${groups} groups, not ${groupsPerBatch}`,
+        `optimizer step ${s + 1} of step ${i + 1} had minibatches of ${sizes.join(', ') || 'no'} groups, not ${numMinibatches} of ${perPass}`,
       );
-    groups = 0;
-  }
-  if (steps !== ledger.step)
-    violations.push(`the ledger is at step ${ledger.step}, its weights at step ${steps}`);
+    });
+  });
+  if (steps.length !== ledger.step)
+    violations.push(`the ledger is at step ${ledger.step}, its weights at step ${steps.length}`);
 }
 
 /** By the rewinds of the ledger a learner counts the same steps, as far as the bound goes. */
@@ -195,15 +208,19 @@ function checkRewinds(
   }
 }
 
-/** The steps between the weights that sampled a group and those that learnt from it. */
+/**
+ * The steps between the weights that sampled a group and those that the step began with that learnt from it.
+ *
+ * @returns [steps] the largest of each step.
+ */
 function checkStaleness(
   { maxStepsOffPolicy }: Evidence,
   lineages: Lineages,
   trained: readonly TrainedGroup[],
   violations: string[],
-): number {
-  let largest = 0;
-  for (const { order, sampledBy, at } of trained) {
+): number[] {
+  const largest: number[] = [];
+  for (const { order, sampledBy, at, step } of trained) {
     for (const version of sampledBy) {
       const sampler = lineages.published(version);
       if (sampler === undefined) {
@@ -211,7 +228,7 @@ function checkStaleness(
         continue;
       }
       const staleness = lineages.distance(sampler, at);
-      largest = Math.max(largest, staleness);
+      largest[step - 1] = Math.max(largest[step - 1] ?? 0, staleness);
       if (staleness > maxStepsOffPolicy)
         violations.push(
           `ticket ${order}, sampled by version ${version}, was trained ${staleness} steps from it; ${maxStepsOffPolicy} are allowed`,

@@ -1,132 +1,138 @@
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
 import { createRandom } from '../../shared/random.js';
-import { orderOf } from '../../shared/wire/ticket-ids.js';
 import { until } from '../support/broker.js';
-import { audit, type Audit } from './audit.js';
-import { Lineages } from './lineage.js';
-import { nameOf, plan, strike } from './mishaps.js';
-import { rebuild, saved } from './rebuild.js';
-import type { Recorded } from './witness.js';
-import { settings, World } from './world.js';
+import { finish, type Outcome } from './finish.js';
+import { attackPlan, nameOf, processPlan, strike, type Aftermath, type Mishap } from './mishaps.js';
+import { shapeOf } from './shape.js';
+import { begins, defaultStillMs, StillWatch } from './still-watch.js';
+import { World } from './world.js';
 
 export interface ChaosOptions {
   readonly seed: number;
-  /** No more of them after so many seconds of training. */
+  /** No more mishaps after so many seconds of training. */
   readonly maxSeconds: number;
-  /** Without a step for so long, training stands still, in milliseconds. */
+  /** Without a step for so long while nothing is wrong, training stands still, in milliseconds. */
   readonly stillMs?: number;
+  /** Only mishaps whose names have this in them. */
+  readonly only?: string | undefined;
   readonly report: (line: string) => void;
 }
 
-export interface ChaosResult extends Audit {
+export interface ChaosResult extends Outcome {
   readonly seed: number;
   readonly mishaps: Readonly<Record<string, number>>;
-  readonly steps: number; // of the surviving weights
   readonly seconds: number;
+  /** Longest time without a step while nothing was held down, in seconds. */
+  readonly stillSeconds: number;
   /** Ends of processes that nobody had ended, by name and exit code. */
   readonly ownEnds: Readonly<Record<string, number>>;
 }
+
+/** What goes wrong in the rounds of services that are started one by one. */
+export const plans = { processes: processPlan, attacks: attackPlan };
 
 /**
  * Trains while things go wrong, each of them once, one after the other as training goes on after the
  * one before; then lets the run come to its end and has it audited.
  */
-export async function chaos(options: ChaosOptions): Promise<ChaosResult> {
-  const { seed, maxSeconds, stillMs = 600_000, report } = options;
+export async function chaos(
+  scene: keyof typeof plans,
+  options: ChaosOptions,
+): Promise<ChaosResult> {
+  const { seed, maxSeconds, stillMs = defaultStillMs, only = '', report } = options;
   const startedAt = performance.now();
   const secondsSoFar = () => (performance.now() - startedAt) / 1_000;
   const random = createRandom(`chaos ${seed}`);
   const mishaps: Record<string, number> = {};
   const violations: string[] = [];
+  const shape = shapeOf(seed);
+  report(`${scene}: ${JSON.stringify(shape)}`);
 
-  await using world = await World.start(`chaos-${seed}`, report);
-  const goesOn = async (what: string): Promise<boolean> => {
-    const goal = world.steps + 1;
-    const deadline = performance.now() + stillMs;
-    await until(() => world.steps >= goal || performance.now() > deadline);
-    if (world.steps >= goal) return true;
-    violations.push(`training stands still after ${what}`);
-    for (const { name, process } of world.kept.values()) report(`${name}:\n${process.tail}`);
-    return false;
+  await using world = await World.start(`chaos-${seed}`, shape, report);
+  const still = new StillWatch(stillMs, () => world.witness.steps);
+  const looking = setInterval(() => {
+    still.look();
+  }, 200);
+  using _looking = {
+    [Symbol.dispose]: () => {
+      clearInterval(looking);
+    },
   };
 
-  let isAlive = await goesOn('the start');
-  const trainingFrom = secondsSoFar(); // processes take their time to start on a busy machine
-  for (const mishap of plan(random)) {
-    if (!isAlive || secondsSoFar() - trainingFrom > maxSeconds) break;
-    const name = nameOf(mishap);
-    report(`${secondsSoFar().toFixed(0)} s, ${world.steps} steps trained: ${name}`);
-    mishaps[name] = (mishaps[name] ?? 0) + 1;
-    await strike(world, mishap, random);
-    // Sometimes the next one comes before the world has recovered.
-    if (random.int(3) > 0) isAlive = await goesOn(name);
-    else await sleep(random.int(1_000));
-  }
-  if (!isAlive) return { ...nothing, violations, seed, mishaps, ...ending(world) };
-  await goesOn('the last of them');
-
-  const outcome = await finish(world, stillMs, report);
-  violations.push(...outcome.violations);
-  return { ...outcome, violations, seed, mishaps, ...ending(world) };
-
-  function ending({ kept }: World): Pick<ChaosResult, 'ownEnds' | 'seconds'> {
-    const ownEnds: Record<string, number> = {};
-    for (const { name, ownEnds: codes } of kept.values()) {
-      for (const code of codes) {
-        const key = `${name} with code ${code ?? 'none'}`;
-        ownEnds[key] = (ownEnds[key] ?? 0) + 1;
-      }
+  const goesOn = async (steps: number): Promise<boolean> => {
+    const goal = world.witness.steps + steps;
+    await until(() => world.witness.steps >= goal || still.isStill || hasStopped(world));
+    if (still.isStill) {
+      for (const { name, process } of world.kept.values()) report(`${name}:\n${process.tail}`);
     }
-    return { ownEnds, seconds: secondsSoFar() };
+    return !still.isStill;
+  };
+
+  let isAlive = await begins(still, () => world.witness.steps > 0);
+  // A torn ledger has two checkpoints to lose.
+  if (isAlive && scene === 'attacks') isAlive = await goesOn(8);
+  const trainingFrom = secondsSoFar();
+  const plan = plans[scene](random).filter((mishap) => nameOf(mishap).includes(only));
+  for (const mishap of plan) {
+    if (!isAlive || hasStopped(world) || secondsSoFar() - trainingFrom > maxSeconds) break;
+    const name = nameOf(mishap);
+    report(`${secondsSoFar().toFixed(0)} s, ${world.witness.steps} steps trained: ${name}`);
+    mishaps[name] = (mishaps[name] ?? 0) + 1;
+    const aftermath = await underWatch(still, mishap, () => strike(world, mishap, random));
+    // Sometimes the next one comes before the world has recovered.
+    if (aftermath.steps > 1 || random.int(3) > 0) isAlive = await goesOn(aftermath.steps);
+    else await sleep(random.int(1_000));
+    violations.push(...((await aftermath.end?.()) ?? []));
   }
+  if (isAlive) isAlive = await goesOn(1);
+
+  const outcome = await finish(world, { isAlive, isStopped: hasStopped(world), stillMs, report });
+  const found = [...still.violations, ...violations, ...ownEnds(world).violations];
+  return {
+    ...outcome,
+    ...{ seed, mishaps, seconds: secondsSoFar(), stillSeconds: still.longestMs / 1_000 },
+    violations: [...found, ...outcome.violations],
+    ownEnds: ownEnds(world).counts,
+  };
 }
 
-const nothing = { trained: 0, largestStaleness: 0, lost: 0, steps: 0 };
+/** What this suite holds down is an outage; a lie is none: training has to bear it. */
+async function underWatch(
+  still: StillWatch,
+  mishap: Mishap,
+  work: () => Promise<Aftermath>,
+): Promise<Aftermath> {
+  const name = nameOf(mishap);
+  if (mishap.kind === 'lie') {
+    still.after(name);
+    return await work();
+  }
+  using _outage = still.outage(name);
+  return await work();
+}
 
-/** Ends the run in order, three steps later, and proves it. */
-async function finish(
-  world: World,
-  stillMs: number,
-  report: (line: string) => void,
-): Promise<Audit & { steps: number }> {
-  const { witness, observer, kept } = world;
+/** A learner that cannot trust what it finds may end and say so: with the code of what a person must mend. */
+function hasStopped(world: World): boolean {
+  return [...world.kept.values()].some(
+    ({ name, lastEnd }) =>
+      name.startsWith('learner') &&
+      lastEnd?.code === 2 &&
+      /ledger|checkpoint/i.test(lastEnd.words) &&
+      world.hasBeenDamaged,
+  );
+}
+
+/** Ends of processes that nobody asked for. Crashes are counted; no service has a reason to end otherwise. */
+function ownEnds(world: World): { counts: Record<string, number>; violations: string[] } {
+  const counts: Record<string, number> = {};
   const violations: string[] = [];
-  for (const name of ['learner-1', 'learner-0']) {
-    const code = await kept.get(name)!.letGo();
-    if (code !== undefined && code !== 0)
-      violations.push(`${name} ended with code ${code ?? 'none'} after SIGTERM`);
+  for (const { name, ownEnds: codes } of world.kept.values()) {
+    for (const code of codes) {
+      const key = `${name} with code ${code ?? 'none'}`;
+      counts[key] = (counts[key] ?? 0) + 1;
+    }
+    const odd = codes.find((code) => code === 0 || (code !== 1 && !hasStopped(world)));
+    if (odd !== undefined) violations.push(`${name} ended by itself with code ${odd ?? 'none'}`);
   }
-  const reached = (await observer.ledger.read())!.step;
-  const last = world.learner('learner-last', reached + 3);
-  const deadline = performance.now() + stillMs;
-  await until(() => last.hasEnded || performance.now() > deadline);
-  if (!last.hasEnded || (await last.exitCode()) !== 0) {
-    report(last.errors + last.tail);
-    const end = last.hasEnded ? `ended with code ${await last.exitCode()}` : 'came to no end';
-    return { ...nothing, violations: [...violations, `the last learner ${end}`] };
-  }
-
-  const ledger = (await observer.ledger.read())!;
-  const dead = new Map<number, number>();
-  for await (const letter of observer.deadLetters.past(AbortSignal.timeout(60_000))) {
-    const order = orderOf(ticketOf(letter)?.ticketId ?? '');
-    if (order !== undefined) dead.set(order, (dead.get(order) ?? 0) + 1);
-  }
-  const { groupsPerBatch, maxStepsOffPolicy } = settings;
-  const { issued, scored, operations } = witness;
-  const evidence = { issued, scored, dead, operations, ledger, versions: world.versions };
-  const result = audit({ ...evidence, groupsPerBatch, maxStepsOffPolicy });
-  violations.push(...result.violations);
-
-  const lineages = new Lineages(operations);
-  const history = lineages.history(lineages.saved(ledger.statePath)) as Recorded[];
-  const { lora } = (await observer.config.get())!;
-  const whole = await rebuild(history, lora, join(world.folder, 'rebuilt'));
-  const survived = await saved(world.checkpointFolder, ledger.statePath);
-  if (!whole.every((bytes, i) => bytes.equals(survived[i]!))) {
-    violations.push('the parameters differ from those of an uninterrupted run of the same batches');
-  }
-  return { ...result, violations, steps: ledger.step };
+  return { counts, violations };
 }

@@ -1,15 +1,19 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { gate } from '../support/broker.js';
 import type { ServiceProcess } from '../support/service-process.js';
 
 /** A service that is started again whenever it has ended, as a pod is, until it is let go. */
 export class Kept {
   process: ServiceProcess;
-  /** How its lives ended that nobody ended: exit codes. */
+  /** Ends that nobody had asked for: exit codes. */
   readonly ownEnds: (number | null)[] = [];
+  /** The last of them, and what it said. */
+  lastEnd: { readonly code: number | null; readonly words: string } | undefined;
   readonly #keeping: Promise<void>;
   #isKept = true;
   #wasHit = false;
-  #stepsBefore = 0;
+  #pause: ReturnType<typeof gate> | undefined;
+  #logBytesBefore = 0;
 
   constructor(
     readonly name: string,
@@ -20,15 +24,24 @@ export class Kept {
     this.#keeping = this.#keep();
   }
 
-  /** Steps that it told of in all of its lives. */
-  get steps(): number {
-    return this.#stepsBefore + stepsOf(this.process);
+  /** What all of its processes have logged, in bytes. */
+  get logBytes(): number {
+    return this.#logBytesBefore + this.process.logBytes;
   }
 
-  /** Its end is our doing from now on. */
+  /** Ends it; it is started again. */
   hit(signal: 'SIGKILL' | 'SIGTERM'): void {
     this.#wasHit = true;
     void this.process.stop(signal);
+  }
+
+  /** Ends it, and keeps it down until what is returned is called. */
+  async down(signal: 'SIGKILL' | 'SIGTERM'): Promise<() => void> {
+    const pause = gate();
+    this.#pause = pause;
+    this.hit(signal);
+    await this.process.exitCode();
+    return pause.open;
   }
 
   /**
@@ -39,6 +52,7 @@ export class Kept {
    */
   async letGo(): Promise<number | null | undefined> {
     this.#isKept = false;
+    this.#pause?.open();
     const { process } = this;
     const isThere = !this.#wasHit && !process.hasEnded && process.log.length > 0;
     const code = await process.stop('SIGTERM');
@@ -55,18 +69,17 @@ export class Kept {
       const code = await this.process.exitCode();
       if (!this.#wasHit && this.#isKept) {
         this.ownEnds.push(code);
-        this.report(`${this.name} ended with ${code ?? 'none'}:\n${this.process.tail}`);
+        const words = this.process.errors + this.process.tail;
+        this.lastEnd = { code, words };
+        this.report(`${this.name} ended with ${code ?? 'none'}:\n${words}`);
       }
       this.#wasHit = false;
       if (this.#hasBeenLetGo()) return;
       await sleep(300);
+      await this.#pause?.opened;
       if (this.#hasBeenLetGo()) return;
-      this.#stepsBefore += stepsOf(this.process);
+      this.#logBytesBefore += this.process.logBytes;
       this.process = this.start();
     }
   }
-}
-
-function stepsOf({ log }: ServiceProcess): number {
-  return log.filter(({ msg }) => msg === 'step trained').length;
 }

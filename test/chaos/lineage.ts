@@ -1,4 +1,4 @@
-/** One operation of a training run, as the backend was asked for it. */
+/** One operation of a training run that the backend has answered. */
 export interface Operation {
   readonly model: string;
   readonly seq: number; // its place among those of the model
@@ -15,7 +15,14 @@ export interface Point {
   readonly before: number;
 }
 
-/** Where weights come from: every operation that ever worked on them, first things first. */
+/** What one step of a run did to the weights. */
+export interface TrainedStep {
+  /** Its passes, in the order of the optimizer steps (the substeps) that used them. */
+  readonly substeps: readonly (readonly Operation[])[];
+  readonly from: Point; // the weights that it began with
+}
+
+/** Where weights come from: every operation that ever worked on them, in order. */
 export class Lineages {
   readonly #byModel = new Map<string, Operation[]>();
 
@@ -35,7 +42,7 @@ export class Lineages {
   saved(path: string): Point {
     const [, model = '', name] = /^tinker:\/\/([^/]+)\/weights\/(.+)$/.exec(path) ?? [];
     const save = this.#of(model).findLast((each) => each.kind === 'state' && each.name === name);
-    if (save === undefined) throw new Error(`nobody asked for the state ${path}`);
+    if (save === undefined) throw new Error(`the backend never saved the state ${path}`);
     return { model, before: save.seq };
   }
 
@@ -56,19 +63,53 @@ export class Lineages {
     return isRestored ? [...this.chain(this.saved(first.name!)), point] : [point];
   }
 
-  /** Everything that made the weights, in order. */
+  /**
+   * Everything that made the weights, in order. Passes that no optimizer step of their model followed made
+   * nothing: a learner that was asked to stop gave them up.
+   */
   history(point: Point): Operation[] {
-    return this.chain(point).flatMap(({ model, before }) =>
-      this.#of(model).filter(({ seq }) => seq < before),
-    );
+    return this.chain(point).flatMap(({ model, before }) => {
+      const done = this.#of(model).filter(({ seq }) => seq < before);
+      const last = done.findLastIndex(({ kind }) => kind === 'step');
+      return done.filter(({ kind }, i) => kind !== 'pass' || i < last);
+    });
   }
 
-  /** Optimizer steps behind the weights. */
+  /**
+   * The steps of the run that made the weights. Each ends by publishing what it made, after one optimizer step
+   * or several; weights that were saved in the midst of one have it as their last.
+   */
+  steps(point: Point): TrainedStep[] {
+    const steps: TrainedStep[] = [];
+    let passes: Operation[] = [];
+    let substeps: Operation[][] = [];
+    let from: Point | undefined;
+    const close = () => {
+      if (substeps.length > 0) steps.push({ substeps, from: from! });
+      [passes, substeps, from] = [[], [], undefined];
+    };
+    for (const operation of this.history(point)) {
+      const { kind, model, seq } = operation;
+      if (kind === 'policy' || kind === 'load') close();
+      if (kind === 'pass') {
+        from ??= { model, before: seq };
+        passes.push(operation);
+      } else if (kind === 'step') {
+        from ??= { model, before: seq };
+        substeps.push(passes);
+        passes = [];
+      }
+    }
+    close();
+    return steps;
+  }
+
+  /** Steps behind the weights. */
   depth(point: Point): number {
-    return this.history(point).filter(({ kind }) => kind === 'step').length;
+    return this.steps(point).length;
   }
 
-  /** Optimizer steps from one to the other: back to where they forked, and forward again. */
+  /** Steps from one to the other: back to where they forked, and forward again. */
   distance(a: Point, b: Point): number {
     const others = this.chain(b);
     const forks = this.chain(a).flatMap(({ model, before }) =>

@@ -1,7 +1,5 @@
-import { createRandom } from '../../shared/random.js';
 import { parseArgs } from '../../shared/npm-flags.js';
-import { chaos } from './chaos.js';
-import { nameOf, plan } from './mishaps.js';
+import { everyName, namesOf, playRound } from './rounds.js';
 import { runSeries } from './series.js';
 
 const { values } = parseArgs('test:chaos', {
@@ -10,6 +8,8 @@ const { values } = parseArgs('test:chaos', {
     rounds: { type: 'string', default: '50' },
     minutes: { type: 'string', default: 'Infinity' },
     progress: { type: 'string' },
+    'still-seconds': { type: 'string', default: '60' }, // more where the machine has other work to do
+    only: { type: 'string', default: '' }, // mishaps whose names have this in them
     json: { type: 'boolean', default: false },
   },
 });
@@ -18,8 +18,14 @@ const result = await runSeries({
   atLeast: Number(values.rounds),
   maxSeconds: 60 * Number(values.minutes),
   file: values.progress,
-  kinds: plan(createRandom(0)).map((mishap) => nameOf(mishap)),
-  round: chaos,
+  kinds: everyName().filter((name) => name.includes(values.only)),
+  isOf: (seed) => namesOf(seed).some((name) => name.includes(values.only)),
+  round: (options) =>
+    playRound({
+      ...options,
+      only: values.only,
+      stillMs: 1_000 * Number(values['still-seconds']),
+    }),
   report: (line) => process.stderr.write(`${line}\n`),
 });
 const { violations, mishaps, ...figures } = result;

@@ -6,66 +6,133 @@ import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import type { Kept } from './kept.js';
+import { tellLie, type Lie, lies } from './liars.js';
+import { killAheadOfEvent, partition, tear, type Tear, tears } from './staged.js';
 import { networks, type Network, type World } from './world.js';
 
 /** The learner is the one that leads, the standby the other one. */
 const victims = ['actor', 'reward', 'learner', 'standby', 'backend', 'nats-server'] as const;
 type Victim = (typeof victims)[number];
 const ways = ['SIGKILL', 'SIGTERM', 'SIGSTOP'] as const;
+type Way = (typeof ways)[number];
 
 /** Something that goes wrong. */
 export type Mishap =
   | { readonly kind: 'kill'; readonly victim: Victim; readonly how: Way }
   | { readonly kind: 'cut' | 'down' | 'delay'; readonly network: Network }
   | { readonly kind: 'repeat' } // messages once more, in another order
-  | { readonly kind: 'clock'; readonly victim: Exclude<Victim, 'standby' | 'nats-server'> };
-type Way = (typeof ways)[number];
+  | { readonly kind: 'clock'; readonly victim: Exclude<Victim, 'standby' | 'nats-server'> }
+  | { readonly kind: 'partition' } // what the leader sends is held up until another one leads
+  | { readonly kind: 'ahead' } // the leader dies when its ledger is ahead of its events
+  | { readonly kind: 'lie'; readonly lie: Lie }
+  | { readonly kind: 'torn'; readonly lost: Tear }; // of the ledger's file, while all is down
 
-/** Every mishap there is, in an order that the random source decides. */
-export function plan(random: Random): Mishap[] {
+/** How a mishap is to be followed up. */
+export interface Aftermath {
+  /** Training has survived it when it has gone on for so many steps. */
+  readonly steps: number;
+  /** Ends what still goes on, and tells what went wrong that no audit sees. */
+  readonly end?: () => Promise<readonly string[]>;
+}
+
+/** Processes and networks that fail; messages and clocks that are wrong. In an order of the random source. */
+export function processPlan(random: Random): Mishap[] {
   return random.shuffle<Mishap>([
     ...victims.flatMap((victim) => ways.map((how) => ({ kind: 'kill', victim, how }) as const)),
     ...networks.flatMap((network) =>
       (['cut', 'down', 'delay'] as const).map((kind) => ({ kind, network })),
     ),
-    { kind: 'repeat' },
-    { kind: 'repeat' },
+    ...(['repeat', 'repeat', 'partition', 'ahead'] as const).map((kind) => ({ kind })),
     ...(['actor', 'reward', 'learner', 'backend'] as const).map(
       (victim) => ({ kind: 'clock', victim }) as const,
     ),
   ]);
 }
 
+/** Actors that lie, and at last files that are torn: a run may have to stop there. */
+export function attackPlan(random: Random): Mishap[] {
+  return [
+    ...random.shuffle<Mishap>(lies.map((lie) => ({ kind: 'lie', lie }))),
+    ...tears.map((lost) => ({ kind: 'torn', lost }) as const),
+  ];
+}
+
 export function nameOf(mishap: Mishap): string {
-  if (mishap.kind === 'kill') return `${mishap.how} ${mishap.victim}`;
-  if (mishap.kind === 'repeat') return 'messages repeated and reordered';
-  if (mishap.kind === 'clock') return `clock of ${mishap.victim} jumps`;
-  return `network of ${mishap.network}: ${mishap.kind}`;
+  switch (mishap.kind) {
+    case 'kill':
+      return `${mishap.how} ${mishap.victim}`;
+    case 'repeat':
+      return 'messages repeated and reordered';
+    case 'clock':
+      return `clock of ${mishap.victim} jumps`;
+    case 'partition':
+      return 'learner cut off and replaced, then heard again';
+    case 'ahead':
+      return 'learner killed with its ledger ahead of its events';
+    case 'lie':
+      return `lying actor: ${mishap.lie}`;
+    case 'torn':
+      return `ledger's file torn: ${mishap.lost}`;
+    default:
+      return `network of ${mishap.network}: ${mishap.kind}`;
+  }
 }
 
 /** Longer than the leases of this suite, which are 4 s, and 2 s of the right to train. */
 const heldMs = 5_000;
 
 /** Lets it happen; resolves when it is over, not when the world has recovered. */
-export async function strike(world: World, mishap: Mishap, random: Random): Promise<void> {
-  if (mishap.kind === 'repeat') return repeat(world, random);
-  if (mishap.kind === 'clock') {
-    const { process } = await victimOf(world, mishap.victim, random);
-    // A process that is only starting has not loaded what listens for the signal.
-    if (process.log.length > 0) process.hold('SIGUSR2');
+export async function strike(world: World, mishap: Mishap, random: Random): Promise<Aftermath> {
+  switch (mishap.kind) {
+    case 'repeat':
+      await repeat(world, random);
+      return { steps: 1 };
+    case 'clock': {
+      const { process } = await victimOf(world, mishap.victim, random);
+      // A process that is only starting has not loaded what listens for the signal.
+      if (process.log.length > 0) process.hold('SIGUSR2');
+      return { steps: 1 };
+    }
+    case 'kill':
+      await kill(world, mishap.victim, mishap.how, random);
+      return { steps: 1 };
+    case 'partition':
+      await partition(world);
+      return { steps: 1 };
+    case 'ahead':
+      await killAheadOfEvent(world);
+      return { steps: 1 };
+    case 'lie':
+      return tellLie(world, mishap.lie);
+    case 'torn':
+      await tear(world, mishap.lost);
+      return { steps: 4 };
+    default:
+      await disturb(world, mishap.network, mishap.kind, random);
+      return { steps: 1 };
+  }
+}
+
+async function disturb(
+  world: World,
+  name: Network,
+  how: 'cut' | 'down' | 'delay',
+  random: Random,
+): Promise<void> {
+  const proxies = world.network(name);
+  if (how === 'cut') {
+    for (const proxy of proxies) proxy.cut();
     return;
   }
-  if (mishap.kind === 'kill') return kill(world, mishap.victim, mishap.how, random);
-  const network = world.networks[mishap.network];
-  if (mishap.kind === 'cut') {
-    network.cut();
-    return;
+  for (const proxy of proxies) {
+    if (how === 'down') proxy.down();
+    else proxy.delayMs = 400;
   }
-  if (mishap.kind === 'down') network.down();
-  else network.delayMs = 400;
   await sleep(1_000 + random.int(2_000));
-  network.up();
-  network.delayMs = 0;
+  for (const proxy of proxies) {
+    proxy.up();
+    proxy.delayMs = 0;
+  }
 }
 
 async function kill(world: World, victim: Victim, how: Way, random: Random): Promise<void> {
@@ -106,10 +173,16 @@ async function repeat({ observer, witness }: World, random: Random): Promise<voi
     const msgId = `again-${randomUUID()}`;
     await observer.publish(subject, schema, message, { msgId, signal }).catch(() => undefined);
   };
+  const { tickets, delivered, scored } = witness;
+  const trained = scored.filter(({ group }) => group.ticket.split === 'train');
   const copies = [
-    ...witness.tickets.slice(-4).map((it) => () => copy(subjects.tickets('train'), Ticket, it)),
-    ...witness.groups.map((it) => () => copy(subjects.rollouts('again'), RolloutGroup, it)),
-    ...witness.judged.map((it) => () => copy(subjects.scored('train'), ScoredGroup, it)),
+    ...tickets.slice(-4).map((it) => () => copy(subjects.tickets('train'), Ticket, it)),
+    ...delivered.slice(-32).map(
+      ({ group }) =>
+        () =>
+          copy(subjects.rollouts('again'), RolloutGroup, group),
+    ),
+    ...trained.slice(-32).map((it) => () => copy(subjects.scored('train'), ScoredGroup, it)),
   ];
   for (const send of random.shuffle(copies).slice(0, 12)) await send();
 }

@@ -11,8 +11,10 @@ describe('what a client of NATS publishes', () => {
   for (const size of [1, 3, sent.length]) {
     it(`is read from pieces of ${size} bytes`, () => {
       const found: Published[] = [];
-      const feed = publishedBy((message) => found.push(message));
-      for (let i = 0; i < sent.length; i += size) feed(sent.subarray(i, i + size));
+      const feed = publishedBy((message) => found.push(message) > 0);
+      const passedOn: Buffer[] = [];
+      for (let i = 0; i < sent.length; i += size) passedOn.push(feed(sent.subarray(i, i + size)));
+      assert.deepEqual(Buffer.concat(passedOn), sent);
       assert.deepEqual(
         found.map(({ subject, data }) => [subject, data.toString()]),
         [
@@ -24,4 +26,12 @@ describe('what a client of NATS publishes', () => {
       assert.match(found[2]!.headers, /A: b c/);
     });
   }
+
+  it('does not reach the server where it is held back', () => {
+    const feed = publishedBy(({ subject }) => subject !== 'asked');
+    assert.equal(
+      feed(sent).toString(),
+      sent.toString().replace('PUB asked _INBOX.b 2\r\n\r\n\r\n', ''),
+    );
+  });
 });

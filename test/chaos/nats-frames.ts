@@ -10,14 +10,18 @@ export interface Published {
  *
  * Source: NATS client protocol, docs.nats.io: lines end with CRLF; PUB and HPUB are followed by as
  * many bytes as they say, and CRLF.
+ *
+ * @param onMessage told of each message; it says whether that is to reach the server.
+ * @returns given the bytes that came, those to pass on: whole lines and messages.
  */
-export function publishedBy(onMessage: (message: Published) => void): (bytes: Buffer) => void {
+export function publishedBy(onMessage: (message: Published) => boolean): (bytes: Buffer) => Buffer {
   let rest = Buffer.alloc(0);
   return (bytes) => {
     rest = Buffer.concat([rest, bytes]);
+    const passedOn: Buffer[] = [];
     for (;;) {
       const end = rest.indexOf('\r\n');
-      if (end === -1) return;
+      if (end === -1) break;
       const words = rest
         .subarray(0, end)
         .toString('latin1')
@@ -27,16 +31,19 @@ export function publishedBy(onMessage: (message: Published) => void): (bytes: Bu
       const size = hasBody ? Number(words.at(-1)) : 0;
       const start = end + 2;
       const next = hasBody ? start + size + 2 : start;
-      if (rest.length < next) return;
+      if (rest.length < next) break;
+      let isWanted = true;
       if (hasBody) {
         const body = start + (verb === 'HPUB' ? Number(words.at(-2)) : 0);
-        onMessage({
+        isWanted = onMessage({
           subject: words[1]!,
           headers: rest.subarray(start, body).toString(),
           data: Buffer.from(rest.subarray(body, start + size)),
         });
       }
+      if (isWanted) passedOn.push(rest.subarray(0, next));
       rest = rest.subarray(next);
     }
+    return Buffer.concat(passedOn);
   };
 }

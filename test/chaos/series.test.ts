@@ -20,7 +20,14 @@ describe('a series of rounds in which things go wrong', () => {
       seeds.push(seed);
       const mishaps: Record<string, number> = seed % 2 === 0 ? { kill: 1, cut: 1 } : { kill: 1 };
       const violations = seed === 3 ? ['ticket 7 was trained twice'] : [];
-      const figures = { steps: 10, trained: 20, lost: 1, largestStaleness: 2, seconds: 5 };
+      const figures = {
+        steps: 10,
+        trained: 20,
+        lost: 1,
+        largestStaleness: 2,
+        seconds: 5,
+        stillSeconds: 3,
+      };
       return Promise.resolve({ seed, mishaps, violations, ownEnds: {}, ...figures });
     };
     const result = runSeries({

@@ -12,6 +12,8 @@ export interface SeriesOptions {
   readonly file: string | undefined;
   /** The names of all mishaps. */
   readonly kinds: readonly string[];
+  /** Whether the round of a seed has any of them. */
+  readonly isOf?: (seed: number) => boolean;
   readonly round: (options: ChaosOptions) => Promise<ChaosResult>;
   readonly report: (line: string) => void;
 }
@@ -27,12 +29,13 @@ export interface SeriesResult {
   readonly trained: number;
   readonly lost: number;
   readonly largestStaleness: number;
+  readonly stillSeconds: number; // the longest time without a step while nothing was held down
   readonly seconds: number;
 }
 
 /** Runs rounds, each a run of its own with an audit of its own, until there are enough of every mishap. */
 export async function runSeries(options: SeriesOptions): Promise<SeriesResult> {
-  const { seed, maxSeconds, file, round, report } = options;
+  const { seed, maxSeconds, file, round, report, isOf = () => true } = options;
   const startedAt = performance.now();
   const secondsLeft = () => maxSeconds - (performance.now() - startedAt) / 1_000;
   const results = file === undefined ? [] : await readResults(file);
@@ -40,6 +43,7 @@ export async function runSeries(options: SeriesOptions): Promise<SeriesResult> {
   for (;;) {
     const summary = summarize(results, options);
     if (summary.isEnough || secondsLeft() <= 0) return summary;
+    while (!isOf(nextSeed)) nextSeed += 1;
     report(`round ${summary.rounds + 1}, seed ${nextSeed}`);
     const result = await round({ seed: nextSeed, maxSeconds: secondsLeft(), report });
     if (file !== undefined) await appendFile(file, `${JSON.stringify(result)}\n`);
@@ -80,6 +84,7 @@ function summarize(
     trained: sum(({ trained }) => trained),
     lost: sum(({ lost }) => lost),
     largestStaleness: Math.max(0, ...results.map(({ largestStaleness }) => largestStaleness)),
+    stillSeconds: Math.max(0, ...results.map(({ stillSeconds }) => stillSeconds)),
     seconds: sum(({ seconds }) => seconds),
   };
 }

@@ -1,74 +1,124 @@
-import { createHash } from 'node:crypto';
-import { datumOf } from '../../learner/step/datums.js';
-import { isUniform } from '../../shared/rl/zero-variance.js';
 import { decodeForwardBackwardRequest } from '../../shared/tinker/codec.js';
-import type { Datum, ForwardBackwardRequest } from '../../shared/tinker/types.js';
+import { forwardBackwardType } from '../../shared/tinker/result-types.js';
+import type { ForwardBackwardRequest } from '../../shared/tinker/types.js';
 import { decode } from '../../shared/wire/codec.js';
+import { Checkpoint } from '../../shared/wire/ledger.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import { RunEvent } from '../../shared/wire/run-event.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { AdamParams } from '../../shared/wire/run-config.js';
-import type { ScoredSeen } from './audit.js';
+import type { Exchange } from '../support/recording-proxy.js';
+import { keyOfData } from './group-key.js';
 import type { Operation } from './lineage.js';
 import type { Published } from './nats-frames.js';
 
-/** What the backend was told of one operation, enough to ask for it again. */
+/** An operation that the backend has answered: what it was asked, enough to ask for it again. */
 export interface Recorded extends Operation {
   readonly pass?: ForwardBackwardRequest;
+  readonly lossSum?: number; // of a pass, as the backend answered
   readonly adam?: AdamParams;
+}
+
+/** A group as an actor sent it. */
+export interface Delivered {
+  readonly group: RolloutGroup;
+  readonly msgId: string | undefined;
 }
 
 /** Hears what the services publish and what the learners ask of the backend, whoever dies meanwhile. */
 export class Witness {
   readonly issued = new Set<number>();
-  readonly scored = new Map<string, ScoredSeen>();
-  readonly operations: Recorded[] = [];
-  /** Messages to be sent once more. */
+  readonly delivered: Delivered[] = [];
+  readonly scored: ScoredGroup[] = [];
   readonly tickets: Ticket[] = [];
-  readonly groups: RolloutGroup[] = [];
-  readonly judged: ScoredGroup[] = [];
+  /** Those that were answered. */
+  readonly operations: Recorded[] = [];
+  /** Told of each checkpoint as a learner writes it, and of each optimizer step as the backend answers. */
+  onLearner: (
+    heard: { readonly kind: 'checkpoint'; readonly step: number } | { readonly kind: 'trained' },
+  ) => void = () => undefined;
+  readonly #asked = new Map<string, Recorded>(); // by request id, not answered yet
+  readonly #stepEvents = new Set<string>(); // message ids
 
   constructor(
     private readonly run: string,
     private readonly groupSize: number,
   ) {}
 
-  hearPublished({ subject, data }: Published): void {
-    const what = subject.replace(`offbeat.${this.run}.`, '');
-    if (what === 'tickets.train') {
-      const ticket = decode(Ticket, subject, data);
-      this.issued.add(ticket.order);
-      remember(this.tickets, ticket);
-    } else if (what.startsWith('rollouts.')) {
-      remember(this.groups, decode(RolloutGroup, subject, data));
-    } else if (what === 'scored.train') {
-      const scored = decode(ScoredGroup, subject, data);
-      this.scored.set(keyOfScored(scored), seen(scored));
-      remember(this.judged, scored);
+  /** Steps that learners told of, those that were lost again included; one that is sent again counts once. */
+  get steps(): number {
+    return this.#stepEvents.size;
+  }
+
+  hearPublished(message: Published): void {
+    try {
+      this.#hear(message);
+    } catch {
+      // Garbage, or a body that lies elsewhere: the services must cope with it, and say so themselves.
     }
   }
 
-  hearAsked(operation: string, body: Buffer, isJson: boolean): void {
-    if (operation === 'forward_backward' && !isJson) {
-      const pass = decodeForwardBackwardRequest(body);
-      if (pass.isForwardOnly) return;
-      const groups: string[] = [];
-      for (let i = 0; i < pass.data.length; i += this.groupSize) {
-        groups.push(keyOf(pass.data.slice(i, i + this.groupSize)));
-      }
-      const { modelId: model, seqId: seq } = pass;
-      this.operations.push({ model, seq, kind: 'pass', groups, pass });
+  #hear({ subject, headers, data }: Published): void {
+    if (subject === `$KV.ledger_${this.run}.checkpoint`) {
+      this.onLearner({ kind: 'checkpoint', step: decode(Checkpoint, subject, data).step });
       return;
     }
-    if (!isJson || !Object.hasOwn(kinds, operation)) return;
+    const what = subject.replace(`offbeat.${this.run}.`, '');
+    const msgId = /^Nats-Msg-Id: *(\S+)/im.exec(headers)?.[1];
+    if (what === 'tickets.train') {
+      const ticket = decode(Ticket, subject, data);
+      this.issued.add(ticket.order);
+      this.tickets.push(ticket);
+    } else if (what.startsWith('rollouts.')) {
+      this.delivered.push({ group: decode(RolloutGroup, subject, data), msgId });
+    } else if (what.startsWith('scored.')) {
+      this.scored.push(decode(ScoredGroup, subject, data));
+    } else if (what === 'events.step') {
+      const event = decode(RunEvent, subject, data);
+      this.#stepEvents.add(msgId ?? `${event.at}`);
+    }
+  }
+
+  /** A request to the backend and its answer. An operation counts once its result was handed out. */
+  hearExchange({ operation, body, isJson, status, answer, answerIsJson }: Exchange): void {
+    if (status < 200 || status > 299) return;
+    const json = answerIsJson ? (JSON.parse(answer.toString()) as Answer) : {};
+    if (operation !== 'retrieve_future') {
+      const asked = this.#read(operation, body, isJson);
+      if (asked !== undefined && json.request_id !== undefined)
+        this.#asked.set(json.request_id, asked);
+      return;
+    }
+    const id = (JSON.parse(body.toString()) as Answer).request_id ?? '';
+    const asked = this.#asked.get(id);
+    const isResult = json.type !== 'try_again' && json.error === undefined;
+    if (asked === undefined || !isResult) return;
+    this.#asked.delete(id);
+    if (asked.kind === 'step') this.onLearner({ kind: 'trained' });
+    const lossSum = asked.kind === 'pass' ? lossOf(answer, answerIsJson) : undefined;
+    this.operations.push({ ...asked, ...(lossSum !== undefined && { lossSum }) });
+  }
+
+  #read(operation: string, body: Buffer, isJson: boolean): Recorded | undefined {
+    if (operation === 'forward_backward' && !isJson) {
+      const pass = decodeForwardBackwardRequest(body);
+      if (pass.isForwardOnly) return undefined;
+      const groups: string[] = [];
+      for (let i = 0; i < pass.data.length; i += this.groupSize) {
+        groups.push(keyOfData(pass.data.slice(i, i + this.groupSize)));
+      }
+      const { modelId: model, seqId: seq } = pass;
+      return { model, seq, kind: 'pass', groups, pass };
+    }
+    if (!isJson || !Object.hasOwn(kinds, operation)) return undefined;
     const json = JSON.parse(body.toString()) as Asked;
     const { model_id: model, seq_id: seq, path: name, adam_params } = json;
-    const kind = kinds[operation as keyof typeof kinds];
-    this.operations.push({
-      ...{ model, seq, kind },
+    return {
+      ...{ model, seq, kind: kinds[operation as keyof typeof kinds] },
       ...(name !== undefined && { name }),
       ...(adam_params !== undefined && { adam: ownNames(adam_params) }),
-    });
+    };
   }
 }
 
@@ -79,6 +129,12 @@ interface Asked {
   readonly adam_params?: Readonly<Record<string, number>>;
 }
 
+interface Answer {
+  readonly request_id?: string;
+  readonly type?: string;
+  readonly error?: unknown;
+}
+
 const kinds = {
   optim_step: 'step',
   save_weights: 'state',
@@ -86,43 +142,10 @@ const kinds = {
   load_weights: 'load',
 } as const;
 
-/** What is kept for repetition: the newest ones. */
-function remember<T>(list: T[], item: T): void {
-  list.push(item);
-  if (list.length > 32) list.shift();
-}
-
-function seen({ group, scores }: ScoredGroup): ScoredSeen {
-  const versions = group.rollouts.flatMap((rollout) =>
-    rollout.versions.map(([version]) => version),
-  );
-  return {
-    order: group.ticket.order,
-    isUniform: isUniform(scores.map(({ exactReward }) => exactReward)),
-    sampledBy: [...new Set(versions)],
-  };
-}
-
-/** Tells groups apart by their tokens and logprobs alone. */
-function keyOf(data: readonly Datum[]): string {
-  const hash = createHash('sha256');
-  for (const { tokens, targetTokens, inputs } of data) {
-    for (const array of [tokens, targetTokens, inputs.logprobs!]) {
-      hash.update(new Uint8Array(array.buffer, array.byteOffset, array.byteLength));
-    }
-  }
-  return hash.digest('hex');
-}
-
-function keyOfScored({ group: { promptTokens, rollouts } }: ScoredGroup): string {
-  return keyOf(
-    rollouts.map(({ tokens, behaviorLogprobs: logprobs }) =>
-      datumOf('cispo', promptTokens, tokens, {
-        logprobs,
-        advantages: new Float32Array(tokens.length),
-      }),
-    ),
-  );
+function lossOf(answer: Buffer, isJson: boolean): number | undefined {
+  const { json, protobuf } = forwardBackwardType;
+  const result = isJson ? json.parse(JSON.parse(answer.toString())) : protobuf!(answer);
+  return result.metrics['loss:sum'];
 }
 
 /** Tinker's names of AdamW's settings in ours. */

@@ -2,74 +2,138 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { accountsText } from '../../deploy/local/nats-server/accounts.js';
+import { accessWith, identitiesOf, writeKeys } from '../../deploy/local/nats-server/keys.js';
+import { accountsBlock } from '../../deploy/local/nats-server/server-config.js';
 import { freePort } from '../../deploy/local/processes/free-port.js';
 import type { Broker } from '../../shared/broker/broker.js';
+import type { Identity } from '../../shared/broker/permissions.js';
+import { connectBroker } from '../../shared/broker/connect.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
-import { brokerOn } from '../support/broker.js';
+import { silent } from '../support/broker.js';
 import { NatsServer } from '../support/nats-server.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
 import { ServiceProcess } from '../support/service-process.js';
 import { TcpProxy } from '../support/tcp-proxy.js';
+import type { LedgerSight } from './audit-ledger.js';
 import { Kept } from './kept.js';
-import { publishedBy } from './nats-frames.js';
+import { publishedBy, type Published } from './nats-frames.js';
+import { learnerFlags, type Shape } from './shape.js';
 import { Witness } from './witness.js';
 
 export const apiKey = 'tml-chaos-test';
 export const modelName = 'base';
-export const settings = { groupSize: 4, groupsPerBatch: 2, maxStepsOffPolicy: 2, loraRank: 2 };
+/** Name of an actor that is no honest one, and has a key like the others. */
+export const liarName = 'liar';
 const leaseSeconds = 4;
+
+export const networks = ['actors', 'reward', 'learners', 'backend'] as const;
+export type Network = (typeof networks)[number];
+
+interface Parts {
+  readonly run: string;
+  readonly shape: Shape;
+  readonly folder: string;
+  readonly server: NatsServer;
+  readonly keyFolder: string | undefined;
+  readonly witness: Witness;
+  readonly backendPort: number;
+  readonly recorder: RecordingProxy;
+  readonly proxies: Readonly<Record<'actors' | 'reward' | 'learner-0' | 'learner-1', TcpProxy>>;
+  readonly backendProxy: TcpProxy;
+  readonly observer: Broker;
+}
 
 /** A whole run as processes, each behind a network of ours, and somebody who hears everything. */
 export class World implements AsyncDisposable {
-  readonly witness: Witness;
   readonly kept = new Map<string, Kept>();
-  readonly networks: Readonly<Record<Network, TcpProxy>>;
   readonly versions: number[] = []; // as an observer sees them
+  readonly ledgerSights: LedgerSight[] = []; // each checkpoint that an observer saw, in order
+  /** Whether a message from there is lost on its way to NATS. */
+  withholds: (from: string, message: Published) => boolean = () => false;
+  /** Files of NATS have been damaged. */
+  hasBeenDamaged = false;
+  #isJustDamaged = false; // what follows may be older than what was
+  readonly #parts: Parts;
   readonly #stop = new AbortController();
   readonly #started: ServiceProcess[] = [];
-  #watching: Promise<void> = Promise.resolve();
+  #watching: Promise<unknown> = Promise.resolve();
 
-  private constructor(
-    readonly run: string,
-    readonly server: NatsServer,
-    readonly observer: Broker,
-    readonly folder: string,
-    private readonly backendPort: number,
-    private readonly recorder: RecordingProxy,
-    { witness, networks }: { witness: Witness; networks: Record<Network, TcpProxy> },
-  ) {
-    this.witness = witness;
-    this.networks = networks;
+  private constructor(parts: Parts) {
+    this.#parts = parts;
   }
 
-  static async start(run: string, report: (line: string) => void): Promise<World> {
+  static async start(
+    run: string,
+    shape: Shape,
+    report: (line: string) => void,
+    services: ServiceNames = everyService,
+  ): Promise<World> {
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-chaos-'));
-    const server = await NatsServer.start();
-    const observer = await brokerOn(server, { run, client: 'observer' });
-    const witness = new Witness(run, settings.groupSize);
+    const identities = identitiesOf([...services.filter(isActor), liarName]);
+    const keyFolder = shape.withKeys ? join(folder, 'keys') : undefined;
+    const users = keyFolder === undefined ? [] : await writeKeys(keyFolder, run, identities);
+    const configuration = keyFolder === undefined ? '' : accountsBlock(accountsText(run, users));
+    const server = await NatsServer.start({ configuration });
+    const witness = new Witness(run, shape.groupSize);
     const backendPort = await freePort();
-    const recorder = await RecordingProxy.before(`http://127.0.0.1:${backendPort}`, (...asked) => {
-      witness.hearAsked(...asked);
+    const recorder = await RecordingProxy.before(`http://127.0.0.1:${backendPort}`, (exchange) => {
+      witness.hearExchange(exchange);
     });
-    const tap = () =>
-      publishedBy((message) => {
-        witness.hearPublished(message);
-      });
-    const networks = {
-      actors: await TcpProxy.before(server.port, tap),
-      reward: await TcpProxy.before(server.port, tap),
-      learners: await TcpProxy.before(server.port, tap),
-      backend: await TcpProxy.before(Number(new URL(recorder.url).port)),
+    const toNats = (from: keyof Parts['proxies']) =>
+      TcpProxy.before(server.port, () =>
+        publishedBy((message) => {
+          witness.hearPublished(message);
+          return !world.withholds(from, message);
+        }),
+      );
+    const proxies = {
+      actors: await toNats('actors'),
+      reward: await toNats('reward'),
+      'learner-0': await toNats('learner-0'),
+      'learner-1': await toNats('learner-1'),
     };
-    const facts = { witness, networks };
-    const world = new World(run, server, observer, folder, backendPort, recorder, facts);
-    world.#begin(report);
+    const backendProxy = await TcpProxy.before(Number(new URL(recorder.url).port));
+    const observer = await connectAs({ role: 'operator' }, { run, port: server.port, keyFolder });
+    const places = { folder, server, keyFolder, backendPort, recorder, proxies, backendProxy };
+    const world: World = new World({ run, shape, witness, observer, ...places });
+    world.#begin(report, services);
     return world;
   }
 
-  /** Steps that were trained so far, those that were lost again included. */
-  get steps(): number {
-    return [...this.kept.values()].reduce((sum, { steps }) => sum + steps, 0);
+  get run(): string {
+    return this.#parts.run;
+  }
+  get shape(): Shape {
+    return this.#parts.shape;
+  }
+  get server(): NatsServer {
+    return this.#parts.server;
+  }
+  get witness(): Witness {
+    return this.#parts.witness;
+  }
+  /** May do anything with the run, and is connected past all the networks. */
+  get observer(): Broker {
+    return this.#parts.observer;
+  }
+  get folder(): string {
+    return this.#parts.folder;
+  }
+  get checkpointFolder(): string {
+    return join(this.folder, 'checkpoints');
+  }
+
+  /** The proxies of a network: learners have one each. */
+  network(name: Network): readonly TcpProxy[] {
+    const { proxies, backendProxy } = this.#parts;
+    if (name === 'backend') return [backendProxy];
+    return name === 'learners' ? [proxies['learner-0'], proxies['learner-1']] : [proxies[name]];
+  }
+
+  /** Between one of the learners and NATS. */
+  networkOf(learner: string): TcpProxy {
+    return this.#parts.proxies[learner === 'learner-1' ? 'learner-1' : 'learner-0'];
   }
 
   /** The learner whose lease it is; undefined where none has one, or nats-server does not say in time. */
@@ -79,58 +143,76 @@ export class World implements AsyncDisposable {
     return lease === undefined ? undefined : this.kept.get(lease.holder);
   }
 
-  get checkpointFolder(): string {
-    return join(this.folder, 'checkpoints');
+  /** Connects as one of the run's identities, by the network of the actors. */
+  connect(identity: Identity): Promise<Broker> {
+    const { run, keyFolder, proxies } = this.#parts;
+    return connectAs(identity, { run, keyFolder, port: proxies.actors.port });
   }
 
   /** A learner; with a limit it ends by itself. */
   learner(name: string, maxSteps?: number): ServiceProcess {
-    const { groupSize, groupsPerBatch, maxStepsOffPolicy, loraRank } = settings;
-    return this.#service('learner', 'learners', [
+    const backend = this.network('backend')[0]!;
+    return this.#service('learner', this.networkOf(name), { role: 'learner' }, [
       `--name=${name}`,
       `--lease-seconds=${leaseSeconds}`,
-      `--backend-url=http://127.0.0.1:${this.networks.backend.port}`,
-      ...[`--api-key=${apiKey}`, `--model-name=${modelName}`, `--lora-rank=${loraRank}`],
-      ...[`--group-size=${groupSize}`, `--groups-per-batch=${groupsPerBatch}`],
-      ...['--num-minibatches=1', '--checkpoint-every-steps=3', '--eval-problems=0', '--stop-kl=0'],
-      ...['--stop-reward-share=0', `--max-steps-off-policy=${maxStepsOffPolicy}`],
-      `--run-dir=${join(this.folder, name)}`,
+      `--backend-url=http://127.0.0.1:${backend.port}`,
+      ...[`--api-key=${apiKey}`, `--model-name=${modelName}`, '--checkpoint-every-steps=3'],
+      ...learnerFlags(this.shape),
+      `--run-dir=${this.runDir(name)}`,
       ...(maxSteps === undefined ? [] : [`--max-steps=${maxSteps}`]),
     ]);
   }
 
+  /** Where a learner leaves its files. */
+  runDir(learner: string): string {
+    return join(this.folder, learner);
+  }
+
+  /** Says that files of NATS were damaged. */
+  damaged(): void {
+    this.hasBeenDamaged = this.#isJustDamaged = true;
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
+    const { observer, proxies, backendProxy, recorder, server } = this.#parts;
     this.#stop.abort();
     await Promise.all([...this.kept.values()].map((each) => each.letGo()));
     await Promise.all(this.#started.map((process) => process[Symbol.asyncDispose]()));
     await this.#watching;
-    await this.observer[Symbol.asyncDispose]();
-    for (const network of Object.values(this.networks)) await network[Symbol.asyncDispose]();
-    await this.recorder[Symbol.asyncDispose]();
-    await this.server[Symbol.asyncDispose]();
+    await observer[Symbol.asyncDispose]();
+    for (const proxy of [...Object.values(proxies), backendProxy]) {
+      await proxy[Symbol.asyncDispose]();
+    }
+    await recorder[Symbol.asyncDispose]();
+    await server[Symbol.asyncDispose]();
     await rm(this.folder, { recursive: true, force: true, maxRetries: 5 });
   }
 
-  #begin(report: (line: string) => void): void {
-    const keep = (name: string, start: () => ServiceProcess) => {
-      this.kept.set(name, new Kept(name, start, report));
-    };
-    keep('backend', () =>
-      this.#start('learner/local-backend', [
-        ...[`--port=${this.backendPort}`, `--api-key=${apiKey}`, `--model-name=${modelName}`],
-        ...[`--checkpoint-dir=${this.checkpointFolder}`, '--threads=1'],
-      ]),
-    );
-    keep('learner-0', () => this.learner('learner-0'));
-    keep('learner-1', () => this.learner('learner-1'));
-    keep('reward', () => this.#service('reward-service', 'reward', ['--name=reward']));
-    for (const name of ['actor-0', 'actor-1']) {
-      keep(name, () => this.#service('actor', 'actors', [`--name=${name}`]));
+  #begin(report: (line: string) => void, services: ServiceNames): void {
+    for (const name of services) {
+      this.kept.set(name, new Kept(name, () => this.#startService(name), report));
     }
-    this.#watching = this.#watch();
+    this.#watching = Promise.all([this.#watchVersions(), this.#watchLedger()]);
   }
 
-  async #watch(): Promise<void> {
+  #startService(name: ServiceNames[number]): ServiceProcess {
+    const { proxies, backendPort } = this.#parts;
+    if (name === 'backend') {
+      return this.#start('learner/local-backend', [
+        ...[`--port=${backendPort}`, `--api-key=${apiKey}`, `--model-name=${modelName}`],
+        ...[`--checkpoint-dir=${this.checkpointFolder}`, '--threads=1'],
+        `--model-dir=${embeddedModelPath}`,
+      ]);
+    }
+    if (name === 'reward') {
+      return this.#service('reward-service', proxies.reward, { role: 'reward' }, ['--name=reward']);
+    }
+    if (!isActor(name)) return this.learner(name);
+    const identity = { role: 'actor', actor: name } as const;
+    return this.#service('actor', proxies.actors, identity, [`--name=${name}`]);
+  }
+
+  async #watchVersions(): Promise<void> {
     const { signal } = this.#stop;
     await this.observer.config.wait(signal).catch(() => undefined);
     for await (const { version } of this.observer.policy.watch(signal)) {
@@ -139,10 +221,35 @@ export class World implements AsyncDisposable {
     }
   }
 
-  #service(service: string, network: Network, flags: string[]): ServiceProcess {
-    const natsUrl = `nats://127.0.0.1:${this.networks[network].port}`;
-    const where = [`--nats-url=${natsUrl}`, `--run=${this.run}`];
-    return this.#start(service, [...where, `--model-dir=${embeddedModelPath}`, ...flags]);
+  async #watchLedger(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      const read = this.observer.ledger.read().catch(() => undefined);
+      const checkpoint = await Promise.race([read, sleep(2_000, undefined, { ref: false })]);
+      const before = this.ledgerSights.at(-1);
+      if (checkpoint !== undefined && checkpoint.statePath !== before?.statePath) {
+        const { step, statePath } = checkpoint;
+        this.ledgerSights.push({ step, statePath, isAfterDamage: this.#isJustDamaged });
+        this.#isJustDamaged = false;
+      }
+      await sleep(100, undefined, { signal }).catch(() => undefined);
+    }
+  }
+
+  #service(
+    service: string,
+    network: TcpProxy,
+    identity: Identity,
+    flags: readonly string[],
+  ): ServiceProcess {
+    const { run, keyFolder } = this.#parts;
+    const { natsNkeySeedFile } = accessWith(keyFolder, identity);
+    return this.#start(service, [
+      `--nats-url=nats://127.0.0.1:${network.port}`,
+      ...(natsNkeySeedFile === undefined ? [] : [`--nats-nkey-seed-file=${natsNkeySeedFile}`]),
+      ...[`--run=${run}`, `--model-dir=${embeddedModelPath}`],
+      ...flags,
+    ]);
   }
 
   #start(service: string, flags: string[]): ServiceProcess {
@@ -153,5 +260,24 @@ export class World implements AsyncDisposable {
   }
 }
 
-export const networks = ['actors', 'reward', 'learners', 'backend'] as const;
-export type Network = (typeof networks)[number];
+const everyService = [
+  ...(['backend', 'learner-0', 'learner-1'] as const),
+  ...(['reward', 'actor-0', 'actor-1'] as const),
+];
+type ServiceNames = readonly (typeof everyService)[number][];
+
+function isActor(name: ServiceNames[number]): name is 'actor-0' | 'actor-1' {
+  return name.startsWith('actor');
+}
+
+function connectAs(
+  identity: Identity,
+  { run, port, keyFolder }: { run: string; port: number; keyFolder: string | undefined },
+): Promise<Broker> {
+  return connectBroker({
+    natsUrl: `nats://127.0.0.1:${port}`,
+    ...accessWith(keyFolder, identity),
+    ...{ run, identity, log: silent, signal: new AbortController().signal },
+    client: identity.role === 'actor' ? identity.actor : 'observer',
+  });
+}

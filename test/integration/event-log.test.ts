@@ -69,11 +69,12 @@ describe('the history that a run keeps in NATS', { timeout: 180_000 }, () => {
     await jsm.streams.update(names.streams.events, { duplicate_window: nanos(100) });
     let isCut = false;
     await using proxy = await TcpProxy.before(server.port, () => (bytes) => {
-      if (isCut || !bytes.includes('events.version')) return;
+      if (isCut || !bytes.includes('events.version')) return bytes;
       isCut = true;
       setImmediate(() => {
         proxy.down(); // the event has gone on to the server, the answer has not come back
       });
+      return bytes;
     });
     const natsUrl = `nats://127.0.0.1:${proxy.port}`;
     await using learner = await brokerOn(server, { natsUrl });

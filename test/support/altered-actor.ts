@@ -4,27 +4,34 @@ import { joinRun } from '../../actor/join-run.js';
 import { OnnxSampler } from '../../actor/onnx-sampler.js';
 import { PolicyFollower } from '../../actor/policy-follower.js';
 import { sampleTickets } from '../../actor/sample-tickets.js';
-import type { GroupRequest, Sampler } from '../../actor/sampler.js';
+import type { GroupRequest, SampledRollout, Sampler } from '../../actor/sampler.js';
 import { together } from '../../actor/together.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { silent } from './broker.js';
 
 /**
- * An actor of this process that samples something else than its tickets ask for, and does not know it:
- * everything of it is real but for what `alter` makes of each request. It goes on until `signal` aborts.
+ * An actor of this process that samples something else than its tickets ask for, or says so: everything of it
+ * is real but for what `alter` makes of each request and `answer` of what was sampled. It goes on until
+ * `signal` aborts.
  */
 export async function runAlteredActor(
   broker: Broker,
-  options: { name: string; modelDir: string; alter: (request: GroupRequest) => GroupRequest },
+  options: {
+    readonly name: string;
+    readonly modelDir: string;
+    readonly alter: (request: GroupRequest) => GroupRequest;
+    readonly concurrency?: number; // groups at once; 2
+    readonly answer?: (rollouts: readonly SampledRollout[]) => Promise<SampledRollout[]>;
+  },
   signal: AbortSignal,
 ): Promise<void> {
-  const { name: actor, modelDir, alter } = options;
+  const { name: actor, modelDir, alter, answer, concurrency = 2 } = options;
   const runConfig = await broker.config.wait(signal);
   const here = { modelDir, datasetPath: undefined, sampler: 'onnx' } as const;
   const { task, dataset, tokenizer, directory } = await joinRun(runConfig, here);
   await using own = await OnnxSampler.start({
     log: silent,
-    ...{ directory: directory!, threads: 1, concurrency: 2, policies: broker.policy, signal },
+    ...{ directory: directory!, threads: 1, concurrency, policies: broker.policy, signal },
   });
   const sampler: Sampler = {
     kind: own.kind,
@@ -34,7 +41,10 @@ export async function runAlteredActor(
     drop: (version) => {
       own.drop(version);
     },
-    sample: (request, ...more) => own.sample(alter(request), ...more),
+    sample: async (request, ...more) => {
+      const rollouts = await own.sample(alter(request), ...more);
+      return answer === undefined ? rollouts : await answer(rollouts);
+    },
     guard: (ending) => own.guard(ending),
     [Symbol.asyncDispose]: () => own[Symbol.asyncDispose](),
   };

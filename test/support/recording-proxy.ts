@@ -13,7 +13,15 @@ export interface RecordedCall {
   readonly adam?: Readonly<Record<string, number>>; // of an optim_step, as its body has it
 }
 
-export type Heard = (operation: string, body: Buffer, isJson: boolean) => void;
+/** A request that was posted, and what the backend answered to it. */
+export interface Exchange {
+  readonly operation: string; // the last part of its path
+  readonly body: Buffer;
+  readonly isJson: boolean;
+  readonly status: number;
+  readonly answer: Buffer;
+  readonly answerIsJson: boolean;
+}
 
 /** Queued operations: those whose results are asked for afterwards. */
 const queued = new Set([
@@ -33,9 +41,12 @@ export class RecordingProxy implements AsyncDisposable {
   readonly #operationOf = new Map<string, string>(); // by request id
   readonly #held = new Map<string, Promise<void>>(); // by operation
 
-  /** @param heard told of every request that is posted, as soon as it is here. */
-  static async before(backendUrl: string, heard?: Heard): Promise<RecordingProxy> {
-    const proxy = new RecordingProxy(backendUrl, heard);
+  /** @param answered told of every request that was posted, once the backend has answered it. */
+  static async before(
+    backendUrl: string,
+    answered?: (exchange: Exchange) => void,
+  ): Promise<RecordingProxy> {
+    const proxy = new RecordingProxy(backendUrl, answered);
     proxy.#server.listen(0, '127.0.0.1');
     await once(proxy.#server, 'listening');
     return proxy;
@@ -43,7 +54,7 @@ export class RecordingProxy implements AsyncDisposable {
 
   private constructor(
     backendUrl: string,
-    private readonly heard: Heard | undefined,
+    private readonly answered: ((exchange: Exchange) => void) | undefined,
   ) {
     this.#backendUrl = backendUrl;
     this.#server = createServer((request, response) => {
@@ -77,7 +88,6 @@ export class RecordingProxy implements AsyncDisposable {
     const body = await buffer(request);
     const operation = url.split('/').at(-1)!;
     const isJson = request.headers['content-type'] === 'application/json';
-    if (method === 'POST') this.heard?.(operation, body, isJson);
     const json = isJson ? (JSON.parse(body.toString()) as Record<string, unknown>) : {};
     const call = queued.has(operation) ? callOf(operation, isJson ? json : body) : undefined;
     if (call !== undefined) this.calls.push(call);
@@ -93,6 +103,12 @@ export class RecordingProxy implements AsyncDisposable {
       ...(method === 'GET' ? {} : { body }),
     });
     const bytes = Buffer.from(await answer.arrayBuffer());
+    if (method === 'POST') {
+      const { status } = answer;
+      const type = answer.headers.get('content-type') ?? '';
+      const answerIsJson = type.startsWith('application/json');
+      this.answered?.({ operation, body, isJson, status, answer: bytes, answerIsJson });
+    }
     if (call !== undefined && answer.ok) {
       const { request_id: id } = JSON.parse(bytes.toString()) as { request_id: string };
       this.#operationOf.set(id, call.operation);

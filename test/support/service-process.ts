@@ -17,6 +17,8 @@ export class ServiceProcess implements AsyncDisposable {
   #hasEnded = false;
   /** Its log, line by line. */
   readonly log: LogLine[] = [];
+  /** What it has logged, in bytes. */
+  logBytes = 0;
   /** What it wrote for the user. */
   errors = '';
 
@@ -32,6 +34,7 @@ export class ServiceProcess implements AsyncDisposable {
       env: { ...process.env, ...environment },
     });
     createInterface(child.stdout).on('line', (line) => {
+      this.logBytes += Buffer.byteLength(line) + 1;
       this.log.push(JSON.parse(line) as LogLine);
     });
     child.stderr.on('data', (chunk: Buffer) => (this.errors += chunk.toString()));

@@ -1,12 +1,13 @@
 import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { gate } from './broker.js';
 
-/** What a client sent, in order; one of these a connection. */
-export type Tap = (bytes: Buffer) => void;
+/** Hears what a client sends, in order; one of these a connection. @returns what is passed on. */
+export type Tap = (bytes: Buffer) => Buffer;
 
 /**
- * A network between clients and a server on loopback: it passes bytes on unchanged, and can hold them
+ * A network between clients and a server on loopback: it passes bytes on, and can hold them
  * up, cut every connection, or be down for a while.
  */
 export class TcpProxy implements AsyncDisposable {
@@ -15,8 +16,9 @@ export class TcpProxy implements AsyncDisposable {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   #isDown = false;
+  #held: ReturnType<typeof gate> | undefined;
 
-  static async before(port: number, tap: () => Tap = () => () => undefined): Promise<TcpProxy> {
+  static async before(port: number, tap: () => Tap = () => unchanged): Promise<TcpProxy> {
     const proxy = new TcpProxy(port, tap);
     proxy.#server.listen(0, '127.0.0.1');
     await once(proxy.#server, 'listening');
@@ -27,8 +29,8 @@ export class TcpProxy implements AsyncDisposable {
     this.#server = createServer((client) => {
       if (this.#isDown) return void client.destroy();
       const server = connect(port, '127.0.0.1');
-      this.#pass(client, server, tap());
-      this.#pass(server, client, () => undefined);
+      this.#pass(client, server, tap(), () => this.#held?.opened);
+      this.#pass(server, client, unchanged);
     });
   }
 
@@ -56,22 +58,40 @@ export class TcpProxy implements AsyncDisposable {
     this.#isDown = false;
   }
 
+  /** Keeps what clients send from now on, and delivers all of it in order on `release`. */
+  hold(): void {
+    this.#held ??= gate();
+  }
+
+  release(): void {
+    this.#held?.open();
+    this.#held = undefined;
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
+    this.release();
     this.cut();
     this.#server.close();
     await once(this.#server, 'close');
   }
 
-  #pass(from: Socket, to: Socket, tap: Tap): void {
+  #pass(
+    from: Socket,
+    to: Socket,
+    tap: Tap,
+    held: () => Promise<void> | undefined = () => undefined,
+  ): void {
     this.#sockets.add(from);
     from.setNoDelay(true);
     let last = Promise.resolve();
     from.on('data', (bytes: Buffer) => {
-      tap(bytes);
+      const passedOn = tap(bytes);
+      if (passedOn.length === 0) return;
       const delayMs = this.delayMs * Math.random();
       last = last.then(async () => {
+        await held();
         if (delayMs > 0) await sleep(delayMs, undefined, { ref: false });
-        if (!to.destroyed) to.write(bytes);
+        if (!to.destroyed) to.write(passedOn);
       });
     });
     from.on('error', () => undefined); // `close` follows
@@ -80,4 +100,8 @@ export class TcpProxy implements AsyncDisposable {
       void last.then(() => to.destroy());
     });
   }
+}
+
+function unchanged(bytes: Buffer): Buffer {
+  return bytes;
 }

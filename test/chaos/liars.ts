@@ -1,0 +1,254 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { headers, type JsMsg } from 'nats';
+import type { Broker } from '../../shared/broker/broker.js';
+import { embeddedModelPath } from '../../shared/model/model-directory.js';
+import { decode } from '../../shared/wire/codec.js';
+import { RolloutGroup } from '../../shared/wire/rollout-group.js';
+import { Ticket } from '../../shared/wire/ticket.js';
+import { messageIdOf } from '../../shared/wire/ticket-ids.js';
+import { runAlteredActor } from '../support/altered-actor.js';
+import type { Aftermath } from './mishaps.js';
+import { liarName, type World } from './world.js';
+
+/** What a malicious or broken actor does with the rights of an actor. */
+export const lies = [
+  'hands a ticket back for an hour',
+  'claims logprobs of -50',
+  'floods the object bucket',
+  'takes message ids that are to come',
+  'sends garbage',
+] as const;
+export type Lie = (typeof lies)[number];
+
+export async function tellLie(world: World, lie: Lie): Promise<Aftermath> {
+  const broker = await world.connect({ role: 'actor', actor: liarName });
+  switch (lie) {
+    case 'hands a ticket back for an hour':
+      (await takeTicket(broker)).nak(3_600_000);
+      await broker.link.connection.flush();
+      await broker[Symbol.asyncDispose]();
+      // The window goes as far as the staleness bound allows, and then needs this ticket.
+      return { steps: world.shape.maxStepsOffPolicy + 4 };
+    case 'claims logprobs of -50':
+      return claimLogprobs(world, broker);
+    case 'floods the object bucket':
+      return flood(world, broker);
+    case 'takes message ids that are to come':
+      return guess(world, broker);
+    case 'sends garbage':
+      return sendGarbage(world, broker);
+  }
+}
+
+/** The next training ticket of the queue. */
+async function takeTicket({ link, names }: Broker): Promise<JsMsg> {
+  const { stream, durable } = names.consumer('tickets.train');
+  for (;;) {
+    const consumer = await link.js.consumers.get(stream, durable);
+    const message = await consumer.next({ expires: 5_000 });
+    if (message !== null) return message;
+  }
+}
+
+/**
+ * Everything is honest but the logprobs. It takes most of the tickets, and holds them, so that its groups are no
+ * longer on-policy. Resolves when it has sent the first.
+ */
+async function claimLogprobs(world: World, broker: Broker): Promise<Aftermath> {
+  const stop = new AbortController();
+  const acting = runAlteredActor(
+    broker,
+    {
+      name: liarName,
+      modelDir: embeddedModelPath,
+      concurrency: 48,
+      alter: (request) => request,
+      answer: async (rollouts) => {
+        await sleep(400);
+        return rollouts.map((rollout) => ({
+          ...rollout,
+          behaviorLogprobs: rollout.behaviorLogprobs.map(() => -50),
+        }));
+      },
+    },
+    stop.signal,
+  ).catch(() => undefined); // a run that has quarantined it may end it
+  const { delivered } = world.witness;
+  const from = delivered.length;
+  const deadline = performance.now() + 30_000;
+  while (
+    performance.now() < deadline &&
+    !delivered.slice(from).some(({ group }) => group.actor === liarName)
+  ) {
+    await sleep(50);
+  }
+  return {
+    steps: 25, // well above the ten unhealthy ones in a row after which a run is given up
+    end: async () => {
+      stop.abort();
+      await acting;
+      await broker[Symbol.asyncDispose]();
+      return [];
+    },
+  };
+}
+
+/**
+ * As many chunks as the bucket of large bodies holds, a byte each, and large groups as fast as they go; then an
+ * honest actor has a large group.
+ */
+async function flood(world: World, broker: Broker): Promise<Aftermath> {
+  const until = performance.now() + 20_000;
+  let [sent, refused] = [0, 0];
+  const lane = async () => {
+    const chunks = `$O.${broker.names.objects.bodies}.C.${randomUUID()}`;
+    while (sent < 70_000 && refused < 200 && performance.now() < until) {
+      sent += 1;
+      await broker.link.js.publish(chunks, new Uint8Array(1)).catch(() => (refused += 1));
+    }
+  };
+  await Promise.all(Array.from({ length: 256 }, lane));
+  await Promise.all(Array.from({ length: 8 }, () => sendLargeGroup(broker, liarName, 5_000)));
+  await broker.link.connection.close();
+  return {
+    steps: 3,
+    end: async () => {
+      const honest = await world.connect({ role: 'actor', actor: 'actor-0' });
+      const isStored = await sendLargeGroup(honest, 'actor-0', 30_000);
+      await honest.link.connection.close();
+      return isStored ? [] : ['after a flood of one actor no other could store a large group'];
+    },
+  };
+}
+
+/** More than a message holds; nobody asked for it, so that nobody misses it. @returns whether it was stored. */
+async function sendLargeGroup(broker: Broker, actor: string, limitMs: number): Promise<boolean> {
+  const samplingParams = { temperature: 1, maxTokens: 1, seed: 0 };
+  const ticket: Ticket = {
+    ...{ v: 1, ticketId: `large-${randomUUID()}`, order: 0, problemId: 'none', split: 'eval' },
+    ...{ groupSize: 1, samplingParams, issuedAtVersion: 0, attempt: 0 },
+  };
+  const length = 150_000; // 1.2 MB
+  const rollout = {
+    tokens: new Int32Array(length),
+    behaviorLogprobs: new Float32Array(length),
+    versions: [[0, length]] as [number, number][],
+    stopReason: 'stop' as const,
+  };
+  const group: RolloutGroup = {
+    ...{ v: 1, ticket, actor, promptTokens: Int32Array.of(1), rollouts: [rollout] },
+    ...{ startedAt: Date.now(), finishedAt: Date.now() },
+  };
+  const sending = { msgId: messageIdOf(ticket), signal: AbortSignal.timeout(limitMs) };
+  const stored = broker
+    .publish(broker.names.subjects.rollouts(actor), RolloutGroup, group, sending)
+    .then(
+      () => true,
+      () => false,
+    );
+  return await Promise.race([stored, sleep(limitMs, false, { ref: false })]);
+}
+
+/** Publishes under the ids of tickets that are not out yet, made up from that of one that is. */
+async function guess(world: World, broker: Broker): Promise<Aftermath> {
+  const message = await takeTicket(broker);
+  const { ticketId, order } = decode(Ticket, message.subject, message.data);
+  message.nak();
+  const taken = new Set<string>();
+  for (let ahead = order + 8; ahead < order + 80; ahead++) {
+    const digits = String(order).padStart(8, '0');
+    const id = messageIdOf({
+      ticketId: ticketId.replace(digits, String(ahead).padStart(8, '0')),
+      attempt: 0,
+    });
+    if (await publishGarbage(broker, id)) taken.add(id);
+  }
+  const from = world.witness.delivered.length;
+  await broker[Symbol.asyncDispose]();
+  return {
+    steps: 12,
+    end: () => {
+      const swallowed = world.witness.delivered
+        .slice(from)
+        .filter(({ group, msgId }) => group.actor !== liarName && taken.has(msgId ?? ''));
+      if (swallowed.length === 0) return Promise.resolve([]);
+      return Promise.resolve([
+        `${swallowed.length} groups of honest actors went under message ids that a liar had taken before, and were lost`,
+      ]);
+    },
+  };
+}
+
+/** Stored under that id; tries for a while, since the queue may be full. */
+async function publishGarbage(broker: Broker, msgId: string): Promise<boolean> {
+  const subject = broker.names.subjects.rollouts(liarName);
+  for (let tries = 0; tries < 20; tries++) {
+    const ack = await broker.link.js
+      .publish(subject, new Uint8Array([1, 2, 3]), { msgID: msgId, headers: headers() })
+      .catch(() => undefined);
+    if (ack !== undefined) return !ack.duplicate;
+    await sleep(50);
+  }
+  return false;
+}
+
+const logLimit = 2_000_000; // bytes
+
+/**
+ * Lets one ticket end as a dead letter, since its group is none; then sends more messages that cannot be read
+ * than the stream of dead letters holds. Nothing else may be lost by that, and no log filled.
+ */
+async function sendGarbage(world: World, broker: Broker): Promise<Aftermath> {
+  const before = new Map([...world.kept].map(([name, { logBytes }]) => [name, logBytes]));
+  await answerWrongly(broker);
+  const subject = broker.names.subjects.rollouts(liarName);
+  const until = performance.now() + 40_000;
+  let accepted = 0;
+  const lane = async () => {
+    while (accepted < 10_500 && performance.now() < until) {
+      const ack = await broker.link.js.publish(subject, new Uint8Array(8)).catch(() => undefined);
+      if (ack === undefined) await sleep(5);
+      else accepted += 1;
+    }
+  };
+  await Promise.all(Array.from({ length: 64 }, lane));
+  await broker[Symbol.asyncDispose]();
+  return {
+    steps: 3,
+    end: () => {
+      const loud = [...world.kept.values()].flatMap(({ name, logBytes }) => {
+        const more = logBytes - (before.get(name) ?? 0);
+        return more > logLimit
+          ? [`${name} logged ${more} bytes for ${accepted} messages of garbage`]
+          : [];
+      });
+      return Promise.resolve(loud);
+    },
+  };
+}
+
+/** A group for a prompt that nobody asked for: the reward service refuses it, and its ticket dies. */
+async function answerWrongly(broker: Broker): Promise<void> {
+  const message = await takeTicket(broker);
+  const ticket = decode(Ticket, message.subject, message.data);
+  const version = ticket.issuedAtVersion;
+  const rollout = {
+    tokens: Int32Array.of(1),
+    behaviorLogprobs: Float32Array.of(-1),
+    versions: [[version, 1]] as [number, number][],
+    stopReason: 'stop' as const,
+  };
+  const group: RolloutGroup = {
+    ...{ v: 1, ticket, actor: liarName, promptTokens: Int32Array.of(1, 2, 3) },
+    rollouts: Array.from({ length: ticket.groupSize }, () => rollout),
+    ...{ startedAt: Date.now(), finishedAt: Date.now() },
+  };
+  const signal = AbortSignal.timeout(30_000);
+  const msgId = messageIdOf(ticket);
+  await broker.publish(broker.names.subjects.rollouts(liarName), RolloutGroup, group, {
+    msgId,
+    signal,
+  });
+  await message.ackAck();
+}

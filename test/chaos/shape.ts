@@ -1,0 +1,66 @@
+import { createRandom } from '../../shared/random.js';
+import type { AdvantageKind, Normalization } from '../../shared/wire/objective.js';
+
+/** How the run of a round trains: what may differ from one seed to the next. */
+export interface Shape {
+  readonly groupSize: number;
+  readonly groupsPerBatch: number;
+  readonly numSubsteps: number;
+  readonly numMinibatches: number; // of a substep
+  readonly maxStepsOffPolicy: number;
+  readonly loraRank: number;
+  readonly advantage: Exclude<AdvantageKind, 'batch_std'>;
+  readonly normalization: Normalization;
+  readonly evalProblems: number; // 0: no evaluations
+  readonly evalSamples: number;
+  readonly evalEveryVersions: number;
+  /** Whether NATS asks for keys, and keeps actors in accounts of their own. */
+  readonly withKeys: boolean;
+}
+
+/** Groups of a batch, substeps, minibatches of a substep. */
+const batches = [
+  [2, 1, 1],
+  [2, 1, 2],
+  [2, 2, 1],
+  [4, 2, 2],
+] as const;
+const advantages = ['mean_centred', 'mean_std', 'leave_one_out'] as const;
+const normalizations = ['none', 'token', 'sequence', 'group', 'constant'] as const;
+
+/** The same for the same seed; each of the choices is made for itself. */
+export function shapeOf(seed: number): Shape {
+  const random = createRandom(`shape ${seed}`);
+  const [groupsPerBatch, numSubsteps, numMinibatches] = batches[random.int(batches.length)]!;
+  const hasEvaluations = random.int(2) === 0;
+  return {
+    groupSize: 4,
+    ...{ groupsPerBatch, numSubsteps, numMinibatches },
+    maxStepsOffPolicy: 2,
+    loraRank: 2,
+    advantage: advantages[random.int(advantages.length)]!,
+    normalization: normalizations[random.int(normalizations.length)]!,
+    evalProblems: hasEvaluations ? 3 : 0,
+    evalSamples: 2,
+    evalEveryVersions: 5,
+    withKeys: random.int(2) === 0,
+  };
+}
+
+/** As flags of the learner. */
+export function learnerFlags(shape: Shape): string[] {
+  const flags = {
+    'group-size': shape.groupSize,
+    'groups-per-batch': shape.groupsPerBatch,
+    'num-substeps': shape.numSubsteps,
+    'num-minibatches': shape.numMinibatches,
+    'max-steps-off-policy': shape.maxStepsOffPolicy,
+    'lora-rank': shape.loraRank,
+    advantage: shape.advantage,
+    normalization: shape.normalization,
+    'eval-problems': shape.evalProblems,
+    'eval-samples': shape.evalSamples,
+    'eval-every-versions': shape.evalEveryVersions,
+  };
+  return Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`);
+}
