@@ -196,14 +196,14 @@ async function publishGarbage(broker: Broker, msgId: string): Promise<boolean> {
 const logLimit = 2_000_000; // bytes
 
 /**
- * Lets one ticket end as a dead letter, since its group is none; then sends more messages that cannot be read
- * than the stream of dead letters holds. Nothing else may be lost by that, and no log filled.
+ * Lets a ticket of another actor end as a dead letter, since its group is none; then sends more messages that
+ * cannot be read than the stream of dead letters holds. Nothing else may be lost by that, and no log filled.
  */
 async function sendGarbage(world: World, broker: Broker): Promise<Aftermath> {
   const before = new Map([...world.kept].map(([name, { logBytes }]) => [name, logBytes]));
-  await answerWrongly(broker);
+  await answerWrongly(world.observer, 'actor-0');
   const subject = broker.names.subjects.rollouts(liarName);
-  const until = performance.now() + 40_000;
+  const until = performance.now() + 25_000;
   let accepted = 0;
   const lane = async () => {
     while (accepted < 10_500 && performance.now() < until) {
@@ -229,7 +229,7 @@ async function sendGarbage(world: World, broker: Broker): Promise<Aftermath> {
 }
 
 /** A group for a prompt that nobody asked for: the reward service refuses it, and its ticket dies. */
-async function answerWrongly(broker: Broker): Promise<void> {
+async function answerWrongly(broker: Broker, actor: string): Promise<void> {
   const message = await takeTicket(broker);
   const ticket = decode(Ticket, message.subject, message.data);
   const version = ticket.issuedAtVersion;
@@ -240,13 +240,13 @@ async function answerWrongly(broker: Broker): Promise<void> {
     stopReason: 'stop' as const,
   };
   const group: RolloutGroup = {
-    ...{ v: 1, ticket, actor: liarName, promptTokens: Int32Array.of(1, 2, 3) },
+    ...{ v: 1, ticket, actor, promptTokens: Int32Array.of(1, 2, 3) },
     rollouts: Array.from({ length: ticket.groupSize }, () => rollout),
     ...{ startedAt: Date.now(), finishedAt: Date.now() },
   };
   const signal = AbortSignal.timeout(30_000);
   const msgId = messageIdOf(ticket);
-  await broker.publish(broker.names.subjects.rollouts(liarName), RolloutGroup, group, {
+  await broker.publish(broker.names.subjects.rollouts(actor), RolloutGroup, group, {
     msgId,
     signal,
   });
