@@ -128,7 +128,10 @@ describe('a log line that repeats', () => {
 
 describe('an error in the log', () => {
   it('has a stack where the fault is ours, and none where others sent something wrong', () => {
-    const stackOf = (err: Error) => logged((log) => { log.warn({ err }, 'failed'); });
+    const stackOf = (err: Error) =>
+      logged((log) => {
+        log.warn({ err }, 'failed');
+      });
     assert.match(stackOf(new RangeError('boom')), /RangeError: boom\\n +at /);
     const line = stackOf(new PermanentError('not MessagePack'));
     assert.match(line, /"err":\{"type":"PermanentError","message":"not MessagePack"\}/);
