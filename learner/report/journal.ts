@@ -78,17 +78,18 @@ export class Journal<Event> {
         `${this.#path} was replaced while this learner wrote it, by another one or by hand`,
       );
     }
-    let isTorn = false;
     try {
       await writeWhenRoom(this.#kind.name, this.#wait, async () => {
-        if (isTorn) await file.truncate(this.#bytes); // a full disk may have taken a part of it
-        isTorn = true;
-        await file.appendFile(line);
+        try {
+          await file.appendFile(line);
+        } catch (caught) {
+          await file.truncate(this.#bytes); // a full disk may have taken a part of the line
+          throw caught;
+        }
       });
       this.#bytes += Buffer.byteLength(line);
     } catch (caught) {
       if (noRoomReason(caught) === undefined) throw caught;
-      if (isTorn) await file.truncate(this.#bytes);
     }
   }
 }
