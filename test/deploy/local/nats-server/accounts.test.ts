@@ -38,7 +38,7 @@ describe('the accounts of a run', { timeout: 120_000 }, () => {
     for (const run of runs) {
       await using trains = await as(run, learner);
       await layOut(trains);
-      assert.equal((await trains.link.jsm.getAccountInfo()).streams, 11);
+      assert.equal((await trains.link.jsm.getAccountInfo()).streams, 12);
       await using watches = await as(run, observer);
       assert.equal((await watches.ledger.read())?.version, checkpoint().version);
     }
