@@ -73,7 +73,9 @@ describe('a learner whose window drops', limits, () => {
         assert.equal(ticket.order, 0);
         taken.open();
         await late.opened;
-        const rollouts = [2, 3, 4, 5].map((token) => rollout(1, { tokens: Int32Array.of(token) }));
+        const rollouts = [2, 3, 4, 5].map((token) =>
+          rollout(1, { tokens: Int32Array.of(token), behaviorLogprobs: Float32Array.of(-2) }),
+        );
         const group = rolloutGroup({ ticket, rollouts });
         const msgId = `${ticket.ticketId}.0`;
         await broker.publish(broker.names.subjects.rollouts('slow'), RolloutGroup, group, {
