@@ -225,7 +225,7 @@ export class Intake {
       const group = { scored, seq, sampledBy, ...arrival };
       admission.arrive(order, group, sampledBy, scored.group.ticket.attempt);
       tally.admitted(scored);
-      if (hasVariance) drought.admitted();
+      if (hasVariance) drought.admitted(scored);
     }
     changes.notify();
   }

@@ -66,7 +66,7 @@ export function makeParts(
     { margin: maxOutstanding, state: opened.curriculum, ids },
   );
   const tally = new Tally((ticket) => tickets.isReplay(ticket));
-  const drought = new DroughtWatch(settings.stopZeroVariance);
+  const drought = new DroughtWatch(settings.stopZeroVariance, () => options.runWatch.live);
   const brokenPolicy = new BrokenPolicyWatch({
     groupsPerBatch,
     firstVersion: version,
