@@ -34,10 +34,12 @@ export class DivergenceWatch {
   }
 
   judge({ metrics }: StepEvent): Verdict {
+    const reward = metrics['env/all/reward/total'] ?? NaN;
     const step = {
-      // What is not finite is left out of the events; those of older releases have no `/fleet`.
+      // What is not finite is left out of the events; those of older releases have no `/fleet`, `/upper` and `/lower`.
       kl: metrics['kl_sample_train_v2/fleet'] ?? metrics['kl_sample_train_v2'] ?? NaN,
-      reward: metrics['env/all/reward/total'] ?? NaN,
+      reward: metrics['env/all/reward/upper'] ?? reward,
+      lowerReward: metrics['env/all/reward/lower'] ?? reward,
     };
     const { health, verdict } = judgeStep(this.#health, step, this.#limits);
     this.#health = health;

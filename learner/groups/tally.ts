@@ -1,4 +1,5 @@
 import { Counter, Gauge } from 'prom-client';
+import { type ActorReward, rewardsOfMajority } from '../../shared/rl/divergence.js';
 import { ksDistance } from '../../shared/rl/length-bias.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
@@ -33,6 +34,7 @@ interface Sums {
   allBad: number;
   fresh: Share; // groups of problems whose turn it was
   replayed: Share; // groups that came back to a problem that was tried
+  byActor: Map<string, ActorReward>;
 }
 
 interface Share {
@@ -80,11 +82,14 @@ export class Tally {
     const distance = ksDistance(this.#admittedLengths, this.#trainedLengths);
     lengthKsDistance.set(distance);
     const reward = sums.reward / sums.rollouts;
+    const { upper, lower } = rewardsOfMajority([...sums.byActor.values()]);
     if (sums.rollouts > 0) meanReward.set(reward); // a gap in a curve is better than NaN
     return {
       'env/all/correct': sums.correct / sums.rollouts,
       'env/all/format': sums.formatted / sums.rollouts,
       'env/all/reward/total': reward,
+      'env/all/reward/upper': upper,
+      'env/all/reward/lower': lower,
       'by_group/frac_mixed': sums.mixed / sums.groups,
       'by_group/frac_all_good': sums.allGood / sums.groups,
       'by_group/frac_all_bad': sums.allBad / sums.groups,
@@ -107,11 +112,13 @@ export class Tally {
       for (const logprob of behaviorLogprobs) sums.negativeLogprobs -= logprob;
     }
     let correct = 0;
+    const before = sums.reward;
     for (const { reward, isCorrect, hasFormat } of scores) {
       sums.reward += reward;
       if (hasFormat) sums.formatted += 1;
       if (isCorrect) correct += 1;
     }
+    addReward(sums.byActor, group.actor, scores.length, sums.reward - before);
     sums.correct += correct;
     const kind = correct === scores.length ? 'all_good' : correct === 0 ? 'all_bad' : 'mixed';
     sums[outcomeKeys[kind]] += 1;
@@ -140,7 +147,19 @@ function noSums(): Sums {
     allBad: 0,
     fresh: { groups: 0, mixed: 0, rollouts: 0, correct: 0 },
     replayed: { groups: 0, mixed: 0, rollouts: 0, correct: 0 },
+    byActor: new Map(),
   };
+}
+
+function addReward(
+  byActor: Map<string, ActorReward>,
+  actor: string,
+  more: number, // rollouts
+  sum: number, // of their rewards
+): void {
+  const { rollouts, reward } = byActor.get(actor) ?? { rollouts: 0, reward: 0 };
+  const all = rollouts + more;
+  byActor.set(actor, { rollouts: all, reward: (rollouts * reward + sum) / all });
 }
 
 /** Where problems are replayed, what of them has signal, and how the policy does on the others. */

@@ -24,12 +24,39 @@ export function klOfMajority(actors: readonly ActorKl[]): {
   return { kl: tokens === 0 ? 0 : sum / tokens, without: left.map(({ actor }) => actor) };
 }
 
+/** What the rollouts of one actor earned. */
+export interface ActorReward {
+  readonly rollouts: number;
+  readonly reward: number; // mean
+}
+
+/**
+ * The mean reward of a step without the half of its actors that earned the least, and without the half
+ * that earned the most. A policy that collapses is seen by all actors, so `upper` falls only with most of
+ * them; and `lower` rises only with most of them, so that no minority makes what follows look like a fall.
+ *
+ * @returns both the mean over all rollouts where there is one actor; NaN without any.
+ */
+export function rewardsOfMajority(actors: readonly ActorReward[]): {
+  readonly upper: number;
+  readonly lower: number;
+} {
+  const sorted = actors.toSorted((a, b) => a.reward - b.reward);
+  const left = Math.floor(sorted.length / 2);
+  const mean = (some: readonly ActorReward[]): number =>
+    some.reduce((sum, one) => sum + one.rollouts * one.reward, 0) /
+    some.reduce((sum, one) => sum + one.rollouts, 0);
+  return { upper: mean(sorted.slice(left)), lower: mean(sorted.slice(0, sorted.length - left)) };
+}
+
 /** What one step shows of the health of training. */
 export interface StepHealth {
   /** kl_sample_train_v2 of most actors, nats a token; no finite number once the logprobs are none. */
   readonly kl: number;
-  /** Mean reward of the rollouts that the step consumed. */
+  /** Mean reward of the rollouts that the step consumed, as most actors have it at least. */
   readonly reward: number;
+  /** As most actors have it at most: what later rewards are measured by. By default the same. */
+  readonly lowerReward?: number;
 }
 
 export interface DivergenceLimits {
@@ -44,11 +71,17 @@ export interface DivergenceLimits {
 /** What is remembered of the steps so far. */
 export interface Health {
   readonly rewards: readonly number[]; // of the last steps, at most `patience`
-  readonly bestReward: number; // the best average of as many
+  readonly lowerRewards: readonly number[]; // of as many
+  readonly bestReward: number; // the best average of `lowerRewards`
   readonly unhealthySteps: number; // in a row, up to now
 }
 
-export const healthAtStart: Health = { rewards: [], bestReward: -Infinity, unhealthySteps: 0 };
+export const healthAtStart: Health = {
+  rewards: [],
+  lowerRewards: [],
+  bestReward: -Infinity,
+  unhealthySteps: 0,
+};
 
 /**
  * healthy: the weights may be kept. suspect: they may not. diverged: nor can a later step be hoped to
@@ -70,12 +103,13 @@ export function judgeStep(
 ): { readonly health: Health; readonly verdict: Verdict } {
   const { patience } = limits;
   const rewards = [...before.rewards, step.reward].slice(-patience);
-  const average = rewards.reduce((sum, reward) => sum + reward, 0) / rewards.length;
+  const lowerRewards = [...before.lowerRewards, step.lowerReward ?? step.reward].slice(-patience);
+  const average = mean(rewards);
   const isKnown = rewards.length === patience;
   const reason = complaint(step.kl, isKnown ? average : Infinity, before.bestReward, limits);
   const unhealthySteps = reason === undefined ? 0 : before.unhealthySteps + 1;
-  const bestReward = isKnown ? Math.max(before.bestReward, average) : before.bestReward;
-  const health = { rewards, bestReward, unhealthySteps };
+  const bestReward = isKnown ? Math.max(before.bestReward, mean(lowerRewards)) : before.bestReward;
+  const health = { rewards, lowerRewards, bestReward, unhealthySteps };
   if (reason === undefined) return { health, verdict: { state: 'healthy' } };
   const isOver = unhealthySteps >= patience || !Number.isFinite(step.kl);
   return { health, verdict: { state: isOver ? 'diverged' : 'suspect', reason } };
@@ -88,11 +122,11 @@ export function judgeStep(
  * @param reward mean of the rollouts of those groups.
  */
 export function isCollapse(
-  { rewards, bestReward }: Health,
+  { lowerRewards, bestReward }: Health,
   reward: number,
   { minRewardShare }: DivergenceLimits,
 ): boolean {
-  const recent = rewards.reduce((sum, value) => sum + value, 0) / Math.max(1, rewards.length);
+  const recent = lowerRewards.length === 0 ? 0 : mean(lowerRewards);
   const best = Math.max(bestReward, recent);
   return best > 0 && reward < minRewardShare * best;
 }
@@ -112,6 +146,10 @@ function complaint(
     return `${span} is ${shown(reward)}, less than ${minRewardShare} of its best, ${shown(best)}`;
   }
   return undefined;
+}
+
+function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
 function shown(value: number): string {

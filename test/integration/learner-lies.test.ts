@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 import { until } from '../support/broker.js';
-import { TrainingGround } from '../support/training-ground.js';
+import { startsEven, TrainingGround } from '../support/training-ground.js';
 
 type Claim = (logprob: number, token: number, rollout: number) => number;
 
@@ -70,6 +70,28 @@ describe('a run with one lying actor', { timeout: 240_000 }, () => {
       ['liar'],
     );
     assert.equal((await ground.metrics()).length, 16);
+  });
+
+  it('goes on when nearly all answers are wrong ones of the liar', async () => {
+    await using ground = await TrainingGround.prepare('wrong');
+    const learner = ground.learner({
+      'max-steps': 14,
+      'stop-patience': 3,
+      'learning-rate': 0.002, // so that answers stay different
+    });
+    ground.actor('honest');
+    // Seven of eight tickets from the 20th on, whose rollouts are all wrong.
+    const isWrong = ({ order, split }: RolloutGroup['ticket']) =>
+      split === 'train' && order >= 20 && order % 8 !== 0;
+    await ground.startScoring({
+      alter: (group) => (isWrong(group.ticket) ? { ...group, actor: 'liar' } : group),
+      isCorrect: (rollout, _, ticket) => !isWrong(ticket) && startsEven(rollout),
+    });
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    const metrics = await ground.metrics();
+    assert.equal(metrics.length, 14);
+    assert(metrics.at(-1)!['env/all/reward/total']! < 0.2);
+    assert(metrics.at(-1)!['env/all/reward/upper']! > 0.4);
   });
 
   it('goes back to the checkpoint where a lie decided a step, and remembers the liar', async () => {

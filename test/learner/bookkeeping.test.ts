@@ -283,6 +283,22 @@ describe('the tally of a step', () => {
     assert.equal(rates['length_ks_distance'], 0);
   });
 
+  it('takes the rewards as most actors have them, too', () => {
+    const tally = new Tally();
+    for (const [actor, reward] of [
+      ['honest', 0.5],
+      ['liar', 0],
+      ['liar', 0],
+    ] as const) {
+      const { group, scores, ...rest } = scoredGroup();
+      const paid = scores.map((score) => ({ ...score, reward }));
+      tally.skipped({ ...rest, group: { ...group, actor }, scores: paid });
+    }
+    const rates = tally.take();
+    assert.equal(rates['env/all/reward/upper'], 0.5);
+    assert.equal(rates['env/all/reward/lower'], 0);
+  });
+
   it('exports the mean reward of the step that ended last, and keeps it where a step has no answers', async () => {
     const exported = async () => {
       const { values } = await register.getSingleMetric('rl_reward')!.get();

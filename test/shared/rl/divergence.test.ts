@@ -4,6 +4,7 @@ import {
   healthAtStart,
   isCollapse,
   judgeStep,
+  rewardsOfMajority,
   type DivergenceLimits,
   type Verdict,
 } from '../../../shared/rl/divergence.js';
@@ -25,6 +26,32 @@ function verdicts(
 
 const states = (...parameters: Parameters<typeof verdicts>): string[] =>
   verdicts(...parameters).map(({ state }) => state);
+
+describe('the reward as most actors have it', () => {
+  const [low, middle, high] = [0.1, 0.5, 0.9].map((reward) => ({ rollouts: 10, reward }));
+
+  it('is the mean where there is one actor', () => {
+    assert.deepEqual(rewardsOfMajority([middle!]), { upper: 0.5, lower: 0.5 });
+  });
+
+  it('falls and rises with no minority, however many rollouts it has', () => {
+    const many = { ...low!, rollouts: 10_000 };
+    assert.deepEqual(rewardsOfMajority([middle!, many]), { upper: 0.5, lower: 0.1 });
+    const { upper, lower } = rewardsOfMajority([many, high!, middle!]);
+    assert(Math.abs(upper - 0.7) < 1e-9 && lower < 0.102, `${upper} ${lower}`);
+  });
+
+  it('is measured by the best that most actors had', () => {
+    const bounds = { ...limits, patience: 1 };
+    const { health } = judgeStep(
+      healthAtStart,
+      { kl: 0, reward: 1, lowerReward: 0.4 }, // one actor answered everything rightly
+      bounds,
+    );
+    assert.equal(judgeStep(health, { kl: 0, reward: 0.3 }, bounds).verdict.state, 'healthy');
+    assert.equal(judgeStep(health, { kl: 0, reward: 0.1 }, bounds).verdict.state, 'diverged');
+  });
+});
 
 describe('training, judged with a patience of 2 steps', () => {
   it('is healthy while KL and reward are in bounds', () => {
