@@ -1,6 +1,44 @@
 import { withoutSecrets } from './secrets.js';
 
-/** Writes a line for the user to standard error. */
+const widest = 120; // columns: longer lines are hard to read
+
+/** Writes a line for the user to standard error; on a terminal it is broken where words end. */
 export function tell(line: string): void {
-  process.stderr.write(`${withoutSecrets(line)}\n`);
+  const { isTTY, columns } = process.stderr;
+  const text = withoutSecrets(line);
+  // A log or a pipe gets it whole, so that one can search it.
+  const shown = isTTY ? wrapped(text, Math.min(widest, columns || 80)) : text;
+  process.stderr.write(`${shown}\n`);
+}
+
+/**
+ * The text with each line that is wider than `columns` broken between two words: after a clause where the
+ * line would be at least half full, and never inside backticks, so that a command can be copied.
+ */
+export function wrapped(text: string, columns: number): string {
+  return text
+    .split('\n')
+    .map((line) => wrappedLine(line, columns))
+    .join('\n');
+}
+
+function wrappedLine(line: string, columns: number): string {
+  if (line.length <= columns) return line;
+  const start = /^\s*(?:- )?/.exec(line)![0].length;
+  const breaks = breaksOf(line).filter((at) => at > start);
+  const fitting = breaks.filter((at) => at <= columns);
+  const clauses = fitting.filter((at) => at >= columns / 2 && /[;:.]/.test(line[at - 1]!));
+  const at = clauses.at(-1) ?? fitting.at(-1) ?? breaks[0];
+  if (at === undefined) return line;
+  const indent = line.startsWith(' ') ? ' '.repeat(start) : '  ';
+  return `${line.slice(0, at)}\n${wrappedLine(indent + line.slice(at + 1), columns)}`;
+}
+
+/** Where a line has a blank outside backticks. */
+function breaksOf(line: string): number[] {
+  let isQuoted = false;
+  return Array.from({ length: line.length }, (_, at) => at).filter((at) => {
+    if (line[at] === '`') isQuoted = !isQuoted;
+    return line[at] === ' ' && !isQuoted;
+  });
 }
