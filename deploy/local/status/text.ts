@@ -1,4 +1,5 @@
 import { printable } from '../../../shared/printable.js';
+import { wrapped } from '../../../shared/telemetry/tell.js';
 import { formatSeconds } from '../up/summary.js';
 import type { ActorReport, Phase, QueueReport, StatusReport } from './report.js';
 
@@ -8,6 +9,8 @@ const phases: Readonly<Record<Phase, string>> = {
   ended: 'has ended',
   stopped: 'has no learner; one that starts goes on from the last checkpoint',
 };
+
+const widest = 100; // columns of a sentence
 
 /** How a run ended, by the reason in its summary. */
 const ends: Readonly<Record<string, string>> = {
@@ -30,7 +33,10 @@ export function statusReportText(report: StatusReport): string {
     report.actors.length === 0 ? 'no actors' : actorTable(report.actors, phase),
     ...(waits === null
       ? []
-      : [`who waits, over the last ${formatSeconds(waits.seconds)} of steps: ${waits.text}`]),
+      : [
+          `who ${phase === 'training' ? 'waits' : 'waited'}, over ${formatSeconds(waits.seconds)} of steps:\n` +
+            wrapped(`  ${waits.text}`, widest),
+        ]),
     deadLetterText(deadLetters, run),
   ];
   return `${paragraphs.join('\n\n')}\n`;
@@ -88,13 +94,18 @@ function counted(count: number, thing: string): string {
   return `${count} ${thing}${count === 1 ? '' : 's'}`;
 }
 
+/** Whether what an actor last said of itself is no longer so. */
+function isGone({ isLive }: ActorReport, phase: Phase): boolean {
+  return !isLive && phase === 'ended';
+}
+
 function actorTable(actors: readonly ActorReport[], phase: Phase): string {
   const rows = actors.map((each) => [
     printable(each.actor),
     String(each.version),
     each.behind === null ? '?' : String(each.behind),
     String(each.groups),
-    `${each.inFlight}/${each.limit}`,
+    isGone(each, phase) ? '-' : `${each.inFlight}/${each.limit}`,
     each.isQuarantined
       ? 'quarantined'
       : each.isLive

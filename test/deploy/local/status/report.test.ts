@@ -55,7 +55,23 @@ describe('the status of a run', () => {
       });
     assert.match(ended('max_minutes'), /^run r has ended: its time was up\n/);
     assert.match(ended('diverged'), /^run r has ended: it was given up, since training diverged\n/);
-    assert.match(ended('max_minutes'), /^actor-0 .* {2}ended$/m);
+    assert.match(ended('max_minutes'), /^actor-0 .* {2}- {2}ended$/m); // in hand: nothing any more
     assert.match(text(), /^actor-0 .* {2}silent for 1 min 0 s$/m);
+  });
+
+  it('has no line that a terminal would break, and does not say that who has ended waits', () => {
+    const idle = (seconds: number) => ({ 'actors/live': 1, 'actors/idle_seconds/ticket': seconds });
+    const step = (at: number, metrics: Record<string, number>) =>
+      ({ v: 1, kind: 'step', at: 1_000 * at, step: at, version: at, metrics }) as const;
+    const steps = [step(80, idle(0)), step(90, idle(9))];
+    const widest = Math.max(
+      ...text({ steps })
+        .split('\n')
+        .map(({ length }) => length),
+    );
+    assert(widest <= 100, String(widest));
+    assert.match(text({ steps }), /^who waits, over 10 s of steps:\n {2}the actors wait 90 %/m);
+    const end = { v: 1, at: 95_000, kind: 'end', summary: {} } as const;
+    assert.match(text({ steps, end, leader: undefined }), /^who waited, over/m);
   });
 });
