@@ -73,12 +73,14 @@ describe('the dashboard in a real browser', { timeout: 240_000 }, async () => {
     assert.deepEqual(complaints, []);
   });
 
-  it('does not call a run live that is over', { skip }, async () => {
+  it('does not call a run live that is over, or has no learner', { skip }, async () => {
     const before = state;
     state = { ...state, phase: 'over', flow: undefined };
     await using opened = await open(dashboard.url);
     const { page } = opened;
     await page.getByText('the run is over', { exact: true }).waitFor();
+    state = { ...before, phase: 'stopped' }; // its learner was killed
+    await page.getByText('waiting for a learner', { exact: true }).waitFor();
     state = before; // it was resumed
     await page.getByText('live', { exact: true }).waitFor();
   });

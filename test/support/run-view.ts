@@ -41,6 +41,7 @@ export function look(at: number, leases: readonly ActorLease[] = [], version = 7
       smallestUsefulVersion: 0,
       publishedAt: 0,
     },
+    leader: { v: 1, holder: 'learner', renewedAt: 1_000 * at },
   };
 }
 

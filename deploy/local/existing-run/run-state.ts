@@ -25,6 +25,14 @@ export interface RunState {
   readonly newestDeadLetter: DeadLetter | undefined;
 }
 
+/** A learner renews its lease every 2.5 seconds, or less often with a longer --lease-seconds. */
+const leadershipSeconds = 30;
+
+/** Whether a learner leads the run, as far as its lease tells; one that was killed leaves its lease behind. */
+export function hasLearner(leader: LeaderLease | undefined, at: number): boolean {
+  return leader !== undefined && at - leader.renewedAt <= 1_000 * leadershipSeconds;
+}
+
 /** Of the newest events: a step has its version beside it, so this is about half as many steps. */
 const eventsBack = 40;
 

@@ -1,6 +1,6 @@
 import type { Source } from '../../../shared/broker/names.js';
 import type { ActorLease } from '../../../shared/wire/actor-lease.js';
-import type { RunState } from '../existing-run/run-state.js';
+import { hasLearner, type RunState } from '../existing-run/run-state.js';
 import { waitsOver, waitText, type Waits } from './waits.js';
 
 /** What a run is doing, as far as anybody can tell from outside. */
@@ -73,9 +73,6 @@ interface Letter {
 /** An actor says every few seconds that it lives. */
 const livenessSeconds = 10;
 
-/** A learner renews its lease every 2.5 seconds, or less often with a longer --lease-seconds. */
-const leadershipSeconds = 30;
-
 /** What can be told of the run from one look at it. */
 export function reportOf(state: RunState): StatusReport {
   const { run, at, config, leader, policy, steps, evaluation, newestDeadLetter } = state;
@@ -144,7 +141,7 @@ function endReasonOf({ end }: RunState): string | null {
 
 function phaseOf({ at, config, leader, steps, end }: RunState): Phase {
   if (config === undefined) return 'preparing';
-  if (leader !== undefined && at - leader.renewedAt <= 1_000 * leadershipSeconds) return 'training';
+  if (hasLearner(leader, at)) return 'training';
   return end !== undefined && end.at >= (steps.at(-1)?.at ?? 0) ? 'ended' : 'stopped';
 }
 

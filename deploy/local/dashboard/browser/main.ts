@@ -51,6 +51,7 @@ function show(id: string, markup: string): void {
 /** Whether what is shown still changes, by the phase that the page's title has. */
 function stateOfRun(): string {
   if (document.querySelector('.phase.over') !== null) return 'the run is over';
+  if (document.querySelector('.phase.stopped') !== null) return 'waiting for a learner';
   return document.querySelector('.phase.silent') === null ? 'live' : 'waiting for its NATS';
 }
 

@@ -5,6 +5,7 @@ import { decimal, percent, unknown } from './format.js';
 
 const phases = {
   live: 'training',
+  stopped: 'no learner',
   silent: 'its NATS does not answer',
   over: 'over',
 } as const;

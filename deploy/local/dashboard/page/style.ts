@@ -17,7 +17,7 @@ h3 { font-size: 14px; margin: 0 0 2px; }
 p { margin: 4px 0 8px; } .soft { color: var(--soft); }
 .phase { font-size: 13px; font-weight: 600; padding: 2px 10px; border-radius: 10px; border: 1px solid var(--rule);
   color: var(--soft); white-space: nowrap; vertical-align: 3px; }
-.phase.live { color: var(--good); border-color: currentColor; } .phase.silent { color: var(--bad); border-color: currentColor; }
+.phase.live { color: var(--good); border-color: currentColor; } .phase.silent, .phase.stopped { color: var(--bad); border-color: currentColor; }
 .controls { display: flex; gap: 16px; align-items: center; } .controls p { margin: 0; }
 #connection { min-width: 9em; text-align: right; }
 button { font: inherit; color: var(--ink); background: var(--panel); border: 1px solid var(--rule); border-radius: 6px;

@@ -3,6 +3,7 @@ import type { Broker } from '../../../../shared/broker/broker.js';
 import { errorText } from '../../../../shared/errors.js';
 import type { Logger } from '../../../../shared/telemetry/logger.js';
 import type { RunConfig } from '../../../../shared/wire/run-config.js';
+import { hasLearner } from '../../existing-run/run-state.js';
 import { flowOf, flowWindowMs } from './flow.js';
 import type { Look } from './look.js';
 import { EventHistory } from './history.js';
@@ -90,7 +91,7 @@ export class LiveRun {
     return {
       run: broker.run,
       at: Date.now(),
-      phase: isOver ? 'over' : isSilent ? 'silent' : 'live',
+      phase: isOver ? 'over' : isSilent ? 'silent' : isLed(newest) ? 'live' : 'stopped',
       config: this.#config,
       history: this.#history,
       flow: isOver || newest === undefined ? undefined : flowOf(this.#looks, lastStep?.metrics),
@@ -111,14 +112,15 @@ export class LiveRun {
         this.#config = await broker.config.get();
       }
       const isSetUp = this.#config !== undefined;
-      const [backlog, leases, manifest] = await Promise.all([
+      const [backlog, leases, manifest, leader] = await Promise.all([
         broker.backlog(),
         isSetUp ? broker.actors.list() : [],
         isSetUp ? broker.policy.current() : undefined,
+        isSetUp ? broker.ledger.leader() : undefined,
       ]);
       const at = Date.now();
       this.#looks = this.#looks.filter((look) => at - look.at <= flowWindowMs);
-      this.#looks.push({ at, backlog, leases, manifest });
+      this.#looks.push({ at, backlog, leases, manifest, leader });
       if (at - this.#sampledAt >= samplesEveryMs) await this.#sample(at);
     } catch (caught) {
       log.warn({ reason: errorText(caught) }, 'could not look at the run');
@@ -135,6 +137,11 @@ export class LiveRun {
     const group = sampledGroup(newest.group, await this.#decode);
     this.#samples = [group, ...this.#samples].slice(0, shownGroups);
   }
+}
+
+/** Whether a learner leads the run; before the first version is out, one is about to. */
+function isLed({ at, leader, manifest }: Look): boolean {
+  return manifest === undefined || hasLearner(leader, at);
 }
 
 /** Tokens of a model that is not at hand: their numbers. */

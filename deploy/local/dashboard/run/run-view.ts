@@ -4,10 +4,11 @@ import type { History } from './history.js';
 import type { SampledGroup } from './sampled-group.js';
 
 /**
- * Where the run is: `live` while something is known of its processes, `silent` while its NATS does not
- * answer, `over` once it has ended or only its folder is left.
+ * Where the run is: `live` while a learner leads it or is still to come, `stopped` while there is none any
+ * more, though the run has not ended, `silent` while its NATS does not answer, `over` once it has ended or
+ * only its folder is left.
  */
-export type Phase = 'live' | 'silent' | 'over';
+export type Phase = 'live' | 'stopped' | 'silent' | 'over';
 
 /** Everything that the page shows, at one moment. */
 export interface RunView {
