@@ -41,11 +41,18 @@ export function runChild(command, args, { cwd, env = process.env, isQuiet = fals
 
 /**
  * Under npm, ends this process as SIGTERM would when npm is gone: npm may be killed without a
- * chance to pass it on, and nobody would be left to stop us.
+ * chance to pass it on, and nobody would be left to stop us. npm may be gone already: it ends at once
+ * when it cannot write its first line, so the script names its process in OFFBEAT_NPM.
  */
 export function endWithLauncher() {
-  if (process.env.npm_lifecycle_event === undefined) return;
-  const launcher = process.ppid;
+  const { npm_lifecycle_event: script, OFFBEAT_NPM: npm } = process.env;
+  delete process.env.OFFBEAT_NPM; // processes of ours have another parent
+  if (script === undefined) return;
+  const launcher = Number(npm) || process.ppid;
+  if (process.ppid !== launcher) {
+    process.stderr.write('npm has ended, so this ends too; can its standard output be written?\n');
+    process.kill(process.pid, 'SIGTERM');
+  }
   const timer = setInterval(() => {
     if (process.ppid === launcher) return;
     clearInterval(timer);

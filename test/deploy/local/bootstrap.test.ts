@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { text } from 'node:stream/consumers';
 import { once } from 'node:events';
-import { rm } from 'node:fs/promises';
+import { readFile, rm } from 'node:fs/promises';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { until } from '../../support/broker.js';
 import { isRunning } from '../../support/processes.js';
@@ -101,6 +101,26 @@ describe('what the npm scripts run', { timeout: 60_000 }, () => {
     child.kill('SIGKILL');
     await once(child.stdout, 'close'); // its last holder, the program, lets go of it as it ends
     await until(() => !isRunning(Number(pid)));
+  });
+
+  it('runs nothing when npm could not write its first line and has ended', async () => {
+    const { scripts } = JSON.parse(await readFile('package.json', 'utf8')) as {
+      scripts: { start: string };
+    };
+    // The shell is there before its parent ends, and the program after it, as with npm > /dev/full.
+    const npm = `
+      const { spawn } = require('node:child_process');
+      const env = { ...process.env, npm_lifecycle_event: 'start' };
+      const stdio = ['inherit', 'pipe', 'inherit'];
+      const shell = spawn('sh', ['-c', ${JSON.stringify(`echo; read _; ${scripts.start}`)}], { stdio, env });
+      shell.stdout.once('data', () => process.exit(1));`;
+    const child = spawn(process.execPath, ['--eval', npm], {
+      cwd: project.root,
+      stdio: ['pipe', 'ignore', 'pipe'],
+    });
+    await once(child, 'exit');
+    child.stdin.end('\n');
+    assert.match(await text(child.stderr), /^npm has ended, so this ends too/);
   });
 
   /** A script that runs `program`, and the compiled part of ours that finds a nats-server. */
