@@ -91,12 +91,15 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
       path: '/api/v1/telemetry',
       access: 'sampling',
       async handle(request) {
-        await request.body(); // never looked at: a client's report may hold its API key
+        await request.body(maxTelemetryBytes); // never looked at: a client's report may hold its API key
         return jsonReply(200, { status: 'accepted' });
       },
     },
   ];
 }
+
+/** A sampling key may send as much on each of its connections, all at once. */
+const maxTelemetryBytes = 4 * 2 ** 20;
 
 /** TuFT's values; the last two make SDKs before 0.25 send protobuf. */
 const clientConfig = {

@@ -244,6 +244,9 @@ export const CreateSamplingSessionRequest = z.object({
 });
 export const CreateSamplingSessionResponse = z.object({ sampling_session_id: z.string().min(1) });
 
+/** Kept while a request waits, and a thousand may: longer ones are no text that a model writes. */
+const StopText = z.string().max(1_024);
+
 /** `POST /api/v1/asample` → a future of SampleJsonResult, or of the protobuf SampleResponse */
 export const SampleRequest = z.object({
   type: kind('sample'),
@@ -254,7 +257,7 @@ export const SampleRequest = z.object({
   sampling_params: z.object({
     max_tokens: optional(z.int().positive()),
     seed: optional(wideInteger),
-    stop: optional(z.union([z.string(), z.array(z.string()).max(256), z.array(z.int()).max(256)])),
+    stop: optional(z.union([StopText, z.array(StopText).max(256), z.array(z.int()).max(256)])),
     temperature: z.number().nonnegative().default(1),
     top_k: z.int().default(-1),
     top_p: z.number().default(1),

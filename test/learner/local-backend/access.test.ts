@@ -111,6 +111,21 @@ describe('a key that may only sample', { timeout: 120_000 }, () => {
     }
   });
 
+  it('cannot make the backend keep much: neither long stops in its queue nor reports', async () => {
+    const stop = Array.from({ length: 256 }, () => 'x'.repeat(30_000));
+    const sample = {
+      prompt: { chunks: [{ type: 'encoded_text', tokens: [3] }] },
+      sampling_params: { stop },
+      sampling_session_id: 'x',
+    };
+    const body = JSON.stringify(sample);
+    assert.equal((await asActor('/api/v1/asample', { method: 'POST', body })).status, 422);
+    const large = { method: 'POST', body: ' '.repeat(5 * 2 ** 20) };
+    assert.equal((await asActor('/api/v1/telemetry', large)).status, 413);
+    const usual = { method: 'POST', body: ' '.repeat(2 ** 20) };
+    assert.equal((await asActor('/api/v1/telemetry', usual)).status, 200);
+  });
+
   it('cannot guess the results of others: their ids do not follow from its own', async () => {
     const model = await learner.createModel(await learner.createSession(), 1);
     const promise = await learner.sendForwardBackward(forwardBackward(model, 1));
