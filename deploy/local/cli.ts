@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 import { describeFlags } from '../../shared/config-help.js';
-import { UserError } from '../../shared/errors.js';
+import { errorText, UserError } from '../../shared/errors.js';
 import { nearest } from '../../shared/nearest.js';
 import { dashboard, dashboardHelp } from './dashboard/dashboard.js';
 import { report, reportHelp } from './dashboard/report.js';
@@ -15,6 +15,7 @@ import { status, statusHelp } from './status/status.js';
 import { sweep, sweepHelp } from './sweep/sweep.js';
 import { tuftCpu } from './tuft-cpu.js';
 import { up, upHelp } from './up/up.js';
+import { noRoomReason } from '../../shared/telemetry/disk-room.js';
 import { tell } from '../../shared/telemetry/tell.js';
 
 const purposes: Readonly<Record<ServiceName, string>> = {
@@ -164,8 +165,9 @@ try {
   const exitCode = await run(process.argv.slice(2));
   if (exitCode !== undefined) process.exitCode = exitCode;
 } catch (caught) {
-  if (!(caught instanceof UserError)) throw caught;
-  tell(caught.message);
+  const noRoom = noRoomReason(caught);
+  if (!(caught instanceof UserError) && noRoom === undefined) throw caught;
+  tell(noRoom === undefined ? errorText(caught) : `${noRoom}: ${errorText(caught)}`);
   process.exitCode = 2;
 }
 

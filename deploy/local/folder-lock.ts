@@ -13,7 +13,12 @@ export async function lockFolder(folder: string): Promise<AsyncDisposable> {
   for (;;) {
     try {
       await using file = await open(path, 'wx');
-      await file.write(String(process.pid));
+      try {
+        await file.write(String(process.pid));
+      } catch (caught) {
+        await rm(path, { force: true }); // the disk is full
+        throw caught;
+      }
       return { [Symbol.asyncDispose]: () => rm(path, { force: true }) };
     } catch (caught) {
       if ((caught as NodeJS.ErrnoException).code !== 'EEXIST') throw caught;

@@ -3,6 +3,7 @@ import { access, constants, mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { errorText, UserError } from '../../shared/errors.js';
 import { nearest } from '../../shared/nearest.js';
+import { noRoomReason } from '../../shared/telemetry/disk-room.js';
 import { statesInFolder } from './eval/saved-states.js';
 import { lockFolder } from './folder-lock.js';
 
@@ -64,7 +65,9 @@ export async function createRunFolder(
     }
     return { folder, lock };
   } catch (caught) {
-    throw caught instanceof UserError ? caught : notWritable(parent, caught);
+    if (caught instanceof UserError) throw caught;
+    await removeIfNotBegun(folder, { keepLogs: true }).catch(() => undefined); // it may not exist
+    throw notWritable(parent, caught);
   }
 }
 
@@ -105,8 +108,10 @@ async function hasBegun(path: string): Promise<boolean> {
 }
 
 function notWritable(parent: string, cause: unknown): UserError {
+  const noRoom = noRoomReason(cause);
   return new UserError(
-    `no run can be kept in ${resolve(parent)} (${errorText(cause)}); name a folder that you can write with --runs-dir`,
+    `${noRoom === undefined ? '' : `${noRoom}: `}no run can be kept in ${resolve(parent)} (${errorText(cause)}); ` +
+      `${noRoom === undefined ? '' : 'make room, or '}name a folder that you can write with --runs-dir`,
     { cause },
   );
 }

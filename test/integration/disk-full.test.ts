@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, readFile, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
@@ -125,6 +126,50 @@ describe('the watch over a disk', { timeout: 60_000 }, () => {
     await writeFile(join(disk.folder, 'most'), '');
     await waited;
     assert.deepEqual(told, [full, 'room']);
+  });
+});
+
+describe('offbeat up on a disk that was full before', { timeout: 120_000 }, () => {
+  const started = async (context: TestContext, disk: SmallDisk, ...flags: string[]) => {
+    const run = disk.folder.replace(/.*offbeat-up-/, 'up-');
+    const up = await UpProcess.start(flags, { folder: disk.folder, run });
+    context.after(() => up[Symbol.asyncDispose]()); // once its folder is no disk any more
+    return { code: await up.ended(), said: up.out + up.err, run };
+  };
+
+  for (const [name, left] of Object.entries({ nothing: 0, 'hardly anything': 60_000 })) {
+    it(`says so and leaves nothing behind where ${name} fits`, async (context) => {
+      const disk = await smallDisk(context, 4_000_000);
+      if (disk === undefined) return;
+      using _disk = disk;
+      const kept = join(disk.folder, 'kept');
+      await writeFile(kept, Buffer.alloc(left));
+      disk.fill();
+      await rm(kept);
+      const { code, said, run } = await started(context, disk);
+      assert.equal(code, 2);
+      assert.match(said, /the disk is full: .*make room/);
+      assert.doesNotMatch(said, /goes on by itself|\n +at /);
+      assert(!existsSync(join(disk.folder, 'runs', run)));
+    });
+  }
+
+  it('says so without a stack when a run is to go on', async (context) => {
+    const disk = await smallDisk(context, 4_000_000);
+    if (disk === undefined) return;
+    using _disk = disk;
+    const folder = join(disk.folder, 'runs', disk.folder.replace(/.*offbeat-up-/, 'up-'));
+    await mkdir(folder, { recursive: true });
+    await writeFile(
+      join(folder, 'launch.json'),
+      JSON.stringify({ v: 1, run: 'r', launcher: { sampler: 'onnx' }, settings: {} }),
+    );
+    disk.fill();
+    const { code, said } = await started(context, disk, '--resume');
+    assert.equal(code, 2);
+    assert.match(said, /the disk is full: /);
+    assert.doesNotMatch(said, /\n +at /);
+    assert(!existsSync(join(folder, '.lock')));
   });
 });
 

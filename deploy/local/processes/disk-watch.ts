@@ -1,6 +1,7 @@
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { UserError } from '../../../shared/errors.js';
 import { noRoomReason } from '../../../shared/telemetry/disk-room.js';
 
 const everyMs = 1_000;
@@ -76,18 +77,33 @@ export class DiskWatch implements AsyncDisposable {
     else this.#options.onFull(reason);
   }
 
-  async #probe(): Promise<string | undefined> {
+  #probe(): Promise<string | undefined> {
     const { usually, afterwards } = probeBytes;
-    const path = join(this.#options.folder, '.room');
-    try {
-      await writeFile(path, Buffer.alloc(this.#reason === undefined ? usually : afterwards, 1));
-      return undefined;
-    } catch (caught) {
-      const reason = noRoomReason(caught);
-      if (reason === undefined) return undefined; // the disk is not to blame
-      return `${reason}: nothing can be written to ${this.#options.folder}`;
-    } finally {
-      await rm(path, { force: true }).catch(() => undefined); // read-only
-    }
+    return roomTrouble(this.#options.folder, this.#reason === undefined ? usually : afterwards);
+  }
+}
+
+/**
+ * Refuses to start anything in a folder that does not take the little that a start itself writes.
+ *
+ * @throws {UserError} when there is no room for it.
+ */
+export async function assertRoom(folder: string): Promise<void> {
+  const trouble = await roomTrouble(folder, probeBytes.afterwards);
+  if (trouble !== undefined) throw new UserError(`${trouble}; make room, and start again`);
+}
+
+/** Why a folder does not take a file of so many bytes; undefined where it does. */
+async function roomTrouble(folder: string, bytes: number): Promise<string | undefined> {
+  const path = join(folder, '.room');
+  try {
+    await writeFile(path, Buffer.alloc(bytes, 1));
+    return undefined;
+  } catch (caught) {
+    const reason = noRoomReason(caught);
+    if (reason === undefined) return undefined; // the disk is not to blame
+    return `${reason}: nothing can be written to ${folder}`;
+  } finally {
+    await rm(path, { force: true }).catch(() => undefined); // read-only
   }
 }

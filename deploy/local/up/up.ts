@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { describeFlags } from '../../../shared/config-help.js';
 import { givenUpCode } from '../../../shared/exit-codes.js';
+import { assertRoom } from '../processes/disk-watch.js';
 import { FleetError } from '../processes/fleet.js';
 import { lockFolder } from '../folder-lock.js';
 import { readLaunch, writeLaunch } from './launch.js';
@@ -87,6 +88,7 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
   screen.note(`run ${run} in ${folder.path}${resumable === undefined ? '' : ' goes on'}`);
   let hasFailed = true;
   try {
+    await assertRoom(folder.path);
     const { apiKey: _key, samplingApiKey: _sampling, ...known } = config; // secrets
     const { resume: _resume, json: _json, ...others } = known; // each start's own
     const { dashboard: _page, dashboardPort: _port, ...launcher } = others;
