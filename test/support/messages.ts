@@ -28,7 +28,7 @@ export function ticket(over: Partial<Ticket> = {}): Ticket {
 export function rollout(length = 3, over: Partial<Rollout> = {}): Rollout {
   return {
     tokens: Int32Array.from({ length }, (_, i) => i + 1),
-    behaviorLogprobs: Float32Array.from({ length }, (_, i) => -(i + 1) / 8),
+    behaviorLogprobs: Float32Array.from({ length }, (_, i) => -((i % 8) + 1) / 8), // as an honest actor may claim
     versions: [[0, length]],
     stopReason: 'stop',
     ...over,
