@@ -90,6 +90,7 @@ export async function removeIfNotBegun(
 /** What is in the folder of a start that has not evaluated or trained anything yet. */
 const beforeItBegins = [
   ...['.lock', 'launch.json', 'launch.json.partial', 'config.json'],
+  ...['checkpoint.json', 'checkpoint.json.partial'], // of step 0; later ones have metrics beside them
   'summary.json', // of a learner that was stopped before it did anything; others have more beside it
 ];
 
