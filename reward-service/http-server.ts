@@ -1,7 +1,13 @@
-import { createServer, type IncomingMessage } from 'node:http';
-import { errorText, UserError } from '../shared/errors.js';
+import type { IncomingMessage } from 'node:http';
+import {
+  type ArrivalLimits,
+  type HttpServer,
+  pathOf,
+  readBody,
+  type Reply,
+  serveHttp,
+} from '../shared/http-server.js';
 import { isSameKey } from '../shared/keys.js';
-import { type Patience, showOut, timeLimits } from '../shared/show-out.js';
 import type { Logger } from '../shared/telemetry/logger.js';
 import type { Score } from '../shared/wire/scored-group.js';
 import { countScores, httpSeconds, judgingSeconds } from './metrics.js';
@@ -9,11 +15,6 @@ import { openApiDocument } from './openapi.js';
 import type { TextJudge } from './judge.js';
 import { answerScoreRequest, RequestRefused } from './score-requests.js';
 import { Turns } from './turns.js';
-
-export interface ScoreServer extends AsyncDisposable {
-  /** The port that it listens on, also when 0 was asked for. */
-  readonly port: number;
-}
 
 export interface ScoreServerOptions {
   readonly host: string;
@@ -24,11 +25,12 @@ export interface ScoreServerOptions {
   readonly log: Logger;
   /** From its abort on, answers are the last on their connection, so that clients go elsewhere. */
   readonly signal: AbortSignal;
-  readonly patience?: Patience;
+  readonly arrival?: ArrivalLimits;
 }
 
 const maxBodyBytes = 1 << 20;
-const defaultPatience: Patience = { headersMs: 10_000, wholeMs: 10_000 };
+const defaultArrival: ArrivalLimits = { headersMs: 10_000, wholeMs: 10_000 };
+const drainMs = 2_000; // how long answers under way may take when the server stops
 
 /**
  * Serves `POST /score` for users outside NATS: JSON in, scores out; `GET /openapi.json` describes it.
@@ -36,14 +38,15 @@ const defaultPatience: Patience = { headersMs: 10_000, wholeMs: 10_000 };
  *
  * @throws {UserError} when the address cannot be bound.
  */
-export async function serveScores(options: ScoreServerOptions): Promise<ScoreServer> {
+export async function serveScores(options: ScoreServerOptions): Promise<HttpServer> {
   const { host, port, judge, log, signal } = options;
   const routes: Readonly<Record<string, Route>> = {
     '/score': {
       method: 'POST',
-      answer: async (request) => {
+      answer: async (request, gone) => {
         refuseStranger(request, options.key);
-        return score(await readBody(request));
+        const body = await readBody(request, maxBodyBytes, tooLarge, gone);
+        return score(body.toString('utf8'));
       },
     },
     '/openapi.json': {
@@ -51,30 +54,19 @@ export async function serveScores(options: ScoreServerOptions): Promise<ScoreSer
       answer: () => Promise.resolve(openApiDocument({ needsKey: options.key !== undefined })),
     },
   };
-  const limits = timeLimits(options.patience ?? defaultPatience);
-  const server = createServer(limits, (request, response) => {
-    const stopTimer = httpSeconds.startTimer();
-    void answer(request).then(({ status, body }) => {
-      // A refused request may still be sending: its connection is of no further use.
-      const isLast = status !== 200 || signal.aborted;
-      const headers = isLast ? { connection: 'close' } : {};
-      response.writeHead(status, { 'content-type': 'application/json', ...headers });
-      response.end(`${JSON.stringify(body)}\n`);
-      stopTimer({ status });
-    });
-  });
-  showOut(server, (error) => ({ error }));
-
-  async function answer(request: IncomingMessage): Promise<{ status: number; body: unknown }> {
+  async function answer(
+    request: IncomingMessage,
+    gone: AbortSignal,
+  ): Promise<{ status: number; body: unknown }> {
     try {
-      const path = request.url?.split('?')[0] ?? '';
+      const path = pathOf(request);
       const route = Object.hasOwn(routes, path) ? routes[path] : undefined;
       if (route === undefined)
         throw new RequestRefused(404, `there is no ${path}; try POST /score`);
       if (request.method !== route.method) {
         throw new RequestRefused(405, `${path} takes ${route.method} only`);
       }
-      return { status: 200, body: await route.answer(request) };
+      return { status: 200, body: await route.answer(request, gone) };
     } catch (err) {
       if (err instanceof RequestRefused)
         return { status: err.status, body: { error: err.message } };
@@ -92,32 +84,37 @@ export async function serveScores(options: ScoreServerOptions): Promise<ScoreSer
     return value;
   }
 
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (error) => {
-      reject(
-        new UserError(
-          `cannot serve scores on ${host}:${port} (${errorText(error)}); choose another --http-port, or 0 for any`,
-        ),
-      );
-    });
-    server.listen(port, host, resolve);
-  });
-  const address = server.address();
-  return {
-    port: typeof address === 'object' && address !== null ? address.port : port,
-    async [Symbol.asyncDispose]() {
-      const lastCall = setTimeout(() => {
-        server.closeAllConnections();
-      }, 2_000);
-      await new Promise((resolve) => server.close(resolve));
-      clearTimeout(lastCall);
+  async function reply(request: IncomingMessage, gone: AbortSignal): Promise<Reply> {
+    const stopTimer = httpSeconds.startTimer();
+    const { status, body } = await answer(request, gone);
+    stopTimer({ status });
+    // A refused request may still be sending: its connection is of no further use.
+    const isLast = status !== 200 || signal.aborted;
+    return {
+      status,
+      headers: { 'content-type': 'application/json', ...(isLast && { connection: 'close' }) },
+      body: `${JSON.stringify(body)}\n`,
+    };
+  }
+
+  return serveHttp({
+    host,
+    port,
+    name: 'scores',
+    portFlag: '--http-port',
+    arrival: options.arrival ?? defaultArrival,
+    drainMs,
+    answer: (request, _response, gone) => reply(request, gone),
+    malformed: (error) => ({ error }),
+    failed: (err) => {
+      log.error({ err }, 'request failed');
     },
-  };
+  });
 }
 
 interface Route {
   readonly method: 'GET' | 'POST';
-  readonly answer: (request: IncomingMessage) => Promise<unknown>;
+  readonly answer: (request: IncomingMessage, gone: AbortSignal) => Promise<unknown>;
 }
 
 /** @throws {RequestRefused} 401 without the key, 403 with another. */
@@ -131,17 +128,6 @@ function refuseStranger({ headers }: IncomingMessage, key: string | undefined): 
   }
 }
 
-async function readBody(request: IncomingMessage): Promise<string> {
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  // Kept open when we stop reading, for the refusal still has to go back.
-  const body: AsyncIterable<Buffer> = request.iterator({ destroyOnReturn: false });
-  for await (const chunk of body) {
-    bytes += chunk.byteLength;
-    if (bytes > maxBodyBytes) {
-      throw new RequestRefused(413, `the body has more than ${maxBodyBytes} bytes; send several`);
-    }
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString('utf8');
+function tooLarge(): RequestRefused {
+  return new RequestRefused(413, `the body has more than ${maxBodyBytes} bytes; send several`);
 }

@@ -1,18 +1,12 @@
 import { z } from 'zod';
+import type { Reply } from '../../shared/http-server.js';
 import { parseTinkerPath, type TinkerPath } from '../../shared/tinker/tinker-path.js';
 import { ApiError, notFound } from './api-error.js';
 import type { Archives } from './archives.js';
 import { pathOf, type CheckpointMetadata } from './checkpoint-metadata.js';
 import { checkpointKinds, formatTinkerPath } from './checkpoint-names.js';
 import type { CheckpointStore } from './checkpoint-store.js';
-import {
-  jsonReply,
-  readJson,
-  readPage,
-  type ApiRequest,
-  type Reply,
-  type Route,
-} from './http-api.js';
+import { jsonReply, readJson, readPage, type ApiRequest, type Route } from './http-api.js';
 import type { SamplingSessions } from './sampling-sessions.js';
 import type { TrainingRuns } from './training-runs.js';
 

@@ -1,6 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { z } from 'zod';
 import { ApiError } from './api-error.js';
+import type { Reply } from '../../shared/http-server.js';
 import { excessIn, type JsonBounds } from '../../shared/json-bounds.js';
 import { jsonBody } from './operation-result.js';
 
@@ -17,12 +18,6 @@ export interface ApiRequest {
    * @throws {ApiError} 413 above it.
    */
   body(maxBytes?: number): Promise<Buffer>;
-}
-
-export interface Reply {
-  readonly status: number;
-  readonly headers: Readonly<Record<string, string>>;
-  readonly body: Uint8Array | string;
 }
 
 export interface Route {

@@ -1,13 +1,18 @@
 import { randomUUID } from 'node:crypto';
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import { addAbortListener, once } from 'node:events';
+import type { IncomingMessage } from 'node:http';
 import { Counter } from 'prom-client';
-import { errorText, PermanentError, UserError } from '../../shared/errors.js';
-import { type Patience, showOut, timeLimits } from '../../shared/show-out.js';
+import { PermanentError } from '../../shared/errors.js';
+import {
+  type ArrivalLimits,
+  type HttpServer,
+  readBody,
+  type Reply,
+  serveHttp,
+} from '../../shared/http-server.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
 import { accessOf, type Access, type ApiKeys } from './api-key.js';
 import { ApiError } from './api-error.js';
-import { jsonReply, matchPath, type Reply, type Route } from './http-api.js';
+import { jsonReply, matchPath, type Route } from './http-api.js';
 
 const requestsTotal = new Counter({
   name: 'local_backend_requests_total',
@@ -15,20 +20,16 @@ const requestsTotal = new Counter({
   labelNames: ['route', 'status'],
 });
 
-export interface HttpOptions extends ApiKeys {
+export interface ApiServerOptions extends ApiKeys {
   readonly host: string;
   readonly port: number; // 0: any
   readonly routes: readonly Route[];
   readonly log: Logger;
-  readonly patience?: Patience;
-}
-
-export interface HttpServer extends AsyncDisposable {
-  readonly port: number;
+  readonly arrival?: ArrivalLimits;
 }
 
 const maxBodyBytes = 64 * 1024 * 1024; // TuFT's limit; clients keep requests near 5 MB
-const defaultPatience: Patience = { headersMs: 20_000, wholeMs: 120_000 };
+const defaultArrival: ArrivalLimits = { headersMs: 20_000, wholeMs: 120_000 };
 const drainMs = 3_000; // how long answers under way may take when the server stops
 
 /**
@@ -37,50 +38,21 @@ const drainMs = 3_000; // how long answers under way may take when the server st
  *
  * @throws {UserError} when the address cannot be bound.
  */
-export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
+export function serveApi(options: ApiServerOptions): Promise<HttpServer> {
   const { host, port, routes, log } = options;
-  const running = new Map<AbortController, Promise<void>>(); // what is being answered
-  let isStopping = false;
 
-  const limits = {
-    ...timeLimits(options.patience ?? defaultPatience),
-    keepAliveTimeout: 75_000, // longer than clients keep idle connections
-  };
-  const server = createServer(limits, (request, response) => {
-    const gone = new AbortController(); // the client went away, or this server stops
-    response.once('close', () => {
-      gone.abort();
-    });
-    const answered = respond(request, response, gone.signal)
-      .catch((error: unknown) => {
-        log.error({ err: error }, 'answering failed');
-        response.destroy();
-      })
-      .finally(() => running.delete(gone));
-    running.set(gone, answered);
-  });
-  showOut(server, (detail) => ({ detail }));
-
-  async function respond(
-    request: IncomingMessage,
-    response: ServerResponse,
-    signal: AbortSignal,
-  ): Promise<void> {
+  async function reply(request: IncomingMessage, gone: AbortSignal): Promise<Reply | undefined> {
     const route: { name: string } = { name: 'none' };
-    const reply = await answer(request, signal, route).catch((error: unknown) => {
-      return signal.aborted ? undefined : toReply(error, log, route.name);
+    const made = await answer(request, gone, route).catch((error: unknown) => {
+      return gone.aborted ? undefined : toReply(error, log, route.name);
     });
-    if (reply === undefined || response.destroyed) return;
-    requestsTotal.inc({ route: route.name, status: reply.status });
-    if (isStopping) response.setHeader('connection', 'close');
-    // The Python SDK takes a 400 without a length for a proxy's and repeats the request for hours.
-    if (reply.status !== 204) response.setHeader('content-length', Buffer.byteLength(reply.body));
-    response.writeHead(reply.status, reply.headers).end(reply.body);
+    if (made !== undefined) requestsTotal.inc({ route: route.name, status: made.status });
+    return made;
   }
 
   async function answer(
     request: IncomingMessage,
-    signal: AbortSignal,
+    gone: AbortSignal,
     seen: { name: string },
   ): Promise<Reply> {
     const { pathname, query } = readUrl(request.url ?? '/');
@@ -108,61 +80,35 @@ export async function serveHttp(options: HttpOptions): Promise<HttpServer> {
       headers: request.headers,
       query,
       params: found.params.map(decode),
-      signal,
-      body: (maxBytes = maxBodyBytes) => readBody(request, maxBytes, signal),
+      signal: gone,
+      body: async (maxBytes = maxBodyBytes) => {
+        refuseEncoded(request);
+        const tooLarge = () => new ApiError(413, `the body is larger than ${maxBytes} bytes`);
+        return readBody(request, maxBytes, tooLarge, gone);
+      },
     });
   }
 
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (error) => {
-      reject(
-        new UserError(
-          `cannot serve the Tinker API on ${host}:${port} (${errorText(error)}); choose another --port, or 0 for any`,
-        ),
-      );
-    });
-    server.listen(port, host, resolve);
-  });
-  const address = server.address();
-  return {
-    port: typeof address === 'object' && address !== null ? address.port : port,
-    async [Symbol.asyncDispose]() {
-      const closed = once(server, 'close');
-      server.close();
-      isStopping = true;
-      for (const gone of running.keys()) gone.abort(); // long polls answer at once
-      using patience = timeout(drainMs);
-      await Promise.race([Promise.allSettled(running.values()), patience.over]);
-      server.closeAllConnections();
-      await closed;
+  return serveHttp({
+    host,
+    port,
+    name: 'the Tinker API',
+    portFlag: '--port',
+    arrival: options.arrival ?? defaultArrival,
+    keepAliveMs: 75_000, // longer than clients keep idle connections
+    drainMs,
+    answer: (request, _response, gone) => reply(request, gone),
+    malformed: (detail) => ({ detail }),
+    failed: (error) => {
+      log.error({ err: error }, 'answering failed');
     },
-  };
+  });
 }
 
-async function readBody(
-  request: IncomingMessage,
-  maxBytes: number,
-  signal: AbortSignal,
-): Promise<Buffer> {
-  const refuse = () => new ApiError(413, `the body is larger than ${maxBytes} bytes`);
-  const encoding = request.headers['content-encoding'];
-  if (encoding !== undefined && encoding !== 'identity') {
-    throw new ApiError(415, `content-encoding ${encoding} is not supported; send it plain`);
-  }
-  if (Number(request.headers['content-length']) > maxBytes) throw refuse();
-  using _stop = addAbortListener(signal, () => request.destroy());
-  const parts: Buffer[] = [];
-  let size = 0;
-  const arriving = request.iterator({ destroyOnReturn: false }); // the refusal needs the connection
-  for await (const part of arriving as AsyncIterable<Buffer>) {
-    size += part.byteLength;
-    if (size > maxBytes) {
-      request.resume(); // or the client, still sending, would see a reset and not the refusal
-      throw refuse();
-    }
-    parts.push(part);
-  }
-  return Buffer.concat(parts);
+function refuseEncoded({ headers }: IncomingMessage): void {
+  const encoding = headers['content-encoding'];
+  if (encoding === undefined || encoding === 'identity') return;
+  throw new ApiError(415, `content-encoding ${encoding} is not supported; send it plain`);
 }
 
 function readUrl(text: string): { pathname: string; query: URLSearchParams } {
@@ -188,17 +134,4 @@ function toReply(error: unknown, log: Logger, route: string): Reply {
   const id = randomUUID();
   log.error({ err: error, route, id }, 'request failed');
   return jsonReply(500, { detail: `Server error ${id}: the log of the backend tells of it` });
-}
-
-function timeout(ms: number): { over: Promise<void> } & Disposable {
-  let timer: NodeJS.Timeout | undefined;
-  const over = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, ms);
-  });
-  return {
-    over,
-    [Symbol.dispose]() {
-      clearTimeout(timer);
-    },
-  };
 }

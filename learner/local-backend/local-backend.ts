@@ -6,7 +6,7 @@ import { checkpointRoutes } from './checkpoint-routes.js';
 import { CheckpointStore } from './checkpoint-store.js';
 import { futureRoutes } from './future-routes.js';
 import { FutureStore } from './futures.js';
-import { serveHttp } from './http-server.js';
+import { serveApi } from './http-server.js';
 import type { OperationResult } from './operation-result.js';
 import { SamplingSessions } from './sampling-sessions.js';
 import { samplingRoutes } from './sampling-routes.js';
@@ -91,7 +91,7 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
     await sampler.made()?.[Symbol.asyncDispose]();
   };
   try {
-    const server = await serveHttp({
+    const server = await serveApi({
       ...options,
       routes: [
         ...sessionRoutes(model, sessions),

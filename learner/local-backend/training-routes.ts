@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import type { Reply } from '../../shared/http-server.js';
 import { PermanentError } from '../../shared/errors.js';
 import {
   CreateModelRequest,
@@ -15,14 +16,7 @@ import { decodeForwardBackwardRequest } from '../../shared/tinker/codec.js';
 import { readEnvelope } from '../../shared/tinker/wire-bounds.js';
 import { ApiError } from './api-error.js';
 import { decodeJsonForwardBackward } from './forward-backward-json.js';
-import {
-  jsonReply,
-  readJson,
-  type ApiRequest,
-  type BodyBounds,
-  type Reply,
-  type Route,
-} from './http-api.js';
+import { jsonReply, readJson, type ApiRequest, type BodyBounds, type Route } from './http-api.js';
 import type { ServedModel } from './served-model.js';
 import type { TrainingOperations } from './training-operations.js';
 import type { TrainingRun, TrainingRuns } from './training-runs.js';

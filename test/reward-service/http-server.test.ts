@@ -6,7 +6,8 @@ import { countdown } from '../../shared/countdown/task.js';
 import type { Problem } from '../../shared/countdown/problem.js';
 import type { Task } from '../../shared/tasks/task.js';
 import { createLogger } from '../../shared/telemetry/logger.js';
-import { serveScores, type ScoreServer } from '../../reward-service/http-server.js';
+import { serveScores } from '../../reward-service/http-server.js';
+import type { HttpServer } from '../../shared/http-server.js';
 import { countdownSpec } from '../support/countdown-task.js';
 import { sendSlowly } from '../support/slow-client.js';
 import { dataset, trained } from './values.js';
@@ -25,7 +26,7 @@ const { signal } = new AbortController();
 const options = { host: '127.0.0.1', port: 0, key: undefined, judge, log, signal };
 
 describe('POST /score', () => {
-  let server: ScoreServer;
+  let server: HttpServer;
   let url: string;
   before(async () => {
     server = await serveScores(options);
@@ -209,7 +210,7 @@ describe('POST /score while the run is scored', () => {
 });
 
 describe('a client of /score that sends as slowly as it can', { timeout: 60_000 }, () => {
-  const start = () => serveScores({ ...options, patience: { headersMs: 200, wholeMs: 400 } });
+  const start = () => serveScores({ ...options, arrival: { headersMs: 200, wholeMs: 400 } });
   const begin = 'POST /score HTTP/1.1\r\nhost: x\r\n';
   const tooSlow = /^HTTP\/1\.1 408 [^]*\r\n\r\n\{"error":"the request took too long to arrive"\}$/;
 

@@ -4,7 +4,8 @@ import { Validator } from '@seriousme/openapi-schema-validator';
 import { z } from 'zod';
 import { pino } from 'pino';
 import { Score } from '../../shared/wire/scored-group.js';
-import { serveScores, type ScoreServer } from '../../reward-service/http-server.js';
+import { serveScores } from '../../reward-service/http-server.js';
+import type { HttpServer } from '../../shared/http-server.js';
 import { createJudge } from '../../reward-service/judge.js';
 import { openApiDocument, ScoreError } from '../../reward-service/openapi.js';
 import { runConfig } from '../support/messages.js';
@@ -46,7 +47,7 @@ const Document = z.object({
 });
 
 describe('GET /openapi.json', () => {
-  let server: ScoreServer;
+  let server: HttpServer;
   let text: string;
   let document: z.infer<typeof Document>;
   before(async () => {

@@ -1,8 +1,6 @@
 import { readFile } from 'node:fs/promises';
-import { createServer, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { timeLimits } from '../../../shared/show-out.js';
-import { dashboardPortError } from '../processes/free-port.js';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { pathOf, type Reply, serveHttp } from '../../../shared/http-server.js';
 import { Audience } from './audience.js';
 import { refusalOf, safeHeaders } from './guard.js';
 import { livePage } from './page/document.js';
@@ -30,49 +28,39 @@ export interface Dashboard extends AsyncDisposable {
 export async function serveDashboard(options: DashboardOptions): Promise<Dashboard> {
   const { port, now, everyMs, patienceMs = 10_000 } = options;
   const audience = new Audience(now, everyMs);
-  const times = timeLimits({ headersMs: patienceMs, wholeMs: patienceMs });
-  const limits = { ...times, maxHeaderSize: 8_192 };
-  const server = createServer(limits, (request, response) => {
+  const answer = async (
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): Promise<Reply | undefined> => {
     const refusal = refusalOf(request.method, request.headers.host);
-    if (refusal !== undefined) {
-      send(response, refusal.status, 'text/plain', refusal.reason);
-      return;
+    if (refusal !== undefined) return reply(refusal.status, 'text/plain', refusal.reason);
+    const path = pathOf(request);
+    if (path !== '/events') {
+      const failed = () => reply(500, 'text/plain', 'the page could not be made\n');
+      return page(path, now).catch(failed);
     }
-    const path = (request.url ?? '/').split('?')[0]!;
-    if (path === '/events') {
-      if (audience.isFull) send(response, 503, 'text/plain', 'too many pages are open\n');
-      else audience.add(response);
-      return;
-    }
-    answer(path, now).then(
-      ({ status, type, body }) => {
-        send(response, status, type, body);
-      },
-      () => {
-        send(response, 500, 'text/plain', 'the page could not be made\n');
-      },
-    );
-  });
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', (error) => {
-      reject(dashboardPortError(port, error));
-    });
-    server.listen(port, '127.0.0.1', resolve);
+    if (audience.isFull) return reply(503, 'text/plain', 'too many pages are open\n');
+    audience.add(response);
+    return undefined;
+  };
+  const server = await serveHttp({
+    host: '127.0.0.1',
+    port,
+    name: 'the dashboard',
+    portFlag: '--dashboard-port',
+    arrival: { headersMs: patienceMs, wholeMs: patienceMs },
+    maxHeaderBytes: 8_192,
+    answer,
+    malformed: (detail) => ({ detail }),
+    failed: () => undefined,
   });
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/`,
+    url: `http://127.0.0.1:${server.port}/`,
     async [Symbol.asyncDispose]() {
       await audience.close();
-      server.closeAllConnections();
-      await new Promise((resolve) => server.close(resolve));
+      await server[Symbol.asyncDispose]();
     },
   };
-}
-
-interface Answer {
-  readonly status: number;
-  readonly type: string;
-  readonly body: string;
 }
 
 const icon =
@@ -82,19 +70,18 @@ const icon =
 /** What the page's script is made of, as the compiler left it beside this file. */
 const scripts = ['main.js', 'morph.js'];
 
-async function answer(path: string, now: DashboardOptions['now']): Promise<Answer> {
-  const ok = (type: string, body: string) => ({ status: 200, type, body });
-  if (path === '/') return ok('text/html; charset=utf-8', livePage(await now()));
-  if (path === '/style.css') return ok('text/css; charset=utf-8', pageStyle);
-  if (path === '/icon.svg') return ok('image/svg+xml', icon);
+async function page(path: string, now: DashboardOptions['now']): Promise<Reply> {
+  if (path === '/') return reply(200, 'text/html; charset=utf-8', livePage(await now()));
+  if (path === '/style.css') return reply(200, 'text/css; charset=utf-8', pageStyle);
+  if (path === '/icon.svg') return reply(200, 'image/svg+xml', icon);
   const script = scripts.find((name) => path === `/page/${name}`);
   if (script !== undefined) {
     const text = await readFile(new URL(`./browser/${script}`, import.meta.url), 'utf8');
-    return ok('text/javascript; charset=utf-8', text);
+    return reply(200, 'text/javascript; charset=utf-8', text);
   }
-  return { status: 404, type: 'text/plain', body: 'there is nothing here; the page is at /\n' };
+  return reply(404, 'text/plain', 'there is nothing here; the page is at /\n');
 }
 
-function send(response: ServerResponse, status: number, type: string, body: string): void {
-  response.writeHead(status, { ...safeHeaders, 'content-type': type }).end(body);
+function reply(status: number, type: string, body: string): Reply {
+  return { status, headers: { ...safeHeaders, 'content-type': type }, body };
 }

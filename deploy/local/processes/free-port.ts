@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { createServer } from 'node:net';
-import { errorText, UserError } from '../../../shared/errors.js';
+import { cannotServe } from '../../../shared/http-server.js';
 
 /**
  * Below what systems take for outgoing connections (Linux from 32768, macOS and Windows from 49152): a
@@ -38,15 +38,11 @@ export async function checkDashboardPort(port: number): Promise<void> {
   try {
     await holdOnce(port);
   } catch (caught) {
-    throw dashboardPortError(port, caught);
+    throw cannotServe(
+      { name: 'the dashboard', portFlag: '--dashboard-port', host: '127.0.0.1', port },
+      caught,
+    );
   }
-}
-
-export function dashboardPortError(port: number, caught: unknown): UserError {
-  return new UserError(
-    `cannot serve the dashboard on 127.0.0.1:${port} (${errorText(caught)}); choose another --dashboard-port, or 0 for any`,
-    { cause: caught },
-  );
 }
 
 async function isFree(port: number): Promise<boolean> {

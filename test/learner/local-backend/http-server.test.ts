@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { pino } from 'pino';
 import { jsonReply } from '../../../learner/local-backend/http-api.js';
-import { serveHttp, type HttpServer } from '../../../learner/local-backend/http-server.js';
+import { serveApi } from '../../../learner/local-backend/http-server.js';
+import type { HttpServer } from '../../../shared/http-server.js';
 import { silent } from '../../support/broker.js';
 import { sendSlowly } from '../../support/slow-client.js';
 
@@ -10,7 +11,7 @@ describe('the HTTP of the local backend', { timeout: 60_000 }, () => {
   const lines: Line[] = [];
   let server: HttpServer;
   before(async () => {
-    server = await serveHttp({
+    server = await serveApi({
       host: '127.0.0.1',
       port: 0,
       apiKey: 'tml-right',
@@ -73,9 +74,9 @@ describe('the HTTP of the local backend', { timeout: 60_000 }, () => {
 
 describe('a client that sends as slowly as it can', { timeout: 60_000 }, () => {
   const start = () =>
-    serveHttp({
+    serveApi({
       ...{ host: '127.0.0.1', port: 0, apiKey: 'tml-right', log: silent },
-      patience: { headersMs: 200, wholeMs: 400 },
+      arrival: { headersMs: 200, wholeMs: 400 },
       routes: [
         {
           method: 'POST',
