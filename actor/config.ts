@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { port, real, text, whole } from '../shared/config-fields.js';
 import { natsSettings } from '../shared/broker/access.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
-import { RunName } from '../shared/wire/run-config.js';
+import { RunName } from '../shared/wire/run-name.js';
 
 /** Where an actor finds things and how it samples. What is sampled, the run's configuration says. */
 export const ActorConfig = z

@@ -1,6 +1,7 @@
 import type { Broker } from '../shared/broker/broker.js';
 import { connectBroker } from '../shared/broker/connect.js';
 import { loadConfig } from '../shared/config.js';
+import { RunConfigStore } from '../shared/run/run-config-store.js';
 import { runService } from '../shared/service.js';
 import { serveHealth } from '../shared/telemetry/health-server.js';
 import type { Logger } from '../shared/telemetry/logger.js';
@@ -44,7 +45,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     signal,
   });
   missing = () => 'waiting for the learner to write the run configuration';
-  const runConfig = await broker.config.wait(signal);
+  const runConfig = await new RunConfigStore(broker).wait(signal);
 
   missing = () => 'loading the dataset and the model';
   const joined = await joinRun(runConfig, config);

@@ -6,6 +6,7 @@ import { evaluationTickets } from '../shared/evaluation/evaluator.js';
 import { givenUpCode } from '../shared/exit-codes.js';
 import { checkModelDirectory, readModelDirectory } from '../shared/model/model-directory.js';
 import { ticketBound } from '../shared/rl/capacity.js';
+import { RunConfigStore } from '../shared/run/run-config-store.js';
 import { largestGroupBytes } from '../shared/wire/group-bytes.js';
 import { runService, type ServiceContext } from '../shared/service.js';
 import { openTask, taskSpec } from '../shared/tasks/registry.js';
@@ -106,7 +107,11 @@ async function learn(
       assertKnownToNats(settings.run, traces);
       const hasBegun = traces.inNats.length > 0;
       const copy = hasBegun ? await readConfig(configFile, settings.run) : undefined;
-      const config = await settleConfig(broker.config, runConfig(settings, found), copy);
+      const config = await settleConfig(
+        new RunConfigStore(broker),
+        runConfig(settings, found),
+        copy,
+      );
       await writeWhenRoom('config.json', { log, signal: stop }, () =>
         writeFile(configFile, `${JSON.stringify(config, undefined, 2)}\n`),
       );

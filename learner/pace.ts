@@ -1,6 +1,7 @@
 import { Gauge } from 'prom-client';
 import { learningRateAt, progressAt, type Horizon } from '../shared/rl/learning-rate.js';
-import type { AdamParams, RunConfig } from '../shared/wire/run-config.js';
+import type { AdamParams } from '../shared/rl/adam-params.js';
+import type { RunConfig } from '../shared/wire/run-config.js';
 
 const learningRate = new Gauge({
   name: 'rl_learning_rate',

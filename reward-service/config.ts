@@ -5,7 +5,7 @@ import { isLoopback, readSecretFile } from '../shared/keys.js';
 import { keepSecret } from '../shared/telemetry/secrets.js';
 import { port, text } from '../shared/config-fields.js';
 import { natsSettings } from '../shared/broker/access.js';
-import { RunName } from '../shared/wire/run-config.js';
+import { RunName } from '../shared/wire/run-name.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 
 /** Where `POST /score` is served, and to whom. */

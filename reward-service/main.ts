@@ -1,5 +1,6 @@
 import { connectBroker } from '../shared/broker/connect.js';
 import { loadConfig } from '../shared/config.js';
+import { RunConfigStore } from '../shared/run/run-config-store.js';
 import { runService } from '../shared/service.js';
 import { serveHealth } from '../shared/telemetry/health-server.js';
 import type { Logger } from '../shared/telemetry/logger.js';
@@ -43,7 +44,7 @@ async function serve(config: RewardServiceConfig, log: Logger, signal: AbortSign
     signal,
   });
   missing = () => 'waiting for the learner to write the run configuration';
-  const run = await broker.config.wait(signal);
+  const run = await new RunConfigStore(broker).wait(signal);
 
   missing = () => 'loading the problems and the tokenizer';
   const judge = await loadJudge(run, config);

@@ -7,7 +7,7 @@ import { text, whole } from '../../shared/config-fields.js';
 import { loadConfig } from '../../shared/config.js';
 import { describeFlags } from '../../shared/config-help.js';
 import { UserError } from '../../shared/errors.js';
-import { RunName } from '../../shared/wire/run-config.js';
+import { RunName } from '../../shared/wire/run-name.js';
 import { runIdentities } from './processes/members.js';
 import {
   authorityFile,

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
-import type { Broker } from '../../shared/broker/broker.js';
 import { UserError } from '../../shared/errors.js';
+import type { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import { RunConfig } from '../../shared/wire/run-config.js';
 import { configDifferences, type LearnerConfig } from '../config.js';
@@ -36,7 +36,7 @@ export function chooseModel(
  * @throws {UserError} if the run began with another one: its weights would continue as something else.
  */
 export async function settleConfig(
-  store: Pick<Broker['config'], 'get' | 'put'>,
+  store: Pick<RunConfigStore, 'get' | 'put'>,
   ours: RunConfig,
   copy?: RunConfig,
 ): Promise<RunConfig> {

@@ -3,7 +3,7 @@ import { PermanentError } from '../../shared/errors.js';
 import type { ForwardBackwardJsonRequest, JsonTensor } from '../../shared/tinker/api.js';
 import { checkData } from '../../shared/tinker/datum.js';
 import { lossInputs, type ForwardBackwardRequest } from '../../shared/tinker/types.js';
-import { LossName } from '../../shared/wire/run-config.js';
+import { LossName } from '../../shared/rl/losses.js';
 
 /**
  * The JSON form of forward_backward, spoken by SDKs up to 0.24.

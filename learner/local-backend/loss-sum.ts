@@ -1,7 +1,7 @@
 import { PermanentError } from '../../shared/errors.js';
 import { lossInputs } from '../../shared/model/loss-graph.js';
 import type { TrainingDatum } from '../../shared/model/training-datum.js';
-import type { LossName } from '../../shared/wire/run-config.js';
+import type { LossName } from '../../shared/rl/losses.js';
 
 /**
  * The value of a loss from logprobs alone: what a forward pass without gradients reports. The same

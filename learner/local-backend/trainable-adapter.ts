@@ -1,10 +1,10 @@
-import type { AdamParams } from '../../shared/wire/run-config.js';
+import type { AdamParams } from '../../shared/rl/adam-params.js';
 import { PermanentError } from '../../shared/errors.js';
 import { adamWStep, freshMoments, type Gradients, type Moments } from '../../shared/model/adamw.js';
 import { decodeAdapter, encodeAdapter, type Adapter } from '../../shared/model/lora.js';
 import type { Trainer } from '../../shared/model/trainer.js';
 import type { TrainingDatum } from '../../shared/model/training-datum.js';
-import type { LossName } from '../../shared/wire/run-config.js';
+import type { LossName } from '../../shared/rl/losses.js';
 import type { CheckpointFiles } from './checkpoint-store.js';
 import { lossSum } from './loss-sum.js';
 import { decodeMoments, encodeMoments } from './optimizer-file.js';

@@ -1,12 +1,12 @@
 import { parentPort } from 'node:worker_threads';
 import { PermanentError } from '../../shared/errors.js';
-import type { AdamParams } from '../../shared/wire/run-config.js';
+import type { AdamParams } from '../../shared/rl/adam-params.js';
 import { createAdapter, type AdapterOptions } from '../../shared/model/lora.js';
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
 import type { ModelFolder } from '../../shared/model/model-weights.js';
 import { Trainer } from '../../shared/model/trainer.js';
 import type { TrainingDatum } from '../../shared/model/training-datum.js';
-import type { LossName } from '../../shared/wire/run-config.js';
+import type { LossName } from '../../shared/rl/losses.js';
 import type { CheckpointFiles } from './checkpoint-store.js';
 import { TrainableAdapter, type Evaluation } from './trainable-adapter.js';
 import { serveCalls } from './worker-calls.js';

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { real } from '../../shared/config-fields.js';
 import type { Correction } from '../../shared/wire/objective.js';
-import { LossName } from '../../shared/wire/run-config.js';
+import { LossName } from '../../shared/rl/losses.js';
 import type { Advantages } from './advantages.js';
 import type { Batches } from './batches.js';
 import type { Complain } from './complain.js';

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { real, whole } from '../../shared/config-fields.js';
-import { Schedule } from '../../shared/wire/run-config.js';
+import { Schedule } from '../../shared/rl/learning-rate.js';
 import type { Duration } from './duration.js';
 import type { Complain } from './complain.js';
 

@@ -1,5 +1,5 @@
 import type { Datum } from '../../shared/tinker/types.js';
-import type { LossName } from '../../shared/wire/run-config.js';
+import type { LossName } from '../../shared/rl/losses.js';
 
 /** What a loss is told of the tokens that the policy sampled. */
 export interface TokenInputs {

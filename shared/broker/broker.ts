@@ -3,7 +3,7 @@ import { Events } from 'nats';
 import type { z } from 'zod';
 import { errorText } from '../errors.js';
 import { encode } from '../wire/codec.js';
-import { largestGroupBytes } from '../wire/group-bytes.js';
+import { GroupSizes, largestGroupBytes } from '../wire/group-bytes.js';
 import type { Split } from '../wire/ticket.js';
 import { ActorLeases } from './actor-leases.js';
 import { type Backlog, readBacklog } from './backlog.js';
@@ -11,10 +11,11 @@ import { DeadLetters, type Original } from './dead-letters.js';
 import { ensureConsumer, ensureStream } from './ensure.js';
 import { EventLog } from './event-log.js';
 import { ghostLookMs, GhostWatch } from './ghosts.js';
+import { KeyValue } from './key-value.js';
 import type { Leadership, LeaseTiming } from './leadership.js';
 import { Ledger } from './ledger.js';
 import { ask, askFor, type Link } from './link.js';
-import { nameToken, type RunNames, type Source } from './names.js';
+import { nameToken, runConfigKey, type RunNames, type Source } from './names.js';
 import { newestScored, type NewestScored } from './newest.js';
 import { ObjectBucket } from './object-bucket.js';
 import { Passage } from './passage.js';
@@ -22,7 +23,6 @@ import { PolicyStore } from './policy-store.js';
 import { uploadChunkBytes, Uploads } from './uploads.js';
 import { publish, traceHeaders, type Receipt } from './publish.js';
 import { looksAt, TicketQueue } from './queue-look.js';
-import { RunConfigStore } from './run-config-store.js';
 import {
   consumerSettings,
   countsDeliveries,
@@ -36,19 +36,18 @@ import { lastSequence } from './tail.js';
 /** One process's connection to what its run keeps in NATS. Made by `connectBroker`. */
 export class Broker implements AsyncDisposable {
   readonly names: RunNames;
-  /** What to train. */
-  readonly config: RunConfigStore;
   readonly policy: PolicyStore;
   readonly ledger: Ledger;
   readonly actors: ActorLeases;
   readonly events: EventLog;
   readonly deadLetters: DeadLetters;
   readonly tickets: TicketQueue;
-  /** For the other files of this folder: the connection, and the bodies of large messages. */
+  /** For the other files of this folder and the run's configuration: the connection, and the bodies of large messages. */
   readonly link: Link;
   readonly bodies: ObjectBucket;
   readonly uploads: Uploads;
 
+  readonly #config: KeyValue;
   readonly #ackWaitMs: Partial<Readonly<Record<Source, number>>>;
   readonly #ghosts: GhostWatch;
   readonly #sweep: Sweep;
@@ -60,7 +59,7 @@ export class Broker implements AsyncDisposable {
   constructor(link: Link, ackWaitMs: Partial<Readonly<Record<Source, number>>>, actor?: string) {
     this.link = link;
     this.names = link.names;
-    this.config = new RunConfigStore(link);
+    this.#config = new KeyValue(link, link.names.buckets.config);
     this.bodies = new ObjectBucket(link, link.names.objects.bodies, () => this.#maxBodyBytes());
     this.uploads = new Uploads(link, () => this.#maxBodyBytes());
     this.policy = new PolicyStore(link);
@@ -249,8 +248,8 @@ export class Broker implements AsyncDisposable {
 
   /** Of a message that travels through the object store: it is a group, or was one until it was given up. */
   async #maxBodyBytes(): Promise<number> {
-    const config = (await this.config.isWritten()) ? await this.config.get() : undefined;
-    return largestGroupBytes(config ?? nothingSampled);
+    const config = await this.#config.get(GroupSizes, runConfigKey);
+    return largestGroupBytes(config?.value ?? nothingSampled);
   }
 
   async #ensureConsumer(source: Source, limits: RunLimits): Promise<void> {

@@ -1,6 +1,9 @@
 import { UserError } from '../errors.js';
-import { RunName } from '../wire/run-config.js';
+import { RunName } from '../wire/run-name.js';
 import type { Split } from '../wire/ticket.js';
+
+/** Where the bucket `config` holds the run's configuration. */
+export const runConfigKey = 'run';
 
 /** A queue of a run that some service consumes. */
 export type Source = 'tickets.train' | 'tickets.eval' | 'rollouts' | 'scored.train' | 'scored.eval';

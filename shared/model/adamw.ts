@@ -1,4 +1,4 @@
-import type { AdamParams } from '../wire/run-config.js';
+import type { AdamParams } from '../rl/adam-params.js';
 import type { Tensor } from './safetensors.js';
 
 /** Sums of gradients since the last step, by parameter; each in its parameter's shape. */

@@ -1,5 +1,5 @@
 import { PermanentError } from '../errors.js';
-import type { LossName } from '../wire/run-config.js';
+import type { LossName } from '../rl/losses.js';
 import { lossInputs } from './loss-graph.js';
 import type { ModelConfig } from './model-config.js';
 import type { TrainingDatum } from './training-datum.js';

@@ -1,4 +1,4 @@
-import type { LossName } from '../wire/run-config.js';
+import type { LossName } from '../rl/losses.js';
 import type { Graph, Value } from './graph/graph.js';
 import {
   exp,

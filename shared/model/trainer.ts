@@ -1,4 +1,4 @@
-import type { LossName } from '../wire/run-config.js';
+import type { LossName } from '../rl/losses.js';
 import type { Gradients } from './adamw.js';
 import { batchByLength } from './batching.js';
 import { checkData } from './check-data.js';

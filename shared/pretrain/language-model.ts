@@ -1,4 +1,4 @@
-import type { AdamParams } from '../wire/run-config.js';
+import type { AdamParams } from '../rl/adam-params.js';
 import { adamWStep, freshMoments, type Gradients, type Moments } from '../model/adamw.js';
 import { paddedFloats, paddedIntegers } from '../model/batching.js';
 import { differentiate } from '../model/graph/differentiate.js';

@@ -1,4 +1,12 @@
-import type { Schedule } from '../wire/run-config.js';
+import { z } from 'zod';
+
+/** How the learning rate goes over a run. */
+export const Schedule = z.strictObject({
+  kind: z.enum(['constant', 'linear', 'cosine']),
+  warmupSteps: z.int().nonnegative(), // until the peak is reached, in equal parts; 0: from the start
+  finalShare: z.number().min(0).max(1), // what is left of the peak at the end; constant has no end
+});
+export type Schedule = z.infer<typeof Schedule>;
 
 /**
  * The learning rate of an optimizer step: the peak, times how far the warm-up is, times what the

@@ -1,4 +1,8 @@
-import type { LossName } from '../wire/run-config.js';
+import { z } from 'zod';
+
+/** The losses of the Tinker API, by the names that it has for them. */
+export const LossName = z.enum(['importance_sampling', 'ppo', 'cispo', 'dro', 'cross_entropy']);
+export type LossName = z.infer<typeof LossName>;
 
 /** Per-token inputs, each [T]. `cross_entropy` reads `weights`; the others `logprobs`, `advantages`. */
 export interface LossInputs {

@@ -16,7 +16,7 @@ import {
   saveStateType,
 } from './result-types.js';
 import type { SequencedOperation } from './submission-queue.js';
-import type { AdamParams } from '../wire/run-config.js';
+import type { AdamParams } from '../rl/adam-params.js';
 import type { ForwardBackwardRequest, ForwardBackwardResult } from './types.js';
 
 /** How to talk to this server; every run of a client shares it. */

@@ -1,5 +1,5 @@
 import { PermanentError } from '../errors.js';
-import type { LossName } from '../wire/run-config.js';
+import type { LossName } from '../rl/losses.js';
 import { GetInfoRequest, ModelInfo, UnloadModelRequest, UntypedFuture } from './api.js';
 import { combineResults, groupByLength, splitData } from './chunks.js';
 import { checkData } from './datum.js';
@@ -10,7 +10,7 @@ import { SubmissionQueue } from './submission-queue.js';
 import { retrieve } from './future.js';
 import { unloadModelType } from './result-types.js';
 import { checkName } from './tinker-path.js';
-import type { AdamParams } from '../wire/run-config.js';
+import type { AdamParams } from '../rl/adam-params.js';
 import type { Datum, ForwardBackwardResult } from './types.js';
 
 /**

@@ -1,4 +1,4 @@
-import type { LossName } from '../wire/run-config.js';
+import type { LossName } from '../rl/losses.js';
 
 /**
  * One sequence to train on. Position i scores `targetTokens[i]` given `tokens[0..i]`: the caller has

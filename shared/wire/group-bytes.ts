@@ -1,9 +1,11 @@
-import type { RunConfig } from './run-config.js';
+import { z } from 'zod';
 
-/** What a configuration says of the size of groups. */
-export type GroupSizes = Pick<RunConfig, 'groupSize'> & {
-  readonly sampling: Pick<RunConfig['sampling'], 'maxTokens'>;
-};
+/** The part of a run's configuration that bounds the size of its groups; the rest is not read. */
+export const GroupSizes = z.object({
+  groupSize: z.int().min(2),
+  sampling: z.object({ maxTokens: z.int().positive() }),
+});
+export type GroupSizes = z.infer<typeof GroupSizes>;
 
 /**
  * More bytes than any group of a run has as a message, rollouts and scores together: whoever reads one

@@ -1,33 +1,10 @@
 import { z } from 'zod';
+import { AdamParams } from '../rl/adam-params.js';
+import { Schedule } from '../rl/learning-rate.js';
+import { LossName } from '../rl/losses.js';
 import { TaskSpec } from '../tasks/registry.js';
 import { AdvantageKind, Correction, ExtraTerms, Normalization, ZeroVariance } from './objective.js';
-
-/** A run's name: part of subjects, buckets, file names and URLs, so letters, digits, - and _ only. */
-export const RunName = z
-  .string()
-  .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$/, 'expected 1 to 48 letters, digits, - or _');
-
-export const LossName = z.enum(['importance_sampling', 'ppo', 'cispo', 'dro', 'cross_entropy']);
-export type LossName = z.infer<typeof LossName>;
-
-/** The settings of AdamW, always all of them: servers differ in their defaults. */
-export const AdamParams = z.strictObject({
-  learningRate: z.number().positive(),
-  beta1: z.number().min(0).max(1),
-  beta2: z.number().min(0).max(1),
-  eps: z.number().positive(),
-  weightDecay: z.number().nonnegative(), // decoupled
-  gradClipNorm: z.number().nonnegative(), // 0: no clipping
-});
-export type AdamParams = z.infer<typeof AdamParams>;
-
-/** How the learning rate goes over a run. */
-export const Schedule = z.strictObject({
-  kind: z.enum(['constant', 'linear', 'cosine']),
-  warmupSteps: z.int().nonnegative(), // until the peak is reached, in equal parts; 0: from the start
-  finalShare: z.number().min(0).max(1), // what is left of the peak at the end; constant has no end
-});
-export type Schedule = z.infer<typeof Schedule>;
+import { RunName } from './run-name.js';
 
 /** What to train: written once by the learner, read by everyone else, so that they cannot disagree. */
 export const RunConfig = z.strictObject({

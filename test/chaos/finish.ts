@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 import { orderOf } from '../../shared/wire/ticket-ids.js';
 import { until } from '../support/broker.js';
@@ -41,7 +42,7 @@ export async function finish(world: World, options: FinishOptions): Promise<Outc
   const { witness, observer } = world;
   const lineages = new Lineages(witness.operations);
   violations.push(...auditLedger(world.ledgerSights, lineages));
-  const config = await observer.config.get();
+  const config = await new RunConfigStore(observer).get();
   if (config === undefined) return { ...nothing, violations: [...violations, 'no run was begun'] };
 
   const judgement = await Judgement.open(config, embeddedModelPath);

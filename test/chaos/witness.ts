@@ -7,7 +7,7 @@ import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { RunEvent } from '../../shared/wire/run-event.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { AdamParams } from '../../shared/wire/run-config.js';
+import { AdamParams } from '../../shared/rl/adam-params.js';
 import type { Exchange } from '../support/recording-proxy.js';
 import { keyOfData } from './group-key.js';
 import type { Operation } from './lineage.js';

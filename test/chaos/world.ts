@@ -10,6 +10,7 @@ import type { Broker } from '../../shared/broker/broker.js';
 import type { Identity } from '../../shared/broker/permissions.js';
 import { connectBroker } from '../../shared/broker/connect.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { silent } from '../support/broker.js';
 import { NatsServer } from '../support/nats-server.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
@@ -214,7 +215,7 @@ export class World implements AsyncDisposable {
 
   async #watchVersions(): Promise<void> {
     const { signal } = this.#stop;
-    await this.observer.config.wait(signal).catch(() => undefined);
+    await new RunConfigStore(this.observer).wait(signal).catch(() => undefined);
     for await (const { version } of this.observer.policy.watch(signal)) {
       // The same one may be told of twice after a break of the connection; it is no other one.
       if (version !== this.versions.at(-1)) this.versions.push(version);

@@ -7,6 +7,7 @@ import { consume } from '../../shared/broker/consume.js';
 import { fullShares } from '../../shared/broker/shares.js';
 import { Sweep } from '../../shared/broker/sweep.js';
 import { uploadHeader } from '../../shared/broker/uploads.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { loggerOptions } from '../../shared/telemetry/logger.js';
 import { ShareWatch } from '../../learner/report/share-watch.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
@@ -45,7 +46,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
       server.connect(other),
     ]);
     await trains.ensureRun(limits);
-    await trains.config.put(runConfig({ run }));
+    await new RunConfigStore(trains).put(runConfig({ run }));
     leads = await trains.ledger.lead('learner', never);
   });
   after(async () => {

@@ -11,6 +11,7 @@ import { openTask } from '../../shared/tasks/registry.js';
 import { lengthAtStop } from '../../shared/model/stop-strings.js';
 import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
@@ -214,7 +215,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     await broker.ensureRun({ trainTickets: 64, evalTickets: 64 });
     const config = runConfig({ model: { name: modelName, digest: model.digest } });
     const dataset = await openTask(config.task).load();
-    await broker.config.put({ ...config, datasetDigest: dataset.digest });
+    await new RunConfigStore(broker).put({ ...config, datasetDigest: dataset.digest });
     for (const version of [0, 1]) {
       const { samplerPath, samplingSessionId } = published(version);
       const update = { version, samplerPath, smallestUsefulVersion: 0 };

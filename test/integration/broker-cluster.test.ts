@@ -10,6 +10,7 @@ import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
 import { type Identity, identityName } from '../../shared/broker/permissions.js';
 import { streamSettings } from '../../shared/broker/run-layout.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
@@ -79,14 +80,14 @@ describe(
     });
 
     it('carries tickets, rollouts, scores, and what is read, from the server of one to that of another', async () => {
-      await trains.config.put(runConfig({ run }));
+      await new RunConfigStore(trains).put(runConfig({ run }));
       await using _leads = await trains.ledger.lead('learner', never);
       await trains.ledger.write(checkpoint());
       const adapter = { bytes: new Uint8Array(300_000).fill(7), rank: 4, alpha: 8 };
       const update = { version: 0, samplerPath: 'tinker://m/v0', smallestUsefulVersion: 0 };
       await trains.policy.publish(update, adapter);
 
-      assert.equal((await samples.config.wait(never)).run, run);
+      assert.equal((await new RunConfigStore(samples).wait(never)).run, run);
       const manifest = await samples.policy.current();
       assert.deepEqual(await samples.policy.fetchAdapter(manifest!), adapter.bytes);
       await samples.actors.renew(actorLease());

@@ -7,6 +7,7 @@ import { headers } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
 import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { encode } from '../../shared/wire/codec.js';
 import { largestGroupBytes } from '../../shared/wire/group-bytes.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
@@ -322,7 +323,7 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
 
   it('is put aside unread when it is larger than any group of the run', async () => {
     const config = runConfig({ groupSize: 16 });
-    await broker.config.put(config);
+    await new RunConfigStore(broker).put(config);
     const bound = largestGroupBytes(config);
     const key = Buffer.from('huge').toString('base64');
     const entry = { nuid: 'n', size: bound + 1, chunks: 9, digest: 'SHA-256=none' };

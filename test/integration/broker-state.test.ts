@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import type { Broker } from '../../shared/broker/broker.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { brokerOn, until } from '../support/broker.js';
 import { actorLease, checkpoint, runConfig } from '../support/messages.js';
@@ -266,12 +267,13 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
 
   it('waits for the run configuration and gives it to everyone alike', async () => {
     await using actor = await brokerOn(server);
-    const waiting = actor.config.wait(stopping.signal);
-    assert.equal(await actor.config.get(), undefined);
-    await broker.config.put(runConfig());
+    const read = new RunConfigStore(actor);
+    const waiting = read.wait(stopping.signal);
+    assert.equal(await read.get(), undefined);
+    await new RunConfigStore(broker).put(runConfig());
     assert.deepEqual(await waiting, runConfig());
     await assert.rejects(
-      broker.config.put(runConfig({ run: 'other' })),
+      new RunConfigStore(broker).put(runConfig({ run: 'other' })),
       /run other does not belong/,
     );
   });

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Summary } from '../../deploy/local/up/summary.js';
 import { consume } from '../../shared/broker/consume.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { gate, silent, until } from '../support/broker.js';
@@ -58,7 +59,7 @@ describe('a learner whose window drops', limits, () => {
     await using ground = await TrainingGround.prepare('drops');
     const learner = ground.learner({ 'max-steps': 6, 'window-policy': 'drop' });
     const { broker } = ground;
-    await broker.config.wait(AbortSignal.timeout(60_000));
+    await new RunConfigStore(broker).wait(AbortSignal.timeout(60_000));
 
     // An actor that takes the first ticket and comes with its group when nobody waits any more.
     const [taken, late] = [gate(), gate()];

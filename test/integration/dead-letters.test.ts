@@ -5,6 +5,7 @@ import { headers } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
 import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
 import { DeadLetters } from '../../shared/broker/dead-letters.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { encode } from '../../shared/wire/codec.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
@@ -145,7 +146,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
       '',
     ]);
     assert.deepEqual(await broker.depths(), { tickets: 1, rollouts: 0, scored: 0, dead: 3 });
-    assert.equal(await broker.config.isWritten(), false);
+    assert.equal(await new RunConfigStore(broker).isWritten(), false);
     const letter = (await broker.deadLetters.past(AbortSignal.timeout(10_000)).next()).value!;
     await assert.rejects(broker.deadLetters.replay(letter, AbortSignal.timeout(10_000)), {
       name: 'UserError',
@@ -184,7 +185,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
   });
 
   it('waits for tickets that a learner can have issued since its checkpoint', async () => {
-    await broker.config.put(runConfig({ maxStepsOffPolicy: 1, groupsPerBatch: 2 }));
+    await new RunConfigStore(broker).put(runConfig({ maxStepsOffPolicy: 1, groupsPerBatch: 2 }));
     const options = { msgId: 't-0', signal: AbortSignal.timeout(10_000) };
     await broker.publish(broker.names.subjects.tickets('train'), Ticket, ticket(), options);
     for (const order of [24, 25]) {

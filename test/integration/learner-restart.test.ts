@@ -3,6 +3,7 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { Summary } from '../../deploy/local/up/summary.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import { gate, until } from '../support/broker.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
@@ -171,7 +172,7 @@ describe('a learner that cannot start', limits, () => {
   it('says what differs from the configuration that the run began with', async () => {
     await using ground = await TrainingGround.prepare('twice');
     const first = ground.learner({});
-    await ground.broker.config.wait(AbortSignal.timeout(60_000));
+    await new RunConfigStore(ground.broker).wait(AbortSignal.timeout(60_000));
     await first.stop('SIGKILL');
     const second = ground.learner({ 'learning-rate': 0.5 });
     assert.equal(await second.exitCode(), 2);

@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { Summary } from '../../deploy/local/up/summary.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { RunConfig } from '../../shared/wire/run-config.js';
 import { namesOfTheSeed } from '../support/canonical-metrics.js';
 import { TrainingGround } from '../support/training-ground.js';
@@ -56,7 +57,10 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
     const depths = await ground.broker.depths();
     assert.deepEqual(depths, { tickets: 0, rollouts: 0, scored: 0, dead: 0 });
     const config = await readFile(join(ground.runDir, 'config.json'), 'utf8');
-    assert.deepEqual(RunConfig.parse(JSON.parse(config)), await ground.broker.config.get());
+    assert.deepEqual(
+      RunConfig.parse(JSON.parse(config)),
+      await new RunConfigStore(ground.broker).get(),
+    );
   });
 
   it('replace tickets whose messages were given up, also when synchronous', async () => {

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume, type Source } from '../../shared/broker/consume.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
@@ -182,7 +183,7 @@ for (const withTls of [false, true]) {
           Broker,
         ];
         await trains.ensureRun({ trainTickets: 8, evalTickets: 8 });
-        await trains.config.put(runConfig({ run }));
+        await new RunConfigStore(trains).put(runConfig({ run }));
         const leads = await trains.ledger.lead('learner', never);
         await trains.ledger.write(checkpoint());
         const update = { version: 0, samplerPath: 'tinker://m/v0', smallestUsefulVersion: 0 };
@@ -202,7 +203,7 @@ for (const withTls of [false, true]) {
         assert.deepEqual((await trains.tickets.look('train'))!.tickets, []);
         await trains.publish(tickets, Ticket, ticket(), sent('t'));
 
-        assert.equal((await samples.config.wait(never)).run, run);
+        assert.equal((await new RunConfigStore(samples).wait(never)).run, run);
         const manifest = await samples.policy.current();
         assert.deepEqual(await samples.policy.fetchAdapter(manifest!), adapter.bytes);
         await samples.actors.renew(actorLease());
@@ -222,8 +223,8 @@ for (const withTls of [false, true]) {
         assert.deepEqual(await taken(trains, 'scored.train', ScoredGroup), scored);
         await trains.events.emit({ v: 1, at: 1, kind: 'version', version: 0 });
 
-        const { config, policy, ledger, actors, events } = watches;
-        assert.equal((await config.get())?.run, run);
+        const { policy, ledger, actors, events } = watches;
+        assert.equal((await new RunConfigStore(watches).get())?.run, run);
         assert.deepEqual(await policy.versions(), [0]);
         assert.equal((await ledger.read())?.version, checkpoint().version);
         assert.deepEqual(

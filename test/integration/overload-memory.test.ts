@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { consume } from '../../shared/broker/consume.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { messageIdOf } from '../../shared/wire/ticket-ids.js';
@@ -50,7 +51,7 @@ describe('the memory of an overloaded run', limits, () => {
       const subject = broker.names.subjects.scored('train');
       await broker.publish(subject, ScoredGroup, scored, { msgId, signal });
     };
-    await broker.config.wait(signal);
+    await new RunConfigStore(broker).wait(signal);
     const options = { signal, log: silent, stage: 'actor', concurrency: 1 };
     const answering = consume(broker, 'tickets.train', Ticket, options, answer);
     const dropped = 'rl_groups_dropped_total{stage="intake",reason="zero_variance"}';
@@ -71,7 +72,7 @@ describe('the memory of an overloaded run', limits, () => {
     const { broker, heldOut } = run;
     const [groupSize, length] = [16, 500];
     const sampling = { temperature: 1, maxTokens: length };
-    await broker.config.put({ ...ground.config, groupSize, sampling });
+    await new RunConfigStore(broker).put({ ...ground.config, groupSize, sampling });
     const replica = run.start('reward-0', watchesMemory);
     await replica.says(hasJoined);
     let sent = 0;

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { answers } from '../reward-service/values.js';
 import { until } from '../support/broker.js';
 import {
@@ -130,7 +131,7 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
 
   it('refuse to work with another model than that of the run', async () => {
     const model = { name: 'other', digest: '1'.repeat(64) };
-    await run.broker.config.put({ ...ground.config, model });
+    await new RunConfigStore(run.broker).put({ ...ground.config, model });
     const replica = run.start('reward-0');
     assert.equal(await replica.exitCode(), 2);
     assert.match(replica.errors, /that of run test \(other\) 1{64}; name the learner's model/);

@@ -3,6 +3,7 @@ import { copyFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { openTask } from '../../shared/tasks/registry.js';
 import { countdownSpec } from '../support/countdown-task.js';
 import { hasJoined, ScoringGround, type ScoringRun } from '../support/scoring-ground.js';
@@ -28,7 +29,7 @@ describe('services of a run whose problems are in a file', { timeout: 300_000 },
     const dataset = { kind: 'csv', path: path('learner.csv'), seed: 0, testSize: 1 } as const;
     const task = countdownSpec({ dataset });
     const { digest: datasetDigest } = await openTask(task).load();
-    await run.broker.config.put({ ...ground.config, task, datasetDigest });
+    await new RunConfigStore(run.broker).put({ ...ground.config, task, datasetDigest });
   });
   after(async () => {
     await run[Symbol.asyncDispose]();
@@ -44,7 +45,7 @@ describe('services of a run whose problems are in a file', { timeout: 300_000 },
 
   for (const file of ['changed.csv', 'reordered.csv']) {
     it(`refuse to work with ${file}, and name both digests`, async () => {
-      const { datasetDigest } = (await run.broker.config.get())!;
+      const { datasetDigest } = (await new RunConfigStore(run.broker).get())!;
       for (const service of ['actor', 'reward-service'] as const) {
         await using process = start(service, file);
         assert.equal(await process.exitCode(), 2, service);

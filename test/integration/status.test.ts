@@ -3,6 +3,7 @@ import { after, before, describe, it } from 'node:test';
 import type { StatusReport } from '../../deploy/local/status/report.js';
 import { headers } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { ActorLease } from '../../shared/wire/actor-lease.js';
 import { encode } from '../../shared/wire/codec.js';
 import { Ticket } from '../../shared/wire/ticket.js';
@@ -52,7 +53,7 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
   });
 
   it('tells of a run that trains: versions, queues, actors, evaluation, dead letters', async () => {
-    await learner.config.put(runConfig({ run, maxStepsOffPolicy: 2 }));
+    await new RunConfigStore(learner).put(runConfig({ run, maxStepsOffPolicy: 2 }));
     await using _leadership = await learner.ledger.lead('learner-7', never);
     const now = Date.now();
     for (const version of [0, 1, 2]) {

@@ -2,6 +2,7 @@ import { consume } from '../../shared/broker/consume.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { PolicyUpdate } from '../../shared/broker/policy-store.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { Dataset } from '../../shared/tasks/dataset.js';
 import { openTask } from '../../shared/tasks/registry.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
@@ -61,7 +62,9 @@ async function startRun(
   const broker = await brokerOn(server, { run: name, signal, ackWaitMs });
   await broker.ensureRun({ trainTickets: 64, evalTickets: 64 });
   const agreed = { run: name, model: { name: 'tiny', digest: model.digest } };
-  await broker.config.put(runConfig({ ...agreed, datasetDigest: dataset.digest, ...named }));
+  await new RunConfigStore(broker).put(
+    runConfig({ ...agreed, datasetDigest: dataset.digest, ...named }),
+  );
   const groups: RolloutGroup[] = [];
   const collecting = consume(
     broker,

@@ -7,6 +7,7 @@ import { sampleTickets } from '../../actor/sample-tickets.js';
 import type { GroupRequest, SampledRollout, Sampler } from '../../actor/sampler.js';
 import { together } from '../../actor/together.js';
 import type { Broker } from '../../shared/broker/broker.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { silent } from './broker.js';
 
 /**
@@ -26,7 +27,7 @@ export async function runAlteredActor(
   signal: AbortSignal,
 ): Promise<void> {
   const { name: actor, modelDir, alter, answer, concurrency = 2 } = options;
-  const runConfig = await broker.config.wait(signal);
+  const runConfig = await new RunConfigStore(broker).wait(signal);
   const here = { modelDir, datasetPath: undefined, sampler: 'onnx' } as const;
   const { task, dataset, tokenizer, directory } = await joinRun(runConfig, here);
   await using own = await OnnxSampler.start({

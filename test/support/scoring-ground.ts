@@ -5,6 +5,7 @@ import type { GeneratorSpec } from '../../shared/countdown/spec.js';
 import { countdown } from '../../shared/countdown/task.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
@@ -109,7 +110,7 @@ export class ScoringRun implements AsyncDisposable {
   async join<Names extends readonly string[]>(
     ...names: Names
   ): Promise<{ [K in keyof Names]: ServiceProcess }> {
-    await this.broker.config.put(this.ground.config);
+    await new RunConfigStore(this.broker).put(this.ground.config);
     const replicas = names.map((name) => this.start(name));
     await Promise.all(replicas.map((replica) => replica.says(hasJoined)));
     return replicas as { [K in keyof Names]: ServiceProcess };

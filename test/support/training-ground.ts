@@ -6,6 +6,7 @@ import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
 import { PermanentError } from '../../shared/errors.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { ScoredGroup, type Score } from '../../shared/wire/scored-group.js';
@@ -122,7 +123,7 @@ export class TrainingGround implements AsyncDisposable {
     const { doomed = [], lost = [], before, alter, isCorrect = startsEven } = scoring;
     const { signal } = this.#stop;
     const { broker } = this;
-    await broker.config.wait(signal); // the streams are there by then
+    await new RunConfigStore(broker).wait(signal); // the streams are there by then
     this.#collecting = consume(
       broker,
       'rollouts',
@@ -155,7 +156,7 @@ export class TrainingGround implements AsyncDisposable {
 
   /** Lets the ticket of a dead actor go to another one soon; before any actor has started. */
   async shortenLeases(seconds: number): Promise<void> {
-    await this.broker.config.wait(this.#stop.signal); // the consumers are there by then
+    await new RunConfigStore(this.broker).wait(this.#stop.signal); // the consumers are there by then
     const { stream, durable } = this.broker.names.consumer('tickets.train');
     const nanoseconds = seconds * 1e9;
     await this.broker.link.jsm.consumers.update(stream, durable, { ack_wait: nanoseconds });

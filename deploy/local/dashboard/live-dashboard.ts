@@ -1,5 +1,6 @@
 import type { Broker } from '../../../shared/broker/broker.js';
 import { errorText } from '../../../shared/errors.js';
+import { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import type { Logger } from '../../../shared/telemetry/logger.js';
 import type { RunFolder } from '../run-folder.js';
 import { findDecodeIn } from './find-decode.js';
@@ -25,7 +26,8 @@ export interface LiveDashboardOptions {
  */
 export async function openLiveDashboard(options: LiveDashboardOptions): Promise<Dashboard> {
   const { broker, modelDir, port, log, keepIn } = options;
-  const run = new LiveRun({ broker, findDecode: await findDecodeIn(modelDir), log });
+  const configs = new RunConfigStore(broker);
+  const run = new LiveRun({ broker, configs, findDecode: await findDecodeIn(modelDir), log });
   const ending = new AbortController();
   const following = run.follow(ending.signal).catch((caught: unknown) => {
     if (!ending.signal.aborted) log.warn({ reason: errorText(caught) }, 'the events have ended');

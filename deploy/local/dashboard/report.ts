@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describeFlags } from '../../../shared/config-help.js';
 import { loadConfig } from '../../../shared/config.js';
 import { errorText, UserError } from '../../../shared/errors.js';
+import { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import type { Logger } from '../../../shared/telemetry/logger.js';
 import { findRun, type FoundRun } from '../existing-run/find-run.js';
 import { warningLogger } from '../processes/file-logger.js';
@@ -63,7 +64,9 @@ async function stateOf(
   log: Logger,
 ): Promise<RunView> {
   if (run.kind === 'folder') return await folderRun(name, run.folder);
-  const live = new LiveRun({ broker: run.broker, findDecode: await findDecodeIn(modelDir), log });
+  const { broker } = run;
+  const configs = new RunConfigStore(broker);
+  const live = new LiveRun({ broker, configs, findDecode: await findDecodeIn(modelDir), log });
   await live.catchUp(signal);
   await live.now();
   await sleep(betweenLooksMs, undefined, { signal }).catch(() => undefined);

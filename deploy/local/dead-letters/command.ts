@@ -4,6 +4,7 @@ import { describeFlags } from '../../../shared/config-help.js';
 import { UserError } from '../../../shared/errors.js';
 import { printable, printableJson } from '../../../shared/printable.js';
 import { issuedBelow, ticketBound } from '../../../shared/rl/capacity.js';
+import { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import { findRun } from '../existing-run/find-run.js';
 import { readStore } from '../existing-run/read-store.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
@@ -99,7 +100,7 @@ async function choose(
 }
 
 async function readBooks(broker: Broker): Promise<Books> {
-  const config = (await broker.config.isWritten()) ? await broker.config.get() : undefined;
+  const config = await new RunConfigStore(broker).get();
   const { nextOrder, consumedBelow, consumedAbove } = (await broker.ledger.read()) ?? noTickets;
   const { maxStepsOffPolicy, groupsPerBatch } = config ?? noGroups;
   const bound = ticketBound(maxStepsOffPolicy, groupsPerBatch);

@@ -3,6 +3,7 @@ import { consume } from '../../../shared/broker/consume.js';
 import { watchDeadLetters } from '../../../shared/broker/dead-letter-watch.js';
 import { Evaluator } from '../../../shared/evaluation/evaluator.js';
 import type { EvalProblem } from '../../../shared/evaluation/solve-rates.js';
+import { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import type { EvalResult } from '../../../shared/wire/eval-result.js';
 import { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import { Ticket } from '../../../shared/wire/ticket.js';
@@ -19,7 +20,7 @@ export async function prepare(
   problems: number,
 ): Promise<void> {
   await broker.ensureRun({ trainTickets: 1, evalTickets: 2 * problems });
-  await broker.config.put(config);
+  await new RunConfigStore(broker).put(config);
   const session = samplingSessionId === undefined ? {} : { samplingSessionId };
   const manifest = { version, samplerPath, ...session, smallestUsefulVersion: version };
   await broker.policy.publish(manifest, adapter);

@@ -2,6 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describeFlags } from '../../../shared/config-help.js';
+import { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import { TinkerClient } from '../../../shared/tinker/client.js';
 import { fileLogger } from '../processes/file-logger.js';
 import { FleetError } from '../processes/fleet.js';
@@ -61,9 +62,11 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
       log,
     };
     const states = (path: string | undefined) => savedStates(found, request, path, reading);
-    const version = await readStore(reading, (store) =>
-      findVersion(store, request.version, states, signal),
-    );
+    const version = await readStore(reading, (broker) => {
+      const { run, policy, ledger, events } = broker;
+      const store = { run, policy, ledger, events, config: new RunConfigStore(broker) };
+      return findVersion(store, request.version, states, signal);
+    });
     const { version: number, step } = version;
     const result = await measure({
       ...{ request, found, version, natsBinary, folder, screen, stop, log },

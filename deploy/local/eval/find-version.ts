@@ -1,6 +1,7 @@
 import type { Broker } from '../../../shared/broker/broker.js';
 import type { PolicyAdapter } from '../../../shared/broker/policy-store.js';
 import { errorText, UserError } from '../../../shared/errors.js';
+import type { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
 import type { RunConfig } from '../../../shared/wire/run-config.js';
 
@@ -25,7 +26,9 @@ export interface SavedState {
 /** A version by its number, the newest, or the best of those that were evaluated. */
 export type AskedVersion = number | 'latest' | 'best';
 
-type Store = Pick<Broker, 'run' | 'config' | 'policy' | 'ledger' | 'events'>;
+type Store = Pick<Broker, 'run' | 'policy' | 'ledger' | 'events'> & {
+  readonly config: Pick<RunConfigStore, 'get'>;
+};
 
 /**
  * Finds a version among those that the run keeps for sampling, else among its saved states.

@@ -2,6 +2,7 @@ import type { Backlog } from '../../../shared/broker/backlog.js';
 import type { Broker } from '../../../shared/broker/broker.js';
 import type { DeadLetter } from '../../../shared/broker/dead-letters.js';
 import { UserError } from '../../../shared/errors.js';
+import { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import type { ActorLease } from '../../../shared/wire/actor-lease.js';
 import type { LeaderLease } from '../../../shared/wire/ledger.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
@@ -46,7 +47,8 @@ export async function readRunState(broker: Broker, signal: AbortSignal): Promise
   const at = Date.now();
   if (!(await broker.isThere())) throw new UserError(`the NATS server knows no run ${run}`);
   const backlog = await broker.backlog();
-  if (!(await broker.config.isWritten())) {
+  const store = new RunConfigStore(broker);
+  if (!(await store.isWritten())) {
     const unknown = {
       config: undefined,
       leader: undefined,
@@ -58,7 +60,7 @@ export async function readRunState(broker: Broker, signal: AbortSignal): Promise
     return { run, at, ...unknown, steps: [], actors: [], backlog };
   }
   const [config, leader, policy, evaluation, end, actors, newestDeadLetter] = await Promise.all([
-    broker.config.get(),
+    store.get(),
     broker.ledger.leader(),
     broker.policy.current(),
     broker.events.newest('eval'),

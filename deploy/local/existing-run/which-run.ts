@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { natsAddress, text } from '../../../shared/config-fields.js';
-import { RunName } from '../../../shared/wire/run-config.js';
+import { RunName } from '../../../shared/wire/run-name.js';
 
 /** The flags that say which run is meant, and where its store is. */
 export const whichRun = {

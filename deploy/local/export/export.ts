@@ -5,7 +5,7 @@ import { text } from '../../../shared/config-fields.js';
 import { loadConfig } from '../../../shared/config.js';
 import { describeFlags } from '../../../shared/config-help.js';
 import { UserError } from '../../../shared/errors.js';
-import { RunName } from '../../../shared/wire/run-config.js';
+import { RunName } from '../../../shared/wire/run-name.js';
 import { runFolderAt, runsIn, unknownRun } from '../run-folder.js';
 import { readHistory, type HistoryRow } from './history.js';
 import { csvText, wandbHistory } from './tables.js';

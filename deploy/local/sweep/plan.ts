@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { UserError } from '../../../shared/errors.js';
-import { RunName } from '../../../shared/wire/run-config.js';
+import { RunName } from '../../../shared/wire/run-name.js';
 import type { Choice, Settings, Sweep } from './sweep-file.js';
 
 /** One combination of the axes' values. */

@@ -11,7 +11,7 @@ import { natsSettings } from '../../../shared/broker/access.js';
 import { flagsOf, kebab, loadConfig } from '../../../shared/config.js';
 import { refuseFlagsKeptByNpm } from '../../../shared/npm-flags.js';
 import { plainWords } from '../../../shared/plain-words.js';
-import { RunName } from '../../../shared/wire/run-config.js';
+import { RunName } from '../../../shared/wire/run-name.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { lossSum } from '../../../learner/local-backend/loss-sum.js';
-import type { LossName } from '../../../shared/wire/run-config.js';
+import type { LossName } from '../../../shared/rl/losses.js';
 
 // One datum of two tokens: the first twice as likely as when sampled, the second half as likely.
 const datum = {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import type { AdamParams } from '../../../shared/wire/run-config.js';
+import type { AdamParams } from '../../../shared/rl/adam-params.js';
 import { adamWStep, freshMoments } from '../../../shared/model/adamw.js';
 
 const params: AdamParams = {

@@ -7,7 +7,7 @@ import { Trainer } from '../../../shared/model/trainer.js';
 import type { TrainingDatum } from '../../../shared/model/training-datum.js';
 import { lossAndGradient } from '../../../shared/rl/losses.js';
 import { createRandom } from '../../../shared/random.js';
-import type { LossName } from '../../../shared/wire/run-config.js';
+import type { LossName } from '../../../shared/rl/losses.js';
 import { tinyModel, warmAdapter } from '../../support/tiny-model.js';
 
 const random = createRandom('trainer test');

@@ -10,7 +10,7 @@ import { importanceWeights, logRatiosOf } from '../../../shared/rl/importance-we
 import { lossAndGradient } from '../../../shared/rl/losses.js';
 import { maskSides } from '../../../shared/rl/masks.js';
 import type { Correction } from '../../../shared/wire/objective.js';
-import type { LossName } from '../../../shared/wire/run-config.js';
+import type { LossName } from '../../../shared/rl/losses.js';
 import { assertClose } from './close.js';
 
 // Three tokens whose ratios are 1, 4 and 1/2; their product is 2, its cube root 1.26.

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { learningRateAt, progressAt, type Horizon } from '../../../shared/rl/learning-rate.js';
-import type { Schedule } from '../../../shared/wire/run-config.js';
+import type { Schedule } from '../../../shared/rl/learning-rate.js';
 import { assertClose } from './close.js';
 
 describe('a learning rate with its peak at 0.1', () => {

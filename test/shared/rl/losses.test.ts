@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { lossAndGradient } from '../../../shared/rl/losses.js';
-import type { LossName } from '../../../shared/wire/run-config.js';
+import type { LossName } from '../../../shared/rl/losses.js';
 import { assertClose } from './close.js';
 
 // Three tokens whose ratios are 1, 2 and 1/2: current logprobs are the behavior's plus log r.

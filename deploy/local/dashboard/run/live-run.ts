@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Broker } from '../../../../shared/broker/broker.js';
 import { errorText } from '../../../../shared/errors.js';
+import type { RunConfigStore } from '../../../../shared/run/run-config-store.js';
 import type { Logger } from '../../../../shared/telemetry/logger.js';
 import type { RunConfig } from '../../../../shared/wire/run-config.js';
 import { hasLearner } from '../../existing-run/run-state.js';
@@ -15,6 +16,7 @@ export type FindDecode = (config: RunConfig) => Promise<Decode | undefined>;
 
 export interface LiveRunOptions {
   readonly broker: Broker;
+  readonly configs: Pick<RunConfigStore, 'get'>;
   readonly findDecode: FindDecode;
   readonly log: Logger;
 }
@@ -106,11 +108,9 @@ export class LiveRun {
   }
 
   async #look(): Promise<void> {
-    const { broker, log } = this.#options;
+    const { broker, configs, log } = this.#options;
     try {
-      if (this.#config === undefined && (await broker.config.isWritten())) {
-        this.#config = await broker.config.get();
-      }
+      this.#config ??= await configs.get();
       const isSetUp = this.#config !== undefined;
       const [backlog, leases, manifest, leader] = await Promise.all([
         broker.backlog(),

@@ -18,7 +18,6 @@ async function phaseWith(
   const answers = {
     run: 'r',
     isConnected: true,
-    config: { isWritten: () => Promise.resolve(true), get: () => Promise.resolve(runConfig()) },
     backlog: () => Promise.resolve(backlog),
     actors: { list: () => Promise.resolve([]) },
     policy: { current: () => Promise.resolve(published) },
@@ -27,6 +26,7 @@ async function phaseWith(
   };
   const run = new LiveRun({
     broker: answers as unknown as Broker,
+    configs: { get: () => Promise.resolve(runConfig()) },
     findDecode: () => Promise.resolve(undefined),
     log: silentLogger(),
   });

@@ -29,7 +29,7 @@ import {
 } from '../../../../deploy/local/up/summary.js';
 import { UserError } from '../../../../shared/errors.js';
 import type { RunEvent } from '../../../../shared/wire/run-event.js';
-import { RunName } from '../../../../shared/wire/run-config.js';
+import { RunName } from '../../../../shared/wire/run-name.js';
 
 describe('a restart', () => {
   const crash = { code: 1, signal: undefined };

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import type { Link } from '../../../shared/broker/link.js';
 import { runNames } from '../../../shared/broker/names.js';
 import { Outages } from '../../../shared/broker/outages.js';
-import { RunConfigStore } from '../../../shared/broker/run-config-store.js';
+import { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import { encode } from '../../../shared/wire/codec.js';
 import { RunConfig } from '../../../shared/wire/run-config.js';
 import { silent } from '../../support/broker.js';
@@ -39,7 +39,7 @@ describe('who waits for the run configuration', () => {
       signal,
       outages: new Outages(),
     } as unknown as Link;
-    assert.deepEqual(await new RunConfigStore(link).wait(signal), runConfig());
+    assert.deepEqual(await new RunConfigStore({ link }).wait(signal), runConfig());
     assert.deepEqual(asked, ['stream', 'stream', 'message']);
   });
 });

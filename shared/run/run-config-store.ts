@@ -1,14 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Broker } from '../broker/broker.js';
+import { KeyValue } from '../broker/key-value.js';
+import type { Link } from '../broker/link.js';
+import { runConfigKey } from '../broker/names.js';
 import { RunConfig } from '../wire/run-config.js';
-import { KeyValue } from './key-value.js';
-import type { Link } from './link.js';
 
 /** What to train, as the learner wrote it and everyone else reads it. */
 export class RunConfigStore {
   readonly #link: Link;
   readonly #bucket: KeyValue;
 
-  constructor(link: Link) {
+  constructor({ link }: Pick<Broker, 'link'>) {
     this.#link = link;
     this.#bucket = new KeyValue(link, link.names.buckets.config);
   }
@@ -18,11 +20,11 @@ export class RunConfigStore {
     if (config.run !== run) {
       throw new Error(`the configuration of run ${config.run} does not belong to run ${run}`);
     }
-    await this.#bucket.put(RunConfig, 'run', config);
+    await this.#bucket.put(RunConfig, runConfigKey, config);
   }
 
   async get(): Promise<RunConfig | undefined> {
-    return (await this.#bucket.get(RunConfig, 'run'))?.value;
+    return (await this.#bucket.get(RunConfig, runConfigKey))?.value;
   }
 
   /**
