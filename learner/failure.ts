@@ -1,8 +1,14 @@
-import { handled } from './handled.js';
+import { addAbortListener } from 'node:events';
 
-/** The first failure of work that goes on in the background, and the alarm that it raises. */
-export class Failure {
+/**
+ * The background work of a session: the first failure of any part raises an alarm that ends the others.
+ * Disposing of it ends them as well and waits until all have settled, so that nothing of the session is
+ * written after that.
+ */
+export class Failure implements AsyncDisposable {
   readonly #alarm = new AbortController();
+  readonly #underWay = new Set<Promise<void>>();
+  #following: Disposable | undefined;
 
   /** Aborts with the error as its reason. */
   get signal(): AbortSignal {
@@ -11,18 +17,28 @@ export class Failure {
 
   /** Raises the alarm when `signal` aborts, with its reason. */
   follow(signal: AbortSignal): void {
-    const raise = (): void => {
+    this.#following = addAbortListener(signal, () => {
       this.#alarm.abort(signal.reason);
-    };
-    if (signal.aborted) raise();
-    else signal.addEventListener('abort', raise, { once: true });
+    });
   }
 
-  /** The same promise; should it reject, the alarm is raised. */
+  /** The same promise, which may be awaited late; should it reject, the alarm is raised. */
   watch<T>(work: Promise<T>): Promise<T> {
-    work.catch((error: unknown) => {
-      this.#alarm.abort(error);
-    });
-    return handled(work);
+    const settled = work
+      .then(
+        () => undefined,
+        (error: unknown) => {
+          this.#alarm.abort(error);
+        },
+      )
+      .finally(() => this.#underWay.delete(settled));
+    this.#underWay.add(settled);
+    return work;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#following?.[Symbol.dispose]();
+    this.#alarm.abort(new Error('the session has ended'));
+    while (this.#underWay.size > 0) await Promise.all(this.#underWay); // they may start more
   }
 }

@@ -98,7 +98,7 @@ async function learn(
 
   const result = await withRecovery(
     { ...settings, log, stop, signal, leadership, progress: () => broker.ledger.read() },
-    async (client) => {
+    async (client, failure) => {
       missing = 'opening the run';
       const name = chooseModel(client.models, settings);
       const model = { name, digest: directory.digest };
@@ -127,6 +127,7 @@ async function learn(
         broker,
         client,
         leadership,
+        failure,
         clock,
         stop,
         log,

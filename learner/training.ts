@@ -7,7 +7,6 @@ import type { Changes } from './changes.js';
 import type { Checkpointer, Consumed } from './checkpoints/checkpointer.js';
 import { Probation } from './checkpoints/probation.js';
 import { GiveUp, type GivenUp, type Watches } from './giving-up/give-up.js';
-import { handled } from './handled.js';
 import type { StepEvent } from './report/history.js';
 import type { IdleCause } from './idle-clock.js';
 import { drop, type ArrivedGroup } from './groups/intake.js';
@@ -138,7 +137,7 @@ export class Training {
     const { version } = admission;
     const startedFrom = version - 1;
 
-    const published = handled(
+    const published = failure.watch(
       publisher.publish(version).then(
         () => {
           admission.publish(version);

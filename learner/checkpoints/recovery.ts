@@ -1,3 +1,4 @@
+import { addAbortListener } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Counter } from 'prom-client';
 import type { Leadership } from '../../shared/broker/leadership.js';
@@ -12,6 +13,7 @@ import {
   Unavailable,
 } from '../../shared/tinker/errors.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
+import { Failure } from '../failure.js';
 import { StepDamaged } from '../step/damage.js';
 
 const recoveries = new Counter({
@@ -35,7 +37,12 @@ export interface RecoveryOptions {
   readonly leadership: Pick<Leadership, 'signal' | 'confirm'>;
   /** The newest checkpoint: attempts that get further than the last one are not counted as failed. */
   readonly progress: () => Promise<Checkpoint | undefined>;
+  /** Waits before the next attempt, unless `signal` aborts; replaced in tests. */
+  readonly pause?: ((ms: number, signal: AbortSignal) => Promise<void>) | undefined;
 }
+
+/** One session with one connection to the backend; `failure` watches all that it starts in the background. */
+export type Session<Result> = (client: TinkerClient, failure: Failure) => Promise<Result>;
 
 const confirmMs = 5_000;
 
@@ -45,30 +52,23 @@ const maxAttempts = 5;
 /**
  * Runs `session` with a connection to the backend, and again with a new one when the backend lost the
  * run, the order of its operations or its patience, or when lies of an actor damaged a step: the session
- * then starts from the checkpoint.
+ * then starts from the checkpoint, once all that the one before had started has settled.
  *
  * @throws {UserError} for what no repetition mends.
  * @throws {Error} whatever failed, if another learner leads: this one may wait for its turn again.
  */
 export async function withRecovery<Result>(
   options: RecoveryOptions,
-  session: (client: TinkerClient) => Promise<Result>,
+  session: Session<Result>,
 ): Promise<Result> {
-  const { backendUrl: baseUrl, apiKey, checkpointDir, startPatienceSeconds } = options;
-  const { log, stop, signal, leadership, progress } = options;
+  const { startPatienceSeconds, log, stop, leadership, progress, pause = sleepUnless } = options;
   let lastStep = -1;
-  for (let failures = 0; ;) {
+  let failures = 0;
+  for (let attempts = 0; ;) {
     try {
-      await using client = await TinkerClient.connect({
-        baseUrl,
-        apiKey,
-        log,
-        signal,
-        ...(checkpointDir === undefined ? {} : { checkpointDir }),
-        // At the start a wrong address is likelier than a long absence; later it is not.
-        connectPatienceMs: 1_000 * (failures === 0 ? startPatienceSeconds : 600),
-      });
-      return await session(client);
+      // At the start a wrong address is likelier than a long absence; later it is not.
+      const patienceSeconds = attempts === 0 ? startPatienceSeconds : 600;
+      return await runOnce(options, 1_000 * patienceSeconds, session);
     } catch (caught) {
       const error = rootOf(caught);
       // A server that is away cannot say who leads, and is no reason to wait.
@@ -83,14 +83,11 @@ export async function withRecovery<Result>(
       if (stop.aborted || !isMendable(error)) throw error;
 
       const step = (await progress())?.step ?? 0;
-      if (error instanceof StepDamaged) {
-        // No attempt is counted: each time one actor less is believed.
-        recoveries.inc({ reason: error.name });
-        log.error({ reason: error.message, step }, 'restoring the run from its last checkpoint');
-        continue;
-      }
-      failures = step > lastStep ? 1 : failures + 1;
+      if (step > lastStep) attempts = failures = 0;
       lastStep = step;
+      attempts += 1;
+      const isDamage = error instanceof StepDamaged;
+      if (!isDamage) failures += 1; // after a damage one actor less is believed
       if (failures > maxAttempts) {
         throw new UserError(
           `the backend failed ${failures} times since step ${step}, at last so: ${errorText(error)}`,
@@ -98,10 +95,47 @@ export async function withRecovery<Result>(
         );
       }
       recoveries.inc({ reason: (error as Error).name });
-      log.warn({ reason: errorText(error), step }, 'restoring the run from its last checkpoint');
-      await sleep(Math.min(500 * 2 ** failures, 30_000), undefined, { signal: stop });
+      const level = isDamage ? 'error' : 'warn';
+      log[level]({ reason: errorText(error), step }, 'restoring the run from its last checkpoint');
+      await pause(Math.min(500 * 2 ** attempts, 30_000), stop);
     }
   }
+}
+
+/**
+ * Runs the session. Its first failure, and its end, close the connection to the backend, so that nothing waits
+ * for a backend that hangs; then all that the session has started settles. What waits for NATS or for room on a
+ * disk goes on waiting, as the next session would, until the learner is to stop.
+ *
+ * @throws what failed first; what fails as a consequence says less.
+ */
+async function runOnce<Result>(
+  { backendUrl: baseUrl, apiKey, checkpointDir, log, signal, leadership }: RecoveryOptions,
+  connectPatienceMs: number,
+  session: Session<Result>,
+): Promise<Result> {
+  await using failure = new Failure();
+  failure.follow(leadership.signal);
+  await using client = await TinkerClient.connect({
+    baseUrl,
+    apiKey,
+    log,
+    signal,
+    connectPatienceMs,
+    ...(checkpointDir === undefined ? {} : { checkpointDir }),
+  });
+  using _closing = addAbortListener(failure.signal, () => void client[Symbol.asyncDispose]());
+  try {
+    return await session(client, failure);
+  } catch (caught) {
+    const first: unknown = failure.signal.aborted ? failure.signal.reason : caught;
+    log.warn({ reason: errorText(first) }, 'the session failed, waiting for what it has started');
+    throw first;
+  }
+}
+
+async function sleepUnless(ms: number, signal: AbortSignal): Promise<void> {
+  await sleep(ms, undefined, { signal });
 }
 
 /** What began it: operations behind a failed one complain of a conflict, and name the cause. */

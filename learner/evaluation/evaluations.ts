@@ -29,6 +29,8 @@ export interface EvaluationsOptions {
   readonly last: EvalResult | undefined;
   /** Writes a result down. */
   readonly tell: (result: EvalResult) => Promise<void>;
+  /** Given each evaluation as it begins; resolves when it has ended, however it has. */
+  readonly watch: (evaluation: Promise<void>) => Promise<void>;
   /** Ends the evaluation under way, and all that would follow. */
   readonly signal: AbortSignal;
   readonly log: Logger;
@@ -119,10 +121,12 @@ export class Evaluations {
     if (this.#options.signal.aborted) return;
     const version = this.#waiting;
     this.#waiting = undefined;
-    const ended = this.#measure(version).finally(() => {
-      this.#running = undefined;
-      this.#next();
-    });
+    const ended = this.#options.watch(
+      this.#measure(version).finally(() => {
+        this.#running = undefined;
+        this.#next();
+      }),
+    );
     this.#running = { version, ended };
   }
 

@@ -6,6 +6,7 @@ import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import { Evaluations } from './evaluations.js';
+import type { Failure } from '../failure.js';
 import type { EvalEvent } from '../report/history.js';
 import { evalsJournal, Journal } from '../report/journal.js';
 import type { Evaluation } from '../settings/evaluation.js';
@@ -22,6 +23,7 @@ export interface OpenEvaluationsOptions {
   readonly past: readonly EvalEvent[];
   readonly version: number; // that this session begins with
   readonly onResult: (result: EvalResult) => Promise<void>;
+  readonly failure: Failure;
   readonly signal: AbortSignal;
   readonly log: Logger;
 }
@@ -44,6 +46,7 @@ export async function openEvaluations(
     evaluator,
     everyVersions: evalProblems === 0 ? 0 : evalEveryVersions,
     last: past.at(-1)?.result,
+    watch: (evaluation) => options.failure.watch(evaluation),
     tell: async (result) => {
       const event = { v: 1, at: Date.now(), kind: 'eval', result } as const;
       await broker.events.emit(event);

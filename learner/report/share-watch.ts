@@ -6,10 +6,10 @@ import type { Logger } from '../../shared/telemetry/logger.js';
 const everyMs = 10_000;
 
 /** Names the actors that have used up their share of a stream, in the log and among the events of the run. */
-export class ShareWatch implements Disposable {
+export class ShareWatch implements AsyncDisposable {
   readonly #timer: NodeJS.Timeout;
   readonly #told = new Allowance({ atOnce: 1, perHour: 1 });
-  #isLooking = false;
+  #looking: Promise<void> | undefined;
 
   constructor(
     private readonly broker: Pick<Broker, 'fullShares' | 'events'>,
@@ -18,10 +18,20 @@ export class ShareWatch implements Disposable {
     this.#timer = setInterval(() => void this.look(), everyMs);
   }
 
-  /** Looks once; each actor is named once an hour and stream. */
-  async look(): Promise<void> {
-    if (this.#isLooking) return; // NATS is away, and the look before waits for it
-    this.#isLooking = true;
+  /** Looks once; each actor is named once an hour and stream. While NATS is away, the look before waits for it. */
+  look(): Promise<void> {
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#looking;
+  }
+
+  async #look(): Promise<void> {
     try {
       for (const { stream, sender: actor, messages } of await this.broker.fullShares()) {
         if (!this.#told.take(`${stream} ${actor}`)) continue;
@@ -33,12 +43,6 @@ export class ShareWatch implements Disposable {
       }
     } catch (caught) {
       this.log.debug({ reason: errorText(caught) }, 'could not look at the shares');
-    } finally {
-      this.#isLooking = false;
     }
-  }
-
-  [Symbol.dispose](): void {
-    clearInterval(this.#timer);
   }
 }

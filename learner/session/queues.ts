@@ -127,7 +127,7 @@ export class SessionQueues {
   }
 
   async #watchTickets(watched: WatchedTickets, signal: AbortSignal): Promise<void> {
-    const watch = ticketWatch(watched, this.#options);
+    const watch = ticketWatch(watched, this.#options, this.#failure);
     this.#watches.set(watched.split, watch);
     await keepWatch(watch, this.#broker, signal);
     this.#watches.delete(watched.split);

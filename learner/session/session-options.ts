@@ -5,6 +5,7 @@ import type { Logger } from '../../shared/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { RunConfig } from '../../shared/wire/run-config.js';
 import type { LearnerConfig } from '../config.js';
+import type { Failure } from '../failure.js';
 import type { Traces } from '../checkpoints/traces.js';
 import type { RunWatch } from '../report/run-watch.js';
 import type { TrainingClock } from '../training-clock.js';
@@ -21,6 +22,7 @@ export interface SessionOptions {
   readonly broker: Broker;
   readonly client: TinkerClient;
   readonly leadership: Leadership;
+  readonly failure: Failure; // of this session's work in the background
   readonly clock: TrainingClock;
   /** Asks the learner to stop: it gives up the step in progress, checkpoints and returns. */
   readonly stop: AbortSignal;

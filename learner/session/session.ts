@@ -6,7 +6,6 @@ import { openBase, openRun } from '../checkpoints/opening.js';
 import { pastScores } from '../checkpoints/past-scores.js';
 import { DivergenceWatch } from '../giving-up/divergence-watch.js';
 import { openEvaluations } from '../evaluation/open-evaluations.js';
-import { Failure } from '../failure.js';
 import { readHistory, type StepEvent } from '../report/history.js';
 import { ShareWatch } from '../report/share-watch.js';
 import { Journal, metricsJournal } from '../report/journal.js';
@@ -30,12 +29,11 @@ const lookMs = 5_000;
  * ends it early, the ledger's checkpoint is where the next one begins.
  */
 export async function runSession(options: SessionOptions): Promise<SessionResult> {
-  const { settings, config, broker, client, leadership, clock, stop, log } = options;
+  const { settings, config, broker, client, failure, clock, stop, log } = options;
   const checkpoints = new CheckpointStore(options);
   const opened = await openRun({ ...options, checkpoints });
   const { step, version } = opened;
   const base = await openBase(client, config);
-  const failure = new Failure();
   const unkeyed = opened.book?.nextOrder ?? 0; // tickets that may have been issued without a key
   const ids = await broker.ledger.settleTicketIds(opened.ticketKey ?? newTicketKey(unkeyed));
   const ticketsSoFar = await broker.ticketsSoFar();
@@ -61,8 +59,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   await broker.resetConsumer('scored.train');
   await broker.resetConsumer('scored.eval');
 
-  failure.follow(leadership.signal);
-  using _shares = new ShareWatch(broker, log);
+  await using _shares = new ShareWatch(broker, log);
   const { evaluations, evaluator } = await openEvaluations({
     ...options,
     publish: (ticket, signal) => queues.publish('eval', ticket, signal),
@@ -127,7 +124,6 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     return { reason };
   }
 
-  const over = new AbortController(); // the session's own end
   const prolonging = setInterval(
     () => {
       unsettled.prolong();
@@ -137,7 +133,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const looking = setInterval(() => {
     audit.look(options.runWatch.live);
   }, lookMs);
-  const listening = queues.listen(evaluator, AbortSignal.any([over.signal, failure.signal]));
+  void queues.listen(evaluator, failure.signal);
   try {
     const before = past.evals[0]?.result ?? (await evaluate());
     const ending = stop.aborted ? { reason: 'stopped' as const } : await train();
@@ -153,14 +149,12 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   } finally {
     clearInterval(prolonging);
     clearInterval(looking);
-    over.abort();
-    await listening;
   }
 }
 
 /** What is left of a run's past when its steps, of which there may be very many, have been gone through. */
 async function openPast(
-  { broker, runDir, settings, stop, log }: SessionOptions,
+  { broker, runDir, settings, failure, stop, log }: SessionOptions,
   version: number,
   step: number,
 ) {
@@ -168,7 +162,10 @@ async function openPast(
   return {
     ...rest,
     scores: pastScores({ steps, evals: rest.evals }),
-    metricsFile: await Journal.open(runDir, metricsJournal, steps, step, { log, signal: stop }),
+    metricsFile: await Journal.open(runDir, metricsJournal, steps, step, {
+      log,
+      signal: AbortSignal.any([stop, failure.signal]),
+    }),
     divergence: new DivergenceWatch(divergenceLimits(settings), steps),
     totals: steps.reduce(withStep, noSteps),
   };

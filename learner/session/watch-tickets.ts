@@ -5,6 +5,7 @@ import { errorText } from '../../shared/errors.js';
 import type { Logger } from '../../shared/telemetry/logger.js';
 import type { Split } from '../../shared/wire/ticket.js';
 import { type Attempt, readableId } from '../../shared/wire/ticket-ids.js';
+import type { Failure } from '../failure.js';
 import { HoldTimes } from '../groups/hold-times.js';
 import {
   type HeldTickets,
@@ -46,6 +47,7 @@ export function ticketWatch(
     runWatch,
     log: parentLog,
   }: Pick<SessionOptions, 'broker' | 'settings' | 'runWatch' | 'log'>,
+  failure: Failure,
 ): TicketWatch {
   const log = parentLog.child({ split });
   const holdTimes = new HoldTimes({
@@ -91,7 +93,7 @@ export function ticketWatch(
       if (found.withdrawn === 0 && performance.now() - toldAt < tellEveryMs) return;
       toldAt = performance.now();
       log.warn(found, 'actors hold tickets for longer than usual');
-      void tell(broker, split, found, log);
+      void failure.watch(tell(broker, split, found, log));
     },
     onLook: (longest) => {
       heldSeconds.set({ split }, longest);

@@ -209,7 +209,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
       (await fullShares(watches.link)).filter(({ stream }) => stream === 'uploads'),
       [full],
     );
-    using watch = new ShareWatch(trains, log);
+    await using watch = new ShareWatch(trains, log);
     await watch.look();
     await watch.look();
     const told: unknown[] = [];

@@ -66,6 +66,46 @@ describe('the history of a run', limits, () => {
       Array.from({ length: told + 4 }, (_, i) => i + 1),
     );
   });
+
+  it('has nothing of a session that failed after the next one of the same learner has begun', async () => {
+    await using ground = await TrainingGround.prepare('settled');
+    // So many tickets that it never waits for a version, whose publication is held up as well.
+    const flags = { 'checkpoint-every-steps': 1, 'max-steps-off-policy': 20, 'max-steps': 30 };
+    const learner = ground.learner(flags);
+    ground.actor('actor-0');
+    await ground.startScoring();
+    await learner.says(({ msg, step }) => msg === 'step trained' && step === 2);
+    await holdEvents(ground);
+    const told = stepsOf(await past(ground)).at(-1)!;
+    // Steps that the history lacks, and checkpoints that wait for these.
+    await learner.says(({ msg, step }) => msg === 'step trained' && step === told + 3);
+    await ground.backend.stop('SIGKILL');
+    await ground.startBackend();
+    // The next session would have begun long before the wait for the events is logged again.
+    const waits = () => learner.log.filter(({ msg }) => msg === 'waiting to try again').length;
+    const before = waits();
+    const { ledger } = ground.broker;
+    const hasBegun = async () => ((await ledger.read())?.rewinds ?? []).length > 0;
+    await until(async () => waits() >= before + 2 || learner.hasEnded || (await hasBegun()));
+    await letEventsPass(ground);
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+
+    const events = await past(ground);
+    const serials = events.flatMap((event) => {
+      return event.kind === 'checkpoint' ? event.checkpoint.serial! : [];
+    });
+    assert.deepEqual(serials, rising(1, serials.length));
+    const resumed = learner.log.filter(({ msg }) => msg === 'resuming from the last checkpoint');
+    assert.equal(resumed.length, 1);
+    const from = Number(resumed[0]!['step']);
+    assert(from >= told, `it went back to ${from}`);
+    assert.deepEqual(stepsOf(events).slice(from - 30), rising(from + 1, 30));
+    assert.deepEqual(
+      (await ground.metrics()).map(({ step }) => step),
+      rising(1, 30),
+    );
+    await until(async () => (await ground.broker.depths()).scored === 0);
+  });
 });
 
 /** Lets the stream of the events take no more, so that who emits one waits. */
@@ -92,4 +132,8 @@ async function past({ broker }: TrainingGround): Promise<RunEvent[]> {
 
 function stepsOf(events: readonly RunEvent[]): number[] {
   return events.flatMap((event) => (event.kind === 'step' ? event.step : []));
+}
+
+function rising(from: number, to: number): number[] {
+  return Array.from({ length: to - from + 1 }, (_, i) => from + i);
 }

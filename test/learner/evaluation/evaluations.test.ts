@@ -30,6 +30,7 @@ describe('evaluations every 10 steps', () => {
       },
       everyVersions: 10,
       last,
+      watch: (evaluation) => evaluation,
       tell: ({ version }) => {
         told.push(version);
         return Promise.resolve();

@@ -1,0 +1,33 @@
+import assert from 'node:assert/strict';
+import { it } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import { ShareWatch } from '../../../learner/report/share-watch.js';
+import type { RunEvent } from '../../../shared/wire/run-event.js';
+import { gate, silent } from '../../support/broker.js';
+
+it('a watch of shares has told of what it saw when it is disposed of', async () => {
+  const answer = gate();
+  const told: string[] = [];
+  const broker = {
+    fullShares: async () => {
+      await answer.opened;
+      return [{ stream: 'uploads' as const, sender: 'actor-0', messages: 3 }];
+    },
+    events: {
+      emit: async (event: RunEvent) => {
+        await setImmediate();
+        told.push(event.kind);
+      },
+    },
+  };
+  const watch = new ShareWatch(
+    broker as unknown as ConstructorParameters<typeof ShareWatch>[0],
+    silent,
+  );
+  void watch.look();
+  const disposed = watch[Symbol.asyncDispose]().then(() => told.push('disposed'));
+  await setImmediate();
+  answer.open();
+  await disposed;
+  assert.deepEqual(told, ['share', 'disposed']);
+});
