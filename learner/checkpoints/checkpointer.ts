@@ -44,6 +44,8 @@ export interface CheckpointerOptions extends Pick<RetentionRules, 'keepEveryStep
   readonly client: Pick<TinkerClient, 'deleteCheckpoint'>;
   readonly run: Pick<TrainingRun, 'saveState'>;
   readonly ticketKey: TicketKey;
+  /** How long actors hold a ticket; undefined while that is not known. */
+  readonly usualHoldSeconds: () => number | undefined;
   readonly unsettled: Unsettled;
   readonly idle: IdleClock;
   /** The state that the weights came from, if they were restored. */
@@ -141,6 +143,7 @@ export class Checkpointer {
 
   async #write(consumed: Consumed, statePath: string): Promise<void> {
     const { unsettled, log } = this.#options;
+    const usualHoldSeconds = this.#options.usualHoldSeconds();
     const { step, version, progress, book, rewinds, curriculum, messages, onWritten } = consumed;
     if (!this.#states.some(({ path }) => path === statePath)) {
       this.#states.push({ step, path: statePath });
@@ -155,6 +158,7 @@ export class Checkpointer {
       rewinds: [...rewinds],
       progress,
       ...(curriculum !== undefined && { curriculum }),
+      ...(usualHoldSeconds !== undefined && { usualHoldSeconds }),
       savedAt: Date.now(),
     });
     onWritten?.();

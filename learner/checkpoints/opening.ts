@@ -28,6 +28,7 @@ export interface OpenedRun {
   readonly rewinds: readonly Rewind[]; // that the run has gone through
   readonly state: { readonly step: number; readonly path: string } | undefined; // restored from
   readonly states: readonly SavedState[]; // that earlier lives have kept
+  readonly usualHoldSeconds: number | undefined; // of a ticket
 }
 
 export interface OpeningOptions {
@@ -66,6 +67,7 @@ export async function openRun(options: OpeningOptions): Promise<OpenedRun> {
       rewinds: [],
       state: undefined,
       states: [],
+      usualHoldSeconds: undefined,
     };
     return { run, step: 0, version: 0, progress: 0, isResumed: false, ...nothing };
   }
@@ -123,6 +125,7 @@ async function resume(
     rewinds,
     state: { step, path: statePath },
     states: states ?? [],
+    usualHoldSeconds: checkpoint.usualHoldSeconds,
   };
 }
 

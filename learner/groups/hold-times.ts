@@ -4,6 +4,8 @@ export interface HoldLimits {
   readonly fixedSeconds?: number | undefined;
   /** After so long a ticket of a dead actor goes to another, in seconds. */
   readonly leaseSeconds: number;
+  /** What was usual before this learner started, in seconds; undefined in a new run. */
+  readonly usualBefore?: number | undefined;
 }
 
 const remembered = 256; // tickets
@@ -60,7 +62,7 @@ export class HoldTimes {
 
   /** Seconds; undefined while too little is known. */
   get median(): number | undefined {
-    if (this.#recent.length < enough) return undefined;
+    if (this.#recent.length < enough) return this.#limits.usualBefore;
     const sorted = this.#recent.toSorted((a, b) => a - b);
     return sorted[Math.floor(sorted.length / 2)]!;
   }

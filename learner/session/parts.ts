@@ -9,6 +9,7 @@ import type { OpenedRun } from '../checkpoints/opening.js';
 import type { Failure } from '../failure.js';
 import { DroughtWatch } from '../giving-up/drought-watch.js';
 import { Admission } from '../groups/admission.js';
+import { HoldTimes } from '../groups/hold-times.js';
 import { Intake, type ArrivedGroup } from '../groups/intake.js';
 import { Tally } from '../groups/tally.js';
 import { Unsettled } from '../groups/unsettled.js';
@@ -30,6 +31,7 @@ export interface SessionParts {
   readonly drought: DroughtWatch;
   readonly brokenPolicy: BrokenPolicyWatch;
   readonly admission: Admission<ArrivedGroup>;
+  readonly holdTimes: HoldTimes; // of tickets to train on
   readonly audit: ActorAudit;
   readonly publisher: Publisher;
   readonly checkpointer: Checkpointer;
@@ -77,6 +79,11 @@ export function makeParts(
     { ...config, maxSteps },
     { step, version, ...(book === undefined ? {} : { book }), rewinds },
   );
+  const holdTimes = new HoldTimes({
+    fixedSeconds: settings.ticketDeadlineSeconds,
+    leaseSeconds: settings.leaseSeconds,
+    usualBefore: opened.usualHoldSeconds,
+  });
   const audit = new ActorAudit({
     share: settings.auditShare,
     seed: config.seed,
@@ -100,6 +107,7 @@ export function makeParts(
   const checkpointer = new Checkpointer({
     checkpoints,
     ticketKey: ids.key,
+    usualHoldSeconds: () => holdTimes.median,
     client,
     run,
     unsettled,
@@ -147,6 +155,7 @@ export function makeParts(
     drought,
     brokenPolicy,
     admission,
+    holdTimes,
     audit,
     publisher,
     checkpointer,

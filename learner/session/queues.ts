@@ -10,6 +10,7 @@ import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { type Split, Ticket } from '../../shared/wire/ticket.js';
 import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { Failure } from '../failure.js';
+import { HoldTimes } from '../groups/hold-times.js';
 import { issueTickets } from '../groups/ticket-issuer.js';
 import type { TicketWatch } from '../groups/ticket-watch.js';
 import type { SessionParts } from './parts.js';
@@ -52,6 +53,7 @@ export class SessionQueues {
   /** What comes back of evaluations, what nobody could do and what is lost, until `signal` aborts. */
   async listen(evaluator: Evaluator, signal: AbortSignal): Promise<void> {
     const { intake, tickets } = this.#parts;
+    const { ticketDeadlineSeconds: fixedSeconds, leaseSeconds } = this.#options.settings;
     await this.#together([
       consume(
         this.#broker,
@@ -73,6 +75,7 @@ export class SessionQueues {
           split: 'eval',
           awaited: () => evaluator.awaited,
           held: () => 0,
+          holdTimes: new HoldTimes({ fixedSeconds, leaseSeconds }),
           onLost: ({ ticketId }) => {
             evaluator.die(ticketId);
           },
@@ -88,7 +91,7 @@ export class SessionQueues {
 
   /** Issues tickets to train on and takes their groups in, until `signal` aborts. */
   async exchange(signal: AbortSignal): Promise<void> {
-    const { intake, tickets, unsettled } = this.#parts;
+    const { intake, tickets, unsettled, holdTimes } = this.#parts;
     const byHand = { concurrency: 1, settle: 'by-hand' } as const;
     await this.#together([
       consume(
@@ -113,6 +116,7 @@ export class SessionQueues {
           split: 'train',
           awaited: () => intake.awaited,
           held: () => unsettled.size,
+          holdTimes,
           onLost: (ticket) => {
             intake.lose(tickets.orderOf(ticket)!);
           },

@@ -6,7 +6,6 @@ import type { Logger } from '../../shared/telemetry/logger.js';
 import type { Split } from '../../shared/wire/ticket.js';
 import { type Attempt, readableId } from '../../shared/wire/ticket-ids.js';
 import type { Failure } from '../failure.js';
-import { HoldTimes } from '../groups/hold-times.js';
 import {
   type HeldTickets,
   ticketLookMs,
@@ -28,7 +27,7 @@ const limitSeconds = new Gauge({
 
 export interface WatchedTickets extends Pick<
   TicketWatchOptions,
-  'awaited' | 'onLost' | 'onOverdue'
+  'awaited' | 'onLost' | 'onOverdue' | 'holdTimes'
 > {
   readonly split: Split;
   /** How many scored groups of the split have been received and not acknowledged. */
@@ -40,20 +39,11 @@ const tellEveryMs = 10_000;
 
 /** The watch over the tickets of a split, which tells what it finds in the log, the run's events and metrics. */
 export function ticketWatch(
-  { split, held, ...watched }: WatchedTickets,
-  {
-    broker,
-    settings,
-    runWatch,
-    log: parentLog,
-  }: Pick<SessionOptions, 'broker' | 'settings' | 'runWatch' | 'log'>,
+  { split, held, holdTimes, ...watched }: WatchedTickets,
+  { broker, runWatch, log: parentLog }: Pick<SessionOptions, 'broker' | 'runWatch' | 'log'>,
   failure: Failure,
 ): TicketWatch {
   const log = parentLog.child({ split });
-  const holdTimes = new HoldTimes({
-    fixedSeconds: settings.ticketDeadlineSeconds,
-    leaseSeconds: settings.leaseSeconds,
-  });
   /** What cannot be asked now is asked at the next look. */
   const orElse =
     <T>(otherwise: T) =>

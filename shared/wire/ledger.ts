@@ -55,6 +55,8 @@ export const Checkpoint = z.strictObject({
   serial: z.int().nonnegative().optional(),
   // A copy, since a new key would make strangers of the tickets that are out if the ledger is damaged.
   ticketKey: TicketKey.optional(),
+  // How long actors held a ticket, the median. A resumed run may have to take a ticket back before it trains anything.
+  usualHoldSeconds: z.number().nonnegative().optional(),
 });
 export type Checkpoint = z.infer<typeof Checkpoint>;
 

@@ -69,6 +69,28 @@ describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
     assert.deepEqual([before?.lost, after?.lost], [1, 0]);
   });
 
+  it('takes tickets back as soon after a restart as before, when nothing can be trained without them', async () => {
+    await using ground = await TrainingGround.prepare('held-resumed');
+    const { broker } = ground;
+    const first = ground.learner({ 'lease-seconds': 2, 'checkpoint-every-steps': 1 });
+    const actor = ground.actor('actor-0');
+    await ground.startScoring({ isCorrect: (_rollout, index) => index % 2 === 0 });
+    await first.says(({ msg, step }) => msg === 'checkpoint written' && step === 4);
+    await actor.stop('SIGKILL');
+    await until(async () => (await broker.depths()).tickets > bound - 4);
+    assert.equal(await first.stop('SIGTERM'), 0, first.errors + first.tail);
+    const { step, usualHoldSeconds, counts } = (await broker.ledger.read())!;
+    assert.equal(counts.outstanding, bound);
+    assert(usualHoldSeconds !== undefined);
+    for (let i = 0; i < 5; i += 1) await hoard(broker, 'tickets.train');
+
+    const learner = ground.learner({ 'lease-seconds': 2, 'max-steps': step + 2 });
+    ground.actor('actor-1');
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    const { groups } = Summary.parse(await ground.summary());
+    assert.deepEqual([groups.trained, groups.stale], [4 * (step + 2), 5]);
+  });
+
   it('learns from the stream which tickets are out when a learner starts again', async () => {
     await using ground = await TrainingGround.prepare('held-again');
     const { broker } = ground;

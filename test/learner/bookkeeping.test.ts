@@ -119,6 +119,7 @@ describe('the checkpointer', () => {
         },
       },
       ticketKey: newTicketKey(),
+      usualHoldSeconds: () => undefined,
       unsettled,
       idle: new IdleClock(() => 0),
       restored: { step: 4, path: 'tinker://run/weights/old' },

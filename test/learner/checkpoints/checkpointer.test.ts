@@ -28,6 +28,7 @@ function bench(
     client: { deleteCheckpoint: deletes },
     run: { saveState: (name) => Promise.resolve(name) },
     ticketKey: newTicketKey(),
+    usualHoldSeconds: () => 1.5,
     unsettled: new Unsettled(),
     idle: new IdleClock(() => 0),
     restored: undefined,
@@ -102,6 +103,14 @@ describe('the state of the best evaluation', () => {
       [50, 0.5],
       [60, 0.5],
     ]);
+  });
+});
+
+describe('a checkpoint', () => {
+  it('says how long actors hold a ticket, for the learner that resumes from it', async () => {
+    const { ledger, save } = bench(() => Promise.resolve());
+    await save(1);
+    assert.equal(ledger.at(-1)!.usualHoldSeconds, 1.5);
   });
 });
 

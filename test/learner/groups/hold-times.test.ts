@@ -16,6 +16,13 @@ describe('how long a ticket may be held', () => {
     assert.equal(holdTimes([]).unusual, 30);
   });
 
+  it('follows from what was usual before a restart until enough is known', () => {
+    const times = new HoldTimes({ leaseSeconds: 30, usualBefore: 5 });
+    assert.deepEqual([times.limit, times.unusual], [100, 25]);
+    for (let i = 0; i < 4; i += 1) times.record(8);
+    assert.equal(times.limit, 160);
+  });
+
   it('is twenty times what half of the tickets take, and no less than two leases', () => {
     assert.equal(holdTimes([1, 1, 1, 1]).limit, 60);
     assert.equal(holdTimes([4, 9, 8, 7, 100]).limit, 160);
