@@ -11,6 +11,7 @@ import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import { Backoff } from './backoff.js';
 import { handled } from './handled.js';
 import type { IdleClock } from './idle-clock.js';
+import { PublishedVersions } from './published-versions.js';
 
 const publishSeconds = new Histogram({
   name: 'rl_publish_seconds',
@@ -25,7 +26,7 @@ const newestPublished = new Gauge({
 });
 
 export interface PublisherOptions {
-  readonly broker: Pick<Broker, 'policy' | 'events' | 'actors'>;
+  readonly broker: Pick<Broker, 'policy' | 'events' | 'actors' | 'restorations'>;
   readonly client: Pick<
     TinkerClient,
     'downloadAdapter' | 'createSamplingSession' | 'deleteCheckpoint' | 'sampler'
@@ -65,10 +66,18 @@ export class Publisher {
   readonly #metrics: Record<string, number> = {};
   #handsOutAdapters = true;
   readonly #undeleted: Backoff<number>; // versions whose weights the backend could not delete
+  readonly #published: PublishedVersions;
 
   constructor(options: PublisherOptions) {
     this.#options = options;
     this.#undeleted = new Backoff(options.now);
+    const { broker, log } = options;
+    this.#published = new PublishedVersions({
+      policy: broker.policy,
+      restorations: () => broker.restorations,
+      download: (samplerPath) => this.#download(samplerPath),
+      log,
+    });
   }
 
   /** How long each phase of the newest publication took, by the names of `metrics.jsonl`. */
@@ -102,6 +111,13 @@ export class Publisher {
     return handled(published);
   }
 
+  /** Publishes again what NATS has lost of the versions that actors may ask for. */
+  mend(): Promise<void> {
+    const mended = this.#last.then(() => this.#published.mend());
+    this.#last = mended.catch(() => undefined);
+    return handled(mended);
+  }
+
   async #announce(version: number, samplerPath: string): Promise<void> {
     const { broker, maxStepsOffPolicy, rewinds, log } = this.#options;
     const [samplingSessionId, adapter] = await Promise.all([
@@ -118,7 +134,8 @@ export class Publisher {
     const startedAt = performance.now();
     this.#newestVersion = version;
     const quarantined = this.#options.quarantined();
-    await broker.policy.publish(
+    const { restorations } = broker;
+    const manifest = await broker.policy.publish(
       {
         ...(quarantined.length === 0 ? {} : { quarantined: [...quarantined] }),
         version,
@@ -129,6 +146,7 @@ export class Publisher {
       },
       adapter,
     );
+    this.#published.add(manifest, restorations);
     this.#observe('manifest', startedAt);
     newestPublished.set(version);
     log.info({ version }, 'published');
@@ -211,6 +229,7 @@ export class Publisher {
     for (const { version } of await broker.actors.list()) keep.add(version);
     const useful = smallestUsefulVersion(newest, maxStepsOffPolicy, rewinds);
     for (let version = useful; version <= newest; version++) keep.add(version);
+    this.#published.keep(keep);
 
     for (const version of this.#undeleted.waiting()) keep.add(version);
     await broker.policy.retire(keep, (manifest) => this.#deleteWeights(manifest));

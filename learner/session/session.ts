@@ -23,6 +23,8 @@ export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
 
 /** How often the audit is told which actors live, in milliseconds. */
 const lookMs = 5_000;
+/** How often it is looked whether an outage has cost a published version, in milliseconds. */
+const mendEveryMs = 2_000;
 
 /**
  * One life of a run with one backend: opens or restores it, evaluates, trains, evaluates. Whatever
@@ -133,6 +135,9 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const looking = setInterval(() => {
     audit.look(options.runWatch.live);
   }, lookMs);
+  const mending = setInterval(() => {
+    if (broker.isConnected) void failure.watch(publisher.mend());
+  }, mendEveryMs);
   void queues.listen(evaluator, failure.signal);
   try {
     const before = past.evals[0]?.result ?? (await evaluate());
@@ -149,6 +154,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   } finally {
     clearInterval(prolonging);
     clearInterval(looking);
+    clearInterval(mending);
   }
 }
 

@@ -11,6 +11,7 @@ import { DeadLetters, type Original } from './dead-letters.js';
 import { ensureConsumer, ensureStream } from './ensure.js';
 import { EventLog } from './event-log.js';
 import { ghostLookMs, GhostWatch } from './ghosts.js';
+import { skipHiddenNumbers } from './hidden-numbers.js';
 import { KeyValue } from './key-value.js';
 import type { Leadership, LeaseTiming } from './leadership.js';
 import { Ledger } from './ledger.js';
@@ -28,6 +29,7 @@ import {
   countsDeliveries,
   type RunLimits,
   streamSettings,
+  streamsThatDelete,
 } from './run-layout.js';
 import { type FullShare, fullShares } from './shares.js';
 import { Sweep, sweepEveryMs } from './sweep.js';
@@ -54,6 +56,7 @@ export class Broker implements AsyncDisposable {
   #ghostLooks: NodeJS.Timeout | undefined;
   #sweeps: NodeJS.Timeout | undefined;
   #limits: RunLimits | undefined;
+  #restorations = 0;
 
   /** @param actor its name, where this is an actor's connection. */
   constructor(link: Link, ackWaitMs: Partial<Readonly<Record<Source, number>>>, actor?: string) {
@@ -87,6 +90,11 @@ export class Broker implements AsyncDisposable {
     return !this.link.outages.isDown && !this.link.connection.isClosed();
   }
 
+  /** How often the run was restored because the connection had come back: the server may have lost something. */
+  get restorations(): number {
+    return this.#restorations;
+  }
+
   /** Why the server is of no use now: it is away, has no room left, or does not answer. */
   get trouble(): string | undefined {
     return this.isConnected ? this.link.outages.hindrance : 'NATS is disconnected';
@@ -104,6 +112,9 @@ export class Broker implements AsyncDisposable {
     const streams = streamSettings(this.names, limits, uploadChunkBytes(this.link));
     // One after the other: nats-server 2.9.10 was seen to panic in its API while a run was set up.
     for (const settings of streams) await ensureStream(this.link, settings);
+    const { emptied, kept } = streamsThatDelete(this.names);
+    for (const stream of emptied) await skipHiddenNumbers(this.link, stream, false);
+    for (const stream of kept) await skipHiddenNumbers(this.link, stream, true);
     for (const source of sources) await this.#ensureConsumer(source, limits);
     this.#ghostLooks ??= setInterval(() => void this.#lookForGhosts(), ghostLookMs).unref();
     this.#sweeps ??= setInterval(() => void this.#sweepOnce(), sweepEveryMs).unref();
@@ -303,6 +314,7 @@ export class Broker implements AsyncDisposable {
     if (this.#limits === undefined) return;
     try {
       await this.ensureRun(this.#limits);
+      this.#restorations += 1;
     } catch (caught) {
       this.link.log.error({ reason: errorText(caught) }, 'could not restore the run');
     }

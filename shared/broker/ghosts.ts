@@ -1,3 +1,5 @@
+import { isNotAllowed } from './failures.js';
+import { remedyOfMissingRight } from './hidden-numbers.js';
 import { ask, askFor, type Link } from './link.js';
 import { isPublishedTo, type Source } from './names.js';
 import { streamState } from './stream-state.js';
@@ -9,6 +11,9 @@ import { streamState } from './stream-state.js';
  *   killed nats-server 2.9.10 comes back so, when the one was on its disk and the other not yet.
  * - **strangers**, messages that were published elsewhere: who takes messages may have the server deliver
  *   them to any subject that it may publish to, where they are stored as what they were.
+ * - **hidden messages**, which the server counts and delivers to nobody: see `skipHiddenNumbers`. They were
+ *   published before that was called. Having them delivered again does not help, so their queue is emptied, and
+ *   the learner issues other tickets for those that are lost.
  *
  * They are known by counting: what a queue holds beyond what its consumers still have to deliver or
  * wait to have acknowledged. An acknowledgement that is only just taking its effect looks the same for
@@ -18,6 +23,7 @@ export class GhostWatch {
   readonly #link: Link;
   readonly #free: (source: Source) => Promise<void>;
   readonly #suspected = new Set<string>();
+  readonly #freed = new Set<string>(); // streams that have had ghosts at each look since
   #looking: Promise<void> | undefined;
 
   /** @param free has everything that is in a queue and not acknowledged delivered once more. */
@@ -40,11 +46,17 @@ export class GhostWatch {
       const ghosts = await countGhosts(this.#link, sources);
       if (ghosts === 0) {
         this.#suspected.delete(stream);
+        this.#freed.delete(stream);
       } else if (!this.#suspected.has(stream)) {
         this.#suspected.add(stream);
       } else {
         this.#suspected.delete(stream);
         if (await this.#expelStrangers(stream, sources)) continue; // the others are counted anew
+        if (this.#freed.delete(stream)) {
+          await this.#empty(stream, ghosts);
+          continue;
+        }
+        this.#freed.add(stream);
         // Whoever has seen them knows them again.
         this.#link.log.warn(
           { stream, ghosts },
@@ -52,6 +64,20 @@ export class GhostWatch {
         );
         for (const source of sources) await this.#free(source);
       }
+    }
+  }
+
+  async #empty(stream: string, hidden: number): Promise<void> {
+    const { jsm, log } = this.#link;
+    log.warn(
+      { stream, hidden },
+      'the server delivers some messages to nobody: the queue is emptied',
+    );
+    try {
+      await ask(this.#link, `empty ${stream}`, () => jsm.streams.purge(stream));
+    } catch (caught) {
+      if (!isNotAllowed(caught)) throw caught;
+      log.warn({ stream }, remedyOfMissingRight);
     }
   }
 

@@ -52,14 +52,7 @@ export class PolicyStore {
     }
     const isOthers = current?.value.samplerPath !== update.samplerPath;
     if (version === current?.value.version && isOthers) throw shutOut(version);
-    const manifest: PolicyManifest = { ...update, v: 1, publishedAt: Date.now() };
-    if (adapter !== undefined) {
-      const { bytes, rank, alpha } = adapter;
-      const digest = sha256(bytes);
-      const object = `adapter-${version}-${digest.slice(0, 16)}`;
-      await this.#weights.put(object, bytes, { replaces: true });
-      manifest.adapter = { object, sha256: digest, bytes: bytes.byteLength, rank, alpha };
-    }
+    const manifest = await this.#withAdapter(update, adapter);
     const write = (where: string, expected: number | undefined) =>
       this.#manifests.compareAndSet(PolicyManifest, where, manifest, expected);
     const isWritten =
@@ -70,6 +63,50 @@ export class PolicyStore {
       throw shutOut(version);
     }
     this.#link.connection.publish(this.#link.names.subjects.policyChanged);
+    return manifest;
+  }
+
+  /**
+   * Whether everything of a published version can be read.
+   *
+   * @param isNewest whether it is the one that `current` is to name.
+   */
+  async isWhole(manifest: PolicyManifest, isNewest: boolean): Promise<boolean> {
+    const found = [await this.at(manifest.version), ...(isNewest ? [await this.current()] : [])];
+    if (found.some((each) => each?.publishedAt !== manifest.publishedAt)) return false;
+    const { adapter } = manifest;
+    if (adapter === undefined) return true;
+    try {
+      const bytes = await this.#weights.get(adapter.object);
+      return bytes !== undefined && sha256(bytes) === adapter.sha256;
+    } catch (caught) {
+      if (caught instanceof PermanentError) return false; // its chunks are not those of its entry
+      throw caught;
+    }
+  }
+
+  /**
+   * Publishes again what the server has lost of a version.
+   *
+   * @param isNewest whether `current` is to name it. The manifest of an older one goes to its own key alone.
+   * @throws {Error} if another learner has published since.
+   */
+  async restore(
+    { v: _v, adapter: _adapter, publishedAt: _at, ...update }: PolicyManifest,
+    adapter: PolicyAdapter | undefined,
+    isNewest: boolean,
+  ): Promise<PolicyManifest> {
+    if (isNewest) return await this.publish(update, adapter);
+    const key = `v${update.version}`;
+    const before = await this.#manifests.get(PolicyManifest, key);
+    const manifest = await this.#withAdapter(update, adapter);
+    const revision = await this.#manifests.compareAndSet(
+      PolicyManifest,
+      key,
+      manifest,
+      before?.revision,
+    );
+    if (revision === undefined) throw shutOut(update.version);
     return manifest;
   }
 
@@ -95,7 +132,7 @@ export class PolicyStore {
    * server has what it acknowledged; when it comes back without the newest, what it has then is told.
    */
   async *watch(signal: AbortSignal): AsyncGenerator<PolicyManifest, void, undefined> {
-    let seen = 0;
+    let seen = ''; // the same revision may be another manifest after the server has lost the newest
     for await (const _ of ticks(
       this.#link,
       this.#link.names.subjects.policyChanged,
@@ -105,8 +142,9 @@ export class PolicyStore {
       const entry = await untilAborted(signal, () =>
         this.#manifests.get(PolicyManifest, 'current'),
       );
-      if (entry === undefined || entry.revision === seen) continue;
-      seen = entry.revision;
+      const id = entry && `${entry.revision} ${entry.value.publishedAt}`;
+      if (entry === undefined || id === seen) continue;
+      seen = id!;
       yield entry.value;
     }
   }
@@ -162,6 +200,20 @@ export class PolicyStore {
       gone.push(version);
     }
     return gone;
+  }
+
+  /** Stores the adapter. @returns the manifest that names it. */
+  async #withAdapter(update: PolicyUpdate, adapter?: PolicyAdapter): Promise<PolicyManifest> {
+    const manifest: PolicyManifest = { ...update, v: 1, publishedAt: Date.now() };
+    if (adapter === undefined) return manifest;
+    const { bytes, rank, alpha } = adapter;
+    const digest = sha256(bytes);
+    const object = `adapter-${update.version}-${digest.slice(0, 16)}`;
+    await this.#weights.put(object, bytes, { replaces: true });
+    return {
+      ...manifest,
+      adapter: { object, sha256: digest, bytes: bytes.byteLength, rank, alpha },
+    };
   }
 
   /** Leaves nothing of a manifest that was not published, where another one of its version was. */

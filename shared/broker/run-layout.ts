@@ -141,6 +141,24 @@ export function streamSettings(
   return settings.map((stream) => ({ ...stream, num_replicas: limits.replicas ?? 1 }));
 }
 
+/**
+ * The streams from whose midst messages are deleted, by whether what they hold can be had again or is to be kept.
+ * Only the oldest events are ever deleted. Dead letters can do without: the learner finds out by itself which
+ * tickets are lost.
+ */
+export function streamsThatDelete({ streams, buckets, objects }: RunNames): {
+  readonly emptied: readonly string[];
+  readonly kept: readonly string[];
+} {
+  const { tickets, rollouts, uploads, scored } = streams;
+  const bucketsToFill = [buckets.policy, buckets.actors].map((bucket) => `KV_${bucket}`);
+  const objectsToStore = [objects.weights, objects.bodies].map((bucket) => `OBJ_${bucket}`);
+  return {
+    emptied: [tickets, rollouts, uploads, scored, ...bucketsToFill, ...objectsToStore],
+    kept: [buckets.config, buckets.ledger].map((bucket) => `KV_${bucket}`),
+  };
+}
+
 /** How many chunks one actor may have uploaded. */
 function uploadChunks({ largestGroupBytes = 32 * 2 ** 20 }: RunLimits, chunkBytes: number): number {
   return uploadedGroups * Math.ceil(largestGroupBytes / chunkBytes);

@@ -30,7 +30,7 @@ function publishing(backend: {
       policy: {
         publish: (manifest: { version: number }) => {
           published.push(manifest.version);
-          return Promise.resolve();
+          return Promise.resolve(manifest);
         },
       },
       events: { emit: () => Promise.resolve() },
@@ -106,7 +106,10 @@ async function bench(deletes: (path: string) => Promise<void>) {
   let now = 0;
   const manifests = new Set<number>();
   const policy = {
-    publish: ({ version }: { version: number }) => Promise.resolve(void manifests.add(version)),
+    publish: (manifest: { version: number }) => {
+      manifests.add(manifest.version);
+      return Promise.resolve(manifest);
+    },
     async retire(keep: ReadonlySet<number>, forget: (manifest: object) => Promise<boolean>) {
       for (const version of manifests) {
         if (keep.has(version)) continue;

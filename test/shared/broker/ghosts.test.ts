@@ -22,6 +22,7 @@ function watchOver(queue: Queue, kind: 'tickets' | 'scored' = 'tickets') {
   const names = runNames('test');
   const elsewhere = names.subjects.rollouts('actor-0');
   const freed: Source[] = [];
+  const emptied: number[] = []; // messages each time
   const absent = () => Promise.resolve(undefined);
   const jsm = {
     streams: {
@@ -37,8 +38,13 @@ function watchOver(queue: Queue, kind: 'tickets' | 'scored' = 'tickets') {
                 },
               },
             }),
-      purge: (_stream: string, { filter }: { filter: string }) => {
-        assert.equal(filter, elsewhere);
+      purge: (_stream: string, options?: { filter: string }) => {
+        if (options === undefined) {
+          emptied.push(queue.messages);
+          queue.messages = 0;
+          return Promise.resolve({ success: true });
+        }
+        assert.equal(options.filter, elsewhere);
         queue.messages -= queue.strangers ?? 0;
         queue.strangers = 0;
         return Promise.resolve({ success: true });
@@ -61,7 +67,7 @@ function watchOver(queue: Queue, kind: 'tickets' | 'scored' = 'tickets') {
     freed.push(source);
     return Promise.resolve();
   });
-  return { watch, freed };
+  return { watch, freed, emptied };
 }
 
 const none = { pending: 0, ackPending: 0 };
@@ -77,6 +83,20 @@ describe('messages that a killed server keeps although they were acknowledged', 
     assert.deepEqual(freed, ['tickets.train', 'tickets.eval']);
     await watch.look(); // counted anew
     assert.equal(freed.length, 2);
+  });
+
+  it('are removed with their queue when the server does not deliver them again either', async () => {
+    const consumers = { 'learner-train': none, 'learner-eval': none };
+    const queue = { messages: 15, lastSeq: 70, consumers };
+    const { watch, freed, emptied } = watchOver(queue, 'scored');
+    for (let looks = 0; looks < 3; looks++) await watch.look();
+    assert.deepEqual([freed.length, emptied], [2, []]);
+    await watch.look();
+    assert.deepEqual([freed.length, emptied], [2, [15]]);
+    await watch.look();
+    queue.messages = 1; // again, after the queue was in order
+    for (let looks = 0; looks < 2; looks++) await watch.look();
+    assert.deepEqual([freed.length, emptied], [4, [15]]);
   });
 
   it('are known among the scored groups too, which a checkpoint has settled', async () => {
