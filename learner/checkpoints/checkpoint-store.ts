@@ -58,7 +58,7 @@ export class CheckpointStore {
     for await (const { checkpoint } of events.every('checkpoint')) {
       older.push({ checkpoint, where: 'the history' });
     }
-    for (const found of newestFirst([...few, ...older.reverse()])) {
+    for (const found of newestFirst([...few, ...older])) {
       const serial = serialOf(found.checkpoint);
       if (seen.has(serial)) continue;
       seen.add(serial);

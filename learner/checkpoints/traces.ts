@@ -16,14 +16,18 @@ export interface TracesOptions {
 export interface Traces {
   readonly inNats: readonly string[];
   readonly inFolder: readonly string[];
+  /** Path of a checkpoint in the folder that is of another run of this name. */
+  readonly foreignFile?: string | undefined;
 }
 
 /** Looks for a run in every place where one that has begun leaves something. */
 export async function findTraces({ broker, runDir, log }: TracesOptions): Promise<Traces> {
   const { names } = broker;
-  const [checkpoints, events, versions, tickets] = await Promise.all([
+  const [checkpoints, ticketIds, events, newest, versions, tickets] = await Promise.all([
     broker.ledger.history(),
+    broker.ledger.ticketIds(),
     broker.events.count(),
+    broker.events.newest('checkpoint'),
     broker.policy.versions(),
     broker.ticketsSoFar(),
   ]);
@@ -35,18 +39,45 @@ export async function findTraces({ broker, runDir, log }: TracesOptions): Promis
     tickets > 0 && `${names.streams.tickets}: ${tickets} tickets were issued`,
   ];
   const file = new CheckpointFile(runDir, broker.run, log);
-  const step = (await file.read())?.step ?? 0;
+  const copy = await file.read();
+  const step = copy?.step ?? 0;
   const metrics = join(runDir, metricsJournal.name);
   const lines = await linesOf(metrics);
   const inFolder = [
     step > 0 && `${file.path}: a checkpoint of step ${step}`,
     lines > 0 && `${metrics}: ${lines} steps`,
   ];
-  return { inNats: inNats.filter(isText), inFolder: inFolder.filter(isText) };
+  // Every run has a ticket key of its own, and every checkpoint a copy of it.
+  const inCheckpoints = [...checkpoints, newest?.checkpoint].map((each) => each?.ticketKey);
+  const keys = [ticketIds?.key, ...inCheckpoints].filter((key) => key !== undefined);
+  const ours = copy?.ticketKey;
+  const isForeign =
+    ours !== undefined && keys.length > 0 && !keys.some(({ secret }) => secret === ours.secret);
+  return {
+    inNats: inNats.filter(isText),
+    inFolder: inFolder.filter(isText),
+    foreignFile: isForeign ? file.path : undefined,
+  };
 }
 
-/** @throws {UserError} if the folder has a run that NATS does not know: to begin it there would overwrite it. */
-export function assertKnownToNats(run: string, { inNats, inFolder }: Traces): void {
+/**
+ * @throws {UserError} if the folder has a run that NATS does not know, or another one of the same name: to train
+ *   there would overwrite it, and its checkpoint must not be taken for ours.
+ */
+export function assertKnownToNats(run: string, { inNats, inFolder, foreignFile }: Traces): void {
+  if (inNats.length > 0 && foreignFile !== undefined) {
+    throw new UserError(
+      [
+        `${foreignFile} is of another run that is also named ${run}: its ticket key is not the one that NATS has.`,
+        'Nothing was changed. What the folder has:',
+        ...inFolder.map((trace) => `  - ${trace}`),
+        'What NATS has:',
+        ...inNats.map((trace) => `  - ${trace}`),
+        'To go on with the run of the folder, give its NATS server with --nats-url. To go on with the run of NATS, ' +
+          'give its folder with --run-dir, or move this folder away.',
+      ].join('\n'),
+    );
+  }
   if (inNats.length > 0 || inFolder.length === 0) return;
   throw new UserError(
     [

@@ -130,6 +130,20 @@ describe('the identity of a run', () => {
     );
   });
 
+  it('is what the copy in its folder says where NATS has lost it', async () => {
+    let stored: RunConfig | undefined;
+    const store = {
+      get: () => Promise.resolve(stored),
+      put: (config: RunConfig) => Promise.resolve(void (stored = config)),
+    };
+    const copy = runConfig(load('--group-size', '8'), found);
+    await assert.rejects(settleConfig(store, ours, copy), /groupSize: stored 8, asked for 16/);
+    assert.equal(stored, undefined);
+    assert.deepEqual(await settleConfig(store, ours, ours), ours);
+    // What NATS has counts, whatever the copy says.
+    assert.deepEqual(await settleConfig(store, ours, copy), ours);
+  });
+
   it('differs where either side has something else', () => {
     const dro = runConfig(load('--loss', 'dro'), found);
     assert.deepEqual(configDifferences(ours, dro), [

@@ -8,7 +8,9 @@ import { openRun } from '../../../learner/checkpoints/opening.js';
 import { assertKnownToNats, findTraces } from '../../../learner/checkpoints/traces.js';
 import { runNames } from '../../../shared/broker/names.js';
 import { BadRequest, Unavailable } from '../../../shared/tinker/errors.js';
-import type { Checkpoint } from '../../../shared/wire/ledger.js';
+import type { CurriculumState } from '../../../shared/wire/curriculum-state.js';
+import type { Checkpoint, TicketKey } from '../../../shared/wire/ledger.js';
+import { newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
 import { silent } from '../../support/broker.js';
 import { checkpoint, runConfig } from '../../support/messages.js';
 
@@ -20,6 +22,7 @@ interface Server {
   versions?: number[];
   announcedVersion?: number;
   tickets?: number;
+  ticketKey?: TicketKey;
 }
 
 const leadership = { confirm: () => Promise.resolve() };
@@ -35,6 +38,7 @@ async function open(server: Partial<Server>, has?: readonly string[]) {
   const versions = server.versions ?? (currentVersion === undefined ? [] : [currentVersion]);
   const written: Checkpoint[] = [];
   const restored: string[] = [];
+  const deleted: string[] = [];
   async function* every() {
     for (const entry of history) yield await Promise.resolve({ checkpoint: entry });
   }
@@ -49,6 +53,7 @@ async function open(server: Partial<Server>, has?: readonly string[]) {
     names: runNames('r'),
     ledger: {
       history: () => Promise.resolve(ledger),
+      ticketIds: () => Promise.resolve(server.ticketKey && new TicketIds(server.ticketKey)),
       write: (entry: Checkpoint) => Promise.resolve(void written.push(entry)),
     },
     events: {
@@ -70,7 +75,7 @@ async function open(server: Partial<Server>, has?: readonly string[]) {
       if (has?.includes(statePath) ?? true) return Promise.resolve('restored');
       return Promise.reject(new BadRequest(failure));
     },
-    deleteCheckpoint: () => Promise.resolve(),
+    deleteCheckpoint: (path: string) => Promise.resolve(void deleted.push(path)),
     listCheckpoints: () => Promise.resolve((has ?? []).map((path) => ({ path }))),
   };
   const options = { broker, runDir, log: silent };
@@ -84,7 +89,7 @@ async function open(server: Partial<Server>, has?: readonly string[]) {
     checkpoints: new CheckpointStore(options),
     config: runConfig(),
   });
-  return { opened, written, restored, client };
+  return { opened, written, restored, deleted, client };
 }
 
 const state = (step: number) => `tinker://run/weights/step-${step}`;
@@ -175,10 +180,20 @@ describe('a run whose ledger is damaged', () => {
     assert.equal(written.at(-1)?.serial, 6); // above the one that could not be restored
   });
 
+  it('deletes no state that an older copy of the checkpoint does not name', async () => {
+    const states = [{ step: 4, path: state(4) }];
+    const has = [state(4), 'tinker://run/weights/state-000009'];
+    const whole = await open({ ledger: [at(4, { states })] }, has);
+    assert.deepEqual(whole.deleted, ['tinker://run/weights/state-000009']);
+    const damaged = await open({ history: [at(4, { states })] }, has);
+    assert.deepEqual([damaged.opened.step, damaged.deleted], [4, []]);
+  });
+
   it('is not begun again: who starts it hears what there is of it', async () => {
     const message = /no checkpoint is left[^]*policy_r: policy versions up to 38/;
     await assert.rejects(open({ currentVersion: 38 }), { name: 'UserError', message });
     await assert.rejects(open({ tickets: 4 }), /TICKETS_r: 4 tickets were issued/);
+    await assert.rejects(open({ history: [at(3)] }, []), /EVENTS_r: 1 events/);
     await assert.rejects(open({ ledger: [at(4)], history: [at(3)] }, []), (error: Error) => {
       assert.match(error.message, /step 4 in the ledger: .*checkpoint not found/);
       assert.match(error.message, /step 3 in the history: .*checkpoint not found/);
@@ -219,10 +234,63 @@ describe('a run of which NATS has nothing', () => {
     assert.equal(await readFile(join(runDir, 'metrics.jsonl'), 'utf8'), '{"step":1}\n{"step":2}\n');
   });
 
+  it('is not begun in a folder that has its checkpoint alone', async () => {
+    const content = { v: 1, run: 'r', checkpoint: at(3) };
+    await writeFile(join(runDir, 'checkpoint.json'), JSON.stringify(content));
+    await assert.rejects(open({}), /checkpoint\.json: a checkpoint of step 3/);
+  });
+
   it('begins in a folder where nothing was trained', async () => {
     const content = { v: 1, run: 'r', checkpoint: at(0) };
     await writeFile(join(runDir, 'checkpoint.json'), JSON.stringify(content));
     await writeFile(join(runDir, 'metrics.jsonl'), '');
     assert.equal((await open({})).opened.isResumed, false);
+  });
+});
+
+describe('a folder with the checkpoint of another run of the same name', () => {
+  const [ours, other] = [newTicketKey(), newTicketKey()];
+  const putCopy = async (ticketKey: TicketKey) => {
+    const content = { v: 1, run: 'r', checkpoint: at(9, { ticketKey }) };
+    await writeFile(join(runDir, 'checkpoint.json'), JSON.stringify(content));
+  };
+
+  it('is refused, by the ticket key that NATS has, and both runs are named', async () => {
+    await putCopy(other);
+    const servers: Partial<Server>[] = [
+      { ledger: [at(4)], ticketKey: ours },
+      { ledger: [at(4, { ticketKey: ours })] }, // where the ledger has lost the key itself
+      { ledger: [at(4)], history: [at(4, { ticketKey: ours })] },
+    ];
+    for (const server of servers) {
+      await assert.rejects(open(server), (error: Error) => {
+        assert.match(error.message, /checkpoint\.json is of another run that is also named r/);
+        assert.match(error.message, /checkpoint\.json: a checkpoint of step 9/);
+        assert.match(error.message, /ledger_r: a checkpoint of step 4/);
+        return error.name === 'UserError';
+      });
+    }
+  });
+
+  it('is another case than a folder whose checkpoint is of this run, or from before runs had keys', async () => {
+    await putCopy(ours);
+    assert.equal((await open({ ledger: [at(4)], ticketKey: ours })).opened.step, 9);
+    assert.equal((await open({ ledger: [at(4)] })).opened.step, 9);
+  });
+});
+
+describe('the copy of a checkpoint in the history', () => {
+  it('leaves out what difficulty-aware sampling has learnt of each problem, which the ledger has', async () => {
+    const written: Checkpoint[] = [];
+    const emitted: { checkpoint: Checkpoint }[] = [];
+    const ledger = { write: (entry: Checkpoint) => Promise.resolve(void written.push(entry)) };
+    const events = {
+      emit: (event: { checkpoint: Checkpoint }) => Promise.resolve(void emitted.push(event)),
+    };
+    const broker = { run: 'r', ledger, events } as never;
+    const curriculum = { decidedTo: 2, decided: [[2, 0]], tried: [[0, 1, 1]] } as CurriculumState;
+    await new CheckpointStore({ broker, runDir, log: silent }).write(at(4, { curriculum }));
+    assert.deepEqual(written[0]!.curriculum, curriculum);
+    assert.deepEqual(emitted[0]!.checkpoint.curriculum, { ...curriculum, tried: [] });
   });
 });
