@@ -23,6 +23,7 @@ export interface ScoreServerOptions {
   readonly key: string | undefined;
   readonly judge: TextJudge;
   readonly log: Logger;
+  readonly turns?: Turns;
   /** From its abort on, answers are the last on their connection, so that clients go elsewhere. */
   readonly signal: AbortSignal;
   readonly arrival?: ArrivalLimits;
@@ -54,10 +55,7 @@ export async function serveScores(options: ScoreServerOptions): Promise<HttpServ
       answer: () => Promise.resolve(openApiDocument({ needsKey: options.key !== undefined })),
     },
   };
-  async function answer(
-    request: IncomingMessage,
-    gone: AbortSignal,
-  ): Promise<{ status: number; body: unknown }> {
+  async function answer(request: IncomingMessage, gone: AbortSignal): Promise<Answer> {
     try {
       const path = pathOf(request);
       const route = Object.hasOwn(routes, path) ? routes[path] : undefined;
@@ -68,15 +66,18 @@ export async function serveScores(options: ScoreServerOptions): Promise<HttpServ
       }
       return { status: 200, body: await route.answer(request, gone) };
     } catch (err) {
-      if (err instanceof RequestRefused)
-        return { status: err.status, body: { error: err.message } };
+      if (err instanceof RequestRefused) {
+        const { status, message, retryAfterSeconds: after } = err;
+        const headers = after === undefined ? {} : { 'retry-after': String(after) };
+        return { status, body: { error: message }, headers };
+      }
       if (!request.complete) return { status: 400, body: { error: 'the body ended early' } };
       log.error({ err }, 'request failed');
       return { status: 500, body: { error: 'the service failed; its log says how' } };
     }
   }
 
-  const turns = new Turns();
+  const { turns = new Turns() } = options;
   async function score(body: string): Promise<Score | Score[]> {
     const { value, busyMs } = await turns.run(answerScoreRequest(judge, body));
     judgingSeconds.observe({ source: 'http' }, busyMs / 1_000);
@@ -86,13 +87,17 @@ export async function serveScores(options: ScoreServerOptions): Promise<HttpServ
 
   async function reply(request: IncomingMessage, gone: AbortSignal): Promise<Reply> {
     const stopTimer = httpSeconds.startTimer();
-    const { status, body } = await answer(request, gone);
+    const { status, body, headers } = await answer(request, gone);
     stopTimer({ status });
     // A refused request may still be sending: its connection is of no further use.
     const isLast = status !== 200 || signal.aborted;
     return {
       status,
-      headers: { 'content-type': 'application/json', ...(isLast && { connection: 'close' }) },
+      headers: {
+        'content-type': 'application/json',
+        ...headers,
+        ...(isLast && { connection: 'close' }),
+      },
       body: `${JSON.stringify(body)}\n`,
     };
   }
@@ -110,6 +115,12 @@ export async function serveScores(options: ScoreServerOptions): Promise<HttpServ
       log.error({ err }, 'request failed');
     },
   });
+}
+
+interface Answer {
+  readonly status: number;
+  readonly body: unknown;
+  readonly headers?: Readonly<Record<string, string>>;
 }
 
 interface Route {

@@ -96,6 +96,11 @@ function scoreRequest() {
   };
 }
 
+const retryAfter = {
+  description: 'Seconds after which the request may be sent again.',
+  schema: { type: 'integer' },
+};
+
 const refusals = Object.fromEntries(
   Object.entries({
     400: 'The body is not JSON, or not a request; each wrong field is named.',
@@ -106,7 +111,14 @@ const refusals = Object.fromEntries(
     413: 'The body has more than a megabyte, or too many values.',
     500: 'The service failed.',
     503: 'The request was not scored within 5 seconds: send fewer completions, or try again later.',
-  }).map(([status, description]) => [status, { description, content: json(reference('Error')) }]),
+  }).map(([status, description]) => [
+    status,
+    {
+      description,
+      ...(status === '503' && { headers: { 'Retry-After': retryAfter } }),
+      content: json(reference('Error')),
+    },
+  ]),
 );
 
 function schemaOf(schema: z.ZodType) {

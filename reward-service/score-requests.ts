@@ -10,6 +10,8 @@ export class RequestRefused extends Error {
   constructor(
     readonly status: number,
     message: string,
+    /** When the same request may be answered, in seconds; undefined: never. */
+    readonly retryAfterSeconds?: number,
   ) {
     super(message);
   }
@@ -117,7 +119,13 @@ function explained<T>(part: readonly string[], make: () => T): T {
 
 function refusal({ issues }: z.ZodError, within: readonly string[] = []): RequestRefused {
   const shown = issues.slice(0, 10).map(({ path, message }) => {
-    return `${[...within, ...path.map(String)].join('.') || 'the body'}: ${message}`;
+    return excerpt(`${[...within, ...path.map(String)].join('.') || 'the body'}: ${message}`);
   });
   return new RequestRefused(400, shown.join('; '));
+}
+
+const shownChars = 300; // of a complaint, which may quote what was sent
+
+function excerpt(text: string): string {
+  return text.length <= shownChars ? text : `${text.slice(0, shownChars)}…`;
 }

@@ -53,6 +53,7 @@ export class Turns {
           throw new RequestRefused(
             503,
             `${this.#wholeMs / 1_000} s are over and ${done} completions scored; send fewer at once, or try again later`,
+            Math.ceil(this.#wholeMs / 1_000),
           );
         }
         const step = steps.next();

@@ -10,6 +10,7 @@ import { serveScores } from '../../reward-service/http-server.js';
 import type { HttpServer } from '../../shared/http-server.js';
 import { countdownSpec } from '../support/countdown-task.js';
 import { sendSlowly } from '../support/slow-client.js';
+import { Turns } from '../../reward-service/turns.js';
 import { dataset, trained } from './values.js';
 
 const log = createLogger('test');
@@ -90,6 +91,17 @@ describe('POST /score', () => {
     await post(request('7'));
     await post('{');
     assert.deepEqual(await counts(), [answered + 1, refused + 1, judged + 1]);
+  });
+
+  it('says when to come back where it has no time to score', async () => {
+    let now = 0;
+    const turns = new Turns({ wholeMs: 2_500, now: () => (now += 2_500) });
+    await using busy = await serveScores({ ...options, turns });
+    const at = `http://127.0.0.1:${busy.port}/score`;
+    const response = await fetch(at, { method: 'POST', body: request('7') });
+    assert.deepEqual([response.status, response.headers.get('retry-after')], [503, '3']);
+    const refused = await fetch(url, { method: 'POST', body: '{' });
+    assert.equal(refused.headers.get('retry-after'), null);
   });
 
   it('asks to be called elsewhere from now on, once it is to end', async () => {

@@ -141,6 +141,35 @@ describe('a score request', () => {
     });
   }
 
+  it('is refused with no more of itself than an excerpt', () => {
+    const long = 'k'.repeat(500_000);
+    const asked = { problemId: trained.id, completion: '1' };
+    const bodies = [
+      { ...asked, [long]: 1 },
+      { ...asked, task: { [long]: 1 } },
+      Array.from({ length: 900 }, () => ({ ...asked, ['k'.repeat(400)]: 1 })),
+    ];
+    for (const body of bodies) {
+      assert.throws(
+        () => ask(body),
+        (error: unknown) => {
+          assert(error instanceof RequestRefused);
+          assert.match(error.message, /kkk…/);
+          assert(error.message.length < 4_000, `${error.message.length} characters`);
+          return true;
+        },
+      );
+    }
+  });
+
+  it('with far more values than a request has is refused before it is parsed', () => {
+    const body = `[${'[],'.repeat(60_000)}[]]`;
+    assert.throws(
+      () => answeredAtOnce(judge, body),
+      (error: unknown) => error instanceof RequestRefused && error.status === 413,
+    );
+  });
+
   it('that is not JSON is refused', () => {
     assert.throws(() => answeredAtOnce(judge, '{"completion": '), /the body is not JSON/);
   });

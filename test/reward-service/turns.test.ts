@@ -47,6 +47,7 @@ describe('the turns of score requests', () => {
     await assert.rejects(turns.run(request('a', 1_000)), (error: unknown) => {
       assert(error instanceof RequestRefused);
       assert.equal(error.status, 503);
+      assert.equal(error.retryAfterSeconds, 1);
       assert.match(error.message, /^0\.1 s are over and 10 completions scored; send fewer at once/);
       return true;
     });
