@@ -1,9 +1,10 @@
-import { mkdir, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { connectBroker } from '../shared/broker/connect.js';
 import { loadConfig } from '../shared/config.js';
 import { evaluationTickets } from '../shared/evaluation/evaluator.js';
 import { givenUpCode } from '../shared/exit-codes.js';
+import { makeFolder } from '../shared/make-folder.js';
 import { checkModelDirectory, readModelDirectory } from '../shared/model/model-directory.js';
 import { ticketBound } from '../shared/rl/capacity.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
@@ -93,7 +94,7 @@ async function learn(
   });
   const clock = new TrainingClock(settings.maxMinutes ?? Infinity, () => performance.now() / 1_000);
   const runDir = settings.runDir ?? join('runs', settings.run);
-  await mkdir(runDir, { recursive: true });
+  await makeFolder(runDir);
   const configFile = join(runDir, 'config.json');
 
   const result = await withRecovery(

@@ -1,6 +1,7 @@
-import { mkdir, open, readFile, rm } from 'node:fs/promises';
+import { open, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { UserError } from '../../shared/errors.js';
+import { makeFolder } from '../../shared/make-folder.js';
 
 /**
  * Keeps others out of a folder until it is disposed of. A lock whose holder has died is taken over.
@@ -8,7 +9,7 @@ import { UserError } from '../../shared/errors.js';
  * @throws {UserError} if a process that lives holds it.
  */
 export async function lockFolder(folder: string): Promise<AsyncDisposable> {
-  await mkdir(folder, { recursive: true });
+  await makeFolder(folder);
   const path = join(folder, '.lock');
   for (;;) {
     try {

@@ -1,8 +1,9 @@
 import { existsSync } from 'node:fs';
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { identityName } from '../../shared/broker/permissions.js';
+import { makeFolder } from '../../shared/make-folder.js';
 import { text, whole } from '../../shared/config-fields.js';
 import { loadConfig } from '../../shared/config.js';
 import { describeFlags } from '../../shared/config-help.js';
@@ -87,7 +88,7 @@ export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Prom
       `--tls-hosts is missing, and ${out} has a certificate: name the same hosts again, or delete ${authorityFile}, server.pem and server-key.pem for a server without TLS`,
     );
   }
-  await mkdir(out, { recursive: true, mode: 0o700 });
+  await makeFolder(out, 0o700);
   const path = join(out, 'nats-server.conf');
   const previous = existsSync(path) ? await readFile(path, 'utf8') : undefined;
   const keysBefore = (await identitiesIn(out)).map(identityName);

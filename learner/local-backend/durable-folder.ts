@@ -1,16 +1,17 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { mkdir, open, readdir, rename, rm } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
+import { makeFolder } from '../../shared/make-folder.js';
 
 const unfinished = '.new.';
 const replaced = '.old.';
 
 /** Makes a folder and those above it that are missing, so that they outlast a power cut. */
 export async function makeFolders(path: string): Promise<void> {
-  const first = await mkdir(path, { recursive: true });
+  const first = await makeFolder(path);
   if (first === undefined) return;
-  for (let made = path; ; made = dirname(made)) {
+  for (let made = resolve(path); ; made = dirname(made)) {
     await syncFolder(dirname(made));
     if (made === first || made === dirname(made)) return;
   }

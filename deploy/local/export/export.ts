@@ -1,7 +1,8 @@
-import { copyFile, mkdir, writeFile } from 'node:fs/promises';
+import { copyFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { text } from '../../../shared/config-fields.js';
+import { makeFolder } from '../../../shared/make-folder.js';
 import { loadConfig } from '../../../shared/config.js';
 import { describeFlags } from '../../../shared/config-help.js';
 import { UserError } from '../../../shared/errors.js';
@@ -46,7 +47,7 @@ export async function exportRun(argv: readonly string[], env: Environment): Prom
   const rows = await readHistory(join(path, 'metrics.jsonl'));
   if (rows.length === 0) throw new UserError(`run ${run} has no step yet`);
   const folder = out ?? join(path, 'exports', format);
-  await mkdir(folder, { recursive: true });
+  await makeFolder(folder);
   const name = await write[format](rows, folder, join(path, 'config.json'));
   process.stdout.write(`${rows.length} steps in ${join(folder, name)}\n`);
   return 0;

@@ -1,7 +1,8 @@
-import { mkdir, readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { UserError } from '../../../shared/errors.js';
+import { makeFolder } from '../../../shared/make-folder.js';
 import { EvalResult } from '../../../shared/wire/eval-result.js';
 import type { PlannedRun } from './plan.js';
 
@@ -48,7 +49,7 @@ export class Results {
   }
 
   async write(result: RunResult): Promise<void> {
-    await mkdir(this.folder, { recursive: true });
+    await makeFolder(this.folder);
     const path = this.#path(result.name);
     await writeFile(`${path}.partial`, `${JSON.stringify(result)}\n`);
     await rename(`${path}.partial`, path);

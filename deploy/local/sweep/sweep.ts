@@ -1,6 +1,7 @@
-import { mkdir, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describeFlags } from '../../../shared/config-help.js';
+import { makeFolder } from '../../../shared/make-folder.js';
 import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';
 import { loadSchema } from '../load-schema.js';
 import { createScreen, type Screen } from '../up/screen.js';
@@ -166,7 +167,7 @@ async function writeReport(
   const results = planned.flatMap(({ name }) => done.get(name) ?? []);
   const report = reportOf(experiment, planned, results);
   const markdown = reportMarkdown(report);
-  await mkdir(out, { recursive: true });
+  await makeFolder(out);
   await writeFile(join(out, 'report.html'), reportHtml(report));
   await writeFile(join(out, 'report.md'), markdown);
   await writeFile(join(out, 'plot.svg'), `${report.svg}\n`);

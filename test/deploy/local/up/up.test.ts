@@ -92,5 +92,10 @@ describe('offbeat up, given what cannot work,', { timeout: 240_000 }, () => {
       await refusal(['--runs-dir=/dev/null/runs']),
       /^no run can be kept in \/dev\/null\/runs/,
     );
+    if (process.platform !== 'linux') return;
+    assert.match(
+      await refusal(['--runs-dir=/proc/offbeat']),
+      /^no run can be kept in \/proc\/offb/m,
+    );
   });
 });
