@@ -2,12 +2,14 @@ import type { IncomingMessage } from 'node:http';
 import type { z } from 'zod';
 import { ApiError } from './api-error.js';
 import type { Reply } from '../../shared/http-server.js';
+import type { Access } from './api-key.js';
 import { excessIn, type JsonBounds } from '../../shared/json-bounds.js';
 import { jsonBody } from './operation-result.js';
 
 /** A request on its way to a route. */
 export interface ApiRequest {
   readonly headers: IncomingMessage['headers'];
+  readonly access: Access; // that its key gives
   readonly query: URLSearchParams;
   /** What the route's `:name` and `*` stand for, in order. */
   readonly params: readonly string[];

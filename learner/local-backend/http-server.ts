@@ -78,6 +78,7 @@ export function serveApi(options: ApiServerOptions): Promise<HttpServer> {
     }
     return found.route.handle({
       headers: request.headers,
+      access,
       query,
       params: found.params.map(decode),
       signal: gone,

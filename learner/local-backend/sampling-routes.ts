@@ -14,7 +14,10 @@ export function samplingRoutes(model: ServedModel, samplers: SamplingSessions): 
       path: '/api/v1/create_sampling_session',
       access: 'sampling',
       async handle(request) {
-        const sampler = samplers.create(await readJson(request, CreateSamplingSessionRequest));
+        const sampler = samplers.create(
+          await readJson(request, CreateSamplingSessionRequest),
+          request.access,
+        );
         return jsonReply(201, {
           type: 'create_sampling_session',
           sampling_session_id: sampler.id,

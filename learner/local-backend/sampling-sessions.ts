@@ -3,6 +3,7 @@ import type { z } from 'zod';
 import type { CreateSamplingSessionRequest, SampleRequest } from '../../shared/tinker/api.js';
 import { parseTinkerPath, type TinkerPath } from '../../shared/tinker/tinker-path.js';
 import { ApiError, badRequest, notFound } from './api-error.js';
+import type { Access } from './api-key.js';
 import { pathOf, type CheckpointMetadata } from './checkpoint-metadata.js';
 import { formatTinkerPath } from './checkpoint-names.js';
 import type { CheckpointStore } from './checkpoint-store.js';
@@ -25,12 +26,18 @@ export interface SamplingSession {
   readonly checkpoint: CheckpointMetadata | undefined;
 }
 
+/**
+ * Sampling sessions that clients with a sampling key may have opened, of all of them together: then the oldest
+ * ends. Actors use those that the learner opened, which do not count.
+ */
+export const maxOpenedBySamplingKey = 1_000;
 const maxWaiting = 1024; // requests; more are told to come back
 const rememberedRequests = 10_000;
 
 /** The sampling sessions of this process, and what is asked of them. */
 export class SamplingSessions {
   readonly #samplers = new Map<string, SamplingSession>();
+  readonly #openedBySamplingKey = new Set<string>(); // ids, the oldest first
   readonly #created = new ResendMemory<SamplingSession>(rememberedRequests);
   readonly #requests = new ResendMemory<string>(rememberedRequests);
   readonly #queue: SamplingQueue;
@@ -47,7 +54,7 @@ export class SamplingSessions {
   }
 
   /** @throws {ApiError} 400, 404 */
-  create(request: z.output<typeof CreateSamplingSessionRequest>): SamplingSession {
+  create(request: z.output<typeof CreateSamplingSessionRequest>, access: Access): SamplingSession {
     const session = this.sessions.seen(request.session_id);
     const { sampling_session_seq_id: seqId, model_path: path, base_model: baseModel } = request;
     const make = (): SamplingSession => {
@@ -60,7 +67,9 @@ export class SamplingSessions {
           `${String(path)} was trained on other weights of ${base} than are served now`,
         );
       }
-      return this.open(session, checkpoint, seqId);
+      const opened = this.open(session, checkpoint, seqId);
+      if (access === 'sampling') this.#bound(opened);
+      return opened;
     };
     if (seqId === undefined) return make();
     const isOpen = ({ id }: SamplingSession) => this.#samplers.has(id);
@@ -84,7 +93,7 @@ export class SamplingSessions {
     const sampler = this.#samplers.get(id);
     if (sampler === undefined) {
       throw notFound(
-        `sampling session ${JSON.stringify(id)} is unknown; they end when the backend restarts and when their checkpoint is deleted, create another`,
+        `sampling session ${JSON.stringify(id)} is unknown; they end when the backend restarts and when their checkpoint is deleted, the oldest of ${maxOpenedBySamplingKey} also when a sampling key opens more; create another`,
       );
     }
     return sampler;
@@ -94,10 +103,21 @@ export class SamplingSessions {
   end(path: TinkerPath): void {
     const deleted = formatTinkerPath(path);
     for (const sampler of this.#samplers.values()) {
-      if (this.tinkerPathOf(sampler) !== deleted) continue;
-      this.#samplers.delete(sampler.id);
-      sampler.session.samplers.delete(sampler.id);
+      if (this.tinkerPathOf(sampler) === deleted) this.#close(sampler);
     }
+  }
+
+  #bound({ id }: SamplingSession): void {
+    this.#openedBySamplingKey.add(id);
+    if (this.#openedBySamplingKey.size <= maxOpenedBySamplingKey) return;
+    const [oldest] = this.#openedBySamplingKey;
+    this.#close(this.get(oldest!));
+  }
+
+  #close({ id, session }: SamplingSession): void {
+    this.#samplers.delete(id);
+    this.#openedBySamplingKey.delete(id);
+    session.samplers.delete(id);
   }
 
   tinkerPathOf({ checkpoint }: SamplingSession): string | null {

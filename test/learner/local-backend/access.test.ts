@@ -4,6 +4,7 @@ import { checkpointRoutes } from '../../../learner/local-backend/checkpoint-rout
 import { futureRoutes } from '../../../learner/local-backend/future-routes.js';
 import type { Route } from '../../../learner/local-backend/http-api.js';
 import type { LocalBackend } from '../../../learner/local-backend/local-backend.js';
+import { maxOpenedBySamplingKey } from '../../../learner/local-backend/sampling-sessions.js';
 import { samplingRoutes } from '../../../learner/local-backend/sampling-routes.js';
 import { sessionRoutes } from '../../../learner/local-backend/session-routes.js';
 import { trainingRoutes } from '../../../learner/local-backend/training-routes.js';
@@ -11,6 +12,8 @@ import {
   apiKey,
   createModelBody,
   forwardBackward,
+  type Json,
+  modelName,
   startOn,
   tinyModel,
   Wire,
@@ -124,6 +127,26 @@ describe('a key that may only sample', { timeout: 120_000 }, () => {
     assert.equal((await asActor('/api/v1/telemetry', large)).status, 413);
     const usual = { method: 'POST', body: ' '.repeat(2 ** 20) };
     assert.equal((await asActor('/api/v1/telemetry', usual)).status, 200);
+  });
+
+  it('cannot make the backend keep more than so many sampling sessions, nor end those of the learner', async () => {
+    const actor = new Wire(backend.url, samplingApiKey);
+    const session_id = await actor.createSession();
+    const open = (wire: Wire, session: string) =>
+      wire.post('create_sampling_session', { session_id: session, base_model: modelName });
+    const ofLearner = await open(learner, await learner.createSession());
+    const first = await open(actor, session_id);
+    const second = await open(actor, session_id);
+    for (let opened = 2; opened <= maxOpenedBySamplingKey; opened++) await open(actor, session_id);
+
+    const status = async ({ sampling_session_id: id }: Json) =>
+      (await asActor(`/api/v1/samplers/${String(id)}`)).status;
+    assert.deepEqual(
+      [await status(first), await status(second), await status(ofLearner)],
+      [404, 200, 200],
+    );
+    const { sampler_ids } = await learner.get(`sessions/${session_id}`);
+    assert.equal((sampler_ids as string[]).length, maxOpenedBySamplingKey);
   });
 
   it('cannot guess the results of others: their ids do not follow from its own', async () => {

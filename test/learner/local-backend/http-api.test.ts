@@ -15,6 +15,7 @@ function request(body: string, contentType = 'application/json'): ApiRequest {
   return {
     headers: { 'content-type': contentType },
     query: new URLSearchParams(),
+    access: 'all',
     params: [],
     signal: new AbortController().signal,
     body: () => Promise.resolve(Buffer.from(body)),
