@@ -75,9 +75,13 @@ export function summaryText(summary: Summary): string {
   if (evaluation !== null) {
     const { before, after, problems } = evaluation;
     const change = (key: 'sampled' | 'greedy') =>
-      [before, after].map((rates) => (rates === null ? '?' : formatShare(rates[key]))).join(' → ');
-    lines.push(['solved', `${change('sampled')} of ${problems} held-out problems`]);
-    lines.push(['solved greedily', change('greedy')]);
+      [before, after]
+        .flatMap((rates) => (rates === null ? [] : formatShare(rates[key])))
+        .join(' → ');
+    const when = before === null ? ' at the end' : after === null ? ' before training' : '';
+    const isOpen = after === null ? '; not measured at the end' : '';
+    lines.push(['solved', `${change('sampled')} of ${problems} held-out problems${when}${isOpen}`]);
+    lines.push(['solved greedily', `${change('greedy')}${when}`]);
   }
   if (summary.divergence !== undefined) {
     const { step, reason, checkpointStep } = summary.divergence;

@@ -303,6 +303,8 @@ describe('the files of a run', () => {
     ]);
     assert.equal(await lastWords(path, before.length), 'the weights are broken');
     assert.equal(await lastWords(join(folder, 'none')), '');
+    await writeFile(path, before + retries + end + entry(41, 'connection closed'));
+    assert.equal(await lastWords(path, before.length), 'the weights are broken');
   });
 });
 
@@ -362,8 +364,18 @@ describe('the summary', () => {
     assert.match(text, /30\.0 % → 55\.0 % of 256 held-out problems/);
     assert.match(text, /40\.0 % → 60\.0 %/);
     assert.doesNotMatch(summaryText({ ...summary, eval: null }), /solved/);
-    const stopped = { ...summary.eval, after: null };
-    assert.match(summaryText({ ...summary, eval: stopped }), /30\.0 % → \?/);
+  });
+
+  it('says which evaluation there is where a run was stopped, or began, without one', () => {
+    const of = (over: object) => summaryText({ ...summary, eval: { ...summary.eval, ...over } });
+    const stopped = of({ after: null });
+    assert.match(
+      stopped,
+      /solved +30\.0 % of 256 held-out problems before training; not measured at the end$/m,
+    );
+    assert.match(stopped, /solved greedily +40\.0 % before training$/m);
+    assert.match(of({ before: null }), /solved +55\.0 % of 256 held-out problems at the end$/m);
+    for (const text of [stopped, of({ before: null })]) assert.doesNotMatch(text, /\?/);
   });
 
   it('says where the results are, and the commands for what comes next', () => {
