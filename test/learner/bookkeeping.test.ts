@@ -70,7 +70,11 @@ describe('the training clock', () => {
 });
 
 describe('the scored groups that the broker still holds', () => {
-  it('are counted as awaiting a checkpoint once their tickets are at an end, or replaced', () => {
+  it('are counted as awaiting a checkpoint once their tickets are at an end, or replaced', async () => {
+    const metric = async () => {
+      const text = await register.getSingleMetricAsString('rl_groups_awaiting_checkpoint');
+      return Number(text.trim().split(' ').at(-1));
+    };
     const unsettled = new Unsettled();
     for (const seq of [1, 2, 3]) {
       const lease = { seq, working: () => undefined, ack: () => Promise.resolve() };
@@ -85,6 +89,9 @@ describe('the scored groups that the broker still holds', () => {
       unsettled.countAwaiting((order) => order < 12),
       2,
     );
+    assert.equal(await metric(), 2);
+    await unsettled.settle([1, 3]);
+    assert.equal(await metric(), 0);
   });
 });
 

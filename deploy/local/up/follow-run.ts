@@ -19,7 +19,7 @@ const heldEveryMs = 60_000; // between notes that tickets are held, unless one w
  * what still holds is shown: which actors are quarantined.
  */
 export async function followRun(
-  broker: Broker,
+  broker: { readonly events: Pick<Broker['events'], 'read'> },
   { goal, screen, signal }: { goal: Goal; screen: Screen; signal: AbortSignal },
 ): Promise<void> {
   const since = Date.now();

@@ -42,6 +42,24 @@ describe('a training run whose client is gone', () => {
   });
 });
 
+describe('a training run whose client sends no heartbeat', () => {
+  it('stays loaded as long as it is asked for something', async () => {
+    let now = 0;
+    await using model = await tinyModel(1);
+    await using backend = await startOn(model.path, { now: () => now, unloadEveryMs: 5 });
+    const wire = new Wire(backend.url);
+    const silent = await wire.createSession();
+    const run = await wire.createModel(await wire.createSession());
+    const sessions = async () => (await wire.get('sessions'))['sessions'] as string[];
+    await until(async () => {
+      now += silenceMs / 10;
+      await wire.post('get_info', { model_id: run, type: 'get_info' });
+      return !(await sessions()).includes(silent);
+    });
+    assert.equal((await sessions()).length, 1);
+  });
+});
+
 describe('a session', () => {
   it('lasts as long as its client is heard of', () => {
     let now = 0;

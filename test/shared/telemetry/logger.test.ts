@@ -119,6 +119,17 @@ describe('a log line that repeats', () => {
     assert.equal(lines.length, 200);
   });
 
+  it('is summed up before its kind is forgotten for those of very many others', (context) => {
+    const log = start(context);
+    for (let i = 0; i < 50; i++) log.warn({ subject: 'a', i }, 'message failed');
+    for (let i = 0; i < 1_000; i++) log.warn({ subject: `b${i}` }, 'message failed');
+    const summaries = lines.filter(({ leftOut }) => leftOut !== undefined);
+    assert.deepEqual(
+      summaries.map(({ subject, i, leftOut }) => [subject, i, leftOut]),
+      [['a', 49, 30]],
+    );
+  });
+
   it('is never left out when it is fatal', (context) => {
     const log = start(context);
     for (let i = 0; i < 100; i++) log.fatal('crashed');
