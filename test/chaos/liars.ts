@@ -2,11 +2,13 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { headers, type JsMsg } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
+import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { decode } from '../../shared/wire/codec.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { messageIdOf } from '../../shared/wire/ticket-ids.js';
+import { until } from '../support/broker.js';
 import { runAlteredActor } from '../support/altered-actor.js';
 import type { Aftermath } from './mishaps.js';
 import { liarName, type World } from './world.js';
@@ -193,26 +195,22 @@ async function publishGarbage(broker: Broker, msgId: string): Promise<boolean> {
   return false;
 }
 
-const logLimit = 2_000_000; // bytes
+const logLimit = 250_000; // bytes: a thousand messages would have twice that, were each of them logged
 
 /**
- * Lets a ticket of another actor end as a dead letter, since its group is none; then sends more messages that
- * cannot be read than the stream of dead letters holds. Nothing else may be lost by that, and no log filled.
+ * Lets a ticket of another actor end as a dead letter, since its group is none. Then it sends more dead letters
+ * of its own than their stream holds, and more messages that cannot be read: the audit fails if the other
+ * actor's letter has gone, and no log may be filled.
  */
 async function sendGarbage(world: World, broker: Broker): Promise<Aftermath> {
   const before = new Map([...world.kept].map(([name, { logBytes }]) => [name, logBytes]));
-  await answerWrongly(world.observer, 'actor-0');
-  const subject = broker.names.subjects.rollouts(liarName);
-  const until = performance.now() + 25_000;
-  let accepted = 0;
-  const lane = async () => {
-    while (accepted < 10_500 && performance.now() < until) {
-      const ack = await broker.link.js.publish(subject, new Uint8Array(8)).catch(() => undefined);
-      if (ack === undefined) await sleep(5);
-      else accepted += 1;
-    }
-  };
-  await Promise.all(Array.from({ length: 64 }, lane));
+  const { observer } = world;
+  const ticketId = await answerWrongly(observer, 'actor-0');
+  await until(() => isDead(observer, ticketId));
+  const { subjects } = broker.names;
+  // Sent by the liar itself: the reward service would bury no more than a few of its messages.
+  const letters = await publishMany(broker, subjects.dead('actor', liarName), manyLetters);
+  const accepted = await publishMany(broker, subjects.rollouts(liarName), 6_000);
   await broker[Symbol.asyncDispose]();
   return {
     steps: 3,
@@ -223,13 +221,43 @@ async function sendGarbage(world: World, broker: Broker): Promise<Aftermath> {
           ? [`${name} logged ${more} bytes for ${accepted} messages of garbage`]
           : [];
       });
-      return Promise.resolve(loud);
+      // Too slow a machine proves nothing of the dead letters.
+      const few = letters < manyLetters ? [`only ${letters} dead letters could be sent`] : [];
+      return Promise.resolve([...loud, ...few]);
     },
   };
 }
 
-/** A group for a prompt that nobody asked for: the reward service refuses it, and its ticket dies. */
-async function answerWrongly(broker: Broker, actor: string): Promise<void> {
+const manyLetters = 10_500; // their stream holds 10,000
+
+/** @returns how many were stored, within some seconds. */
+async function publishMany(broker: Broker, subject: string, count: number): Promise<number> {
+  const deadline = performance.now() + 25_000;
+  let accepted = 0;
+  const lane = async () => {
+    while (accepted < count && performance.now() < deadline) {
+      const ack = await broker.link.js.publish(subject, new Uint8Array(8)).catch(() => undefined);
+      if (ack === undefined) await sleep(5);
+      else accepted += 1;
+    }
+  };
+  await Promise.all(Array.from({ length: 64 }, lane));
+  return accepted;
+}
+
+async function isDead({ deadLetters }: Broker, ticketId: string): Promise<boolean> {
+  for await (const letter of deadLetters.past(AbortSignal.timeout(30_000))) {
+    if (ticketOf(letter)?.ticketId === ticketId) return true;
+  }
+  return false;
+}
+
+/**
+ * A group for a prompt that nobody asked for: the reward service refuses it, and its ticket dies.
+ *
+ * @returns the ticket's id.
+ */
+async function answerWrongly(broker: Broker, actor: string): Promise<string> {
   const message = await takeTicket(broker);
   const ticket = decode(Ticket, message.subject, message.data);
   const version = ticket.issuedAtVersion;
@@ -251,4 +279,5 @@ async function answerWrongly(broker: Broker, actor: string): Promise<void> {
     signal,
   });
   await message.ackAck();
+  return ticket.ticketId;
 }
