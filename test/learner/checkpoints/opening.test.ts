@@ -288,7 +288,7 @@ describe('the copy of a checkpoint in the history', () => {
       emit: (event: { checkpoint: Checkpoint }) => Promise.resolve(void emitted.push(event)),
     };
     const broker = { run: 'r', ledger, events } as never;
-    const curriculum = { decidedTo: 2, decided: [[2, 0]], tried: [[0, 1, 1]] } as CurriculumState;
+    const curriculum: CurriculumState = { decidedTo: 2, decided: [[2, 0]], tried: [[0, 1, 1]] };
     await new CheckpointStore({ broker, runDir, log: silent }).write(at(4, { curriculum }));
     assert.deepEqual(written[0]!.curriculum, curriculum);
     assert.deepEqual(emitted[0]!.checkpoint.curriculum, { ...curriculum, tried: [] });
