@@ -80,8 +80,11 @@ export function openApiDocument({ needsKey }: { needsKey: boolean }): object {
 
 /** What the parts of a task may be, which the request itself leaves to the task. */
 const TaskParts = z.union(
-  TaskSpec.options.map(({ shape: { prompt, reward } }) =>
-    z.strictObject({ prompt: prompt.optional(), reward: reward.optional() }),
+  TaskSpec.options.map(({ shape }) =>
+    z.strictObject({
+      prompt: shape.prompt.optional(),
+      ...('reward' in shape && { reward: shape.reward.optional() }),
+    }),
   ),
 );
 

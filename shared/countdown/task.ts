@@ -2,16 +2,26 @@ import { z } from 'zod';
 import { plainWords } from '../plain-words.js';
 import { datasetOf, splitRows, type Dataset } from '../tasks/dataset.js';
 import { readData, sourceOf } from '../tasks/data.js';
-import type { Task } from '../tasks/task.js';
+import { defineTask, type Task } from '../tasks/task.js';
 import { answerForm } from './answer.js';
 import { generateProblems } from './generator.js';
 import { problemOf, type Problem } from './problem.js';
 import { renderPrompt } from './prompts.js';
 import { scoreAnswer } from './score.js';
-import type { CountdownSpec } from './spec.js';
+import { checkCountdown, countdownSettings, countdownSpec } from './settings.js';
+import { CountdownSpec } from './spec.js';
 
 /** Countdown: reach a target from some numbers, each used once. */
-export function countdown({ dataset, prompt, reward }: CountdownSpec): Task<Problem> {
+export const countdown = defineTask({
+  name: 'countdown',
+  settings: countdownSettings,
+  spec: CountdownSpec,
+  check: checkCountdown,
+  configure: countdownSpec,
+  open: openCountdown,
+});
+
+function openCountdown({ dataset, prompt, reward }: CountdownSpec): Task<Problem> {
   const form = answerForm(prompt);
   return {
     load: () => loadDataset(dataset),

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { real } from '../config-fields.js';
 import { chooseTemplate } from '../tasks/prompt-template.js';
 import type { CommonSettings } from '../tasks/settings.js';
-import { dataSpec } from '../tasks/data.js';
+import { dataOf } from '../tasks/data.js';
 import { styles } from './prompts.js';
 import { IntegerAnswersPrompt, type IntegerAnswersSpec } from './spec.js';
 
@@ -17,22 +17,12 @@ export const integerAnswersSettings = {
 
 type Settings = CommonSettings & z.infer<z.ZodObject<typeof integerAnswersSettings>>;
 
-/** What is wrong with settings that each are right. */
-export function checkIntegerAnswers(
-  { dataset }: Settings,
-  complain: (key: string, message: string) => void,
-): void {
-  if (dataset === undefined || dataset === 'generator') {
-    complain('dataset', 'the task integer-answers has no generator; name a file of problems');
-  }
-}
-
 /** @throws {UserError} if the data or the prompt style is not there. */
 export async function integerAnswersSpec(settings: Settings): Promise<IntegerAnswersSpec> {
-  const { dataset, datasetSeed: seed, testSize, promptStyle, promptLanguage } = settings;
+  const { promptStyle, promptLanguage } = settings;
   return {
     name: 'integer-answers',
-    dataset: await dataSpec(dataset!, { seed, testSize }),
+    dataset: await dataOf(settings),
     prompt: await chooseTemplate(IntegerAnswersPrompt, styles, promptStyle, promptLanguage),
     reward: { formatPenalty: settings.formatPenalty ?? 0.1 },
   };

@@ -1,14 +1,26 @@
 import { answersIn } from '../tasks/answer-place.js';
 import { splitRows } from '../tasks/dataset.js';
 import { fillTemplate, shownText } from '../tasks/prompt-template.js';
-import { readData, sourceOf } from '../tasks/data.js';
-import type { Task } from '../tasks/task.js';
+import { checkData, readData, sourceOf } from '../tasks/data.js';
+import { defineTask, type Task } from '../tasks/task.js';
 import { problemOfRow, type Problem } from './problem.js';
 import { scoreAnswer } from './score.js';
-import type { IntegerAnswersSpec } from './spec.js';
+import { integerAnswersSettings, integerAnswersSpec } from './settings.js';
+import { IntegerAnswersSpec } from './spec.js';
 
 /** Questions in words whose answers are integers, such as GSM8K's. */
-export function integerAnswers(spec: IntegerAnswersSpec): Task<Problem> {
+export const integerAnswers = defineTask({
+  name: 'integer-answers',
+  settings: integerAnswersSettings,
+  spec: IntegerAnswersSpec,
+  check: (settings, complain) => {
+    checkData('integer-answers', settings, complain);
+  },
+  configure: integerAnswersSpec,
+  open: openIntegerAnswers,
+});
+
+function openIntegerAnswers(spec: IntegerAnswersSpec): Task<Problem> {
   const { name, dataset, prompt, reward } = spec;
   const { answer } = prompt;
   const form = { answer, examples: answersIn(answer, shownText(prompt)) };

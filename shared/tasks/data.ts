@@ -3,7 +3,9 @@ import { UserError } from '../errors.js';
 import { HubFile, listDataset, type DatasetListing } from '../hub/dataset-listing.js';
 import { fetchFile } from '../hub/download.js';
 import { hubOf, HubFailure, type Hub } from '../hub/hub.js';
+import type { CommonSettings } from './settings.js';
 import { readRows, split, tableKind, tableSpec, TableSpec } from './table.js';
+import type { Complain } from './task.js';
 
 /** Files of a dataset on the Hugging Face hub, in one revision and with their checksums. */
 export const HubSpec = z.strictObject({
@@ -37,6 +39,22 @@ export async function dataSpec(
   const listing = await explained(repository, () => listDataset(hub, repository, revision));
   const files = chosenFiles(repository, listing, file);
   return { kind: 'hub', repository, commit: listing.commit, files, ...how };
+}
+
+/** The data of a task that generates none, as its settings name it; see `checkData`. */
+export function dataOf({
+  dataset = '',
+  datasetSeed: seed,
+  testSize,
+}: CommonSettings): Promise<DataSpec> {
+  return dataSpec(dataset, { seed, testSize });
+}
+
+/** Reports settings that name no data, for a task that generates none. */
+export function checkData(task: string, { dataset }: CommonSettings, complain: Complain): void {
+  if (dataset === undefined || dataset === 'generator') {
+    complain('dataset', `the task ${task} has no generator; name a file of problems`);
+  }
 }
 
 /**

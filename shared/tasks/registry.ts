@@ -1,30 +1,27 @@
 import { z } from 'zod';
-import { checkCountdown, countdownSettings, countdownSpec } from '../countdown/settings.js';
-import { CountdownSpec } from '../countdown/spec.js';
 import { countdown } from '../countdown/task.js';
-import {
-  checkIntegerAnswers,
-  integerAnswersSettings,
-  integerAnswersSpec,
-} from '../integer-answers/settings.js';
-import { IntegerAnswersSpec } from '../integer-answers/spec.js';
 import { integerAnswers } from '../integer-answers/task.js';
 import { CommonSettings } from './settings.js';
 import { tableSpec } from './table.js';
-import type { Task } from './task.js';
+import type { Complain, Task } from './task.js';
+
+/** Every task, the default first. Schemas, flags and dispatch follow from this list. */
+export const tasks = [countdown, integerAnswers] as const;
+type Tasks = typeof tasks;
 
 /** A task with all that it needs, as the run's configuration has it. */
-export const TaskSpec = z.discriminatedUnion('name', [CountdownSpec, IntegerAnswersSpec]);
+export const TaskSpec = z.discriminatedUnion(
+  'name',
+  tasks.map(({ spec }) => spec) as unknown as SpecsOf<Tasks>,
+);
+type SpecsOf<List extends readonly { readonly spec: unknown }[]> = {
+  readonly [I in keyof List]: List[I]['spec'];
+};
 export type TaskSpec = z.infer<typeof TaskSpec>;
 
 /** The task that a run trains on. Nothing is read before its `load`. */
 export function openTask(spec: TaskSpec): Task {
-  switch (spec.name) {
-    case 'countdown':
-      return countdown(spec);
-    case 'integer-answers':
-      return integerAnswers(spec);
-  }
+  return definitionOf(spec.name).open(spec);
 }
 
 /**
@@ -40,39 +37,29 @@ export function withDataAt(spec: TaskSpec, path: string | undefined): TaskSpec {
   return { ...spec, dataset: tableSpec(path, { seed, testSize }) };
 }
 
-/** The settings that one task alone has. */
-const ownSettings = {
-  countdown: countdownSettings,
-  'integer-answers': integerAnswersSettings,
-};
-type TaskName = keyof typeof ownSettings;
-
 /** The learner's settings of the task. */
 export const TaskSettings = z.object({
   task: z
-    .enum(Object.keys(ownSettings) as [TaskName, ...TaskName[]])
-    .default('countdown')
+    .enum(tasks.map(({ name }) => name))
+    .default(tasks[0].name)
     .describe('what is learnt.'),
   ...CommonSettings.shape,
-  ...countdownSettings,
-  ...integerAnswersSettings,
+  ...flagsOf(tasks),
 });
 export type TaskSettings = z.infer<typeof TaskSettings>;
 
-/** Tells what is wrong with settings of the task that each are right, under their keys. */
-export function checkTask(
-  settings: TaskSettings,
-  complain: (key: string, message: string) => void,
-): void {
+/** Reports what is wrong with settings of the task each of which is right, under their keys. */
+export function checkTask(settings: TaskSettings, complain: Complain): void {
   const given: Readonly<Record<string, unknown>> = settings;
-  for (const [task, shape] of Object.entries(ownSettings)) {
-    if (task === settings.task) continue;
-    for (const key of Object.keys(shape).filter((key) => given[key] !== undefined)) {
-      complain(key, `--task ${settings.task} has no use for it, only ${task}; remove it`);
+  const own = definitionOf(settings.task);
+  for (const { name, settings: flags } of tasks) {
+    if (name === settings.task) continue;
+    for (const key of Object.keys(flags).filter((key) => given[key] !== undefined)) {
+      if (key in own.settings) continue;
+      complain(key, `--task ${settings.task} has no use for it, only ${name}; remove it`);
     }
   }
-  if (settings.task === 'countdown') checkCountdown(settings, complain);
-  else checkIntegerAnswers(settings, complain);
+  own.check?.(settings, complain);
 }
 
 /**
@@ -81,5 +68,45 @@ export function checkTask(
  * @throws {UserError} if they name something that is not there.
  */
 export function taskSpec(settings: TaskSettings): Promise<TaskSpec> {
-  return settings.task === 'countdown' ? countdownSpec(settings) : integerAnswersSpec(settings);
+  return definitionOf(settings.task).configure(settings);
 }
+
+/** A task without its own types: under its name it only meets settings and specifications of that name. */
+interface AnyTask {
+  readonly settings: object;
+  check?(settings: TaskSettings, complain: Complain): void;
+  configure(settings: TaskSettings): Promise<TaskSpec>;
+  open(spec: TaskSpec): Task;
+}
+
+function definitionOf(task: TaskSpec['name']): AnyTask {
+  return tasks.find(({ name }) => name === task)!;
+}
+
+/**
+ * The flags of all tasks together.
+ *
+ * @throws {Error} if a task uses a name that means something else already: it would get another one's values.
+ */
+export function flagsOf<Definition extends { readonly name: string; readonly settings: object }>(
+  definitions: readonly Definition[],
+): Intersection<Definition['settings']> {
+  const taken: Record<string, unknown> = { task: undefined, ...CommonSettings.shape };
+  const flags: Record<string, unknown> = {};
+  for (const { name, settings } of definitions) {
+    for (const [key, flag] of Object.entries(settings)) {
+      if (key in taken && taken[key] !== flag) {
+        throw new Error(`the flag ${key} of the task ${name} is taken; give it another name`);
+      }
+      taken[key] = flags[key] = flag;
+    }
+  }
+  return flags as Intersection<Definition['settings']>;
+}
+
+/** What has the properties of all members of a union. */
+type Intersection<Union> = (Union extends unknown ? (value: Union) => void : never) extends (
+  value: infer All,
+) => void
+  ? All
+  : never;

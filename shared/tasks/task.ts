@@ -1,7 +1,9 @@
+import type { z } from 'zod';
 import type { Score } from '../wire/scored-group.js';
 import type { Dataset } from './dataset.js';
 import type { TaskProblem } from './problem.js';
 import type { Prompt } from './prompt.js';
+import type { CommonSettings } from './settings.js';
 
 /**
  * A verifiable task as one run has it configured: where its problems come from, how one is put to the
@@ -36,4 +38,56 @@ export interface Task<Problem extends TaskProblem = TaskProblem> {
    * @throws {z.ZodError} if it states none.
    */
   problemOf(row: unknown): Problem;
+}
+
+/** Flags of one task alone. Each is optional: that no other task has use for it shows by its being given. */
+type OwnFlags = Readonly<Record<string, z.ZodOptional>>;
+
+/** The learner's settings as one task reads them: those of every task and its own. */
+type SettingsOf<Flags extends OwnFlags> = CommonSettings & {
+  readonly [Key in keyof Flags]?: z.output<Flags[Key]>;
+};
+
+/** Reports that a setting does not go with others, under its key. */
+export type Complain = (key: string, message: string) => void;
+
+/** A task as it is added to Offbeat: one of these in the list of `registry.ts`. */
+export interface TaskDefinition<
+  Name extends string,
+  Flags extends OwnFlags,
+  Spec extends z.ZodObject<{ name: z.ZodLiteral<Name>; dataset: z.ZodType; prompt: z.ZodType }>,
+  Problem extends TaskProblem,
+> {
+  readonly name: Name; // as `--task` takes it
+
+  /** The flags that only this task has. */
+  readonly settings: Flags;
+
+  /** The task as a run's configuration has it: all that decides what a problem, a prompt, a score is. */
+  readonly spec: Spec;
+
+  /** Reports what is wrong with settings each of which is right. */
+  check?(settings: SettingsOf<Flags>, complain: Complain): void;
+
+  /**
+   * The specification that the settings ask for.
+   *
+   * @throws {UserError} if the data or the prompt style is not there.
+   */
+  configure(settings: SettingsOf<Flags>): Promise<z.infer<Spec>>;
+
+  /** The task with this specification. Nothing is read before its `load`. */
+  open(spec: z.infer<Spec>): Task<Problem>;
+}
+
+/** Infers the types of a definition from its name, its flags and its specification. */
+export function defineTask<
+  const Name extends string,
+  Flags extends OwnFlags,
+  Spec extends z.ZodObject<{ name: z.ZodLiteral<Name>; dataset: z.ZodType; prompt: z.ZodType }>,
+  Problem extends TaskProblem,
+>(
+  definition: TaskDefinition<Name, Flags, Spec, Problem>,
+): TaskDefinition<Name, Flags, Spec, Problem> {
+  return definition;
 }

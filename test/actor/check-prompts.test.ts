@@ -21,7 +21,7 @@ describe('the prompts of a run, for the character tokenizer', () => {
   const check = (questions: string[], over: Partial<PromptCheck> = {}): void => {
     const [first, ...others] = questions.map((question) => problemOfRow({ question, answer: 1 }));
     checkPrompts({
-      task: integerAnswers(integerAnswersSpec()),
+      task: integerAnswers.open(integerAnswersSpec()),
       dataset: datasetOf('integer-answers', [first!], others),
       tokenizer,
       modelDir: '/models/tiny',
@@ -47,7 +47,9 @@ describe('the prompts of a run, for the character tokenizer', () => {
       },
     );
     assert.throws(() => {
-      check(['1+1'], { task: integerAnswers(integerAnswersSpec({ prompt: styles.fewshot.zh })) });
+      check(['1+1'], {
+        task: integerAnswers.open(integerAnswersSpec({ prompt: styles.fewshot.zh })),
+      });
     }, /no token for .*, … \(\d+ in all\)/);
   });
 

@@ -11,7 +11,7 @@ import { ticket } from '../support/messages.js';
 const problem = { ...problemOf([3, 7, 21], 64), id: 'p-0' };
 const source = {
   dataset: { problem: (id: string) => (id === problem.id ? problem : undefined) },
-  task: countdown(countdownSpec()),
+  task: countdown.open(countdownSpec()),
   tokenizer: {
     encode: (text: string) => Int32Array.from(text, (char) => char.charCodeAt(0)),
     chatText: () => '',
@@ -29,7 +29,7 @@ describe('what is sampled for a ticket', () => {
   });
 
   it('ends where the prompt style says', () => {
-    const task = countdown(countdownSpec({ prompt: styles.fewshot.en }));
+    const task = countdown.open(countdownSpec({ prompt: styles.fewshot.en }));
     const { stopStrings } = groupRequest(ticket(), { ...source, task, maxContext: undefined });
     assert.deepEqual(stopStrings, ['</answer>']);
   });

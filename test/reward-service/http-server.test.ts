@@ -16,10 +16,10 @@ import { dataset, trained } from './values.js';
 const log = createLogger('test');
 log.level = 'silent';
 const task: Task<Problem> = {
-  ...countdown(countdownSpec()),
+  ...countdown.open(countdownSpec()),
   score: (problem, completion) => {
     if (completion === 'crash') throw new Error('a secret detail');
-    return countdown(countdownSpec()).score(problem, completion);
+    return countdown.open(countdownSpec()).score(problem, completion);
   },
 };
 const judge = { problem: (id: string) => dataset.problem(id), task: () => task };

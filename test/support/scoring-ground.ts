@@ -42,7 +42,7 @@ export class ScoringGround implements AsyncDisposable {
     const server = await NatsServer.start();
     const model = await tinyModel();
     const task = countdownSpec({ dataset });
-    const { digest: datasetDigest } = await countdown(task).load();
+    const { digest: datasetDigest } = await countdown.open(task).load();
     const config = runConfig({
       task,
       datasetDigest,

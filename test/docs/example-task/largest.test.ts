@@ -3,10 +3,11 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { dataSpec } from '../../../shared/tasks/data.js';
+import { loadConfig } from '../../../shared/config.js';
+import { CommonSettings } from '../../../shared/tasks/settings.js';
 import { Score } from '../../../shared/wire/scored-group.js';
 import { examplePages, updatedExample } from '../example.js';
-import { compact, largest, LargestSpec } from './largest.js';
+import { largest } from './largest.js';
 
 describe('the task of docs/new-task.md', async () => {
   let folder: string;
@@ -24,8 +25,9 @@ describe('the task of docs/new-task.md', async () => {
       [9, 90],
     ];
     await writeFile(path, rows.map((numbers) => JSON.stringify({ numbers })).join('\n'));
-    const dataset = await dataSpec(path, { seed: 0, testSize: 1 });
-    return largest(LargestSpec.parse({ name: 'largest', dataset, prompt: compact }));
+    const flags = ['--dataset', path, '--test-size', '1'];
+    const settings = loadConfig(CommonSettings, 'learner', flags, {});
+    return largest.open(await largest.configure(settings));
   };
 
   it('has problems to train on and problems held out', async () => {

@@ -1,47 +1,66 @@
 import { z } from 'zod';
-import { integersIn } from '../../../shared/integer-answers/integers.js';
-import { DataSpec, readData, sourceOf } from '../../../shared/tasks/data.js';
+import { checkData, dataOf, DataSpec, readData, sourceOf } from '../../../shared/tasks/data.js';
 import { splitRows } from '../../../shared/tasks/dataset.js';
 import type { TaskProblem } from '../../../shared/tasks/problem.js';
-import { fillTemplate, namesOnly, PromptTemplate } from '../../../shared/tasks/prompt-template.js';
-import type { Task } from '../../../shared/tasks/task.js';
+import {
+  chooseTemplate,
+  fillTemplate,
+  namesOnly,
+  PromptTemplate,
+} from '../../../shared/tasks/prompt-template.js';
+import { defineTask, type Task } from '../../../shared/tasks/task.js';
 import type { Score } from '../../../shared/wire/scored-group.js';
 
 /** Some numbers, of which the largest is to be found. */
-export interface Problem extends TaskProblem {
+interface Problem extends TaskProblem {
   readonly numbers: readonly number[];
 }
 
-/** The task as a run's configuration has it: all that decides what a problem, a prompt, a score is. */
-export const LargestSpec = z.strictObject({
-  name: z.literal('largest'),
-  dataset: DataSpec,
-  prompt: PromptTemplate.check(namesOnly(['numbers'])),
-});
-export type LargestSpec = z.infer<typeof LargestSpec>;
+const Prompt = PromptTemplate.check(namesOnly(['numbers']));
 
 /** In characters that the embedded model reads. */
-export const compact = { name: 'compact', text: '{{numbers}}:', answer: 'whole' };
+const styles = {
+  compact: { en: { name: 'compact', text: '{{numbers}}:', answer: 'whole' } },
+} as const;
 
 /** Which of these numbers is the largest? */
-export function largest({ name, dataset, prompt }: LargestSpec): Task<Problem> {
-  return {
-    async load() {
-      const rows = await readData(dataset, problemOf, { numbers: [3, 17, 8] });
-      return splitRows(name, rows, { ...dataset, source: sourceOf(dataset) });
-    },
-    prompt: ({ numbers }) => fillTemplate(prompt, { numbers: numbers.join(' ') }),
-    stop: prompt.stop,
-    score,
-    problemOf,
-  };
-}
+export const largest = defineTask({
+  name: 'largest',
+  settings: {}, // flags that only this task has, such as `margin: whole.optional().describe('…')`
+  spec: z.strictObject({ name: z.literal('largest'), dataset: DataSpec, prompt: Prompt }),
+
+  check(settings, complain) {
+    checkData('largest', settings, complain);
+  },
+
+  async configure(settings) {
+    const { promptStyle, promptLanguage } = settings;
+    return {
+      name: 'largest',
+      dataset: await dataOf(settings),
+      prompt: await chooseTemplate(Prompt, styles, promptStyle, promptLanguage),
+    };
+  },
+
+  open({ name, dataset, prompt }): Task<Problem> {
+    return {
+      async load() {
+        const rows = await readData(dataset, problemOf, { numbers: [3, 17, 8] });
+        return splitRows(name, rows, { ...dataset, source: sourceOf(dataset) });
+      },
+      prompt: ({ numbers }) => fillTemplate(prompt, { numbers: numbers.join(' ') }),
+      stop: prompt.stop,
+      score,
+      problemOf,
+    };
+  },
+});
 
 /** 1 for the largest number alone, else 0. It never throws, whatever the policy writes. */
-export function score({ numbers }: Problem, completion: string): Score {
-  const [given, ...others] = integersIn(completion.slice(0, 1_000));
-  const hasFormat = given !== undefined && others.length === 0;
-  const isCorrect = hasFormat && given.value === BigInt(Math.max(...numbers));
+function score({ numbers }: Problem, completion: string): Score {
+  const [, digits] = /^\s*(\d{1,9})\s*$/.exec(completion.slice(0, 1_000)) ?? [];
+  const hasFormat = digits !== undefined;
+  const isCorrect = hasFormat && Number(digits) === Math.max(...numbers);
   const reward = isCorrect ? 1 : 0;
   return {
     reward,
@@ -50,7 +69,7 @@ export function score({ numbers }: Problem, completion: string): Score {
     isValid: hasFormat,
     isCorrect,
     reason: isCorrect ? 'correct' : hasFormat ? 'wrong_value' : 'no_answer',
-    ...(hasFormat && { value: String(given.value) }),
+    ...(hasFormat && { value: digits }),
   };
 }
 

@@ -9,7 +9,7 @@ import { UserError } from '../../../shared/errors.js';
 import { countdownSpec } from '../../support/countdown-task.js';
 
 type DatasetSpec = CountdownSpec['dataset'];
-const loadDataset = (dataset: DatasetSpec) => countdown(countdownSpec({ dataset })).load();
+const loadDataset = (dataset: DatasetSpec) => countdown.open(countdownSpec({ dataset })).load();
 
 const generated: DatasetSpec = {
   kind: 'generator',

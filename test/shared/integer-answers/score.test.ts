@@ -10,7 +10,7 @@ import { integerAnswersSpec } from '../../support/integer-answers-task.js';
 
 const problem = problemOfRow({ question: 'How many?', answer: 72 });
 const scorer = (prompt: keyof typeof styles, formatPenalty = 0.1) => {
-  const task = integerAnswers(
+  const task = integerAnswers.open(
     integerAnswersSpec({ prompt: styles[prompt].en, reward: { formatPenalty } }),
   );
   return (completion: string) => task.score(problem, completion);

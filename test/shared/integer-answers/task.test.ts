@@ -57,7 +57,7 @@ describe('a file of questions', () => {
     const path = join(folder, 'questions.jsonl');
     await writeFile(path, rows.map((row) => JSON.stringify(row)).join('\n'));
     const dataset = { kind: 'jsonl', path, seed: 0, testSize: 1 } as const;
-    return integerAnswers(integerAnswersSpec({ dataset })).load();
+    return integerAnswers.open(integerAnswersSpec({ dataset })).load();
   };
 
   it('is split like any other', async () => {
@@ -78,7 +78,7 @@ describe('a file of questions', () => {
 describe('the prompts for a question', () => {
   const { question } = gsm8k;
   const textIn = (style: keyof typeof styles) => {
-    const task = integerAnswers(integerAnswersSpec({ prompt: styles[style].en }));
+    const task = integerAnswers.open(integerAnswersSpec({ prompt: styles[style].en }));
     return promptText(task.prompt(problemOfRow(gsm8k)), chatml);
   };
 

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { z } from 'zod';
 import { loadConfig } from '../../../shared/config.js';
 import { embeddedDataset } from '../../../shared/countdown/embedded-dataset.js';
 import { styles } from '../../../shared/countdown/prompts.js';
 import { zeroOrOne } from '../../../shared/countdown/score.js';
 import { styles as integerStyles } from '../../../shared/integer-answers/prompts.js';
-import { checkTask, TaskSettings, taskSpec } from '../../../shared/tasks/registry.js';
+import { checkTask, flagsOf, TaskSettings, taskSpec } from '../../../shared/tasks/registry.js';
 
 const specOf = (...flags: string[]) => taskSpec(loadConfig(TaskSettings, 'learner', flags, {}));
 
@@ -44,6 +45,26 @@ describe('the task integer-answers', () => {
       prompt: integerStyles.think.zh,
       reward: { formatPenalty: 0.2 },
     });
+  });
+});
+
+describe('the flags of all tasks', () => {
+  const task = (name: string, settings: Record<string, unknown>) => ({ name, settings });
+
+  it('may be one flag of two tasks', () => {
+    const margin = z.number().optional();
+    assert.deepEqual(flagsOf([task('a', { margin }), task('b', { margin })]), { margin });
+  });
+
+  it('may not mean two things, nor what every task has', () => {
+    const margin = z.number().optional();
+    const other = z.string().optional();
+    assert.throws(
+      () => flagsOf([task('a', { margin }), task('b', { margin: other })]),
+      /margin .* b /,
+    );
+    assert.throws(() => flagsOf([task('a', { testSize: margin })]), /testSize .* a /);
+    assert.throws(() => flagsOf([task('a', { task: margin })]), /task .* a /);
   });
 });
 

@@ -1,0 +1,115 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import {
+  access,
+  cp,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { promisify } from 'node:util';
+import { packageRoot } from '../../shared/package-root.js';
+import { filesOf } from './pages.js';
+
+const run = promisify(execFile);
+
+const sources = ['actor', 'learner', 'reward-service', 'shared'];
+/** Everything as it was compiled from this checkout; only what knows tasks is compiled again. */
+const compiled = [...sources, 'deploy'].map((folder) => `dist/${folder}`);
+
+describe('the task that docs/new-task.md shows', { timeout: 600_000 }, () => {
+  let copy: string;
+  let page: string;
+  before(async () => {
+    page = await readFile(join(packageRoot, 'docs/new-task.md'), 'utf8');
+    copy = await mkdtemp(join(tmpdir(), 'offbeat-new-task-'));
+    for (const path of [...sources, ...compiled, 'package.json', 'tsconfig.json']) {
+      await cp(join(packageRoot, path), join(copy, path), { recursive: true });
+    }
+    await symlink(join(packageRoot, 'node_modules'), join(copy, 'node_modules'));
+  });
+  after(() => rm(copy, { recursive: true }));
+
+  it('compiles as printed, with one line more in the list of tasks', async () => {
+    await mkdir(join(copy, 'shared/largest'));
+    await writeFile(join(copy, 'shared/largest/task.ts'), blockOf(page, 'ts'));
+    const registry = join(copy, 'shared/tasks/registry.ts');
+    const changed = patched(await readFile(registry, 'utf8'), blockOf(page, 'diff'));
+    await writeFile(registry, changed);
+
+    const project = {
+      extends: './tsconfig.json',
+      compilerOptions: { incremental: false, tsBuildInfoFile: null },
+      include: [],
+      files: await filesThatKnowTasks(copy),
+    };
+    await writeFile(join(copy, 'tsconfig.tasks.json'), JSON.stringify(project));
+    const compiler = join(copy, 'node_modules/typescript/bin/tsc');
+    const { stdout } = await run(process.execPath, [compiler, '-p', 'tsconfig.tasks.json'], {
+      cwd: copy,
+    }).catch((caught: unknown) => caught as { stdout: string });
+    assert.equal(stdout, '');
+    await access(join(copy, 'dist/shared/largest/task.js'));
+  });
+
+  it('trains a step with the data printed there', async () => {
+    const { name, text } = filesOf({ path: 'docs/new-task.md', text: page })[0]!;
+    await writeFile(join(copy, name), text);
+    const task = ['--task=largest', `--dataset=${name}`, '--test-size=1', '--eval-problems=1'];
+    // The embedded model knows nothing of this task, so the rewards of a group are likely to be equal.
+    const batch = ['--groups-per-batch=4', '--group-size=4', '--zero-variance=train'];
+    const flags = [...task, ...batch, '--max-steps=1', '--actors=1', '--no-dashboard', '--json'];
+    const cli = join(copy, 'dist/deploy/local/cli.js');
+    const { stdout } = await run(process.execPath, [cli, 'up', '--run=largest', ...flags], {
+      cwd: copy,
+    });
+    const summary = JSON.parse(stdout.trimEnd().split('\n').at(-1)!) as Record<string, unknown>;
+    assert.deepEqual([summary['steps'], summary['reason']], [1, 'max_steps']);
+    const config = await readFile(join(copy, 'runs/largest/config.json'), 'utf8');
+    assert.equal((JSON.parse(config) as { task: { name: string } }).task.name, 'largest');
+  });
+});
+
+/**
+ * The sources that import the list of tasks, so whose types follow from it. Entry points are left out: each
+ * imports its whole service, and only calls what the others declare.
+ */
+async function filesThatKnowTasks(folder: string): Promise<string[]> {
+  const found: string[] = [];
+  for (const source of sources) {
+    for (const name of await readdir(join(folder, source), { recursive: true })) {
+      if (!name.endsWith('.ts') || name.endsWith('main.ts')) continue;
+      const text = await readFile(join(folder, source, name), 'utf8');
+      if (text.includes("tasks/registry.js'")) found.push(join(source, name));
+    }
+  }
+  assert(found.length > 5, found.join(', '));
+  return found;
+}
+
+/** The first block of this language on the page. */
+function blockOf(markdown: string, language: string): string {
+  return new RegExp(`^\`\`\`${language}\\n([^]*?)^\`\`\`$`, 'm').exec(markdown)![1]!;
+}
+
+/** The text after the changes that a diff prints, each of which fits one place of it. */
+function patched(text: string, diff: string): string {
+  return diff.split('@@\n').reduce((before, hunk) => {
+    const lines = hunk.trimEnd().split('\n');
+    const side = (sign: string) =>
+      lines
+        .filter((line) => !line.startsWith(sign))
+        .map((line) => `${line.slice(1)}\n`)
+        .join('');
+    const [old, changed] = [side('+'), side('-')];
+    assert.equal(before.split(old).length, 2, `the registry does not have once:\n${old}`);
+    return before.replace(old, () => changed);
+  }, text);
+}
