@@ -17,12 +17,12 @@ export class Pace {
     private readonly seconds: () => number,
   ) {}
 
-  /** @param step optimizer steps that the run has behind it. @returns 0 to 1. */
+  /** @param step steps that the run has made. @returns 0 to 1. */
   progress(step: number): number {
     return progressAt(this.horizon, step, this.seconds());
   }
 
-  /** What to send with a step that is about to be made. @param step counts from 1. */
+  /** What to send with an optimizer step. @param step that it is part of, counted from 1. */
   settingsFor(step: number): AdamParams {
     const { adam, schedule } = this.config;
     const rate = learningRateAt(adam.learningRate, schedule, step, this.progress(step - 1));

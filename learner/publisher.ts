@@ -15,7 +15,7 @@ import { PublishedVersions } from './published-versions.js';
 
 const publishSeconds = new Histogram({
   name: 'rl_publish_seconds',
-  help: 'Seconds from an optimizer step to its weights being available to actors, by phase.',
+  help: 'Seconds from a step to its weights being available to actors, by phase.',
   labelNames: ['phase'],
   buckets: [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30],
 });

@@ -6,7 +6,7 @@ export const Duration = z.object({
   maxSteps: whole
     .positive()
     .optional()
-    .describe('end after N optimizer steps, those before a resume included.'),
+    .describe('end after N steps, those before a resume included; a step trains one batch.'),
   maxMinutes: real
     .positive()
     .optional()

@@ -131,8 +131,8 @@ export async function prepareMinibatches(
 }
 
 /**
- * Sends a minibatch to the backend, which adds its gradients to those of the step. It is in the
- * backend's queue when this returns, so that what is called next runs behind it.
+ * Sends a minibatch to the backend, which adds its gradients to those of the next optimizer step. It is
+ * in the backend's queue when this returns, so that what is called next runs behind it.
  *
  * Cost: one `forward_backward`.
  */

@@ -9,7 +9,7 @@ export const Schedule = z.strictObject({
 export type Schedule = z.infer<typeof Schedule>;
 
 /**
- * The learning rate of an optimizer step: the peak, times how far the warm-up is, times what the
+ * The learning rate of a step's optimizer steps: the peak, times how far the warm-up is, times what the
  * decay leaves of it. The warm-up goes by steps; the decay goes by progress, so that it fits a run
  * that ends by the clock as well.
  *
@@ -49,7 +49,7 @@ export interface Horizon {
  * So a resumed run goes on at the learning rate that it had, also with another limit than before;
  * with the same `maxSteps`, progress is step / maxSteps in every life.
  *
- * @param step optimizer steps that the run has behind it.
+ * @param step steps that the run has made.
  * @param seconds of training in this life.
  * @returns 0 to 1; `progressBefore` in a run without limits.
  */

@@ -9,8 +9,8 @@ export interface NormalizationContext {
 
 /**
  * The factor on the advantages of each rollout of a minibatch. Backend losses are sums over tokens,
- * so the weight of a token in the step's gradient is decided here. A step is the mean of its
- * minibatches, since they are sent off before the others are known.
+ * so the weight of a token in an optimizer step's gradient is decided here. An optimizer step is the
+ * mean of its minibatches, since they are sent off before the others are known.
  *
  * - `none`: 1. A long rollout weighs more, and so does a bigger batch.
  * - `token`: a minibatch is a mean over its tokens (DAPO, Yu et al. 2025, arXiv:2503.14476).

@@ -8,7 +8,8 @@ export interface Rewind {
 }
 
 /**
- * How many optimizer steps lie between the policy in training and the oldest token of a group.
+ * How many steps lie between the policy in training and the oldest token of a group. A step trains one batch
+ * and makes one version, by however many optimizer steps.
  *
  * Without a rewind: the version in training minus the version of the oldest token. With rewinds the
  * versions are a tree, and the steps are counted along its branches: back from the sampled version to

@@ -3,7 +3,7 @@ import { z } from 'zod';
 /** One published policy version: where its weights are and how to sample with it. */
 export const PolicyManifest = z.strictObject({
   v: z.literal(1),
-  version: z.int().nonnegative(), // 0 is the base policy; counts optimizer steps
+  version: z.int().nonnegative(), // 0 is the base policy; each step makes the next
   samplerPath: z.string().startsWith('tinker://'),
   samplingSessionId: z.string().min(1).optional(), // shared by all actors that sample by the backend
   adapter: z

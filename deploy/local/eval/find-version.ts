@@ -9,7 +9,7 @@ import type { RunConfig } from '../../../shared/wire/run-config.js';
 export interface FoundVersion {
   readonly config: RunConfig;
   readonly version: number;
-  readonly step: number; // optimizer steps behind it
+  readonly step: number; // the newest one in its weights; 0: the base policy
   /** As the run's actors sampled with it, while it is kept. */
   readonly samplerPath: string | undefined;
   readonly adapter: PolicyAdapter | undefined; // from the store, if the backend handed it out

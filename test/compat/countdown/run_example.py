@@ -27,7 +27,7 @@ def main(example, dataset, model):
     rest = tinker.ServiceClient().create_rest_client()
     saved = {each.tinker_path: each for each in rest.list_checkpoints(run).result().checkpoints}
     names = [path.rsplit("/", 1)[1] for path in saved]
-    same("optimizer steps, by the weights saved for each", count(names, "rl_step_"), STEPS)
+    same("steps, by the weights saved for each", count(names, "rl_step_"), STEPS)
     same("evaluations", count(names, "eval_"), len(range(0, STEPS, EVERY)))
 
     first, last = map(float, re.search(r"reward: ([\d.]+) -> ([\d.]+)", output).groups())
