@@ -1,88 +1,55 @@
-import { readdirSync } from 'node:fs';
+import { dirname, join, relative } from 'node:path';
 import tseslint from 'typescript-eslint';
 
 /**
- * What each folder of shared/ may import besides itself and the loose files there. Imports point one way, so
- * a folder also reaches nothing that it may not import.
+ * What each folder may import besides itself, from the bottom of the tree to its top. Services meet only in
+ * messages, so none of them is in the list of another.
  */
 const layers = {
-  'shared/rl': ['shared/wire'],
-  'shared/telemetry': ['shared/wire'],
-  'shared/wire': ['shared/rl'],
-  'shared/model': ['shared/rl'],
-  'shared/tinker': ['shared/rl', 'shared/telemetry'],
-  'shared/broker': ['shared/wire', 'shared/telemetry'],
-  'shared/hub': ['shared/telemetry'],
-  'shared/evaluation': ['shared/rl', 'shared/wire', 'shared/wire/run-config', 'shared/telemetry'],
-  'shared/run': ['shared/broker', 'shared/wire', 'shared/wire/run-config'],
+  'shared/base': [],
+  'shared/rl': ['shared/base'],
+  'shared/wire': ['shared/base'],
+  'shared/service': ['shared/base'],
+  'shared/model': ['shared/base', 'shared/rl'],
+  'shared/tinker': ['shared/base', 'shared/rl', 'shared/service'],
+  'shared/broker': ['shared/base', 'shared/wire', 'shared/service'],
+  'shared/tasks': ['shared/base', 'shared/wire', 'shared/service'],
+  'shared/run': ['shared'],
+  'local-backend': ['shared/base', 'shared/rl', 'shared/service', 'shared/model', 'shared/tinker'],
+  actor: ['shared'],
+  learner: ['shared'],
+  'reward-service': ['shared'],
+  cli: ['shared', 'tools'], // tools only in cli.ts, which names every command
+  tools: ['shared', 'cli'],
+  deploy: ['shared', 'cli'],
 };
-/** Every other folder there is a task. */
-const tasks = readdirSync(new URL('shared', import.meta.url), { withFileTypes: true })
-  .filter((entry) => entry.isDirectory())
-  .map(({ name }) => `shared/${name}`)
-  .filter((folder) => !(folder in layers) && !['shared/tasks', 'shared/pretrain'].includes(folder));
-const shared = [
-  ...Object.keys(layers),
-  ...['shared/wire/run-config', 'shared/tasks', ...tasks, 'shared/pretrain'],
-];
 
-/** Services meet only in messages, so each may import from these folders and from itself alone. */
-const mayImport = {
-  ...layers,
-  ...Object.fromEntries(tasks.map((task) => [task, ['shared/tasks', 'shared/wire']])),
-  'shared/tasks': ['shared/wire', 'shared/telemetry', 'shared/hub', 'shared/model', ...tasks],
-  'shared/wire/run-config': ['shared/wire', 'shared/rl', 'shared/tasks'],
-  'shared/pretrain': shared,
-  shared: ['shared/telemetry'],
-  actor: shared,
-  learner: shared,
-  'learner/local-backend': ['shared/rl', 'shared/telemetry', 'shared/model', 'shared/tinker'],
-  'reward-service': shared,
-  'deploy/local': shared,
-};
-/** Two of them are no folders: a file that belongs to a lower layer than its folder, and the loose files of shared/. */
-const filesOf = { 'shared/wire/run-config': 'shared/wire/run-config.ts', shared: 'shared/*.ts' };
-const folders = [
-  ...shared,
-  'actor',
-  'learner',
-  'learner/local-backend',
-  'reward-service',
-  'deploy',
-  'test',
-];
+const isIn = (folder) => (path) => path.startsWith(`${folder}/`);
 
-/** An import of something in `other` by a file of `folder`: its path leaves out what the two have in common. */
-function importOf(other, folder) {
-  const own = folder.split('/');
-  const path = other.split('/').filter((name, index) => name !== own[index]);
-  // A folder that holds `folder` itself: one level up.
-  if (path.length === 0) return '^\\.\\./(?!\\.\\./)';
-  return `^\\.{1,2}/(?:\\.\\./)*${path.join('/')}(?:/|\\.js$)`;
-}
-
-const importRules = Object.entries(mayImport).map(([folder, allowed]) => ({
-  files: [filesOf[folder] ?? `${folder}/**/*.ts`],
-  rules: {
-    'no-restricted-imports': [
-      'error',
-      {
-        patterns: [
-          ...folders
-            .filter((other) => other !== folder && !allowed.includes(other))
-            .filter((other) => other !== 'deploy' || folder !== 'deploy/local')
-            .map((other) => ({
-              regex: importOf(other, folder),
-              message: `${folder} imports nothing of ${other}; eslint.config.mjs has the layers.`,
-            })),
-          ...(folder === 'shared/broker'
-            ? []
-            : [{ group: ['nats'], message: 'Only shared/broker imports nats.' }]),
-        ],
-      },
-    ],
+/** Names the first import of a file that the table above does not allow. */
+const importsPointDown = {
+  create(context) {
+    const file = relative(import.meta.dirname, context.filename);
+    const [folder, allowed] = Object.entries(layers).find(([name]) => isIn(name)(file)) ?? [];
+    if (folder === undefined) return {};
+    const check = ({ source }) => {
+      if (source?.type !== 'Literal' || !source.value.startsWith('.')) return;
+      const target = relative(import.meta.dirname, join(dirname(context.filename), source.value));
+      if ([folder, ...allowed].some((name) => isIn(name)(target))) return;
+      const may = allowed.length === 0 ? 'nothing of ours' : allowed.join(', ');
+      context.report({
+        node: source,
+        message: `${folder} must not import ${target}: it may import ${may}.`,
+      });
+    };
+    return {
+      ImportDeclaration: check,
+      ImportExpression: check,
+      ExportNamedDeclaration: check,
+      ExportAllDeclaration: check,
+    };
   },
-}));
+};
 
 export default tseslint.config(
   { ignores: ['dist/', 'runs/', 'sweeps/', '.cache/', 'node_modules/', '**/*_pb.ts'] },
@@ -90,7 +57,7 @@ export default tseslint.config(
   {
     languageOptions: {
       parserOptions: {
-        projectService: { allowDefaultProject: ['*.mjs', 'deploy/local/*.mjs'] },
+        projectService: { allowDefaultProject: ['*.mjs', 'cli/*.mjs'] },
         tsconfigRootDir: import.meta.dirname,
       },
     },
@@ -120,7 +87,15 @@ export default tseslint.config(
       'no-console': 'error',
     },
   },
-  ...importRules,
+  {
+    files: Object.keys(layers).map((folder) => `${folder}/**/*.ts`),
+    plugins: { layers: { rules: { 'imports-point-down': importsPointDown } } },
+    rules: {
+      'layers/imports-point-down': 'error',
+      'no-restricted-imports': ['error', { name: 'nats', message: 'Use shared/broker.' }],
+    },
+  },
+  { files: ['shared/broker/**/*.ts'], rules: { 'no-restricted-imports': 'off' } },
   { files: ['**/*.mjs'], ...tseslint.configs.disableTypeChecked },
-  { files: ['deploy/local/*.mjs'], rules: { 'no-console': 'off' } },
+  { files: ['cli/*.mjs'], rules: { 'no-console': 'off' } },
 );

@@ -1,4 +1,4 @@
-import { UserError } from '../shared/errors.js';
+import { UserError } from '../shared/base/errors.js';
 import type { Tokenizer } from '../shared/model/tokenizer.js';
 import type { Dataset } from '../shared/tasks/dataset.js';
 import { promptText, type Prompt } from '../shared/tasks/prompt.js';

@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
 import { z } from 'zod';
-import { port, real, text, whole } from '../shared/config-fields.js';
+import { port, real, text, whole } from '../shared/service/config-fields.js';
 import { natsSettings } from '../shared/broker/access.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 import { RunName } from '../shared/wire/run-name.js';

@@ -1,4 +1,4 @@
-import { PermanentError } from '../shared/errors.js';
+import { PermanentError } from '../shared/base/errors.js';
 import { outdatedReason } from '../shared/wire/outdated.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import type { Ticket } from '../shared/wire/ticket.js';

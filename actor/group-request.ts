@@ -1,10 +1,10 @@
-import { PermanentError } from '../shared/errors.js';
+import { PermanentError } from '../shared/base/errors.js';
 import type { Tokenizer } from '../shared/model/tokenizer.js';
 import type { Dataset } from '../shared/tasks/dataset.js';
 import { promptTokens } from '../shared/tasks/prompt.js';
 import type { Task } from '../shared/tasks/task.js';
 import type { Ticket } from '../shared/wire/ticket.js';
-import type { GroupRequest } from './sampler.js';
+import type { GroupRequest } from './sampler/sampler.js';
 
 /** What turns a ticket into a prompt. The ticket names the problem; it is looked up here. */
 export interface PromptSource {

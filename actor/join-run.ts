@@ -1,14 +1,14 @@
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errorText, UserError } from '../shared/errors.js';
+import { errorText, UserError } from '../shared/base/errors.js';
 import { parseModelConfig, type ModelConfig } from '../shared/model/model-config.js';
 import { readModelDirectory, type ModelDirectory } from '../shared/model/model-directory.js';
 import { loadTokenizer, type Tokenizer } from '../shared/model/tokenizer.js';
 import type { Dataset } from '../shared/tasks/dataset.js';
 import { openTask, withDataAt } from '../shared/tasks/registry.js';
 import type { Task } from '../shared/tasks/task.js';
-import type { RunConfig } from '../shared/wire/run-config.js';
+import type { RunConfig } from '../shared/run/run-config.js';
 import type { ActorConfig } from './config.js';
 
 /** What an actor holds itself and must agree on with the learner. */

@@ -2,11 +2,11 @@ import { EventEmitter, once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Counter, Gauge, Histogram } from 'prom-client';
 import type { PolicyStore } from '../shared/broker/policy-store.js';
-import { errorText, PermanentError, UserError } from '../shared/errors.js';
+import { errorText, PermanentError, UserError } from '../shared/base/errors.js';
 import { WeightsNotFinite } from '../shared/model/lora.js';
-import type { Logger } from '../shared/telemetry/logger.js';
+import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
-import type { Sampler } from './sampler.js';
+import type { Sampler } from './sampler/sampler.js';
 import { together } from './together.js';
 
 /** A version that stays loaded until it is disposed of. */

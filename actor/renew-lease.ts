@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Broker } from '../shared/broker/broker.js';
-import { UserError } from '../shared/errors.js';
-import type { Logger } from '../shared/telemetry/logger.js';
+import { UserError } from '../shared/base/errors.js';
+import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { ActorLease } from '../shared/wire/actor-lease.js';
 
 const renewEveryMs = 2_000;

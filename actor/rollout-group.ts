@@ -1,4 +1,4 @@
-import { PermanentError } from '../shared/errors.js';
+import { PermanentError } from '../shared/base/errors.js';
 import type { SampledRollout } from '../shared/model/decoder.js';
 import { notFiniteReason } from '../shared/wire/not-finite.js';
 import type { RolloutGroup } from '../shared/wire/rollout-group.js';

@@ -2,11 +2,11 @@ import pLimit from 'p-limit';
 import { Counter, Histogram } from 'prom-client';
 import type { Broker } from '../shared/broker/broker.js';
 import { consume } from '../shared/broker/consume.js';
-import { UserError } from '../shared/errors.js';
-import { countDroppedGroup, countWastedTokens } from '../shared/telemetry/drops.js';
-import type { Logger } from '../shared/telemetry/logger.js';
-import { ticketAttributes } from '../shared/telemetry/ticket-attributes.js';
-import { startSpan, type Span } from '../shared/telemetry/tracing.js';
+import { UserError } from '../shared/base/errors.js';
+import { countDroppedGroup, countWastedTokens } from '../shared/service/telemetry/drops.js';
+import type { Logger } from '../shared/service/telemetry/logger.js';
+import { ticketAttributes } from '../shared/wire/ticket-attributes.js';
+import { startSpan, type Span } from '../shared/service/telemetry/tracing.js';
 import { RolloutGroup } from '../shared/wire/rollout-group.js';
 import { Ticket, type Split } from '../shared/wire/ticket.js';
 import { messageIdOf } from '../shared/wire/ticket-ids.js';
@@ -15,7 +15,7 @@ import { GroupOutdated, TicketConsumed, type EarlyCancel } from './early-cancel.
 import { groupRequest, type PromptSource } from './group-request.js';
 import type { Hold, PolicyFollower } from './policy-follower.js';
 import { rolloutGroup, tokenCount } from './rollout-group.js';
-import type { Sampler } from './sampler.js';
+import type { Sampler } from './sampler/sampler.js';
 import { aborted, together } from './together.js';
 
 export interface SampleTicketsOptions {

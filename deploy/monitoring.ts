@@ -1,7 +1,7 @@
 /** `npm run monitoring`: writes the dashboards, and the rules as Prometheus' operator takes them. */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { packageRoot } from '../shared/package-root.js';
+import { packageRoot } from '../shared/base/package-root.js';
 import { monitoringFiles } from './monitoring-files.js';
 
 for (const [path, text] of await monitoringFiles()) {

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { checkTask } from '../shared/tasks/registry.js';
-import type { RunConfig } from '../shared/wire/run-config.js';
+import type { RunConfig } from '../shared/run/run-config.js';
 import { Audit } from './settings/audit.js';
 import { Advantages, checkAdvantages, extraTerms } from './settings/advantages.js';
 import { Batches, checkBatches } from './settings/batches.js';

@@ -1,28 +1,28 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { connectBroker } from '../shared/broker/connect.js';
-import { loadConfig } from '../shared/config.js';
-import { evaluationTickets } from '../shared/evaluation/evaluator.js';
-import { givenUpCode } from '../shared/exit-codes.js';
-import { makeFolder } from '../shared/make-folder.js';
+import { loadConfig } from '../shared/service/config.js';
+import { evaluationTickets } from '../shared/run/evaluation/evaluator.js';
+import { givenUpCode } from '../shared/base/exit-codes.js';
+import { makeFolder } from '../shared/base/make-folder.js';
 import { checkModelDirectory, readModelDirectory } from '../shared/model/model-directory.js';
 import { ticketBound } from '../shared/rl/capacity.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
 import { largestGroupBytes } from '../shared/wire/group-bytes.js';
-import { runService, type ServiceContext } from '../shared/service.js';
+import { runService, type ServiceContext } from '../shared/service/run-service.js';
 import { openTask, taskSpec } from '../shared/tasks/registry.js';
-import { writeWhenRoom } from '../shared/telemetry/disk-room.js';
-import { serveHealth } from '../shared/telemetry/health-server.js';
+import { writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
+import { serveHealth } from '../shared/service/telemetry/health-server.js';
 import { LearnerConfig, runConfig } from './config.js';
-import { graceAfter } from './grace.js';
+import { graceAfter } from './session/grace.js';
 import { chooseModel, readConfig, settleConfig } from './checkpoints/run-identity.js';
 import { assertKnownToNats, findTraces } from './checkpoints/traces.js';
 import { RunWatch } from './report/run-watch.js';
 import { summarize } from './report/summary.js';
-import { TrainingClock } from './training-clock.js';
+import { TrainingClock } from './step/training-clock.js';
 import { withRecovery } from './checkpoints/recovery.js';
 import { runSession, type SessionResult } from './session/session.js';
-import { tell } from '../shared/telemetry/tell.js';
+import { tell } from '../shared/service/telemetry/tell.js';
 
 /** The learner service: issues tickets, trains on what comes back, publishes what it learnt. */
 export async function main(

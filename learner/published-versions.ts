@@ -1,5 +1,5 @@
 import type { PolicyAdapter, PolicyStore } from '../shared/broker/policy-store.js';
-import type { Logger } from '../shared/telemetry/logger.js';
+import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 
 export interface PublishedVersionsOptions {

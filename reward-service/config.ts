@@ -1,9 +1,9 @@
 import { hostname } from 'node:os';
 import { z } from 'zod';
-import { UserError } from '../shared/errors.js';
-import { isLoopback, readSecretFile } from '../shared/keys.js';
-import { keepSecret } from '../shared/telemetry/secrets.js';
-import { port, text } from '../shared/config-fields.js';
+import { UserError } from '../shared/base/errors.js';
+import { isLoopback, readSecretFile } from '../shared/service/keys.js';
+import { keepSecret } from '../shared/service/telemetry/secrets.js';
+import { port, text } from '../shared/service/config-fields.js';
 import { natsSettings } from '../shared/broker/access.js';
 import { RunName } from '../shared/wire/run-name.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';

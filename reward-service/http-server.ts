@@ -6,9 +6,9 @@ import {
   readBody,
   type Reply,
   serveHttp,
-} from '../shared/http-server.js';
-import { isSameKey } from '../shared/keys.js';
-import type { Logger } from '../shared/telemetry/logger.js';
+} from '../shared/service/http-server.js';
+import { isSameKey } from '../shared/service/keys.js';
+import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { Score } from '../shared/wire/scored-group.js';
 import { countScores, httpSeconds, judgingSeconds } from './metrics.js';
 import { openApiDocument } from './openapi.js';

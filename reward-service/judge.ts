@@ -5,7 +5,7 @@ import { openTask, TaskSpec } from '../shared/tasks/registry.js';
 import type { Task } from '../shared/tasks/task.js';
 import type { TaskProblem } from '../shared/tasks/problem.js';
 import type { RolloutGroup } from '../shared/wire/rollout-group.js';
-import type { RunConfig } from '../shared/wire/run-config.js';
+import type { RunConfig } from '../shared/run/run-config.js';
 import type { Score } from '../shared/wire/scored-group.js';
 import { bySplit, problemOfTicket, refuseForeignTicket, refuseMismatch } from './check-group.js';
 

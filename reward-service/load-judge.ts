@@ -1,8 +1,8 @@
-import { UserError } from '../shared/errors.js';
+import { UserError } from '../shared/base/errors.js';
 import { readModelDirectory } from '../shared/model/model-directory.js';
 import { loadTokenizer } from '../shared/model/tokenizer.js';
 import { openTask, withDataAt } from '../shared/tasks/registry.js';
-import type { RunConfig } from '../shared/wire/run-config.js';
+import type { RunConfig } from '../shared/run/run-config.js';
 import type { RewardServiceConfig } from './config.js';
 import { createJudge, type Judge } from './judge.js';
 

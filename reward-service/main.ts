@@ -1,9 +1,9 @@
 import { connectBroker } from '../shared/broker/connect.js';
-import { loadConfig } from '../shared/config.js';
+import { loadConfig } from '../shared/service/config.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
-import { runService } from '../shared/service.js';
-import { serveHealth } from '../shared/telemetry/health-server.js';
-import type { Logger } from '../shared/telemetry/logger.js';
+import { runService } from '../shared/service/run-service.js';
+import { serveHealth } from '../shared/service/telemetry/health-server.js';
+import type { Logger } from '../shared/service/telemetry/logger.js';
 import { RewardServiceConfig, scoreKey } from './config.js';
 import { serveScores } from './http-server.js';
 import { loadJudge } from './load-judge.js';

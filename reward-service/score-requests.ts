@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { excessIn } from '../shared/json-bounds.js';
+import { excessIn } from '../shared/base/json-bounds.js';
 import type { TaskProblem } from '../shared/tasks/problem.js';
 import type { Score } from '../shared/wire/scored-group.js';
 import type { TextJudge } from './judge.js';

@@ -1,8 +1,8 @@
 import type { Broker } from '../shared/broker/broker.js';
 import { consume } from '../shared/broker/consume.js';
-import type { Logger } from '../shared/telemetry/logger.js';
-import { ticketAttributes } from '../shared/telemetry/ticket-attributes.js';
-import { startSpan } from '../shared/telemetry/tracing.js';
+import type { Logger } from '../shared/service/telemetry/logger.js';
+import { ticketAttributes } from '../shared/wire/ticket-attributes.js';
+import { startSpan } from '../shared/service/telemetry/tracing.js';
 import { RolloutGroup } from '../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../shared/wire/scored-group.js';
 import { messageIdOf } from '../shared/wire/ticket-ids.js';

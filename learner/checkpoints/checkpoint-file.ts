@@ -1,9 +1,9 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { replaceFile } from '../../shared/durable-file.js';
-import { errorText } from '../../shared/errors.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import { replaceFile } from '../../shared/base/durable-file.js';
+import { errorText } from '../../shared/base/errors.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { Checkpoint } from '../../shared/wire/ledger.js';
 
 const Content = z.strictObject({ v: z.literal(1), run: z.string(), checkpoint: Checkpoint });

@@ -1,5 +1,5 @@
 import type { Broker } from '../../shared/broker/broker.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
 import { CheckpointFile } from './checkpoint-file.js';
 

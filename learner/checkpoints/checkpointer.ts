@@ -1,14 +1,14 @@
 import { Gauge } from 'prom-client';
-import { errorText, PermanentError, UserError } from '../../shared/errors.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import { errorText, PermanentError, UserError } from '../../shared/base/errors.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { Rewind } from '../../shared/rl/staleness.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
 import type { Checkpoint, SavedState as KeptState, TicketKey } from '../../shared/wire/ledger.js';
 import type { BookState } from '../groups/group-book.js';
-import { handled } from '../handled.js';
-import type { IdleClock } from '../idle-clock.js';
+import { handled } from '../session/handled.js';
+import type { IdleClock } from '../step/idle-clock.js';
 import type { CheckpointStore } from './checkpoint-store.js';
 import { superfluous, type RetentionRules } from './retention.js';
 import type { Unsettled } from '../groups/unsettled.js';

@@ -1,15 +1,15 @@
 import type { Broker } from '../../shared/broker/broker.js';
 import type { Leadership } from '../../shared/broker/leadership.js';
-import { errorText } from '../../shared/errors.js';
+import { errorText } from '../../shared/base/errors.js';
 import type { Rewind } from '../../shared/rl/staleness.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import { BadRequest, Unavailable } from '../../shared/tinker/errors.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
 import type { Checkpoint, SavedState, TicketKey } from '../../shared/wire/ledger.js';
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import type { BookState } from '../groups/group-book.js';
 import { type CheckpointStore, ledger } from './checkpoint-store.js';
 import { deleteOrphans } from './orphans.js';

@@ -1,6 +1,6 @@
 import type { PolicyStore } from '../../shared/broker/policy-store.js';
-import { errorText } from '../../shared/errors.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import { errorText } from '../../shared/base/errors.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 

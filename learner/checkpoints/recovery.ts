@@ -2,8 +2,8 @@ import { addAbortListener } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Counter } from 'prom-client';
 import type { Leadership } from '../../shared/broker/leadership.js';
-import { errorText, UserError } from '../../shared/errors.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import { errorText, UserError } from '../../shared/base/errors.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import {
   BadAnswer,
@@ -13,7 +13,7 @@ import {
   Unavailable,
 } from '../../shared/tinker/errors.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
-import { Failure } from '../failure.js';
+import { Failure } from '../session/failure.js';
 import { StepDamaged } from '../step/damage.js';
 
 const recoveries = new Counter({

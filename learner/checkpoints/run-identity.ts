@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises';
-import { UserError } from '../../shared/errors.js';
+import { UserError } from '../../shared/base/errors.js';
 import type { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
-import { RunConfig } from '../../shared/wire/run-config.js';
+import { RunConfig } from '../../shared/run/run-config.js';
 import { configDifferences, type LearnerConfig } from '../config.js';
 
 /**

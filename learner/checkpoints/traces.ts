@@ -1,10 +1,10 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Broker } from '../../shared/broker/broker.js';
-import { UserError } from '../../shared/errors.js';
+import { UserError } from '../../shared/base/errors.js';
 import { metricsJournal } from '../report/journal.js';
 import { CheckpointFile } from './checkpoint-file.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 
 export interface TracesOptions {
   readonly broker: Pick<Broker, 'run' | 'names' | 'ledger' | 'policy' | 'events' | 'ticketsSoFar'>;

@@ -1,7 +1,7 @@
 import { Counter, Gauge } from 'prom-client';
-import type { Evaluator } from '../../shared/evaluation/evaluator.js';
-import { errorText } from '../../shared/errors.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import type { Evaluator } from '../../shared/run/evaluation/evaluator.js';
+import { errorText } from '../../shared/base/errors.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { EvalResult, SolveRates } from '../../shared/wire/eval-result.js';
 
 const evalScore = new Gauge({

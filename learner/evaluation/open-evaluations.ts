@@ -1,12 +1,12 @@
 import type { Broker } from '../../shared/broker/broker.js';
-import { Evaluator } from '../../shared/evaluation/evaluator.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import { Evaluator } from '../../shared/run/evaluation/evaluator.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { Dataset } from '../../shared/tasks/dataset.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import { Evaluations } from './evaluations.js';
-import type { Failure } from '../failure.js';
+import type { Failure } from '../session/failure.js';
 import type { EvalEvent } from '../report/history.js';
 import { evalsJournal, Journal } from '../report/journal.js';
 import type { Evaluation } from '../settings/evaluation.js';

@@ -1,7 +1,7 @@
 import { Gauge } from 'prom-client';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import type { Admission } from './admission.js';
-import type { Changes } from '../changes.js';
+import type { Changes } from '../../shared/base/changes.js';
 import type { Intake } from './intake.js';
 import type { TicketSource } from '../tickets/ticket-source.js';
 

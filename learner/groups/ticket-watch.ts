@@ -1,6 +1,7 @@
 import type { Passage } from '../../shared/broker/passage.js';
 import type { TicketLook } from '../../shared/broker/queue-look.js';
-import { type Attempt, messageIdOf, readableId } from '../../shared/wire/ticket-ids.js';
+import { readableId } from '../../shared/base/ticket-name.js';
+import { type Attempt, messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { HoldTimes } from './hold-times.js';
 
 /** How often somebody should look, in milliseconds; two looks, at least, find what is lost. */

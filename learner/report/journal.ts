@@ -1,6 +1,10 @@
 import { mkdir, open, readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { noRoomReason, writeWhenRoom, type RoomWait } from '../../shared/telemetry/disk-room.js';
+import {
+  noRoomReason,
+  writeWhenRoom,
+  type RoomWait,
+} from '../../shared/service/telemetry/disk-room.js';
 import type { EvalEvent, StepEvent } from './history.js';
 
 /**

@@ -1,7 +1,7 @@
 import { Gauge } from 'prom-client';
 import type { Broker } from '../../shared/broker/broker.js';
-import { errorText } from '../../shared/errors.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import { errorText } from '../../shared/base/errors.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { ActorLease } from '../../shared/wire/actor-lease.js';
 
 const streamDepth = new Gauge({

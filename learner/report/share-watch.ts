@@ -1,7 +1,7 @@
 import { Allowance } from '../../shared/broker/allowance.js';
 import type { Broker } from '../../shared/broker/broker.js';
-import { errorText } from '../../shared/errors.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import { errorText } from '../../shared/base/errors.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 
 const everyMs = 10_000;
 

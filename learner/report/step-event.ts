@@ -1,8 +1,8 @@
-import { EventLoopLag } from '../../shared/telemetry/event-loop-lag.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import { EventLoopLag } from '../../shared/service/telemetry/event-loop-lag.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { Admission } from '../groups/admission.js';
 import type { StepEvent } from './history.js';
-import type { IdleClock } from '../idle-clock.js';
+import type { IdleClock } from '../step/idle-clock.js';
 import type { Tally } from '../groups/tally.js';
 
 export interface StepEventsOptions {

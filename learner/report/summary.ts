@@ -1,8 +1,8 @@
 import type { GroupCounts } from '../../shared/wire/ledger.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { Totals } from './totals.js';
-import type { Divergence } from '../giving-up/divergence-watch.js';
-import type { Drought } from '../giving-up/drought-watch.js';
+import type { Divergence } from '../stop/divergence-watch.js';
+import type { Drought } from '../stop/drought-watch.js';
 
 /** Why a run ended, or paused. */
 export type EndReason = 'max_steps' | 'max_minutes' | 'stopped' | 'diverged' | 'no_signal';

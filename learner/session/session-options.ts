@@ -1,14 +1,14 @@
 import type { Broker } from '../../shared/broker/broker.js';
 import type { Leadership } from '../../shared/broker/leadership.js';
 import type { Dataset } from '../../shared/tasks/dataset.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import type { LearnerConfig } from '../config.js';
-import type { Failure } from '../failure.js';
+import type { Failure } from './failure.js';
 import type { Traces } from '../checkpoints/traces.js';
 import type { RunWatch } from '../report/run-watch.js';
-import type { TrainingClock } from '../training-clock.js';
+import type { TrainingClock } from '../step/training-clock.js';
 
 /** What a life of a run is lived with. */
 export interface SessionOptions {

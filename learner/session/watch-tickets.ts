@@ -1,11 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Gauge } from 'prom-client';
 import type { Broker } from '../../shared/broker/broker.js';
-import { errorText } from '../../shared/errors.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import { errorText } from '../../shared/base/errors.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { Split } from '../../shared/wire/ticket.js';
-import { type Attempt, readableId } from '../../shared/wire/ticket-ids.js';
-import type { Failure } from '../failure.js';
+import { readableId } from '../../shared/base/ticket-name.js';
+import { type Attempt } from '../../shared/wire/ticket-ids.js';
+import type { Failure } from './failure.js';
 import {
   type HeldTickets,
   ticketLookMs,

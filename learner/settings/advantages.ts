@@ -1,11 +1,11 @@
 import { z } from 'zod';
-import { real, whole } from '../../shared/config-fields.js';
+import { real, whole } from '../../shared/service/config-fields.js';
 import {
   AdvantageKind,
   Normalization,
   ZeroVariance,
   type ExtraTerms,
-} from '../../shared/wire/objective.js';
+} from '../../shared/rl/objective.js';
 import type { Batches } from './batches.js';
 import type { Complain } from './complain.js';
 

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { real } from '../../shared/config-fields.js';
+import { real } from '../../shared/service/config-fields.js';
 import type { AuditLimits } from '../../shared/rl/logprob-audit.js';
 
 /** How the learner checks what actors say of their own tokens. */

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { real, whole } from '../../shared/config-fields.js';
+import { real, whole } from '../../shared/service/config-fields.js';
 import type { Complain } from './complain.js';
 
 /** What is sampled, how it is cut into optimizer steps, and how old it may be by then. */

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { real, whole } from '../../shared/config-fields.js';
+import { real, whole } from '../../shared/service/config-fields.js';
 
 /** How long to train, and how much of it a crash may cost. */
 export const Duration = z.object({

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { whole } from '../../shared/config-fields.js';
+import { whole } from '../../shared/service/config-fields.js';
 import type { Complain } from './complain.js';
 import type { Task } from './task.js';
 

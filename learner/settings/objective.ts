@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { real } from '../../shared/config-fields.js';
-import type { Correction } from '../../shared/wire/objective.js';
+import { real } from '../../shared/service/config-fields.js';
+import type { Correction } from '../../shared/rl/objective.js';
 import { LossName } from '../../shared/rl/losses.js';
 import type { Advantages } from './advantages.js';
 import type { Batches } from './batches.js';

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { real, whole } from '../../shared/config-fields.js';
+import { real, whole } from '../../shared/service/config-fields.js';
 import { Schedule } from '../../shared/rl/learning-rate.js';
 import type { Duration } from './duration.js';
 import type { Complain } from './complain.js';

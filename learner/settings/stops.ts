@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { real, whole } from '../../shared/config-fields.js';
+import { real, whole } from '../../shared/service/config-fields.js';
 import type { DivergenceLimits } from '../../shared/rl/divergence.js';
 
 /** When to give up a run that has diverged; what is good is kept. */

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { whole } from '../../shared/config-fields.js';
+import { whole } from '../../shared/service/config-fields.js';
 import { TaskSettings } from '../../shared/tasks/registry.js';
 
 /** What the model is to learn: problems, how they are put and what an answer earns. */

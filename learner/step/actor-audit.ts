@@ -1,12 +1,12 @@
 import { Counter, Gauge, Histogram } from 'prom-client';
-import { createRandom } from '../../shared/random.js';
+import { createRandom } from '../../shared/base/random.js';
 import { evidenceAgainstPolicy } from '../../shared/rl/claim-evidence.js';
 import { klOfMajority, type ActorKl } from '../../shared/rl/divergence.js';
 import { rankAtEqualAge, type AgedGroup } from '../../shared/rl/fleet-rank.js';
 import { logprobGap, outsiders, type AuditLimits } from '../../shared/rl/logprob-audit.js';
 import { offPolicyStats, quantile, unbounded } from '../../shared/rl/off-policy.js';
 import { staleness as stalenessOf, type Rewind } from '../../shared/rl/staleness.js';
-import type { Logger } from '../../shared/telemetry/logger.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 import type { MinibatchResult } from './minibatch-pass.js';
 import type { TrainedGroup } from './step-report.js';

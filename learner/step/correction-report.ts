@@ -1,7 +1,7 @@
 import { Gauge } from 'prom-client';
 import type { RatioBounds } from '../../shared/rl/off-policy.js';
 import { tokenMean } from '../../shared/rl/token-terms.js';
-import type { Correction } from '../../shared/wire/objective.js';
+import type { Correction } from '../../shared/rl/objective.js';
 import type { MinibatchResult } from './minibatch-pass.js';
 
 const weightMean = new Gauge({

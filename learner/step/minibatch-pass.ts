@@ -2,11 +2,11 @@ import { correctTokens, needsProximal, type CorrectedTokens } from '../../shared
 import { lossAndGradient } from '../../shared/rl/losses.js';
 import type { TokenPairs } from '../../shared/rl/off-policy.js';
 import type { Datum, ForwardBackwardResult } from '../../shared/tinker/types.js';
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Rollout } from '../../shared/wire/rollout-group.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { datumOf, firstPosition, unweightedDatum } from './datums.js';
-import { handled } from '../handled.js';
+import { handled } from '../session/handled.js';
 import {
   tokenAdvantages,
   type AdvantageSettings,

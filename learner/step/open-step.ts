@@ -1,8 +1,8 @@
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Minibatch } from '../groups/admission.js';
-import type { Failure } from '../failure.js';
-import type { IdleClock } from '../idle-clock.js';
+import type { Failure } from '../session/failure.js';
+import type { IdleClock } from './idle-clock.js';
 import type { ArrivedGroup } from '../groups/intake.js';
 import {
   needsWholeBatch,
@@ -10,7 +10,7 @@ import {
   sendMinibatch,
   type MinibatchResult,
 } from './minibatch-pass.js';
-import type { Pace } from '../pace.js';
+import type { Pace } from './pace.js';
 import type { TrainedGroup } from './step-report.js';
 
 export interface OpenStepOptions {

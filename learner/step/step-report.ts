@@ -7,7 +7,7 @@ import {
   type RatioBounds,
 } from '../../shared/rl/off-policy.js';
 import { staleness as stalenessOf, type Rewind } from '../../shared/rl/staleness.js';
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import { correctionBounds, reportCorrections } from './correction-report.js';
 import type { ArrivedGroup } from '../groups/intake.js';
 import type { MinibatchResult } from './minibatch-pass.js';

@@ -7,7 +7,7 @@ import {
   klTerms,
   tokenMean,
 } from '../../shared/rl/token-terms.js';
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 
 export type AdvantageSettings = Pick<

@@ -1,5 +1,5 @@
-import { ticketAttributes } from '../../shared/telemetry/ticket-attributes.js';
-import { startSpan } from '../../shared/telemetry/tracing.js';
+import { ticketAttributes } from '../../shared/wire/ticket-attributes.js';
+import { startSpan } from '../../shared/service/telemetry/tracing.js';
 import type { TrainedGroup } from './step-report.js';
 
 /** Ends the trace of each group that a step has trained on: from its arrival until now. */

@@ -1,4 +1,4 @@
-import { createRandom } from '../../shared/random.js';
+import { createRandom } from '../../shared/base/random.js';
 import type { Attempts } from '../../shared/rl/signal.js';
 import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
 import { EpochOrder } from './epoch-order.js';

@@ -1,4 +1,4 @@
-import { createRandom } from '../../shared/random.js';
+import { createRandom } from '../../shared/base/random.js';
 
 /**
  * A sequence of problems that goes through all of them once an epoch, each time in an order of its own.

@@ -1,6 +1,6 @@
-import { createRandom } from '../../shared/random.js';
+import { createRandom } from '../../shared/base/random.js';
 import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import type { Attempt, TicketIds } from '../../shared/wire/ticket-ids.js';

@@ -1,8 +1,8 @@
 import { once } from 'node:events';
-import { loadConfig } from '../../shared/config.js';
-import { runService } from '../../shared/service.js';
+import { loadConfig } from '../../shared/service/config.js';
+import { runService } from '../../shared/service/run-service.js';
 import { openTask, taskSpec } from '../../shared/tasks/registry.js';
-import { serveHealth } from '../../shared/telemetry/health-server.js';
+import { serveHealth } from '../../shared/service/telemetry/health-server.js';
 import { scoreKey } from '../config.js';
 import { serveScores } from '../http-server.js';
 import { createTextJudge } from '../judge.js';

@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { credsAuthenticator, type ConnectionOptions, nkeyAuthenticator } from 'nats';
 import { z } from 'zod';
-import { errorText, UserError } from '../errors.js';
-import { readSecretFile } from '../keys.js';
+import { errorText, UserError } from '../base/errors.js';
+import { readSecretFile } from '../service/keys.js';
 import { publicKeyOf } from './nkey.js';
 
 const path = z.string().min(1).optional();

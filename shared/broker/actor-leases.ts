@@ -1,4 +1,4 @@
-import { errorText } from '../errors.js';
+import { errorText } from '../base/errors.js';
 import { ActorLease } from '../wire/actor-lease.js';
 import { KeyValue } from './key-value.js';
 import type { Link } from './link.js';

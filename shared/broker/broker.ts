@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Events } from 'nats';
 import type { z } from 'zod';
-import { errorText } from '../errors.js';
+import { errorText } from '../base/errors.js';
 import { encode } from '../wire/codec.js';
 import { GroupSizes, largestGroupBytes } from '../wire/group-bytes.js';
 import type { Split } from '../wire/ticket.js';

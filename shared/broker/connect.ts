@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connect, type ConnectionOptions, type NatsConnection, NatsError } from 'nats';
-import { errorText, UserError } from '../errors.js';
-import type { Logger } from '../telemetry/logger.js';
+import { errorText, UserError } from '../base/errors.js';
+import type { Logger } from '../service/telemetry/logger.js';
 import { credentials, type NatsAccess } from './access.js';
 import { Broker } from './broker.js';
 import { classify } from './failures.js';

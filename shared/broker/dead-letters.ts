@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import type { StoredMsg } from 'nats';
 import { Counter } from 'prom-client';
-import { errorText, PermanentError, UserError } from '../errors.js';
+import { errorText, PermanentError, UserError } from '../base/errors.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
-import { traceHeader } from '../telemetry/tracing.js';
+import { traceHeader } from '../service/telemetry/tracing.js';
 import { MessageHeaders } from './message-headers.js';
 import { everyDeadLetter, originOf, takesFrom } from './names.js';
 import { type BodyStores, bodyHeader, digestOf, publish, traceHeaders } from './publish.js';

@@ -1,6 +1,6 @@
 import type { JsMsg } from 'nats';
-import { PermanentError } from '../errors.js';
-import { traceHeader } from '../telemetry/tracing.js';
+import { PermanentError } from '../base/errors.js';
+import { traceHeader } from '../service/telemetry/tracing.js';
 import type { Broker } from './broker.js';
 import { MessageHeaders } from './message-headers.js';
 import { MessageLease } from './message-lease.js';

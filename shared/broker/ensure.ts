@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { type ConsumerConfig, type ConsumerInfo, NatsError, type StreamInfo } from 'nats';
-import { errorText, UserError } from '../errors.js';
+import { errorText, UserError } from '../base/errors.js';
 import { classify } from './failures.js';
 import { ask, askFor, type Link } from './link.js';
 import { streamState } from './stream-state.js';

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { errorText } from '../errors.js';
+import { errorText } from '../base/errors.js';
 import { decode, encode } from '../wire/codec.js';
 import { RunEvent } from '../wire/run-event.js';
 import { classify } from './failures.js';

@@ -1,6 +1,6 @@
 import type { KV, KvEntry } from 'nats';
 import type { z } from 'zod';
-import { errorText } from '../errors.js';
+import { errorText } from '../base/errors.js';
 import { decode, encode } from '../wire/codec.js';
 import { classify } from './failures.js';
 import { ask, askFor, type Link } from './link.js';

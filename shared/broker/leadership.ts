@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { errorText } from '../errors.js';
+import { errorText } from '../base/errors.js';
 import { LeaderLease } from '../wire/ledger.js';
 import type { KeyValue } from './key-value.js';
 import type { Link } from './link.js';

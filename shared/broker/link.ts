@@ -1,5 +1,5 @@
 import type { JetStreamClient, JetStreamManager, NatsConnection } from 'nats';
-import type { Logger } from '../telemetry/logger.js';
+import type { Logger } from '../service/telemetry/logger.js';
 import { classify } from './failures.js';
 import type { RunNames } from './names.js';
 import type { Outages } from './outages.js';

@@ -1,6 +1,6 @@
 import { ErrorCode, type JsMsg, NatsError } from 'nats';
 import { Counter } from 'prom-client';
-import { errorText } from '../errors.js';
+import { errorText } from '../base/errors.js';
 import type { Broker } from './broker.js';
 import { distantBody, type DistantBody } from './message-body.js';
 import { askFor } from './link.js';

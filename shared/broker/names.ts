@@ -1,4 +1,4 @@
-import { UserError } from '../errors.js';
+import { UserError } from '../base/errors.js';
 import { RunName } from '../wire/run-name.js';
 import type { Split } from '../wire/ticket.js';
 

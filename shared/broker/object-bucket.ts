@@ -2,7 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { headers } from 'nats';
 import pLimit from 'p-limit';
 import { z } from 'zod';
-import { errorText, PermanentError } from '../errors.js';
+import { errorText, PermanentError } from '../base/errors.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
 import { held } from './tail.js';
 

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { PermanentError } from '../errors.js';
+import { PermanentError } from '../base/errors.js';
 import { PolicyManifest } from '../wire/policy-manifest.js';
 import { KeyValue } from './key-value.js';
 import type { Link } from './link.js';

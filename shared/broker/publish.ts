@@ -1,8 +1,8 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { headers } from 'nats';
 import { Counter } from 'prom-client';
-import { errorText } from '../errors.js';
-import { traceHeader } from '../telemetry/tracing.js';
+import { errorText } from '../base/errors.js';
+import { traceHeader } from '../service/telemetry/tracing.js';
 import { largestBody, type Link } from './link.js';
 import { isPublishedTo } from './names.js';
 import type { ObjectBucket } from './object-bucket.js';

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Consumer, type JsMsg, millis } from 'nats';
-import { errorText } from '../errors.js';
-import type { Logger } from '../telemetry/logger.js';
+import { errorText } from '../base/errors.js';
+import type { Logger } from '../service/telemetry/logger.js';
 import { classify } from './failures.js';
 import type { Link } from './link.js';
 import type { Source } from './names.js';

@@ -1,6 +1,7 @@
 import type { StreamState } from 'nats';
 import type { Split } from '../wire/ticket.js';
-import { type Attempt, readableId } from '../wire/ticket-ids.js';
+import { readableId } from '../base/ticket-name.js';
+import { type Attempt } from '../wire/ticket-ids.js';
 import { ticketOf } from './dead-letter-watch.js';
 import { isNotAllowed, isNotThere } from './failures.js';
 import { ask, askFor, type Link } from './link.js';

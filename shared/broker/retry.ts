@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ErrorCode, NatsError } from 'nats';
 import { Counter } from 'prom-client';
-import { errorText } from '../errors.js';
-import type { Logger } from '../telemetry/logger.js';
+import { errorText } from '../base/errors.js';
+import type { Logger } from '../service/telemetry/logger.js';
 import { classify, type Failure, isOfServersDisk, isOutOfStorage } from './failures.js';
 import type { Outages } from './outages.js';
 

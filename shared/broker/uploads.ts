@@ -1,7 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import pLimit from 'p-limit';
 import { z } from 'zod';
-import { errorText, PermanentError } from '../errors.js';
+import { errorText, PermanentError } from '../base/errors.js';
 import { classify } from './failures.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
 import { countBlocked, retry } from './retry.js';

@@ -1,4 +1,4 @@
-import { PermanentError } from '../errors.js';
+import { PermanentError } from '../base/errors.js';
 import type { LossName } from '../rl/losses.js';
 import { lossInputs } from './loss-graph.js';
 import type { ModelConfig } from './model-config.js';

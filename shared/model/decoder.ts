@@ -1,5 +1,5 @@
 import type { InferenceSession } from 'onnxruntime-node';
-import { UserError } from '../errors.js';
+import { UserError } from '../base/errors.js';
 import { decodeGraph, prefillGraph } from './decode-graph.js';
 import { floatOutput, floats, integers, OrtTensor, Session, type Feeds } from './graph/session.js';
 import { adaptedModules, stackedLoraFeeds, type AdaptedModules } from './lora-graph.js';

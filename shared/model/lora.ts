@@ -1,5 +1,5 @@
-import { PermanentError } from '../errors.js';
-import { createRandom } from '../random.js';
+import { PermanentError } from '../base/errors.js';
+import { createRandom } from '../base/random.js';
 import type { ModelConfig } from './model-config.js';
 import { linearModules } from './parameters.js';
 import {

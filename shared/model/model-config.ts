@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { UserError } from '../errors.js';
+import { UserError } from '../base/errors.js';
 import { complaintsOf, describe, type Complaint } from './config-complaints.js';
 import { readRotary, ropeKeys } from './rotary-config.js';
 import type { RotaryEmbedding } from './rotary.js';

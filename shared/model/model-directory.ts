@@ -2,8 +2,8 @@ import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { errorText, UserError } from '../errors.js';
-import { packageRoot } from '../package-root.js';
+import { errorText, UserError } from '../base/errors.js';
+import { packageRoot } from '../base/package-root.js';
 import { parseModelConfig } from './model-config.js';
 import { checkWeights, weightPaths, type ModelFolder } from './model-weights.js';
 

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { errorText, UserError } from '../errors.js';
+import { errorText, UserError } from '../base/errors.js';
 import type { ModelConfig } from './model-config.js';
 import { parameterShapes } from './parameters.js';
 import { SafetensorsFile } from './safetensors-file.js';

@@ -1,6 +1,6 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createRandom } from '../random.js';
+import { createRandom } from '../base/random.js';
 import { characterEosTokenId, characterTokenizerFiles } from './character-tokenizer.js';
 import { parseModelConfig } from './model-config.js';
 import { parameterShapes } from './parameters.js';

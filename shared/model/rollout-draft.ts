@@ -1,4 +1,4 @@
-import { createRandom } from '../random.js';
+import { createRandom } from '../base/random.js';
 import type { StopWatch } from './stop-strings.js';
 
 export interface GroupRequest {

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { PermanentError } from '../errors.js';
+import { PermanentError } from '../base/errors.js';
 
 /** A tensor in memory, in C order. */
 export interface Tensor {

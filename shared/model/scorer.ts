@@ -1,4 +1,4 @@
-import { PermanentError } from '../errors.js';
+import { PermanentError } from '../base/errors.js';
 import { batchByLength, paddedIntegers } from './batching.js';
 import { Graph } from './graph/graph.js';
 import { floatOutput, floats, Session } from './graph/session.js';

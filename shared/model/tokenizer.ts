@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
 import { AutoTokenizer, env } from '@huggingface/transformers';
-import { errorText, UserError } from '../errors.js';
+import { errorText, UserError } from '../base/errors.js';
 import type { ModelFolder } from './model-weights.js';
 
 export interface ChatMessage {

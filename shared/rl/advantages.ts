@@ -1,4 +1,4 @@
-import type { AdvantageKind } from '../wire/objective.js';
+import type { AdvantageKind } from './objective.js';
 
 /** The kinds that know of no other group. */
 export type GroupAdvantageKind = Exclude<AdvantageKind, 'batch_std'>;

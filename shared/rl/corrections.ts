@@ -1,4 +1,4 @@
-import type { Correction } from '../wire/objective.js';
+import type { Correction } from './objective.js';
 import { importanceWeights, logRatiosOf } from './importance-weights.js';
 import { maskSides, type MaskSides } from './masks.js';
 

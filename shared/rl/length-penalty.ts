@@ -1,4 +1,4 @@
-import type { ExtraTerms } from '../wire/objective.js';
+import type { ExtraTerms } from './objective.js';
 
 /**
  * What an answer loses for its length, before it is compared with its group: nothing up to

@@ -1,4 +1,4 @@
-import type { Normalization } from '../wire/objective.js';
+import type { Normalization } from './objective.js';
 
 export interface NormalizationContext {
   /** How many of these minibatches make an optimizer step. */

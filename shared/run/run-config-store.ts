@@ -3,7 +3,7 @@ import type { Broker } from '../broker/broker.js';
 import { KeyValue } from '../broker/key-value.js';
 import type { Link } from '../broker/link.js';
 import { runConfigKey } from '../broker/names.js';
-import { RunConfig } from '../wire/run-config.js';
+import { RunConfig } from './run-config.js';
 
 /** What to train, as the learner wrote it and everyone else reads it. */
 export class RunConfigStore {

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import { UserError } from '../errors.js';
-import { createRandom } from '../random.js';
+import { UserError } from '../base/errors.js';
+import { createRandom } from '../base/random.js';
 import type { TaskProblem } from './problem.js';
 
 /** Problems to train on and problems held out, the same in every process that loads the same data. */

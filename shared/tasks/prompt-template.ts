@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
-import { errorText, UserError } from '../errors.js';
+import { errorText, UserError } from '../base/errors.js';
 import { AnswerPlace } from './answer-place.js';
 import type { Prompt } from './prompt.js';
 

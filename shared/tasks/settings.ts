@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { text, whole } from '../config-fields.js';
+import { text, whole } from '../service/config-fields.js';
 import { promptLanguages } from './prompt-template.js';
 
 /** The learner's settings that every task has. */

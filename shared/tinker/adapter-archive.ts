@@ -3,7 +3,7 @@ import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { extract } from 'tar-stream';
 import { z } from 'zod';
-import { errorText, PermanentError } from '../errors.js';
+import { errorText, PermanentError } from '../base/errors.js';
 import { ArchiveResponse } from './api.js';
 import { AdapterOutOfReach, BadAnswer } from './errors.js';
 import { NoAnswer, waitable, type TinkerHttp } from './http.js';

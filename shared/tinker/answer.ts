@@ -2,7 +2,7 @@ import type { z } from 'zod';
 import { ErrorResponse } from './api.js';
 import { protobufType } from './codec.js';
 import { BadAnswer, errorOfStatus, type Failure, type TinkerError } from './errors.js';
-import { excessIn } from '../json-bounds.js';
+import { excessIn } from '../base/json-bounds.js';
 import { isTransient } from './retry.js';
 
 /** Of the largest JSON result: 65,536 sequences, or the logprobs of a chunk's datums. */

@@ -1,4 +1,4 @@
-import { errorText, UserError } from '../errors.js';
+import { errorText, UserError } from '../base/errors.js';
 import { downloadAdapter, type DownloadedAdapter } from './adapter-archive.js';
 import {
   CheckpointList,

@@ -1,6 +1,6 @@
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import type { DescMessage, MessageShape } from '@bufbuild/protobuf';
-import { errorText, PermanentError } from '../errors.js';
+import { errorText, PermanentError } from '../base/errors.js';
 import { LossName } from '../rl/losses.js';
 import { checkData } from './datum.js';
 import { bytesOf, int64Bytes, readFloats, readIntegers, readOffsets } from './tensor-bytes.js';

@@ -1,4 +1,4 @@
-import { PermanentError } from '../errors.js';
+import { PermanentError } from '../base/errors.js';
 import { lossInputs, type Datum } from './types.js';
 
 /**

@@ -1,4 +1,4 @@
-import { PermanentError, UserError } from '../errors.js';
+import { PermanentError, UserError } from '../base/errors.js';
 
 /** What failed and how, of any failed exchange with a Tinker server. */
 export interface Failure {

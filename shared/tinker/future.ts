@@ -1,4 +1,4 @@
-import { errorText } from '../errors.js';
+import { errorText } from '../base/errors.js';
 import type { Answer } from './answer.js';
 import { CompleteMetadata, FailedFuture, RetrieveFutureRequest, TryAgain } from './api.js';
 import { protobufType } from './codec.js';

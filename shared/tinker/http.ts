@@ -1,13 +1,13 @@
 import { addAbortListener } from 'node:events';
 import { setTimeout as delay } from 'node:timers/promises';
-import { errorText, UserError } from '../errors.js';
-import type { Logger } from '../telemetry/logger.js';
+import { errorText, UserError } from '../base/errors.js';
+import type { Logger } from '../service/telemetry/logger.js';
 import { Answer } from './answer.js';
 import { protobufType } from './codec.js';
 import { BadAnswer, type Failure } from './errors.js';
 import { Patience } from './patience.js';
 import { wasNeverSent, wasRefused } from './retry.js';
-import { keepSecret } from '../telemetry/secrets.js';
+import { keepSecret } from '../service/telemetry/secrets.js';
 
 /** Where the server is, and what a test replaces: the network and time. */
 export interface HttpOptions {

@@ -1,6 +1,6 @@
 import { Unavailable, type Failure } from './errors.js';
 import { retryDelayMs } from './retry.js';
-import type { Logger } from '../telemetry/logger.js';
+import type { Logger } from '../service/telemetry/logger.js';
 
 /** The clock, the dice and the patience of a client. */
 export interface PatienceOptions {

@@ -1,4 +1,4 @@
-import type { Logger } from '../telemetry/logger.js';
+import type { Logger } from '../service/telemetry/logger.js';
 import type { Answer } from './answer.js';
 import { OptimStepRequest, UntypedFuture } from './api.js';
 import { BadRequest, RunLost, SequenceConflict, type Failure } from './errors.js';

@@ -1,4 +1,4 @@
-import { PermanentError } from '../errors.js';
+import { PermanentError } from '../base/errors.js';
 import { DType } from './tinker_pb.js';
 
 /** The little-endian bytes of an array, without a copy. */

@@ -1,4 +1,4 @@
-import { PermanentError } from '../errors.js';
+import { PermanentError } from '../base/errors.js';
 
 /** `tinker://<run>/weights/<name>`: a saved state, or `sampler_weights`: an adapter alone. */
 export interface TinkerPath {

@@ -1,4 +1,4 @@
-import { PermanentError } from '../errors.js';
+import { PermanentError } from '../base/errors.js';
 import type { LossName } from '../rl/losses.js';
 import { GetInfoRequest, ModelInfo, UnloadModelRequest, UntypedFuture } from './api.js';
 import { combineResults, groupByLength, splitData } from './chunks.js';

@@ -1,5 +1,5 @@
 import { ScalarType, type DescField, type DescMessage } from '@bufbuild/protobuf';
-import { PermanentError } from '../errors.js';
+import { PermanentError } from '../base/errors.js';
 
 /**
  * How often the repeated parts of a message may occur in all, by `Message.field` of the schema. A part

@@ -1,6 +1,6 @@
 import { encode as pack } from '@msgpack/msgpack';
 import { z } from 'zod';
-import { PermanentError } from '../errors.js';
+import { PermanentError } from '../base/errors.js';
 import { unpack } from './unpack.js';
 
 /** A message that does not mean what its subject promises. It stays wrong however often it comes. */

@@ -1,6 +1,6 @@
 import { createAdapter, encodeAdapter, type Adapter } from '../../shared/model/lora.js';
 import type { ModelConfig } from '../../shared/model/model-config.js';
-import { createRandom } from '../../shared/random.js';
+import { createRandom } from '../../shared/base/random.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { manifest } from './values.js';
 

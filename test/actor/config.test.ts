@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { ActorConfig, defaultName } from '../../actor/config.js';
-import { loadConfig } from '../../shared/config.js';
+import { loadConfig } from '../../shared/service/config.js';
 
 const load = (...argv: string[]) => loadConfig(ActorConfig, 'actor', argv, { ACTOR_RUN: 'r' });
 

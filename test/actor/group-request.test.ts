@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { groupRequest } from '../../actor/group-request.js';
-import { problemOf } from '../../shared/countdown/problem.js';
-import { styles } from '../../shared/countdown/prompts.js';
-import { countdown } from '../../shared/countdown/task.js';
-import { PermanentError } from '../../shared/errors.js';
+import { problemOf } from '../../shared/tasks/countdown/problem.js';
+import { styles } from '../../shared/tasks/countdown/prompts.js';
+import { countdown } from '../../shared/tasks/countdown/task.js';
+import { PermanentError } from '../../shared/base/errors.js';
 import { countdownSpec } from '../support/countdown-task.js';
 import { ticket } from '../support/messages.js';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { rolloutGroup, tokenCount } from '../../actor/rollout-group.js';
-import { PermanentError } from '../../shared/errors.js';
+import { PermanentError } from '../../shared/base/errors.js';
 import { decode, encode, WireError } from '../../shared/wire/codec.js';
 import { versionNotFinite } from '../../shared/wire/not-finite.js';
 import { RolloutGroup, type Rollout } from '../../shared/wire/rollout-group.js';

@@ -1,6 +1,6 @@
 import { cpus } from 'node:os';
-import { UserError } from '../../shared/errors.js';
-import { parseArgs } from '../../shared/npm-flags.js';
+import { UserError } from '../../shared/base/errors.js';
+import { parseArgs } from '../../shared/service/npm-flags.js';
 import { benchMemory } from './memory.js';
 import { benchDecoding, benchTraining } from './model.js';
 import { benchReward } from './reward.js';

@@ -1,4 +1,4 @@
-import type { Problem } from '../../shared/countdown/problem.js';
+import type { Problem } from '../../shared/tasks/countdown/problem.js';
 
 /**
  * The checker that first comes to mind, to compare speeds: characters by a regular expression, the

@@ -1,9 +1,9 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { embeddedDataset } from '../../shared/countdown/embedded-dataset.js';
-import { generateProblems } from '../../shared/countdown/generator.js';
-import type { Problem } from '../../shared/countdown/problem.js';
-import { scoreAnswer, zeroOrOne } from '../../shared/countdown/score.js';
+import { embeddedDataset } from '../../shared/tasks/countdown/embedded-dataset.js';
+import { generateProblems } from '../../shared/tasks/countdown/generator.js';
+import type { Problem } from '../../shared/tasks/countdown/problem.js';
+import { scoreAnswer, zeroOrOne } from '../../shared/tasks/countdown/score.js';
 import { forms } from '../support/countdown-task.js';
 import { hostileCorpus } from '../support/hostile-corpus.js';
 import type { Figure } from './main.js';

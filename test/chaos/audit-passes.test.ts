@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { groupAdvantages } from '../../shared/rl/advantages.js';
 import { advantageScales } from '../../shared/rl/normalization.js';
 import type { Datum } from '../../shared/tinker/types.js';
-import { AdvantageKind, Normalization } from '../../shared/wire/objective.js';
+import { AdvantageKind, Normalization } from '../../shared/rl/objective.js';
 import { auditPasses, expectedAdvantages, type TrainingSettings } from './audit-passes.js';
 import type { JudgedGroup } from './judgement.js';
 import type { Recorded } from './witness.js';

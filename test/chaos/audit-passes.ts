@@ -1,4 +1,4 @@
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import type { JudgedGroup } from './judgement.js';
 import type { Recorded } from './witness.js';
 

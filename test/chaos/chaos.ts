@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { createRandom } from '../../shared/random.js';
+import { createRandom } from '../../shared/base/random.js';
 import { until } from '../support/broker.js';
 import { finish, type Outcome } from './finish.js';
 import { attackPlan, nameOf, processPlan, strike, type Aftermath, type Mishap } from './mishaps.js';

@@ -6,7 +6,7 @@ import type { Dataset } from '../../shared/tasks/dataset.js';
 import { openTask } from '../../shared/tasks/registry.js';
 import type { Task } from '../../shared/tasks/task.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Score, ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { ScoredSeen } from './audit.js';
 import { keyOf } from './group-key.js';

@@ -1,4 +1,4 @@
-import { parseArgs } from '../../shared/npm-flags.js';
+import { parseArgs } from '../../shared/service/npm-flags.js';
 import { everyName, namesOf, playRound } from './rounds.js';
 import { runSeries } from './series.js';
 

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { startLocalBackend } from '../../learner/local-backend/local-backend.js';
+import { startLocalBackend } from '../../local-backend/local-backend.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';

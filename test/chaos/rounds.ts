@@ -1,4 +1,4 @@
-import { createRandom } from '../../shared/random.js';
+import { createRandom } from '../../shared/base/random.js';
 import { chaos, plans, type ChaosOptions, type ChaosResult } from './chaos.js';
 import { chaosOfLauncher, launchPlan, nameOfLaunch } from './launcher.js';
 import { nameOf } from './mishaps.js';

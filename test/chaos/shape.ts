@@ -1,5 +1,5 @@
-import { createRandom } from '../../shared/random.js';
-import type { AdvantageKind, Normalization } from '../../shared/wire/objective.js';
+import { createRandom } from '../../shared/base/random.js';
+import type { AdvantageKind, Normalization } from '../../shared/rl/objective.js';
 
 /** How the run of a round trains: what may differ from one seed to the next. */
 export interface Shape {

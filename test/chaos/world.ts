@@ -2,10 +2,10 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { accountsText } from '../../deploy/local/nats-server/accounts.js';
-import { accessWith, identitiesOf, writeKeys } from '../../deploy/local/nats-server/keys.js';
-import { accountsBlock } from '../../deploy/local/nats-server/server-config.js';
-import { freePort } from '../../deploy/local/processes/free-port.js';
+import { accountsText } from '../../cli/nats-server/accounts.js';
+import { accessWith, identitiesOf, writeKeys } from '../../cli/nats-server/keys.js';
+import { accountsBlock } from '../../cli/nats-server/server-config.js';
+import { freePort } from '../../cli/processes/free-port.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { Identity } from '../../shared/broker/permissions.js';
 import { connectBroker } from '../../shared/broker/connect.js';
@@ -199,7 +199,7 @@ export class World implements AsyncDisposable {
   #startService(name: ServiceNames[number]): ServiceProcess {
     const { proxies, backendPort } = this.#parts;
     if (name === 'backend') {
-      return this.#start('learner/local-backend', [
+      return this.#start('local-backend', [
         ...[`--port=${backendPort}`, `--api-key=${apiKey}`, `--model-name=${modelName}`],
         ...[`--checkpoint-dir=${this.checkpointFolder}`, '--threads=1'],
         `--model-dir=${embeddedModelPath}`,

@@ -18,7 +18,7 @@ export async function startBackendProcess(
   modelDir: string,
 ): Promise<BackendProcess> {
   const apiKey = 'tml-compat-key';
-  const service = new ServiceProcess('learner/local-backend', ['--port', '0'], {
+  const service = new ServiceProcess('local-backend', ['--port', '0'], {
     LOCAL_BACKEND_API_KEY: apiKey,
     LOCAL_BACKEND_MODEL_DIR: modelDir,
     LOCAL_BACKEND_MODEL_NAME: modelDir,

@@ -1,8 +1,8 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { runCommand } from '../../deploy/local/run-command.js';
-import { generateProblems } from '../../shared/countdown/generator.js';
-import { UserError } from '../../shared/errors.js';
+import { runCommand } from '../../cli/run-command.js';
+import { generateProblems } from '../../shared/tasks/countdown/generator.js';
+import { UserError } from '../../shared/base/errors.js';
 import { startBackendProcess } from './backend-process.js';
 import { runPython, type SuiteContext } from './suite.js';
 

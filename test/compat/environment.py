@@ -9,7 +9,7 @@ from pathlib import Path
 
 root = Path(__file__).resolve().parents[2]
 pins = {}
-for file in ("deploy/tuft/requirements.txt", "test/compat/requirements.txt"):
+for file in ("tools/tuft-cpu/requirements.txt", "test/compat/requirements.txt"):
     pins |= dict(re.findall(r"^([\w.-]+)==(\S+)", (root / file).read_text(), re.MULTILINE))
 
 for name in ("torch", "transformers", "peft", "tuft", "tinker"):

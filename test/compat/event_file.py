@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-# As test/deploy/local/export/export.test.ts has it, which holds the writer to this very file.
-golden = Path(__file__).resolve().parents[1] / "deploy/local/export/golden.tfevents"
+# As test/cli/export/export.test.ts has it, which holds the writer to this very file.
+golden = Path(__file__).resolve().parents[1] / "cli/export/golden.tfevents"
 began_at = 1795255200.0
 expected = {
     "env/all/correct": [(1, began_at, 0.25), (2, began_at + 3.5, 0.5)],

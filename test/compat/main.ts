@@ -1,6 +1,6 @@
 /**
  * `npm run test:compat`: the suites that need real third parties (TuFT, the Tinker SDK, transformers) and
- * so a Python environment, which is made under .cache/python from deploy/tuft/requirements.txt
+ * so a Python environment, which is made under .cache/python from tools/tuft-cpu/requirements.txt
  * and test/compat/requirements.txt.
  *
  *   npm run test:compat -- [suite …] [--short] [--required] [--list]
@@ -11,9 +11,9 @@
  * words, which is no failure unless --required is given. To register a suite, add it to suites.ts;
  * its interface is in suite.ts.
  */
-import { ensurePythonEnvironment } from '../../deploy/local/python/environment.js';
-import { errorText, UserError } from '../../shared/errors.js';
-import { parseArgs } from '../../shared/npm-flags.js';
+import { ensurePythonEnvironment } from '../../tools/tuft-cpu/environment.js';
+import { errorText, UserError } from '../../shared/base/errors.js';
+import { parseArgs } from '../../shared/service/npm-flags.js';
 import { runSuite } from './run-suite.js';
 import { compatFolder } from './suite.js';
 import { suites } from './suites.js';

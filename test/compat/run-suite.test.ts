@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { UserError } from '../../shared/errors.js';
+import { UserError } from '../../shared/base/errors.js';
 import { runSuite } from './run-suite.js';
 import { atMost, type Suite } from './suite.js';
 import { hasPassed, table } from './table.js';

@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { errorText, UserError } from '../../shared/errors.js';
+import { errorText, UserError } from '../../shared/base/errors.js';
 import type { Check, Suite, SuiteContext } from './suite.js';
 import type { Outcome } from './table.js';
 

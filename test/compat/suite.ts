@@ -14,7 +14,7 @@ export const Check = z.object({
 export type Check = z.infer<typeof Check>;
 
 export interface SuiteContext {
-  /** An interpreter that has what deploy/tuft/requirements.txt and test/compat/requirements.txt pin. */
+  /** An interpreter that has what tools/tuft-cpu/requirements.txt and test/compat/requirements.txt pin. */
   readonly python: string;
   /** A folder of its own, deleted afterwards. */
   readonly folder: string;

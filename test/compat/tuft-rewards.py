@@ -2,7 +2,7 @@
 
 From the repository's root, with a checkout of TuFT v0.2.0; an answer that takes more than a few seconds
 is called endless:
-python test/compat/tuft-rewards.py TUFT > test/shared/countdown/golden/tuft-rewards.json
+python test/compat/tuft-rewards.py TUFT > test/shared/tasks/countdown/golden/tuft-rewards.json
 """
 
 import ast
@@ -66,7 +66,7 @@ def outcome(*problem):
 
 
 if __name__ == "__main__":
-    corpus = json.loads(Path("test/shared/countdown/hostile-completions.json").read_text())
+    corpus = json.loads(Path("test/shared/tasks/countdown/hostile-completions.json").read_text())
     reward_of = reward_function(sys.argv[1])
     rewards = {}
     for entry in (entry for group in corpus.values() for entry in group):

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { packageRoot } from '../../shared/package-root.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { kustomize } from '../support/kubernetes.js';
 import { offbeatCommand, readFlags } from './flags.js';
 import { commandsOf, filesOf, isRunBesideHub, readPages, type Command } from './pages.js';

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { describe, it } from 'node:test';
 import { LearnerConfig } from '../../learner/config.js';
-import { packageRoot } from '../../shared/package-root.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { runOffbeat } from '../support/offbeat.js';
 import { codeIn, tableUnder } from './metrics-table.js';
 import { sourceTexts } from './sources.js';
@@ -42,7 +42,16 @@ describe('the page on configuration', async () => {
   });
 
   it('has every variable of the environment that is no setting', async () => {
-    const texts = await sourceTexts(['actor', 'deploy', 'learner', 'reward-service', 'shared']);
+    const texts = await sourceTexts([
+      'actor',
+      'cli',
+      'deploy',
+      'learner',
+      'local-backend',
+      'reward-service',
+      'shared',
+      'tools',
+    ]);
     const read = texts.flatMap((text) =>
       [...text.matchAll(/env(?:ironment)?\[['"]([A-Z][A-Z_]+)['"]\]/g)].map(([, name]) => name!),
     );

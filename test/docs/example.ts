@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/package-root.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { withSection } from './markdown-table.js';
 
 /** The pages that show the example of a task, with their text. */
@@ -17,7 +17,9 @@ export async function examplePages(): Promise<[path: string, page: string][]> {
 /** The page with the example as it is now. */
 export async function updatedExample(page: string): Promise<string> {
   const source = await readFile(join(packageRoot, 'test/docs/example-task/largest.ts'), 'utf8');
-  // As it would be imported from its own folder under shared/.
-  const text = source.replaceAll('../../../shared/', '../');
+  // As it would be imported from its own folder under shared/tasks.
+  const text = source
+    .replaceAll('../../../shared/tasks/', '../')
+    .replaceAll('../../../shared/', '../../');
   return withSection(page, 'the example', `\`\`\`ts\n${text}\`\`\``);
 }

@@ -1,14 +1,14 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { loadRequest } from '../../deploy/local/dead-letters/config.js';
-import { loadEvalConfig } from '../../deploy/local/eval/eval-config.js';
-import { loadSchema, serviceNames } from '../../deploy/local/load-schema.js';
-import { loadSweepConfig } from '../../deploy/local/sweep/sweep-config.js';
-import { loadUpConfig } from '../../deploy/local/up/up-config.js';
+import { loadRequest } from '../../cli/dead-letters/config.js';
+import { loadEvalConfig } from '../../cli/eval/eval-config.js';
+import { loadSchema, serviceNames } from '../../cli/load-schema.js';
+import { loadSweepConfig } from '../../tools/sweep/sweep-config.js';
+import { loadUpConfig } from '../../cli/up/up-config.js';
 import { LearnerConfig } from '../../learner/config.js';
-import { kebab, loadConfig } from '../../shared/config.js';
-import { packageRoot } from '../../shared/package-root.js';
+import { kebab, loadConfig } from '../../shared/service/config.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { commandSettings } from './settings.js';
 
 type Environment = Readonly<Record<string, string>>;
@@ -66,7 +66,7 @@ function readOtherFlags(name: string, words: readonly string[], env: Environment
 }
 
 async function readPythonFlags(flags: readonly string[]): Promise<void> {
-  const known = flagsIn(await readFile(join(packageRoot, 'deploy/tuft/tuft_cpu.py'), 'utf8'));
+  const known = flagsIn(await readFile(join(packageRoot, 'tools/tuft-cpu/tuft_cpu.py'), 'utf8'));
   const unknown = flagsIn(flags.join(' ')).filter((flag) => !known.includes(flag));
   if (unknown.length > 0) throw new Error(`tuft_cpu.py has no ${unknown.join(', ')}`);
 }
@@ -78,7 +78,7 @@ export async function knownFlags(): Promise<Set<string>> {
   );
   const programs = ['bench', 'chaos', 'elastic', 'compat'].map((name) => `test/${name}/main.ts`);
   const texts = await Promise.all(
-    [...programs, 'deploy/tuft/tuft_cpu.py'].map((path) =>
+    [...programs, 'tools/tuft-cpu/tuft_cpu.py'].map((path) =>
       readFile(join(packageRoot, path), 'utf8'),
     ),
   );

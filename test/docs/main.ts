@@ -1,7 +1,7 @@
 /** `npm run docs`: writes into the documentation what is made from the code. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/package-root.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { examplePages, updatedExample } from './example.js';
 import { metricsPage, updatedPage } from './metrics-table.js';
 import { configurationPage, updatedConfiguration } from './settings-table.js';

@@ -11,7 +11,7 @@ export interface DeclaredMetric {
   readonly labels: readonly string[];
 }
 
-export const services = ['learner', 'actor', 'reward-service', 'learner/local-backend'] as const;
+export const services = ['learner', 'actor', 'reward-service', 'local-backend'] as const;
 export type Service = (typeof services)[number];
 
 export const metricsPage = fileURLToPath(new URL('../../../docs/metrics.md', import.meta.url));

@@ -5,7 +5,7 @@ import { dirname, join, normalize } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
 import { runNames } from '../../shared/broker/names.js';
-import { packageRoot } from '../../shared/package-root.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { flagsIn, knownFlags } from './flags.js';
 import { codeIn, declaredMetrics, services, tableUnder } from './metrics-table.js';
 import { codeSpans, linksOf, readPages, type Page } from './pages.js';

@@ -15,14 +15,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
-import { packageRoot } from '../../shared/package-root.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { filesOf } from './pages.js';
 
 const run = promisify(execFile);
 
-const sources = ['actor', 'learner', 'reward-service', 'shared'];
+const sources = ['actor', 'cli', 'learner', 'local-backend', 'reward-service', 'shared', 'tools'];
 /** Everything as it was compiled from this checkout; only what knows tasks is compiled again. */
-const compiled = [...sources, 'deploy'].map((folder) => `dist/${folder}`);
+const compiled = sources.map((folder) => `dist/${folder}`);
 
 describe('the task that docs/new-task.md shows', { timeout: 600_000 }, () => {
   let copy: string;
@@ -38,8 +38,8 @@ describe('the task that docs/new-task.md shows', { timeout: 600_000 }, () => {
   after(() => rm(copy, { recursive: true }));
 
   it('compiles as printed, with one line more in the list of tasks', async () => {
-    await mkdir(join(copy, 'shared/largest'));
-    await writeFile(join(copy, 'shared/largest/task.ts'), blockOf(page, 'ts'));
+    await mkdir(join(copy, 'shared/tasks/largest'));
+    await writeFile(join(copy, 'shared/tasks/largest/task.ts'), blockOf(page, 'ts'));
     const registry = join(copy, 'shared/tasks/registry.ts');
     const changed = patched(await readFile(registry, 'utf8'), blockOf(page, 'diff'));
     await writeFile(registry, changed);
@@ -56,7 +56,7 @@ describe('the task that docs/new-task.md shows', { timeout: 600_000 }, () => {
       cwd: copy,
     }).catch((caught: unknown) => caught as { stdout: string });
     assert.equal(stdout, '');
-    await access(join(copy, 'dist/shared/largest/task.js'));
+    await access(join(copy, 'dist/shared/tasks/largest/task.js'));
   });
 
   it('trains a step with the data printed there', async () => {
@@ -66,7 +66,7 @@ describe('the task that docs/new-task.md shows', { timeout: 600_000 }, () => {
     // The embedded model knows nothing of this task, so the rewards of a group are likely to be equal.
     const batch = ['--groups-per-batch=4', '--group-size=4', '--zero-variance=train'];
     const flags = [...task, ...batch, '--max-steps=1', '--actors=1', '--no-dashboard', '--json'];
-    const cli = join(copy, 'dist/deploy/local/cli.js');
+    const cli = join(copy, 'dist/cli/cli.js');
     const { stdout } = await run(process.execPath, [cli, 'up', '--run=largest', ...flags], {
       cwd: copy,
     });

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/package-root.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { filesUnder } from './sources.js';
 
 /** A page of the documentation. */
@@ -29,8 +29,8 @@ export async function readPages(): Promise<Page[]> {
   const first = ['docs/quick-start.md', 'README.md']; // which starts the run that others are about
   const paths = [
     ...new Set([...first, ...ofDocs]),
-    'deploy/tuft/README.md',
-    'shared/countdown/scoring.md',
+    'tools/tuft-cpu/README.md',
+    'shared/tasks/countdown/scoring.md',
   ];
   return Promise.all(
     paths.map(async (path) => ({ path, text: await readFile(join(packageRoot, path), 'utf8') })),

@@ -1,8 +1,8 @@
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
-import { runSettings } from '../../deploy/local/up/up-config.js';
+import { runSettings } from '../../cli/up/up-config.js';
 import { LearnerConfig } from '../../learner/config.js';
-import { kebab } from '../../shared/config.js';
+import { kebab } from '../../shared/service/config.js';
 import { alignedTable, withSection } from './markdown-table.js';
 import { commandSettings, learnerSettings } from './settings.js';
 

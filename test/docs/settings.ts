@@ -5,16 +5,16 @@ import {
   dashboardService,
   ReportConfig,
   reportService,
-} from '../../deploy/local/dashboard/config.js';
-import { DeadLettersConfig, deadLettersService } from '../../deploy/local/dead-letters/config.js';
-import { DoctorConfig, doctorService } from '../../deploy/local/doctor/doctor-config.js';
-import { EvalConfig, evalService } from '../../deploy/local/eval/eval-config.js';
-import { ExportConfig, exportService } from '../../deploy/local/export/export.js';
-import { NatsConfig, natsConfigService } from '../../deploy/local/nats-config.js';
-import { SolveConfig, solveService } from '../../deploy/local/solve/solve.js';
-import { StatusConfig } from '../../deploy/local/status/status.js';
-import { SweepConfig, sweepService } from '../../deploy/local/sweep/sweep-config.js';
-import { UpConfig, upService } from '../../deploy/local/up/up-config.js';
+} from '../../cli/dashboard/config.js';
+import { DeadLettersConfig, deadLettersService } from '../../cli/dead-letters/config.js';
+import { DoctorConfig, doctorService } from '../../cli/doctor/doctor-config.js';
+import { EvalConfig, evalService } from '../../cli/eval/eval-config.js';
+import { ExportConfig, exportService } from '../../cli/export/export.js';
+import { NatsConfig, natsConfigService } from '../../cli/nats-config.js';
+import { SolveConfig, solveService } from '../../tools/solve/solve.js';
+import { StatusConfig } from '../../cli/status/status.js';
+import { SweepConfig, sweepService } from '../../tools/sweep/sweep-config.js';
+import { UpConfig, upService } from '../../cli/up/up-config.js';
 import { LearnerConfig } from '../../learner/config.js';
 import { Advantages } from '../../learner/settings/advantages.js';
 import { Audit } from '../../learner/settings/audit.js';
@@ -26,7 +26,7 @@ import { Objective } from '../../learner/settings/objective.js';
 import { Optimizer } from '../../learner/settings/optimizer.js';
 import { Stops } from '../../learner/settings/stops.js';
 import { Task } from '../../learner/settings/task.js';
-import { LocalBackendConfig } from '../../learner/local-backend/config.js';
+import { LocalBackendConfig } from '../../local-backend/config.js';
 import { RewardServiceConfig } from '../../reward-service/config.js';
 import { ScoreServerConfig } from '../../reward-service/score-server/config.js';
 

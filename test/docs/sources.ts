@@ -1,6 +1,6 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/package-root.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 
 /** The TypeScript and JavaScript under some folders of the checkout. */
 export async function sourceTexts(folders: readonly string[]): Promise<string[]> {

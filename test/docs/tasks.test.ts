@@ -3,7 +3,7 @@ import { access, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { packageRoot } from '../../shared/package-root.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { HubServer } from '../support/hub-server.js';
 import { ServiceProcess } from '../support/service-process.js';
 import { commandsOf, filesOf, isRunBesideHub, readPages } from './pages.js';
@@ -52,6 +52,6 @@ describe('the page on tasks', { timeout: 300_000 }, () => {
   it('names the files of a task as they are', async () => {
     const names = [...page.text.matchAll(/^\| `(\w+\.ts)`/gm)].map(([, name]) => name!);
     assert(names.length >= 6);
-    for (const name of names) await access(join(packageRoot, 'shared/integer-answers', name));
+    for (const name of names) await access(join(packageRoot, 'shared/tasks/integer-answers', name));
   });
 });

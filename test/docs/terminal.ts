@@ -4,8 +4,8 @@ import { once } from 'node:events';
 import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
-import { runCommand, type CommandResult } from '../../deploy/local/run-command.js';
-import { packageRoot } from '../../shared/package-root.js';
+import { runCommand, type CommandResult } from '../../cli/run-command.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { until } from '../support/broker.js';
 import { offbeatCli } from '../support/offbeat.js';
 

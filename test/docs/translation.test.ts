@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
 import { basename, dirname, join, normalize } from 'node:path';
 import { describe, it } from 'node:test';
-import { packageRoot } from '../../shared/package-root.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { codeIn, tableUnder } from './metrics-table.js';
 import { codeSpans, commandsOf, linksOf, proseOf, readPages, type Page } from './pages.js';
 

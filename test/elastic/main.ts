@@ -5,7 +5,7 @@
  * printed and not bounded: where 64 actors share two cores they say how long the queue for a core is.
  */
 import { availableParallelism } from 'node:os';
-import { parseArgs } from '../../shared/npm-flags.js';
+import { parseArgs } from '../../shared/service/npm-flags.js';
 import { scaleActors } from './scale.js';
 
 const mostProcessorSeconds = 1;

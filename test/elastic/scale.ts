@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Summary } from '../../deploy/local/up/summary.js';
+import { Summary } from '../../cli/up/summary.js';
 import type { ServiceProcess } from '../support/service-process.js';
 import { TrainingGround } from '../support/training-ground.js';
 

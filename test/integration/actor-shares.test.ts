@@ -8,7 +8,7 @@ import { fullShares } from '../../shared/broker/shares.js';
 import { Sweep } from '../../shared/broker/sweep.js';
 import { uploadHeader } from '../../shared/broker/uploads.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
-import { loggerOptions } from '../../shared/telemetry/logger.js';
+import { loggerOptions } from '../../shared/service/telemetry/logger.js';
 import { ShareWatch } from '../../learner/report/share-watch.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { until } from '../support/broker.js';

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { accessWith, writeKeys } from '../../deploy/local/nats-server/keys.js';
+import { accessWith, writeKeys } from '../../cli/nats-server/keys.js';
 import { connectBroker } from '../../shared/broker/connect.js';
 import { brokerOn, silent } from '../support/broker.js';
 import { NatsServer } from '../support/nats-server.js';

@@ -4,7 +4,7 @@ import { connect, headers } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume, type Delivery, type Source } from '../../shared/broker/consume.js';
 import type { DeadLetter } from '../../shared/broker/dead-letters.js';
-import { PermanentError } from '../../shared/errors.js';
+import { PermanentError } from '../../shared/base/errors.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';

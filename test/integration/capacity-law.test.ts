@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Summary } from '../../deploy/local/up/summary.js';
+import { Summary } from '../../cli/up/summary.js';
 import { consume } from '../../shared/broker/consume.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';

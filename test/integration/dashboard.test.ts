@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
-import { reportPage } from '../../deploy/local/dashboard/page/document.js';
-import type { RunView } from '../../deploy/local/dashboard/run/run-view.js';
-import { serveDashboard, type Dashboard } from '../../deploy/local/dashboard/server.js';
+import { reportPage } from '../../cli/dashboard/page/document.js';
+import type { RunView } from '../../cli/dashboard/run/run-view.js';
+import { serveDashboard, type Dashboard } from '../../cli/dashboard/server.js';
 import { startBrowser } from '../support/browser.js';
 import { runView, sampled, stepPoint } from '../support/run-view.js';
 

@@ -5,14 +5,14 @@ import { createServer, type RequestListener } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { backendFindings, type BackendQuestion } from '../../deploy/local/doctor/backend.js';
-import { clockFindings } from '../../deploy/local/doctor/clock.js';
-import type { Finding } from '../../deploy/local/doctor/finding.js';
-import { modelFindings } from '../../deploy/local/doctor/model.js';
-import { natsFindings, type NatsQuestion } from '../../deploy/local/doctor/nats.js';
-import { remedies, type Trouble } from '../../deploy/local/doctor/remedies.js';
-import { freePort } from '../../deploy/local/processes/free-port.js';
-import { identitiesOf } from '../../deploy/local/nats-server/keys.js';
+import { backendFindings, type BackendQuestion } from '../../cli/doctor/backend.js';
+import { clockFindings } from '../../cli/doctor/clock.js';
+import type { Finding } from '../../cli/doctor/finding.js';
+import { modelFindings } from '../../cli/doctor/model.js';
+import { natsFindings, type NatsQuestion } from '../../cli/doctor/nats.js';
+import { remedies, type Trouble } from '../../cli/doctor/remedies.js';
+import { freePort } from '../../cli/processes/free-port.js';
+import { identitiesOf } from '../../cli/nats-server/keys.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { silent } from '../support/broker.js';
 import { GuardedServer } from '../support/guarded-server.js';
@@ -134,7 +134,7 @@ describe('the doctor, at a backend', { timeout: 180_000 }, () => {
   before(async () => {
     model = await tinyModel();
     const apiKey = 'tml-doctor-key';
-    backend = new ServiceProcess('learner/local-backend', [
+    backend = new ServiceProcess('local-backend', [
       ...['--port', '0', '--api-key', apiKey, '--threads', '1'],
       // Named by its directory, so that its tokenizer can be found.
       ...['--model-dir', model.path, '--model-name', model.path],

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { findExecutables, searchFolders } from '../../deploy/local/nats-server/on-path.js';
-import { accessWith } from '../../deploy/local/nats-server/keys.js';
-import { startNats } from '../../deploy/local/nats-server/start.js';
+import { findExecutables, searchFolders } from '../../cli/nats-server/on-path.js';
+import { accessWith } from '../../cli/nats-server/keys.js';
+import { startNats } from '../../cli/nats-server/start.js';
 import { connectBroker } from '../../shared/broker/connect.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { silent } from '../support/broker.js';

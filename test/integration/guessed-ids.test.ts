@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Summary } from '../../deploy/local/up/summary.js';
+import { Summary } from '../../cli/up/summary.js';
 import { publish } from '../../shared/broker/publish.js';
 import { ticketBound } from '../../shared/rl/capacity.js';
 import { encode } from '../../shared/wire/codec.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { messageIdOf, newTicketKey, orderName } from '../../shared/wire/ticket-ids.js';
+import { orderName } from '../../shared/base/ticket-name.js';
+import { messageIdOf, newTicketKey } from '../../shared/wire/ticket-ids.js';
 import { until } from '../support/broker.js';
 import { checkpoint, ticket } from '../support/messages.js';
 import { TrainingGround } from '../support/training-ground.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Summary } from '../../deploy/local/up/summary.js';
+import { Summary } from '../../cli/up/summary.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { Source } from '../../shared/broker/names.js';
 import { ticketBound } from '../../shared/rl/capacity.js';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/package-root.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { objectsIn } from '../support/kubernetes.js';
 import { TrainingGround } from '../support/training-ground.js';
 import { fateOf, type Job } from '../support/workloads.js';

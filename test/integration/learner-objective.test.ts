@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Summary } from '../../deploy/local/up/summary.js';
+import { Summary } from '../../cli/up/summary.js';
 import { consume } from '../../shared/broker/consume.js';
-import { PermanentError } from '../../shared/errors.js';
+import { PermanentError } from '../../shared/base/errors.js';
 import { notFiniteReason } from '../../shared/wire/not-finite.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { gate, silent, until } from '../support/broker.js';

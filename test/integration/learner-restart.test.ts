@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { Summary } from '../../deploy/local/up/summary.js';
+import { Summary } from '../../cli/up/summary.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import { gate, until } from '../support/broker.js';

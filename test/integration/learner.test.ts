@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { Summary } from '../../deploy/local/up/summary.js';
+import { Summary } from '../../cli/up/summary.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
-import { RunConfig } from '../../shared/wire/run-config.js';
+import { RunConfig } from '../../shared/run/run-config.js';
 import { namesOfTheSeed } from '../support/canonical-metrics.js';
 import { TrainingGround } from '../support/training-ground.js';
 

@@ -44,5 +44,5 @@ describe('the local backend as a process', { timeout: 120_000 }, () => {
 
 /** A local backend in a process of its own. */
 function startBackend(flags: readonly string[], environment?: NodeJS.ProcessEnv): ServiceProcess {
-  return new ServiceProcess('learner/local-backend', flags, environment);
+  return new ServiceProcess('local-backend', flags, environment);
 }

@@ -1,12 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { UserError } from '../../shared/errors.js';
-import {
-  forwardBackward,
-  startOn,
-  tinyModel,
-  Wire,
-} from '../learner/local-backend/running-backend.js';
+import { UserError } from '../../shared/base/errors.js';
+import { forwardBackward, startOn, tinyModel, Wire } from '../local-backend/running-backend.js';
 
 describe('a local backend that is started again', () => {
   it('finds the checkpoints of its predecessor, and says that the rest is lost', async () => {

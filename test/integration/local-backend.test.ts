@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { extract } from 'tar-stream';
-import type { LocalBackend } from '../../learner/local-backend/local-backend.js';
+import type { LocalBackend } from '../../local-backend/local-backend.js';
 import { decodeAdapter } from '../../shared/model/lora.js';
 import { encodeForwardBackwardRequest } from '../../shared/tinker/codec.js';
 import {
@@ -13,7 +13,7 @@ import {
   tinyModel,
   Wire,
   type Json,
-} from '../learner/local-backend/running-backend.js';
+} from '../local-backend/running-backend.js';
 
 describe('the local backend over HTTP', () => {
   let directory: Awaited<ReturnType<typeof tinyModel>>;

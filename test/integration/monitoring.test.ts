@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { text } from 'node:stream/consumers';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { packageRoot } from '../../shared/package-root.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { until } from '../support/broker.js';
 import { dashboards } from '../support/dashboards.js';
 import { Prometheus, prometheusPrograms } from '../support/prometheus.js';

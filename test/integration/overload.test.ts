@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { pino } from 'pino';
-import { Summary } from '../../deploy/local/up/summary.js';
+import { Summary } from '../../cli/up/summary.js';
 import { consume } from '../../shared/broker/consume.js';
 import { ticketBound } from '../../shared/rl/capacity.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import type { StatusReport } from '../../deploy/local/status/report.js';
+import type { StatusReport } from '../../cli/status/report.js';
 import { headers } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';

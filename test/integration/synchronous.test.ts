@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { TinkerClient } from '../../shared/tinker/client.js';
-import { RunConfig } from '../../shared/wire/run-config.js';
+import { RunConfig } from '../../shared/run/run-config.js';
 import { silent } from '../support/broker.js';
 import { plainLoop } from '../support/plain-loop.js';
 import { RecordingProxy } from '../support/recording-proxy.js';

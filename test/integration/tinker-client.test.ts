@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { pino } from 'pino';
-import type { LocalBackend } from '../../learner/local-backend/local-backend.js';
+import type { LocalBackend } from '../../local-backend/local-backend.js';
 import { decodeAdapter } from '../../shared/model/lora.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { protobufType } from '../../shared/tinker/codec.js';
 import { BadRequest, RunLost } from '../../shared/tinker/errors.js';
-import { apiKey, imitation, modelName, startOn } from '../learner/local-backend/running-backend.js';
+import { apiKey, imitation, modelName, startOn } from '../local-backend/running-backend.js';
 import { tinyModel } from '../support/tiny-model.js';
 
 const model = { baseModel: modelName, rank: 4, seed: 3 };

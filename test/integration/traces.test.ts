@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { freePort } from '../../deploy/local/processes/free-port.js';
+import { freePort } from '../../cli/processes/free-port.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
-import { PermanentError } from '../../shared/errors.js';
-import { startSpan, startTracing, traceIdOf } from '../../shared/telemetry/tracing.js';
+import { PermanentError } from '../../shared/base/errors.js';
+import { startSpan, startTracing, traceIdOf } from '../../shared/service/telemetry/tracing.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { brokerOn, silent, until } from '../support/broker.js';
 import { ticket } from '../support/messages.js';

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Summary } from '../../deploy/local/up/summary.js';
+import { Summary } from '../../cli/up/summary.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { runOffbeat } from '../support/offbeat.js';
 import { UpProcess } from '../support/up-process.js';

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { configDifferences, LearnerConfig, runConfig } from '../../learner/config.js';
 import { chooseModel, settleConfig } from '../../learner/checkpoints/run-identity.js';
-import { loadConfig } from '../../shared/config.js';
-import { UserError } from '../../shared/errors.js';
-import { RunConfig } from '../../shared/wire/run-config.js';
+import { loadConfig } from '../../shared/service/config.js';
+import { UserError } from '../../shared/base/errors.js';
+import { RunConfig } from '../../shared/run/run-config.js';
 import { countdownSpec } from '../support/countdown-task.js';
 
 const load = (...flags: string[]) =>

@@ -8,7 +8,7 @@ import { tinyModel } from '../support/tiny-model.js';
 describe('a service given a model that cannot be run', { timeout: 60_000 }, () => {
   const services: [service: string, flags: string[]][] = [
     ['learner', ['--run=any', '--nats-url=nats://127.0.0.1:9']], // nobody listens: it is not asked
-    ['learner/local-backend', ['--port=0', '--checkpoint-dir=/nowhere', '--api-key=tml-anybody']],
+    ['local-backend', ['--port=0', '--checkpoint-dir=/nowhere', '--api-key=tml-anybody']],
   ];
   for (const [service, flags] of services) {
     it(`ends at once, naming the key of config.json: ${service}`, async () => {

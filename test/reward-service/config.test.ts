@@ -3,7 +3,7 @@ import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { loadConfig } from '../../shared/config.js';
+import { loadConfig } from '../../shared/service/config.js';
 import { RewardServiceConfig, scoreKey } from '../../reward-service/config.js';
 
 const load = (argv: string[], env: Record<string, string> = {}) =>

@@ -1,6 +1,6 @@
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { styles } from '../../shared/countdown/prompts.js';
+import { styles } from '../../shared/tasks/countdown/prompts.js';
 import { createTextJudge } from '../../reward-service/judge.js';
 import { RequestRefused } from '../../reward-service/score-requests.js';
 import { countdownSpec } from '../support/countdown-task.js';

@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { openTask } from '../../shared/tasks/registry.js';
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import { loadJudge } from '../../reward-service/load-judge.js';
 import { countdownSpec } from '../support/countdown-task.js';
 import { runConfig } from '../support/messages.js';

@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { pino } from 'pino';
 import { Score } from '../../shared/wire/scored-group.js';
 import { serveScores } from '../../reward-service/http-server.js';
-import type { HttpServer } from '../../shared/http-server.js';
+import type { HttpServer } from '../../shared/service/http-server.js';
 import { createJudge } from '../../reward-service/judge.js';
 import { openApiDocument, ScoreError } from '../../reward-service/openapi.js';
 import { runConfig } from '../support/messages.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { styles } from '../../shared/countdown/prompts.js';
+import { styles } from '../../shared/tasks/countdown/prompts.js';
 import { createJudge } from '../../reward-service/judge.js';
 import { RequestRefused } from '../../reward-service/score-requests.js';
 import { runConfig } from '../support/messages.js';

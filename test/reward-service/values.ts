@@ -1,6 +1,6 @@
 import type { Tokenizer } from '../../shared/model/tokenizer.js';
-import { problemOf, type Problem } from '../../shared/countdown/problem.js';
-import { renderPrompt, styles } from '../../shared/countdown/prompts.js';
+import { problemOf, type Problem } from '../../shared/tasks/countdown/problem.js';
+import { renderPrompt, styles } from '../../shared/tasks/countdown/prompts.js';
 import type { Dataset } from '../../shared/tasks/dataset.js';
 import { promptTokens } from '../../shared/tasks/prompt.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';

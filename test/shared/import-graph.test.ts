@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { dirname, join, normalize } from 'node:path';
 import { describe, it } from 'node:test';
-import { packageRoot } from '../../shared/package-root.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 
 /**
  * The compiled files that a program loads, from its first one on: what is imported as a value (the compiler
@@ -24,49 +24,42 @@ const importedPath =
 
 /** Those of the loaded files that lie in no folder of `allowed`. */
 function outside(allowed: readonly string[], loaded: ReadonlySet<string>): string[] {
-  return [...loaded].filter((file) => !allowed.includes(dirname(file)) && file !== ticketIds);
+  return [...loaded].filter((file) => !allowed.some((folder) => file.startsWith(`${folder}/`)));
 }
-
-/** Ids of tickets, which traces carry. */
-const ticketIds = 'shared/wire/ticket-ids.js';
 
 describe('the files that a program loads', () => {
   it('of the learner are those of its tasks and of the downloader, so this test can see them', async () => {
     const loaded = await filesLoadedBy('learner/main.js');
     for (const file of [
-      'shared/countdown/score.js',
-      'shared/integer-answers/score.js',
-      'shared/hub/download.js',
-      'shared/tasks/parquet-process.js',
+      'shared/tasks/countdown/score.js',
+      'shared/tasks/integer-answers/score.js',
+      'shared/tasks/hub/download.js',
+      'shared/tasks/data/parquet-process.js',
     ]) {
       assert(loaded.has(file), `${file} is missed`);
     }
   });
 
   it('of the local backend have nothing to do with rewards, problems or NATS', async () => {
-    const loaded = await filesLoadedBy(
-      'learner/local-backend/main.js',
-      'learner/local-backend/config.js',
-    );
-    const model = ['shared/model', 'shared/model/graph', 'shared/model/onnx'];
-    const allowed = ['learner/local-backend', ...loose, 'shared/rl', ...model, 'shared/tinker'];
+    const loaded = await filesLoadedBy('local-backend/main.js', 'local-backend/config.js');
+    const allowed = ['local-backend', ...lowest, 'shared/rl', 'shared/model', 'shared/tinker'];
     assert.deepEqual(outside(allowed, loaded), []);
-    assert(loaded.has('learner/local-backend/training-worker.js'), 'its threads are missed');
+    assert(loaded.has('local-backend/training-worker.js'), 'its threads are missed');
   });
 
   it('of the Tinker client are its own, the mathematics and the telemetry', async () => {
     const loaded = await filesLoadedBy('shared/tinker/client.js');
-    assert.deepEqual(outside([...loose, 'shared/rl', 'shared/tinker'], loaded), []);
+    assert.deepEqual(outside([...lowest, 'shared/rl', 'shared/tinker'], loaded), []);
     assert(loaded.size > 20, `it loads ${loaded.size} files`);
   });
 
   it('of the broker are its own, the messages and the telemetry', async () => {
     const loaded = await filesLoadedBy('shared/broker/connect.js', 'shared/broker/consume.js');
-    assert.deepEqual(outside([...loose, 'shared/broker', 'shared/wire'], loaded), []);
-    assert(!loaded.has('shared/wire/run-config.js'), "it loads the run's configuration");
+    assert.deepEqual(outside([...lowest, 'shared/broker', 'shared/wire'], loaded), []);
+    assert(!loaded.has('shared/run/run-config.js'), "it loads the run's configuration");
     assert(loaded.size > 40, `it loads ${loaded.size} files`);
   });
 });
 
-/** What every program has: configuration, logs, metrics. */
-const loose = ['shared', 'shared/telemetry'];
+/** What every program has: errors, configuration, logs, metrics. */
+const lowest = ['shared/base', 'shared/service'];

@@ -6,7 +6,7 @@ import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { Dataset } from '../../shared/tasks/dataset.js';
 import { openTask } from '../../shared/tasks/registry.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { publishedAdapter } from '../actor/adapters.js';
 import { brokerOn, silent } from './broker.js';

@@ -1,10 +1,10 @@
 import { Activity } from '../../actor/activity.js';
 import { EarlyCancel } from '../../actor/early-cancel.js';
 import { joinRun } from '../../actor/join-run.js';
-import { OnnxSampler } from '../../actor/onnx-sampler.js';
+import { OnnxSampler } from '../../actor/sampler/onnx-sampler.js';
 import { PolicyFollower } from '../../actor/policy-follower.js';
 import { sampleTickets } from '../../actor/sample-tickets.js';
-import type { GroupRequest, SampledRollout, Sampler } from '../../actor/sampler.js';
+import type { GroupRequest, SampledRollout, Sampler } from '../../actor/sampler/sampler.js';
 import { together } from '../../actor/together.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';

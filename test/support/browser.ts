@@ -1,6 +1,6 @@
 import { type Browser, chromium } from 'playwright-core';
-import { findExecutables, searchFolders } from '../../deploy/local/nats-server/on-path.js';
-import { errorText } from '../../shared/errors.js';
+import { findExecutables, searchFolders } from '../../cli/nats-server/on-path.js';
+import { errorText } from '../../shared/base/errors.js';
 import { unpackBrowser } from './own-browser.js';
 
 const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'];

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { UserError } from '../../shared/errors.js';
+import { UserError } from '../../shared/base/errors.js';
 
 /** The text of the UserError that a call must end with. */
 export function complaintOf(call: () => unknown): string {

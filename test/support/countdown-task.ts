@@ -1,7 +1,7 @@
-import { answerForm } from '../../shared/countdown/answer.js';
-import { styles } from '../../shared/countdown/prompts.js';
-import { zeroOrOne } from '../../shared/countdown/score.js';
-import type { CountdownSpec } from '../../shared/countdown/spec.js';
+import { answerForm } from '../../shared/tasks/countdown/answer.js';
+import { styles } from '../../shared/tasks/countdown/prompts.js';
+import { zeroOrOne } from '../../shared/tasks/countdown/score.js';
+import type { CountdownSpec } from '../../shared/tasks/countdown/spec.js';
 
 /** Where the answers of each style stand. */
 export const forms = {

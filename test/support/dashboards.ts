@@ -1,6 +1,6 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { packageRoot } from '../../shared/package-root.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 
 const folder = join(packageRoot, 'deploy/grafana/dashboards');
 

@@ -3,7 +3,7 @@ import { ActorLease } from '../../shared/wire/actor-lease.js';
 import { Checkpoint, LeaderLease } from '../../shared/wire/ledger.js';
 import { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
-import { RunConfig } from '../../shared/wire/run-config.js';
+import { RunConfig } from '../../shared/run/run-config.js';
 import { RunEvent } from '../../shared/wire/run-event.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { problemOf, type Problem } from '../../shared/countdown/problem.js';
+import { problemOf, type Problem } from '../../shared/tasks/countdown/problem.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import type { forms } from './countdown-task.js';
 
@@ -12,7 +12,7 @@ export interface HostileCompletion {
   readonly problem: Problem;
   readonly completion: string;
   readonly reason: string;
-  /** Names the row of `shared/countdown/scoring.md` that tells how and why TuFT's rules differ. */
+  /** Names the row of `shared/tasks/countdown/scoring.md` that tells how and why TuFT's rules differ. */
   readonly differs: string | undefined;
 }
 
@@ -35,10 +35,10 @@ const Entry = z
   })
   .refine(({ answer, completion }) => (answer === undefined) !== (completion === undefined));
 
-/** The corpus, which is data: `test/shared/countdown/hostile-completions.json`. */
+/** The corpus, which is data: `test/shared/tasks/countdown/hostile-completions.json`. */
 export function hostileCorpus(): HostileCompletion[] {
   const repository = join(embeddedModelPath, '..', '..', '..');
-  const path = join(repository, 'test', 'shared', 'countdown', 'hostile-completions.json');
+  const path = join(repository, 'test', 'shared', 'tasks', 'countdown', 'hostile-completions.json');
   const groups = z.record(z.string(), z.array(Entry)).parse(JSON.parse(readFileSync(path, 'utf8')));
   return Object.entries(groups).flatMap(([group, entries]) =>
     entries.map(({ answer, completion, numbers, target, reason, style, differs }) => ({

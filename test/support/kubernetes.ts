@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module';
-import { runCommand } from '../../deploy/local/run-command.js';
-import { findExecutables, searchFolders } from '../../deploy/local/nats-server/on-path.js';
-import { packageRoot } from '../../shared/package-root.js';
+import { runCommand } from '../../cli/run-command.js';
+import { findExecutables, searchFolders } from '../../cli/nats-server/on-path.js';
+import { packageRoot } from '../../shared/base/package-root.js';
 import { parseAllDocuments } from 'yaml';
 
 /** An object of Kubernetes, of whatever kind. */

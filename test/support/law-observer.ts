@@ -6,7 +6,7 @@ import { decode } from '../../shared/wire/codec.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
-import { orderOf } from '../../shared/wire/ticket-ids.js';
+import { orderOf } from '../../shared/base/ticket-name.js';
 
 interface Law {
   readonly groupsPerBatch: number;

@@ -2,7 +2,7 @@ import type { ActorLease } from '../../shared/wire/actor-lease.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
 import type { Rollout, RolloutGroup } from '../../shared/wire/rollout-group.js';
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import { countdownSpec } from './countdown-task.js';

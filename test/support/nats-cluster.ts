@@ -1,4 +1,4 @@
-import { freePort } from '../../deploy/local/processes/free-port.js';
+import { freePort } from '../../cli/processes/free-port.js';
 import { until } from './broker.js';
 import { NatsServer } from './nats-server.js';
 

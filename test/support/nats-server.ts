@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { freePort } from '../../deploy/local/processes/free-port.js';
+import { freePort } from '../../cli/processes/free-port.js';
 
 export interface NatsServerOptions {
   /** The largest message that it takes, in bytes; its default is 1 MiB. */

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 
-export const offbeatCli = fileURLToPath(new URL('../../deploy/local/cli.js', import.meta.url));
+export const offbeatCli = fileURLToPath(new URL('../../cli/cli.js', import.meta.url));
 
 export interface Ended {
   readonly code: number | null; // null when a signal killed it

@@ -3,8 +3,8 @@ import { existsSync } from 'node:fs';
 import { cp, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { runCommand } from '../../deploy/local/run-command.js';
-import { cacheFolder, packageRoot } from '../../shared/package-root.js';
+import { runCommand } from '../../cli/run-command.js';
+import { cacheFolder, packageRoot } from '../../shared/base/package-root.js';
 
 /** A browser that is unpacked into a folder of its own until it is disposed of. */
 export interface OwnBrowser extends AsyncDisposable {

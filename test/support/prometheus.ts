@@ -3,10 +3,10 @@ import { once } from 'node:events';
 import { access, mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { withDebianPackage } from '../../deploy/local/debian-package.js';
-import { freePort } from '../../deploy/local/processes/free-port.js';
-import { findExecutables, searchFolders } from '../../deploy/local/nats-server/on-path.js';
-import { cacheFolder } from '../../shared/package-root.js';
+import { withDebianPackage } from '../../cli/debian-package.js';
+import { freePort } from '../../cli/processes/free-port.js';
+import { findExecutables, searchFolders } from '../../cli/nats-server/on-path.js';
+import { cacheFolder } from '../../shared/base/package-root.js';
 import { until } from './broker.js';
 
 /** The official programs, where they are. */

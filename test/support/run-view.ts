@@ -1,10 +1,10 @@
 import type { Backlog } from '../../shared/broker/backlog.js';
 import type { ActorLease } from '../../shared/wire/actor-lease.js';
-import { flowOf } from '../../deploy/local/dashboard/run/flow.js';
-import type { Look } from '../../deploy/local/dashboard/run/look.js';
-import type { StepPoint } from '../../deploy/local/dashboard/run/history.js';
-import type { RunView } from '../../deploy/local/dashboard/run/run-view.js';
-import { sampledGroup, type SampledGroup } from '../../deploy/local/dashboard/run/sampled-group.js';
+import { flowOf } from '../../cli/dashboard/run/flow.js';
+import type { Look } from '../../cli/dashboard/run/look.js';
+import type { StepPoint } from '../../cli/dashboard/run/history.js';
+import type { RunView } from '../../cli/dashboard/run/run-view.js';
+import { sampledGroup, type SampledGroup } from '../../cli/dashboard/run/sampled-group.js';
 import { actorLease, rolloutGroup, runConfig, scoredGroup, ticket } from './messages.js';
 
 /** What the run's queues hold, and how many messages each has ever taken. */

@@ -1,13 +1,13 @@
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
-import { generateProblems, type SolvedProblem } from '../../shared/countdown/generator.js';
-import type { GeneratorSpec } from '../../shared/countdown/spec.js';
-import { countdown } from '../../shared/countdown/task.js';
+import { generateProblems, type SolvedProblem } from '../../shared/tasks/countdown/generator.js';
+import type { GeneratorSpec } from '../../shared/tasks/countdown/spec.js';
+import { countdown } from '../../shared/tasks/countdown/task.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
-import type { RunConfig } from '../../shared/wire/run-config.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import { answers } from '../reward-service/values.js';

@@ -23,7 +23,7 @@ export class ServiceProcess implements AsyncDisposable {
   errors = '';
 
   /**
-   * @param service its folder, as in `learner/local-backend`.
+   * @param service its folder, as in `local-backend`.
    * @param environment beyond this process's own.
    */
   constructor(service: string, flags: readonly string[], environment: NodeJS.ProcessEnv = {}) {

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createAdapter, type Adapter } from '../../shared/model/lora.js';
 import type { ModelConfig } from '../../shared/model/model-config.js';
-import { createRandom } from '../../shared/random.js';
+import { createRandom } from '../../shared/base/random.js';
 import { characterVocabSize } from '../../shared/model/character-tokenizer.js';
 import { readModelDirectory, type ModelDirectory } from '../../shared/model/model-directory.js';
 import {

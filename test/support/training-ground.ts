@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { headers } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
-import { PermanentError } from '../../shared/errors.js';
+import { PermanentError } from '../../shared/base/errors.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
@@ -74,7 +74,7 @@ export class TrainingGround implements AsyncDisposable {
 
   /** Starts the backend, or starts it again where it was. */
   async startBackend(): Promise<void> {
-    this.backend = this.#start('learner/local-backend', [
+    this.backend = this.#start('local-backend', [
       ...['--port', String(this.#backendPort), '--model-dir', this.model.path],
       ...['--checkpoint-dir', join(this.folder, 'checkpoints'), '--api-key', apiKey],
       ...['--sampling-api-key', samplingApiKey],

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { processesWith } from './processes.js';
 
-const cli = fileURLToPath(new URL('../../deploy/local/cli.js', import.meta.url));
+const cli = fileURLToPath(new URL('../../cli/cli.js', import.meta.url));
 
 /** A real `offbeat up` in a folder of its own, and the processes that it started. */
 export class UpProcess implements AsyncDisposable {

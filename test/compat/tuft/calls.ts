@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { UserError } from '../../../shared/errors.js';
+import { UserError } from '../../../shared/base/errors.js';
 import { decodeAdapter } from '../../../shared/model/lora.js';
 import { embeddedModelPath } from '../../../shared/model/model-directory.js';
 import { AccessRefused, BadRequest, RunLost } from '../../../shared/tinker/errors.js';

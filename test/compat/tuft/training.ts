@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { Summary } from '../../../deploy/local/up/summary.js';
+import { Summary } from '../../../cli/up/summary.js';
 import { embeddedModelPath } from '../../../shared/model/model-directory.js';
 import { until } from '../../support/broker.js';
 import { UpProcess } from '../../support/up-process.js';

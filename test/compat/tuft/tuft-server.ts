@@ -3,12 +3,12 @@ import { once } from 'node:events';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { freePort } from '../../../deploy/local/processes/free-port.js';
+import { freePort } from '../../../cli/processes/free-port.js';
 import { compatFolder, type SuiteContext } from '../suite.js';
 
 export const apiKey = 'tml-compat-key';
 
-/** A real TuFT server, started by the launcher in deploy/tuft. It ends with its scope. */
+/** A real TuFT server, started by the launcher in tools/tuft-cpu. It ends with its scope. */
 export class TuftServer implements AsyncDisposable {
   #child: ChildProcess | undefined;
   #output = '';

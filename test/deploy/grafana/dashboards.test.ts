@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
 import { monitoringFiles } from '../../../deploy/monitoring-files.js';
-import { packageRoot } from '../../../shared/package-root.js';
+import { packageRoot } from '../../../shared/base/package-root.js';
 import { declaredMetrics, services } from '../../docs/metrics-table.js';
 import { canonicalSet } from '../../support/canonical-metrics.js';
 import { dashboards, type ShownPanel } from '../../support/dashboards.js';

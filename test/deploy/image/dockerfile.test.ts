@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { validate } from 'dockerfile-utils';
-import { packageRoot } from '../../../shared/package-root.js';
+import { packageRoot } from '../../../shared/base/package-root.js';
 
 const read = (path: string) => readFile(join(packageRoot, path), 'utf8');
 
@@ -34,7 +34,7 @@ describe('the Dockerfile', async () => {
   });
 
   it('has its command choose the service, and a health check', () => {
-    assert.match(last, /^ENTRYPOINT \["node", "\/app\/dist\/deploy\/local\/cli\.js"\]$/m);
+    assert.match(last, /^ENTRYPOINT \["node", "\/app\/dist\/cli\/cli\.js"\]$/m);
     assert.match(last, /^HEALTHCHECK .*\\\n +CMD \["node", "\/app\/healthcheck\.mjs"\]$/m);
   });
 

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { packageRoot } from '../../../shared/package-root.js';
+import { packageRoot } from '../../../shared/base/package-root.js';
 import { filesUnder } from '../../docs/sources.js';
 import { complaints, objectsIn, type KubernetesObject } from '../../support/kubernetes.js';
 

@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { loadSchema, type ServiceName } from '../../../deploy/local/load-schema.js';
-import { environmentName, loadConfig } from '../../../shared/config.js';
-import { givenUpCode, userErrorCode } from '../../../shared/exit-codes.js';
-import { graceMs } from '../../../learner/grace.js';
+import { loadSchema, type ServiceName } from '../../../cli/load-schema.js';
+import { environmentName, loadConfig } from '../../../shared/service/config.js';
+import { givenUpCode, userErrorCode } from '../../../shared/base/exit-codes.js';
+import { graceMs } from '../../../learner/session/grace.js';
 import { runAccount } from '../../../shared/broker/accounts.js';
 import { runNames } from '../../../shared/broker/names.js';
-import { packageRoot } from '../../../shared/package-root.js';
+import { packageRoot } from '../../../shared/base/package-root.js';
 import { complaints, kustomize } from '../../support/kubernetes.js';
 import {
   environmentOf,

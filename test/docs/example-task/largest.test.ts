@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { loadConfig } from '../../../shared/config.js';
+import { loadConfig } from '../../../shared/service/config.js';
 import { CommonSettings } from '../../../shared/tasks/settings.js';
 import { Score } from '../../../shared/wire/scored-group.js';
 import { examplePages, updatedExample } from '../example.js';

@@ -1,5 +1,11 @@
 import { z } from 'zod';
-import { checkData, dataOf, DataSpec, readData, sourceOf } from '../../../shared/tasks/data.js';
+import {
+  checkData,
+  dataOf,
+  DataSpec,
+  readData,
+  sourceOf,
+} from '../../../shared/tasks/data/data.js';
 import { splitRows } from '../../../shared/tasks/dataset.js';
 import type { TaskProblem } from '../../../shared/tasks/problem.js';
 import {

@@ -12,7 +12,7 @@ import { BadRequest, RunLost } from '../../../shared/tinker/errors.js';
 import type { Checkpoint } from '../../../shared/wire/ledger.js';
 import { gate, silent, until } from '../../support/broker.js';
 import { RecordingProxy } from '../../support/recording-proxy.js';
-import { apiKey, modelName, startOn, tinyModel } from '../local-backend/running-backend.js';
+import { apiKey, modelName, startOn, tinyModel } from '../../local-backend/running-backend.js';
 
 const failure = { operation: 'o', url: 'u', detail: 'not found' };
 const adam = {

@@ -1,5 +1,5 @@
 import { describe, it } from 'node:test';
-import { createRandom } from '../../../shared/random.js';
+import { createRandom } from '../../../shared/base/random.js';
 import { assertGoesOn, CrashModel } from '../support/crash-model.js';
 
 describe('a run whose learner, actors and server may end at any moment', () => {

@@ -4,7 +4,7 @@ import { HoldTimes } from '../../../learner/groups/hold-times.js';
 import { TicketWatch } from '../../../learner/groups/ticket-watch.js';
 import type { TicketLook } from '../../../shared/broker/queue-look.js';
 import type { Attempt } from '../../../shared/wire/ticket-ids.js';
-import { createRandom } from '../../../shared/random.js';
+import { createRandom } from '../../../shared/base/random.js';
 import { FlowModel } from '../support/flow-model.js';
 
 describe('a learner that looks for lost and overdue tickets', () => {

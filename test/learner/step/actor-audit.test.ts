@@ -3,7 +3,7 @@ import { beforeEach, describe, it } from 'node:test';
 import { auditLimits } from '../../../learner/settings/audit.js';
 import { ActorAudit, type QuarantineEvent } from '../../../learner/step/actor-audit.js';
 import type { TrainedGroup } from '../../../learner/step/step-report.js';
-import { createRandom } from '../../../shared/random.js';
+import { createRandom } from '../../../shared/base/random.js';
 import { silent } from '../../support/broker.js';
 import { rollout, rolloutGroup, scoredGroup, ticket } from '../../support/messages.js';
 

@@ -1,6 +1,6 @@
-import { Changes } from '../../../learner/changes.js';
-import { BrokenPolicyWatch } from '../../../learner/giving-up/broken-policy-watch.js';
-import { DroughtWatch } from '../../../learner/giving-up/drought-watch.js';
+import { Changes } from '../../../shared/base/changes.js';
+import { BrokenPolicyWatch } from '../../../learner/stop/broken-policy-watch.js';
+import { DroughtWatch } from '../../../learner/stop/drought-watch.js';
 import { Admission } from '../../../learner/groups/admission.js';
 import type { BookState } from '../../../learner/groups/group-book.js';
 import { Intake, type ArrivedGroup } from '../../../learner/groups/intake.js';

@@ -3,7 +3,7 @@ import { TicketWatch } from '../../../learner/groups/ticket-watch.js';
 import { Passage } from '../../../shared/broker/passage.js';
 import type { QueueLook } from '../../../shared/broker/queue-look.js';
 import type { Attempt } from '../../../shared/wire/ticket-ids.js';
-import type { Random } from '../../../shared/random.js';
+import type { Random } from '../../../shared/base/random.js';
 
 /** A queue as JetStream keeps it: what is acknowledged leaves, and numbers are given once. */
 class Queue {

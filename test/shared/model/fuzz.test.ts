@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { PermanentError, UserError } from '../../../shared/errors.js';
+import { PermanentError, UserError } from '../../../shared/base/errors.js';
 import { parseModelConfig } from '../../../shared/model/model-config.js';
 import { embeddedModelPath } from '../../../shared/model/model-directory.js';
 import {

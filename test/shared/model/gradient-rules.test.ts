@@ -5,7 +5,7 @@ import { gradientRules } from '../../../shared/model/graph/gradient-rules.js';
 import { Graph, type Dim, type Value } from '../../../shared/model/graph/graph.js';
 import * as op from '../../../shared/model/graph/operators.js';
 import { floatOutput, floats, Session, type Feeds } from '../../../shared/model/graph/session.js';
-import { createRandom } from '../../../shared/random.js';
+import { createRandom } from '../../../shared/base/random.js';
 
 /** A parameter of a case: its symbolic dimensions, the lengths that they get, and its range. */
 interface Parameter {

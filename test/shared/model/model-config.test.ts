@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { UserError } from '../../../shared/errors.js';
+import { UserError } from '../../../shared/base/errors.js';
 import { parseModelConfig } from '../../../shared/model/model-config.js';
 
 type Keys = Readonly<Record<string, unknown>>;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { PermanentError } from '../../../shared/errors.js';
+import { PermanentError } from '../../../shared/base/errors.js';
 import {
   encodeSafetensors,
   parseSafetensors,

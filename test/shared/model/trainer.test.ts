@@ -6,7 +6,7 @@ import { readWeights } from '../../../shared/model/model-weights.js';
 import { Trainer } from '../../../shared/model/trainer.js';
 import type { TrainingDatum } from '../../../shared/model/training-datum.js';
 import { lossAndGradient } from '../../../shared/rl/losses.js';
-import { createRandom } from '../../../shared/random.js';
+import { createRandom } from '../../../shared/base/random.js';
 import type { LossName } from '../../../shared/rl/losses.js';
 import { tinyModel, warmAdapter } from '../../support/tiny-model.js';
 

@@ -4,7 +4,7 @@ import { batchAdvantages, groupAdvantages } from '../../../shared/rl/advantages.
 import { lengthPenalty } from '../../../shared/rl/length-penalty.js';
 import { advantageScales } from '../../../shared/rl/normalization.js';
 import { isUniform } from '../../../shared/rl/zero-variance.js';
-import type { Normalization } from '../../../shared/wire/objective.js';
+import type { Normalization } from '../../../shared/rl/objective.js';
 import { assertClose } from './close.js';
 
 describe('group advantages of rewards 1, 0, 0, 1', () => {

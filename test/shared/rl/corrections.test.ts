@@ -9,7 +9,7 @@ import {
 import { importanceWeights, logRatiosOf } from '../../../shared/rl/importance-weights.js';
 import { lossAndGradient } from '../../../shared/rl/losses.js';
 import { maskSides } from '../../../shared/rl/masks.js';
-import type { Correction } from '../../../shared/wire/objective.js';
+import type { Correction } from '../../../shared/rl/objective.js';
 import type { LossName } from '../../../shared/rl/losses.js';
 import { assertClose } from './close.js';
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createRandom, type Random } from '../../../shared/random.js';
+import { createRandom, type Random } from '../../../shared/base/random.js';
 import { rankAtEqualAge, type AgedGroup } from '../../../shared/rl/fleet-rank.js';
 
 const noise = 0.01;

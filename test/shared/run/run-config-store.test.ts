@@ -5,7 +5,7 @@ import { runNames } from '../../../shared/broker/names.js';
 import { Outages } from '../../../shared/broker/outages.js';
 import { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import { encode } from '../../../shared/wire/codec.js';
-import { RunConfig } from '../../../shared/wire/run-config.js';
+import { RunConfig } from '../../../shared/run/run-config.js';
 import { silent } from '../../support/broker.js';
 import { runConfig } from '../../support/messages.js';
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { styles } from '../../../shared/countdown/prompts.js';
+import { styles } from '../../../shared/tasks/countdown/prompts.js';
 import {
   answersIn,
   answerText,

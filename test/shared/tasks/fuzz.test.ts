@@ -5,10 +5,10 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { z } from 'zod';
-import { UserError } from '../../../shared/errors.js';
-import { packageRoot } from '../../../shared/package-root.js';
-import { readRows } from '../../../shared/tasks/table.js';
-import type { TableKind } from '../../../shared/tasks/table-files.js';
+import { UserError } from '../../../shared/base/errors.js';
+import { packageRoot } from '../../../shared/base/package-root.js';
+import { readRows } from '../../../shared/tasks/data/table.js';
+import type { TableKind } from '../../../shared/tasks/data/table-files.js';
 import { fuzzRuns, mutationsOf } from '../../support/mutations.js';
 
 const example = { nums: [3, 7, 21], target: 84 };

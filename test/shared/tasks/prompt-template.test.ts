@@ -8,8 +8,8 @@ import {
   fillTemplate,
   PromptTemplate,
 } from '../../../shared/tasks/prompt-template.js';
-import { styles } from '../../../shared/countdown/prompts.js';
-import { CountdownPrompt } from '../../../shared/countdown/spec.js';
+import { styles } from '../../../shared/tasks/countdown/prompts.js';
+import { CountdownPrompt } from '../../../shared/tasks/countdown/spec.js';
 
 describe('a prompt template', () => {
   const parts = { numbers: '3, 7', target: '10' };

@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { z } from 'zod';
-import { loadConfig } from '../../../shared/config.js';
-import { embeddedDataset } from '../../../shared/countdown/embedded-dataset.js';
-import { styles } from '../../../shared/countdown/prompts.js';
-import { zeroOrOne } from '../../../shared/countdown/score.js';
-import { styles as integerStyles } from '../../../shared/integer-answers/prompts.js';
+import { loadConfig } from '../../../shared/service/config.js';
+import { embeddedDataset } from '../../../shared/tasks/countdown/embedded-dataset.js';
+import { styles } from '../../../shared/tasks/countdown/prompts.js';
+import { zeroOrOne } from '../../../shared/tasks/countdown/score.js';
+import { styles as integerStyles } from '../../../shared/tasks/integer-answers/prompts.js';
 import { checkTask, flagsOf, TaskSettings, taskSpec } from '../../../shared/tasks/registry.js';
 
 const specOf = (...flags: string[]) => taskSpec(loadConfig(TaskSettings, 'learner', flags, {}));

@@ -6,7 +6,7 @@ import { describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import fc from 'fast-check';
 import { pack } from 'tar-stream';
-import { PermanentError, UserError } from '../../../shared/errors.js';
+import { PermanentError, UserError } from '../../../shared/base/errors.js';
 import { AdapterOutOfReach, BadAnswer } from '../../../shared/tinker/errors.js';
 import { fuzzRuns, mutationsOf } from '../../support/mutations.js';
 import { connectTo, ScriptedServer } from './scripted-server.js';

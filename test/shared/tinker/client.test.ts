@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it, mock } from 'node:test';
-import { UserError } from '../../../shared/errors.js';
+import { UserError } from '../../../shared/base/errors.js';
 import { BadRequest, Unavailable } from '../../../shared/tinker/errors.js';
 import { connectTo, ScriptedServer } from './scripted-server.js';
 import { StrictRun } from './strict-run.js';

@@ -1,6 +1,6 @@
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { PermanentError } from '../../../shared/errors.js';
+import { PermanentError } from '../../../shared/base/errors.js';
 import {
   decodeForwardBackwardRequest,
   decodeForwardBackwardResult,

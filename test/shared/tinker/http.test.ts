@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { UserError } from '../../../shared/errors.js';
-import { createLogger } from '../../../shared/telemetry/logger.js';
+import { UserError } from '../../../shared/base/errors.js';
+import { createLogger } from '../../../shared/service/telemetry/logger.js';
 import { TinkerClient } from '../../../shared/tinker/client.js';
 import { expectedId } from '../../../shared/tinker/errors.js';
 import { NoAnswer, TinkerHttp } from '../../../shared/tinker/http.js';

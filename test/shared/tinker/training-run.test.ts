@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { PermanentError } from '../../../shared/errors.js';
+import { PermanentError } from '../../../shared/base/errors.js';
 import { encodeForwardBackwardResult } from '../../../shared/tinker/codec.js';
 import {
   AccessRefused,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { create, toBinary } from '@bufbuild/protobuf';
-import { PermanentError } from '../../../shared/errors.js';
+import { PermanentError } from '../../../shared/base/errors.js';
 import {
   decodeForwardBackwardRequest,
   decodeForwardBackwardResult,

@@ -1,12 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { orderName, orderOf, readableId } from '../../../shared/base/ticket-name.js';
 import {
   attemptOf,
   messageIdOf,
   newTicketKey,
-  orderName,
-  orderOf,
-  readableId,
   TicketIds,
 } from '../../../shared/wire/ticket-ids.js';
 

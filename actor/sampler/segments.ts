@@ -1,0 +1,94 @@
+import { createRandom } from '../../shared/base/random.js';
+import type { SampledRollout } from '../../shared/model/decoder.js';
+import { lengthAtStop } from '../../shared/model/stop-strings.js';
+import type { SampledSequence } from '../../shared/tinker/types.js';
+import type { PolicyChoice } from './sampler.js';
+import { extendRuns, firstRuns } from '../version-runs.js';
+
+/**
+ * How many tokens the next sample call may produce.
+ *
+ * @param segmentTokens tokens a call; 0 asks for the rest of the answer at once.
+ * @returns 0 when the answer is complete.
+ */
+export function nextSegmentLength(
+  sampled: number,
+  maxTokens: number,
+  segmentTokens: number,
+): number {
+  const rest = Math.max(0, maxTokens - sampled);
+  return segmentTokens === 0 ? rest : Math.min(rest, segmentTokens);
+}
+
+/** The rollout so far, longer by a segment that `version` sampled. */
+export function appendSegment(
+  rollout: SampledRollout | undefined,
+  { tokens, logprobs, stopReason }: SampledSequence,
+  version: number,
+): SampledRollout {
+  return {
+    tokens: joinTokens(rollout?.tokens ?? [], tokens),
+    behaviorLogprobs: joinLogprobs(rollout?.behaviorLogprobs ?? [], logprobs),
+    versions: extendRuns(rollout?.versions ?? [], version, tokens.length),
+    stopReason,
+  };
+}
+
+/**
+ * The rollout up to its first stop string and no further. A call sees no stop string that began in the
+ * call before it, and a server may hand out tokens behind one.
+ */
+export function endAtStop(
+  rollout: SampledRollout,
+  decode: (tokens: Int32Array) => string,
+  stopStrings: readonly string[],
+): SampledRollout {
+  const length = lengthAtStop(rollout.tokens, decode, stopStrings);
+  if (length === undefined) return rollout;
+  return {
+    tokens: rollout.tokens.slice(0, length),
+    behaviorLogprobs: rollout.behaviorLogprobs.slice(0, length),
+    versions: firstRuns(rollout.versions, length),
+    stopReason: 'stop',
+  };
+}
+
+/**
+ * The version that a rollout goes on with: a server may end a call before it has all of its tokens, also
+ * one of a group that is to be of a single version.
+ *
+ * @param loaded the versions that can be sampled with now.
+ */
+export function continuingVersion(
+  { version, adoptsNewer }: PolicyChoice,
+  loaded: Iterable<number>,
+): number {
+  return adoptsNewer ? Math.max(version, ...loaded) : version;
+}
+
+/** What the continuation of a rollout starts from: [P + T] prompt and everything sampled so far. */
+export function continuedPrompt(prompt: Int32Array, rollout: SampledRollout): Int32Array {
+  return joinTokens(prompt, rollout.tokens);
+}
+
+/**
+ * The seed of one continuation. Rollouts of a group share the ticket's seed, but each continues by
+ * a call of its own, which would draw the same numbers again from the same seed.
+ */
+export function continuationSeed(seed: number, rolloutIndex: number, sampled: number): number {
+  return createRandom(`${seed}/${rolloutIndex}/${sampled}`).int(2 ** 31);
+}
+
+function joinTokens(head: ArrayLike<number>, tail: Int32Array): Int32Array {
+  const whole = new Int32Array(head.length + tail.length);
+  whole.set(head);
+  whole.set(tail, head.length);
+  return whole;
+}
+
+function joinLogprobs(head: ArrayLike<number>, tail: Float32Array): Float32Array {
+  const whole = new Float32Array(head.length + tail.length);
+  whole.set(head);
+  whole.set(tail, head.length);
+  return whole;
+}

@@ -1,0 +1,187 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { UserError } from '../../shared/base/errors.js';
+import type { Tokenizer } from '../../shared/model/tokenizer.js';
+import { TinkerClient } from '../../shared/tinker/client.js';
+import { RunLost, StillPending, Unavailable } from '../../shared/tinker/errors.js';
+import type { Sampler as SampleCalls } from '../../shared/tinker/sampler.js';
+import type { SampledSequence } from '../../shared/tinker/types.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
+import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import type { GroupRequest, PolicyChoice, Progress, SampledRollout, Sampler } from './sampler.js';
+import {
+  appendSegment,
+  continuationSeed,
+  continuingVersion,
+  continuedPrompt,
+  endAtStop,
+  nextSegmentLength,
+} from './segments.js';
+import { StallWatch } from '../stall-watch.js';
+import { aborted } from '../together.js';
+
+export interface TinkerSamplerOptions {
+  readonly baseUrl: string;
+  readonly apiKey: string;
+  readonly modelName: string; // as the backend calls it
+  readonly tokenizer: Pick<Tokenizer, 'decode'>; // the model's
+  readonly concurrency: number; // groups at once
+  readonly segmentTokens: number; // a call; 0: the whole answer in one call, by one version
+  readonly stallSeconds?: number | undefined; // that a call may take; undefined: by what they take
+  readonly log: Logger;
+  readonly signal: AbortSignal;
+}
+
+/** One call to the backend: the sequences that a version makes of a request. */
+type SampleCall = (version: number, request: GroupRequest) => Promise<SampledSequence[]>;
+
+const retryDelayMs = 5_000;
+/** A lost sampling session is opened anew by the learner or not at all, as for an old version. */
+const maxLostAttempts = 12;
+const firstStallSeconds = 3_600; // a long answer by a backend that has many to give
+
+/** Samples by calls to the backend, on the sampling session that the learner opened for each version. */
+export class TinkerSampler implements Sampler {
+  readonly kind = 'tinker';
+  readonly concurrency: number;
+  readonly #versions = new Map<number, SampleCalls>();
+  readonly #stalls: StallWatch;
+
+  /** @throws {UserError} if the backend cannot be used, or does not serve the run's model. */
+  static async connect(options: TinkerSamplerOptions): Promise<TinkerSampler> {
+    const { baseUrl, modelName } = options;
+    const client = await TinkerClient.connect(options);
+    const model = client.models.find(({ name }) => name === modelName);
+    if (model === undefined && client.models.length > 0) {
+      await client[Symbol.asyncDispose]();
+      const names = client.models.map(({ name }) => name).join(', ');
+      throw new UserError(
+        `the backend at ${baseUrl} does not serve ${modelName}, the model of this run, but ${names}; give --backend-url of the learner's backend`,
+      );
+    }
+    return new TinkerSampler(options, client, model?.maxContextLength);
+  }
+
+  private constructor(
+    private readonly options: TinkerSamplerOptions,
+    private readonly client: TinkerClient,
+    readonly maxContext: number | undefined,
+  ) {
+    this.concurrency = options.concurrency;
+    this.#stalls = new StallWatch(options.stallSeconds, firstStallSeconds);
+  }
+
+  load({ version, samplingSessionId }: PolicyManifest): Promise<void> {
+    if (samplingSessionId === undefined) {
+      const reason = `policy version ${version} names no sampling session; start the actors with --sampler onnx`;
+      return Promise.reject(new UserError(reason));
+    }
+    this.#versions.set(version, this.client.sampler(samplingSessionId));
+    return Promise.resolve();
+  }
+
+  drop(version: number): void {
+    this.#versions.delete(version);
+  }
+
+  /** The group starts as one call; in segments, each rollout goes on by calls of its own. */
+  async sample(
+    request: GroupRequest,
+    policy: PolicyChoice,
+    signal: AbortSignal,
+    progress?: Progress,
+  ): Promise<SampledRollout[]> {
+    const segmentTokens = policy.adoptsNewer ? this.options.segmentTokens : 0;
+    let drawn = 0; // by calls that have ended: of an aborted one nobody tells
+    const call: SampleCall = async (version, part) => {
+      progress?.drawsFrom(version);
+      const segments = await this.#call(version, part, signal);
+      drawn += segments.reduce((sum, { tokens }) => sum + tokens.length, 0);
+      return segments;
+    };
+    const maxTokens = nextSegmentLength(0, request.maxTokens, segmentTokens);
+    try {
+      const starts = await call(policy.version, { ...request, maxTokens });
+      return await Promise.all(
+        starts.map((segment, index) => {
+          const rollout = this.#end(appendSegment(undefined, segment, policy.version), request);
+          return this.#complete(rollout, { request, index, policy, segmentTokens }, call);
+        }),
+      );
+    } catch (error) {
+      if (signal.aborted) progress?.wasted(drawn);
+      throw error;
+    }
+  }
+
+  async guard(signal: AbortSignal): Promise<void> {
+    await aborted(signal);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.client[Symbol.asyncDispose]();
+  }
+
+  /** Continues a rollout until it has ended. */
+  async #complete(
+    start: SampledRollout,
+    of: { request: GroupRequest; index: number; policy: PolicyChoice; segmentTokens: number },
+    call: SampleCall,
+  ): Promise<SampledRollout> {
+    const { request, index, policy, segmentTokens } = of;
+    let rollout = start;
+    for (;;) {
+      const sampled = rollout.tokens.length;
+      const maxTokens = nextSegmentLength(sampled, request.maxTokens, segmentTokens);
+      if (rollout.stopReason === 'stop' || maxTokens === 0) return rollout;
+      const version = continuingVersion(policy, this.#versions.keys());
+      const prompt = continuedPrompt(request.prompt, rollout);
+      const seed = continuationSeed(request.seed, index, sampled);
+      const rest = { ...request, prompt, seed, maxTokens, count: 1 };
+      const [segment] = await call(version, rest);
+      if (segment === undefined || segment.tokens.length === 0) {
+        throw new Error(`the backend continued a rollout of ${sampled} tokens by none`);
+      }
+      rollout = this.#end(appendSegment(rollout, segment, version), request);
+    }
+  }
+
+  #end(rollout: SampledRollout, { stopStrings = [] }: GroupRequest): SampledRollout {
+    return endAtStop(rollout, this.options.tokenizer.decode, stopStrings);
+  }
+
+  /** One sample call. While the backend is away it is repeated: the ticket's lease is prolonged. */
+  async #call(
+    version: number,
+    request: GroupRequest,
+    signal: AbortSignal,
+  ): Promise<SampledSequence[]> {
+    const { prompt, count, maxTokens, temperature, seed, stopTokenIds, stopStrings = [] } = request;
+    for (let lost = 0; ;) {
+      const calls = this.#versions.get(version); // again: the version may have a new session
+      if (calls === undefined) throw new Error(`policy version ${version} is not loaded`);
+      const startedAt = performance.now();
+      try {
+        const sequences = await calls.sample({
+          prompt,
+          numSamples: count,
+          maxTokens,
+          temperature,
+          seed,
+          // Of one kind only; with texts, a server stops at the model's own end of sequence, too.
+          stop: stopStrings.length > 0 ? [...stopStrings] : [...stopTokenIds],
+          signal,
+          deadlineMs: 1_000 * this.#stalls.limit,
+        });
+        this.#stalls.sign((performance.now() - startedAt) / 1_000);
+        return sequences;
+      } catch (err) {
+        if (err instanceof StillPending) throw err; // its ticket goes back
+        if (err instanceof RunLost) lost++;
+        else if (!(err instanceof Unavailable)) throw err;
+        if (lost === maxLostAttempts) throw err;
+        this.options.log.warn({ err, version }, 'the backend does not sample, trying again');
+        await sleep(retryDelayMs, undefined, { signal });
+      }
+    }
+  }
+}

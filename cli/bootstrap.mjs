@@ -1,0 +1,64 @@
+/**
+ * What the npm scripts run: makes this checkout ready, then hands over. Plain JavaScript without
+ * dependencies, since it is what installs them.
+ */
+import { existsSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const [, , task, ...words] = process.argv;
+
+/**
+ * Tasks that are a program of ours: they run in this process, so it ends with their exit code. Those with
+ * `needsNats` start nats-servers by themselves, as tests do; the others look for one when they need it.
+ */
+const programs = {
+  start: { file: 'dist/cli/cli.js', args: ['up', ...words] },
+  sweep: { file: 'dist/cli/cli.js', args: ['sweep', ...words] },
+  pretrain: { file: 'dist/tools/pretrain/main.js', args: words },
+  docs: { file: 'dist/test/docs/main.js', args: words },
+  monitoring: { file: 'dist/deploy/monitoring.js', args: words },
+  bench: { file: 'dist/test/bench/main.js', args: words, needsNats: true },
+  'test:elastic': { file: 'dist/test/elastic/main.js', args: words, needsNats: true },
+  'test:chaos': { file: 'dist/test/chaos/main.js', args: words, needsNats: true },
+  'test:compat': { file: 'dist/test/compat/main.js', args: words, needsNats: true },
+};
+
+const [major, minor] = process.versions.node.split('.').map(Number);
+if (major < 20 || (major === 20 && minor < 11)) {
+  fail(`Node.js 20.11 or newer is needed; this is ${process.versions.node} (${process.execPath})`);
+}
+if (task !== 'test' && !Object.hasOwn(programs, task ?? '')) {
+  fail(
+    `unknown task ${task ?? '(none)'}; one of ${Object.keys(programs).join(', ')}, test is expected`,
+  );
+}
+
+const { endWithLauncher } = await import('./children.mjs');
+endWithLauncher();
+const { prepare } = await import('./prepare.mjs');
+const problem = await prepare(root);
+if (problem !== undefined) fail(problem);
+
+if (task === 'test') {
+  const { runTests } = await import('./run-tests.mjs');
+  process.exitCode = await runTests(root, words);
+} else {
+  const { file, args, needsNats = false } = programs[task];
+  const path = join(root, file);
+  if (!existsSync(path)) fail(`npm run ${task} has nothing to run yet: ${file} is missing`);
+  if (needsNats) {
+    const { provideNatsServer } = await import('./nats-for-tests.mjs');
+    const noNats = await provideNatsServer(root);
+    if (noNats !== undefined) fail(noNats);
+  }
+  process.setSourceMapsEnabled(true);
+  process.argv = [process.execPath, path, ...args];
+  await import(pathToFileURL(path).href);
+}
+
+function fail(message) {
+  process.stderr.write(`${message}\n`);
+  process.exit(1);
+}

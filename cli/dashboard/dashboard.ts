@@ -1,0 +1,51 @@
+import { once } from 'node:events';
+import { describeFlags } from '../../shared/service/config-help.js';
+import { loadConfig } from '../../shared/service/config.js';
+import { findRun } from '../existing-run/find-run.js';
+import { warningLogger } from '../processes/file-logger.js';
+import { listenForStop } from '../processes/stop-signals.js';
+import { DashboardConfig, dashboardService } from './config.js';
+import { openLiveDashboard } from './live-dashboard.js';
+import { folderRun } from './run/folder-run.js';
+import { openRun, type OpenRun } from './run/open-run.js';
+import { serveDashboard, type Dashboard } from './server.js';
+import { tell } from '../../shared/service/telemetry/tell.js';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+export function dashboardHelp(): string {
+  return `offbeat dashboard: the page of a run, on this machine, until Ctrl-C.
+
+The run may go on, here or on the NATS server at --nats-url, or be over: then its folder tells.
+
+${describeFlags(DashboardConfig.shape, dashboardService)}
+`;
+}
+
+/** A folder is read anew this often while somebody looks: its run may go on without our seeing it. */
+const folderEveryMs = 5_000;
+
+/**
+ * @returns the signal's code after Ctrl-C.
+ * @throws {UserError} for an unknown run, or a port that cannot be had.
+ */
+export async function dashboard(argv: readonly string[], env: Environment): Promise<number> {
+  const config = loadConfig(DashboardConfig, dashboardService, argv, env);
+  const found = await findRun(config);
+  const stop = listenForStop(tell, 'stopping');
+  const log = warningLogger('dashboard');
+  await using run = await openRun(found, { log, signal: stop.stop, report: tell });
+  const { modelDir } = found;
+  const open = async (opened: OpenRun): Promise<Dashboard> => {
+    const { dashboardPort: port } = config;
+    if (opened.kind === 'live') {
+      return await openLiveDashboard({ broker: opened.broker, modelDir, port, log });
+    }
+    const now = () => folderRun(found.run, opened.folder);
+    return await serveDashboard({ port, everyMs: folderEveryMs, now });
+  };
+  await using page = await open(run);
+  process.stdout.write(`dashboard of ${found.run} at ${page.url}\n`);
+  if (!stop.stop.aborted) await once(stop.stop, 'abort');
+  return stop.exitCode() ?? 0;
+}

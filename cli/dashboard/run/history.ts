@@ -1,0 +1,65 @@
+import type { EvalResult } from '../../../shared/wire/eval-result.js';
+import type { RunEvent } from '../../../shared/wire/run-event.js';
+
+/** A step that was trained, with its row of `metrics.jsonl`. */
+export interface StepPoint {
+  readonly step: number;
+  readonly version: number;
+  readonly at: number; // ms since the epoch
+  readonly metrics: Readonly<Record<string, number>>;
+}
+
+/** A version that was measured on held-out problems. */
+export type EvalPoint = Pick<
+  EvalResult,
+  'version' | 'problems' | 'samples' | 'sampled' | 'greedy' | 'passAt'
+>;
+
+/** What a run has come to so far. */
+export interface History {
+  readonly steps: readonly StepPoint[]; // their numbers rising
+  readonly evals: readonly EvalPoint[]; // their versions rising
+  readonly quarantined: readonly string[]; // actors
+  readonly summary: Readonly<Record<string, unknown>> | undefined; // of a run that has ended
+}
+
+/** The history as a run's events tell of it. */
+export class EventHistory implements History {
+  readonly steps: StepPoint[] = [];
+  readonly evals: EvalPoint[] = [];
+  readonly quarantined: string[] = [];
+  summary: Readonly<Record<string, unknown>> | undefined;
+
+  /** A learner that crashed goes on from its checkpoint: what it trains twice counts once. */
+  take(event: RunEvent): void {
+    switch (event.kind) {
+      case 'step': {
+        const { step, version, at, metrics } = event;
+        dropFrom(this.steps, (known) => known.step >= step);
+        dropFrom(this.evals, (known) => known.version > version);
+        this.steps.push({ step, version, at, metrics });
+        this.summary = undefined; // a run that had ended was resumed
+        break;
+      }
+      case 'eval':
+        dropFrom(this.evals, (known) => known.version >= event.result.version);
+        this.evals.push(event.result);
+        break;
+      case 'quarantine':
+        if (!this.quarantined.includes(event.actor)) this.quarantined.push(event.actor);
+        break;
+      case 'end':
+        this.summary = event.summary;
+        break;
+      case 'held':
+      case 'version':
+      case 'leader':
+      case 'checkpoint':
+        break;
+    }
+  }
+}
+
+function dropFrom<T>(items: T[], isOutdated: (item: T) => boolean): void {
+  while (items.length > 0 && isOutdated(items.at(-1)!)) items.pop();
+}

@@ -1,0 +1,52 @@
+import { connectBroker } from '../../../shared/broker/connect.js';
+import type { Broker } from '../../../shared/broker/broker.js';
+import { errorText, UserError } from '../../../shared/base/errors.js';
+import type { Logger } from '../../../shared/service/telemetry/logger.js';
+import type { FoundRun } from '../../existing-run/find-run.js';
+import { runningStore } from '../../existing-run/running-store.js';
+import { accessWith } from '../../nats-server/keys.js';
+import type { RunFolder } from '../../run-folder.js';
+
+/** Where a run is looked at: in its NATS while that is up, else in its folder. */
+export type OpenRun = AsyncDisposable &
+  (
+    | { readonly kind: 'live'; readonly broker: Broker }
+    | { readonly kind: 'folder'; readonly folder: RunFolder }
+  );
+
+/**
+ * Opens a run to look at it, and changes nothing.
+ *
+ * @param report told why the folder has to do, where a server was expected.
+ * @throws {UserError} if the run is neither here nor on the server.
+ */
+export async function openRun(
+  found: FoundRun,
+  { log, signal, report }: { log: Logger; signal: AbortSignal; report: (line: string) => void },
+): Promise<OpenRun> {
+  const { run, folder } = found;
+  const ofFolder = (kept: RunFolder): OpenRun => ({
+    kind: 'folder',
+    folder: kept,
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  });
+  const store = await runningStore(found);
+  if (store === undefined) return ofFolder(folder!); // there is one where no server is named
+  try {
+    const identity = { role: 'observer' } as const;
+    const broker = await connectBroker({
+      natsUrl: store.natsUrl,
+      ...accessWith(store.keyFolder, identity),
+      ...{ run, client: 'dashboard', identity, log, signal },
+    });
+    if (await broker.isThere()) {
+      return { kind: 'live', broker, [Symbol.asyncDispose]: () => broker[Symbol.asyncDispose]() };
+    }
+    await broker[Symbol.asyncDispose]();
+    throw new UserError(`the NATS server knows no run ${run}`);
+  } catch (caught) {
+    if (folder === undefined || signal.aborted) throw caught;
+    report(`${errorText(caught)}; showing what the folder of the run has`);
+    return ofFolder(folder);
+  }
+}

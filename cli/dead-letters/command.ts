@@ -1,0 +1,199 @@
+import type { Broker } from '../../shared/broker/broker.js';
+import type { DeadLetter } from '../../shared/broker/dead-letters.js';
+import { describeFlags } from '../../shared/service/config-help.js';
+import { UserError } from '../../shared/base/errors.js';
+import { printable, printableJson } from '../../shared/base/printable.js';
+import { issuedBelow, ticketBound } from '../../shared/rl/capacity.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
+import { findRun } from '../existing-run/find-run.js';
+import { readStore } from '../existing-run/read-store.js';
+import { ensureNatsServer } from '../nats-server/ensure.js';
+import { shortCommand } from '../processes/short-command.js';
+import {
+  DeadLettersConfig,
+  deadLettersService,
+  loadRequest,
+  type DeadLettersRequest,
+} from './config.js';
+import { fateOf, type Books, type Fate } from './fate.js';
+import { entryOf, listText, showing } from './text.js';
+import { tell } from '../../shared/service/telemetry/tell.js';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+export function deadLettersHelp(): string {
+  return `offbeat dead-letters: the messages that a run gave up, each with the reason.
+
+  list              what there is: number, time, who gave it up, its ticket, the reason
+  show NUMBER       all of one, its message included
+  replay NUMBER…    publishes messages again where they came from; no learner may train meanwhile
+                    (not those from elsewhere than a queue of their stage: these can be purged)
+  purge NUMBER…     deletes them, but those that the next learner must still hear of
+
+The run may be over, stopped or training; a run's own nats-server is started for this if need be.
+
+${describeFlags(DeadLettersConfig.shape, deadLettersService)}
+`;
+}
+
+interface Letters {
+  readonly broker: Broker;
+  readonly request: DeadLettersRequest;
+  readonly chosen: readonly { readonly letter: DeadLetter; readonly fate: Fate }[];
+  readonly signal: AbortSignal;
+}
+
+/** What became of a letter that was to be replayed or purged. */
+interface Outcome {
+  readonly number: number;
+  readonly isDone: boolean;
+  readonly why: string;
+}
+
+/**
+ * @returns the exit code: 0 when all that was asked for was done, 1 when some letters were left as
+ *   they are, the signal's code after Ctrl-C.
+ * @throws {UserError} for an unknown run or letter, or while a learner trains.
+ */
+export async function deadLetters(argv: readonly string[], env: Environment): Promise<number> {
+  const request = loadRequest(argv, env);
+  const { config, action } = request;
+  const found = await findRun(config);
+  return shortCommand('dead-letters', 'stopping', async ({ stop, folder, log }) => {
+    const { stop: signal, hurry } = stop;
+    const natsBinary = () => ensureNatsServer({ env, report: tell, signal });
+    const role = action === 'replay' || action === 'purge' ? 'operator' : 'observer';
+    const place = { found, natsBinary, deadlineMs: 60_000, logFolder: folder };
+    const store = { ...place, signal, hurry, log, role } as const;
+    return await readStore(store, async (broker) => {
+      const chosen = await choose(broker, request, signal);
+      const letters = { broker, request, chosen, signal };
+      if (action === 'list') return list(letters);
+      if (action === 'show') return show(letters);
+      return tellOutcomes(
+        config.json,
+        action === 'replay' ? await replay(letters) : await purge(letters),
+      );
+    });
+  });
+}
+
+async function choose(
+  broker: Broker,
+  { numbers, config }: DeadLettersRequest,
+  signal: AbortSignal,
+): Promise<Letters['chosen']> {
+  if (!(await broker.isThere())) throw new UserError(`the NATS server knows no run ${config.run}`);
+  const books = await readBooks(broker);
+  const chosen: { letter: DeadLetter; fate: Fate }[] = [];
+  for await (const letter of broker.deadLetters.past(signal)) {
+    if (numbers.length > 0 && !numbers.includes(letter.seq)) continue;
+    chosen.push({ letter, fate: fateOf(letter, books) });
+  }
+  const missing = numbers.filter((number) => !chosen.some(({ letter }) => letter.seq === number));
+  if (missing.length > 0) {
+    throw new UserError(
+      `run ${config.run} has no dead letter ${missing.join(', ')}; \`offbeat dead-letters list\` shows those that it has`,
+    );
+  }
+  return chosen;
+}
+
+async function readBooks(broker: Broker): Promise<Books> {
+  const config = await new RunConfigStore(broker).get();
+  const { nextOrder, consumedBelow, consumedAbove } = (await broker.ledger.read()) ?? noTickets;
+  const { maxStepsOffPolicy, groupsPerBatch } = config ?? noGroups;
+  const bound = ticketBound(maxStepsOffPolicy, groupsPerBatch);
+  const below = issuedBelow(nextOrder, await broker.ticketsSoFar(), bound);
+  const ids = await broker.ledger.ticketIds();
+  return { consumedBelow, consumedAbove, issuedBelow: below, ids };
+}
+
+/** Before the first checkpoint, and before the configuration. */
+const noTickets = { nextOrder: 0, consumedBelow: 0, consumedAbove: [] };
+const noGroups = { maxStepsOffPolicy: 0, groupsPerBatch: 0 };
+
+function list({ chosen, request: { config } }: Letters): number {
+  const entries = chosen.map(({ letter, fate }) => entryOf(letter, fate));
+  print(config.json ? printableJson(entries) : listText(entries));
+  return 0;
+}
+
+function show({ chosen, request: { config } }: Letters): number {
+  for (const { letter, fate } of chosen) {
+    print(printableJson(showing(letter, fate), config.json ? undefined : 2));
+  }
+  return 0;
+}
+
+/**
+ * A learner that trains has replaced the tickets already, and has in its head what the ledger does
+ * not say yet; so none may lead meanwhile. The letter goes once its message is stored again.
+ */
+async function replay({ broker, request, chosen, signal }: Letters): Promise<Outcome[]> {
+  await using _lead = await lead(broker, signal);
+  const outcomes: Outcome[] = [];
+  for (const { letter, fate } of chosen) {
+    const number = letter.seq;
+    const refusal = broker.deadLetters.refusal(letter);
+    if (refusal !== undefined) {
+      outcomes.push({ number, isDone: false, why: refusal });
+      continue;
+    }
+    if (fate === 'ended' && !request.config.force) {
+      const why =
+        'its ticket has ended in the books, so nobody waits for it; --force sends it anyway';
+      outcomes.push({ number, isDone: false, why });
+      continue;
+    }
+    await broker.deadLetters.replay(letter, AbortSignal.any([signal, AbortSignal.timeout(30_000)]));
+    await broker.deadLetters.remove(number);
+    outcomes.push({ number, isDone: true, why: `published again on ${letter.subject}` });
+  }
+  return outcomes;
+}
+
+async function lead(broker: Broker, signal: AbortSignal): Promise<AsyncDisposable> {
+  // Longer than a lease lives that nobody renews.
+  const patience = AbortSignal.timeout(25_000);
+  try {
+    return await broker.ledger.lead('dead-letters', AbortSignal.any([signal, patience]));
+  } catch (caught) {
+    if (!patience.aborted) throw caught;
+    throw new UserError(
+      `a learner trains run ${broker.run} and has replaced these tickets already; stop it before a replay`,
+      { cause: caught },
+    );
+  }
+}
+
+/** The letter of an open ticket stays: without it the next learner would wait for that for ever. */
+async function purge({ broker, chosen }: Letters): Promise<Outcome[]> {
+  const outcomes: Outcome[] = [];
+  for (const { letter, fate } of chosen) {
+    const number = letter.seq;
+    if (fate === 'open') {
+      const why = 'its ticket is open in the books: the next checkpoint of a learner ends it';
+      outcomes.push({ number, isDone: false, why });
+      continue;
+    }
+    await broker.deadLetters.remove(number);
+    outcomes.push({ number, isDone: true, why: 'deleted' });
+  }
+  return outcomes;
+}
+
+function tellOutcomes(json: boolean, outcomes: readonly Outcome[]): number {
+  if (json) print(printableJson(outcomes));
+  else {
+    for (const { number, isDone, why } of outcomes) {
+      print(`${number}: ${printable(isDone ? why : `left as it is, since ${why}`)}`);
+    }
+    if (outcomes.length === 0) print('no dead letters');
+  }
+  return outcomes.every(({ isDone }) => isDone) ? 0 : 1;
+}
+
+function print(text: string): void {
+  process.stdout.write(`${text}\n`);
+}

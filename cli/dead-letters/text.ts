@@ -1,0 +1,75 @@
+import { unpack } from '../../shared/wire/unpack.js';
+import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
+import type { DeadLetter } from '../../shared/broker/dead-letters.js';
+import { readableId } from '../../shared/base/ticket-name.js';
+import { errorText } from '../../shared/base/errors.js';
+import { printable } from '../../shared/base/printable.js';
+import type { Fate } from './fate.js';
+
+/** A dead letter and what the books say of its ticket, as `list --json` prints it. */
+export interface Entry {
+  readonly number: number;
+  readonly at: string; // ISO 8601
+  readonly stage: string;
+  readonly reason: string;
+  readonly subject: string;
+  readonly ticketId: string | null;
+  readonly attempt: number | null;
+  readonly ticket: Fate;
+  readonly bytes: number;
+  readonly unreadable: string | null; // which part of the letter, and why
+}
+
+export function entryOf(letter: DeadLetter, fate: Fate): Entry {
+  const inside = ticketOf(letter);
+  return {
+    number: letter.seq,
+    at: new Date(letter.at).toISOString(),
+    stage: letter.stage,
+    reason: letter.reason,
+    subject: letter.subject,
+    ticketId: inside?.ticketId ?? null,
+    attempt: inside?.attempt ?? null,
+    ticket: fate,
+    bytes: letter.data.byteLength,
+    unreadable: letter.unreadable ?? null,
+  };
+}
+
+/** A line a letter, whatever is in it. */
+export function listText(entries: readonly Entry[]): string {
+  if (entries.length === 0) return 'no dead letters';
+  const rows = entries.map(({ number, at, stage, ticketId, ticket, reason, unreadable }) =>
+    [
+      String(number),
+      at,
+      stage,
+      ticketId === null ? '-' : `${readableId(ticketId)} (${ticket})`,
+      unreadable === null ? reason : `${reason} (unreadable: ${unreadable})`,
+    ].map(printable),
+  );
+  const widths = [0, 1, 2, 3].map((i) => Math.max(...rows.map((row) => row[i]!.length)));
+  return rows.map((row) => row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join('  ')).join('\n');
+}
+
+/** All of one letter, its message included: what it means where it can be read, else its bytes. */
+export function showing(letter: DeadLetter, fate: Fate): Record<string, unknown> {
+  let message: unknown;
+  try {
+    message = plain(unpack(letter.data));
+  } catch (caught) {
+    message = {
+      unreadable: errorText(caught),
+      base64: Buffer.from(letter.data).toString('base64'),
+    };
+  }
+  return { ...entryOf(letter, fate), msgId: letter.msgId ?? null, message };
+}
+
+/** Blocks of bytes as base64, which JSON has no word for. */
+function plain(value: unknown): unknown {
+  if (value instanceof Uint8Array) return { base64: Buffer.from(value).toString('base64') };
+  if (Array.isArray(value)) return value.map(plain);
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, plain(part)]));
+}

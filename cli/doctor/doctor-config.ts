@@ -1,0 +1,85 @@
+import { z } from 'zod';
+import { httpAddress, text, whole } from '../../shared/service/config-fields.js';
+import { loadConfig } from '../../shared/service/config.js';
+import { embeddedModelPath } from '../../shared/model/model-directory.js';
+import { findRun } from '../existing-run/find-run.js';
+import { whichRun } from '../existing-run/which-run.js';
+import { findRunningNats } from '../nats-server/running.js';
+import { keyFolderIn } from '../nats-server/start.js';
+import { runsIn } from '../run-folder.js';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** What is to be looked at. */
+export const DoctorConfig = z.object({
+  ...whichRun,
+  run: whichRun.run
+    .optional()
+    .describe('a run: its folder runs/TEXT tells the rest, or it is one at --nats-url.'),
+  natsMonitoringUrl: httpAddress
+    .optional()
+    .describe('monitoring port of that server, which tells its time.'),
+  backendUrl: httpAddress
+    .optional()
+    .describe('the TuFT or Tinker server to train by, if not the local backend.'),
+  apiKey: text
+    .optional()
+    .describe('key for --backend-url; TINKER_API_KEY says it too, without showing it to ps.'),
+  modelDir: text
+    .optional()
+    .describe('Hugging Face directory of the model; by default the one in this repository.'),
+  modelName: text.optional().describe('the model as the backend calls it.'),
+  loraRank: whole.positive().default(32).describe('rank of the adapter to train.'),
+  trial: z
+    .boolean()
+    .default(true)
+    .describe(
+      'has the backend make an adapter of that rank, and give it back; --no-trial does not.',
+    ),
+  json: z.boolean().default(false).describe('standard output is JSON.'),
+});
+
+export const doctorService = 'offbeat-doctor';
+
+/** Everything that the checks need to know of where things are. */
+export interface Places {
+  readonly run: string | undefined;
+  readonly runsDir: string;
+  readonly natsUrl: string | undefined; // none: the doctor starts a server of its own
+  readonly natsKeys: string | undefined;
+  readonly natsMonitoringUrl: string | undefined;
+  readonly backendUrl: string | undefined; // none: the local backend would be taken
+  readonly apiKey: string | undefined;
+  readonly modelDir: string;
+  readonly modelName: string | undefined;
+  readonly loraRank: number;
+  readonly trial: boolean;
+  readonly json: boolean;
+}
+
+/**
+ * Reads the flags; a run of this machine tells what they leave open.
+ *
+ * @throws {UserError} listing every flag that is wrong.
+ */
+export async function loadPlaces(argv: readonly string[], env: Environment): Promise<Places> {
+  const config = loadConfig(DoctorConfig, doctorService, argv, env);
+  const { run, natsUrl, natsKeys, natsMonitoringUrl, backendUrl, modelDir, modelName } = config;
+  const places: Places = {
+    ...{ ...config, run, natsUrl, natsKeys, natsMonitoringUrl, backendUrl, modelName },
+    apiKey: config.apiKey ?? (env['TINKER_API_KEY'] || undefined),
+    modelDir: modelDir ?? embeddedModelPath,
+  };
+  if (run === undefined || !(await runsIn(config.runsDir)).includes(run)) return places;
+  const found = await findRun({ ...config, run });
+  const own = found.folder === undefined ? undefined : await findRunningNats(found.folder.nats);
+  return {
+    ...places,
+    natsUrl: found.natsUrl ?? own?.url,
+    natsKeys: found.natsKeys ?? (own && found.folder && keyFolderIn(found.folder.nats)),
+    natsMonitoringUrl: natsMonitoringUrl ?? own?.monitoringUrl,
+    backendUrl: found.backendUrl,
+    modelDir: found.modelDir ?? places.modelDir,
+    modelName: modelName ?? found.modelName,
+  };
+}

@@ -1,0 +1,121 @@
+import { describeFlags } from '../../shared/service/config-help.js';
+import { errorText, UserError } from '../../shared/base/errors.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
+import { shortCommand } from '../processes/short-command.js';
+import type { StopSignals } from '../processes/stop-signals.js';
+import { backendFindings } from './backend.js';
+import { clockFindings, type Clock } from './clock.js';
+import { DoctorConfig, doctorService, loadPlaces, type Places } from './doctor-config.js';
+import { finding, ok, type Finding } from './finding.js';
+import { machineFindings, readMachine } from './machine.js';
+import { modelFindings, runtimeFindings } from './model.js';
+import { natsFindings } from './nats.js';
+import { ownNatsFindings } from './own-nats.js';
+import { portFindings, runsFolderFindings } from './places.js';
+import { findingText, verdictText } from './text.js';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+export function doctorHelp(): string {
+  return `offbeat doctor: looks at what a training needs, and says what to do where something is missing.
+
+This machine (Node.js, processor, memory, files, ports, the folder of the runs), NATS with JetStream
+(version, limits, what each key may do), clocks, the backend (its models, the rank of adapters, the
+tokenizer) and the model directory. Without --nats-url it tries the nats-server that npm start would
+take, without --backend-url the local backend's runtime. Nothing is kept, and nothing fetched. Exit code: 0 when
+nothing stands in the way, 1 when something does; warnings do not.
+
+${describeFlags(DoctorConfig.shape, doctorService)}
+`;
+}
+
+interface Context {
+  readonly places: Places;
+  readonly env: Environment;
+  readonly log: Logger;
+  readonly stop: StopSignals;
+}
+
+/**
+ * @returns the exit code: 0 without an error among the findings, 1 with one, the signal's code after Ctrl-C.
+ * @throws {UserError} listing every flag that is wrong.
+ */
+export async function doctor(argv: readonly string[], env: Environment): Promise<number> {
+  const places = await loadPlaces(argv, env);
+  return shortCommand('doctor', undefined, async ({ stop, log }) => {
+    const findings: Finding[] = [];
+    for (const [check, examine] of checks({ places, env, log, stop })) {
+      const found = await examined(check, examine, stop.stop);
+      findings.push(...found);
+      if (!places.json) process.stdout.write(found.map(findingText).join(''));
+    }
+    process.stdout.write(places.json ? `${JSON.stringify(findings)}\n` : verdictText(findings));
+    return findings.some(({ level }) => level === 'error') ? 1 : 0;
+  });
+}
+
+type Examination = () => Promise<Finding[]>;
+
+function checks({ places, env, log, stop }: Context): [check: string, Examination][] {
+  const { natsUrl, backendUrl, apiKey, modelDir, runsDir } = places;
+  const { stop: signal, hurry } = stop;
+  const asked = { ...places, log, signal };
+  return [
+    ['machine', async () => machineFindings(await readMachine())],
+    ['runs-dir', () => runsFolderFindings(runsDir)],
+    ['ports', () => portFindings()],
+    ['runtime', runtimeFindings],
+    ['model', () => modelFindings(modelDir)],
+    [
+      'nats',
+      () =>
+        natsUrl === undefined
+          ? ownNatsFindings({ env, log, signal, hurry })
+          : natsFindings({ ...asked, natsUrl }),
+    ],
+    [
+      'clock',
+      async () =>
+        natsUrl === undefined && backendUrl === undefined
+          ? [ok('clock', 'everything is on this machine')]
+          : clockFindings(clocksOf(places), signal),
+    ],
+    ...(backendUrl === undefined
+      ? []
+      : [['backend', () => withKey(apiKey, { ...asked, backendUrl })] as [string, Examination]]),
+  ];
+}
+
+async function withKey(
+  apiKey: string | undefined,
+  asked: Omit<Parameters<typeof backendFindings>[0], 'apiKey'>,
+): Promise<Finding[]> {
+  if (apiKey !== undefined) return backendFindings({ ...asked, apiKey });
+  return [finding('backend', 'error', 'no key is given', 'backendRefuses')];
+}
+
+function clocksOf({ natsMonitoringUrl, backendUrl }: Places): Clock[] {
+  return [
+    ...(natsMonitoringUrl === undefined
+      ? []
+      : [{ name: 'NATS', url: new URL('/healthz', natsMonitoringUrl).href }]),
+    ...(backendUrl === undefined
+      ? []
+      : [{ name: 'the backend', url: `${backendUrl.replace(/\/$/, '')}/api/v1/healthz` }]),
+  ];
+}
+
+/** A check that fails says so, and the others go on. */
+async function examined(
+  check: string,
+  examine: Examination,
+  signal: AbortSignal,
+): Promise<Finding[]> {
+  try {
+    return await examine();
+  } catch (caught) {
+    signal.throwIfAborted();
+    const isUsers = caught instanceof UserError;
+    return [finding(check, 'error', errorText(caught), isUsers ? 'asItSays' : 'unforeseen')];
+  }
+}

@@ -1,0 +1,63 @@
+import { errorText, UserError } from '../../shared/base/errors.js';
+import { checkModelDirectory } from '../../shared/model/model-directory.js';
+import type { ModelFolder } from '../../shared/model/model-weights.js';
+import { finding, ok, type Finding } from './finding.js';
+
+/** Whether the model can be run here, and text be turned to its tokens and back. */
+export async function modelFindings(modelDir: string): Promise<Finding[]> {
+  let folder: ModelFolder;
+  try {
+    folder = await checkModelDirectory(modelDir);
+  } catch (caught) {
+    return [broken('model', caught)];
+  }
+  const { vocabSize, maxPositions } = folder.config;
+  const model = ok('model', `${modelDir}: ${vocabSize} tokens known, ${maxPositions} in a context`);
+  try {
+    return [model, await tokenizerFinding(folder)];
+  } catch (caught) {
+    return [model, broken('tokenizer', caught)];
+  }
+}
+
+const sample = '3 17 21=72:17*3+21';
+
+async function tokenizerFinding(folder: ModelFolder): Promise<Finding> {
+  const { loadTokenizer } = await import('../../shared/model/tokenizer.js'); // slow to load
+  const tokenizer = await loadTokenizer(folder);
+  const tokens = tokenizer.encode(sample);
+  const text = tokenizer.decode(tokens);
+  const largest = Math.max(...tokens);
+  const found = `${JSON.stringify(sample)} makes ${tokens.length} tokens`;
+  if (text !== sample) {
+    return finding(
+      'tokenizer',
+      'error',
+      `${found}, which read ${JSON.stringify(text)}`,
+      'modelBroken',
+    );
+  }
+  return largest >= folder.config.vocabSize
+    ? finding(
+        'tokenizer',
+        'error',
+        `${found}, ${largest} among them, which the model has not`,
+        'modelBroken',
+      )
+    : ok('tokenizer', `${found} and reads the same`);
+}
+
+/** Whether models run at all: the native library of ONNX Runtime is for one platform. */
+export async function runtimeFindings(): Promise<Finding[]> {
+  try {
+    await import('onnxruntime-node');
+    return [ok('runtime', 'ONNX Runtime loads')];
+  } catch (caught) {
+    return [finding('runtime', 'error', errorText(caught), 'noRuntime')];
+  }
+}
+
+function broken(check: string, caught: unknown): Finding {
+  if (!(caught instanceof UserError)) throw caught;
+  return finding(check, 'error', caught.message, 'modelBroken');
+}

@@ -1,0 +1,56 @@
+import { z } from 'zod';
+import { httpAddress, real, text, whole } from '../../shared/service/config-fields.js';
+import { loadConfig } from '../../shared/service/config.js';
+import { whichRun } from '../existing-run/which-run.js';
+
+/** Which version of which run to measure, and how. */
+export const EvalConfig = z.object({
+  ...whichRun,
+  version: z
+    .union([z.enum(['best', 'latest']), whole.min(0)], {
+      error: 'expected best, latest or the number of a version',
+    })
+    .default('latest')
+    .describe(
+      'best (of those that were evaluated), latest, or the number of a version that is kept or saved.',
+    ),
+  problems: whole.positive().optional().describe('held-out problems; by default all.'),
+  samples: whole
+    .positive()
+    .max(4096)
+    .default(4)
+    .describe('answers to each at the training temperature; one more is greedy.'),
+  actors: whole.min(1).max(256).default(2).describe('how many actor processes.'),
+  sampler: z
+    .enum(['onnx', 'tinker'])
+    .optional()
+    .describe('where actors sample: in themselves or by the backend; by default as the run did.'),
+  modelDir: text.optional().describe("Hugging Face directory of the run's model."),
+  backendUrl: httpAddress
+    .optional()
+    .describe('the Tinker server that the run trains by, if not one of its own.'),
+  apiKey: text
+    .optional()
+    .describe('key for the backend; TINKER_API_KEY says it too, without showing it to ps.'),
+  readySeconds: real
+    .positive()
+    .default(180)
+    .describe('how long the processes may take to become ready.'),
+  json: z
+    .boolean()
+    .default(false)
+    .describe('the last line of standard output is the result as JSON, with each problem.'),
+});
+export type EvalConfig = z.infer<typeof EvalConfig>;
+
+/** `offbeat-eval` rather than `eval` in names of the environment: OFFBEAT_EVAL_RUN. */
+export const evalService = 'offbeat-eval';
+
+/** @throws {UserError} listing every problem at once. */
+export function loadEvalConfig(
+  argv: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+): EvalConfig {
+  const config = loadConfig(EvalConfig, evalService, argv, env);
+  return { ...config, apiKey: config.apiKey ?? (env['TINKER_API_KEY'] || undefined) };
+}

@@ -1,0 +1,104 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describeFlags } from '../../shared/service/config-help.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
+import { TinkerClient } from '../../shared/tinker/client.js';
+import { fileLogger } from '../processes/file-logger.js';
+import { FleetError } from '../processes/fleet.js';
+import { ensureNatsServer } from '../nats-server/ensure.js';
+import { createScreen } from '../up/screen.js';
+import { listenForStop } from '../processes/stop-signals.js';
+import { backendPlace } from './backend.js';
+import { EvalConfig, evalService, loadEvalConfig } from './eval-config.js';
+import { evalTable } from './eval-table.js';
+import { findRun, type FoundRun } from '../existing-run/find-run.js';
+import { findVersion, type SavedState } from './find-version.js';
+import { measure } from './measure.js';
+import { readStore } from '../existing-run/read-store.js';
+import { statesAtServer, statesInFolder } from './saved-states.js';
+import { tell } from '../../shared/service/telemetry/tell.js';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** What `offbeat eval` does, and its flags. */
+export function evalHelp(): string {
+  return `offbeat eval: measures a policy version of a run on the held-out problems.
+
+The run may be over or still training: it is only read. nats-server, actors, a reward service and,
+where the weights must be restored, a backend are started for this alone, and end with it.
+
+${describeFlags(EvalConfig.shape, evalService)}
+`;
+}
+
+/**
+ * Evaluates a version of a run and returns the exit code: 0 when there is a result, the signal's code
+ * after Ctrl-C, else 1. When it returns, none of its processes is left.
+ *
+ * @throws {UserError} for an unknown run or version, or something that is not there any more.
+ */
+export async function evalRun(argv: readonly string[], env: Environment): Promise<number> {
+  const request = loadEvalConfig(argv, env);
+  const found = await findRun(request);
+  const plain = { write: (text: string) => process.stderr.write(text) };
+  const stream = request.json ? plain : process.stdout;
+  const screen = createScreen({ stream, env, now: Date.now });
+  const stop = listenForStop(screen.note, 'stopping');
+  const folder = await mkdtemp(join(tmpdir(), 'offbeat-eval-'));
+  const log = fileLogger('eval', join(folder, 'eval.log'));
+  let keepsLogs = false;
+  try {
+    const natsBinary = await ensureNatsServer({ env, report: screen.note, signal: stop.stop });
+    const deadlineMs = request.readySeconds * 1_000;
+    const { stop: signal, hurry } = stop;
+    const reading = {
+      found,
+      natsBinary: () => Promise.resolve(natsBinary),
+      deadlineMs,
+      logFolder: folder,
+      signal,
+      hurry,
+      log,
+    };
+    const states = (path: string | undefined) => savedStates(found, request, path, reading);
+    const version = await readStore(reading, (broker) => {
+      const { run, policy, ledger, events } = broker;
+      const store = { run, policy, ledger, events, config: new RunConfigStore(broker) };
+      return findVersion(store, request.version, states, signal);
+    });
+    const { version: number, step } = version;
+    const result = await measure({
+      ...{ request, found, version, natsBinary, folder, screen, stop, log },
+    });
+    const answer = { run: found.run, step, ...result };
+    if (request.json) process.stdout.write(`${JSON.stringify(answer)}\n`);
+    else screen.note(`run ${found.run}, version ${number} (step ${step})\n${evalTable(result)}`);
+  } catch (caught) {
+    const exitCode = stop.exitCode();
+    if (exitCode !== undefined) return exitCode; // it is a wait that we broke off
+    if (!(caught instanceof FleetError)) throw caught;
+    keepsLogs = true;
+    tell(caught.message);
+    return caught.exitCode;
+  } finally {
+    if (!keepsLogs) await rm(folder, { recursive: true, force: true });
+  }
+  return 0;
+}
+
+/** @param path of the state that the run's ledger names. */
+async function savedStates(
+  found: FoundRun,
+  request: EvalConfig,
+  path: string | undefined,
+  { signal, log }: Pick<Parameters<typeof readStore>[0], 'signal' | 'log'>,
+): Promise<SavedState[]> {
+  if (found.backendUrl === undefined) {
+    return found.folder === undefined ? [] : await statesInFolder(found.folder.checkpoints);
+  }
+  if (path === undefined) return [];
+  const { url: baseUrl, apiKey } = await backendPlace(found, request);
+  await using client = await TinkerClient.connect({ baseUrl, apiKey, log, signal });
+  return await statesAtServer(client, path);
+}

@@ -1,0 +1,155 @@
+import type { Broker } from '../../shared/broker/broker.js';
+import type { PolicyAdapter } from '../../shared/broker/policy-store.js';
+import { errorText, UserError } from '../../shared/base/errors.js';
+import type { RunConfigStore } from '../../shared/run/run-config-store.js';
+import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
+
+/** A version of a run's policy, and where its weights are. */
+export interface FoundVersion {
+  readonly config: RunConfig;
+  readonly version: number;
+  readonly step: number; // the newest one in its weights; 0: the base policy
+  /** As the run's actors sampled with it, while it is kept. */
+  readonly samplerPath: string | undefined;
+  readonly adapter: PolicyAdapter | undefined; // from the store, if the backend handed it out
+  /** The saved state to restore it from, if it is not kept. */
+  readonly statePath: string | undefined;
+}
+
+/** A state that the backend has saved, weights and optimizer. */
+export interface SavedState {
+  readonly path: string; // tinker://…
+  readonly step: number;
+}
+
+/** A version by its number, the newest, or the best of those that were evaluated. */
+export type AskedVersion = number | 'latest' | 'best';
+
+type Store = Pick<Broker, 'run' | 'policy' | 'ledger' | 'events'> & {
+  readonly config: Pick<RunConfigStore, 'get'>;
+};
+
+/**
+ * Finds a version among those that the run keeps for sampling, else among its saved states.
+ *
+ * @param savedStates what lies with the backend, beside the state that the ledger names.
+ * @throws {UserError} if the store has no such run, or the run no such version any more.
+ */
+export async function findVersion(
+  store: Store,
+  asked: AskedVersion,
+  savedStates: (ledgerPath: string | undefined) => Promise<readonly SavedState[]>,
+  signal: AbortSignal,
+): Promise<FoundVersion> {
+  const config = await readConfig(store);
+  const wanted = asked === 'best' ? await bestVersion(store, signal) : asked;
+  const isLatest = wanted === 'latest';
+  const read = () => (isLatest ? store.policy.current() : store.policy.at(wanted));
+  const sampled = await readPolicy(store.policy, read);
+  const version = isLatest ? sampled?.version : wanted;
+  if (version === undefined) {
+    throw new UserError(`the run ${store.run} has not published a version yet`);
+  }
+  // Read after the version: a run that trains goes on meanwhile.
+  const history = await readSteps(store, signal);
+  if (sampled !== undefined) {
+    return { config, ...sampled, step: history.stepOf(version), statePath: undefined };
+  }
+
+  const checkpoint = await store.ledger.read();
+  const states = new Map<number, SavedState>();
+  for (const state of await savedStates(checkpoint?.statePath)) {
+    const made = history.versionOf(state.step);
+    if (made !== undefined) states.set(made, state);
+  }
+  if (checkpoint !== undefined) {
+    states.set(checkpoint.version, { path: checkpoint.statePath, step: checkpoint.step });
+  }
+  const state = states.get(version);
+  if (state === undefined) {
+    const kept = await store.policy.versions();
+    throw new UserError(noSuchVersion(store.run, version, kept, [...states.keys()]));
+  }
+  const { step, path: statePath } = state;
+  return { config, version, step, samplerPath: undefined, adapter: undefined, statePath };
+}
+
+/** The version of the saved state whose evaluation was the best, of equals the newer: it is kept. */
+async function bestVersion(store: Store, signal: AbortSignal): Promise<number> {
+  const states = (await store.ledger.read())?.states ?? [];
+  const scored = states.flatMap(({ step, score }) =>
+    score === undefined ? [] : [{ step, score }],
+  );
+  const best = scored.reduce<{ step: number; score: number } | undefined>(
+    (found, state) => (state.score >= (found?.score ?? 0) ? state : found),
+    undefined,
+  );
+  const history = await readSteps(store, signal);
+  const version = best === undefined ? undefined : history.versionOf(best.step);
+  if (version !== undefined) return version;
+  throw new UserError(
+    `no saved version of run ${store.run} has been evaluated; ask for --version latest`,
+  );
+}
+
+/** What actors sample with. A run that trains may retire it between two reads: then look again. */
+async function readPolicy(
+  policy: Store['policy'],
+  read: () => Promise<PolicyManifest | undefined>,
+): Promise<Pick<FoundVersion, 'version' | 'samplerPath' | 'adapter'> | undefined> {
+  for (let manifest = await read(); manifest !== undefined;) {
+    const { version, samplerPath, adapter } = manifest;
+    if (adapter === undefined) return { version, samplerPath, adapter };
+    try {
+      const bytes = await policy.fetchAdapter(manifest);
+      return { version, samplerPath, adapter: { bytes, rank: adapter.rank, alpha: adapter.alpha } };
+    } catch (caught) {
+      manifest = await read();
+      if (manifest?.version === version) throw caught;
+    }
+  }
+  return undefined;
+}
+
+async function readConfig({ run, config }: Store): Promise<RunConfig> {
+  let found: RunConfig | undefined;
+  try {
+    found = await config.get();
+  } catch (cause) {
+    throw new UserError(
+      `the configuration of run ${run} cannot be read (${errorText(cause)}); was it made by another version of offbeat?`,
+      { cause },
+    );
+  }
+  if (found === undefined) throw new UserError(`the NATS server knows no run ${run}`);
+  return found;
+}
+
+/** Which version each step has made; of a step that a crash undid and that was made again, the last. */
+async function readSteps({ events }: Store, signal: AbortSignal) {
+  const versions = new Map([[0, 0]]);
+  for await (const event of events.past(signal)) {
+    if (event.kind === 'step') versions.set(event.step, event.version);
+  }
+  return {
+    versionOf: (step: number): number | undefined => versions.get(step),
+    /** A version that restored weights were published as has the step that was made before it. */
+    stepOf: (version: number): number =>
+      Math.max(...[...versions].filter(([, made]) => made <= version).map(([step]) => step)),
+  };
+}
+
+function noSuchVersion(
+  run: string,
+  version: number,
+  kept: readonly number[],
+  saved: readonly number[],
+): string {
+  const there = [...new Set([...kept, ...saved])].sort((a, b) => a - b);
+  return (
+    `version ${version} of run ${run} is not there any more, or was never made; ` +
+    `there are ${there.length === 0 ? 'none' : there.join(', ')}. --version best and latest are kept ` +
+    'always; a run that is started with --keep-every-steps N keeps every Nth step, too'
+  );
+}

@@ -1,0 +1,106 @@
+import { join } from 'node:path';
+import { connectBroker } from '../../shared/broker/connect.js';
+import { UserError } from '../../shared/base/errors.js';
+import type { EvalProblem } from '../../shared/run/evaluation/solve-rates.js';
+import { openTask } from '../../shared/tasks/registry.js';
+import type { EvalResult } from '../../shared/wire/eval-result.js';
+import { Fleet } from '../processes/fleet.js';
+import {
+  graceMs,
+  runIdentities,
+  stopRanks,
+  workerMembers,
+  type NatsPlace,
+} from '../processes/members.js';
+import { accessWith } from '../nats-server/keys.js';
+import { startNats } from '../nats-server/start.js';
+import type { FoundVersion } from './find-version.js';
+import { backendPlace, openBackend } from './backend.js';
+import { evaluate, prepare } from './bus.js';
+import type { MeasureOptions } from './measure-options.js';
+import { weightsFromBackend, weightsFromStore } from './open-weights.js';
+
+/**
+ * Evaluates one version apart from its run: with processes and a NATS server of its own, which end
+ * with it. Of the run it needs no more than what `findVersion` found and the saved weights.
+ *
+ * @throws {FleetError} when a process ended that it cannot do without; {UserError} when something
+ * is not there.
+ */
+export async function measure(options: MeasureOptions): Promise<EvalResult> {
+  const { request, found, version, screen, stop, folder, log } = options;
+  const problems = await heldOut(version, request.problems);
+  await using fleet = new Fleet({ logFolder: folder, report: screen.warn, hurry: stop.hurry });
+  const over = new AbortController();
+  const signal = AbortSignal.any([stop.stop, fleet.failed, over.signal]);
+  const deadlineMs = request.readySeconds * 1_000;
+  try {
+    const nats = await startBus(options, fleet, deadlineMs);
+    const backend = await backendPlace(found, request);
+    await using client = await openBackend(options, fleet, backend, signal);
+    await using opened =
+      client === undefined ? undefined : await weightsFromBackend(client, found, version);
+    const weights = opened ?? weightsFromStore(found, version)!;
+
+    const run = found.run; // alone on its server, so it can be called like the one that it copies
+    const identity = { role: 'learner' } as const; // it does here what the learner does in a run
+    await using broker = await connectBroker({
+      natsUrl: nats.natsUrl,
+      ...accessWith(nats.keyFolder, identity),
+      ...{ run, client: 'eval', identity, log, signal },
+    });
+    await prepare(broker, version, weights, problems.length);
+    const workers = workerMembers(
+      { ...found, actors: request.actors, evalActors: 0 },
+      { run, nats, backend },
+    );
+    for (const member of workers) void fleet.start(member);
+    const names = workers.map(({ name }) => name);
+    await fleet.ready(names, deadlineMs, signal);
+    return await evaluate(broker, problems, options, signal);
+  } catch (caught) {
+    fleet.failed.throwIfAborted(); // it is the cause, whatever broke because of it
+    throw caught;
+  } finally {
+    over.abort();
+  }
+}
+
+/** The held-out problems of the run, the first `count` of them. */
+async function heldOut(
+  { config }: FoundVersion,
+  count: number | undefined,
+): Promise<readonly EvalProblem[]> {
+  const dataset = await openTask(config.task).load();
+  if (dataset.digest !== config.datasetDigest) {
+    throw new UserError(
+      `the dataset here has digest ${dataset.digest}, the run ${config.run} was trained on one with ${config.datasetDigest}; evaluate it with its own data and version of offbeat`,
+    );
+  }
+  if (count !== undefined && count > dataset.test.length) {
+    throw new UserError(
+      `--problems is ${count}, but run ${config.run} holds out ${dataset.test.length}; ask for fewer`,
+    );
+  }
+  return dataset.test.slice(0, count);
+}
+
+async function startBus(
+  { request, found, natsBinary, folder, stop }: MeasureOptions,
+  fleet: Fleet,
+  deadlineMs: number,
+): Promise<NatsPlace> {
+  const nats = await startNats(
+    natsBinary.path,
+    join(folder, 'nats'),
+    fleet.logPath('nats-server'),
+    {
+      run: found.run,
+      identities: runIdentities({ actors: request.actors, evalActors: 0 }),
+      deadlineMs,
+      signal: stop.stop,
+    },
+  );
+  fleet.adopt('nats-server', nats.process, { stopRank: stopRanks.nats, stopGraceMs: graceMs });
+  return { natsUrl: nats.url, keyFolder: nats.keyFolder };
+}

@@ -1,0 +1,79 @@
+import type { Backlog } from '../../shared/broker/backlog.js';
+import type { Broker } from '../../shared/broker/broker.js';
+import type { DeadLetter } from '../../shared/broker/dead-letters.js';
+import { UserError } from '../../shared/base/errors.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
+import type { ActorLease } from '../../shared/wire/actor-lease.js';
+import type { LeaderLease } from '../../shared/wire/ledger.js';
+import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
+import type { RunEvent } from '../../shared/wire/run-event.js';
+
+export type EventOf<Kind extends RunEvent['kind']> = Extract<RunEvent, { kind: Kind }>;
+
+/** A run at one moment, as far as its NATS server knows it. */
+export interface RunState {
+  readonly run: string;
+  readonly at: number; // ms since the epoch, when it was looked at
+  readonly config: RunConfig | undefined; // none yet: the run is still being set up
+  readonly leader: LeaderLease | undefined;
+  readonly policy: PolicyManifest | undefined;
+  readonly steps: readonly EventOf<'step'>[]; // the newest ones, oldest first
+  readonly evaluation: EventOf<'eval'> | undefined; // the newest
+  readonly end: EventOf<'end'> | undefined; // of the newest life that came to one
+  readonly actors: readonly ActorLease[]; // heard of within the hour
+  readonly backlog: Backlog;
+  readonly newestDeadLetter: DeadLetter | undefined;
+}
+
+/** A learner renews its lease every 2.5 seconds, or less often with a longer --lease-seconds. */
+const leadershipSeconds = 30;
+
+/** Whether a learner leads the run, as far as its lease tells; one that was killed leaves its lease behind. */
+export function hasLearner(leader: LeaderLease | undefined, at: number): boolean {
+  return leader !== undefined && at - leader.renewedAt <= 1_000 * leadershipSeconds;
+}
+
+/** Of the newest events: a step has its version beside it, so this is about half as many steps. */
+const eventsBack = 40;
+
+/**
+ * Looks at everything that a run keeps in NATS; only reads, so that an observer's key is enough.
+ *
+ * @throws {UserError} if the server holds nothing of the run.
+ */
+export async function readRunState(broker: Broker, signal: AbortSignal): Promise<RunState> {
+  const { run } = broker;
+  const at = Date.now();
+  if (!(await broker.isThere())) throw new UserError(`the NATS server knows no run ${run}`);
+  const backlog = await broker.backlog();
+  const store = new RunConfigStore(broker);
+  if (!(await store.isWritten())) {
+    const unknown = {
+      config: undefined,
+      leader: undefined,
+      policy: undefined,
+      evaluation: undefined,
+      end: undefined,
+      newestDeadLetter: undefined,
+    };
+    return { run, at, ...unknown, steps: [], actors: [], backlog };
+  }
+  const [config, leader, policy, evaluation, end, actors, newestDeadLetter] = await Promise.all([
+    store.get(),
+    broker.ledger.leader(),
+    broker.policy.current(),
+    broker.events.newest('eval'),
+    broker.events.newest('end'),
+    broker.actors.list(),
+    broker.deadLetters.newest(signal),
+  ]);
+  const steps: EventOf<'step'>[] = [];
+  for await (const event of broker.events.latest(eventsBack, signal)) {
+    if (event.kind === 'step') steps.push(event);
+  }
+  return {
+    ...{ run, at, config, leader, policy },
+    ...{ steps, evaluation, end, actors, backlog, newestDeadLetter },
+  };
+}

@@ -1,0 +1,74 @@
+import { copyFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { text } from '../../shared/service/config-fields.js';
+import { makeFolder } from '../../shared/base/make-folder.js';
+import { loadConfig } from '../../shared/service/config.js';
+import { describeFlags } from '../../shared/service/config-help.js';
+import { UserError } from '../../shared/base/errors.js';
+import { RunName } from '../../shared/wire/run-name.js';
+import { runFolderAt, runsIn, unknownRun } from '../run-folder.js';
+import { readHistory, type HistoryRow } from './history.js';
+import { csvText, wandbHistory } from './tables.js';
+import { eventFile, eventFileName } from './tensorboard.js';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+export const ExportConfig = z.object({
+  run: RunName.describe('the run whose metrics.jsonl is exported; it may still be training.'),
+  format: z
+    .enum(['tensorboard', 'wandb', 'csv'])
+    .describe('tensorboard: an event file; wandb: a history as JSON lines, and the configuration.'),
+  out: text
+    .optional()
+    .describe('folder for the files; by default exports/FORMAT in that of the run.'),
+  runsDir: text.default('runs').describe('where the folders of the runs are.'),
+});
+
+export const exportService = 'offbeat-export';
+
+export function exportHelp(): string {
+  return `offbeat export: the metrics of a run for other tools.
+
+${describeFlags(ExportConfig.shape, exportService)}
+`;
+}
+
+/**
+ * Writes the files, over those of an earlier export, and returns the exit code.
+ *
+ * @throws {UserError} for an unknown run, or one without a step.
+ */
+export async function exportRun(argv: readonly string[], env: Environment): Promise<number> {
+  const { run, format, out, runsDir } = loadConfig(ExportConfig, exportService, argv, env);
+  const runs = await runsIn(runsDir);
+  if (!runs.includes(run)) throw new UserError(unknownRun(run, runsDir, runs));
+  const { path } = runFolderAt(runsDir, run);
+  const rows = await readHistory(join(path, 'metrics.jsonl'));
+  if (rows.length === 0) throw new UserError(`run ${run} has no step yet`);
+  const folder = out ?? join(path, 'exports', format);
+  await makeFolder(folder);
+  const name = await write[format](rows, folder, join(path, 'config.json'));
+  process.stdout.write(`${rows.length} steps in ${join(folder, name)}\n`);
+  return 0;
+}
+
+type Writer = (rows: readonly HistoryRow[], folder: string, config: string) => Promise<string>;
+
+/** By format: writes what belongs to it, and tells the name of the file with the steps. */
+const write: Readonly<Record<z.infer<typeof ExportConfig>['format'], Writer>> = {
+  async tensorboard(rows, folder) {
+    const name = eventFileName(rows);
+    await writeFile(join(folder, name), eventFile(rows));
+    return name;
+  },
+  async wandb(rows, folder, config) {
+    await writeFile(join(folder, 'history.jsonl'), wandbHistory(rows));
+    await copyFile(config, join(folder, 'config.json'));
+    return 'history.jsonl';
+  },
+  async csv(rows, folder) {
+    await writeFile(join(folder, 'metrics.csv'), csvText(rows));
+    return 'metrics.csv';
+  },
+};

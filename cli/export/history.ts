@@ -1,0 +1,52 @@
+import { readFile } from 'node:fs/promises';
+import { z } from 'zod';
+import { errorText, UserError } from '../../shared/base/errors.js';
+
+/** A step of a run, as a line of metrics.jsonl tells of it. */
+export interface HistoryRow {
+  readonly step: number;
+  readonly version: number;
+  readonly at: number; // ms since the epoch
+  readonly metrics: Readonly<Record<string, number>>;
+}
+
+const Line = z
+  .object({
+    step: z.int().nonnegative(),
+    version: z.int().nonnegative(),
+    time: z.iso.datetime({ offset: true }),
+  })
+  .catchall(z.number());
+
+/**
+ * Every step in metrics.jsonl. A last line that is still being written is left out.
+ *
+ * @throws {UserError} if the file is not there, or a line is none of ours.
+ */
+export async function readHistory(path: string): Promise<HistoryRow[]> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (cause) {
+    throw new UserError(
+      `cannot read ${path} (${errorText(cause)}); a run has it from its first step on`,
+      { cause },
+    );
+  }
+  const lines = text.slice(0, text.lastIndexOf('\n') + 1).split('\n');
+  return lines.flatMap((line, i) => (line === '' ? [] : [rowOf(line, `${path}:${i + 1}`)]));
+}
+
+function rowOf(line: string, place: string): HistoryRow {
+  try {
+    const { step, version, time, ...metrics } = Line.parse(JSON.parse(line));
+    return { step, version, at: Date.parse(time), metrics };
+  } catch (cause) {
+    throw new UserError(`${place} is no line of a metrics.jsonl: ${errorText(cause)}`, { cause });
+  }
+}
+
+/** The names of all metrics, in the order in which they first occur: some belong to few steps. */
+export function metricNames(rows: readonly HistoryRow[]): string[] {
+  return [...new Set(rows.flatMap(({ metrics }) => Object.keys(metrics)))];
+}

@@ -1,0 +1,157 @@
+import { existsSync } from 'node:fs';
+import { readFile, writeFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { z } from 'zod';
+import { identityName } from '../shared/broker/permissions.js';
+import { makeFolder } from '../shared/base/make-folder.js';
+import { text, whole } from '../shared/service/config-fields.js';
+import { loadConfig } from '../shared/service/config.js';
+import { describeFlags } from '../shared/service/config-help.js';
+import { UserError } from '../shared/base/errors.js';
+import { RunName } from '../shared/wire/run-name.js';
+import { runIdentities } from './processes/members.js';
+import {
+  authorityFile,
+  certificateIn,
+  identitiesIn,
+  type NatsUser,
+  writeKeys,
+} from './nats-server/keys.js';
+import { accountsText } from './nats-server/accounts.js';
+import { hasCertificateFor } from './nats-server/kept-certificate.js';
+import { accountsBlock, tlsText } from './nats-server/server-config.js';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** What the keys are for. */
+export const NatsConfig = z.object({
+  run: RunName.describe('the run that the keys are for.'),
+  out: text.describe(
+    'folder for the keys and nats-server.conf; keys and certificate in it are kept.',
+  ),
+  actors: whole
+    .min(1)
+    .max(256)
+    .default(2)
+    .describe(
+      'how many actors: they are called actor-0, actor-1, …, as pods of a StatefulSet are.',
+    ),
+  evalActors: whole.min(0).max(256).default(0).describe('and eval-actor-0, …'),
+  tlsHosts: z
+    .string()
+    .regex(/^[A-Za-z0-9.:-]+(,[A-Za-z0-9.:-]+)*$/, 'expected names or addresses, a comma between')
+    .optional()
+    .describe('names by which clients reach the server: with them it has a certificate.'),
+  tlsFolder: text
+    .optional()
+    .describe('where the server will find server.pem and server-key.pem; by default in --out.'),
+});
+
+export const natsConfigService = 'offbeat-nats-config';
+
+export function natsConfigHelp(): string {
+  return `offbeat nats-config: keys and permissions for a run on a NATS server of your own.
+
+Writes a key for each role, a certificate if you name hosts, and nats-server.conf with the
+accounts and tls blocks, to be included in the server's own configuration. offbeat up and
+offbeat eval take the folder as --nats-keys; a service takes its own key as --nats-nkey-seed-file.
+
+To add actors, say the same flags again with another --actors, put nats-server.conf where each server
+includes it, and reload each twice (nats-server --signal reload=PID).
+
+${describeFlags(NatsConfig.shape, natsConfigService)}
+`;
+}
+
+/**
+ * Writes the files and returns the exit code.
+ *
+ * @throws {UserError} listing every flag that is wrong.
+ */
+export async function natsConfig(argv: readonly string[], env: Environment): Promise<number> {
+  const config = loadConfig(NatsConfig, natsConfigService, argv, env);
+  process.stdout.write(await writeNatsConfig(config));
+  return 0;
+}
+
+/**
+ * Writes the files; keys that are there stay, and so does a certificate for the same hosts.
+ *
+ * @returns what there is now, and what whoever runs the servers must know of it.
+ * @throws {UserError} if the folder has a certificate and no hosts are named.
+ */
+export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Promise<string> {
+  const { run, tlsHosts, tlsFolder } = config;
+  const out = resolve(config.out);
+  if (tlsHosts === undefined && existsSync(join(out, authorityFile))) {
+    throw new UserError(
+      `--tls-hosts is missing, and ${out} has a certificate: name the same hosts again, or delete ${authorityFile}, server.pem and server-key.pem for a server without TLS`,
+    );
+  }
+  await makeFolder(out, 0o700);
+  const path = join(out, 'nats-server.conf');
+  const previous = existsSync(path) ? await readFile(path, 'utf8') : undefined;
+  const keysBefore = (await identitiesIn(out)).map(identityName);
+  const users = await writeKeys(out, run, runIdentities(config));
+  const blocks = [
+    `# Written by offbeat nats-config, for run ${run}.\n`,
+    accountsBlock(accountsText(run, users)),
+  ];
+  const told = [`${users.length} keys, and what they open in ${path}`];
+  if (tlsHosts !== undefined) {
+    if (await ensureCertificate(out, tlsHosts.split(','))) {
+      told.push(`a new certificate: clients need ${join(out, authorityFile)} before it is shown`);
+    }
+    blocks.push(tlsText(certificateIn(tlsFolder ?? out)));
+  }
+  const text = blocks.join('');
+  await writeFile(path, text);
+  if (text.length > mostBytes) {
+    told.push(
+      `nats-server.conf has ${text.length} bytes, and a Secret of Kubernetes holds ${secretBytes}, the certificate included: name the run shorter, or let fewer actors in`,
+    );
+  }
+  return [...told, ...changesOf(previous, users, keysBefore), ''].join('\n');
+}
+
+const secretBytes = 1_048_576;
+const mostBytes = secretBytes - 8_192; // the certificate and its key lie in the same Secret
+
+/** @returns whether it is a new one. */
+async function ensureCertificate(folder: string, hosts: readonly string[]): Promise<boolean> {
+  if (await hasCertificateFor(folder, hosts)) return false;
+  const { writeCertificates } = await import('./nats-server/certificates.js'); // slow to load
+  await writeCertificates(folder, hosts);
+  return true;
+}
+
+/**
+ * What servers that run already must be done to, and whom they will turn away.
+ *
+ * @param previous what they include until now.
+ */
+function changesOf(
+  previous: string | undefined,
+  users: readonly NatsUser[],
+  keysBefore: readonly string[],
+): string[] {
+  const isNew = ({ account }: NatsUser) => previous?.includes(JSON.stringify(account)) === false;
+  const added = users.filter(isNew).map(({ name }) => name);
+  const leftOut = keysBefore.filter((key) => !users.some(({ name }) => name === key));
+  const told = [];
+  if (added.length > 0) {
+    told.push(
+      `new: ${shortened(added)}; reload each server twice: new accounts can do nothing after the first time`,
+    );
+  }
+  if (leftOut.length > 0) {
+    told.push(
+      `left out, though their keys are here: ${shortened(leftOut)}; --actors and --eval-actors say how many are let in`,
+    );
+  }
+  return told;
+}
+
+function shortened(names: readonly string[]): string {
+  return names.length <= 4 ? names.join(', ') : `${names[0]} to ${names.at(-1)} (${names.length})`;
+}

@@ -1,0 +1,116 @@
+import { existsSync } from 'node:fs';
+import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { accountOf, importsOf, type Imports } from '../../shared/broker/accounts.js';
+import { runNames } from '../../shared/broker/names.js';
+import { newSeed, publicKeyOf } from '../../shared/broker/nkey.js';
+import {
+  identityName,
+  permissionsOf,
+  type Identity,
+  type Permissions,
+} from '../../shared/broker/permissions.js';
+
+/** Someone whom a server lets in, and what it allows him. */
+export interface NatsUser {
+  readonly name: string; // for people
+  readonly publicKey: string;
+  readonly permissions: Permissions;
+  readonly account: string;
+  readonly imports: Imports; // into that account, from the run's
+}
+
+/** Everybody who works on a run whose actors have these names. */
+export function identitiesOf(actors: readonly string[]): Identity[] {
+  return [
+    { role: 'learner' },
+    { role: 'reward' },
+    { role: 'observer' },
+    { role: 'operator' },
+    ...actors.map((actor) => ({ role: 'actor', actor }) as const),
+  ];
+}
+
+/**
+ * Makes a secret for each identity that has none in `folder` yet: a file each, for its owner alone.
+ *
+ * @returns what the server must know of them, which is no secret.
+ */
+export async function writeKeys(
+  folder: string,
+  run: string,
+  identities: readonly Identity[],
+): Promise<NatsUser[]> {
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  await chmod(folder, 0o700);
+  const names = runNames(run);
+  return await Promise.all(
+    identities.map(async (identity) => ({
+      name: identityName(identity),
+      publicKey: publicKeyOf(await seedIn(seedFile(folder, identity))),
+      permissions: permissionsOf(identity, names),
+      account: accountOf(identity, names),
+      imports: importsOf(identity, names),
+    })),
+  );
+}
+
+/** Whose keys lie in a folder. A name of an actor is told as the folder has it. */
+export async function identitiesIn(folder: string): Promise<Identity[]> {
+  const files = (await readdir(folder)).filter((file) => file.endsWith('.nk')).sort();
+  return files.flatMap((file): Identity[] => {
+    const name = file.slice(0, -'.nk'.length);
+    const actor = /^actor\.(.+)$/.exec(name)?.[1];
+    if (actor !== undefined) return [{ role: 'actor', actor }];
+    return isRole(name) ? [{ role: name }] : [];
+  });
+}
+
+function isRole(name: string): name is Exclude<Identity['role'], 'actor'> {
+  return ['learner', 'reward', 'observer', 'operator'].includes(name);
+}
+
+/** How a process with this identity gets in; without a folder of keys the server asks for none. */
+export function accessWith(
+  keyFolder: string | undefined,
+  identity: Identity,
+): { readonly natsNkeySeedFile?: string; readonly natsCaFile?: string } {
+  if (keyFolder === undefined) return {};
+  const ca = join(keyFolder, authorityFile);
+  return {
+    natsNkeySeedFile: seedFile(keyFolder, identity),
+    ...(existsSync(ca) && { natsCaFile: ca }),
+  };
+}
+
+/** Beside the seeds: the certificate of the authority that the server's own is signed by, with TLS. */
+export const authorityFile = 'ca.pem';
+
+/** The files that a server with TLS shows and keeps. */
+export interface ServerCertificate {
+  readonly certificateFile: string;
+  readonly keyFile: string;
+}
+
+/** The certificate that `writeCertificates` has put there. */
+export function certificateIn(folder: string): ServerCertificate {
+  return {
+    certificateFile: join(folder, 'server.pem'),
+    keyFile: join(folder, 'server-key.pem'),
+  };
+}
+
+function seedFile(folder: string, identity: Identity): string {
+  return join(folder, `${identityName(identity)}.nk`);
+}
+
+async function seedIn(path: string): Promise<string> {
+  try {
+    const seed = newSeed();
+    await writeFile(path, `${seed}\n`, { mode: 0o600, flag: 'wx' });
+    return seed;
+  } catch (caught) {
+    if ((caught as NodeJS.ErrnoException).code !== 'EEXIST') throw caught;
+    return (await readFile(path, 'utf8')).trim();
+  }
+}

@@ -1,0 +1,110 @@
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describeExit } from '../processes/exit.js';
+import { logTail } from '../processes/log-tail.js';
+import { ManagedProcess } from '../processes/managed-process.js';
+import { tieToParent } from '../processes/tie-to-parent.js';
+import type { Identity } from '../../shared/broker/permissions.js';
+import { adoptStreams } from './accounts.js';
+import { authorityFile, certificateIn, type ServerCertificate, writeKeys } from './keys.js';
+import { forgetPorts, JetStream, newestPorts, type NatsPorts } from './running.js';
+import { serverConfigText } from './server-config.js';
+
+const pollMs = 50;
+
+export interface RunningNats extends NatsPorts {
+  readonly process: ManagedProcess;
+  /** Where the secret of each identity lies. */
+  readonly keyFolder: string;
+}
+
+export interface StartOptions {
+  readonly run: string; // whose names the identities may use
+  readonly identities: readonly Identity[]; // who is let in
+  readonly withTls?: boolean;
+  readonly deadlineMs: number;
+  readonly signal: AbortSignal;
+  /** Of loopback, where clients wait for it to come back; by default one of the system's choice. */
+  readonly port?: number | undefined;
+}
+
+/**
+ * Starts a server that belongs to one run: on loopback, with JetStream storing under `folder`.
+ *
+ * @param folder absolute; receives configuration, keys, ports file and store.
+ * @throws when it ended, or did not become healthy with JetStream on in `deadlineMs`, with the end
+ * of its log; the process is stopped then.
+ */
+export async function startNats(
+  binary: string,
+  folder: string,
+  logPath: string,
+  { run, identities, withTls = false, deadlineMs, signal, port }: StartOptions,
+): Promise<RunningNats> {
+  await mkdir(folder, { recursive: true });
+  const config = join(folder, 'nats-server.conf');
+  const storeFolder = join(folder, 'store');
+  const keyFolder = keyFolderIn(folder);
+  const users = await writeKeys(keyFolder, run, identities);
+  const certificate = withTls ? await certificates(keyFolder, port !== undefined) : undefined;
+  if (!withTls) await rm(join(keyFolder, authorityFile), { force: true }); // of an earlier start
+  await writeFile(
+    config,
+    serverConfigText({ run, storeFolder, portsFolder: folder, users, certificate, port }),
+  );
+  await adoptStreams(storeFolder, run);
+  await forgetPorts(folder);
+
+  const server = new ManagedProcess(tieToParent({ file: binary, args: ['-c', config] }), logPath);
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(deadlineMs)]);
+  let reason = 'it wrote no ports file';
+  try {
+    for (;;) {
+      const ports = await newestPorts(folder);
+      if (ports !== undefined) {
+        const problem = await ailment(ports.monitoringUrl);
+        if (problem === undefined) return { process: server, keyFolder, ...ports };
+        reason = problem;
+      }
+      const exit = await Promise.race([server.exited, sleep(pollMs)]);
+      if (exit !== undefined) {
+        reason = `it ${describeExit(exit)}`;
+        break;
+      }
+      if (limit.aborted) break;
+    }
+    signal.throwIfAborted();
+    const tail = await logTail(logPath, 10);
+    throw new Error([`nats-server did not become ready: ${reason}`, ...tail].join('\n  '));
+  } catch (caught) {
+    await server.stop(0, limit);
+    throw caught;
+  }
+}
+
+/** Where the keys of the server lie that works in `folder`. */
+export function keyFolderIn(folder: string): string {
+  return join(folder, 'keys');
+}
+
+/** @param isKept whether clients trust the ones that are there. */
+async function certificates(folder: string, isKept: boolean): Promise<ServerCertificate> {
+  if (isKept) return certificateIn(folder);
+  const { writeCertificates } = await import('./certificates.js'); // slow to load, and rarely needed
+  return await writeCertificates(folder, ['127.0.0.1', 'localhost']);
+}
+
+/** Why the server cannot be used yet, or undefined when it is healthy and has JetStream. */
+async function ailment(monitoringUrl: string): Promise<string | undefined> {
+  try {
+    const get = (path: string) =>
+      fetch(monitoringUrl + path, { signal: AbortSignal.timeout(2_000) });
+    const health = await get('/healthz?js-enabled=true');
+    if (!health.ok) return `/healthz answers ${health.status}: ${await health.text()}`;
+    const jetStream = JetStream.safeParse(await (await get('/jsz')).json());
+    return jetStream.success ? undefined : 'JetStream is not on';
+  } catch {
+    return 'its monitoring port does not answer';
+  }
+}

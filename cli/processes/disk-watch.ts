@@ -1,0 +1,109 @@
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { UserError } from '../../shared/base/errors.js';
+import { noRoomReason } from '../../shared/service/telemetry/disk-room.js';
+
+const everyMs = 1_000;
+
+/** What must fit for the disk to count as having room; more after it was full, so that it does not change each second. */
+const probeBytes = { usually: 64 * 1024, afterwards: 1024 * 1024 };
+
+export interface DiskWatchOptions {
+  readonly folder: string;
+  /** What others say who write there: what is too large for what is left finds no room before a small file does. */
+  readonly ask?: () => Promise<string | undefined>;
+  /** Told when there is no room any more. */
+  readonly onFull: (reason: string) => void;
+  /** Told when there is room again. */
+  readonly onRoom: () => void;
+}
+
+/**
+ * Tries every second whether a folder takes a small file. Asking how much is free would tell neither of
+ * quotas nor of a file system that went read-only.
+ */
+export class DiskWatch implements AsyncDisposable {
+  readonly #options: DiskWatchOptions;
+  readonly #over = new AbortController();
+  readonly #watching: Promise<void>;
+  #looking: Promise<void> | undefined;
+  #reason: string | undefined;
+
+  constructor(options: DiskWatchOptions) {
+    this.#options = options;
+    this.#watching = this.#watch();
+  }
+
+  /** Why nothing can be written, as of the last look. */
+  get reason(): string | undefined {
+    return this.#reason;
+  }
+
+  /** Looks now. */
+  look(): Promise<void> {
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
+  }
+
+  /** Resolves when there is room, or `signal` aborts. */
+  async room(signal: AbortSignal): Promise<void> {
+    while (this.#reason !== undefined && !signal.aborted && !this.#over.signal.aborted) {
+      await sleep(everyMs / 4, undefined, { signal }).catch(() => undefined);
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#over.abort();
+    await this.#watching;
+  }
+
+  async #watch(): Promise<void> {
+    const { signal } = this.#over;
+    while (!signal.aborted) {
+      await this.look();
+      await sleep(everyMs, undefined, { signal }).catch(() => undefined);
+    }
+  }
+
+  async #look(): Promise<void> {
+    const reason = (await this.#probe()) ?? (await this.#options.ask?.());
+    if (this.#over.signal.aborted || (reason === undefined) === (this.#reason === undefined))
+      return;
+    this.#reason = reason;
+    if (reason === undefined) this.#options.onRoom();
+    else this.#options.onFull(reason);
+  }
+
+  #probe(): Promise<string | undefined> {
+    const { usually, afterwards } = probeBytes;
+    return roomTrouble(this.#options.folder, this.#reason === undefined ? usually : afterwards);
+  }
+}
+
+/**
+ * Refuses to start anything in a folder that does not take the little that a start itself writes.
+ *
+ * @throws {UserError} when there is no room for it.
+ */
+export async function assertRoom(folder: string): Promise<void> {
+  const trouble = await roomTrouble(folder, probeBytes.afterwards);
+  if (trouble !== undefined) throw new UserError(`${trouble}; make room, and start again`);
+}
+
+/** Why a folder does not take a file of so many bytes; undefined where it does. */
+async function roomTrouble(folder: string, bytes: number): Promise<string | undefined> {
+  const path = join(folder, '.room');
+  try {
+    await writeFile(path, Buffer.alloc(bytes, 1));
+    return undefined;
+  } catch (caught) {
+    const reason = noRoomReason(caught);
+    if (reason === undefined) return undefined; // the disk is not to blame
+    return `${reason}: nothing can be written to ${folder}`;
+  } finally {
+    await rm(path, { force: true }).catch(() => undefined); // read-only
+  }
+}

@@ -1,0 +1,29 @@
+import { openSync } from 'node:fs';
+import { pino } from 'pino';
+import { LogStream } from '../../shared/service/telemetry/log-stream.js';
+import { loggerOptions, type Logger } from '../../shared/service/telemetry/logger.js';
+
+/** The log of a command of ours: standard output is for the person. */
+export function fileLogger(service: string, path: string): Logger {
+  return pino(
+    {
+      base: { service, pid: process.pid },
+      timestamp: pino.stdTimeFunctions.isoTime,
+      ...loggerOptions(),
+    },
+    new LogStream(openSync(path, 'a')),
+  );
+}
+
+/** The same for a command that has no folder: warnings and worse, on standard error. */
+export function warningLogger(service: string): Logger {
+  return pino(
+    { level: 'warn', base: { service }, ...loggerOptions() },
+    new LogStream(process.stderr.fd),
+  );
+}
+
+/** Nothing is written: what goes wrong is thrown, and the person is told in other words. */
+export function silentLogger(): Logger {
+  return pino({ level: 'silent' });
+}

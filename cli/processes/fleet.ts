@@ -1,0 +1,303 @@
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { errorText } from '../../shared/base/errors.js';
+import { isDiskTrouble } from '../../shared/service/telemetry/disk-room.js';
+import { givenUpCode, userErrorCode } from '../../shared/base/exit-codes.js';
+import type { DiskWatch } from './disk-watch.js';
+import { describeExit, type Exit } from './exit.js';
+import { lastWords, logTail } from './log-tail.js';
+import { type Command, ManagedProcess } from './managed-process.js';
+import { waitForReady } from './readiness.js';
+import { countedRestarts, maxRestarts, restartDelayMs } from './restart-policy.js';
+
+/** A service of the run, and what its end means. */
+export interface Member {
+  readonly name: string; // actor-0: names its log, too
+  /** Made anew for each start, so that a restart gets a fresh port. */
+  readonly command: () => Promise<Command & { healthUrl: string }>;
+  /**
+   * `finishes`: a clean end is the end of the run, after any other it comes back; `restarts`: it comes
+   * back after any end.
+   */
+  readonly whenItEnds: 'fails the run' | 'finishes' | 'restarts';
+  /** Those of one rank are stopped together, lower ranks first. */
+  readonly stopRank: number;
+  readonly stopGraceMs: number;
+}
+
+/** The run cannot go on: a process ended that it cannot do without. */
+export class FleetError extends Error {
+  override readonly name = 'FleetError';
+  constructor(
+    message: string,
+    readonly exitCode: number,
+  ) {
+    super(message);
+  }
+}
+
+const failedGraceMs = 10_000;
+/** On a full disk nothing can be saved, so nobody is waited for long. */
+const fullDiskGraceMs = 1_500;
+
+interface Running {
+  readonly process: ManagedProcess;
+  readonly member: Pick<Member, 'stopRank' | 'stopGraceMs'> & Partial<Pick<Member, 'whenItEnds'>>;
+  readonly healthUrl?: string;
+}
+
+/** The processes of one run: started, watched, restarted where that helps, stopped in order. */
+export class Fleet implements AsyncDisposable {
+  /** Aborts, with a FleetError as reason, when the run cannot go on. */
+  readonly failed: AbortSignal;
+  /** Ends the fleet at once instead of in order. */
+  readonly #hurry: AbortSignal;
+  readonly #failure = new AbortController();
+  readonly #stopping = new AbortController();
+  readonly #running = new Map<string, Running>();
+  readonly #watchers: Promise<void>[] = [];
+  readonly #logFolder: string;
+  readonly #report: (line: string) => void;
+  readonly #disk: DiskWatch | undefined;
+  readonly #renewing = new Set<string>();
+
+  /** @param options.disk on which they all write: while it is full no process is started again. */
+  constructor(options: {
+    logFolder: string;
+    report: (line: string) => void;
+    hurry: AbortSignal;
+    disk?: DiskWatch;
+  }) {
+    this.#disk = options.disk;
+    this.#logFolder = options.logFolder;
+    this.#report = options.report;
+    this.#hurry = options.hurry;
+    this.failed = this.#failure.signal;
+  }
+
+  logPath(name: string): string {
+    return join(this.#logFolder, `${name}.log`);
+  }
+
+  /** Starts a member and watches it from now on; resolves when it is not kept running any more. */
+  start(member: Member): Promise<void> {
+    const finished = this.#keep(member).catch((caught: unknown) => {
+      this.#fail(`${member.name} cannot be run: ${errorText(caught)}`, 1);
+    });
+    this.#watchers.push(finished);
+    return finished;
+  }
+
+  /**
+   * Takes over a process that was started elsewhere.
+   *
+   * @param again starts it again in the same place; without it, its end fails the run.
+   */
+  adopt(
+    name: string,
+    process: ManagedProcess,
+    member: Running['member'],
+    again?: (signal: AbortSignal) => Promise<ManagedProcess>,
+  ): void {
+    const kept = this.#keepAdopted(name, process, member, again).catch((caught: unknown) => {
+      this.#fail(`${name} cannot be run: ${errorText(caught)}`, 1);
+    });
+    this.#watchers.push(kept);
+  }
+
+  /**
+   * Waits until every member is ready.
+   *
+   * @throws {FleetError} naming those that are not by the deadline, with their own reasons.
+   */
+  async ready(names: readonly string[], deadlineMs: number, signal: AbortSignal): Promise<void> {
+    const limit = AbortSignal.any([signal, this.failed, AbortSignal.timeout(deadlineMs)]);
+    const problems = await Promise.all(
+      names.map(async (name) => {
+        for (;;) {
+          const life = this.#running.get(name);
+          if (life?.healthUrl !== undefined) {
+            const hasEnded = () => this.#running.get(name) !== life;
+            const reason = await waitForReady(life.healthUrl, { signal: limit, isOver: hasEnded });
+            if (reason === undefined) return undefined;
+            if (limit.aborted) return `${name} is not ready: ${reason}`;
+          }
+          if (limit.aborted) return `${name} did not start`;
+          await sleep(50);
+        }
+      }),
+    );
+    this.failed.throwIfAborted();
+    if (signal.aborted) return;
+    const late = problems.filter((problem) => problem !== undefined);
+    if (late.length > 0) {
+      throw new FleetError(
+        `not ready after ${Math.round(deadlineMs / 1_000)} s:\n${late.map((line) => `  - ${line}`).join('\n')}\n` +
+          `See ${this.#logFolder}; --ready-seconds gives them longer.`,
+        1,
+      );
+    }
+  }
+
+  /** What a member says that has no room on its disk. */
+  async diskTrouble(): Promise<string | undefined> {
+    const answers = await Promise.all(
+      [...this.#running].map(async ([name, { healthUrl }]) => {
+        if (healthUrl === undefined) return undefined;
+        try {
+          const signal = AbortSignal.timeout(2_000);
+          const text = await (await fetch(`${healthUrl}/readyz`, { signal })).text();
+          return isDiskTrouble(text) ? `${text.split(';')[0]!.trim()} (${name})` : undefined;
+        } catch {
+          return undefined; // it starts, or ends
+        }
+      }),
+    );
+    return answers.find((answer) => answer !== undefined);
+  }
+
+  /** Ends an adopted process, so that it is started again where it was. */
+  async renew(name: string, graceMs: number): Promise<void> {
+    const running = this.#running.get(name);
+    if (running === undefined || this.#isStopping()) return;
+    this.#renewing.add(name);
+    await running.process.stop(graceMs, this.#hurry);
+  }
+
+  /** Stops every process, lower ranks first, and returns when none is left. Safe to repeat. */
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    const all = [...this.#running];
+    const ranks = new Set(all.map(([, { member }]) => member.stopRank));
+    for (const rank of [...ranks].sort((a, b) => a - b)) {
+      const peers = all.filter(([, { member }]) => member.stopRank === rank);
+      await Promise.all(peers.map(([name, running]) => this.#stopOne(name, running)));
+    }
+    await Promise.all(this.#watchers);
+    this.#running.clear();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+  }
+
+  #isStopping(): boolean {
+    return this.#stopping.signal.aborted;
+  }
+
+  /** Lives through the member's processes, one after the other. */
+  async #keep(member: Member): Promise<void> {
+    const { name } = member;
+    for (let restarts = 0; !this.#isStopping();) {
+      const command = await member.command();
+      if (this.#isStopping()) return;
+      const process = new ManagedProcess(command, this.logPath(name));
+      this.#running.set(name, { member, process, healthUrl: command.healthUrl });
+      const exit = await process.exited;
+      if (process.isStopping) return;
+      this.#running.delete(name);
+
+      const isEnd = exit.code === 0 || exit.code === givenUpCode; // its summary tells which
+      if (member.whenItEnds === 'finishes' && isEnd) return;
+      if (await this.#endedOfFullDisk(name, exit)) continue;
+      restarts = countedRestarts(restarts, Date.now() - process.startedAt);
+      const delayMs =
+        member.whenItEnds === 'fails the run' ? undefined : restartDelayMs(exit, restarts);
+      if (delayMs === undefined) {
+        await this.#failBy(name, process, exit);
+        return;
+      }
+      await this.#pause(name, process, exit, ++restarts, delayMs);
+    }
+  }
+
+  async #keepAdopted(
+    name: string,
+    first: ManagedProcess,
+    member: Running['member'],
+    again?: (signal: AbortSignal) => Promise<ManagedProcess>,
+  ): Promise<void> {
+    for (let [process, restarts] = [first, 0]; ;) {
+      this.#running.set(name, { member, process });
+      const exit = await process.exited;
+      const isRenewed = this.#renewing.delete(name);
+      if (process.isStopping && (!isRenewed || this.#isStopping())) return;
+      this.#running.delete(name);
+      await process.stop(0, this.#hurry); // whatever of its group outlived it
+      if (again !== undefined && (isRenewed || (await this.#endedOfFullDisk(name, exit)))) {
+        if (this.#isStopping()) return;
+        process = await again(this.#stopping.signal);
+        continue;
+      }
+      restarts = countedRestarts(restarts, Date.now() - process.startedAt);
+      const delayMs = again === undefined ? undefined : restartDelayMs(exit, restarts);
+      if (again === undefined || delayMs === undefined) {
+        await this.#failBy(name, process, exit);
+        return;
+      }
+      await this.#pause(name, process, exit, ++restarts, delayMs);
+      if (this.#isStopping()) return;
+      process = await again(this.#stopping.signal);
+    }
+  }
+
+  /** Whether it ended while the disk was full, which is no fault of its own; resolves when there is room. */
+  async #endedOfFullDisk(name: string, exit: Exit): Promise<boolean> {
+    await this.#disk?.look();
+    if (this.#disk?.reason === undefined || this.#isStopping()) return false;
+    this.#report(`${name} ${describeExit(exit)}; it is started again when the disk has room`);
+    await this.#disk.room(this.#stopping.signal);
+    return true;
+  }
+
+  /** Says that a process ended, and waits until it may be started again. */
+  async #pause(
+    name: string,
+    { logStart }: ManagedProcess,
+    exit: Exit,
+    restarts: number,
+    delayMs: number,
+  ): Promise<void> {
+    const words = await lastWords(this.logPath(name), logStart);
+    this.#report(
+      `${name} ${describeExit(exit)}; starting it again in ${delayMs / 1_000} s (${restarts} of ${maxRestarts}).` +
+        (words === '' ? '' : ` Its last words: ${words}`),
+    );
+    const { signal } = this.#stopping;
+    await sleep(delayMs, undefined, { signal }).catch(() => undefined);
+  }
+
+  async #stopOne(name: string, { process, member }: Running): Promise<void> {
+    // After a failure there is little left that could be saved, and less to save it with.
+    const most = this.#disk?.reason !== undefined ? fullDiskGraceMs : failedGraceMs;
+    const graceMs =
+      this.failed.aborted || this.#disk?.reason !== undefined
+        ? Math.min(member.stopGraceMs, most)
+        : member.stopGraceMs;
+    const exit = await process.stop(graceMs, this.#hurry);
+    // nats-server answers SIGTERM with code 1, and only the learner has something to save.
+    const isAmiss = member.whenItEnds === 'finishes' && exit.code !== 0;
+    if (isAmiss || exit.signal === 'SIGKILL') {
+      this.#report(
+        `${name} ${describeExit(exit)} while it was asked to end; see ${this.logPath(name)}`,
+      );
+    }
+  }
+
+  async #failBy(name: string, { logStart }: ManagedProcess, exit: Exit): Promise<void> {
+    if (this.#isStopping()) return;
+    const path = this.logPath(name);
+    if (exit.code === userErrorCode) {
+      // It knows what the user has to change; the rest of its log says less.
+      const words = (await lastWords(path, logStart)).replaceAll('\n', '\n  ');
+      this.#fail(`${name} ${describeExit(exit)}:\n  ${words}\nIts log is ${path}`, userErrorCode);
+      return;
+    }
+    const tail = (await logTail(path, 25, logStart)).map((line) => `  | ${line}`);
+    this.#fail([`${name} ${describeExit(exit)}; the end of ${path}:`, ...tail].join('\n'), 1);
+  }
+
+  #fail(message: string, exitCode: number): void {
+    this.#failure.abort(new FleetError(message, exitCode));
+  }
+}

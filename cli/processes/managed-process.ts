@@ -1,0 +1,88 @@
+import { spawn } from 'node:child_process';
+import { closeSync, fstatSync, openSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parentPipe } from '../../shared/service/parent-pipe.js';
+import type { Exit } from './exit.js';
+
+export interface Command {
+  readonly file: string;
+  readonly args: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+/**
+ * A child that cannot outlive us. It has a process group of its own, so that Ctrl-C in the terminal
+ * reaches us alone and we end the children in order; and it watches the pipe that is its standard
+ * input, which the kernel closes when we die without a word.
+ */
+export class ManagedProcess {
+  readonly pid: number | undefined;
+  readonly exited: Promise<Exit>;
+  readonly startedAt = Date.now(); // ms since the epoch
+  /** Where its own part of the log begins, in bytes. */
+  readonly logStart: number;
+  #isStopping = false;
+
+  /** @param logPath both output streams are appended here by the child itself. */
+  constructor({ file, args, env }: Command, logPath: string) {
+    const log = openSync(logPath, 'a');
+    this.logStart = fstatSync(log).size;
+    try {
+      const child = spawn(file, args, {
+        detached: true,
+        stdio: ['pipe', log, log],
+        env: { ...process.env, ...env, [parentPipe]: '1' },
+      });
+      child.stdin?.on('error', () => undefined); // it closed its end: it is ending
+      this.pid = child.pid;
+      this.exited = new Promise((resolve) => {
+        child.on('exit', (code, signal) => {
+          resolve({ code: code ?? undefined, signal: signal ?? undefined });
+        });
+        child.on('error', ({ message }) => {
+          resolve({ code: undefined, signal: undefined, failure: message });
+        });
+      });
+    } finally {
+      closeSync(log);
+    }
+  }
+
+  /** Whether we asked it to end, so that its end is no surprise. */
+  get isStopping(): boolean {
+    return this.#isStopping;
+  }
+
+  /**
+   * Asks it to end, waits at most `graceMs`, then kills whatever is left of its process group.
+   *
+   * @param hurry cuts the wait short.
+   */
+  async stop(graceMs: number, hurry: AbortSignal): Promise<Exit> {
+    this.#isStopping = true;
+    this.#kill('SIGTERM', 'itself');
+    const patience = new AbortController();
+    const signal = AbortSignal.any([hurry, patience.signal]);
+    await Promise.race([this.exited, sleep(graceMs, undefined, { signal }).catch(() => undefined)]);
+    patience.abort();
+    this.#kill('SIGKILL', 'group');
+    const exit = await this.exited;
+    await this.#groupGone();
+    return exit;
+  }
+
+  /** Its own children go a moment later; where nobody buries orphans they stay as zombies, so bounded. */
+  async #groupGone(): Promise<void> {
+    for (let i = 0; i < 10 && this.#kill(0, 'group'); i++) await sleep(20);
+  }
+
+  /** Whether there was a process to take the signal; 0 only asks. */
+  #kill(signal: NodeJS.Signals | 0, whom: 'itself' | 'group'): boolean {
+    if (this.pid === undefined) return false;
+    try {
+      return process.kill(whom === 'group' ? -this.pid : this.pid, signal);
+    } catch {
+      return false;
+    }
+  }
+}

@@ -1,0 +1,207 @@
+import type { Member } from './fleet.js';
+import type { Identity } from '../../shared/broker/permissions.js';
+import { environmentName } from '../../shared/service/config.js';
+import { freePort } from './free-port.js';
+import type { ServiceName } from '../load-schema.js';
+import { accessWith, identitiesOf } from '../nats-server/keys.js';
+import { packageRoot } from '../../shared/base/package-root.js';
+import { asFlags, type UpConfig, type UpRequest } from '../up/up-config.js';
+
+/** A server, and where the keys to it lie if it wants any. */
+export interface NatsPlace {
+  readonly natsUrl: string;
+  readonly keyFolder: string | undefined;
+}
+
+/** A Tinker server, and the keys to it. */
+export interface BackendPlace {
+  readonly url: string;
+  readonly apiKey: string;
+  /** What actors get instead, where the server has a key that may only sample. */
+  readonly samplingApiKey?: string | undefined;
+}
+
+/** Where the processes of a run find one another. */
+export interface RunPlaces {
+  readonly run: string;
+  readonly runFolder: string;
+  readonly checkpointFolder: string;
+  readonly nats: NatsPlace;
+  readonly backend: BackendPlace;
+}
+
+/** Lower ranks stop first: the learner saves a checkpoint while the backend and NATS still work. */
+export const stopRanks = { learner: 0, workers: 1, backend: 2, nats: 3 };
+
+/** A checkpoint of a large model is uploaded before the learner ends. */
+const learnerGraceMs = 60_000;
+export const graceMs = 10_000;
+
+/** The local backend, which the others need before they start. */
+export function backendMember(
+  config: Pick<UpConfig, 'modelDir' | 'modelName'>,
+  { backend, checkpointFolder }: Pick<RunPlaces, 'backend' | 'checkpointFolder'>,
+): Member {
+  return {
+    name: 'local-backend',
+    whenItEnds: 'restarts', // at the same port; the learner restores its run there
+    stopRank: stopRanks.backend,
+    stopGraceMs: graceMs,
+    command: serviceCommand('local-backend', {
+      flags: {
+        host: '127.0.0.1',
+        port: new URL(backend.url).port,
+        'checkpoint-dir': checkpointFolder,
+        ...modelFlags(config),
+      },
+      env: {
+        LOCAL_BACKEND_API_KEY: backend.apiKey,
+        ...(backend.samplingApiKey !== undefined && {
+          LOCAL_BACKEND_SAMPLING_API_KEY: backend.samplingApiKey,
+        }),
+      },
+    }),
+  };
+}
+
+/** The reward service and the actors: all can die and come back without loss. */
+export function workerMembers(
+  config: Pick<UpConfig, 'actors' | 'evalActors' | 'sampler' | 'modelDir'>,
+  places: Pick<RunPlaces, 'run' | 'nats' | 'backend'>,
+): Member[] {
+  const { nats, run, backend } = places;
+  const modelDir = config.modelDir === undefined ? {} : { 'model-dir': config.modelDir };
+  const kind = {
+    whenItEnds: 'restarts',
+    stopRank: stopRanks.workers,
+    stopGraceMs: graceMs,
+  } as const;
+  const samplesByBackend = config.sampler === 'tinker';
+  const actor = (name: string, splits: 'both' | 'train' | 'eval'): Member => ({
+    ...kind,
+    name,
+    command: serviceCommand('actor', {
+      flags: {
+        run,
+        ...modelDir,
+        name,
+        splits,
+        sampler: config.sampler,
+        ...(samplesByBackend && { 'backend-url': backend.url }),
+      },
+      env: {
+        ...natsEnvironment('actor', nats, { role: 'actor', actor: name }),
+        ...(samplesByBackend && { ACTOR_API_KEY: backend.samplingApiKey ?? backend.apiKey }),
+      },
+    }),
+  });
+  const splitOfAll = config.evalActors === 0 ? 'both' : 'train';
+  const { forAll, forEvals } = actorNames(config);
+  const rewards: Member = {
+    ...kind,
+    name: 'reward-service',
+    command: serviceCommand('reward-service', {
+      flags: { run, ...modelDir, name: 'reward-service' },
+      env: natsEnvironment('reward-service', nats, { role: 'reward' }),
+    }),
+  };
+  return [
+    rewards,
+    ...forAll.map((name) => actor(name, splitOfAll)),
+    ...forEvals.map((name) => actor(name, 'eval')),
+  ];
+}
+
+/** Everybody whom the run's NATS lets in. */
+export function runIdentities(config: Pick<UpConfig, 'actors' | 'evalActors'>): Identity[] {
+  const { forAll, forEvals } = actorNames(config);
+  return identitiesOf([...forAll, ...forEvals]);
+}
+
+function actorNames({ actors, evalActors }: Pick<UpConfig, 'actors' | 'evalActors'>) {
+  return {
+    forAll: Array.from({ length: actors }, (_, i) => `actor-${i}`),
+    forEvals: Array.from({ length: evalActors }, (_, i) => `eval-actor-${i}`),
+  };
+}
+
+/** The learner, told what to train by `settings`. */
+export function learnerMember(
+  config: UpConfig,
+  places: RunPlaces,
+  settings: UpRequest['settings'],
+): Member {
+  return {
+    name: 'learner',
+    whenItEnds: 'finishes',
+    stopRank: stopRanks.learner,
+    stopGraceMs: learnerGraceMs,
+    command: serviceCommand('learner', {
+      flags: {
+        run: places.run,
+        name: 'learner',
+        'run-dir': places.runFolder,
+        'backend-url': places.backend.url,
+        ...modelFlags(config),
+      },
+      more: asFlags(settings),
+      env: {
+        ...natsEnvironment('learner', places.nats, { role: 'learner' }),
+        LEARNER_API_KEY: places.backend.apiKey,
+      },
+    }),
+  };
+}
+
+/** By environment, since the URL of the user's own server may hold a password. */
+function natsEnvironment(
+  service: ServiceName,
+  { natsUrl, keyFolder }: NatsPlace,
+  identity: Identity,
+): Record<string, string> {
+  const settings: Record<string, string> = { natsUrl, ...accessWith(keyFolder, identity) };
+  return Object.fromEntries(
+    Object.entries(settings).map(([key, value]) => [environmentName(service, key), value]),
+  );
+}
+
+function modelFlags({
+  modelDir,
+  modelName,
+}: Pick<UpConfig, 'modelDir' | 'modelName'>): Record<string, string> {
+  return {
+    ...(modelDir !== undefined && { 'model-dir': modelDir }),
+    ...(modelName !== undefined && { 'model-name': modelName }),
+  };
+}
+
+/** Keys travel by environment: flags are there for everybody to see in the process list. */
+function serviceCommand(
+  service: ServiceName,
+  {
+    flags,
+    more = [],
+    env = {},
+  }: {
+    flags: Readonly<Record<string, string>>;
+    more?: readonly string[];
+    env?: Readonly<Record<string, string>>;
+  },
+): Member['command'] {
+  return async () => {
+    const healthPort = await freePort();
+    const words = Object.entries(flags).map(([flag, value]) => `--${flag}=${value}`);
+    return {
+      file: process.execPath,
+      args: [
+        '--enable-source-maps',
+        `${packageRoot}dist/cli/cli.js`,
+        service,
+        ...[...words, '--health-host=127.0.0.1', `--health-port=${healthPort}`],
+        ...more,
+      ],
+      env,
+      healthUrl: `http://127.0.0.1:${healthPort}`,
+    };
+  };
+}

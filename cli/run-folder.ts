@@ -1,0 +1,173 @@
+import { existsSync } from 'node:fs';
+import { access, constants, mkdir, readdir, rm, stat } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { errorText, UserError } from '../shared/base/errors.js';
+import { nearest } from '../shared/base/nearest.js';
+import { noRoomReason } from '../shared/service/telemetry/disk-room.js';
+import { statesInFolder } from './eval/saved-states.js';
+import { lockFolder } from './folder-lock.js';
+
+/** Everything that a run leaves behind, in one place. */
+export interface RunFolder {
+  readonly path: string; // absolute
+  readonly launch: string; // how it was started; config.json beside it is the learner's
+  readonly summary: string;
+  readonly logs: string;
+  readonly nats: string;
+  readonly checkpoints: string;
+}
+
+/** A name from the local time, which sorts by it: `20261121-014502`. */
+export function runNameAt(now: Date): string {
+  const two = (value: number) => String(value).padStart(2, '0');
+  const date = [now.getFullYear(), two(now.getMonth() + 1), two(now.getDate())].join('');
+  return `${date}-${[now.getHours(), now.getMinutes(), now.getSeconds()].map(two).join('')}`;
+}
+
+/**
+ * Makes sure that a new run can have its folder, and writes nothing.
+ *
+ * @throws {UserError} when the run exists: its history is never overwritten; or when `parent` cannot be
+ *   written.
+ */
+export async function checkNewRun(parent: string, name: string): Promise<void> {
+  const { path } = runFolderAt(parent, name);
+  try {
+    const place = await nearestExisting(resolve(parent));
+    if (!(await stat(place)).isDirectory()) throw new Error(`${place} is no folder`);
+    await access(place, constants.W_OK | constants.X_OK);
+    if (!existsSync(path) || !(await hasBegun(path))) return;
+  } catch (cause) {
+    throw notWritable(parent, cause);
+  }
+  throw new UserError(
+    `the run ${name} exists already in ${path}; add --resume to go on with it, choose another name with --run, or delete that folder`,
+  );
+}
+
+/**
+ * Makes the folder of a new run with its subfolders and keeps others out of it, until the lock is
+ * disposed of. What a start left there that failed before its run began is removed.
+ *
+ * @throws {UserError} as `checkNewRun` does, or while another start is at work there.
+ */
+export async function createRunFolder(
+  parent: string,
+  name: string,
+): Promise<{ readonly folder: RunFolder; readonly lock: AsyncDisposable }> {
+  await checkNewRun(parent, name);
+  const folder = runFolderAt(parent, name);
+  try {
+    const lock = await lockFolder(folder.path);
+    for (const subfolder of [folder.logs, folder.nats, folder.checkpoints]) {
+      await rm(subfolder, { recursive: true, force: true });
+      await mkdir(subfolder);
+    }
+    return { folder, lock };
+  } catch (caught) {
+    if (caught instanceof UserError) throw caught;
+    await removeIfNotBegun(folder, { keepLogs: true }).catch(() => undefined); // it may not exist
+    throw notWritable(parent, caught);
+  }
+}
+
+/**
+ * Removes the folder of a start that failed before its run began.
+ *
+ * @param keepLogs leaves it where a process has written a log.
+ * @returns whether the run had begun.
+ */
+export async function removeIfNotBegun(
+  { path, logs }: RunFolder,
+  { keepLogs }: { readonly keepLogs: boolean },
+): Promise<boolean> {
+  if (await hasBegun(path)) return true;
+  const hasLogs = async () => (await readdir(logs).catch(() => [])).length > 0;
+  if (!keepLogs || !(await hasLogs())) await rm(path, { recursive: true, force: true });
+  return false;
+}
+
+/** What is in the folder of a start that has not evaluated or trained anything yet. */
+const beforeItBegins = [
+  ...['.lock', 'launch.json', 'launch.json.partial', 'config.json'],
+  ...['checkpoint.json', 'checkpoint.json.partial'], // of step 0; later ones have metrics beside them
+  'summary.json', // of a learner that was stopped before it did anything; others have more beside it
+];
+
+/** Whether a folder has a result or a trained state of a run, or anything that is none of ours. */
+async function hasBegun(path: string): Promise<boolean> {
+  const entries = await readdir(path);
+  const isOurs = entries.includes('launch.json');
+  for (const entry of entries.filter((each) => !beforeItBegins.includes(each))) {
+    const part = join(path, entry);
+    if (['logs', 'nats', 'checkpoints'].includes(entry)) {
+      if (!isOurs && (await readdir(part)).length > 0) return true;
+    } else if (!entry.endsWith('.jsonl') || (await stat(part)).size > 0) return true;
+  }
+  const states = await statesInFolder(join(path, 'checkpoints'));
+  return states.some(({ step }) => step > 0);
+}
+
+function notWritable(parent: string, cause: unknown): UserError {
+  const noRoom = noRoomReason(cause);
+  return new UserError(
+    `${noRoom === undefined ? '' : `${noRoom}: `}no run can be kept in ${resolve(parent)} (${errorText(cause)}); ` +
+      `${noRoom === undefined ? '' : 'make room, or '}name a folder that you can write with --runs-dir`,
+    { cause },
+  );
+}
+
+/** The folder itself, or the nearest one above it that is there. */
+export async function nearestExisting(path: string): Promise<string> {
+  const exists = await access(path).then(
+    () => true,
+    () => false,
+  );
+  return exists || dirname(path) === path ? path : nearestExisting(dirname(path));
+}
+
+/** Where the parts of a run lie, whether it exists or not. */
+export function runFolderAt(parent: string, name: string): RunFolder {
+  const path = resolve(parent, name);
+  return {
+    path,
+    launch: join(path, 'launch.json'),
+    summary: join(path, 'summary.json'),
+    logs: join(path, 'logs'),
+    nats: join(path, 'nats'),
+    checkpoints: join(path, 'checkpoints'),
+  };
+}
+
+/**
+ * The folder of a run that is to go on.
+ *
+ * @throws {UserError} when there is none.
+ */
+export async function findRunFolder(parent: string, name: string): Promise<RunFolder> {
+  const runs = await runsIn(parent);
+  if (runs.includes(name)) return runFolderAt(parent, name);
+  throw new UserError(`${unknownRun(name, parent, runs)} Without --resume a new run begins.`);
+}
+
+/** The names of the runs in a folder of runs. */
+export async function runsIn(parent: string): Promise<string[]> {
+  try {
+    const entries = await readdir(parent, { withFileTypes: true });
+    return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+  } catch {
+    return [];
+  }
+}
+
+/** For an error: that there is no such run, and which there are. */
+export function unknownRun(run: string, runsDir: string, runs: readonly string[]): string {
+  const meant = nearest(run, runs);
+  const known =
+    meant !== undefined
+      ? `did you mean ${meant}?`
+      : runs.length > 0
+        ? `there are ${runs.slice(-10).join(', ')}.`
+        : 'there are no runs.';
+  return `there is no run ${run} in ${runsDir}; ${known}`;
+}

@@ -1,0 +1,88 @@
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { runChild } from './children.mjs';
+import { provideNatsServer } from './nats-for-tests.mjs';
+import { sourceFiles } from './staleness.mjs';
+
+/** Tests start processes of their own, so more at once would only make them wait for one another. */
+const concurrency = 2;
+
+/** A test that hangs is a failure, well before whoever waits for the suite gives up. */
+const timeoutMs = 600_000;
+
+/** Flags of `node --test` that somebody who looks for a failure gives. */
+const nodeFlags = [
+  ...['name-pattern', 'skip-pattern', 'reporter', 'timeout', 'concurrency'].map((name) => ({
+    name: `test-${name}`,
+    isSwitch: false,
+  })),
+  { name: 'test-only', isSwitch: true },
+];
+
+/**
+ * Runs the compiled tests with a real nats-server at hand.
+ *
+ * @param {string[]} words flags of `node --test`, as --name=value; anything else chooses the test
+ *   files whose path contains it.
+ * @returns {Promise<number>} the exit code.
+ */
+export async function runTests(root, words) {
+  const { refuseFlagsKeptByNpm } = await import(
+    pathToFileURL(join(root, 'dist/shared/service/npm-flags.js')).href
+  );
+  try {
+    refuseFlagsKeptByNpm('test', nodeFlags, words, process.env);
+  } catch (error) {
+    process.stderr.write(`${error.message}\n`);
+    return 2;
+  }
+  const filters = words.filter((word) => !word.startsWith('-'));
+  const { files, unmatched } = chooseTests(testFiles(root), filters);
+  if (unmatched.length > 0) {
+    process.stderr.write(`no test file's path contains ${unmatched.join(' or ')}\n`);
+    return 1;
+  }
+
+  const problem = await provideNatsServer(root);
+  if (problem !== undefined) {
+    process.stderr.write(`${problem}\n`);
+    return 2;
+  }
+
+  const flags = words.filter((word) => word.startsWith('-'));
+  const reporter = flags.some((flag) => flag.startsWith('--test-reporter'))
+    ? []
+    : ['--test-reporter=spec'];
+  const args = [
+    '--enable-source-maps',
+    '--test',
+    `--test-concurrency=${concurrency}`,
+    `--test-timeout=${timeoutMs}`,
+    ...reporter,
+    ...flags,
+    ...files.map((path) => `dist/${path.replace(/\.ts$/, '.js')}`),
+  ];
+  const { code } = await runChild(process.execPath, args, { cwd: root });
+  return code;
+}
+
+/** The sources of the tests: compiled leftovers of deleted ones are none. */
+function testFiles(root) {
+  return sourceFiles(root).filter((path) => /^test\/.*\.test\.ts$/.test(path));
+}
+
+/**
+ * The files that any of the filters names, all when there is none.
+ *
+ * @param {string[]} filters parts of a path, of the source or of what is compiled from it.
+ */
+export function chooseTests(files, filters) {
+  const parts = filters.map((filter) =>
+    filter.replace(/^(\.\/)?(dist\/)?/, '').replace(/\.js$/, '.ts'),
+  );
+  const matches = (path, part) => path.includes(part);
+  return {
+    files: files.filter((path) => parts.length === 0 || parts.some((part) => matches(path, part))),
+    unmatched: filters.filter((_, i) => !files.some((path) => matches(path, parts[i]))),
+  };
+}

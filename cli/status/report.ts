@@ -1,0 +1,203 @@
+import type { Source } from '../../shared/broker/names.js';
+import type { ActorLease } from '../../shared/wire/actor-lease.js';
+import { hasLearner, type RunState } from '../existing-run/run-state.js';
+import { waitsOver, waitText, type Waits } from './waits.js';
+
+/** What a run is doing, as far as anybody can tell from outside. */
+export type Phase =
+  | 'preparing' // no learner has set it up yet
+  | 'training' // a learner leads it
+  | 'ended' // its learner came to an end
+  | 'stopped'; // there is no learner, and there was no end: the next one goes on from the checkpoint
+
+/** What `offbeat status --json` prints. Times are in seconds, unknown values are null. */
+export interface StatusReport {
+  readonly run: string;
+  readonly at: string; // ISO 8601
+  readonly phase: Phase;
+  readonly endReason: string | null; // of a run that has ended, as its summary has it: max_minutes
+  readonly learner: { readonly holder: string; readonly seenSecondsAgo: number } | null;
+  readonly step: number | null;
+  readonly version: number | null; // the newest that is published
+  readonly publishedSecondsAgo: number | null;
+  readonly publishLag: number | null; // in steps
+  readonly reward: number | null;
+  readonly solved: number | null; // share of the newest step's rollouts
+  readonly staleness: {
+    readonly mean: number;
+    readonly max: number;
+    readonly bound: number;
+  } | null;
+  readonly rolloutsPerSecond: number | null;
+  readonly evaluation: Evaluation | null;
+  readonly queues: readonly QueueReport[];
+  readonly actors: readonly ActorReport[];
+  readonly waits: (Waits & { readonly text: string }) | null;
+  readonly deadLetters: { readonly count: number; readonly newest: Letter | null };
+}
+
+interface Evaluation {
+  readonly version: number;
+  readonly sampled: number; // share of held-out problems solved, at the sampling temperature
+  readonly greedy: number;
+  readonly problems: number;
+  readonly secondsAgo: number;
+}
+
+export interface QueueReport {
+  readonly name: string; // as its consumer is called in metrics
+  readonly waiting: number; // not handed to anyone yet
+  readonly inHand: number; // handed out, and not at its end
+  readonly awaitingCheckpoint: number; // at its end, and kept until a checkpoint says so
+  readonly oldestSeconds: number; // of its stream
+}
+
+export interface ActorReport {
+  readonly actor: string;
+  readonly isLive: boolean;
+  readonly isQuarantined: boolean;
+  readonly version: number;
+  readonly behind: number | null; // versions
+  readonly groups: number; // since it started
+  readonly inFlight: number;
+  readonly limit: number;
+  readonly seenSecondsAgo: number;
+}
+
+interface Letter {
+  readonly stage: string;
+  readonly reason: string;
+  readonly secondsAgo: number;
+}
+
+/** An actor says every few seconds that it lives. */
+const livenessSeconds = 10;
+
+/** What can be told of the run from one look at it. */
+export function reportOf(state: RunState): StatusReport {
+  const { run, at, config, leader, policy, steps, evaluation, newestDeadLetter } = state;
+  const ago = (then: number) => Math.max(0, (at - then) / 1_000);
+  const newest = steps.at(-1);
+  const metrics = newest?.metrics ?? {};
+  const known = (name: string) => metrics[name] ?? null;
+  const [stalenessMean, stalenessMax] = [known('staleness/mean'), known('staleness/max')];
+  const [rollouts, seconds] = [known('scored/rollouts'), known('seconds')];
+  const waits = waitsOver(steps);
+  const phase = phaseOf(state);
+  return {
+    run,
+    at: new Date(at).toISOString(),
+    phase,
+    endReason: phase === 'ended' ? endReasonOf(state) : null,
+    learner:
+      leader === undefined
+        ? null
+        : { holder: leader.holder, seenSecondsAgo: ago(leader.renewedAt) },
+    step: newest?.step ?? null,
+    version: policy?.version ?? null,
+    publishedSecondsAgo: policy === undefined ? null : ago(policy.publishedAt),
+    // As of the newest step; its version may have been published since.
+    publishLag:
+      newest !== undefined && policy !== undefined && policy.version >= newest.version
+        ? 0
+        : known('publish_lag'),
+    reward: known('env/all/reward/total'),
+    solved: known('env/all/correct'),
+    staleness:
+      stalenessMean === null || stalenessMax === null || config === undefined
+        ? null
+        : { mean: stalenessMean, max: stalenessMax, bound: config.maxStepsOffPolicy },
+    rolloutsPerSecond: rollouts === null || !seconds ? null : rollouts / seconds,
+    evaluation:
+      evaluation === undefined ? null : evaluationOf(evaluation.result, ago(evaluation.at)),
+    queues: queuesOf(state),
+    actors: state.actors.map((lease) => actorOf(lease, state, ago)),
+    waits: waits === undefined ? null : { ...waits, text: waitText(waits) },
+    deadLetters: {
+      count: state.backlog.streams.dead.messages,
+      newest:
+        newestDeadLetter === undefined
+          ? null
+          : {
+              stage: newestDeadLetter.stage,
+              reason: newestDeadLetter.reason,
+              secondsAgo: ago(newestDeadLetter.at),
+            },
+    },
+  };
+
+  function evaluationOf(
+    { version, sampled, greedy, problems }: Omit<Evaluation, 'secondsAgo'>,
+    secondsAgo: number,
+  ): Evaluation {
+    return { version, sampled, greedy, problems, secondsAgo };
+  }
+}
+
+function endReasonOf({ end }: RunState): string | null {
+  const reason = end?.summary['reason'];
+  return typeof reason === 'string' ? reason : null;
+}
+
+function phaseOf({ at, config, leader, steps, end }: RunState): Phase {
+  if (config === undefined) return 'preparing';
+  if (hasLearner(leader, at)) return 'training';
+  return end !== undefined && end.at >= (steps.at(-1)?.at ?? 0) ? 'ended' : 'stopped';
+}
+
+/**
+ * How many of the scored groups that the learner was given are trained or dropped, and stay in the queue
+ * until the next checkpoint: they are no backlog.
+ *
+ * @param inHand groups that were handed out and are not settled, now.
+ * @param metrics of the newest step, which may be older.
+ */
+export function awaitingOf(
+  inHand: number,
+  metrics: Readonly<Record<string, number>> | undefined,
+): number {
+  return Math.min(inHand, metrics?.['groups_awaiting_checkpoint'] ?? 0);
+}
+
+/** In the order in which a group goes through them. */
+function queuesOf({ backlog: { streams, consumers }, steps }: RunState): QueueReport[] {
+  const order: readonly Source[] = [
+    'tickets.train',
+    'tickets.eval',
+    'rollouts',
+    'scored.train',
+    'scored.eval',
+  ];
+  return order.map((name) => {
+    const stream = name.split('.')[0] as 'tickets' | 'rollouts' | 'scored';
+    const { pending, ackPending } = consumers[name];
+    const { oldestAgeSeconds } = streams[stream];
+    const isEmpty = pending + ackPending === 0;
+    const awaitingCheckpoint =
+      name === 'scored.train' ? awaitingOf(ackPending, steps.at(-1)?.metrics) : 0;
+    return {
+      name,
+      waiting: pending,
+      inHand: ackPending - awaitingCheckpoint,
+      awaitingCheckpoint,
+      oldestSeconds: isEmpty ? 0 : oldestAgeSeconds,
+    };
+  });
+}
+
+function actorOf(
+  lease: ActorLease,
+  { policy }: RunState,
+  ago: (then: number) => number,
+): ActorReport {
+  const { actor, version, groups, inFlight, limit } = lease;
+  const seenSecondsAgo = ago(lease.lastSeenAt);
+  return {
+    actor,
+    isLive: seenSecondsAgo <= livenessSeconds,
+    isQuarantined: policy?.quarantined?.includes(actor) ?? false,
+    version,
+    behind: policy === undefined ? null : Math.max(0, policy.version - version),
+    ...{ groups, inFlight, limit, seenSecondsAgo },
+  };
+}

@@ -1,0 +1,96 @@
+import { statfs } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { z } from 'zod';
+import { real } from '../../shared/service/config-fields.js';
+import { loadConfig } from '../../shared/service/config.js';
+import { describeFlags } from '../../shared/service/config-help.js';
+import { printableJson } from '../../shared/base/printable.js';
+import { findRun } from '../existing-run/find-run.js';
+import { readStore } from '../existing-run/read-store.js';
+import { readRunState } from '../existing-run/run-state.js';
+import { whichRun } from '../existing-run/which-run.js';
+import { ensureNatsServer } from '../nats-server/ensure.js';
+import { shortCommand } from '../processes/short-command.js';
+import { reportOf, type StatusReport } from './report.js';
+import { statusReportText } from './text.js';
+import { tell } from '../../shared/service/telemetry/tell.js';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Which run to look at, and how often. */
+export const StatusConfig = z.object({
+  ...whichRun,
+  watch: z.boolean().default(false).describe('looks again and again, until the run has ended.'),
+  everySeconds: real.min(0.1).max(3_600).default(2).describe('with --watch: how often.'),
+  json: z.boolean().default(false).describe('JSON, with --watch a line a look.'),
+});
+export type StatusConfig = z.infer<typeof StatusConfig>;
+
+const service = 'offbeat-status';
+
+export function statusHelp(): string {
+  return `offbeat status: what a run is doing now, here or on another machine.
+
+Shows the step, the version, staleness, what waits in each queue, the actors with their versions, who
+waits for whom, the last evaluation and the dead letters. It only reads: the key observer.nk is enough.
+
+${describeFlags(StatusConfig.shape, service)}
+`;
+}
+
+/**
+ * @returns the exit code: 0, or the signal's code after Ctrl-C.
+ * @throws {UserError} for an unknown run, or a server that does not answer.
+ */
+export async function status(argv: readonly string[], env: Environment): Promise<number> {
+  const config = loadConfig(StatusConfig, service, argv, env);
+  const found = await findRun(config);
+  if (found.folder !== undefined && (await isFull(found.folder.path))) {
+    tell(
+      `the disk is full: nothing can be written to ${found.folder.path}; make room, and the run goes on`,
+    );
+  }
+  return shortCommand('status', undefined, async ({ stop, folder, log }) => {
+    const { stop: signal, hurry } = stop;
+    const store = {
+      found,
+      natsBinary: () => ensureNatsServer({ env, report: tell, signal }),
+      deadlineMs: 60_000,
+      logFolder: folder,
+      ...{ signal, hurry, log },
+    };
+    return await readStore(store, async (broker) => {
+      for (;;) {
+        const state = reportOf(await readRunState(broker, signal));
+        show(state, config, process.stdout);
+        if (!config.watch || state.phase === 'ended') return 0;
+        await sleep(1_000 * config.everySeconds, undefined, { signal });
+      }
+    });
+  });
+}
+
+/** Whether a folder takes no more. It is only looked at, so a quota is not seen. */
+async function isFull(folder: string): Promise<boolean> {
+  const { bavail, bsize } = await statfs(folder);
+  return bavail * bsize < 64 * 1024;
+}
+
+/** On a terminal a look takes the place of the one before; lines that are too long are cut. */
+function show(
+  report: StatusReport,
+  { json, watch }: StatusConfig,
+  stream: NodeJS.WriteStream,
+): void {
+  if (json) {
+    stream.write(`${printableJson(report)}\n`);
+    return;
+  }
+  const text = statusReportText(report);
+  if (!watch) stream.write(text);
+  else if (!stream.isTTY || process.env['TERM'] === 'dumb') stream.write(`${report.at}\n${text}\n`);
+  else {
+    const fitting = text.split('\n').map((line) => line.slice(0, stream.columns || 80));
+    stream.write(`\x1b[H\x1b[2J${fitting.join('\n')}`);
+  }
+}

@@ -1,0 +1,149 @@
+import { printable } from '../../shared/base/printable.js';
+import { wrapped } from '../../shared/service/telemetry/tell.js';
+import { formatSeconds } from '../up/summary.js';
+import type { ActorReport, Phase, QueueReport, StatusReport } from './report.js';
+
+const phases: Readonly<Record<Phase, string>> = {
+  preparing: 'is being set up; no learner has written its configuration yet',
+  training: 'is training',
+  ended: 'has ended',
+  stopped: 'has no learner; one that starts goes on from the last checkpoint',
+};
+
+const widest = 100; // columns of a sentence
+
+/** How a run ended, by the reason in its summary. */
+const ends: Readonly<Record<string, string>> = {
+  max_steps: 'all its steps are made',
+  max_minutes: 'its time was up',
+  stopped: 'it was stopped',
+  diverged: 'it was given up, since training diverged',
+  no_signal: 'it was given up, since no group had anything to teach any more',
+};
+
+/** The report for people: paragraphs and two tables. */
+export function statusReportText(report: StatusReport): string {
+  const { run, phase, endReason, learner, deadLetters, waits } = report;
+  const holder =
+    learner === null ? '' : `; learner ${learner.holder}, seen ${ago(learner.seenSecondsAgo)}`;
+  const end = endReason === null ? '' : `: ${ends[endReason] ?? printable(endReason)}`;
+  const paragraphs = [
+    [`run ${run} ${phases[phase]}${end}${holder}`, ...progressLines(report)].join('\n'),
+    queueTable(report.queues),
+    report.actors.length === 0 ? 'no actors' : actorTable(report.actors, phase),
+    ...(waits === null
+      ? []
+      : [
+          `who ${phase === 'training' ? 'waits' : 'waited'}, over ${formatSeconds(waits.seconds)} of steps:\n` +
+            wrapped(`  ${waits.text}`, widest),
+        ]),
+    deadLetterText(deadLetters, run),
+  ];
+  return `${paragraphs.join('\n\n')}\n`;
+}
+
+function progressLines(report: StatusReport): string[] {
+  const { step, version, publishedSecondsAgo, publishLag, reward, solved, staleness } = report;
+  const { rolloutsPerSecond, evaluation } = report;
+  const now = [
+    ...(step === null ? ['no step yet'] : [`step ${step}`]),
+    ...(version === null ? [] : [`version ${version}, published ${ago(publishedSecondsAgo ?? 0)}`]),
+    ...(publishLag === null || publishLag === 0
+      ? []
+      : [`${counted(publishLag, 'step')} unpublished`]),
+  ];
+  const measured = [
+    ...(reward === null ? [] : [`reward ${reward.toFixed(3)}`]),
+    ...(solved === null ? [] : [`solved ${percent(solved)}`]),
+    ...(staleness === null
+      ? []
+      : [
+          `staleness ${staleness.mean.toFixed(2)}, ${staleness.max} at most (bound ${staleness.bound})`,
+        ]),
+    ...(rolloutsPerSecond === null ? [] : [`${rolloutsPerSecond.toFixed(1)} rollouts/s`]),
+  ];
+  const lines = [now, measured]
+    .filter((parts) => parts.length > 0)
+    .map((parts) => parts.join('  '));
+  if (evaluation !== null) {
+    const { version: of, sampled, greedy, problems, secondsAgo } = evaluation;
+    lines.push(
+      `version ${of}: ${percent(sampled)} of ${problems} held-out problems solved, ${percent(greedy)} greedily (${ago(secondsAgo)})`,
+    );
+  }
+  return lines.map((line) => `  ${line}`);
+}
+
+function queueTable(queues: readonly QueueReport[]): string {
+  const rows = queues.map(({ name, waiting, inHand, awaitingCheckpoint, oldestSeconds }) => [
+    name,
+    String(waiting),
+    String(inHand),
+    // Those that await a checkpoint are older than those that wait.
+    waiting + inHand === 0 || awaitingCheckpoint > 0 ? '-' : formatSeconds(oldestSeconds),
+  ]);
+  const kept = queues.reduce((sum, queue) => sum + queue.awaitingCheckpoint, 0);
+  const note =
+    kept === 0
+      ? ''
+      : `\n${counted(kept, 'consumed group')} more in scored.train: kept until the next checkpoint, no backlog`;
+  return `${table([['queue', 'waiting', 'in hand', 'oldest'], ...rows])}${note}`;
+}
+
+function counted(count: number, thing: string): string {
+  return `${count} ${thing}${count === 1 ? '' : 's'}`;
+}
+
+/** Whether what an actor last said of itself is no longer so. */
+function isGone({ isLive }: ActorReport, phase: Phase): boolean {
+  return !isLive && phase === 'ended';
+}
+
+function actorTable(actors: readonly ActorReport[], phase: Phase): string {
+  const rows = actors.map((each) => [
+    printable(each.actor),
+    String(each.version),
+    each.behind === null ? '?' : String(each.behind),
+    String(each.groups),
+    isGone(each, phase) ? '-' : `${each.inFlight}/${each.limit}`,
+    each.isQuarantined
+      ? 'quarantined'
+      : each.isLive
+        ? 'live'
+        : phase === 'ended'
+          ? 'ended'
+          : `silent for ${formatSeconds(each.seenSecondsAgo)}`,
+  ]);
+  return table([['actor', 'version', 'behind', 'groups', 'in hand', ''], ...rows]);
+}
+
+function deadLetterText({ count, newest }: StatusReport['deadLetters'], run: string): string {
+  if (count === 0) return 'no dead letters';
+  const last =
+    newest === null
+      ? ''
+      : `, the newest ${ago(newest.secondsAgo)} (${printable(newest.stage)}): ${printable(newest.reason)}`;
+  return `${counted(count, 'dead letter')}${last}\n  offbeat dead-letters list --run ${run} shows them`;
+}
+
+/** The first column to the left, numbers to the right, words at the end to the left. */
+function table(rows: readonly (readonly string[])[]): string {
+  const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
+  const line = (row: readonly string[]) =>
+    row
+      .map((cell, i) => {
+        const isText = i === 0 || (widths[i]! > 0 && rows[0]![i] === '');
+        return isText ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!);
+      })
+      .join('  ')
+      .trimEnd();
+  return rows.map(line).join('\n');
+}
+
+function ago(seconds: number): string {
+  return `${formatSeconds(seconds)} ago`;
+}
+
+function percent(share: number): string {
+  return `${(100 * share).toFixed(1)} %`;
+}

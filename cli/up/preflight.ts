@@ -1,0 +1,125 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { connectBroker, shownAddress } from '../../shared/broker/connect.js';
+import { loadConfig } from '../../shared/service/config.js';
+import { UserError } from '../../shared/base/errors.js';
+import { checkModelDirectory, embeddedModelPath } from '../../shared/model/model-directory.js';
+import { openTask, TaskSettings, taskSpec } from '../../shared/tasks/registry.js';
+import { TinkerClient } from '../../shared/tinker/client.js';
+import { loadSchema, type ServiceName } from '../load-schema.js';
+import { accessWith } from '../nats-server/keys.js';
+import { silentLogger } from '../processes/file-logger.js';
+import { checkDashboardPort } from '../processes/free-port.js';
+import {
+  backendMember,
+  learnerMember,
+  runIdentities,
+  workerMembers,
+  type RunPlaces,
+} from '../processes/members.js';
+import type { UpConfig, UpRequest } from './up-config.js';
+
+interface PreflightOptions {
+  readonly request: UpRequest;
+  readonly run: string;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly report: (line: string) => void; // told what may take a while
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Checks all that a start needs and that can be known beforehand: the model, the settings that come from
+ * the environment, the data, the page's port, and the servers that are the user's own. Nothing is
+ * written, so that the corrected command may have the same name.
+ *
+ * @throws {UserError} naming what is wrong and the remedy.
+ */
+export async function preflight(options: PreflightOptions): Promise<void> {
+  const { request, run, env, report, signal } = options;
+  const { config } = request;
+  const { natsUrl, backendUrl } = config;
+  await checkModelDirectory(config.modelDir ?? embeddedModelPath);
+  const settings = await checkSettings(request, run, env);
+  if (config.dashboard) await checkDashboardPort(config.dashboardPort);
+  if (natsUrl !== undefined) report(`looking for NATS at ${shownAddress(natsUrl)}`);
+  if (backendUrl !== undefined) report(`looking for a backend at ${backendUrl}`);
+  await Promise.all([
+    checkNats(config, run, signal),
+    checkBackend(config, signal),
+    openTask(await taskSpec(TaskSettings.parse(settings))).load(),
+  ]);
+}
+
+/**
+ * Reads the settings of every service as it will itself, so with its variables of the environment.
+ *
+ * @returns those of the learner.
+ */
+async function checkSettings(
+  { config, settings }: UpRequest,
+  run: string,
+  env: PreflightOptions['env'],
+): Promise<Readonly<Record<string, unknown>>> {
+  const url = 'http://127.0.0.1:1'; // wherever it will be
+  const places: RunPlaces = {
+    run,
+    runFolder: 'folder',
+    checkpointFolder: 'checkpoints',
+    nats: { natsUrl: 'nats://127.0.0.1:1', keyFolder: undefined },
+    backend: { url, apiKey: 'tml-none' },
+  };
+  const members = [
+    learnerMember(config, places, settings),
+    ...workerMembers(config, places),
+    ...(config.backendUrl === undefined ? [backendMember(config, places)] : []),
+  ];
+  const all = await Promise.all(
+    members.map(async ({ command }) => {
+      const { args, env: own } = await command();
+      const [service, ...flags] = args.slice(args.findIndex((word) => word.endsWith('cli.js')) + 1);
+      const schema = await loadSchema(service as ServiceName);
+      return loadConfig(schema, service!, flags, { ...env, ...own });
+    }),
+  );
+  return all[0]!;
+}
+
+async function checkNats(
+  { natsUrl, natsKeys, actors, evalActors }: UpConfig,
+  run: string,
+  signal: AbortSignal,
+): Promise<void> {
+  if (natsUrl === undefined) return;
+  if (natsKeys !== undefined) {
+    const files = runIdentities({ actors, evalActors })
+      .filter(({ role }) => role !== 'operator')
+      .map((identity) => accessWith(natsKeys, identity).natsNkeySeedFile!);
+    const missing = files.find((file) => !existsSync(file));
+    if (missing !== undefined) {
+      throw new UserError(
+        `--nats-keys ${natsKeys} has no ${missing.slice(join(natsKeys, '/').length)}; make the keys of this run with offbeat nats-config --run ${run} --actors ${actors} --out ${natsKeys}`,
+      );
+    }
+  }
+  const identity = { role: 'observer' } as const;
+  await using _broker = await connectBroker({
+    natsUrl,
+    ...accessWith(natsKeys, identity),
+    ...{ run, client: 'up', identity, log: silentLogger(), signal },
+  });
+}
+
+async function checkBackend(
+  { backendUrl: baseUrl, apiKey, modelName }: UpConfig,
+  signal: AbortSignal,
+): Promise<void> {
+  if (baseUrl === undefined || apiKey === undefined) return;
+  await using client = await TinkerClient.connect({ baseUrl, apiKey, log: silentLogger(), signal });
+  const served = client.models.map(({ name }) => name);
+  if (served.length === 0 || (modelName === undefined && served.length === 1)) return;
+  if (modelName !== undefined && served.includes(modelName)) return;
+  const found = modelName === undefined ? '' : `, not --model-name ${modelName}`;
+  throw new UserError(
+    `the backend at ${baseUrl} serves ${served.join(', ')}${found}; choose one with --model-name`,
+  );
+}

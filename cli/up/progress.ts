@@ -1,0 +1,195 @@
+import type { EvalResult } from '../../shared/wire/eval-result.js';
+import type { RunEvent } from '../../shared/wire/run-event.js';
+import { formatSeconds } from './summary.js';
+
+/** When the run will end, as far as its flags tell. */
+export interface Goal {
+  readonly maxSteps?: number;
+  readonly maxMinutes?: number;
+}
+
+interface Step {
+  readonly at: number; // ms since the epoch
+  readonly step: number;
+  readonly metrics: Readonly<Record<string, number>>;
+}
+
+/** What the run's events say about its steps. */
+export interface Progress {
+  readonly since: number; // when this start began, ms since the epoch: what is older is history
+  readonly newest?: Step; // also of an earlier session
+  readonly first?: Step; // of this session
+  readonly recent: readonly Step[]; // of this session, oldest first, at most `recentSteps`
+}
+
+/** @param since when this start began, in ms since the epoch. */
+export function progressSince(since: number): Progress {
+  return { since, recent: [] };
+}
+
+/** Speeds are averages over this many steps, so that the line is calm and yet up to date. */
+const recentSteps = 10;
+
+/** The progress after one more event. */
+export function withEvent(progress: Progress, event: RunEvent): Progress {
+  if (event.kind !== 'step') return progress;
+  const { at, step, metrics } = event;
+  const newest = { at, step, metrics };
+  if (at < progress.since) return { ...progress, newest };
+  return {
+    ...progress,
+    newest,
+    first: progress.first ?? newest,
+    recent: [...progress.recent, newest].slice(-recentSteps),
+  };
+}
+
+/** Which actor is not believed any more, and why. */
+export function quarantineText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
+  return `${event.actor} is quarantined: ${findingText(event)} What it samples is refused from now on.`;
+}
+
+function findingText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
+  const { why = 'gap', gap, bound, groups } = event;
+  switch (why) {
+    case 'gap':
+      return (
+        `in ${groups} groups its logprobs were ${gap.toFixed(3)} nats a token from those of the policy, ` +
+        `and ${bound.toFixed(3)} is the most.`
+      );
+    case 'likelihood':
+      return (
+        `in ${groups} groups its tokens do not come from the probabilities that it claims; the chance that ` +
+        `they do is below e^-${Math.floor(gap)}.`
+      );
+    case 'fleet':
+      return (
+        `in ${groups} groups its logprobs were ${gap.toFixed(1)} times as far from those of the policy as ` +
+        `others of the same age, and ${bound} times is the most.`
+      );
+    case 'impossible':
+      return `no policy can have the logprobs that ${groups} of its groups claim.`;
+  }
+}
+
+/** Which actor sends more than anybody can take. */
+export function shareText({
+  actor,
+  stream,
+  messages,
+}: Extract<RunEvent, { kind: 'share' }>): string {
+  const effect = stream === 'dead' ? 'its oldest go' : 'it is refused more until these are taken';
+  return `${actor} has ${messages} messages in the stream ${stream}, as many as one actor may have: ${effect}`;
+}
+
+/** That actors keep tickets, and what was done about it. */
+export function heldText(event: Extract<RunEvent, { kind: 'held' }>): string {
+  const { split, tickets, withdrawn, longestSeconds, limitSeconds } = event;
+  const what = `${tickets} ${split} ${tickets === 1 ? 'ticket' : 'tickets'}`;
+  const done =
+    withdrawn > 0
+      ? `${withdrawn} taken back and issued again`
+      : `taken back after ${Math.round(limitSeconds)} s`;
+  return `actors have kept ${what} for up to ${Math.round(longestSeconds)} s, longer than usual: ${done}`;
+}
+
+/**
+ * The status line: step, then whatever of the rest the newest step measured. Where it is wider than the
+ * screen, what matters least is left out.
+ *
+ * @param now in ms since the epoch.
+ * @param columns of the screen.
+ */
+export function statusText(
+  progress: Progress,
+  goal: Goal,
+  now: number,
+  columns = Infinity,
+): string {
+  const { newest, first, recent, since } = progress;
+  if (newest === undefined || first === undefined) {
+    const which = newest === undefined ? 'the first step' : `step ${newest.step + 1}`;
+    return `waiting for ${which}, ${formatSeconds((now - since) / 1_000)} so far`;
+  }
+  const of = goal.maxSteps === undefined ? '' : `/${goal.maxSteps}`;
+  const parts: Part[] = [{ text: `step ${newest.step}${of}`, rank: 0 }];
+  for (const { label, key, format, rank } of shownMetrics) {
+    const value = newest.metrics[key];
+    if (value !== undefined) parts.push({ text: `${label} ${format(value)}`, rank });
+  }
+  const seconds = total(recent, 'seconds');
+  if (seconds > 0) {
+    const speed = total(recent, 'scored/rollouts') / seconds;
+    parts.push({ text: `${speed.toFixed(1)} rollouts/s`, rank: 4 });
+  }
+  const left = secondsLeft({ newest, first, recent }, goal, now);
+  if (left !== undefined) parts.push({ text: `${formatSeconds(left)} left`, rank: 1 });
+  return fitting(parts, columns);
+}
+
+/** A piece of the status line; those of high ranks go first where there is no room. */
+interface Part {
+  readonly text: string;
+  readonly rank: number;
+}
+
+function fitting(parts: readonly Part[], columns: number): string {
+  const line = parts.map(({ text }) => text).join('  ');
+  if (line.length < columns || parts.length === 1) return line;
+  const last = Math.max(...parts.map(({ rank }) => rank));
+  return fitting(
+    parts.filter(({ rank }) => rank !== last),
+    columns,
+  );
+}
+
+/** `version 12: 43.4 % of 256 held-out problems solved, 51.2 % greedily, 70.1 % in 4 tries`. */
+export function evalText(result: EvalResult): string {
+  const { version, lag, problems, samples, sampled, greedy, passAt } = result;
+  const parts = [
+    `version ${version}: ${percent(sampled)} of ${problems} held-out problems solved`,
+    `${percent(greedy)} greedily`,
+  ];
+  const inAll = passAt[samples];
+  if (samples > 1 && inAll !== undefined) parts.push(`${percent(inAll)} in ${samples} tries`);
+  const meanwhile = lag === 0 ? '' : ` (training is at version ${version + lag})`;
+  return `${parts.join(', ')}${meanwhile}`;
+}
+
+const percent = (value: number) => `${(100 * value).toFixed(1)} %`;
+
+/** By the learner's names in metrics.jsonl. */
+const shownMetrics: readonly {
+  readonly label: string;
+  readonly key: string;
+  readonly format: (value: number) => string;
+  readonly rank: number;
+}[] = [
+  { label: 'reward', key: 'env/all/reward/total', format: (value) => value.toFixed(3), rank: 2 },
+  { label: 'solved', key: 'env/all/correct', format: percent, rank: 5 },
+  { label: 'staleness', key: 'staleness/mean', format: (value) => value.toFixed(2), rank: 3 },
+];
+
+/** By the limit that comes first; the steps to come are taken to be as fast as the recent ones. */
+function secondsLeft(
+  { newest, first, recent }: { newest: Step; first: Step; recent: readonly Step[] },
+  goal: Goal,
+  now: number,
+): number | undefined {
+  const limits: number[] = [];
+  const seconds = total(recent, 'seconds');
+  if (goal.maxSteps !== undefined && seconds > 0) {
+    const perStep = seconds / recent.length;
+    limits.push((goal.maxSteps - newest.step) * perStep - (now - newest.at) / 1_000);
+  }
+  if (goal.maxMinutes !== undefined) {
+    const trained = (now - first.at) / 1_000 + (first.metrics['seconds'] ?? 0);
+    limits.push(goal.maxMinutes * 60 - trained);
+  }
+  return limits.length === 0 ? undefined : Math.max(0, Math.min(...limits));
+}
+
+/** A metric summed over steps. `seconds` is a step's time while the learner was up, without evaluations. */
+function total(steps: readonly Step[], key: string): number {
+  return steps.reduce((sum, { metrics }) => sum + (metrics[key] ?? 0), 0);
+}

@@ -1,0 +1,88 @@
+import type { z } from 'zod';
+import { kebab } from '../../shared/service/config.js';
+import { UserError } from '../../shared/base/errors.js';
+import type { Launch } from './launch.js';
+import { checkRequest, withEnd, UpConfig, withKey, type UpRequest } from './up-config.js';
+
+/** The learner's settings that are no part of what a run trains: they may change at a resume. */
+const changeableSettings = [
+  ...[
+    'maxSteps',
+    'maxMinutes',
+    'checkpointEverySteps',
+    'keepEverySteps',
+    'leaseSeconds',
+    'ticketDeadlineSeconds',
+  ],
+  ...['evalProblems', 'evalSamples', 'evalEveryVersions'],
+  ...['auditShare', 'auditNoise'],
+  ...['stopKl', 'stopRewardShare', 'stopPatience', 'stopZeroVariance'],
+];
+
+/** A run has its own server or the user's: where the user's is may change, whose it is may not. */
+const places = { natsUrl: 'NATS', backendUrl: 'backend' } as const;
+
+/**
+ * What a run that is resumed is started with: what it was started with, and what is given now instead
+ * where that may change. Of its limits only those count that are given now, if any are.
+ *
+ * @throws {UserError} naming every flag that would make it another run.
+ */
+export function resumed(
+  learner: z.ZodObject,
+  request: UpRequest,
+  launch: Launch,
+  env: Readonly<Record<string, string | undefined>>,
+): UpRequest {
+  const { run } = launch;
+  const problems: string[] = [];
+  const complain = (key: string, message: string): void => {
+    problems.push(`--${kebab(key)} ${message}`);
+  };
+
+  const stored = launch.launcher;
+  for (const [key, what] of Object.entries(places)) {
+    const [before, now] = [stored[key], request.given[key as keyof typeof places]];
+    if (now !== undefined && before === undefined) {
+      complain(key, `is given, but the run has a ${what} of its own; remove it`);
+    }
+  }
+  const modelName = request.given.modelName;
+  if (modelName !== undefined && modelName !== stored.modelName) {
+    complain('modelName', `is ${modelName}, the run trains ${stored.modelName ?? 'another'}`);
+  }
+
+  const settings = withLimits(launch.settings, request.settings);
+  const has = learner.safeParse({ ...withEnd(launch.settings), run: 'any' }).data ?? {};
+  for (const [key, now] of Object.entries(request.settings)) {
+    if (changeableSettings.includes(key)) continue;
+    const before = has[key];
+    if (before !== now) complain(key, `is ${shown(now)}, the run has ${shown(before)}`);
+  }
+
+  const config = withKey(UpConfig.parse({ ...stored, ...request.given, resume: true }), env);
+  if (problems.length === 0) checkRequest(learner, config, settings, env, complain);
+  if (problems.length > 0) {
+    const list = problems.map((problem) => `  - ${problem}`).join('\n');
+    throw new UserError(
+      `the run ${run} cannot go on like this; leave these out, or start a new run with them:\n${list}`,
+    );
+  }
+  return { config, settings, given: request.given };
+}
+
+function withLimits(
+  stored: UpRequest['settings'],
+  given: UpRequest['settings'],
+): UpRequest['settings'] {
+  if (given['maxSteps'] === undefined && given['maxMinutes'] === undefined) {
+    return { ...stored, ...given };
+  }
+  const { maxSteps: _steps, maxMinutes: _minutes, ...rest } = stored;
+  return { ...rest, ...given };
+}
+
+function shown(value: unknown): string {
+  if (value === undefined) return 'none';
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}

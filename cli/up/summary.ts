@@ -1,0 +1,154 @@
+import { readFile } from 'node:fs/promises';
+import { z } from 'zod';
+import { errorText } from '../../shared/base/errors.js';
+
+const count = z.int().nonnegative();
+const share = z.number().min(0).max(1);
+
+/** Exact-solve rates on held-out problems. */
+const SolveRates = z.object({
+  sampled: share, // at the training temperature
+  greedy: share,
+  passAt: z.record(z.string(), share), // by k: of problems, one of k answers is right
+});
+
+/** What a run came to: the learner writes it as summary.json when it ends. */
+export const Summary = z.looseObject({
+  run: z.string().min(1),
+  steps: count,
+  version: count,
+  wallSeconds: z.number().nonnegative(),
+  groups: z.looseObject({
+    issued: count,
+    trained: count,
+    skippedZeroVariance: count,
+    stale: count,
+    dead: count,
+    outstanding: count,
+  }),
+  staleness: z.looseObject({ mean: z.number().nonnegative(), max: count }), // in versions, of trained groups
+  learnerIdleFraction: share,
+  divergence: z.object({ step: count, reason: z.string(), checkpointStep: count }).optional(), // why training was given up, if it was
+  drought: z.object({ groups: count, reward: z.number() }).optional(), // or no group had variance
+  rolloutsPerSecond: z.number().nonnegative(),
+  tokensPerSecond: z.number().nonnegative(),
+  eval: z
+    .looseObject({ before: SolveRates.nullable(), after: SolveRates.nullable(), problems: count })
+    .nullable(), // null where nothing was evaluated
+});
+export type Summary = z.infer<typeof Summary>;
+
+/** The summary in a file, or why there is none that can be trusted. */
+export async function readSummary(path: string): Promise<Summary | string> {
+  let json: unknown;
+  try {
+    json = JSON.parse(await readFile(path, 'utf8'));
+  } catch (caught) {
+    return `the learner left no summary in ${path} (${errorText(caught)})`;
+  }
+  const parsed = Summary.safeParse(json);
+  if (parsed.success) return parsed.data;
+  const problems = parsed.error.issues.map(
+    ({ path: where, message }) => `${where.map(String).join('.')}: ${message}`,
+  );
+  return `the summary in ${path} is not of the expected form: ${problems.join('; ')}`;
+}
+
+/** The same for people: one fact a line. */
+export function summaryText(summary: Summary): string {
+  const { groups, staleness, eval: evaluation } = summary;
+  const lines: [string, string][] = [
+    ['steps', `${summary.steps} (policy version ${summary.version})`],
+    ['time', formatSeconds(summary.wallSeconds)],
+    [
+      'groups',
+      `${groups.trained} trained of ${groups.issued} issued; ${groups.skippedZeroVariance} without variance, ` +
+        `${groups.stale} too stale, ${groups.dead} dead, ${groups.outstanding} outstanding`,
+    ],
+    ['staleness', `${staleness.mean.toFixed(2)} versions on average, ${staleness.max} at most`],
+    ['learner idle', formatShare(summary.learnerIdleFraction)],
+    [
+      'speed',
+      `${summary.rolloutsPerSecond.toFixed(1)} rollouts/s, ${Math.round(summary.tokensPerSecond)} tokens/s`,
+    ],
+  ];
+  if (evaluation !== null) {
+    const { before, after, problems } = evaluation;
+    const change = (key: 'sampled' | 'greedy') =>
+      [before, after]
+        .flatMap((rates) => (rates === null ? [] : formatShare(rates[key])))
+        .join(' → ');
+    const when = before === null ? ' at the end' : after === null ? ' before training' : '';
+    const isOpen = after === null ? '; not measured at the end' : '';
+    lines.push(['solved', `${change('sampled')} of ${problems} held-out problems${when}${isOpen}`]);
+    lines.push(['solved greedily', `${change('greedy')}${when}`]);
+  }
+  if (summary.divergence !== undefined) {
+    const { step, reason, checkpointStep } = summary.divergence;
+    lines.push(['diverged', `at step ${step}: ${reason}; step ${checkpointStep} is saved`]);
+  }
+  if (summary.drought !== undefined) {
+    const { groups, reward } = summary.drought;
+    lines.push([
+      'no signal',
+      `the last ${groups} groups had no variance; their reward was ${reward.toFixed(2)}; ${signalRemedy(reward)}`,
+    ]);
+  }
+  const width = Math.max(...lines.map(([label]) => label.length));
+  return lines.map(([label, text]) => `  ${label.padEnd(width)}  ${text}`).join('\n');
+}
+
+/** What helps where every group has one reward, by that reward; the most that an answer earns is 1. */
+function signalRemedy(reward: number): string {
+  const remedy =
+    reward > 0.5
+      ? 'the task is learnt: give it harder problems'
+      : 'try easier problems, a larger --group-size or a --shaping';
+  return `${remedy} (docs/troubleshooting.md)`;
+}
+
+/** Where the results of a run are, and commands for what one does next. */
+export interface NextSteps {
+  readonly folder: string; // of the run, absolute
+  readonly runsDir: string; // as the flag has it
+}
+
+/** @returns a line for each, with the command to type. */
+export function nextText(summary: Summary, { folder, runsDir }: NextSteps): string {
+  const { run, steps } = summary;
+  const elsewhere = runsDir === 'runs' ? '' : ` --runs-dir ${runsDir}`;
+  const which = `--run ${run}${elsewhere}`;
+  const isGivenUp = summary.divergence !== undefined || summary.drought !== undefined;
+  const limit = {
+    max_steps: ` --max-steps ${Math.max(1, 2 * steps)}`,
+    max_minutes: ' --max-minutes 5',
+  }[String(summary['reason'])];
+  const lines: [string, string][] = [
+    ['results', `${folder}: metrics.jsonl, evals.jsonl, summary.json, checkpoints`],
+    ['look at it', `npx offbeat dashboard ${which}`],
+    ['report', `npx offbeat report ${which}`],
+    ['measure it', `npx offbeat eval ${which}`],
+    // Going on would fail again for the same reason.
+    ...(isGivenUp
+      ? []
+      : [['go on', `npm start -- ${which} --resume${limit ?? ''}`] as [string, string]]),
+  ];
+  const width = Math.max(...lines.map(([label]) => label.length));
+  return lines.map(([label, text]) => `  ${label.padEnd(width)}  ${text}`).join('\n');
+}
+
+/** `2 min 5 s`. */
+export function formatSeconds(seconds: number): string {
+  const whole = Math.round(seconds);
+  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
+  const parts = [
+    ...(hours > 0 ? [`${hours} h`] : []),
+    ...(whole >= 60 ? [`${minutes} min`] : []),
+    ...(hours === 0 ? [`${whole % 60} s`] : []),
+  ];
+  return parts.join(' ');
+}
+
+function formatShare(value: number): string {
+  return `${(100 * value).toFixed(1)} %`;
+}

@@ -1,0 +1,154 @@
+import { randomBytes } from 'node:crypto';
+import { connectBroker } from '../../shared/broker/connect.js';
+import { openLiveDashboard } from '../dashboard/live-dashboard.js';
+import { DiskWatch } from '../processes/disk-watch.js';
+import { fileLogger } from '../processes/file-logger.js';
+import { Fleet } from '../processes/fleet.js';
+import { followRun } from './follow-run.js';
+import { freePort } from '../processes/free-port.js';
+import {
+  backendMember,
+  graceMs,
+  learnerMember,
+  runIdentities,
+  stopRanks,
+  workerMembers,
+  type NatsPlace,
+  type RunPlaces,
+} from '../processes/members.js';
+import type { NatsBinary } from '../nats-server/binary.js';
+import { accessWith } from '../nats-server/keys.js';
+import { startNats } from '../nats-server/start.js';
+import type { Goal } from './progress.js';
+import type { RunFolder } from '../run-folder.js';
+import type { Screen } from './screen.js';
+import type { StopSignals } from '../processes/stop-signals.js';
+import type { UpConfig, UpRequest } from './up-config.js';
+
+export interface TrainOptions {
+  readonly request: UpRequest;
+  readonly run: string;
+  readonly folder: RunFolder;
+  readonly natsBinary: NatsBinary | undefined; // undefined where --nats-url was given
+  readonly screen: Screen;
+  readonly stop: StopSignals;
+}
+
+/**
+ * A run from its first process to its last: returns when the learner finished or a wish to stop
+ * came, and in either case, as when it throws, none of the processes is left.
+ *
+ * @throws {FleetError} when a process ended that the run cannot do without.
+ */
+export async function train(options: TrainOptions): Promise<void> {
+  const { run, folder, screen, stop } = options;
+  const { config, settings } = options.request;
+  await using disk: DiskWatch = new DiskWatch({
+    folder: folder.path,
+    ask: () => fleet.diskTrouble(),
+    onFull: (reason) => {
+      screen.warn(`${reason}. The run waits and goes on by itself when there is room.`);
+    },
+    onRoom: () => {
+      screen.note('the disk has room again, the run goes on');
+      // It may have switched JetStream off, or hang: 2.9.10 then ends by SIGKILL only.
+      void fleet.renew(natsName, 2_000);
+    },
+  });
+  await using fleet: Fleet = new Fleet({
+    ...{ logFolder: folder.logs, report: screen.warn, hurry: stop.hurry },
+    disk,
+  });
+  const over = new AbortController();
+  const signal = AbortSignal.any([stop.stop, fleet.failed, over.signal]);
+  const deadlineMs = config.readySeconds * 1_000;
+
+  const nats =
+    config.natsUrl === undefined
+      ? await startOwnNats(options, fleet, deadlineMs)
+      : { natsUrl: config.natsUrl, keyFolder: config.natsKeys };
+  const log = fileLogger('up', fleet.logPath('up'));
+  const identity = { role: 'observer' } as const;
+  await using broker = await connectBroker({
+    natsUrl: nats.natsUrl,
+    ...accessWith(nats.keyFolder, identity),
+    ...{ run, client: 'up', identity, log, signal },
+  });
+  const { dashboardPort: port, modelDir } = config;
+  await using page = config.dashboard
+    ? await openLiveDashboard({ broker, modelDir, port, log, keepIn: folder })
+    : undefined;
+  if (page !== undefined) screen.note(`dashboard at ${page.url}`);
+  const places: RunPlaces = {
+    run,
+    runFolder: folder.path,
+    checkpointFolder: folder.checkpoints,
+    nats,
+    backend: await backendPlace(config),
+  };
+
+  if (config.backendUrl === undefined) {
+    const backend = backendMember(config, places);
+    void fleet.start(backend); // its end shows as the fleet's failure
+    await fleet.ready([backend.name], deadlineMs, signal);
+    if (stop.stop.aborted) return;
+  }
+  const workers = workerMembers(config, places);
+  const learner = learnerMember(config, places, settings);
+  const [finished] = [learner, ...workers].map((member) => fleet.start(member));
+
+  const names = [learner, ...workers].map(({ name }) => name);
+  const watching = Promise.all([
+    fleet.ready(names, deadlineMs, signal).then(() => {
+      if (!signal.aborted) screen.note(`${names.length} services are ready`);
+    }),
+    followRun(broker, { goal: goalOf(settings), screen, signal }),
+  ]);
+  try {
+    await Promise.race([finished, watching]);
+    fleet.failed.throwIfAborted();
+  } finally {
+    over.abort();
+    await watching.catch(() => undefined); // whatever it was, the race or the failure told it
+  }
+}
+
+const natsName = 'nats-server';
+
+async function startOwnNats(
+  { request, run, natsBinary, folder, screen, stop }: TrainOptions,
+  fleet: Fleet,
+  deadlineMs: number,
+): Promise<NatsPlace> {
+  if (natsBinary === undefined) throw new Error('neither a nats-server nor --nats-url');
+  const name = natsName;
+  const { natsTls: withTls } = request.config;
+  const settings = { run, identities: runIdentities(request.config), withTls, deadlineMs };
+  const start = (signal: AbortSignal, port?: number) =>
+    startNats(natsBinary.path, folder.nats, fleet.logPath(name), { ...settings, signal, port });
+  const nats = await start(stop.stop);
+  const port = Number(new URL(nats.url).port); // where everybody looks for it
+  const member = { stopRank: stopRanks.nats, stopGraceMs: graceMs };
+  fleet.adopt(name, nats.process, member, async (signal) => (await start(signal, port)).process);
+  screen.note(`nats-server ${natsBinary.version} at ${nats.url}`);
+  return { natsUrl: nats.url, keyFolder: nats.keyFolder };
+}
+
+/** Keys of its own keep other users of this machine away from the local backend, and actors from training. */
+async function backendPlace(config: UpConfig): Promise<RunPlaces['backend']> {
+  if (config.backendUrl !== undefined && config.apiKey !== undefined) {
+    const { backendUrl: url, apiKey, samplingApiKey } = config;
+    return { url, apiKey, samplingApiKey };
+  }
+  const port = await freePort();
+  const key = () => `tml-${randomBytes(16).toString('hex')}`;
+  return { url: `http://127.0.0.1:${port}`, apiKey: key(), samplingApiKey: key() };
+}
+
+function goalOf(settings: UpRequest['settings']): Goal {
+  const { maxSteps, maxMinutes } = settings;
+  return {
+    ...(typeof maxSteps === 'number' && { maxSteps }),
+    ...(typeof maxMinutes === 'number' && { maxMinutes }),
+  };
+}

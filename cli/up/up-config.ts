@@ -1,0 +1,228 @@
+import { z } from 'zod';
+import {
+  httpAddress,
+  natsAddress,
+  port,
+  real,
+  text,
+  whole,
+} from '../../shared/service/config-fields.js';
+import { natsSettings } from '../../shared/broker/access.js';
+import { flagsOf, kebab, loadConfig } from '../../shared/service/config.js';
+import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
+import { plainWords } from '../../shared/base/plain-words.js';
+import { RunName } from '../../shared/wire/run-name.js';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** How to run it all on one machine. What to train, the learner's own settings say. */
+export const UpConfig = z.object({
+  run: RunName.optional().describe('name of the run and of its folder; by default the time.'),
+  resume: z
+    .boolean()
+    .default(false)
+    .describe('go on with --run, from its last checkpoint and with the settings that it has.'),
+  runsDir: text.default('runs').describe('where the folders of the runs are.'),
+  actors: whole.min(1).max(256).default(2).describe('how many actor processes.'),
+  evalActors: whole
+    .min(0)
+    .max(256)
+    .default(0)
+    .describe('more of them, for evaluations alone; the others then do nothing but training.'),
+  sampler: z
+    .enum(['onnx', 'tinker'])
+    .default('onnx')
+    .describe('where actors sample: in themselves, or by the backend.'),
+  modelDir: text
+    .optional()
+    .describe('Hugging Face directory of the model; by default the one in this repository.'),
+  modelName: text.optional().describe('the model as the backend calls it.'),
+  backendUrl: httpAddress
+    .optional()
+    .describe('a running TuFT or Tinker server to train by, instead of the local backend.'),
+  apiKey: text
+    .optional()
+    .describe('key for --backend-url; TINKER_API_KEY says it too, without showing it to ps.'),
+  samplingApiKey: text
+    .optional()
+    .describe(
+      'key for --backend-url that may only sample, for the actors; else they get --api-key.',
+    ),
+  natsUrl: natsAddress
+    .optional()
+    .describe('a running NATS server with JetStream, instead of one of this run.'),
+  natsKeys: text
+    .optional()
+    .describe('folder with the keys to --nats-url, as offbeat nats-config writes it.'),
+  natsTls: z
+    .boolean()
+    .default(false)
+    .describe("TLS to this run's own NATS; it listens on loopback and takes signatures alone."),
+  dashboard: z
+    .boolean()
+    .default(true)
+    .describe('a page on loopback that shows the run as it goes.'),
+  dashboardPort: port.default(0).describe('where that page is; 0: any port that is free.'),
+  readySeconds: real
+    .positive()
+    .default(180)
+    .describe('how long the processes may take to become ready.'),
+  json: z
+    .boolean()
+    .default(false)
+    .describe('no decoration; the last line of standard output is the summary as JSON.'),
+});
+export type UpConfig = z.infer<typeof UpConfig>;
+
+/** `offbeat` rather than `up` in names of the environment: OFFBEAT_ACTORS. */
+export const upService = 'offbeat';
+
+/** What the launcher itself decides for the learner. */
+const decidedHere = new Set<string>([
+  ...Object.keys(UpConfig.shape),
+  ...Object.keys(natsSettings),
+  ...['name', 'runDir', 'healthHost', 'healthPort', 'startPatienceSeconds', 'stoppedExitCode'],
+]);
+
+/** The learner's settings that a run may choose: everything but where to find things. */
+export function runSettings(learner: z.ZodObject): Record<string, z.core.$ZodType> {
+  return Object.fromEntries(Object.entries(learner.shape).filter(([key]) => !decidedHere.has(key)));
+}
+
+/** A run without a limit of its own ends by itself, after long enough to show that it learns. */
+export const defaultMinutes = 5;
+
+/** What `offbeat up` was asked for. */
+export interface UpRequest {
+  readonly config: UpConfig;
+  /** What to train: those settings of the learner that were given, checked by its schema. */
+  readonly settings: Readonly<Record<string, unknown>>;
+  /** Those flags of the launcher's own that were given; the others of `config` are defaults. */
+  readonly given: Partial<UpConfig>;
+}
+
+/**
+ * Reads the flags of `offbeat up`: its own, and with them every setting of the learner, so that a
+ * mistake shows before anything starts.
+ *
+ * @throws {UserError} listing every problem at once; or naming the flags that npm kept for itself.
+ */
+export function loadUpConfig(
+  learner: z.ZodObject,
+  argv: readonly string[],
+  env: Environment,
+): UpRequest {
+  const choices = runSettings(learner);
+  refuseFlagsKeptByNpm('start', flagsOf({ ...choices, ...UpConfig.shape }), argv, env);
+  // Without their defaults: what is not given is left to the learner, also to its environment, and
+  // in a run that is resumed to what that has.
+  const optional = Object.entries({ ...choices, ...UpConfig.shape }).map(
+    ([key, field]) => [key, withoutDefault(field as z.ZodType).optional()] as const,
+  );
+  const schema = z.object(Object.fromEntries(optional)).check(({ value, issues }) => {
+    const input = value as Readonly<Record<string, unknown>>;
+    const isToldOf = (key: string) => issues.some(({ path }) => path?.[0] === key);
+    const complain = (key: string, message: string) => {
+      if (!isToldOf(key)) issues.push({ code: 'custom', input, path: [key], message });
+    };
+    if (input['resume'] === true) {
+      // The rest is judged together with what the run has, see `resumed`.
+      if (input['run'] === undefined) complain('run', '--resume needs the name of the run');
+      return;
+    }
+    checkRequest(learner, input, givenOf(input, choices), env, complain);
+  });
+  const values: Readonly<Record<string, unknown>> = loadConfig(schema, upService, argv, env);
+
+  const settings = givenOf(values, choices);
+  const given: Partial<UpConfig> = givenOf(values, UpConfig.shape);
+  const config = withKey(UpConfig.parse(given), env);
+  return { config, settings: config.resume ? settings : withEnd(settings), given };
+}
+
+/** The rules that join several flags: the launcher's own and the learner's. */
+export function checkRequest(
+  learner: z.ZodObject,
+  config: Partial<UpConfig>,
+  settings: UpRequest['settings'],
+  env: Environment,
+  complain: (key: string, message: string) => void,
+): void {
+  checkAddresses(config, env, complain);
+  const all = { ...withEnd(settings), run: 'any' };
+  const { error } = learner.safeParse(all, { error: plainWords });
+  for (const { path, message } of error?.issues ?? []) complain(String(path[0]), message);
+}
+
+/** The key of a server of the user's own may come by an environment variable of its own. */
+export function withKey(config: UpConfig, env: Environment): UpConfig {
+  return config.backendUrl === undefined ? config : { ...config, apiKey: keyOf(config, env) };
+}
+
+/** The learner's settings, with an end if they have none, and with a rate that falls towards it. */
+export function withEnd(settings: UpRequest['settings']): UpRequest['settings'] {
+  const hasEnd = settings['maxSteps'] !== undefined || settings['maxMinutes'] !== undefined;
+  return {
+    ...(hasEnd ? {} : { maxMinutes: defaultMinutes }),
+    schedule: 'cosine',
+    ...settings,
+  };
+}
+
+/** The values of `choices` that were given. */
+function givenOf(values: Readonly<Record<string, unknown>>, choices: object) {
+  return Object.fromEntries(
+    Object.keys(choices)
+      .filter((key) => values[key] !== undefined)
+      .map((key) => [key, values[key]]),
+  );
+}
+
+/** Settings as flags. */
+export function asFlags(settings: Readonly<Record<string, unknown>>): string[] {
+  return Object.entries(settings).map(([key, value]) =>
+    typeof value === 'boolean'
+      ? `--${value ? '' : 'no-'}${kebab(key)}`
+      : `--${kebab(key)}=${String(value)}`,
+  );
+}
+
+function keyOf({ apiKey }: Partial<UpConfig>, env: Environment): string | undefined {
+  return apiKey ?? (env['TINKER_API_KEY'] || undefined);
+}
+
+/** A server of the user's own needs what only the user knows; our own has it. */
+function checkAddresses(
+  config: Partial<UpConfig>,
+  env: Environment,
+  complain: (key: string, message: string) => void,
+): void {
+  const { backendUrl, apiKey, samplingApiKey, modelDir, natsUrl, natsKeys, natsTls } = config;
+  if (natsKeys !== undefined && natsUrl === undefined) {
+    complain('natsKeys', 'add --nats-url, the server that they are for; our own makes its keys');
+  }
+  if (natsTls && natsUrl !== undefined) {
+    complain('natsTls', 'it is for a server of our own; --nats-url=tls://… has TLS with yours');
+  }
+  if (backendUrl === undefined) {
+    if (apiKey !== undefined) complain('apiKey', 'add --backend-url, the server that it is for');
+    if (samplingApiKey !== undefined) {
+      complain('samplingApiKey', 'add --backend-url, the server that it is for');
+    }
+    return;
+  }
+  if (keyOf(config, env) === undefined) {
+    complain('apiKey', '--backend-url needs it; TINKER_API_KEY will do, too');
+  }
+  if (modelDir === undefined) {
+    complain('modelDir', '--backend-url needs the directory of the model that it serves');
+  }
+}
+
+function withoutDefault(field: z.ZodType): z.ZodType {
+  let inner = field;
+  while (inner instanceof z.ZodDefault || inner instanceof z.ZodOptional) {
+    inner = inner.unwrap() as z.ZodType;
+  }
+  return inner;
+}

@@ -1,0 +1,160 @@
+import { existsSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import { describeFlags } from '../../shared/service/config-help.js';
+import { givenUpCode } from '../../shared/base/exit-codes.js';
+import { assertRoom } from '../processes/disk-watch.js';
+import { FleetError } from '../processes/fleet.js';
+import { lockFolder } from '../folder-lock.js';
+import { readLaunch, writeLaunch } from './launch.js';
+import { loadSchema } from '../load-schema.js';
+import type { NatsBinary } from '../nats-server/binary.js';
+import { ensureNatsServer } from '../nats-server/ensure.js';
+import { preflight } from './preflight.js';
+import { resumed } from './resume.js';
+import {
+  checkNewRun,
+  createRunFolder,
+  findRunFolder,
+  removeIfNotBegun,
+  runNameAt,
+  type RunFolder,
+} from '../run-folder.js';
+import { createScreen, type Screen } from './screen.js';
+import { listenForStop, type StopSignals } from '../processes/stop-signals.js';
+import { nextText, readSummary, summaryText } from './summary.js';
+import { train } from './train.js';
+import {
+  defaultMinutes,
+  loadUpConfig,
+  runSettings,
+  UpConfig,
+  upService,
+  type UpRequest,
+} from './up-config.js';
+import { tell } from '../../shared/service/telemetry/tell.js';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** What `offbeat up` does, and its flags: its own and the learner's. */
+export async function upHelp(): Promise<string> {
+  const settings = runSettings(await loadSchema('learner'));
+  return `offbeat up: trains on this machine.
+
+It starts nats-server, the local backend, the reward service, the actors and the learner as processes
+of their own, shows progress, prints a summary and ends them all. What a run leaves behind lies under
+runs/NAME, and --run NAME --resume goes on with it. Without --max-steps and --max-minutes it trains for ${defaultMinutes} minutes.
+
+How to run it:
+${describeFlags(UpConfig.shape, upService)}
+
+What to train:
+${describeFlags(settings, upService)}
+`;
+}
+
+/**
+ * Runs a whole training on this machine and returns its exit code: 0 when the learner finished, the
+ * signal's code after Ctrl-C, 2 when the user has something to change, 3 when training was given up,
+ * else 1. When it returns, none of the processes is left.
+ *
+ * @throws {UserError} when a flag is wrong, the model cannot be run or something cannot be had, before
+ *   anything was started or written.
+ */
+export async function up(argv: readonly string[], env: Environment): Promise<number> {
+  const { request, resumable } = await understand(argv, env);
+  const { config } = request;
+  const run = config.run ?? runNameAt(new Date());
+  if (resumable === undefined) await checkNewRun(config.runsDir, run);
+  const screen = openScreen(config.json, env);
+  const stop = listenForStop(screen.note, 'stopping: the learner saves a checkpoint first');
+
+  let natsBinary: NatsBinary | undefined;
+  try {
+    await preflight({ request, run, env, report: screen.note, signal: stop.stop });
+    if (config.natsUrl === undefined) {
+      natsBinary = await ensureNatsServer({ env, report: screen.note, signal: stop.stop });
+    }
+  } catch (caught) {
+    if (stop.exitCode() === undefined) throw caught; // else it tells of a wait that we broke off
+  }
+  const stopCode = stop.exitCode();
+  if (stopCode !== undefined) return stopCode;
+
+  const { folder, lock } =
+    resumable === undefined
+      ? await createRunFolder(config.runsDir, run)
+      : { folder: resumable, lock: await lockFolder(resumable.path) };
+  await using _lock = lock;
+  screen.note(`run ${run} in ${folder.path}${resumable === undefined ? '' : ' goes on'}`);
+  let hasFailed = true;
+  try {
+    await assertRoom(folder.path);
+    const { apiKey: _key, samplingApiKey: _sampling, ...known } = config; // secrets
+    const { resume: _resume, json: _json, ...others } = known; // each start's own
+    const { dashboard: _page, dashboardPort: _port, ...launcher } = others;
+    await rm(folder.summary, { force: true }); // of an earlier session
+    await writeLaunch(folder.launch, { run, launcher, settings: request.settings });
+    await train({ request, run, folder, natsBinary, screen, stop });
+    hasFailed = false;
+  } catch (caught) {
+    if (caught instanceof FleetError) {
+      tell(caught.message);
+      return caught.exitCode;
+    }
+    if (stop.exitCode() === undefined) throw caught; // else it is a wait that we broke off
+    hasFailed = false;
+  } finally {
+    if (resumable === undefined) {
+      const hadBegun = await removeIfNotBegun(folder, { keepLogs: hasFailed });
+      if (hasFailed && !hadBegun) {
+        tell(`the run ${run} had not begun: the corrected command may have its name`);
+      }
+    }
+  }
+  return await conclude(folder, config, screen, stop);
+}
+
+/** What is asked for; where a run is to go on, together with what it has. */
+async function understand(
+  argv: readonly string[],
+  env: Environment,
+): Promise<{ request: UpRequest; resumable: RunFolder | undefined }> {
+  const learner = await loadSchema('learner');
+  const request = loadUpConfig(learner, argv, env);
+  const { run, runsDir, resume } = request.config;
+  if (!resume || run === undefined) return { request, resumable: undefined };
+  const resumable = await findRunFolder(runsDir, run);
+  return { request: resumed(learner, request, await readLaunch(resumable), env), resumable };
+}
+
+/** With --json standard output belongs to the summary alone, and progress is plain lines. */
+function openScreen(json: boolean, env: Environment): Screen {
+  const plain = { write: (text: string) => process.stderr.write(text) };
+  return createScreen({ stream: json ? plain : process.stdout, env, now: Date.now });
+}
+
+async function conclude(
+  folder: RunFolder,
+  { json, runsDir }: UpConfig,
+  screen: Screen,
+  stop: StopSignals,
+): Promise<number> {
+  const exitCode = stop.exitCode();
+  if (exitCode !== undefined && !existsSync(folder.path)) {
+    screen.note('stopped before the run began; nothing of it is kept');
+    return exitCode;
+  }
+  const summary = await readSummary(folder.summary);
+  if (typeof summary === 'string') {
+    tell(summary);
+    return exitCode ?? 1;
+  }
+  const isGivenUp = summary.divergence !== undefined || summary.drought !== undefined;
+  const end = isGivenUp ? 'given up' : exitCode === undefined ? 'finished' : 'stopped';
+  if (json) process.stdout.write(`${JSON.stringify(summary)}\n`);
+  else {
+    const next = nextText(summary, { folder: folder.path, runsDir });
+    screen.note(`${end}:\n${summaryText(summary)}\n\nwhat there is now:\n${next}`);
+  }
+  return exitCode ?? (isGivenUp ? givenUpCode : 0);
+}

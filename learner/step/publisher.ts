@@ -1,0 +1,262 @@
+import { Gauge, Histogram } from 'prom-client';
+import type { Broker } from '../../shared/broker/broker.js';
+import { smallestUsefulVersion, type Rewind } from '../../shared/rl/staleness.js';
+import { errorText, PermanentError, UserError } from '../../shared/base/errors.js';
+import { requireFinite, WeightsNotFinite } from '../../shared/model/lora.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
+import type { TinkerClient } from '../../shared/tinker/client.js';
+import { AdapterOutOfReach } from '../../shared/tinker/errors.js';
+import type { TrainingRun } from '../../shared/tinker/training-run.js';
+import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import { Backoff } from '../session/backoff.js';
+import { handled } from '../session/handled.js';
+import type { IdleClock } from './idle-clock.js';
+import { PublishedVersions } from '../published-versions.js';
+
+const publishSeconds = new Histogram({
+  name: 'rl_publish_seconds',
+  help: 'Seconds from a step to its weights being available to actors, by phase.',
+  labelNames: ['phase'],
+  buckets: [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30],
+});
+
+const newestPublished = new Gauge({
+  name: 'rl_policy_version',
+  help: 'Newest policy version that actors can sample with.',
+});
+
+export interface PublisherOptions {
+  readonly broker: Pick<Broker, 'policy' | 'events' | 'actors' | 'restorations'>;
+  readonly client: Pick<
+    TinkerClient,
+    'downloadAdapter' | 'createSamplingSession' | 'deleteCheckpoint' | 'sampler'
+  >;
+  readonly run: Pick<TrainingRun, 'saveWeightsForSampler'>;
+  readonly backendSamples: boolean;
+  readonly idle: IdleClock;
+  readonly maxStepsOffPolicy: number;
+  readonly rewinds: readonly Rewind[];
+  /** Actors whose groups are refused. */
+  readonly quarantined: () => readonly string[];
+  /** The lowest order of a ticket that has not come to its end. */
+  readonly consumedBelow: () => number;
+  /** Milliseconds of a clock that only rises; replaced in tests. */
+  readonly now?: (() => number) | undefined;
+  readonly log: Logger;
+}
+
+/** Weights that nobody can sample with: they are not published, so the version before stays in use. */
+export class VersionNotFinite extends Error {
+  override readonly name = 'VersionNotFinite';
+
+  constructor(version: number, why: string) {
+    super(`policy version ${version} is not published: ${why}`);
+  }
+}
+
+/**
+ * Makes new weights available to the actors: saved for sampling, opened as one sampling session that
+ * all actors share, handed over as an adapter, and named in the manifest. A backend may be unable to
+ * do one of the latter two, and then every actor must sample the other way.
+ */
+export class Publisher {
+  readonly #options: PublisherOptions;
+  #last: Promise<unknown> = Promise.resolve();
+  #newestVersion = -1;
+  readonly #metrics: Record<string, number> = {};
+  #handsOutAdapters = true;
+  readonly #undeleted: Backoff<number>; // versions whose weights the backend could not delete
+  readonly #published: PublishedVersions;
+
+  constructor(options: PublisherOptions) {
+    this.#options = options;
+    this.#undeleted = new Backoff(options.now);
+    const { broker, log } = options;
+    this.#published = new PublishedVersions({
+      policy: broker.policy,
+      restorations: () => broker.restorations,
+      download: (samplerPath) => this.#download(samplerPath),
+      log,
+    });
+  }
+
+  /** How long each phase of the newest publication took, by the names of `metrics.jsonl`. */
+  get metrics(): Readonly<Record<string, number>> {
+    return this.#metrics;
+  }
+
+  /** The newest version that an actor may have seen: known a moment before it can be used. */
+  get newestVersion(): number {
+    return this.#newestVersion;
+  }
+
+  /**
+   * Publishes the weights as they are when the operations called so far have run. The save is in the
+   * backend's queue when this returns; the rest follows in order of the versions.
+   *
+   * @throws {VersionNotFinite} if a weight is NaN or infinite, or a token that is drawn with them has such
+   *   a logprob where the backend hands out no weights.
+   */
+  publish(version: number): Promise<void> {
+    const { run, idle } = this.#options;
+    const startedAt = performance.now();
+    const saved = idle.during(run.saveWeightsForSampler(`policy-${padded(version)}`));
+    const published = this.#last.then(async () => {
+      const samplerPath = await saved;
+      this.#observe('save', startedAt);
+      await this.#announce(version, samplerPath);
+      this.#observe('total', startedAt);
+    });
+    this.#last = published.catch(() => undefined);
+    return handled(published);
+  }
+
+  /** Publishes again what NATS has lost of the versions that actors may ask for. */
+  mend(): Promise<void> {
+    const mended = this.#last.then(() => this.#published.mend());
+    this.#last = mended.catch(() => undefined);
+    return handled(mended);
+  }
+
+  async #announce(version: number, samplerPath: string): Promise<void> {
+    const { broker, maxStepsOffPolicy, rewinds, log } = this.#options;
+    const [samplingSessionId, adapter] = await Promise.all([
+      this.#open(samplerPath),
+      this.#download(samplerPath),
+    ]);
+    if (samplingSessionId === undefined && adapter === undefined) {
+      throw new UserError(
+        'the backend neither samples nor hands out adapters that reach this machine, so no actor ' +
+          'could use what is trained; use a backend that does one of the two',
+      );
+    }
+    await this.#requireFinite(version, samplingSessionId, adapter?.bytes);
+    const startedAt = performance.now();
+    this.#newestVersion = version;
+    const quarantined = this.#options.quarantined();
+    const { restorations } = broker;
+    const manifest = await broker.policy.publish(
+      {
+        ...(quarantined.length === 0 ? {} : { quarantined: [...quarantined] }),
+        version,
+        samplerPath,
+        ...(samplingSessionId === undefined ? {} : { samplingSessionId }),
+        smallestUsefulVersion: smallestUsefulVersion(version, maxStepsOffPolicy, rewinds),
+        consumedBelow: this.#options.consumedBelow(),
+      },
+      adapter,
+    );
+    this.#published.add(manifest, restorations);
+    this.#observe('manifest', startedAt);
+    newestPublished.set(version);
+    log.info({ version }, 'published');
+    await broker.events.emit({ v: 1, at: Date.now(), kind: 'version', version });
+  }
+
+  /** Where there is no adapter to look at, a token is drawn as an actor would draw it. */
+  async #requireFinite(
+    version: number,
+    samplingSessionId: string | undefined,
+    adapter: Uint8Array | undefined,
+  ): Promise<void> {
+    const startedAt = performance.now();
+    if (adapter !== undefined) {
+      await requireFinite(adapter).catch((caught: unknown) => {
+        if (caught instanceof WeightsNotFinite) throw new VersionNotFinite(version, caught.message);
+        if (!(caught instanceof PermanentError)) throw caught;
+        throw new UserError(
+          `the backend hands out weights of version ${version} that cannot be read: ${caught.message}`,
+          { cause: caught },
+        );
+      });
+    } else if (samplingSessionId !== undefined) {
+      const sampler = this.#options.client.sampler(samplingSessionId);
+      const ask = {
+        prompt: Int32Array.of(0),
+        numSamples: 1,
+        maxTokens: 1,
+        temperature: 1,
+        seed: 0,
+      };
+      const [drawn] = await sampler.sample(ask);
+      const broken = drawn?.logprobs.find((logprob) => !Number.isFinite(logprob));
+      if (broken !== undefined) {
+        throw new VersionNotFinite(version, `a token drawn with it has the logprob ${broken}`);
+      }
+    }
+    this.#observe('check', startedAt);
+  }
+
+  async #open(samplerPath: string): Promise<string | undefined> {
+    if (!this.#options.backendSamples) return undefined;
+    const startedAt = performance.now();
+    const id = await this.#options.client.createSamplingSession(samplerPath);
+    this.#observe('session', startedAt);
+    return id;
+  }
+
+  async #download(
+    samplerPath: string,
+  ): Promise<{ bytes: Uint8Array; rank: number; alpha: number } | undefined> {
+    if (!this.#handsOutAdapters) return undefined;
+    const startedAt = performance.now();
+    try {
+      const { adapter, rank, alpha } = await this.#options.client.downloadAdapter(samplerPath);
+      this.#observe('download', startedAt);
+      return { bytes: adapter, rank, alpha };
+    } catch (caught) {
+      if (!(caught instanceof AdapterOutOfReach)) throw caught;
+      this.#handsOutAdapters = false;
+      this.#options.log.warn(
+        { reason: errorText(caught) },
+        'no adapters for actors that sample by themselves; start them with --sampler tinker',
+      );
+      return undefined;
+    }
+  }
+
+  /**
+   * Forgets versions that nobody needs: an actor's lease, a ticket that is out or an evaluation names
+   * the ones in use, and those that are still fresh enough to train on may be taken up any moment. Weights
+   * that the backend could not delete are tried again, ever more rarely.
+   *
+   * @param inUse versions that tickets and evaluations name.
+   */
+  async retire(inUse: Iterable<number>): Promise<void> {
+    const { broker, maxStepsOffPolicy, rewinds } = this.#options;
+    const newest = this.#newestVersion;
+    const keep = new Set(inUse);
+    for (const { version } of await broker.actors.list()) keep.add(version);
+    const useful = smallestUsefulVersion(newest, maxStepsOffPolicy, rewinds);
+    for (let version = useful; version <= newest; version++) keep.add(version);
+    this.#published.keep(keep);
+
+    for (const version of this.#undeleted.waiting()) keep.add(version);
+    await broker.policy.retire(keep, (manifest) => this.#deleteWeights(manifest));
+  }
+
+  /** @returns false if the backend may delete them later. */
+  async #deleteWeights({ version, samplerPath }: PolicyManifest): Promise<boolean> {
+    try {
+      await this.#options.client.deleteCheckpoint(samplerPath);
+    } catch (caught) {
+      const isFinal = caught instanceof PermanentError || caught instanceof UserError;
+      if (!isFinal) this.#undeleted.failed(version);
+      const reason = errorText(caught);
+      this.#options.log.warn({ version, reason, isFinal }, 'sampling weights not deleted');
+      return isFinal;
+    }
+    this.#undeleted.done(version);
+    return true;
+  }
+
+  #observe(phase: string, startedAt: number): void {
+    const seconds = (performance.now() - startedAt) / 1_000;
+    publishSeconds.observe({ phase }, seconds);
+    this.#metrics[`publish_seconds/${phase}`] = seconds;
+  }
+}
+
+function padded(version: number): string {
+  return String(version).padStart(6, '0');
+}

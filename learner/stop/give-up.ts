@@ -1,0 +1,98 @@
+import type { Logger } from '../../shared/service/telemetry/logger.js';
+import type { ActorAudit } from '../step/actor-audit.js';
+import { breakageReason, type BrokenPolicyWatch } from './broken-policy-watch.js';
+import type { Divergence, DivergenceWatch } from './divergence-watch.js';
+import type { Drought, DroughtWatch } from './drought-watch.js';
+import type { StepEvent } from '../report/history.js';
+
+/** Why a run was given up before it had its steps. */
+export type GivenUp =
+  | { readonly reason: 'diverged'; readonly divergence: Divergence }
+  | { readonly reason: 'no_signal'; readonly drought: Drought };
+
+/** Who sees that a run is going wrong: by its steps, or by the groups of which none is made. */
+export interface Watches {
+  readonly divergence: Pick<DivergenceWatch, 'judge' | 'judgeDrought'>;
+  readonly drought: Pick<DroughtWatch, 'signal' | 'drought'>;
+  readonly brokenPolicy: Pick<BrokenPolicyWatch, 'signal' | 'breakage'>;
+  /** Finds out actors; its signal: there is no other one left. */
+  readonly audit: Pick<ActorAudit, 'signal' | 'reason'>;
+  readonly log: Logger;
+}
+
+/** Whether a run is to be given up, and why: what its watches come to. */
+export class GiveUp {
+  readonly #watches: Watches;
+  readonly #byStep = new AbortController();
+  #divergence: Omit<Divergence, 'checkpointStep'> | undefined;
+  #drought: Drought | undefined;
+  /** Aborts when the run is to end. */
+  readonly signal: AbortSignal;
+
+  constructor(watches: Watches) {
+    this.#watches = watches;
+    const { drought, brokenPolicy, audit } = watches;
+    const signals = [this.#byStep, drought, brokenPolicy, audit].map(({ signal }) => signal);
+    this.signal = AbortSignal.any(signals);
+  }
+
+  /** Whether nothing that is still under way may count. */
+  get hasDiverged(): boolean {
+    return this.#divergence !== undefined;
+  }
+
+  /** @returns whether the step was healthy. */
+  judge(event: StepEvent): boolean {
+    const { divergence, log } = this.#watches;
+    const verdict = divergence.judge(event);
+    if (verdict.state === 'healthy') return true;
+    const { step } = event;
+    const { state, reason } = verdict;
+    log.warn({ step, reason }, state === 'suspect' ? 'training may diverge' : 'training diverged');
+    if (state === 'diverged') {
+      this.#divergence = { step, reason };
+      this.#byStep.abort();
+    }
+    return false;
+  }
+
+  /** The weights that a step made cannot be used, so training the next one makes no sense. */
+  refuse(step: number, reason: string): void {
+    this.#watches.log.warn({ step, reason }, 'training diverged');
+    this.#divergence ??= { step, reason };
+    this.#byStep.abort();
+  }
+
+  /**
+   * Training has ended before its time and nobody asked it to: finds out what the groups tell, if it is they.
+   *
+   * @throws {UserError} if the policy is broken although nothing has been trained.
+   */
+  conclude({ step, unconfirmedSteps }: { step: number; unconfirmedSteps: number }): void {
+    const { divergence, drought, brokenPolicy, audit, log } = this.#watches;
+    if (audit.reason !== undefined) {
+      log.warn({ step, reason: audit.reason }, 'training diverged');
+      this.#divergence ??= { step, reason: audit.reason, cause: 'actor' };
+    }
+    if (drought.signal.aborted) {
+      this.#drought = drought.drought;
+      const reason = divergence.judgeDrought(this.#drought);
+      log.warn({ ...this.#drought, reason }, 'no group has variance any more');
+      if (reason !== undefined) this.#divergence ??= { step, reason };
+    }
+    if (brokenPolicy.signal.aborted) {
+      const reason = breakageReason(brokenPolicy.breakage, step + unconfirmedSteps > 0);
+      log.warn({ step, reason }, 'training diverged');
+      const { isContradicted } = brokenPolicy.breakage;
+      this.#divergence ??= { step, reason, ...(isContradicted && { cause: 'actor' as const }) };
+    }
+  }
+
+  /** @param checkpointStep of the checkpoint that stays. @returns undefined if it is not given up. */
+  verdict(checkpointStep: number): GivenUp | undefined {
+    if (this.#divergence !== undefined) {
+      return { reason: 'diverged', divergence: { ...this.#divergence, checkpointStep } };
+    }
+    return this.#drought && { reason: 'no_signal', drought: this.#drought };
+  }
+}

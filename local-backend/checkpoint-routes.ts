@@ -1,0 +1,189 @@
+import { z } from 'zod';
+import type { Reply } from '../shared/service/http-server.js';
+import { parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
+import { ApiError, notFound } from './api-error.js';
+import type { Archives } from './archives.js';
+import { pathOf, type CheckpointMetadata } from './checkpoint-metadata.js';
+import { checkpointKinds, formatTinkerPath } from './checkpoint-names.js';
+import type { CheckpointStore } from './checkpoint-store.js';
+import { jsonReply, readJson, readPage, type ApiRequest, type Route } from './http-api.js';
+import type { SamplingSessions } from './sampling-sessions.js';
+import type { TrainingRuns } from './training-runs.js';
+
+/** Saved weights and the runs that they belong to, also those of earlier processes. */
+export function checkpointRoutes(
+  store: CheckpointStore,
+  runs: TrainingRuns,
+  samplers: Pick<SamplingSessions, 'end'>,
+  archives: Archives,
+): Route[] {
+  return [
+    {
+      method: 'GET',
+      path: '/api/v1/training_runs',
+      handle({ query }) {
+        const { limit, offset } = readPage(query, 20);
+        const ids = new Set([
+          ...runs.list().map(({ id }) => id),
+          ...store.list().map((saved) => saved.training_run_id),
+        ]);
+        const all = [...ids]
+          .map((id) => describeRun(id, runs, store))
+          .sort((a, b) => b.last_request_time.localeCompare(a.last_request_time));
+        return jsonReply(200, {
+          training_runs: all.slice(offset, offset + limit),
+          cursor: { offset, limit, total_count: all.length },
+        });
+      },
+    },
+    {
+      method: 'GET',
+      path: '/api/v1/training_runs/:run',
+      handle: ({ params: [run] }) => jsonReply(200, describeRun(run!, runs, store)),
+    },
+    {
+      method: 'GET',
+      path: '/api/v1/training_runs/:run/checkpoints',
+      handle({ params: [run], query }) {
+        // A run that is unknown is not one without checkpoints.
+        const { training_run_id: id } = describeRun(run!, runs, store);
+        return listCheckpoints(store.list(id), readPage(query, 100));
+      },
+    },
+    {
+      method: 'GET',
+      path: '/api/v1/training_runs/:run/checkpoints/*',
+      handle(request) {
+        const [, rest = ''] = request.params;
+        const checkpoint = rest.endsWith('/archive')
+          ? rest.slice(0, -'/archive'.length)
+          : undefined;
+        if (checkpoint === undefined) throw notFound(`${rest} has no page; ask for …/archive`);
+        const path = findCheckpoint(store, runs, request.params[0]!, checkpoint);
+        return redirectToArchive(request, archives.offer(store.adapterFolder(path)));
+      },
+    },
+    {
+      method: 'DELETE',
+      path: '/api/v1/training_runs/:run/checkpoints/*',
+      async handle({ params: [run, checkpoint] }) {
+        const path = findCheckpoint(store, runs, run!, checkpoint!);
+        await store.delete(path);
+        samplers.end(path);
+        return { status: 204, headers: {}, body: '' };
+      },
+    },
+    {
+      method: 'GET',
+      path: '/api/v1/checkpoints',
+      handle: ({ query }) => listCheckpoints(store.list().reverse(), readPage(query, 100)),
+    },
+    {
+      method: 'POST',
+      path: '/api/v1/weights_info',
+      async handle(request) {
+        const { tinker_path } = await readJson(request, z.object({ tinker_path: z.string() }));
+        const saved = store.get(parseTinkerPath(tinker_path));
+        return jsonReply(200, {
+          base_model: saved.base_model,
+          is_lora: true,
+          lora_rank: saved.lora_rank,
+          train_unembed: saved.train_unembed,
+          train_mlp: saved.train_mlp,
+          train_attn: saved.train_attn,
+        });
+      },
+    },
+    {
+      method: 'GET',
+      path: '/api/v1/archives/:token',
+      access: 'open', // its address is the secret: it cannot be guessed, and ends
+      async handle({ params: [token] }) {
+        const body = await archives.open(token!);
+        return { status: 200, headers: { 'content-type': 'application/x-tar' }, body };
+      },
+    },
+  ];
+}
+
+/** @throws {ApiError} 404 for a run that neither trains here nor left a checkpoint. */
+function describeRun(name: string, runs: TrainingRuns, store: CheckpointStore) {
+  const run = runs.find(name);
+  const id = run?.id ?? name;
+  const saved = store.list(id);
+  const geometry = run?.geometry ?? saved.at(-1);
+  if (geometry === undefined) throw notFound(`training run ${JSON.stringify(name)} is unknown`);
+  const last = (kind: TinkerPath['kind']) => {
+    const found = saved.findLast((checkpoint) => checkpoint.kind === kind);
+    return found === undefined ? null : describeCheckpoint(found);
+  };
+  return {
+    training_run_id: id,
+    base_model: geometry.base_model,
+    model_owner: 'local-user',
+    is_lora: true,
+    corrupted: false,
+    lora_rank: geometry.lora_rank,
+    last_request_time:
+      run === undefined ? saved.at(-1)!.created_at : new Date(run.lastRequestAt).toISOString(),
+    last_checkpoint: last('weights'),
+    last_sampler_checkpoint: last('sampler_weights'),
+    user_metadata: run?.userMetadata ?? saved.at(-1)?.user_metadata ?? null,
+  };
+}
+
+function describeCheckpoint(saved: CheckpointMetadata) {
+  return {
+    checkpoint_id: `${saved.kind}/${saved.name}`,
+    checkpoint_type: saved.kind === 'weights' ? 'training' : 'sampler',
+    time: saved.created_at,
+    tinker_path: formatTinkerPath(pathOf(saved)),
+    size_bytes: saved.size_bytes,
+    public: false,
+    expires_at: null,
+  };
+}
+
+function listCheckpoints(
+  all: readonly CheckpointMetadata[],
+  { limit, offset }: { limit: number; offset: number },
+): Reply {
+  return jsonReply(200, {
+    checkpoints: all.slice(offset, offset + limit).map(describeCheckpoint),
+    cursor: { offset, limit, total_count: all.length },
+  });
+}
+
+/** `weights/<name>`, `sampler_weights/<name>`, or a bare name: the training one first, as in TuFT. */
+function findCheckpoint(
+  store: CheckpointStore,
+  runs: TrainingRuns,
+  run: string,
+  text: string,
+): TinkerPath {
+  const runId = runs.find(run)?.id ?? run;
+  const [first = '', second] = text.split('/');
+  const candidates = checkpointKinds
+    .filter((kind) => second === undefined || kind === first)
+    .map((kind) => ({ runId, kind, name: second ?? first }));
+  const found = candidates.find((path) => store.has(path));
+  if (found === undefined || text.split('/').length > 2) {
+    throw notFound(`checkpoint ${JSON.stringify(text)} of run ${runId} not found`);
+  }
+  return found;
+}
+
+function redirectToArchive(
+  { headers }: ApiRequest,
+  { token, expiresAt }: { token: string; expiresAt: number },
+): Reply {
+  if (headers.host === undefined) throw new ApiError(400, 'the Host header is missing');
+  return {
+    status: 302,
+    headers: {
+      location: `http://${headers.host}/api/v1/archives/${token}`,
+      expires: new Date(expiresAt).toUTCString(),
+    },
+    body: '',
+  };
+}

@@ -1,0 +1,154 @@
+import { createHash } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { errorText } from '../shared/base/errors.js';
+import { type RoomWait, writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
+import type { Logger } from '../shared/service/telemetry/logger.js';
+import { checkName, type TinkerPath } from '../shared/tinker/tinker-path.js';
+import { notFound } from './api-error.js';
+import { CheckpointMetadata, pathOf } from './checkpoint-metadata.js';
+import { checkpointKinds, formatTinkerPath } from './checkpoint-names.js';
+import { makeFolders, removeFolder, repairFolders, writeFolder } from './durable-folder.js';
+
+/** The weights of a checkpoint, as files: the adapter in PEFT's layout. */
+export interface CheckpointFiles {
+  readonly adapter: Uint8Array; // adapter/adapter_model.safetensors
+  readonly adapterConfig: string; // adapter/adapter_config.json
+  readonly optimizer?: Uint8Array; // optimizer/optimizer.safetensors
+}
+
+const adapterFile = 'adapter/adapter_model.safetensors';
+const adapterConfigFile = 'adapter/adapter_config.json';
+const optimizerFile = 'optimizer/optimizer.safetensors';
+
+/**
+ * The checkpoints on disk, `<root>/<run>/<kind>/<name>/`, found again when the backend restarts.
+ * Each is written as a whole; one of the same name is replaced, as TuFT does.
+ */
+export class CheckpointStore {
+  readonly #byPath = new Map<string, CheckpointMetadata>();
+
+  private constructor(
+    private readonly root: string,
+    private readonly wait: RoomWait,
+  ) {}
+
+  /**
+   * Finds what is under `root`, which is made if missing; a broken checkpoint is logged and left out.
+   *
+   * @param signal ends the waiting for room on the disk.
+   */
+  static async open(
+    root: string,
+    log: Logger,
+    signal: AbortSignal = new AbortController().signal,
+  ): Promise<CheckpointStore> {
+    const store = new CheckpointStore(resolve(root), { log, signal });
+    await writeWhenRoom('checkpoints', store.wait, () => makeFolders(resolve(root)));
+    for (const run of await foldersIn(root)) {
+      for (const kind of checkpointKinds) {
+        const parent = join(root, run, kind);
+        const names = await repairFolders(parent).then(() => foldersIn(parent), skipMissing);
+        for (const name of names) {
+          const folder = join(parent, name);
+          try {
+            const metadata = CheckpointMetadata.parse(
+              JSON.parse(await readFile(join(folder, 'metadata.json'), 'utf8')),
+            );
+            store.#byPath.set(formatTinkerPath({ runId: run, kind, name }), metadata);
+          } catch (error) {
+            log.warn({ folder, reason: errorText(error) }, 'checkpoint cannot be read, left out');
+          }
+        }
+      }
+    }
+    return store;
+  }
+
+  /** Of one run or of all, oldest first. */
+  list(run?: string): CheckpointMetadata[] {
+    return [...this.#byPath.values()]
+      .filter((metadata) => run === undefined || metadata.training_run_id === run)
+      .sort((a, b) => a.created_at.localeCompare(b.created_at));
+  }
+
+  has(path: TinkerPath): boolean {
+    return this.#byPath.has(formatTinkerPath(path));
+  }
+
+  /** @throws {ApiError} 404 */
+  get(path: TinkerPath): CheckpointMetadata {
+    const metadata = this.#byPath.get(formatTinkerPath(path));
+    if (metadata === undefined) throw notFound(`checkpoint ${formatTinkerPath(path)} not found`);
+    return metadata;
+  }
+
+  /** Where the adapter's two files lie. */
+  adapterFolder(path: TinkerPath): string {
+    return join(this.#folder(path), 'adapter');
+  }
+
+  /** Resolves once the checkpoint would survive a power cut. While the disk is full it waits for room. */
+  async save(
+    about: Omit<CheckpointMetadata, 'adapter_sha256' | 'size_bytes'>,
+    { adapter, adapterConfig, optimizer }: CheckpointFiles,
+  ): Promise<CheckpointMetadata> {
+    const sizes = [adapter.byteLength, adapterConfig.length, optimizer?.byteLength ?? 0];
+    const metadata: CheckpointMetadata = {
+      ...about,
+      adapter_sha256: createHash('sha256').update(adapter).digest('hex'),
+      size_bytes: sizes.reduce((sum, size) => sum + size, 0),
+    };
+    const files = new Map<string, Uint8Array | string>([
+      ['metadata.json', `${JSON.stringify(metadata, undefined, 2)}\n`],
+      [adapterFile, adapter],
+      [adapterConfigFile, adapterConfig],
+    ]);
+    if (optimizer !== undefined) files.set(optimizerFile, optimizer);
+    const path = pathOf(metadata);
+    await writeWhenRoom('checkpoints', this.wait, async () => {
+      await makeFolders(dirname(this.#folder(path)));
+      await writeFolder(this.#folder(path), files);
+    });
+    this.#byPath.set(formatTinkerPath(path), metadata);
+    return metadata;
+  }
+
+  /** @throws {ApiError} 404 */
+  async read(path: TinkerPath): Promise<CheckpointFiles> {
+    this.get(path);
+    const read = (file: string) => readFile(join(this.#folder(path), file));
+    const [adapter, adapterConfig, optimizer] = await Promise.all([
+      read(adapterFile),
+      read(adapterConfigFile),
+      read(optimizerFile).catch(skipMissing),
+    ]);
+    return {
+      adapter,
+      adapterConfig: adapterConfig.toString('utf8'),
+      ...(optimizer instanceof Uint8Array && { optimizer }),
+    };
+  }
+
+  /** @throws {ApiError} 404 */
+  async delete(path: TinkerPath): Promise<void> {
+    this.get(path);
+    this.#byPath.delete(formatTinkerPath(path));
+    await removeFolder(this.#folder(path));
+  }
+
+  #folder({ runId, kind, name }: TinkerPath): string {
+    return join(this.root, checkName(runId), kind, checkName(name));
+  }
+}
+
+async function foldersIn(path: string): Promise<string[]> {
+  const entries = await readdir(path, { withFileTypes: true });
+  return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
+}
+
+/** For a file or folder that need not exist; any other failure is one. */
+function skipMissing(error: unknown): never[] {
+  if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return [];
+  throw error;
+}

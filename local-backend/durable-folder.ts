@@ -1,0 +1,81 @@
+import { randomUUID } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { mkdir, open, readdir, rename, rm } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { makeFolder } from '../shared/base/make-folder.js';
+
+const unfinished = '.new.';
+const replaced = '.old.';
+
+/** Makes a folder and those above it that are missing, so that they outlast a power cut. */
+export async function makeFolders(path: string): Promise<void> {
+  const first = await makeFolder(path);
+  if (first === undefined) return;
+  for (let made = resolve(path); ; made = dirname(made)) {
+    await syncFolder(dirname(made));
+    if (made === first || made === dirname(made)) return;
+  }
+}
+
+/**
+ * Writes a folder as a whole: after a crash at any moment there is the old content or the new, and
+ * after a power cut too, since everything is synced before it gets its name.
+ *
+ * @param files content by path relative to the folder.
+ */
+export async function writeFolder(
+  folder: string,
+  files: ReadonlyMap<string, Uint8Array | string>,
+): Promise<void> {
+  const parent = dirname(folder);
+  const name = folder.slice(parent.length + 1);
+  const temporary = join(parent, `${unfinished}${randomUUID()}`);
+  const folders = new Set<string>();
+  try {
+    for (const [path, content] of files) {
+      const file = join(temporary, path);
+      await mkdir(dirname(file), { recursive: true });
+      folders.add(dirname(file));
+      await writeSynced(file, content);
+    }
+    for (const path of [...folders, temporary]) await syncFolder(path);
+    const old = join(parent, `${replaced}${randomUUID()}.${name}`);
+    if (existsSync(folder)) await rename(folder, old);
+    await rename(temporary, folder);
+    await syncFolder(parent);
+    await rm(old, { recursive: true, force: true });
+  } catch (error) {
+    await rm(temporary, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+/** Removes a folder as a whole: it is gone under its name before its files go. */
+export async function removeFolder(folder: string): Promise<void> {
+  const doomed = join(dirname(folder), `${unfinished}${randomUUID()}`);
+  await rename(folder, doomed);
+  await rm(doomed, { recursive: true, force: true });
+}
+
+/** Undoes what a crash left under `parent`: half-written folders go, a replaced one comes back. */
+export async function repairFolders(parent: string): Promise<void> {
+  for (const entry of await readdir(parent)) {
+    const path = join(parent, entry);
+    if (entry.startsWith(replaced)) {
+      const target = join(parent, entry.slice(replaced.length + randomUUID().length + 1));
+      if (existsSync(target)) await rm(path, { recursive: true, force: true });
+      else await rename(path, target);
+    } else if (entry.startsWith(unfinished)) await rm(path, { recursive: true, force: true });
+  }
+}
+
+async function writeSynced(path: string, content: Uint8Array | string): Promise<void> {
+  await using file = await open(path, 'w');
+  await file.writeFile(content);
+  await file.sync();
+}
+
+async function syncFolder(path: string): Promise<void> {
+  await using folder = await open(path, 'r');
+  await folder.sync();
+}

@@ -1,0 +1,127 @@
+import type { IncomingMessage } from 'node:http';
+import type { z } from 'zod';
+import { ApiError } from './api-error.js';
+import type { Reply } from '../shared/service/http-server.js';
+import type { Access } from './api-key.js';
+import { excessIn, type JsonBounds } from '../shared/base/json-bounds.js';
+import { jsonBody } from './operation-result.js';
+
+/** A request on its way to a route. */
+export interface ApiRequest {
+  readonly headers: IncomingMessage['headers'];
+  readonly access: Access; // that its key gives
+  readonly query: URLSearchParams;
+  /** What the route's `:name` and `*` stand for, in order. */
+  readonly params: readonly string[];
+  /** Aborts when the client goes away or the server stops. */
+  readonly signal: AbortSignal;
+  /**
+   * @param maxBytes by default the most that any route takes.
+   * @throws {ApiError} 413 above it.
+   */
+  body(maxBytes?: number): Promise<Buffer>;
+}
+
+export interface Route {
+  readonly method: 'GET' | 'POST' | 'DELETE';
+  /** `/a/:x/b` or, for the rest of the path, `/a/*`. */
+  readonly path: string;
+  /** Who else than the holder of the full key: anybody, or also whoever may sample. */
+  readonly access?: 'open' | 'sampling';
+  handle(request: ApiRequest): Reply | Promise<Reply>;
+}
+
+export function jsonReply(status: number, value: unknown): Reply {
+  const { type, body } = jsonBody(value);
+  return { status, headers: { 'content-type': type }, body };
+}
+
+/** How much a JSON body may bring, before it is parsed. */
+export interface BodyBounds extends JsonBounds {
+  readonly bytes: number;
+}
+
+/** Of a body that carries names, numbers and metadata. */
+const smallBody: BodyBounds = { bytes: 2 ** 20, values: 20_000, containers: 5_000, depth: 32 };
+
+const shownIssues = 20;
+
+/**
+ * The request's JSON body, checked.
+ *
+ * @throws {ApiError} 413 for a body beyond its bounds, 422 with its violations, in the form that FastAPI gave
+ *   the API's clients.
+ */
+export async function readJson<Schema extends z.ZodType>(
+  request: ApiRequest,
+  schema: Schema,
+  bounds: BodyBounds = smallBody,
+): Promise<z.output<Schema>> {
+  const type = request.headers['content-type'];
+  if (type?.split(';')[0]?.trim() !== 'application/json') {
+    throw new ApiError(415, `content-type is ${type ?? 'missing'}, expected application/json`);
+  }
+  const bytes = await request.body(bounds.bytes);
+  const excess = excessIn(bytes, bounds);
+  if (excess !== undefined) {
+    throw new ApiError(
+      413,
+      `the body of ${bytes.byteLength} bytes has ${excess}; send it in parts`,
+    );
+  }
+  const text = bytes.toString('utf8');
+  let json: unknown;
+  try {
+    json = JSON.parse(keepLongIntegers(text));
+  } catch {
+    throw new ApiError(422, [{ type: 'json_invalid', loc: ['body'], msg: 'the body is not JSON' }]);
+  }
+  const parsed = schema.safeParse(json);
+  if (parsed.success) return parsed.data;
+  throw new ApiError(
+    422,
+    parsed.error.issues.slice(0, shownIssues).map(({ code, path, message }) => ({
+      type: code,
+      loc: ['body', ...path.map((part) => (typeof part === 'number' ? part : String(part)))],
+      msg: message,
+    })),
+  );
+}
+
+/** Sequence ids of sampling and seeds may go beyond 2^53; as text they keep every digit. */
+function keepLongIntegers(text: string): string {
+  return text.replace(/("(?:seq_id|seed)"\s*:\s*)(-?[0-9]{16,20})(?=\s*[,}])/g, '$1"$2"');
+}
+
+/** `limit` and `offset` of a listing. @throws {ApiError} 422 */
+export function readPage(
+  query: URLSearchParams,
+  defaultLimit: number,
+): { limit: number; offset: number } {
+  const read = (name: string, fallback: number, least: number): number => {
+    const text = query.get(name);
+    if (text === null) return fallback;
+    const value = Number(text);
+    if (Number.isSafeInteger(value) && value >= least) return value;
+    const msg = `${JSON.stringify(text)} is not an integer of at least ${least}`;
+    throw new ApiError(422, [{ type: 'int_parsing', loc: ['query', name], msg }]);
+  };
+  return { limit: read('limit', defaultLimit, 1), offset: read('offset', 0, 0) };
+}
+
+/** What `:name` and `*` of `pattern` stand for in `path`, or undefined if it does not match. */
+export function matchPath(pattern: string, path: string): string[] | undefined {
+  const expected = pattern.split('/');
+  const found = path.split('/');
+  const isOpenEnded = expected.at(-1) === '*';
+  if (isOpenEnded ? found.length < expected.length : found.length !== expected.length) {
+    return undefined;
+  }
+  const params: string[] = [];
+  for (const [i, part] of expected.entries()) {
+    if (part === '*') params.push(found.slice(i).join('/'));
+    else if (part.startsWith(':')) params.push(found[i]!);
+    else if (part !== found[i]) return undefined;
+  }
+  return params.some((param) => param === '') ? undefined : params;
+}

@@ -1,0 +1,126 @@
+import { readModelDirectory } from '../shared/model/model-directory.js';
+import type { Logger } from '../shared/service/telemetry/logger.js';
+import type { ApiKeys } from './api-key.js';
+import { Archives } from './archives.js';
+import { checkpointRoutes } from './checkpoint-routes.js';
+import { CheckpointStore } from './checkpoint-store.js';
+import { futureRoutes } from './future-routes.js';
+import { FutureStore } from './futures.js';
+import { serveApi } from './http-server.js';
+import type { OperationResult } from './operation-result.js';
+import { SamplingSessions } from './sampling-sessions.js';
+import { samplingRoutes } from './sampling-routes.js';
+import type { SamplingCalls } from './sampling-worker.js';
+import { sessionRoutes } from './session-routes.js';
+import { Sessions } from './sessions.js';
+import { TrainingOperations } from './training-operations.js';
+import { trainingRoutes } from './training-routes.js';
+import { TrainingRuns } from './training-runs.js';
+import type { TrainingCalls } from './training-worker.js';
+import { WorkerCalls } from './worker-calls.js';
+
+export interface LocalBackendOptions extends ApiKeys {
+  readonly host: string;
+  readonly port: number; // 0: any
+  readonly modelDir: string;
+  readonly modelName: string;
+  readonly checkpointDir: string;
+  readonly threads: number;
+  readonly log: Logger;
+  /** Ends the waiting for room on the disk. */
+  readonly signal?: AbortSignal;
+  /** How long a poll waits for a result, in ms; SDK clients give up after 45 s. */
+  readonly pollMs?: number;
+  /** Milliseconds of a clock that only rises, by which clients count as gone; replaced in tests. */
+  readonly now?: () => number;
+  /** How often it looks for them, in ms. */
+  readonly unloadEveryMs?: number;
+  /** How long an operation waits for those before it to arrive, in ms. */
+  readonly gapWaitMs?: number;
+}
+
+export interface LocalBackend extends AsyncDisposable {
+  readonly url: string;
+  /** Resolves once the training model is in memory; requests before that wait. */
+  readonly loaded: Promise<void>;
+  /** Rejects when a worker thread dies: the process cannot go on. */
+  readonly died: Promise<never>;
+}
+
+/**
+ * Starts the embedded Tinker server: HTTP on this thread, training and sampling on one thread each,
+ * so that requests are answered while the model computes.
+ *
+ * @throws {UserError} on a model directory that cannot be run, or an address that cannot be bound.
+ */
+export async function startLocalBackend(options: LocalBackendOptions): Promise<LocalBackend> {
+  const { modelDir, threads, log } = options;
+  const model = { name: options.modelName, directory: await readModelDirectory(modelDir) };
+  const store = await CheckpointStore.open(options.checkpointDir, log, options.signal);
+  log.info({ checkpoints: store.list().length, dir: options.checkpointDir }, 'checkpoints found');
+
+  const sessions = new Sessions(options.now);
+  const futures = new FutureStore<OperationResult>();
+  const trainer = new WorkerCalls<TrainingCalls>(new URL('./training-worker.js', import.meta.url));
+  const sampler = lazily(() => {
+    const worker = new WorkerCalls<SamplingCalls>(new URL('./sampling-worker.js', import.meta.url));
+    worker.died.catch(reportDeath);
+    // Calls made meanwhile wait behind the load; if it fails, each of them says why.
+    worker.call('load', { modelDir, threads }).catch((err: unknown) => {
+      log.error({ err }, 'the sampling model could not be loaded');
+    });
+    return worker;
+  });
+  let reportDeath: (error: unknown) => void = () => undefined;
+  const died = new Promise<never>((_, reject) => {
+    reportDeath = reject;
+    trainer.died.catch(reject);
+  });
+  died.catch(() => undefined); // whoever awaits it hears of it
+
+  const samplers = new SamplingSessions(model, sessions, store, futures, sampler.get);
+  const gapWaitMs = options.gapWaitMs ?? 10_000;
+  const runs = new TrainingRuns(model, sessions, trainer, futures, gapWaitMs, log);
+  const operations = new TrainingOperations(model, runs, trainer, store, samplers);
+  const unloading = setInterval(() => {
+    runs.unloadAbandoned();
+  }, options.unloadEveryMs ?? 60_000).unref();
+  const stopWorkers = async (): Promise<void> => {
+    clearInterval(unloading);
+    await trainer[Symbol.asyncDispose]();
+    await sampler.made()?.[Symbol.asyncDispose]();
+  };
+  try {
+    const server = await serveApi({
+      ...options,
+      routes: [
+        ...sessionRoutes(model, sessions),
+        ...trainingRoutes(model, runs, operations),
+        ...samplingRoutes(model, samplers),
+        ...futureRoutes(futures, options.pollMs ?? 30_000),
+        ...checkpointRoutes(store, runs, samplers, new Archives()),
+      ],
+    });
+    const loaded = trainer.call('load', { modelDir, threads });
+    loaded.catch(() => undefined); // whoever awaits it hears of it
+    const host = options.host.includes(':') ? `[${options.host}]` : options.host;
+    return {
+      url: `http://${host}:${server.port}`,
+      loaded,
+      died,
+      async [Symbol.asyncDispose]() {
+        await server[Symbol.asyncDispose]();
+        await stopWorkers();
+      },
+    };
+  } catch (error) {
+    await stopWorkers();
+    throw error;
+  }
+}
+
+/** A value made when first asked for. */
+function lazily<T>(make: () => T): { get: () => T; made: () => T | undefined } {
+  let value: T | undefined;
+  return { get: () => (value ??= make()), made: () => value };
+}

@@ -1,0 +1,190 @@
+import { createHash, randomUUID } from 'node:crypto';
+import type { z } from 'zod';
+import type { CreateSamplingSessionRequest, SampleRequest } from '../shared/tinker/api.js';
+import { parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
+import { ApiError, badRequest, notFound } from './api-error.js';
+import type { Access } from './api-key.js';
+import { pathOf, type CheckpointMetadata } from './checkpoint-metadata.js';
+import { formatTinkerPath } from './checkpoint-names.js';
+import type { CheckpointStore } from './checkpoint-store.js';
+import type { FutureStore } from './futures.js';
+import { timed } from './operation-metrics.js';
+import type { OperationResult } from './operation-result.js';
+import { ResendMemory } from './resend-memory.js';
+import { planSample } from './sample-plan.js';
+import { assertServed, type ServedModel } from './served-model.js';
+import type { Session, Sessions } from './sessions.js';
+import { SamplingQueue } from './sampling-queue.js';
+import type { SamplingCalls } from './sampling-worker.js';
+import type { WorkerCalls } from './worker-calls.js';
+
+/** What one sampler samples from: a checkpoint, or the base model. */
+export interface SamplingSession {
+  readonly id: string;
+  readonly session: Session; // of the client that opened it
+  readonly seqId: number | undefined; // counts the samplers of a session, from 0
+  readonly checkpoint: CheckpointMetadata | undefined;
+}
+
+/**
+ * Sampling sessions that clients with a sampling key may have opened, of all of them together: then the oldest
+ * ends. Actors use those that the learner opened, which do not count.
+ */
+export const maxOpenedBySamplingKey = 1_000;
+const maxWaiting = 1024; // requests; more are told to come back
+const rememberedRequests = 10_000;
+
+/** The sampling sessions of this process, and what is asked of them. */
+export class SamplingSessions {
+  readonly #samplers = new Map<string, SamplingSession>();
+  readonly #openedBySamplingKey = new Set<string>(); // ids, the oldest first
+  readonly #created = new ResendMemory<SamplingSession>(rememberedRequests);
+  readonly #requests = new ResendMemory<string>(rememberedRequests);
+  readonly #queue: SamplingQueue;
+
+  constructor(
+    private readonly model: ServedModel,
+    private readonly sessions: Sessions,
+    private readonly store: CheckpointStore,
+    private readonly futures: FutureStore<OperationResult>,
+    /** The sampling thread, started when first needed. */
+    private readonly worker: () => WorkerCalls<SamplingCalls>,
+  ) {
+    this.#queue = new SamplingQueue(worker);
+  }
+
+  /** @throws {ApiError} 400, 404 */
+  create(request: z.output<typeof CreateSamplingSessionRequest>, access: Access): SamplingSession {
+    const session = this.sessions.seen(request.session_id);
+    const { sampling_session_seq_id: seqId, model_path: path, base_model: baseModel } = request;
+    const make = (): SamplingSession => {
+      const checkpoint = path === undefined ? undefined : this.store.get(parseTinkerPath(path));
+      const base = checkpoint?.base_model ?? baseModel;
+      if (base === undefined) throw badRequest('model_path or base_model is required');
+      assertServed(this.model, base);
+      if (checkpoint && checkpoint.base_model_digest !== this.model.directory.digest) {
+        throw badRequest(
+          `${String(path)} was trained on other weights of ${base} than are served now`,
+        );
+      }
+      const opened = this.open(session, checkpoint, seqId);
+      if (access === 'sampling') this.#bound(opened);
+      return opened;
+    };
+    if (seqId === undefined) return make();
+    const isOpen = ({ id }: SamplingSession) => this.#samplers.has(id);
+    return this.#created.once(`${session.id}/${seqId}`, make, isOpen);
+  }
+
+  /** Opens one without asking whether the checkpoint fits: it was saved just now, or checked. */
+  open(
+    session: Session,
+    checkpoint: CheckpointMetadata | undefined,
+    seqId: number | undefined,
+  ): SamplingSession {
+    const sampler: SamplingSession = { id: randomUUID(), session, seqId, checkpoint };
+    this.#samplers.set(sampler.id, sampler);
+    session.samplers.add(sampler.id);
+    return sampler;
+  }
+
+  /** @throws {ApiError} 404 */
+  get(id: string): SamplingSession {
+    const sampler = this.#samplers.get(id);
+    if (sampler === undefined) {
+      throw notFound(
+        `sampling session ${JSON.stringify(id)} is unknown; they end when the backend restarts and when their checkpoint is deleted, the oldest of ${maxOpenedBySamplingKey} also when a sampling key opens more; create another`,
+      );
+    }
+    return sampler;
+  }
+
+  /** Ends those of a checkpoint that was deleted: a run has one for each of its versions. */
+  end(path: TinkerPath): void {
+    const deleted = formatTinkerPath(path);
+    for (const sampler of this.#samplers.values()) {
+      if (this.tinkerPathOf(sampler) === deleted) this.#close(sampler);
+    }
+  }
+
+  #bound({ id }: SamplingSession): void {
+    this.#openedBySamplingKey.add(id);
+    if (this.#openedBySamplingKey.size <= maxOpenedBySamplingKey) return;
+    const [oldest] = this.#openedBySamplingKey;
+    this.#close(this.get(oldest!));
+  }
+
+  #close({ id, session }: SamplingSession): void {
+    this.#samplers.delete(id);
+    this.#openedBySamplingKey.delete(id);
+    session.samplers.delete(id);
+  }
+
+  tinkerPathOf({ checkpoint }: SamplingSession): string | null {
+    return checkpoint === undefined ? null : formatTinkerPath(pathOf(checkpoint));
+  }
+
+  /**
+   * Queues the request and returns the id of its future. A copy of an earlier request (same
+   * sequence id, same content) gets that one's future: several clients may share a session and
+   * count alike, so the sequence id alone does not tell them apart.
+   *
+   * @throws {ApiError} 400, 404; 429 when too many requests wait.
+   */
+  sample(request: z.output<typeof SampleRequest>): string {
+    if (request.sampling_session_id === undefined) {
+      throw badRequest('sampling_session_id is required; create a sampling session first');
+    }
+    const sampler = this.get(request.sampling_session_id);
+    const digest = createHash('sha256')
+      .update(JSON.stringify({ ...request, seq_id: String(request.seq_id) }))
+      .digest();
+    const plan = planSample(request, this.model, this.#seed(sampler, request));
+    const start = () => {
+      if (this.#queue.depth + this.worker().depth >= maxWaiting) {
+        const detail = `${maxWaiting} sampling requests wait already; try again`;
+        throw new ApiError(429, detail, { 'retry-after': '1' });
+      }
+      return this.futures.add(timed('sample', () => this.#run(sampler, plan)));
+    };
+    if (request.seq_id === undefined) return start();
+    // A sample whose result was dropped can be drawn again, unlike an operation of training.
+    const isKept = (requestId: string) => this.futures.has(requestId);
+    return this.#requests.once(digest.toString('base64'), start, isKept);
+  }
+
+  async #run(
+    { checkpoint }: SamplingSession,
+    { order, promptLogprobsTemperature }: ReturnType<typeof planSample>,
+  ): Promise<OperationResult> {
+    const adapter = checkpoint && {
+      folder: this.store.adapterFolder(pathOf(checkpoint)),
+      sha256: checkpoint.adapter_sha256,
+      rank: checkpoint.lora_rank,
+      alpha: checkpoint.lora_alpha,
+    };
+    const [sequences, promptLogprobs] = await Promise.all([
+      this.#queue.sample({ adapter, order }),
+      promptLogprobsTemperature === undefined
+        ? undefined
+        : this.worker().call('promptLogprobs', {
+            adapter,
+            prompt: order.prompt.slice(), // the call gives its memory away
+            temperature: promptLogprobsTemperature,
+          }),
+    ]);
+    return { kind: 'sample', result: { sequences, ...(promptLogprobs && { promptLogprobs }) } };
+  }
+
+  /**
+   * The seed of a request that brings none. It differs between the requests of a sampler and
+   * between samplers of a session, and is the same when all of it is done again.
+   */
+  #seed({ seqId, checkpoint }: SamplingSession, request: z.output<typeof SampleRequest>): number {
+    const weights = checkpoint?.adapter_sha256 ?? this.model.directory.digest;
+    return createHash('sha256')
+      .update(JSON.stringify([weights, seqId ?? 0, String(request.seq_id), request.prompt]))
+      .digest()
+      .readUInt32LE(0);
+  }
+}

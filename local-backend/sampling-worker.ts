@@ -1,0 +1,138 @@
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { parentPort } from 'node:worker_threads';
+import { errorText, PermanentError } from '../shared/base/errors.js';
+import { Decoder } from '../shared/model/decoder.js';
+import { checkAdapter, createAdapter, decodeAdapter, type Adapter } from '../shared/model/lora.js';
+import { checkModelDirectory } from '../shared/model/model-directory.js';
+import type { ModelFolder } from '../shared/model/model-weights.js';
+import { Scorer } from '../shared/model/scorer.js';
+import { loadTokenizer } from '../shared/model/tokenizer.js';
+import type { SampledSequence } from '../shared/tinker/types.js';
+import { serveCalls } from './worker-calls.js';
+
+/** Where the weights of a sampling session lie; absent for the base model. */
+export interface AdapterFile {
+  readonly folder: string; // holds adapter_model.safetensors
+  readonly sha256: string; // which content the session was made for
+  readonly rank: number;
+  readonly alpha: number;
+}
+
+/** What one request asks of the sampling thread. */
+export interface SampleOrder {
+  readonly prompt: Int32Array; // [P]
+  readonly count: number;
+  readonly maxTokens: number;
+  readonly temperature: number; // 0: greedy
+  readonly seed: number;
+  readonly stopTokenIds: readonly number[]; // beside the model's own end of sequence
+  readonly stopStrings: readonly string[];
+}
+
+/** What the sampling thread does; calls run one after another. */
+export interface SamplingCalls {
+  /** Comes first. @throws {UserError} on a broken model directory. */
+  load(input: { modelDir: string; threads: number }): Promise<void>;
+  /** Samples what is ordered side by side: for each order its `count` sequences. */
+  sample(input: {
+    adapter: AdapterFile | undefined;
+    orders: readonly SampleOrder[];
+  }): Promise<SampledSequence[][]>;
+  /** [P], NaN for the first token, which nothing predicts. */
+  promptLogprobs(input: {
+    adapter: AdapterFile | undefined;
+    prompt: Int32Array; // [P]
+    temperature: number;
+  }): Promise<Float32Array>;
+}
+
+if (parentPort === null) throw new Error('sampling-worker runs as a worker thread');
+let setup: { directory: ModelFolder; threads: number; decoder: Decoder } | undefined;
+
+function loaded() {
+  if (setup === undefined) throw new Error('the sampling model is not loaded');
+  return setup;
+}
+
+/** Made when first asked for. */
+function lazily<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | undefined;
+  return () => (made ??= make());
+}
+
+const scorer = lazily(() => Scorer.load(loaded().directory, { threads: loaded().threads }));
+const tokenizer = lazily(() => loadTokenizer(loaded().directory));
+
+const cachedAdapters = 8; // sessions of the newest few policy versions sample side by side
+const adapters = new Map<string, Adapter>(); // by digest, the least recently used first
+
+async function readAdapter(file: AdapterFile): Promise<Adapter> {
+  const cached = adapters.get(file.sha256);
+  const adapter = cached ?? decodeAdapter(await readWhole(file), file);
+  if (cached === undefined) checkAdapter(adapter, loaded().directory.config);
+  adapters.delete(file.sha256);
+  adapters.set(file.sha256, adapter);
+  if (adapters.size > cachedAdapters) adapters.delete(adapters.keys().next().value!);
+  return adapter;
+}
+
+async function readWhole({ folder, sha256 }: AdapterFile): Promise<Uint8Array> {
+  const path = join(folder, 'adapter_model.safetensors');
+  const remedy = 'create another sampling session';
+  const bytes = await readFile(path).catch((cause: unknown) => {
+    throw new PermanentError(
+      `the checkpoint of this sampling session cannot be read (${errorText(cause)}); ${remedy}`,
+    );
+  });
+  if (createHash('sha256').update(bytes).digest('hex') === sha256) return bytes;
+  throw new PermanentError(
+    `the checkpoint of this sampling session was saved anew since; ${remedy}`,
+  );
+}
+
+/** The base model as a policy: a fresh adapter changes nothing. */
+function neutralAdapter(): Adapter {
+  const { config } = loaded().directory;
+  return createAdapter(config, { rank: 1, alpha: 1, seed: 0, attn: true, mlp: true });
+}
+
+serveCalls<SamplingCalls>(parentPort, {
+  async load({ modelDir, threads }) {
+    const directory = await checkModelDirectory(modelDir);
+    setup = { directory, threads, decoder: await Decoder.load(directory, { threads }) };
+  },
+
+  async sample({ adapter: file, orders }) {
+    const { decoder, directory } = loaded();
+    const policy = {
+      version: 0,
+      adapter: file === undefined ? neutralAdapter() : await readAdapter(file),
+    };
+    const ownStops = directory.config.eosTokenIds;
+    const stops = ownStops.length > 0 ? ownStops : (await tokenizer()).eosTokenIds;
+    const sampled = await decoder.sampleGroups(
+      orders.map((order) => ({ ...order, stopTokenIds: [...stops, ...order.stopTokenIds] })),
+      () => policy,
+    );
+    return sampled.map((rollouts) =>
+      rollouts!.map(({ tokens, behaviorLogprobs: logprobs, stopReason }) => ({
+        tokens,
+        logprobs,
+        stopReason,
+      })),
+    );
+  },
+
+  async promptLogprobs({ adapter: file, prompt, temperature }) {
+    const adapter = file === undefined ? undefined : await readAdapter(file);
+    const all = new Float32Array(prompt.length).fill(NaN);
+    if (prompt.length < 2) return all;
+    const [logprobs] = await (
+      await scorer()
+    ).logprobs([prompt.slice(0, -1)], [prompt.slice(1)], adapter, temperature);
+    all.set(logprobs!, 1);
+    return all;
+  },
+});

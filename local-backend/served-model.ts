@@ -1,0 +1,36 @@
+import { PermanentError } from '../shared/base/errors.js';
+import type { ModelDirectory } from '../shared/model/model-directory.js';
+import { notFound } from './api-error.js';
+
+/** The one base model of this backend, under the name that clients ask for. */
+export interface ServedModel {
+  readonly name: string;
+  readonly directory: ModelDirectory;
+}
+
+/** @throws {ApiError} 404 naming what is served. */
+export function assertServed(model: ServedModel, baseModel: string): void {
+  if (baseModel === model.name) return;
+  throw notFound(
+    `base model ${JSON.stringify(baseModel)} is not served here; ${JSON.stringify(model.name)} is`,
+  );
+}
+
+/**
+ * @param tokens [N]
+ * @throws {PermanentError} when they do not fit the model's vocabulary or its positions.
+ */
+export function assertFits(model: ServedModel, tokens: Int32Array, what: string): void {
+  const { vocabSize, maxPositions } = model.directory.config;
+  if (tokens.length > maxPositions) {
+    throw new PermanentError(
+      `${what} has ${tokens.length} tokens; the model takes ${maxPositions}`,
+    );
+  }
+  const bad = tokens.findIndex((token) => token < 0 || token >= vocabSize);
+  if (bad !== -1) {
+    throw new PermanentError(
+      `${what} has token ${tokens[bad]!} at ${bad}; the vocabulary has ${vocabSize}`,
+    );
+  }
+}

@@ -1,0 +1,113 @@
+import {
+  ClientConfigRequest,
+  CreateSessionRequest,
+  SessionHeartbeatRequest,
+} from '../shared/tinker/api.js';
+import { jsonReply, readJson, readPage, type Route } from './http-api.js';
+import type { ServedModel } from './served-model.js';
+import type { Sessions } from './sessions.js';
+
+/** Discovery and sessions. */
+export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
+  return [
+    {
+      method: 'GET',
+      path: '/api/v1/healthz',
+      access: 'open',
+      handle: () => jsonReply(200, { status: 'ok' }),
+    },
+    {
+      method: 'GET',
+      path: '/api/v1/get_server_capabilities',
+      access: 'sampling',
+      handle: () =>
+        jsonReply(200, {
+          supported_models: [
+            {
+              model_name: model.name,
+              max_context_length: model.directory.config.maxPositions,
+              capabilities: ['training', 'sampling'],
+            },
+          ],
+        }),
+    },
+    {
+      method: 'POST',
+      path: '/api/v1/client/config',
+      access: 'sampling',
+      async handle(request) {
+        await readJson(request, ClientConfigRequest);
+        return jsonReply(200, clientConfig);
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/v1/client/dynamic_config',
+      access: 'sampling',
+      handle: () => jsonReply(200, { refresh_interval_sec: 300 }),
+    },
+    {
+      method: 'POST',
+      path: '/api/v1/create_session',
+      access: 'sampling',
+      async handle(request) {
+        await readJson(request, CreateSessionRequest);
+        return jsonReply(201, {
+          type: 'create_session',
+          session_id: sessions.create().id,
+          info_message: null,
+          warning_message: null,
+          error_message: null,
+        });
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/v1/session_heartbeat',
+      access: 'sampling',
+      async handle(request) {
+        sessions.seen((await readJson(request, SessionHeartbeatRequest)).session_id);
+        return jsonReply(200, { type: 'session_heartbeat' });
+      },
+    },
+    {
+      method: 'GET',
+      path: '/api/v1/sessions',
+      handle({ query }) {
+        const { limit, offset } = readPage(query, 20);
+        return jsonReply(200, { sessions: sessions.list().slice(offset, offset + limit) });
+      },
+    },
+    {
+      method: 'GET',
+      path: '/api/v1/sessions/:id',
+      handle({ params: [id] }) {
+        const { trainingRuns, samplers } = sessions.seen(id!);
+        return jsonReply(200, { training_run_ids: trainingRuns, sampler_ids: [...samplers] });
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/v1/telemetry',
+      access: 'sampling',
+      async handle(request) {
+        await request.body(maxTelemetryBytes); // never looked at: a client's report may hold its API key
+        return jsonReply(200, { status: 'accepted' });
+      },
+    },
+  ];
+}
+
+/** A sampling key may send as much on each of its connections, all at once. */
+const maxTelemetryBytes = 4 * 2 ** 20;
+
+/** TuFT's values; the last two make SDKs before 0.25 send protobuf. */
+const clientConfig = {
+  pjwt_auth_enabled: false,
+  credential_default_source: 'api_key',
+  sample_dispatch_bytes_semaphore_size: 10_485_760,
+  inflight_response_bytes_semaphore_size: 52_428_800,
+  parallel_fwdbwd_chunks: false,
+  proto_write_fwdbwd: true,
+  fwd_via_fwdbwd: true,
+};

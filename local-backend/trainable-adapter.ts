@@ -1,0 +1,121 @@
+import type { AdamParams } from '../shared/rl/adam-params.js';
+import { PermanentError } from '../shared/base/errors.js';
+import { adamWStep, freshMoments, type Gradients, type Moments } from '../shared/model/adamw.js';
+import { decodeAdapter, encodeAdapter, type Adapter } from '../shared/model/lora.js';
+import type { Trainer } from '../shared/model/trainer.js';
+import type { TrainingDatum } from '../shared/model/training-datum.js';
+import type { LossName } from '../shared/rl/losses.js';
+import type { CheckpointFiles } from './checkpoint-store.js';
+import { lossSum } from './loss-sum.js';
+import { decodeMoments, encodeMoments } from './optimizer-file.js';
+
+/** What forward_backward returns. */
+export interface Evaluation {
+  readonly logprobs: Float32Array[]; // a datum each, [N]: before any update
+  readonly lossSum: number;
+}
+
+/** The training state of one run: its adapter, the gradients gathered since its last step, AdamW's moments. */
+export class TrainableAdapter {
+  #adapter: Adapter;
+  #moments: Moments;
+  #gradients: Gradients | undefined;
+
+  constructor(adapter: Adapter) {
+    this.#adapter = adapter;
+    this.#moments = freshMoments(adapter.tensors);
+  }
+
+  /**
+   * Adds the loss's gradient to those gathered; if it fails, none of it is added. Nor is it when a logprob
+   * is not finite: then the weights are broken, and whoever trains sees it by the answer.
+   *
+   * @throws {PermanentError} when a datum does not fit the loss.
+   * @throws {Error} when the loss of finite logprobs is not finite.
+   */
+  async forwardBackward(
+    trainer: Trainer,
+    data: readonly TrainingDatum[],
+    loss: LossName,
+    config: Readonly<Record<string, number>>,
+  ): Promise<Evaluation> {
+    const added: Gradients = new Map();
+    const result = await trainer.forwardBackward(this.#adapter, data, loss, config, added);
+    if (!result.logprobs.every(areFinite)) return result;
+    assertFiniteLoss(result);
+    if (this.#gradients === undefined) this.#gradients = added;
+    else {
+      for (const [key, sum] of this.#gradients) {
+        const part = added.get(key)!;
+        for (let i = 0; i < sum.length; i++) sum[i]! += part[i]!;
+      }
+    }
+    return result;
+  }
+
+  /** The same numbers without a gradient. */
+  async forward(
+    trainer: Trainer,
+    data: readonly TrainingDatum[],
+    loss: LossName,
+    config: Readonly<Record<string, number>>,
+  ): Promise<Evaluation> {
+    const logprobs = await trainer.forward(this.#adapter, data, config['temperature'] ?? 1);
+    const result = { logprobs, lossSum: lossSum(loss, config, data, logprobs) };
+    if (logprobs.every(areFinite)) assertFiniteLoss(result);
+    return result;
+  }
+
+  /** Spends the gathered gradients. Without any nothing changes, as with PyTorch's AdamW. */
+  optimStep(params: AdamParams): { gradNorm: number; step: number } {
+    const gradients = this.#gradients;
+    if (gradients === undefined) return { gradNorm: 0, step: this.#moments.step };
+    this.#gradients = undefined;
+    const { gradNorm } = adamWStep(this.#adapter.tensors, gradients, this.#moments, params);
+    return { gradNorm, step: this.#moments.step };
+  }
+
+  /** A copy as files; gathered gradients are not part of it. */
+  encode(baseModel: string, withOptimizer: boolean): CheckpointFiles {
+    const { safetensors, config } = encodeAdapter(this.#adapter, baseModel);
+    return {
+      adapter: safetensors,
+      adapterConfig: config,
+      ...(withOptimizer && { optimizer: encodeMoments(this.#adapter.tensors, this.#moments) }),
+    };
+  }
+
+  /**
+   * Becomes what the files hold, and drops gathered gradients. Without an optimizer file AdamW
+   * starts afresh. If it fails, nothing has changed.
+   *
+   * @throws {PermanentError} when a file is broken or the adapter has other matrices.
+   */
+  restore({ adapter: file, optimizer }: Pick<CheckpointFiles, 'adapter' | 'optimizer'>): void {
+    const adapter = decodeAdapter(file, this.#adapter);
+    for (const [key, { dims }] of this.#adapter.tensors) {
+      const found = adapter.tensors.get(key)?.dims;
+      if (found?.join() !== dims.join() || adapter.tensors.size !== this.#adapter.tensors.size) {
+        throw new PermanentError(
+          `the checkpoint's adapter does not fit: ${key} is [${dims.join()}] here and [${found?.join() ?? 'absent'}] there`,
+        );
+      }
+    }
+    // In this adapter's order, whatever the file's: steps and norms sum in a fixed order.
+    const tensors = new Map(
+      [...this.#adapter.tensors.keys()].map((key) => [key, adapter.tensors.get(key)!]),
+    );
+    this.#moments =
+      optimizer === undefined ? freshMoments(tensors) : decodeMoments(optimizer, tensors);
+    this.#adapter = { ...adapter, tensors };
+    this.#gradients = undefined;
+  }
+}
+
+function areFinite(values: Float32Array): boolean {
+  return values.every(Number.isFinite);
+}
+
+function assertFiniteLoss({ lossSum }: Evaluation): void {
+  if (!Number.isFinite(lossSum)) throw new Error(`the loss is ${lossSum}, not finite`);
+}

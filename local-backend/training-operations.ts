@@ -1,0 +1,208 @@
+import type { z } from 'zod';
+import { PermanentError } from '../shared/base/errors.js';
+import type { TrainingDatum } from '../shared/model/training-datum.js';
+import type {
+  LoadWeightsRequest,
+  OptimStepRequest,
+  SaveWeightsForSamplerRequest,
+  SaveWeightsRequest,
+} from '../shared/tinker/api.js';
+import { checkName, parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
+import { lossInputs, type Datum, type ForwardBackwardRequest } from '../shared/tinker/types.js';
+import { badRequest } from './api-error.js';
+import { incompatibility, pathOf, type CheckpointMetadata } from './checkpoint-metadata.js';
+import { formatTinkerPath, nextAutomaticName } from './checkpoint-names.js';
+import type { CheckpointStore } from './checkpoint-store.js';
+import type { OperationResult } from './operation-result.js';
+import { ResendMemory } from './resend-memory.js';
+import type { SamplingSessions } from './sampling-sessions.js';
+import { assertFits, type ServedModel } from './served-model.js';
+import type { TrainingRun, TrainingRuns } from './training-runs.js';
+import type { TrainingCalls } from './training-worker.js';
+import type { WorkerCalls } from './worker-calls.js';
+
+/**
+ * The operations of a training run. Each returns the id of its future at once; what is wrong with
+ * the operation's content fails that future, so that its sequence id is consumed all the same.
+ */
+export class TrainingOperations {
+  readonly #createdFromState = new ResendMemory<{ requestId: string; modelId: string }>(10_000);
+
+  constructor(
+    private readonly model: ServedModel,
+    private readonly runs: TrainingRuns,
+    private readonly worker: WorkerCalls<TrainingCalls>,
+    private readonly store: CheckpointStore,
+    private readonly samplers: SamplingSessions,
+  ) {}
+
+  forwardBackward(run: TrainingRun, request: ForwardBackwardRequest): string {
+    const { seqId, data, loss, config, isForwardOnly } = request;
+    const content = [
+      JSON.stringify([loss, Object.entries(config).sort(), isForwardOnly]),
+      ...data.flatMap((datum) => arraysOf(datum).map(bytesOf)),
+    ];
+    return this.runs.submit(run, seqId, 'forward_backward', content, async () => {
+      data.forEach(({ tokens, targetTokens }, i) => {
+        assertFits(this.model, tokens, `datum ${i}`);
+        assertFits(this.model, targetTokens, `target_tokens of datum ${i}`);
+      });
+      const { logprobs, lossSum } = await this.worker.call('forwardBackward', {
+        run: run.id,
+        data: data.map(toTrainingDatum),
+        loss,
+        config,
+        isForwardOnly,
+      });
+      const metrics = { 'loss:sum': lossSum };
+      return { kind: 'forward_backward', loss, result: { logprobs, metrics } };
+    });
+  }
+
+  /** Consumes the sequence id of a request that cannot be carried out. */
+  refuse(run: TrainingRun, seqId: number, reason: PermanentError): string {
+    return this.runs.submit(run, seqId, 'refused', [reason.message], () => Promise.reject(reason));
+  }
+
+  optimStep(run: TrainingRun, request: z.output<typeof OptimStepRequest>): string {
+    const adam = request.adam_params;
+    return this.runs.submit(run, request.seq_id, 'optim_step', [JSON.stringify(adam)], async () => {
+      const { gradNorm, step } = await this.worker.call('optimStep', {
+        run: run.id,
+        params: {
+          learningRate: adam.learning_rate,
+          beta1: adam.beta1,
+          beta2: adam.beta2,
+          eps: adam.eps,
+          weightDecay: adam.weight_decay,
+          gradClipNorm: adam.grad_clip_norm,
+        },
+      });
+      const metrics = { 'grad_norm:mean': gradNorm, 'step:max': step };
+      return { kind: 'json', json: { metrics, type: 'optim_step' } };
+    });
+  }
+
+  saveWeights(run: TrainingRun, request: z.output<typeof SaveWeightsRequest>): string {
+    const { seq_id, path } = request;
+    return this.runs.submit(run, seq_id, 'save_weights', [path ?? '\n'], async () => {
+      const saved = await this.#save(run, 'weights', path);
+      return json({ path: formatTinkerPath(pathOf(saved)), type: 'save_weights' });
+    });
+  }
+
+  /** With a name: a checkpoint to sample from. Without: also the sampling session itself. */
+  saveWeightsForSampler(
+    run: TrainingRun,
+    request: z.output<typeof SaveWeightsForSamplerRequest>,
+  ): string {
+    const { seq_id, path, sampling_session_seq_id: sessionSeqId } = request;
+    const type = 'save_weights_for_sampler';
+    const content = [path ?? '\n', String(sessionSeqId)];
+    return this.runs.submit(run, seq_id, type, content, async () => {
+      const saved = await this.#save(run, 'sampler_weights', path);
+      if (path !== undefined) {
+        return json({ path: formatTinkerPath(pathOf(saved)), sampling_session_id: null, type });
+      }
+      const { id } = this.samplers.open(run.session, saved, sessionSeqId);
+      return json({ path: null, sampling_session_id: id, type });
+    });
+  }
+
+  /**
+   * A new run that begins with saved weights; a copy of an earlier request gets that one's run.
+   *
+   * @throws {ApiError} 400, 404
+   */
+  createFromState(request: z.output<typeof LoadWeightsRequest>): {
+    requestId: string;
+    modelId: string;
+  } {
+    const { session_id, model_seq_id, path, user_metadata } = request;
+    if (session_id === undefined || model_seq_id === undefined) {
+      throw badRequest('Missing model_id, or session_id and model_seq_id to create a model');
+    }
+    return this.#createdFromState.once(`${session_id}/${model_seq_id}`, () => {
+      const saved = this.store.get(parseTinkerPath(path));
+      const { lora_rank: rank, train_attn, train_mlp, train_unembed } = saved;
+      const { modelId } = this.runs.create({
+        type: 'create_model',
+        session_id,
+        model_seq_id,
+        base_model: request.base_model ?? saved.base_model,
+        user_metadata,
+        lora_config: { rank, seed: undefined, train_attn, train_mlp, train_unembed },
+      });
+      const run = this.runs.get(modelId);
+      return { requestId: this.loadWeights(run, { ...request, seq_id: undefined }), modelId };
+    });
+  }
+
+  loadWeights(run: TrainingRun, request: z.output<typeof LoadWeightsRequest>): string {
+    const { seq_id, path, optimizer: withOptimizer } = request;
+    const content = [path, String(withOptimizer)];
+    return this.runs.submit(run, seq_id, 'load_weights', content, async () => {
+      const id = parseTinkerPath(path);
+      const reason = incompatibility(this.store.get(id), run.geometry);
+      if (reason !== undefined) throw badRequest(`${path} cannot be loaded: ${reason}`);
+      const { adapter, optimizer } = await this.store.read(id);
+      await this.worker.call('restore', {
+        run: run.id,
+        adapter,
+        ...(withOptimizer && optimizer !== undefined && { optimizer }),
+      });
+      return json({ path, model_id: run.id, type: 'load_weights' });
+    });
+  }
+
+  async #save(
+    run: TrainingRun,
+    kind: TinkerPath['kind'],
+    givenName: string | undefined,
+  ): Promise<CheckpointMetadata> {
+    const name =
+      givenName === undefined
+        ? nextAutomaticName(
+            this.store
+              .list(run.id)
+              .filter((saved) => saved.kind === kind)
+              .map((saved) => saved.name),
+          )
+        : checkName(givenName);
+    const files = await this.worker.call('save', {
+      run: run.id,
+      baseModel: this.model.name,
+      withOptimizer: kind === 'weights',
+    });
+    return this.store.save(
+      {
+        v: 1,
+        training_run_id: run.id,
+        kind,
+        name,
+        created_at: new Date().toISOString(),
+        ...run.geometry,
+        train_unembed: run.trainUnembed,
+        user_metadata: run.userMetadata,
+      },
+      files,
+    );
+  }
+}
+
+function json(value: Readonly<Record<string, unknown>>): OperationResult {
+  return { kind: 'json', json: value };
+}
+
+function toTrainingDatum({ tokens, targetTokens, inputs }: Datum): TrainingDatum {
+  return { tokens, targetTokens, ...inputs };
+}
+
+function arraysOf({ tokens, targetTokens, inputs }: Datum): (Int32Array | Float32Array)[] {
+  const present = lossInputs.map((name) => inputs[name]).filter((array) => array !== undefined);
+  return [tokens, targetTokens, ...present];
+}
+
+function bytesOf({ buffer, byteOffset, byteLength }: Int32Array | Float32Array): Uint8Array {
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}

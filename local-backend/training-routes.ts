@@ -1,0 +1,162 @@
+import type { z } from 'zod';
+import type { Reply } from '../shared/service/http-server.js';
+import { PermanentError } from '../shared/base/errors.js';
+import {
+  CreateModelRequest,
+  ForwardBackwardJsonRequest,
+  ForwardJsonRequest,
+  GetInfoRequest,
+  LoadWeightsRequest,
+  OptimStepRequest,
+  SaveWeightsForSamplerRequest,
+  SaveWeightsRequest,
+  UnloadModelRequest,
+} from '../shared/tinker/api.js';
+import { decodeForwardBackwardRequest } from '../shared/tinker/codec.js';
+import { readEnvelope } from '../shared/tinker/wire-bounds.js';
+import { ApiError } from './api-error.js';
+import { decodeJsonForwardBackward } from './forward-backward-json.js';
+import { jsonReply, readJson, type ApiRequest, type BodyBounds, type Route } from './http-api.js';
+import type { ServedModel } from './served-model.js';
+import type { TrainingOperations } from './training-operations.js';
+import type { TrainingRun, TrainingRuns } from './training-runs.js';
+
+/** Of a body with data: as many as the protobuf form may bring, of about 20 arrays and objects each. */
+const dataBody: BodyBounds = {
+  bytes: 64 * 2 ** 20,
+  values: 8_000_000,
+  containers: 330_000,
+  depth: 32,
+};
+
+/** Training runs and their operations. Each POST answers with a future, except get_info. */
+export function trainingRoutes(
+  model: ServedModel,
+  runs: TrainingRuns,
+  operations: TrainingOperations,
+): Route[] {
+  const promise = (requestId: string, modelId: string) =>
+    jsonReply(202, { request_id: requestId, model_id: modelId });
+
+  /** An operation with a JSON body that names its run. */
+  const operation = <Schema extends z.ZodType<{ model_id: string }>>(
+    name: string,
+    schema: Schema,
+    submit: (run: TrainingRun, request: z.output<Schema>) => string,
+    bounds?: BodyBounds,
+  ): Route => ({
+    method: 'POST',
+    path: `/api/v1/${name}`,
+    async handle(request) {
+      const body = await readJson(request, schema, bounds);
+      const run = runs.get(body.model_id);
+      return promise(submit(run, body), run.id);
+    },
+  });
+
+  async function protobufForwardBackward(request: ApiRequest): Promise<Reply> {
+    const bytes = await request.body();
+    try {
+      const decoded = decodeForwardBackwardRequest(bytes);
+      const run = runs.get(decoded.modelId);
+      return promise(operations.forwardBackward(run, decoded), run.id);
+    } catch (error) {
+      if (!(error instanceof PermanentError)) throw error;
+      const { modelId, seqId } = envelopeOf(bytes, error);
+      const run = runs.get(modelId);
+      return promise(operations.refuse(run, seqId, error), run.id);
+    }
+  }
+
+  function submitJson(
+    run: TrainingRun,
+    ids: { model_id: string; seq_id: number },
+    input: Parameters<typeof decodeJsonForwardBackward>[1],
+    isForwardOnly: boolean,
+  ): string {
+    try {
+      const decoded = decodeJsonForwardBackward(ids, input, isForwardOnly);
+      return operations.forwardBackward(run, decoded);
+    } catch (error) {
+      if (!(error instanceof PermanentError)) throw error;
+      return operations.refuse(run, ids.seq_id, error);
+    }
+  }
+
+  return [
+    {
+      method: 'POST',
+      path: '/api/v1/create_model',
+      async handle(request) {
+        const { requestId, modelId } = runs.create(await readJson(request, CreateModelRequest));
+        return promise(requestId, modelId);
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/v1/get_info',
+      async handle(request) {
+        const { id, geometry } = runs.get((await readJson(request, GetInfoRequest)).model_id);
+        return jsonReply(200, {
+          type: 'get_info',
+          model_data: {
+            arch: model.directory.config.family,
+            model_name: model.name,
+            tokenizer_id: model.name,
+          },
+          model_id: id,
+          is_lora: true,
+          lora_rank: geometry.lora_rank,
+          model_name: model.name,
+        });
+      },
+    },
+    operation('unload_model', UnloadModelRequest, (run) => runs.unload(run)),
+    {
+      method: 'POST',
+      path: '/api/v1/forward_backward',
+      async handle(request) {
+        const type = request.headers['content-type']?.split(';')[0]?.trim();
+        if (type === 'application/x-protobuf' || type === 'application/protobuf') {
+          return protobufForwardBackward(request);
+        }
+        const body = await readJson(request, ForwardBackwardJsonRequest, dataBody);
+        const run = runs.get(body.model_id);
+        return promise(submitJson(run, body, body.forward_backward_input, false), run.id);
+      },
+    },
+    operation(
+      'forward',
+      ForwardJsonRequest,
+      (run, body) => submitJson(run, body, body.forward_input, true),
+      dataBody,
+    ),
+    operation('optim_step', OptimStepRequest, (run, body) => operations.optimStep(run, body)),
+    operation('save_weights', SaveWeightsRequest, (run, body) => operations.saveWeights(run, body)),
+    operation('save_weights_for_sampler', SaveWeightsForSamplerRequest, (run, body) =>
+      operations.saveWeightsForSampler(run, body),
+    ),
+    {
+      method: 'POST',
+      path: '/api/v1/load_weights',
+      async handle(request) {
+        const body = await readJson(request, LoadWeightsRequest);
+        if (body.model_id === undefined) {
+          const { requestId, modelId } = operations.createFromState(body);
+          return promise(requestId, modelId);
+        }
+        const run = runs.get(body.model_id);
+        return promise(operations.loadWeights(run, body), run.id);
+      },
+    },
+  ];
+}
+
+/** Whose request it is, when its content cannot be used. @throws {ApiError} 422 */
+function envelopeOf(bytes: Uint8Array, reason: PermanentError): ReturnType<typeof readEnvelope> {
+  try {
+    return readEnvelope(bytes);
+  } catch {
+    throw new ApiError(422, `Invalid protobuf request: ${reason.message}`);
+  }
+}

@@ -1,0 +1,177 @@
+import { createHash, randomUUID } from 'node:crypto';
+import type { z } from 'zod';
+import type { CreateModelRequest } from '../shared/tinker/api.js';
+import type { Logger } from '../shared/service/telemetry/logger.js';
+import { badRequest, notFound } from './api-error.js';
+import type { Geometry } from './checkpoint-metadata.js';
+import type { FutureStore } from './futures.js';
+import { narrowSeed } from './narrow-seed.js';
+import { timed } from './operation-metrics.js';
+import type { OperationResult } from './operation-result.js';
+import { ResendMemory } from './resend-memory.js';
+import { SequenceGate } from './sequence-gate.js';
+import { assertServed, type ServedModel } from './served-model.js';
+import type { Session, Sessions } from './sessions.js';
+import type { TrainingCalls } from './training-worker.js';
+import type { WorkerCalls } from './worker-calls.js';
+
+/** A LoRA adapter in training, and the order of its operations. */
+export interface TrainingRun {
+  readonly id: string;
+  /** Its name where clients derive one: SDKs from 0.26 on do when they create it from a state. */
+  readonly derivedId: string;
+  readonly session: Session;
+  readonly geometry: Geometry;
+  readonly trainUnembed: boolean;
+  readonly userMetadata: Readonly<Record<string, unknown>> | undefined;
+  readonly gate: SequenceGate;
+  readonly requests: ResendMemory<string>;
+  lastRequestAt: number; // ms since the epoch
+}
+
+const maxRank = 1024;
+const rememberedOperations = 1000; // of a run: far more than any client pipelines
+
+/** The runs of this process. Weights of earlier processes live on as checkpoints. */
+export class TrainingRuns {
+  readonly #runs = new Map<string, TrainingRun>();
+  readonly #byDerivedId = new Map<string, TrainingRun>();
+  readonly #created = new ResendMemory<{ requestId: string; modelId: string }>(10_000);
+
+  constructor(
+    private readonly model: ServedModel,
+    private readonly sessions: Sessions,
+    private readonly worker: WorkerCalls<TrainingCalls>,
+    private readonly futures: FutureStore<OperationResult>,
+    private readonly gapWaitMs: number,
+    private readonly log: Logger,
+  ) {}
+
+  /** Creates a run with a fresh adapter; a copy of an earlier request gets that one's run. */
+  create(request: z.output<typeof CreateModelRequest>): { requestId: string; modelId: string } {
+    const session = this.sessions.seen(request.session_id);
+    assertServed(this.model, request.base_model);
+    const lora = request.lora_config;
+    if (lora === undefined) throw badRequest('Missing LoRA config: only adapters can be trained');
+    if (lora.rank > maxRank)
+      throw badRequest(`lora_config.rank is ${lora.rank}; at most ${maxRank}`);
+    if (!lora.train_attn && !lora.train_mlp) {
+      throw badRequest('lora_config needs train_attn or train_mlp; the output head is not adapted');
+    }
+    return this.#created.once(`${session.id}/${request.model_seq_id}`, () => {
+      const id = randomUUID();
+      const run: TrainingRun = {
+        id,
+        derivedId: `${session.id}:train:${request.model_seq_id}`,
+        session,
+        geometry: {
+          base_model: this.model.name,
+          base_model_digest: this.model.directory.digest,
+          lora_rank: lora.rank,
+          lora_alpha: 2 * lora.rank, // as TuFT: the update is scaled by 2 at every rank
+          train_attn: lora.train_attn,
+          train_mlp: lora.train_mlp,
+        },
+        trainUnembed: lora.train_unembed,
+        userMetadata: request.user_metadata,
+        gate: this.#gate(id),
+        requests: new ResendMemory(rememberedOperations),
+        lastRequestAt: Date.now(),
+      };
+      this.#runs.set(run.id, run);
+      this.#byDerivedId.set(run.derivedId, run);
+      session.trainingRuns.push(run.id);
+      const creation = this.#create(run, narrowSeed(lora.seed ?? 0)).catch((error: unknown) => {
+        this.#forget(run);
+        throw error;
+      });
+      return { requestId: this.futures.add(creation), modelId: run.id };
+    });
+  }
+
+  /** @throws {ApiError} 404 */
+  get(id: string): TrainingRun {
+    const run = this.find(id);
+    if (run === undefined) {
+      throw notFound(
+        `model ${JSON.stringify(id)} is not in training here; after a restart of the backend create a model and load its last saved state`,
+      );
+    }
+    run.lastRequestAt = Date.now();
+    this.sessions.keep(run.session);
+    return run;
+  }
+
+  find(id: string): TrainingRun | undefined {
+    return this.#runs.get(id) ?? this.#byDerivedId.get(id);
+  }
+
+  list(): TrainingRun[] {
+    return [...this.#runs.values()];
+  }
+
+  /**
+   * Queues an operation by its sequence id and returns the id of its future. A copy (same id, same
+   * operation, same content) gets the first one's future; another operation under a used id fails.
+   *
+   * @param content whatever tells two operations apart.
+   */
+  submit(
+    run: TrainingRun,
+    seqId: number | undefined,
+    operation: string,
+    content: readonly (string | Uint8Array)[],
+    work: () => Promise<OperationResult>,
+  ): string {
+    const start = () => this.futures.add(run.gate.run(seqId, () => timed(operation, work)));
+    // Ids start at 1: clients send 0 to hear the expected one, and each time anew.
+    if (seqId === undefined || seqId < 1) return start();
+    const hash = createHash('sha256').update(`${seqId}/${operation}/`);
+    for (const part of content) hash.update(part);
+    return run.requests.once(hash.digest('base64'), start);
+  }
+
+  /** Frees the run's memory; its checkpoints stay. */
+  unload(run: TrainingRun): string {
+    this.#forget(run);
+    const work = async (): Promise<OperationResult> => {
+      await this.worker.call('drop', { run: run.id });
+      return { kind: 'json', json: { model_id: run.id, type: 'unload_model' } };
+    };
+    return this.futures.add(run.gate.run(undefined, work));
+  }
+
+  /** Frees the memory of the runs whose clients are gone. */
+  unloadAbandoned(): void {
+    for (const session of this.sessions.endSilent()) {
+      for (const id of session.trainingRuns) {
+        const run = this.#runs.get(id);
+        if (run === undefined) continue;
+        this.log.info({ run: id, session: session.id }, 'unloaded: its client has gone');
+        this.unload(run);
+      }
+    }
+  }
+
+  #forget({ id, derivedId }: TrainingRun): void {
+    this.#runs.delete(id);
+    this.#byDerivedId.delete(derivedId);
+  }
+
+  #gate(run: string): SequenceGate {
+    return new SequenceGate({
+      gapWaitMs: this.gapWaitMs,
+      onGap: (first, last) => {
+        this.log.warn({ run, first, last }, 'these sequence ids never came, passed over');
+      },
+    });
+  }
+
+  async #create(run: TrainingRun, seed: number): Promise<OperationResult> {
+    const { lora_rank: rank, lora_alpha: alpha, train_attn: attn, train_mlp: mlp } = run.geometry;
+    await timed('create_model', () =>
+      this.worker.call('create', { run: run.id, rank, alpha, seed, attn, mlp }),
+    );
+    return { kind: 'json', json: { model_id: run.id, type: 'create_model' } };
+  }
+}

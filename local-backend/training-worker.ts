@@ -1,0 +1,70 @@
+import { parentPort } from 'node:worker_threads';
+import { PermanentError } from '../shared/base/errors.js';
+import type { AdamParams } from '../shared/rl/adam-params.js';
+import { createAdapter, type AdapterOptions } from '../shared/model/lora.js';
+import { checkModelDirectory } from '../shared/model/model-directory.js';
+import type { ModelFolder } from '../shared/model/model-weights.js';
+import { Trainer } from '../shared/model/trainer.js';
+import type { TrainingDatum } from '../shared/model/training-datum.js';
+import type { LossName } from '../shared/rl/losses.js';
+import type { CheckpointFiles } from './checkpoint-store.js';
+import { TrainableAdapter, type Evaluation } from './trainable-adapter.js';
+import { serveCalls } from './worker-calls.js';
+
+/** What the training thread does; calls run one after another. */
+export interface TrainingCalls {
+  /** Comes first. @throws {UserError} on a broken model directory. */
+  load(input: { modelDir: string; threads: number }): Promise<void>;
+  create(input: { run: string } & AdapterOptions): void;
+  drop(input: { run: string }): void;
+  forwardBackward(input: {
+    run: string;
+    data: TrainingDatum[];
+    loss: LossName;
+    config: Readonly<Record<string, number>>;
+    isForwardOnly: boolean;
+  }): Promise<Evaluation>;
+  optimStep(input: { run: string; params: AdamParams }): { gradNorm: number; step: number };
+  save(input: { run: string; baseModel: string; withOptimizer: boolean }): CheckpointFiles;
+  restore(input: { run: string } & Pick<CheckpointFiles, 'adapter' | 'optimizer'>): void;
+}
+
+if (parentPort === null) throw new Error('training-worker runs as a worker thread');
+let model: { directory: ModelFolder; trainer: Trainer } | undefined;
+const adapters = new Map<string, TrainableAdapter>();
+
+function adapterOf(run: string): TrainableAdapter {
+  const adapter = adapters.get(run);
+  if (adapter === undefined) throw new PermanentError(`run ${run} was unloaded`);
+  return adapter;
+}
+
+function loaded(): { directory: ModelFolder; trainer: Trainer } {
+  if (model === undefined) throw new Error('the training model is not loaded');
+  return model;
+}
+
+serveCalls<TrainingCalls>(parentPort, {
+  async load({ modelDir, threads }) {
+    const directory = await checkModelDirectory(modelDir);
+    model = { directory, trainer: await Trainer.load(directory, { threads }) };
+  },
+  create({ run, ...options }) {
+    adapters.set(run, new TrainableAdapter(createAdapter(loaded().directory.config, options)));
+  },
+  drop({ run }) {
+    adapters.delete(run);
+  },
+  forwardBackward({ run, data, loss, config, isForwardOnly }) {
+    const { trainer } = loaded();
+    const adapter = adapterOf(run);
+    return isForwardOnly
+      ? adapter.forward(trainer, data, loss, config)
+      : adapter.forwardBackward(trainer, data, loss, config);
+  },
+  optimStep: ({ run, params }) => adapterOf(run).optimStep(params),
+  save: ({ run, baseModel, withOptimizer }) => adapterOf(run).encode(baseModel, withOptimizer),
+  restore({ run, ...files }) {
+    adapterOf(run).restore(files);
+  },
+});

@@ -1,0 +1,197 @@
+import { EventEmitter, once } from 'node:events';
+import { PermanentError } from '../../base/errors.js';
+import type { Logger } from '../../service/telemetry/logger.js';
+import { alteredFields } from '../../wire/altered-ticket.js';
+import type { Answers, EvalResult } from '../../wire/eval-result.js';
+import type { RunConfig } from '../run-config.js';
+import type { ScoredGroup } from '../../wire/scored-group.js';
+import type { Ticket } from '../../wire/ticket.js';
+import { type Attempt, randomPart } from '../../wire/ticket-ids.js';
+import { solveRates, type EvalProblem } from './solve-rates.js';
+
+export interface EvaluatorOptions {
+  readonly config: Pick<RunConfig, 'seed' | 'sampling' | 'groupSize'>;
+  readonly problems: readonly EvalProblem[]; // held out
+  readonly samples: number; // answers to each at the sampling temperature
+  readonly publish: (ticket: Ticket, signal: AbortSignal) => Promise<void>;
+  /** That actors can sample with by now. */
+  readonly newestVersion: () => number;
+  /** Of these no answer counts. */
+  readonly isQuarantined: (actor: string) => boolean;
+  readonly log: Logger;
+}
+
+/** How many tickets one evaluation has; all of them may be out at once, whoever answers them. */
+export function evaluationTickets(problems: number, samples: number, groupSize: number): number {
+  return problems * (parts(samples, groupSize).length + 1);
+}
+
+interface OpenTicket {
+  readonly ticket: Ticket;
+  readonly problem: number; // its place among the problems
+  readonly kind: keyof EvalResult['answers'];
+}
+
+/** One evaluation under way: its tickets that are out, and what has come back. */
+interface Running {
+  readonly version: number;
+  readonly open: Map<string, OpenTicket>;
+  issued: number; // of its tickets
+  published: number; // of these, in order
+  readonly answers: EvalResult['answers'];
+  lost: number;
+}
+
+/**
+ * Measures one policy version on the held-out problems, with actors and a reward service: by tickets
+ * that name the version exactly. Each problem is answered a few times at the sampling temperature,
+ * and once by the most probable tokens. The seeds are the same for every version. No ticket asks for more
+ * answers than those of training do, so all groups of a run have one bound.
+ */
+export class Evaluator {
+  readonly #options: EvaluatorOptions;
+  readonly #ends = new EventEmitter(); // 'end': the last open ticket was closed
+  #running: Running | undefined;
+
+  constructor(options: EvaluatorOptions) {
+    this.#options = options;
+  }
+
+  /** Of the evaluation under way: its tickets, and those whose answers are not here yet. */
+  get tickets(): { readonly issued: number; readonly open: number } {
+    return { issued: this.#running?.issued ?? 0, open: this.#running?.open.size ?? 0 };
+  }
+
+  /** What is out and has not been heard of. */
+  get awaited(): Attempt[] {
+    const { open = new Map<string, OpenTicket>(), published = 0 } = this.#running ?? {};
+    return [...open.values()].map(({ ticket }) => ticket).filter(({ order }) => order < published);
+  }
+
+  /**
+   * One at a time.
+   *
+   * @throws {Error} if every ticket died; the signal's reason, once it aborts.
+   */
+  async run(version: number, signal: AbortSignal): Promise<EvalResult> {
+    const { config, log, problems, samples, newestVersion } = this.#options;
+    const startedAt = performance.now();
+    log.info({ version, problems: problems.length }, 'evaluating');
+    const running = this.#begin(version);
+    try {
+      for (const ticket of this.#issue(running)) {
+        await this.#options.publish(ticket, signal);
+        running.published += 1;
+      }
+      if (running.open.size > 0) await once(this.#ends, 'end', { signal });
+    } finally {
+      this.#running = undefined;
+    }
+    const { lost, answers } = running;
+    if (lost > 0) log.warn({ version, lost }, 'evaluated without the tickets that died');
+    return {
+      version,
+      lag: Math.max(0, newestVersion() - version),
+      seconds: (performance.now() - startedAt) / 1_000,
+      temperature: config.sampling.temperature,
+      samples,
+      ...solveRates(problems, answers),
+      lost,
+      answers,
+    };
+  }
+
+  /**
+   * Takes in a scored group; one of an evaluation that a crash ended has nothing to tell any more.
+   *
+   * @throws {PermanentError} if it is no answer to its ticket. Its message is then given up, and of that
+   *   `die` is told.
+   */
+  receive({ group, scores }: ScoredGroup): void {
+    const { ticketId } = group.ticket;
+    const running = this.#running;
+    const expected = running?.open.get(ticketId);
+    if (running === undefined || expected === undefined) return;
+    const altered = alteredFields(group.ticket, expected.ticket);
+    if (altered.length > 0) {
+      throw new PermanentError(`${ticketId} was issued with other ${altered.join(', ')}`);
+    }
+    if (this.#options.isQuarantined(group.actor)) {
+      throw new PermanentError(`${ticketId} is answered by ${group.actor}, which is quarantined`);
+    }
+    const others = group.rollouts
+      .flatMap(({ versions }) => versions.map(([by]) => by))
+      .filter((by) => by !== running.version);
+    if (others.length > 0) {
+      throw new PermanentError(
+        `${ticketId} asks for version ${running.version}, the group is of ${others.join(', ')}`,
+      );
+    }
+    const answers = running.answers[expected.kind];
+    answers.total[expected.problem]! += scores.length;
+    answers.correct[expected.problem]! += scores.filter(({ isCorrect }) => isCorrect).length;
+    this.#close(running, ticketId);
+  }
+
+  /** The ticket's message was given up: the evaluation goes on without it. */
+  die(ticketId: string): void {
+    const running = this.#running;
+    if (running?.open.has(ticketId) !== true) return;
+    running.lost += 1;
+    this.#close(running, ticketId);
+  }
+
+  #begin(version: number): Running {
+    if (this.#running !== undefined) {
+      throw new Error(`version ${this.#running.version} is still being evaluated`);
+    }
+    const none = (): Answers => {
+      const zeros = () => this.#options.problems.map(() => 0);
+      return { correct: zeros(), total: zeros() };
+    };
+    const answers = { sampled: none(), greedy: none() };
+    this.#running = { version, open: new Map(), ...{ issued: 0, published: 0 }, answers, lost: 0 };
+    return this.#running;
+  }
+
+  #close({ open }: Running, ticketId: string): void {
+    open.delete(ticketId);
+    if (open.size === 0) this.#ends.emit('end');
+  }
+
+  /** All tickets of an evaluation, entered as open before the first is out. */
+  #issue(running: Running): Ticket[] {
+    const { config, problems, samples } = this.#options;
+    const { version, open } = running;
+    const kinds = [
+      ...parts(samples, config.groupSize).map((groupSize) => {
+        return { kind: 'sampled', groupSize, temperature: config.sampling.temperature } as const;
+      }),
+      { kind: 'greedy', groupSize: 1, temperature: 0 } as const,
+    ];
+    const tickets = kinds.flatMap(({ kind, groupSize, temperature }, k) =>
+      problems.map(({ id: problemId }, problem) => {
+        const order = k * problems.length + problem;
+        const ticketId = `eval-${version}-${order}-${randomPart()}`; // another one each time
+        const samplingParams = {
+          temperature,
+          maxTokens: config.sampling.maxTokens,
+          seed: (config.seed + order) % 2 ** 31,
+        };
+        const asked = { problemId, split: 'eval', groupSize, samplingParams, attempt: 0 } as const;
+        const by = { issuedAtVersion: version, pinnedVersion: version };
+        const ticket: Ticket = { v: 1, ticketId, order, ...asked, ...by };
+        open.set(ticketId, { ticket, problem, kind });
+        return ticket;
+      }),
+    );
+    running.issued = tickets.length;
+    return tickets;
+  }
+}
+
+/** `total` as a sum of whole numbers of which none is above `most`. */
+function parts(total: number, most: number): number[] {
+  const count = Math.ceil(total / most);
+  return Array.from({ length: count }, (_, i) => Math.min(most, total - i * most));
+}

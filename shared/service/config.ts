@@ -1,0 +1,162 @@
+import { readFileSync } from 'node:fs';
+import { z } from 'zod';
+import { errorText, UserError } from '../base/errors.js';
+import { nearest } from '../base/nearest.js';
+import type { KnownFlag } from './npm-flags.js';
+import { isMissing, plainWords } from '../base/plain-words.js';
+import { keepSecret } from './telemetry/secrets.js';
+
+/**
+ * Fills a service's schema: a flag over the environment over the configuration file over the
+ * default. A key `maxSteps` of service `learner` is `--max-steps`, `LEARNER_MAX_STEPS`, and
+ * `maxSteps` in the file that `--config` or `LEARNER_CONFIG` names.
+ *
+ * Booleans are flags without a value (`--json`), also `--no-json`; in the environment `true` or
+ * `false`. Everything else arrives as text, so number fields use `z.coerce.number()`.
+ *
+ * @throws {UserError} listing every problem at once, under the names that the user knows.
+ */
+export function loadConfig<Shape extends z.ZodRawShape>(
+  schema: z.ZodObject<Shape>,
+  service: string,
+  argv: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+): z.infer<z.ZodObject<Shape>> {
+  const problems: string[] = [];
+  const keys = Object.keys(schema.shape);
+  const flags = parseFlags(argv, keys, (key) => isBoolean(schema.shape[key]), problems);
+  const path = flags.get('config') ?? env[environmentName(service, 'config')];
+  const file = typeof path === 'string' && path !== '' ? readFile(path, keys, problems) : {};
+
+  const values: Record<string, unknown> = {};
+  for (const key of keys) {
+    const fromEnv = env[environmentName(service, key)];
+    const given = flags.get(key) ?? (fromEnv === '' ? undefined : fromEnv) ?? file[key];
+    if (isSecret(key) && typeof given === 'string') keepSecret(given);
+    if (given !== undefined) values[key] = isBoolean(schema.shape[key]) ? asBoolean(given) : given;
+  }
+
+  const parsed = schema.safeParse(values, { error: plainWords });
+  if (!parsed.success) {
+    for (const issue of parsed.error.issues) {
+      const key = String(issue.path[0] ?? '');
+      const name = `--${kebab(key)} (or ${environmentName(service, key)})`;
+      const given = values[key];
+      if (given === undefined && issue.code === 'invalid_type') {
+        const more = issue.message === isMissing ? '' : `: ${issue.message}`;
+        problems.push(`${name} is missing${more}`);
+        continue;
+      }
+      // Without a value it is a rule about several settings, of which this one has its default.
+      const found = given === undefined ? name : `${name} is ${shown(key, given)}`;
+      problems.push(`${found}: ${issue.message}`);
+    }
+  }
+  if (problems.length > 0 || !parsed.success) {
+    throw new UserError(
+      `${service.replace(/^offbeat-/, 'offbeat ')} cannot start:\n${problems.map((line) => `  - ${line}`).join('\n')}`,
+    );
+  }
+  return parsed.data;
+}
+
+/** The flags that `loadConfig` takes for a schema. */
+export function flagsOf(shape: z.core.$ZodShape): KnownFlag[] {
+  return [...Object.keys(shape), 'config'].map((key) => ({
+    name: kebab(key),
+    isSwitch: isBoolean(shape[key]),
+    isSecret: isSecret(key),
+  }));
+}
+
+/** `maxSteps` → `max-steps`. */
+export function kebab(key: string): string {
+  return key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+}
+
+/** `learner`, `maxSteps` → `LEARNER_MAX_STEPS`. */
+export function environmentName(service: string, key: string): string {
+  return `${service}-${kebab(key)}`.toUpperCase().replaceAll('-', '_');
+}
+
+function isSecret(key: string): boolean {
+  return /key$/i.test(key);
+}
+
+/** A value for an error message, which ends in logs: without what is secret in it. */
+function shown(key: string, value: unknown): string {
+  if (isSecret(key)) return 'set';
+  return JSON.stringify(value).replace(/\/\/[^/@"]*@/, '//…@');
+}
+
+function parseFlags(
+  argv: readonly string[],
+  keys: readonly string[],
+  isSwitch: (key: string) => boolean,
+  problems: string[],
+): Map<string, string | boolean> {
+  const byFlag = new Map([...keys, 'config'].map((key) => [kebab(key), key]));
+  const flags = new Map<string, string | boolean>();
+  for (let i = 0; i < argv.length; i++) {
+    const word = argv[i]!;
+    const [, name = '', inline] = /^--([a-z0-9-]+)(?:=(.*))?$/s.exec(word) ?? [];
+    const positive = byFlag.get(name);
+    const negative = name.startsWith('no-') ? byFlag.get(name.slice(3)) : undefined;
+    if (positive !== undefined && isSwitch(positive)) {
+      flags.set(positive, inline ?? true);
+    } else if (positive !== undefined) {
+      const value = inline ?? argv[++i];
+      if (value === undefined || (inline === undefined && /^--[a-z]/.test(value))) {
+        problems.push(`--${name} needs a value`);
+        if (value !== undefined) i--;
+      } else flags.set(positive, value);
+    } else if (negative !== undefined && isSwitch(negative)) {
+      flags.set(negative, false);
+    } else {
+      problems.push(
+        `${name === '' ? word : `--${name}`} is not a flag; ${remedy(name, [...byFlag.keys()])}`,
+      );
+      const belongsToIt = name !== '' && inline === undefined && !argv[i + 1]?.startsWith('--');
+      if (belongsToIt) i++; // its value is no mistake of its own
+    }
+  }
+  return flags;
+}
+
+const readableAtOnce = 12;
+
+function remedy(name: string, known: readonly string[]): string {
+  const meant = nearest(name, known);
+  if (meant !== undefined) return `did you mean --${meant}?`;
+  if (known.length > readableAtOnce) return '--help lists the flags';
+  return `the flags are ${known.map((flag) => `--${flag}`).join(', ')}`;
+}
+
+function readFile(
+  path: string,
+  keys: readonly string[],
+  problems: string[],
+): Record<string, unknown> {
+  try {
+    const json = z.record(z.string(), z.unknown()).parse(JSON.parse(readFileSync(path, 'utf8')));
+    for (const key of Object.keys(json)) {
+      if (!keys.includes(key)) problems.push(`${path} has the unknown key ${JSON.stringify(key)}`);
+    }
+    return json;
+  } catch (caught) {
+    problems.push(`--config ${path} is not a readable JSON object: ${errorText(caught)}`);
+    return {};
+  }
+}
+
+function isBoolean(schema: unknown): boolean {
+  let inner = schema;
+  while (inner instanceof z.ZodDefault || inner instanceof z.ZodOptional) inner = inner.unwrap();
+  return inner instanceof z.ZodBoolean;
+}
+
+function asBoolean(given: unknown): unknown {
+  if (given === 'true' || given === '1') return true;
+  if (given === 'false' || given === '0') return false;
+  return given;
+}

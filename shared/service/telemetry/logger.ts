@@ -1,0 +1,98 @@
+import { pino, type Logger, type LoggerOptions } from 'pino';
+import { PermanentError } from '../../base/errors.js';
+import { atExit, LogStream } from './log-stream.js';
+import { Repetitions, type RepetitionLimit } from './repetitions.js';
+import { withoutSecrets } from './secrets.js';
+
+export type { Logger };
+
+const secretFields = [
+  'apiKey',
+  'api_key',
+  'x-api-key',
+  'password',
+  'pass',
+  'token',
+  'authorization',
+];
+
+/** One JSON line an event on standard output, with the service's name; `LOG_LEVEL` chooses how much. */
+export function createLogger(service: string): Logger {
+  return pino(
+    {
+      base: { service, pid: process.pid },
+      level: process.env['LOG_LEVEL'] ?? 'info',
+      timestamp: pino.stdTimeFunctions.isoTime,
+      ...loggerOptions(),
+    },
+    new LogStream(process.stdout.fd),
+  );
+}
+
+/**
+ * What every log of ours has in common. Secrets are kept out, by the names of fields and by what secrets look
+ * like in any text. Lines that repeat too fast are counted instead: see `Repetitions`. What others sent wrong
+ * has no stack, since that would tell of our code alone.
+ */
+export function loggerOptions(): LoggerOptions {
+  const repetitions = new Repetitions();
+  atExit(() => {
+    repetitions.summarize();
+  });
+  return {
+    redact: {
+      paths: secretFields.flatMap((field) => [`["${field}"]`, `*["${field}"]`, `*.*["${field}"]`]),
+      censor: '[redacted]',
+    },
+    serializers: { err: serializedError },
+    hooks: {
+      // An error may quote what it was given, in its message, its stack or its cause.
+      streamWrite: withoutSecrets,
+      logMethod(args, method, level) {
+        const limit = limitOf(level);
+        if (limit === undefined) {
+          method.apply(this, args);
+          return;
+        }
+        repetitions.log(kindOf(args, level), limit, (leftOut) => {
+          method.apply(this, leftOut === undefined ? args : withCount(args, leftOut));
+        });
+      },
+    },
+  };
+}
+
+/** The first 20 warnings of a kind are logged, then one a second. Debug lines are asked for, and the last words stay. */
+function limitOf(level: number): RepetitionLimit | undefined {
+  if (level < levels.info || level >= levels.fatal) return undefined;
+  return level < levels.warn ? { inFull: 200, perSecond: 20 } : { inFull: 20, perSecond: 1 };
+}
+
+const levels = { info: 30, warn: 40, fatal: 60 };
+
+type LogArguments = readonly unknown[];
+
+/** Lines are of one kind if they say the same of the same subject: the failures of one actor hide none of others. */
+function kindOf(args: LogArguments, level: number): string {
+  const [first, second] = args;
+  if (typeof first !== 'object' || first === null) return `${level} ${String(first)}`;
+  const fields = first as Readonly<Record<string, unknown>>;
+  const about = [fields['subject'], fields['actor'], fields['file']].find(isText) ?? '';
+  const text = first instanceof Error ? first.message : second;
+  return `${level} ${String(text)} ${about}`;
+}
+
+function isText(value: unknown): value is string {
+  return typeof value === 'string';
+}
+
+function withCount([first, ...more]: LogArguments, leftOut: number): [object, ...string[]] {
+  if (typeof first !== 'object' || first === null) return [{ leftOut }, String(first)];
+  const fields = first instanceof Error ? { err: first } : first;
+  return [{ ...fields, leftOut }, ...(more as string[])];
+}
+
+function serializedError(error: Error): unknown {
+  if (!(error instanceof PermanentError)) return pino.stdSerializers.err(error);
+  return { type: error.name, message: error.message };
+}

@@ -1,0 +1,117 @@
+import { isBlank } from '../answer-place.js';
+import type { Expression } from './expression.js';
+
+/** A non-negative integer, or one of the characters `+-*` `/()`. */
+export type Token = number | '+' | '-' | '*' | '/' | '(' | ')';
+
+/** Why a text is no expression. */
+export type Refusal = 'too_long' | 'too_deep' | 'bad_token' | 'bad_syntax' | 'unbalanced';
+
+/** So the cost of one answer is bounded, whatever was sampled: linear in at most so many characters. */
+export const maxChars = 1_000;
+export const maxDepth = 32; // of parentheses and signs inside one another
+const maxDigits = 15; // of one number, so that a double holds it exactly
+
+/**
+ * The tokens of a text: integers without leading zeros, operators and parentheses, with blanks, tabs
+ * and line ends between them. Any other character is refused: no Unicode digits or minus signs, no
+ * decimal point, exponent or hexadecimal.
+ */
+export function tokenize(text: string): Token[] | Refusal {
+  if (text.length > maxChars) return 'too_long';
+  const tokens: Token[] = [];
+  for (let i = 0; i < text.length;) {
+    const char = text[i]!;
+    if (isDigit(char)) {
+      let end = i + 1;
+      while (end < text.length && isDigit(text[end]!)) end++;
+      if (end - i > maxDigits) return 'too_long';
+      if (char === '0' && end > i + 1) return 'bad_token';
+      tokens.push(Number(text.slice(i, end)));
+      i = end;
+    } else {
+      if (isSymbol(char)) tokens.push(char);
+      else if (!isBlank(char)) return 'bad_token';
+      i++;
+    }
+  }
+  return tokens;
+}
+
+/**
+ * The expression that the tokens spell, by recursive descent:
+ *
+ *     sum     = product { ("+" | "-") product }
+ *     product = factor { ("*" | "/") factor }
+ *     factor  = number | "-" factor | "(" sum ")"
+ *
+ * The minus sign is allowed in front of any factor, because a chain such as `-3+7*21` is arithmetic
+ * too: no target from 0 on can be reached with it that could not be without. There is no sign `+`,
+ * no `**`, no `//` and no product without its `*`.
+ */
+export function parse(tokens: readonly Token[]): Expression | Refusal {
+  let position = 0;
+  let depth = 0;
+
+  function sum(): Expression | Refusal {
+    let left = product();
+    while (typeof left !== 'string') {
+      const operator = tokens[position];
+      if (operator !== '+' && operator !== '-') break;
+      position++;
+      const right = product();
+      left = typeof right === 'string' ? right : { operator, left, right };
+    }
+    return left;
+  }
+
+  function product(): Expression | Refusal {
+    let left = factor();
+    while (typeof left !== 'string') {
+      const operator = tokens[position];
+      if (operator !== '*' && operator !== '/') break;
+      position++;
+      const right = factor();
+      left = typeof right === 'string' ? right : { operator, left, right };
+    }
+    return left;
+  }
+
+  function factor(): Expression | Refusal {
+    const token = tokens[position++];
+    if (typeof token === 'number') return token;
+    if (token !== '-' && token !== '(') return 'bad_syntax';
+    if (++depth > maxDepth) return 'too_deep';
+    let inner: Expression | Refusal;
+    if (token === '-') {
+      const negated = factor();
+      inner = typeof negated === 'string' ? negated : { negated };
+    } else {
+      inner = sum();
+      if (typeof inner !== 'string' && tokens[position++] !== ')') return 'bad_syntax';
+    }
+    depth--;
+    return inner;
+  }
+
+  if (!isBalanced(tokens)) return 'unbalanced';
+  const expression = sum();
+  return typeof expression !== 'string' && position < tokens.length ? 'bad_syntax' : expression;
+}
+
+function isBalanced(tokens: readonly Token[]): boolean {
+  let open = 0;
+  for (const token of tokens) {
+    if (token === '(') open++;
+    if (token === ')' && --open < 0) return false;
+  }
+  return open === 0;
+}
+
+function isDigit(char: string): boolean {
+  return char >= '0' && char <= '9';
+}
+
+function isSymbol(char: string): char is '+' | '-' | '*' | '/' | '(' | ')' {
+  return '+-*/()'.includes(char);
+}

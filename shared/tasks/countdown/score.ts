@@ -1,0 +1,113 @@
+import * as rational from '../rational.js';
+import type { Rational } from '../rational.js';
+import { maxReadChars } from '../answer-place.js';
+import type { Score } from '../../wire/scored-group.js';
+import { extractAnswer, type AnswerForm } from './answer.js';
+import { evaluate } from './expression.js';
+import { parse, tokenize, type Refusal, type Token } from './parser.js';
+import type { Problem } from './problem.js';
+import type { RewardSpec } from './spec.js';
+
+/** Everything that a score can say of an answer. */
+export type Reason =
+  'correct' | 'wrong_value' | 'no_answer' | 'wrong_numbers' | 'division_by_zero' | Refusal;
+
+/** The pure mode: 1 for the exact target with every number, else 0. */
+export const zeroOrOne: RewardSpec = {
+  formatScore: 0,
+  shaping: 'none',
+  numbersToUse: 'all',
+  targetTail: 'by_style',
+};
+
+/**
+ * The reward of one completion, in four stages: format → numbers → parse → value. The first stage
+ * that fails names the reason.
+ *
+ * With f = `formatScore`, y the answer's value and all arithmetic exact:
+ * - correct: 1; no answer at all: 0;
+ * - otherwise, by shaping: none 0; constant f; continuous f for what has no value or not the right
+ *   numbers, and f + (1 - f) / (1 + |y - target|) for a valid expression of another value.
+ *
+ * Source: TuFT's Countdown guide, §3.2; the rules in full, and where they differ: `scoring.md`.
+ *
+ * @param completion the sampled text alone, without the prompt.
+ */
+export function scoreAnswer(
+  form: AnswerForm,
+  problem: Problem,
+  completion: string,
+  reward: RewardSpec,
+): Score {
+  const answer = extractAnswer(form, problem, completion, reward.targetTail);
+  if (answer === undefined) {
+    const reason: Reason = completion.length > maxReadChars ? 'too_long' : 'no_answer';
+    return { ...amount(rational.zero), hasFormat: false, isValid: false, isCorrect: false, reason };
+  }
+  const value = valueOf(answer, problem, reward.numbersToUse);
+  if (typeof value === 'string') {
+    return {
+      ...amount(reward.shaping === 'none' ? rational.zero : rational.decimal(reward.formatScore)),
+      hasFormat: true,
+      isValid: false,
+      isCorrect: false,
+      reason: value,
+    };
+  }
+  const error = rational.absolute(rational.subtract(value, rational.integer(problem.target)));
+  const isCorrect = error.numerator === 0n;
+  return {
+    ...amount(isCorrect ? rational.one : consolation(error, reward)),
+    hasFormat: true,
+    isValid: true,
+    isCorrect,
+    reason: isCorrect ? 'correct' : 'wrong_value',
+    value: rational.fractionText(value),
+  };
+}
+
+/** The value of an answer that uses the numbers as it must, or what is wrong with it. */
+function valueOf(
+  answer: string,
+  { numbers }: Problem,
+  numbersToUse: RewardSpec['numbersToUse'],
+): Rational | Exclude<Reason, 'correct'> {
+  const tokens = tokenize(answer);
+  if (typeof tokens === 'string') return tokens;
+  // Before parsing, as in TuFT; it also bounds the size of everything that is computed after.
+  if (!usesAsItMust(tokens, numbers, numbersToUse)) return 'wrong_numbers';
+  const expression = parse(tokens);
+  if (typeof expression === 'string') return expression;
+  return evaluate(expression) ?? 'division_by_zero';
+}
+
+/** Whether the numbers are those of the problem, or with `some` a part of them, none too often. */
+function usesAsItMust(
+  tokens: readonly Token[],
+  numbers: readonly number[],
+  numbersToUse: RewardSpec['numbersToUse'],
+): boolean {
+  const left = [...numbers];
+  for (const token of tokens) {
+    if (typeof token !== 'number') continue;
+    const at = left.indexOf(token);
+    if (at === -1) return false;
+    left.splice(at, 1);
+  }
+  return numbersToUse === 'all' ? left.length === 0 : left.length < numbers.length;
+}
+
+/** What a valid expression earns whose value misses the target by `error`. */
+function consolation(error: Rational, { formatScore, shaping }: RewardSpec): Rational {
+  if (shaping === 'none') return rational.zero;
+  const floor = rational.decimal(formatScore);
+  if (shaping === 'constant') return floor;
+  const headroom = rational.subtract(rational.one, floor);
+  const { numerator, denominator } = rational.add(rational.one, error);
+  const share = { numerator: denominator, denominator: numerator }; // 1 / (1 + error)
+  return rational.add(floor, rational.multiply(headroom, share));
+}
+
+function amount(value: Rational): Pick<Score, 'reward' | 'exactReward'> {
+  return { reward: rational.toNumber(value), exactReward: rational.fractionText(value) };
+}

@@ -1,0 +1,124 @@
+import { z } from 'zod';
+import { UserError } from '../../base/errors.js';
+import { HubFile, listDataset, type DatasetListing } from '../hub/dataset-listing.js';
+import { fetchFile } from '../hub/download.js';
+import { hubOf, HubFailure, type Hub } from '../hub/hub.js';
+import type { CommonSettings } from '../settings.js';
+import { readRows, split, tableKind, tableSpec, TableSpec } from './table.js';
+import type { Complain } from '../task.js';
+
+/** Files of a dataset on the Hugging Face hub, in one revision and with their checksums. */
+export const HubSpec = z.strictObject({
+  kind: z.literal('hub'),
+  repository: z.string().regex(/^[A-Za-z0-9][\w.-]*\/[A-Za-z0-9][\w.-]*$/), // OWNER/NAME
+  commit: z.string().regex(/^[0-9a-f]{40}$/),
+  files: z.array(HubFile).min(1),
+  ...split,
+});
+export type HubSpec = z.infer<typeof HubSpec>;
+
+/** Where the rows of a task come from: a file, or files of the hub one after another. */
+export const DataSpec = z.discriminatedUnion('kind', [TableSpec, HubSpec]);
+export type DataSpec = z.infer<typeof DataSpec>;
+
+/**
+ * The data that `--dataset` names: a file by its path, or on the hub `OWNER/NAME`, also
+ * `OWNER/NAME@REVISION` and `OWNER/NAME:FILE`.
+ *
+ * @throws {UserError} if it is neither, or the hub does not have it or cannot be reached.
+ */
+export async function dataSpec(
+  dataset: string,
+  how: Pick<TableSpec, 'seed' | 'testSize'>,
+  hub = hubOf(process.env),
+): Promise<DataSpec> {
+  const [, repository, revision = 'main', file] =
+    /^([A-Za-z0-9][\w.-]*\/[A-Za-z0-9][\w.-]*)(?:@([^:]+))?(?::(.+))?$/.exec(dataset) ?? [];
+  const isPath = tableKind(dataset) !== undefined && file === undefined;
+  if (repository === undefined || isPath) return tableSpec(dataset, how);
+  const listing = await explained(repository, () => listDataset(hub, repository, revision));
+  const files = chosenFiles(repository, listing, file);
+  return { kind: 'hub', repository, commit: listing.commit, files, ...how };
+}
+
+/** The data of a task that generates none, as its settings name it; see `checkData`. */
+export function dataOf({
+  dataset = '',
+  datasetSeed: seed,
+  testSize,
+}: CommonSettings): Promise<DataSpec> {
+  return dataSpec(dataset, { seed, testSize });
+}
+
+/** Reports settings that name no data, for a task that generates none. */
+export function checkData(task: string, { dataset }: CommonSettings, complain: Complain): void {
+  if (dataset === undefined || dataset === 'generator') {
+    complain('dataset', `the task ${task} has no generator; name a file of problems`);
+  }
+}
+
+/**
+ * The rows of the data in order, each as `problemOf` reads it.
+ *
+ * @param example a good row, as `readRows` takes it.
+ * @throws {UserError} if something cannot be fetched or read, naming it and the remedy.
+ */
+export async function readData<Problem>(
+  spec: DataSpec,
+  problemOf: (row: unknown) => Problem,
+  example: Readonly<Record<string, unknown>>,
+  hub: Hub = hubOf(process.env),
+): Promise<Problem[]> {
+  if (spec.kind !== 'hub') return readRows(spec, problemOf, example);
+  const { repository, commit } = spec;
+  const problems: Problem[] = [];
+  for (const file of spec.files) {
+    const path = await explained(repository, () => fetchFile(hub, repository, commit, file));
+    const kind = tableKind(file.path)!;
+    for (const problem of await readRows({ kind, path }, problemOf, example))
+      problems.push(problem);
+  }
+  return problems;
+}
+
+/** What the data is called in a complaint. */
+export function sourceOf(spec: DataSpec): string {
+  return spec.kind === 'hub' ? spec.repository : spec.path;
+}
+
+/** The file that was asked for, or those of the train split. */
+function chosenFiles(
+  repository: string,
+  { files, commit }: DatasetListing,
+  wanted: string | undefined,
+): HubFile[] {
+  const readable = files.filter(({ path }) => tableKind(path) !== undefined);
+  const ofTrain = readable.filter(({ path }) => /(^|[^A-Za-z])train([^A-Za-z]|$)/.test(path));
+  const named = readable.filter(({ path }) => path === wanted);
+  const chosen = wanted !== undefined ? named : ofTrain.length > 0 ? ofTrain : readable;
+  const homes = new Set(chosen.map(({ path }) => path.replace(/[^/]*$/, tableKind(path)!)));
+  if (homes.size === 1 && (chosen === ofTrain || chosen.length === 1)) {
+    return chosen.toSorted((a, b) => (a.path < b.path ? -1 : 1));
+  }
+  const shown = readable.slice(0, 10).map(({ path }) => `  - ${repository}:${path}`);
+  throw new UserError(
+    shown.length === 0
+      ? `${repository} has no file *.jsonl, *.csv or *.parquet in ${commit}`
+      : `--dataset ${repository}${wanted === undefined ? ' has several' : `:${wanted} is none of its`} files; ` +
+          `name one of them:\n${shown.join('\n')}`,
+  );
+}
+
+async function explained<T>(repository: string, fetching: () => Promise<T>): Promise<T> {
+  try {
+    return await fetching();
+  } catch (caught) {
+    if (!(caught instanceof HubFailure || caught instanceof UserError)) throw caught;
+    throw new UserError(
+      `cannot fetch the dataset ${repository}: ${caught.message}.\n` +
+        'A copy does as well: name its file *.parquet, *.jsonl or *.csv by --dataset where a run is started, ' +
+        'and by --dataset-path where an actor or reward service is',
+      { cause: caught },
+    );
+  }
+}

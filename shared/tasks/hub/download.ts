@@ -1,0 +1,121 @@
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { UserError } from '../../base/errors.js';
+import type { HubFile } from './dataset-listing.js';
+import { ask, HubFailure, persistently, reasonOf, type Hub } from './hub.js';
+
+/**
+ * A file of a dataset on this machine, fetched if it is not there. What was fetched before a failure,
+ * also by a process that has ended, is kept and continued; nothing counts before its checksum agrees.
+ *
+ * @returns its path.
+ * @throws {HubFailure} if it cannot be fetched now.
+ * @throws {UserError} if the hub refuses it, or the file in its place is another one.
+ */
+export async function fetchFile(
+  hub: Hub,
+  repository: string,
+  commit: string,
+  file: HubFile,
+): Promise<string> {
+  const path = join(hub.folder, repository, commit, file.path);
+  const found = await sizeOf(path);
+  if (found !== undefined) {
+    if (found === file.size && (await hasChecksum(path, file))) return path;
+    throw new UserError(`${path} is not the file that the hub has there; delete it, or mend it`);
+  }
+  await mkdir(dirname(path), { recursive: true });
+  const part = await takeOver(path);
+  const from = `/datasets/${repository}/resolve/${commit}/${file.path.split('/').map(encodeURIComponent).join('/')}`;
+  await persistently(hub, async () => {
+    await continuePart(hub, from, part, file.size);
+    if (await hasChecksum(part, file)) return;
+    await rm(part);
+    throw new HubFailure(`${hub.endpoint}${from} has another checksum than ${file.checksum}`);
+  });
+  await rename(part, path);
+  return path;
+}
+
+/** Appends to the part what it lacks of the file. */
+async function continuePart(hub: Hub, from: string, part: string, size: number): Promise<void> {
+  const have = (await sizeOf(part)) ?? 0;
+  if (have === size) return;
+  const stalled = new AbortController();
+  const timer = setTimeout(() => {
+    stalled.abort(new Error(`nothing came for ${hub.stallMs / 1_000} s`));
+  }, hub.stallMs);
+  try {
+    // As it is: a range of compressed bytes would be no range of the file.
+    const range: Record<string, string> = have > 0 ? { range: `bytes=${have}-` } : {};
+    const headers = { 'accept-encoding': 'identity', ...range };
+    const response = await ask(hub, from, { headers, signal: stalled.signal });
+    const continues = response.headers.get('content-range')?.startsWith(`bytes ${have}-`) === true;
+    if (response.status === 416 || (response.status === 206 && !continues)) {
+      await response.body?.cancel();
+      await rm(part, { force: true });
+      throw new HubFailure(`${hub.endpoint}${from} does not continue at byte ${have}`);
+    }
+    await using file = await open(part, response.status === 206 ? 'a' : 'w');
+    let bytes = response.status === 206 ? have : 0;
+    for await (const chunk of response.body ?? []) {
+      timer.refresh();
+      bytes += (chunk as Uint8Array).byteLength;
+      if (bytes > size) throw new TooLong(`${hub.endpoint}${from} has more than ${size} bytes`);
+      await file.writeFile(chunk as Uint8Array);
+    }
+    if (bytes < size)
+      throw new HubFailure(`${hub.endpoint}${from} ended at byte ${bytes} of ${size}`);
+  } catch (caught) {
+    if (caught instanceof TooLong) await rm(part, { force: true });
+    if (caught instanceof HubFailure || caught instanceof UserError) throw caught;
+    throw new HubFailure(`${hub.endpoint}${from} broke off (${reasonOf(caught)})`, {
+      cause: caught,
+    });
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+class TooLong extends HubFailure {}
+
+/**
+ * Where this process writes the file. A part carries the number of its process, so that no two write
+ * into one; that of a process which has ended is taken over.
+ */
+async function takeOver(path: string): Promise<string> {
+  const prefix = `${basename(path)}.part-`;
+  const own = join(dirname(path), `${prefix}${process.pid}`);
+  for (const name of await readdir(dirname(path))) {
+    const pid = Number(name.slice(prefix.length));
+    if (!name.startsWith(prefix) || pid === process.pid || isRunning(pid)) continue;
+    // Another process may be quicker.
+    await rename(join(dirname(path), name), own).catch(() => undefined);
+  }
+  return own;
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch (caught) {
+    return (caught as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+async function hasChecksum(path: string, { size, checksum }: HubFile): Promise<boolean> {
+  const [kind, expected] = checksum.split(':');
+  const hash = createHash(kind === 'git' ? 'sha1' : 'sha256');
+  if (kind === 'git') hash.update(`blob ${size}\0`);
+  for await (const chunk of createReadStream(path)) hash.update(chunk as Buffer);
+  return hash.digest('hex') === expected;
+}
+
+async function sizeOf(path: string): Promise<number | undefined> {
+  return stat(path).then(
+    ({ size }) => size,
+    () => undefined,
+  );
+}

@@ -1,0 +1,96 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { errorText, UserError } from '../../base/errors.js';
+import { cacheFolder } from '../../base/package-root.js';
+import { tell } from '../../service/telemetry/tell.js';
+
+/** Where datasets of the Hugging Face hub come from, and where they stay. */
+export interface Hub {
+  readonly endpoint: string; // https://huggingface.co
+  readonly token?: string;
+  readonly folder: string; // of what was fetched
+  readonly wait: (ms: number) => Promise<unknown>;
+  readonly report: (line: string) => void; // told why it takes longer
+  readonly stallMs: number; // after which an answer that brings nothing more is given up
+}
+
+/** The hub as its own tools find it, by HF_ENDPOINT and HF_TOKEN; OFFBEAT_DATASETS is the folder. */
+export function hubOf(env: Readonly<Record<string, string | undefined>>): Hub {
+  const { HF_ENDPOINT: endpoint, HF_TOKEN: token, OFFBEAT_DATASETS: folder } = env;
+  return {
+    endpoint: (endpoint || 'https://huggingface.co').replace(/\/+$/, ''),
+    ...(token !== undefined && token !== '' && { token }),
+    folder: folder || `${cacheFolder}/datasets`,
+    wait: (ms) => sleep(ms),
+    report: tell,
+    stallMs: 30_000,
+  };
+}
+
+/** The hub did not do its part this time; it may the next. */
+export class HubFailure extends Error {
+  override readonly name = 'HubFailure';
+}
+
+/** More than one bad minute; then a person should know. */
+const maxAttempts = 6;
+
+/**
+ * Tries again after network failures, with pauses of 1 s, 2 s, 4 s, … between, and reports each.
+ *
+ * @throws {HubFailure} saying what went wrong the last time.
+ * @throws what else `attempt` throws, at once.
+ */
+export async function persistently<T>(hub: Hub, attempt: () => Promise<T>): Promise<T> {
+  for (let attempts = 1; ; attempts++) {
+    try {
+      return await attempt();
+    } catch (caught) {
+      if (!(caught instanceof HubFailure) || attempts === maxAttempts) throw caught;
+      const seconds = 2 ** (attempts - 1);
+      hub.report(
+        `${caught.message}; trying again in ${seconds} s (attempt ${attempts + 1} of ${maxAttempts})`,
+      );
+      await hub.wait(1_000 * seconds);
+    }
+  }
+}
+
+/**
+ * Asks the hub for a path. What it redirects to gets no token: fetch leaves it out across origins.
+ *
+ * @throws {HubFailure} if it does not answer, or says that it cannot now.
+ * @throws {UserError} if it refuses.
+ */
+export async function ask(
+  hub: Hub,
+  path: string,
+  { headers = {}, signal }: { headers?: Readonly<Record<string, string>>; signal: AbortSignal },
+): Promise<Response> {
+  const url = `${hub.endpoint}${path}`;
+  const authorization = hub.token === undefined ? {} : { authorization: `Bearer ${hub.token}` };
+  let response: Response;
+  try {
+    response = await fetch(url, { headers: { ...headers, ...authorization }, signal });
+  } catch (caught) {
+    throw new HubFailure(`${url} does not answer (${reasonOf(caught)})`, { cause: caught });
+  }
+  const { status } = response;
+  if (response.ok || status === 416) return response;
+  await response.body?.cancel();
+  if (status === 401 || status === 403) {
+    const remedy =
+      hub.token === undefined ? 'set HF_TOKEN to a token that may' : 'HF_TOKEN may not';
+    throw new UserError(
+      `${url} answered ${status}: it is not there, or not for all; ${remedy} read it`,
+    );
+  }
+  if (status === 404) {
+    throw new UserError(`${url} answered 404: there is no such dataset, revision or file`);
+  }
+  throw new HubFailure(`${url} answered ${status}`);
+}
+
+/** What is behind a failed fetch, which by itself says `fetch failed`. */
+export function reasonOf(caught: unknown): string {
+  return errorText(caught instanceof Error && caught.cause !== undefined ? caught.cause : caught);
+}

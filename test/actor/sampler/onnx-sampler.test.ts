@@ -1,0 +1,231 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { OnnxSampler } from '../../../actor/sampler/onnx-sampler.js';
+import type { GroupRequest, PolicyChoice, SampledRollout } from '../../../actor/sampler/sampler.js';
+import { PermanentError, UserError } from '../../../shared/base/errors.js';
+import type { ModelDirectory } from '../../../shared/model/model-directory.js';
+import { Scorer } from '../../../shared/model/scorer.js';
+import { silent } from '../../support/broker.js';
+import { tinyModel } from '../../support/tiny-model.js';
+import { adapterOf, manifestWithAdapter, publishedAdapter } from '../adapters.js';
+import { manifest } from '../values.js';
+
+const never = new AbortController().signal;
+
+/** A group that goes on to its last token: nothing stops it. */
+const long: GroupRequest = {
+  prompt: Int32Array.of(3, 4, 5),
+  count: 2,
+  temperature: 1,
+  maxTokens: 400,
+  stopTokenIds: [],
+  seed: 11,
+};
+const short = { ...long, maxTokens: 6 };
+
+describe('the onnx sampler', () => {
+  let directory: ModelDirectory & AsyncDisposable;
+  let sampler: OnnxSampler;
+  let newest = 100;
+  const load = (version: number) => sampler.load(manifestWithAdapter(version), never);
+
+  before(async () => {
+    directory = await tinyModel(1, { maxPositions: 512 });
+    sampler = await OnnxSampler.start({
+      log: silent,
+      directory,
+      threads: 1,
+      concurrency: 4,
+      signal: never,
+      policies: {
+        fetchAdapter: ({ version }) =>
+          Promise.resolve(publishedAdapter(version, directory.config).bytes),
+      },
+    });
+  });
+  after(async () => {
+    await sampler[Symbol.asyncDispose]();
+    await directory[Symbol.asyncDispose]();
+  });
+
+  /** [T] logprobs of a rollout's tokens under one version, by the scoring graph. */
+  async function scored(tokens: Int32Array, version: number): Promise<Float32Array> {
+    const scorer = await Scorer.load(directory, { threads: 1 });
+    const whole = Int32Array.of(...long.prompt, ...tokens);
+    const adapter = adapterOf(version, directory.config);
+    const [logprobs] = await scorer.logprobs([whole.slice(0, -1)], [whole.slice(1)], adapter, 1);
+    return logprobs!.slice(long.prompt.length - 1);
+  }
+
+  /**
+   * Samples the long group, and loads ever newer versions until it is complete.
+   *
+   * @param told gets the versions that the sampler says it draws from.
+   */
+  async function sampleWhileLoading(
+    policy: PolicyChoice,
+    told: number[] = [],
+  ): Promise<SampledRollout[]> {
+    const progress = { isDone: false };
+    const sampling = sampler
+      .sample(long, policy, never, {
+        drawsFrom: (version) => told.push(version),
+        wasted: () => assert.fail('nothing was abandoned'),
+      })
+      .finally(() => (progress.isDone = true));
+    while (!progress.isDone) await load(++newest);
+    return sampling;
+  }
+
+  function assertClose(actual: Float32Array, expected: Float32Array): void {
+    actual.forEach((value, i) => {
+      assert(Math.abs(value - expected[i]!) < 1e-4, `token ${i}: ${value} and ${expected[i]}`);
+    });
+  }
+
+  it('samples with the version that it is told to, and says so', async () => {
+    await load(0);
+    await load(1);
+    for (const version of [0, 1]) {
+      const rollouts = await sampler.sample(short, { version, adoptsNewer: false }, never);
+      assert.equal(rollouts.length, 2);
+      for (const { tokens, behaviorLogprobs, versions } of rollouts) {
+        assert.deepEqual(versions, [[version, 6]]);
+        assertClose(behaviorLogprobs, await scored(tokens, version));
+      }
+    }
+  });
+
+  it('adopts a newer version between two tokens of a group', async () => {
+    await load(2);
+    // Each load is answered between two tokens, so several fall into the 400 of this group.
+    const told: number[] = [];
+    const rollouts = await sampleWhileLoading({ version: 2, adoptsNewer: true }, told);
+    const oldest = Math.min(...rollouts.flatMap(({ versions }) => versions.map(([v]) => v)));
+    assert.deepEqual([told[0], told], [oldest, told.toSorted((a, b) => a - b)]);
+    for (const { tokens, behaviorLogprobs, versions } of rollouts) {
+      const [[firstVersion, firstCount]] = versions as [[number, number]];
+      assert(versions.length > 1, `one version alone: ${JSON.stringify(versions)}`);
+      assert.deepEqual(
+        versions.map(([version]) => version),
+        versions.map(([version]) => version).toSorted((a, b) => a - b),
+      );
+      assert.equal(
+        versions.reduce((sum, [, count]) => sum + count, 0),
+        400,
+      );
+      assertClose(
+        behaviorLogprobs.slice(0, firstCount),
+        await scored(tokens.slice(0, firstCount), firstVersion),
+      );
+    }
+  });
+
+  it('keeps to its version when newer ones arrive but are not to be adopted', async () => {
+    await load(0);
+    for (const { versions } of await sampleWhileLoading({ version: 0, adoptsNewer: false })) {
+      assert.deepEqual(versions, [[0, 400]]);
+    }
+  });
+
+  it('keeps a version that is dropped to the end of the group', async () => {
+    await load(5);
+    const sampling = sampler.sample(short, { version: 5, adoptsNewer: false }, never);
+    sampler.drop(5);
+    for (const { versions } of await sampling) assert.deepEqual(versions, [[5, 6]]);
+    await assert.rejects(
+      sampler.sample(short, { version: 5, adoptsNewer: false }, never),
+      /version 5 is not loaded/,
+    );
+  });
+
+  it('abandons a group between two tokens, and goes on with the next', async () => {
+    await load(0);
+    const stop = new AbortController();
+    const endless = { ...long, count: 64, maxTokens: 500 };
+    let wasted = 0;
+    const sampling = sampler.sample(endless, { version: 0, adoptsNewer: false }, stop.signal, {
+      // The first token of all rollouts is drawn before the second is asked for.
+      drawsFrom: () => {
+        stop.abort();
+      },
+      wasted: (tokens) => (wasted = tokens),
+    });
+    await assert.rejects(sampling, { name: 'AbortError' });
+    assert(wasted >= 64 && wasted < 64 * 500, `${wasted} tokens`);
+    const next = await sampler.sample(short, { version: 0, adoptsNewer: false }, never);
+    assert.equal(next.length, 2);
+  });
+
+  it('samples the groups that wait side by side, each as if it were alone', async () => {
+    await load(0);
+    const choice = { version: 0, adoptsNewer: false };
+    const requests = [11, 12, 13, 14].map((seed) => ({ ...short, seed }));
+    const alone: SampledRollout[][] = [];
+    for (const request of requests) alone.push(await sampler.sample(request, choice, never));
+    const together = await Promise.all(
+      requests.map((request) => sampler.sample(request, choice, never)),
+    );
+    const tokens = (groups: SampledRollout[][]) => groups.map((g) => g.map((r) => r.tokens));
+    assert.deepEqual(tokens(together), tokens(alone));
+  });
+
+  it('samples those beside a group that cannot be sampled', async () => {
+    await load(0);
+    const choice = { version: 0, adoptsNewer: false };
+    const [first, tooLong, last] = await Promise.allSettled([
+      sampler.sample(short, choice, never),
+      sampler.sample({ ...short, maxTokens: 1_000 }, choice, never),
+      sampler.sample(short, choice, never),
+    ]);
+    assert.equal(tooLong.status, 'rejected');
+    assert.match(String(tooLong.reason), /do not fit the model's 512 positions/);
+    assert.deepEqual([first.status, last.status], ['fulfilled', 'fulfilled']);
+  });
+
+  it('abandons a group that still waits for its turn', async () => {
+    await load(0);
+    const stop = new AbortController();
+    const choice = { version: 0, adoptsNewer: false };
+    const underWay = sampler.sample(long, choice, never);
+    const waiting = sampler.sample(short, choice, stop.signal);
+    stop.abort();
+    await assert.rejects(waiting, { name: 'AbortError' });
+    assert.equal((await underWay).length, 2);
+  });
+
+  it('refuses an adapter that is no adapter, and keeps what it has', async () => {
+    await using other = await OnnxSampler.start({
+      log: silent,
+      directory,
+      threads: 1,
+      concurrency: 1,
+      signal: never,
+      policies: { fetchAdapter: () => Promise.resolve(Uint8Array.of(1, 2, 3)) },
+    });
+    await assert.rejects(other.load(manifestWithAdapter(0), never), PermanentError);
+    await load(0);
+  });
+
+  it('tells the user when a version comes without weights', async () => {
+    await assert.rejects(sampler.load(manifest(0), never), (error: unknown) => {
+      return error instanceof UserError && error.message.includes('--sampler tinker');
+    });
+  });
+
+  it('ends its guard with the reason when it can sample no more', async () => {
+    const policies = { fetchAdapter: () => Promise.reject(new Error('not asked for')) };
+    const other = await OnnxSampler.start({
+      log: silent,
+      directory,
+      threads: 1,
+      concurrency: 1,
+      signal: never,
+      policies,
+    });
+    const guarded = assert.rejects(other.guard(never), /closed/);
+    await other[Symbol.asyncDispose]();
+    await guarded;
+    await assert.rejects(other.sample(short, { version: 0, adoptsNewer: false }, never), /closed/);
+  });
+});

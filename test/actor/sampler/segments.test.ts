@@ -1,0 +1,72 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import {
+  appendSegment,
+  continuationSeed,
+  continuedPrompt,
+  continuingVersion,
+  nextSegmentLength,
+} from '../../../actor/sampler/segments.js';
+import { rollout } from '../../support/messages.js';
+
+const segment = (...tokens: number[]) => ({
+  tokens: Int32Array.from(tokens),
+  logprobs: new Float32Array(tokens.length).fill(-1),
+  stopReason: 'length' as const,
+});
+
+describe('sampling in segments', () => {
+  it('asks for everything at once when there are none', () => {
+    assert.equal(nextSegmentLength(0, 100, 0), 100);
+    assert.equal(nextSegmentLength(100, 100, 0), 0);
+  });
+
+  it('asks for exactly as many tokens as the answer may have, in pieces no longer than a segment', () => {
+    const sizes = fc.tuple(fc.integer({ min: 1, max: 500 }), fc.integer({ min: 1, max: 64 }));
+    fc.assert(
+      fc.property(sizes, ([maxTokens, segmentTokens]) => {
+        let sampled = 0;
+        for (let next; (next = nextSegmentLength(sampled, maxTokens, segmentTokens)) > 0;) {
+          assert(next <= segmentTokens);
+          sampled += next;
+        }
+        assert.equal(sampled, maxTokens);
+      }),
+    );
+  });
+
+  it('goes on with the newest version there is, or with its own where the group is of one version', () => {
+    assert.equal(continuingVersion({ version: 3, adoptsNewer: true }, [3, 4, 5]), 5);
+    assert.equal(continuingVersion({ version: 3, adoptsNewer: false }, [3, 4, 5]), 3);
+  });
+
+  it('joins segments by several versions into one rollout', () => {
+    const whole = [segment(1, 2), segment(3), { ...segment(4, 5), stopReason: 'stop' as const }]
+      .map((piece, index) => ({ piece, version: [3, 3, 5][index]! }))
+      .reduce<ReturnType<typeof appendSegment> | undefined>(
+        (soFar, { piece, version }) => appendSegment(soFar, piece, version),
+        undefined,
+      );
+    assert.deepEqual(whole, {
+      tokens: Int32Array.of(1, 2, 3, 4, 5),
+      behaviorLogprobs: new Float32Array(5).fill(-1),
+      versions: [
+        [3, 3],
+        [5, 2],
+      ],
+      stopReason: 'stop',
+    });
+  });
+
+  it('continues from the prompt and what was sampled', () => {
+    const start = continuedPrompt(Int32Array.of(9, 8), rollout());
+    assert.deepEqual(start, Int32Array.of(9, 8, 1, 2, 3));
+  });
+
+  it('gives each continuation of a group a seed of its own, the same every time', () => {
+    const seeds = [0, 1, 2].flatMap((index) => [16, 32].map((n) => continuationSeed(7, index, n)));
+    assert.equal(new Set(seeds).size, 6);
+    assert.equal(continuationSeed(7, 1, 16), seeds[2]);
+  });
+});

@@ -1,0 +1,41 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { TinkerSampler } from '../../../actor/sampler/tinker-sampler.js';
+import { encodeSampleResult, protobufType } from '../../../shared/tinker/codec.js';
+import { StillPending } from '../../../shared/tinker/errors.js';
+import { silent } from '../../support/broker.js';
+import { ScriptedServer, type Reply } from '../../shared/tinker/scripted-server.js';
+import { manifest } from '../values.js';
+
+const pending: Reply = { json: { type: 'try_again', request_id: 'x', queue_state: 'active' } };
+const sampled: Reply = {
+  bytes: encodeSampleResult({
+    sequences: [
+      { tokens: Int32Array.of(7), logprobs: Float32Array.of(-1), stopReason: 'length' as const },
+    ],
+  }),
+  type: protobufType,
+};
+
+const request = {
+  ...{ prompt: Int32Array.of(3, 4), count: 1, maxTokens: 4, temperature: 1, seed: 5 },
+  stopTokenIds: [9],
+};
+
+describe('a sampler whose backend has accepted a call and keeps it', () => {
+  it('gives the group back after the time that a call may take', async () => {
+    await using server = await ScriptedServer.start();
+    server.script('POST asample', { status: 202, json: { request_id: 'x', model_id: null } });
+    server.script('POST retrieve_future', pending, ...Array<Reply>(40).fill(pending), sampled);
+    const { signal } = new AbortController();
+    await using sampler = await TinkerSampler.connect({
+      ...{ baseUrl: server.url, apiKey: 'tml-test', modelName: 'base', log: silent, signal },
+      ...{ tokenizer: { decode: () => '' }, concurrency: 1, segmentTokens: 0 },
+      stallSeconds: 0.2,
+    });
+    await sampler.load(manifest(3));
+    const policy = { version: 3, adoptsNewer: false };
+    await assert.rejects(sampler.sample(request, policy, signal), StillPending);
+    assert(server.sent('retrieve_future').length < 40);
+  });
+});

@@ -1,0 +1,170 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { text } from 'node:stream/consumers';
+import { once } from 'node:events';
+import { readFile, rm } from 'node:fs/promises';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { until } from '../support/broker.js';
+import { isRunning } from '../support/processes.js';
+import { Project } from './project.js';
+
+describe('what the npm scripts run', { timeout: 60_000 }, () => {
+  let project: Project;
+
+  beforeEach(async () => {
+    project = await Project.create();
+    await project.write('cli/cli.ts', 'console.log(JSON.stringify(process.argv.slice(2)));');
+  });
+  afterEach(() => project[Symbol.asyncDispose]());
+
+  const start = (args: string[], env: Record<string, string> = {}) =>
+    spawn(process.execPath, ['cli/bootstrap.mjs', ...args], {
+      cwd: project.root,
+      env: { ...process.env, ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+  async function run(args: string[], env: Record<string, string> = {}) {
+    const child = start(args, env);
+    const closed = once(child, 'close') as Promise<[number | null]>;
+    const [out, err, [code]] = await Promise.all([text(child.stdout), text(child.stderr), closed]);
+    return { out, err, code };
+  }
+
+  it('compiles once, passes the arguments on, and is silent about what is up to date', async () => {
+    const first = await run(['start', '--json', 'a b']);
+    assert.deepEqual(first, {
+      out: '["up","--json","a b"]\n',
+      err: 'compiling (never done here)\n',
+      code: 0,
+    });
+    assert.deepEqual(await run(['start']), { out: '["up"]\n', err: '', code: 0 });
+  });
+
+  it('compiles again what changed, and removes what has no source any more', async () => {
+    await project.write('cli/old.ts', '');
+    await run(['start']);
+    await rm(project.path('cli/old.ts'));
+    await project.write('cli/cli.ts', 'console.log("new");');
+    const { out, err } = await run(['start']);
+    assert.deepEqual([out, err], ['new\n', 'compiling (the sources have changed)\n']);
+    assert(!existsSync(project.path('dist/cli/old.js')));
+  });
+
+  it('says what the compiler said, and runs nothing', async () => {
+    await project.write('cli/bad.ts', '// type error');
+    const { out, err, code } = await run(['start']);
+    assert.deepEqual([out, code], ['', 1]);
+    assert.match(err, /cli\/bad\.ts: a type error\nthe TypeScript compiler failed with code 2/);
+  });
+
+  it('installs as npm is told to, and says what npm said when that fails', async () => {
+    await rm(project.path('node_modules/.package-lock.json'));
+    await project.write('npm.js', 'console.log(process.argv.slice(2).join(" ")); process.exit(3);');
+    const { err, code } = await run(['start'], { npm_execpath: project.path('npm.js') });
+    assert.equal(code, 1);
+    assert.match(err, /installing dependencies \(node_modules is missing or incomplete\)/);
+    assert.match(err, /ci --include=dev --ignore-scripts .*\nnpm ci failed with code 3/);
+  });
+
+  it('has the exit code of the program, and ends by the signal that ends it', async () => {
+    await project.write('cli/cli.ts', 'process.exitCode = 7;');
+    assert.equal((await run(['start'])).code, 7);
+
+    await project.write('cli/cli.ts', 'console.log("up"); setInterval(() => {}, 1e6);');
+    const child = start(['start']);
+    await once(child.stdout, 'data');
+    child.kill('SIGTERM');
+    assert.deepEqual(await once(child, 'exit'), [null, 'SIGTERM']);
+  });
+
+  it('ends its program when npm was killed and cannot pass anything on', async () => {
+    await project.write('cli/cli.ts', 'console.log(process.pid); setInterval(() => {}, 1e6);');
+    const npm = `
+      const { spawn } = require('node:child_process');
+      const env = { ...process.env, npm_lifecycle_event: 'start' };
+      spawn(process.execPath, ['cli/bootstrap.mjs', 'start'], { stdio: 'inherit', env });`;
+    const child = spawn(process.execPath, ['--eval', npm], {
+      cwd: project.root,
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    const [pid] = (await once(child.stdout, 'data')) as [Buffer];
+    child.kill('SIGKILL');
+    await once(child.stdout, 'close'); // its last holder, the program, lets go of it as it ends
+    await until(() => !isRunning(Number(pid)));
+  });
+
+  it('runs nothing when npm could not write its first line and has ended', async () => {
+    const { scripts } = JSON.parse(await readFile('package.json', 'utf8')) as {
+      scripts: { start: string };
+    };
+    // The shell is there before its parent ends, and the program after it, as with npm > /dev/full.
+    const npm = `
+      const { spawn } = require('node:child_process');
+      const env = { ...process.env, npm_lifecycle_event: 'start' };
+      const stdio = ['inherit', 'pipe', 'inherit'];
+      const shell = spawn('sh', ['-c', ${JSON.stringify(`echo; read _; ${scripts.start}`)}], { stdio, env });
+      shell.stdout.once('data', () => process.exit(1));`;
+    const child = spawn(process.execPath, ['--eval', npm], {
+      cwd: project.root,
+      stdio: ['pipe', 'ignore', 'pipe'],
+    });
+    await once(child, 'exit');
+    child.stdin.end('\n');
+    assert.match(await text(child.stderr), /^npm has ended, so this ends too/);
+  });
+
+  /** A script that runs `program`, and the compiled part of ours that finds a nats-server. */
+  async function needNats(task: string, program: string, ensure: string): Promise<void> {
+    await project.write(`test/${task}/main.ts`, program);
+    await project.write(`dist/test/${task}/main.js`, program);
+    await project.write('cli/nats-server/ensure.ts', ensure);
+    await project.write('dist/cli/nats-server/ensure.js', ensure);
+  }
+  const ownServers = { chaos: 'test:chaos', elastic: 'test:elastic', compat: 'test:compat' };
+  for (const [folder, task] of Object.entries({ ...ownServers, bench: 'bench' })) {
+    it(`gives npm run ${task} a nats-server, as the tests have one`, async () => {
+      await needNats(
+        folder,
+        'console.log(process.env.OFFBEAT_NATS_SERVER);',
+        'export const ensureNatsServer = async () => ({ path: "/found/nats-server" });',
+      );
+      const { out, code } = await run([task], { OFFBEAT_NATS_SERVER: '' });
+      assert.deepEqual([out, code], ['/found/nats-server\n', 0]);
+    });
+  }
+
+  it('says why there is no nats-server for a script that needs one, and runs nothing', async () => {
+    await needNats(
+      'chaos',
+      'console.log("ran");',
+      'export const ensureNatsServer = async () => { throw new Error("no nats-server can be had"); };',
+    );
+    const { out, err, code } = await run(['test:chaos']);
+    assert.deepEqual([out, code], ['', 1]);
+    assert.match(err, /no nats-server can be had/);
+  });
+
+  it('knows its tasks', async () => {
+    const { err, code } = await run(['frob']);
+    assert.equal(code, 1);
+    assert.match(
+      err,
+      /unknown task frob; one of start, sweep, pretrain, docs, monitoring, bench, test:elastic, test:chaos, test:compat, test is expected/,
+    );
+    assert.match((await run(['bench'])).err, /bench has nothing to run yet/);
+  });
+
+  it('lets two starts at once prepare one after the other', async () => {
+    const results = await Promise.all([run(['start']), run(['start'])]);
+    assert.deepEqual(
+      results.map(({ out, code }) => [out, code]),
+      [
+        ['["up"]\n', 0],
+        ['["up"]\n', 0],
+      ],
+    );
+    const compiled = results.filter(({ err }) => err.includes('compiling'));
+    assert.equal(compiled.length, 1);
+  });
+});

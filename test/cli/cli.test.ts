@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { text } from 'node:stream/consumers';
+import { describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const cli = fileURLToPath(new URL('../../cli/cli.js', import.meta.url));
+const services = ['actor', 'learner', 'reward-service', 'score-server', 'local-backend'];
+const commands = [
+  'up',
+  'status',
+  'doctor',
+  'eval',
+  'export',
+  'dashboard',
+  'report',
+  'dead-letters',
+  'sweep',
+  ...services,
+  'solve',
+  'nats-config',
+  'tuft-cpu',
+  'help',
+];
+
+async function offbeat(...args: string[]) {
+  const child = spawn(process.execPath, [cli, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const closed = once(child, 'close') as Promise<[number | null]>;
+  const [out, err, [code]] = await Promise.all([text(child.stdout), text(child.stderr), closed]);
+  return { out, err, code };
+}
+
+/** The flags in a help text under which nothing but their default and variable stands. */
+function unexplained(help: string): string[] {
+  const entries = help.split(/^ {2}(?=--)/m).slice(1); // before the first stands the summary
+  assert(entries.length > 0, help);
+  return entries.filter((entry) => {
+    const [, ...text] = entry.split(/\n {6}/); // what follows the flag, in lines that fit a terminal
+    return !/^[^(].*\. \(/.test(text.join(' '));
+  });
+}
+
+describe('the offbeat command', { timeout: 540_000 }, () => {
+  it('lists its commands', async () => {
+    for (const word of ['help', '--help']) {
+      const { out, code } = await offbeat(word);
+      assert.equal(code, 0);
+      for (const command of commands) assert.match(out, new RegExp(`^  ${command} `, 'm'));
+    }
+  });
+
+  it('refuses what is none, with the list', async () => {
+    const { err, code } = await offbeat('frobnicate');
+    assert.equal(code, 2);
+    assert.equal(err, `unknown command frobnicate; one of ${commands.join(', ')} is expected\n`);
+    assert.equal((await offbeat('actr')).err, 'unknown command actr; did you mean actor?\n');
+    assert.equal(
+      (await offbeat()).err,
+      `a command is missing; one of ${commands.join(', ')} is expected\n`,
+    );
+  });
+
+  it('explains a command after help as with --help', async () => {
+    const [help, flag] = [await offbeat('help', 'eval'), await offbeat('eval', '--help')];
+    assert.deepEqual(help, flag);
+    assert.match(help.out, /^offbeat eval: /);
+    assert.deepEqual(
+      (await offbeat('help', 'evl')).err,
+      'unknown command evl; did you mean eval?\n',
+    );
+  });
+
+  it('calls itself in a complaint as it is called', async () => {
+    assert.match((await offbeat('status', '--frob')).err, /^offbeat status cannot start:$/m);
+  });
+
+  it('takes a word that is no flag for a mistake, before it fetches anything', async () => {
+    const { err, code } = await offbeat('tuft-cpu', 'frob');
+    assert.deepEqual(
+      [code, err],
+      [2, 'offbeat tuft-cpu: frob is not a flag; --help lists the flags\n'],
+    );
+  });
+
+  const flagless = ['nats-config', 'tuft-cpu', 'help'];
+  for (const command of commands.filter((name) => !flagless.includes(name))) {
+    it(`explains each flag of ${command} in a sentence`, async () => {
+      const { out } = await offbeat(command, '--help');
+      assert.deepEqual(unexplained(out), []);
+      assert.deepEqual(
+        out.split('\n').filter((line) => line.length > 120),
+        [],
+      );
+    });
+  }
+
+  for (const service of services) {
+    it(`runs ${service}, with its help and its exit code`, async () => {
+      const help = await offbeat(service, '--help');
+      assert.equal(help.code, 0, help.err);
+      assert.match(
+        help.out,
+        new RegExp(`^offbeat ${service}: [^]*--health-port N\n.*_HEALTH_PORT`),
+      );
+
+      const { err, code } = await offbeat(service, '--frob');
+      assert.equal(code, 2);
+      assert.match(err, new RegExp(`^${service} cannot start:\n  - --frob is not a flag`, 'm'));
+    });
+  }
+});

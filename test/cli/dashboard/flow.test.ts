@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { flowOf } from '../../../cli/dashboard/run/flow.js';
+import { actorsWaiting, bottleneck, learnerWaiting } from '../../../cli/dashboard/run/idle.js';
+import { leaseAfter, look, stepPoint } from '../../support/run-view.js';
+
+describe('the flow of a run', () => {
+  it('has no rates at the first look', () => {
+    const { tickets, versionsPerMinute, actors } = flowOf([look(3, [leaseAfter(3)])]);
+    assert.deepEqual(tickets, {
+      ...{ perSecond: undefined, waiting: 2, inHands: 1, oldestAgeSeconds: 1.5 },
+    });
+    assert.equal(versionsPerMinute, undefined);
+    assert.equal(actors[0]?.groupsPerSecond, undefined);
+  });
+
+  it('has the rates between the first look and the last', () => {
+    const flow = flowOf([look(0, [], 5), look(4, [], 6), look(10, [], 7)]);
+    assert.deepEqual(
+      [flow.tickets, flow.rollouts, flow.scored].map(({ perSecond }) => perSecond),
+      [4, 3, 2],
+    );
+    assert.equal(flow.versionsPerMinute, 12);
+  });
+
+  it('shows groups that await their checkpoint apart from the backlog of scored groups', () => {
+    const whole = flowOf([look(3)]);
+    const { scored, awaitingCheckpoint } = flowOf([look(3)], { groups_awaiting_checkpoint: 1 });
+    assert.deepEqual([scored.inHands, awaitingCheckpoint], [whole.scored.inHands - 1, 1]);
+    // A step that is older than the newest checkpoint cannot make a backlog negative.
+    const old = flowOf([look(3)], { groups_awaiting_checkpoint: 700 });
+    assert.deepEqual([old.awaitingCheckpoint, old.scored.inHands >= 0], [1, true]);
+  });
+
+  it('has no rate of a queue that began anew', () => {
+    assert.equal(flowOf([look(10), { ...look(0), at: 20_000 }]).tickets.perSecond, undefined);
+  });
+
+  it('tells of each actor how far it is behind and what it does', () => {
+    const looks = [0, 10].map((at) => look(at, [leaseAfter(at)]));
+    assert.deepEqual(flowOf(looks).actors, [
+      {
+        ...{ name: 'actor-0', version: 6, behind: 1, inFlight: 3, limit: 8, groupsPerSecond: 2 },
+        idle: { ticket: 0.5, policy: 0, publish: 0 },
+        ...{ silentSeconds: 0, isQuarantined: false },
+      },
+    ]);
+  });
+
+  it('does not measure an actor across a restart', () => {
+    const restarted = leaseAfter(1, { lastSeenAt: 10_000 });
+    const [actor] = flowOf([look(0, [leaseAfter(5)]), look(10, [restarted])]).actors;
+    assert.equal(actor?.groupsPerSecond, undefined);
+  });
+
+  it('forgets actors that have gone', () => {
+    assert.deepEqual(flowOf([look(200, [leaseAfter(3)])]).actors, []);
+  });
+});
+
+describe('who waits for whom', () => {
+  const steps = Array.from({ length: 20 }, (_, i) => stepPoint(i + 1));
+
+  it('is told of the learner by its last ten steps, by cause', () => {
+    assert.deepEqual(learnerWaiting({ steps }), {
+      ...{ who: 'learner', share: 0.25 },
+      causes: [{ share: 0.25, why: 'too few scored groups are here' }],
+    });
+    assert.equal(learnerWaiting({ steps: steps.slice(0, 1) }), undefined);
+  });
+
+  it('is told of actors by what they wait for', () => {
+    const flow = flowOf([0, 10].map((at) => look(at, [leaseAfter(at)])));
+    const [actor] = actorsWaiting(flow);
+    assert.equal(actor?.share, 0.5);
+    assert.match(actor.causes[0]!.why, /^no ticket/);
+  });
+
+  it('comes to the sentence that offbeat status says', () => {
+    assert.equal(bottleneck({ steps: [] }), 'Not known yet.');
+    assert.match(bottleneck({ steps }), /^The learner waits 25 % of the time for scored groups: /);
+  });
+});

@@ -1,0 +1,59 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { EventHistory } from '../../../cli/dashboard/run/history.js';
+import type { RunEvent } from '../../../shared/wire/run-event.js';
+import { evalResult } from '../../support/messages.js';
+
+const step = (number: number, reward = 0): RunEvent => ({
+  ...{ v: 1, at: 1_000 * number, kind: 'step', step: number, version: number },
+  metrics: { 'env/all/reward/total': reward },
+});
+const evaluation = (version: number): RunEvent => ({
+  ...{ v: 1, at: 0, kind: 'eval', result: evalResult({ version }) },
+});
+const end: RunEvent = { v: 1, at: 0, kind: 'end', summary: { reason: 'max_steps' } };
+
+function after(...events: readonly RunEvent[]): EventHistory {
+  const history = new EventHistory();
+  for (const event of events) history.take(event);
+  return history;
+}
+
+describe('the history of a run', () => {
+  it('has its steps and evaluations in order', () => {
+    const history = after(evaluation(0), step(1), step(2), evaluation(2));
+    assert.deepEqual(
+      history.steps.map((point) => point.step),
+      [1, 2],
+    );
+    assert.deepEqual(
+      history.evals.map(({ version }) => version),
+      [0, 2],
+    );
+  });
+
+  it('forgets what a crashed learner had trained beyond its checkpoint', () => {
+    const history = after(step(1), step(2, 0.2), step(3, 0.3), evaluation(3), step(2, 0.25));
+    assert.deepEqual(
+      history.steps.map(({ step: number, metrics }) => [number, metrics['env/all/reward/total']]),
+      [
+        [1, 0],
+        [2, 0.25],
+      ],
+    );
+    assert.deepEqual(history.evals, []);
+  });
+
+  it('is over with the end, and goes on when the run is resumed', () => {
+    assert.deepEqual(after(step(1), end).summary, { reason: 'max_steps' });
+    assert.equal(after(step(1), end, step(2)).summary, undefined);
+  });
+
+  it('names each quarantined actor once', () => {
+    const quarantine: RunEvent = {
+      ...{ v: 1, at: 0, kind: 'quarantine', actor: 'actor-1' },
+      ...{ gap: 1, bound: 0.1, groups: 4, version: 2 },
+    };
+    assert.deepEqual(after(quarantine, quarantine).quarantined, ['actor-1']);
+  });
+});

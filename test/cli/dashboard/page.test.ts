@@ -1,0 +1,103 @@
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { describe, it } from 'node:test';
+import { curvesOf, thinned } from '../../../cli/dashboard/page/curves.js';
+import { livePage, reportPage } from '../../../cli/dashboard/page/document.js';
+import { mainMarkup, partsOf } from '../../../cli/dashboard/page/sections.js';
+import { runView, sampled } from '../../support/run-view.js';
+
+const hostile = '<img src=x onerror="alert(1)"></pre><script>alert(2)</script>&amp;';
+
+describe('the page of a run', () => {
+  const state = runView();
+
+  it('has a part for everything that is asked of it', () => {
+    const markup = mainMarkup(state);
+    for (const id of partsOf(state).keys()) {
+      if (id !== 'title') assert.match(markup, new RegExp(`id="${id}"`));
+    }
+    assert.match(
+      markup,
+      /Is it learning\?.*Is it off-policy\?.*The flow.*Who waits.*Actors.*newest/,
+    );
+  });
+
+  it('has a heading, a description and a captioned table for every plot', () => {
+    const parts = partsOf(state);
+    for (const { id, title } of curvesOf(state.history, state.config)) {
+      const plot = parts.get(`plot-${id}`)!;
+      assert.match(plot, new RegExp(`<h3 id="${id}-title">${title}</h3>`));
+      assert.match(plot, /<svg [^>]*role="img" aria-label="[^"]{20}/);
+      assert.match(plot, new RegExp(`<caption>${title}</caption>`));
+    }
+    assert.match(parts.get('plot-reward')!, /mean of all answers: 0.01 at step 1, 0.05 at step 5/);
+  });
+
+  it('says the flow in words, too', () => {
+    const flow = partsOf(state).get('flow')!;
+    assert.match(flow, /aria-label="The learner issues 4.0\/s tickets, 2 waiting and 1 in hands\./);
+    assert.match(flow, /<caption>The queues; 0 dead letters<\/caption>/);
+    assert.match(partsOf(state).get('actors')!, /actor-1<\/th><td>sampling<\/td>/);
+  });
+
+  it('keeps its shape before the first step', () => {
+    const empty = { steps: [], evals: [], quarantined: [], summary: undefined };
+    const parts = partsOf(runView({ history: empty, flow: undefined, samples: [] }));
+    assert.deepEqual([...parts.keys()], [...partsOf(state).keys()]);
+    assert.match(parts.get('plot-reward')!, /no result yet/);
+  });
+
+  it('shows what a model wrote as text, wherever it stands', () => {
+    const group = sampled(hostile, { prompt: hostile, ticketId: hostile });
+    const page = livePage(runView({ run: hostile, samples: [group] }));
+    assert.doesNotMatch(page, /<img|<script>|<\/pre><script/);
+    assert.match(page, /&lt;img src=x onerror=&quot;alert\(1\)&quot;&gt;/); // the prompt
+    assert.match(page, />&lt;<\/span><span [^>]*>i<\/span>/); // and the tokens of the answer
+  });
+
+  it('gives each token its probability as a colour and in a table', () => {
+    const samples = partsOf(state).get('samples')!;
+    assert.match(samples, /class="t p0" title="100.0.%, logprob 0.000, version 6">7</);
+    assert.match(samples, /class="t p2" title="77.9.%, logprob -0.250, version 6">\*</);
+    assert.match(samples, /<caption>Tokens of answer 2<\/caption>/);
+  });
+
+  it('needs nothing of a browser that its policy forbids', () => {
+    assert.doesNotMatch(livePage(state), / style=|<style|javascript:| on[a-z]+=/);
+  });
+});
+
+describe('the report of a run', () => {
+  const report = reportPage(runView());
+
+  it('is one file that asks nobody for anything', () => {
+    assert.doesNotMatch(report, /<script|<link|<img|@import|url\((?!#)/);
+    const addresses = [...report.matchAll(/https?:\/\/[^"' <)]+/g)].map(([address]) => address);
+    assert.deepEqual(addresses, []);
+  });
+
+  it('allows itself nothing but its own style', () => {
+    const [, style] = /<style>([^]*?)<\/style>/.exec(report)!;
+    const digest = createHash('sha256').update(style!).digest('base64');
+    assert.match(report, /content="default-src 'none'; style-src 'sha256-/);
+    assert(report.includes(`style-src 'sha256-${digest}'`));
+  });
+
+  it('has the plots of the page', () => {
+    const plots = (text: string) =>
+      [...text.matchAll(/<section id="(plot-\w+)"/g)].map(([, id]) => id);
+    assert.equal(plots(report).length, 9);
+    assert.deepEqual(plots(report), plots(livePage(runView())));
+  });
+});
+
+describe('a curve with many points', () => {
+  it('is thinned to means, with a band from the smallest to the largest', () => {
+    const points = Array.from({ length: 250 }, (_, i) => ({ x: i, y: i % 2 }));
+    const thin = thinned(points, 100);
+    assert.equal(thin.length, 84);
+    assert.deepEqual(thin.at(-1), points.at(-1)); // as the headline has it
+    assert.deepEqual(thin[1], { x: 5, y: 2 / 3, low: 0, high: 1 });
+    assert.deepEqual(thinned(points.slice(0, 9), 100), points.slice(0, 9));
+  });
+});

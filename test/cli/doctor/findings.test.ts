@@ -1,0 +1,185 @@
+import assert from 'node:assert/strict';
+import { chmod, mkdtemp, readdir, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { contextFinding } from '../../../cli/doctor/backend.js';
+import { clockFinding, skewOf } from '../../../cli/doctor/clock.js';
+import type { Finding } from '../../../cli/doctor/finding.js';
+import { machineFindings, readMachine, type Machine } from '../../../cli/doctor/machine.js';
+import { serverFindings } from '../../../cli/doctor/nats.js';
+import { portFindings, runsFolderFindings } from '../../../cli/doctor/places.js';
+import { findingText, verdictText } from '../../../cli/doctor/text.js';
+import type { ServerFacts } from '../../../shared/broker/inspect.js';
+
+const levels = (findings: readonly Finding[]) => findings.map(({ level }) => level);
+
+describe('the doctor, of a machine', () => {
+  const good: Machine = {
+    nodeVersion: '22.1.0',
+    platform: 'linux',
+    architecture: 'x64',
+    cores: 4,
+    cpuFlags: new Set(['avx', 'avx2']),
+    memoryBytes: 8 * 2 ** 30,
+    openFiles: 4_096,
+  };
+  const of = (over: Partial<Machine>) => machineFindings({ ...good, ...over });
+
+  it('finds nothing wrong with a good one', () => {
+    assert.deepEqual(levels(machineFindings(good)), ['ok', 'ok', 'ok', 'ok']);
+  });
+
+  it('refuses an old Node.js', () => {
+    const [node] = of({ nodeVersion: '20.10.9' });
+    assert.equal(node?.level, 'error');
+    assert.match(node.remedy ?? '', /install Node\.js 20\.11 or newer/);
+    assert.deepEqual(levels(of({ nodeVersion: '20.11.0' }))[0], 'ok');
+    assert.deepEqual(levels(of({ nodeVersion: '18.20.0' }))[0], 'error');
+  });
+
+  it('warns of what makes it slow or cramped', () => {
+    const cpu = (over: Partial<Machine>) => of(over)[1];
+    assert.match(cpu({ cpuFlags: new Set(['sse2']) })?.found ?? '', /without AVX2/);
+    assert.equal(cpu({ cpuFlags: new Set() })?.level, 'warning');
+    assert.equal(cpu({ cores: 1.5 })?.level, 'warning');
+    assert.deepEqual(levels(of({ memoryBytes: 2 ** 30, openFiles: 256 })), [
+      ...['ok', 'ok'],
+      ...['warning', 'warning'],
+    ]);
+  });
+
+  it('does not ask for AVX2 where it cannot be, or cannot be seen', () => {
+    assert.equal(of({ architecture: 'arm64', cpuFlags: new Set(['asimd']) })[1]?.level, 'ok');
+    assert.equal(of({ platform: 'darwin', cpuFlags: undefined })[1]?.level, 'ok');
+  });
+
+  it('reads this one', async () => {
+    const machine = await readMachine();
+    assert.equal(machine.nodeVersion, process.versions.node);
+    assert(machine.cores > 0 && machine.memoryBytes > 0);
+  });
+});
+
+describe('the doctor, of a NATS server', () => {
+  const good: ServerFacts = {
+    version: '2.10.27',
+    isCluster: false,
+    maxPayload: 2 ** 20,
+    storage: { used: 0, limit: undefined },
+    streams: { used: 0, limit: undefined },
+  };
+  const of = (over: Partial<ServerFacts>) => serverFindings({ ...good, ...over }, 'nats://n:1');
+
+  it('takes 2.9 and newer', () => {
+    assert.deepEqual(levels(of({})), ['ok', 'ok']);
+    assert.equal(of({ version: '2.9.10' })[0]?.level, 'ok');
+    assert.equal(of({ version: '2.8.4' })[0]?.level, 'error');
+  });
+
+  it('tells of limits that a run will meet', () => {
+    const full = of({ storage: { used: 3 * 2 ** 30, limit: 3.5 * 2 ** 30 } });
+    assert.deepEqual(levels(full), ['ok', 'warning']);
+    assert.match(full[1]?.found ?? '', /3072 MiB of 3584 MiB/);
+    assert.equal(of({ streams: { used: 15, limit: 25 } })[1]?.level, 'error');
+    assert.equal(of({ streams: { used: 15, limit: 26 } })[1]?.level, 'ok');
+    assert.equal(of({ maxPayload: 65_536 })[0]?.level, 'warning');
+  });
+});
+
+describe('the doctor, of clocks', () => {
+  const askedAt = 1_000_000_300;
+  const answeredAt = askedAt + 200;
+
+  it('knows that a Date header is cut to whole seconds', () => {
+    const now = 1_000_000_000;
+    assert.equal(skewOf({ date: now, askedAt, answeredAt }), 0);
+    assert.equal(skewOf({ date: now + 5_000, askedAt, answeredAt }), 4_500);
+    assert.equal(skewOf({ date: now - 5_000, askedAt, answeredAt }), -4_301);
+  });
+
+  it("counts the time on the way as nobody's fault", () => {
+    const slow = { date: 1_000_003_000, askedAt, answeredAt: askedAt + 10_000 };
+    assert.equal(clockFinding('NATS', slow).level, 'ok');
+  });
+
+  it('tolerates two seconds', () => {
+    const ahead = (ms: number) =>
+      clockFinding('NATS', { date: answeredAt + ms, askedAt, answeredAt });
+    assert.equal(ahead(2_000).level, 'ok');
+    assert.equal(ahead(2_001).level, 'error');
+    assert.match(ahead(60_000).found, /that of NATS is 60\.0 s ahead/);
+  });
+});
+
+describe('the doctor, of contexts', () => {
+  it('warns where the backend takes less than the model does', () => {
+    assert.equal(contextFinding({ maxContextLength: 64 }, { maxPositions: 512 })?.level, 'warning');
+    assert.equal(contextFinding({ maxContextLength: 512 }, { maxPositions: 512 })?.level, 'ok');
+    assert.equal(contextFinding({}, { maxPositions: 512 }), undefined);
+    assert.equal(contextFinding({ maxContextLength: 64 }, undefined), undefined);
+  });
+});
+
+describe('the doctor, of the folder of the runs', () => {
+  let folder: string;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-doctor-test-'));
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  it('leaves nothing behind, also where there is none yet', async () => {
+    const [existing] = await runsFolderFindings(folder);
+    assert.match(existing?.found ?? '', /can be written; .* GiB are free/);
+    const [missing] = await runsFolderFindings(join(folder, 'deep', 'runs'));
+    assert.match(missing?.found ?? '', /can be made/);
+    assert.deepEqual(await readdir(folder), []);
+  });
+
+  it('says that it cannot be written', async (t) => {
+    if (process.getuid?.() === 0) {
+      t.skip('root may write everywhere');
+      return;
+    }
+    await chmod(folder, 0o500);
+    const [finding] = await runsFolderFindings(folder);
+    await chmod(folder, 0o700);
+    assert.equal(finding?.level, 'error');
+    assert.match(finding.remedy ?? '', /--runs-dir/);
+  });
+
+  it('says that it is none', async () => {
+    const [finding] = await runsFolderFindings('/proc/self/status');
+    assert.equal(finding?.level, 'error');
+  });
+});
+
+describe('the doctor, of ports', () => {
+  it('warns of one that is taken', async () => {
+    const holder = createServer().listen(0, '127.0.0.1');
+    await once(holder, 'listening');
+    const address = holder.address();
+    assert(typeof address === 'object' && address !== null);
+    const [finding] = await portFindings([{ port: address.port, service: 'offbeat something' }]);
+    holder.close();
+    assert.equal(finding?.level, 'warning');
+    assert.match(finding.found, new RegExp(`${address.port} \\(of offbeat something\\) is taken`));
+    assert.equal((await portFindings([]))[0]?.level, 'ok');
+  });
+});
+
+describe('what the doctor says', () => {
+  const bad: Finding = { check: 'node', level: 'error', found: 'Node.js 8.0.0', remedy: 'update' };
+
+  it('has the remedy beneath what was found', () => {
+    assert.equal(findingText(bad), 'ERROR    node: Node.js 8.0.0\n         → update\n');
+  });
+
+  it('ends with the sum', () => {
+    assert.equal(verdictText([{ ...bad, level: 'ok' }]), '\nnothing stands in the way\n');
+    assert.match(verdictText([bad, bad, { ...bad, level: 'warning' }]), /2 errors, 1 warning: /);
+    assert.match(verdictText([{ ...bad, level: 'warning' }]), /nothing .* way, 1 warning\n/);
+  });
+});

@@ -1,0 +1,181 @@
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { findVersion, type SavedState } from '../../../cli/eval/find-version.js';
+import { statesAtServer, statesInFolder } from '../../../cli/eval/saved-states.js';
+import type { Checkpoint } from '../../../shared/wire/ledger.js';
+import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
+import type { RunConfig } from '../../../shared/run/run-config.js';
+import type { RunEvent } from '../../../shared/wire/run-event.js';
+import { checkpoint, runConfig } from '../../support/messages.js';
+
+/** A store that keeps versions 8 and 9, whose steps 1 … 9 made versions 1 … 9. */
+function store(
+  over: {
+    config?: () => Promise<RunConfig | undefined>;
+    versions?: number[];
+    states?: Checkpoint['states'];
+    fetchAdapter?: (manifest: PolicyManifest) => Promise<Uint8Array>;
+  } = {},
+) {
+  const versions = over.versions ?? [8, 9];
+  const manifest = (version: number): PolicyManifest => ({
+    v: 1,
+    version,
+    samplerPath: `tinker://run/sampler_weights/v${version}`,
+    adapter: { object: `adapter-${version}`, sha256: '0'.repeat(64), bytes: 3, rank: 4, alpha: 8 },
+    smallestUsefulVersion: 0,
+    publishedAt: 0,
+  });
+  async function* past(): AsyncGenerator<RunEvent> {
+    for (let n = 1; n <= 9; n++) {
+      yield await Promise.resolve({ v: 1, at: n, kind: 'step', step: n, version: n, metrics: {} });
+    }
+  }
+  const newest = () => versions.at(-1);
+  return {
+    run: 'r',
+    config: { get: over.config ?? (() => Promise.resolve(runConfig())) },
+    policy: {
+      versions: () => Promise.resolve(versions),
+      current: () => Promise.resolve(newest() === undefined ? undefined : manifest(newest()!)),
+      at: (version: number) =>
+        Promise.resolve(versions.includes(version) ? manifest(version) : undefined),
+      fetchAdapter:
+        over.fetchAdapter ??
+        (({ version }: PolicyManifest) => Promise.resolve(Uint8Array.of(version))),
+    },
+    ledger: {
+      read: () =>
+        Promise.resolve(
+          checkpoint({
+            ...{ step: 5, version: 5, statePath: 'tinker://run/weights/state-000005' },
+            ...(over.states !== undefined && { states: over.states }),
+          }),
+        ),
+    },
+    events: { past },
+  } as never;
+}
+
+const never = new AbortController().signal;
+const noStates = () => Promise.resolve<SavedState[]>([]);
+
+describe('the version to be evaluated', () => {
+  it('is the newest by default, with its adapter', async () => {
+    const found = await findVersion(store(), 'latest', noStates, never);
+    assert.deepEqual([found.version, found.step], [9, 9]);
+    assert.equal(found.samplerPath, 'tinker://run/sampler_weights/v9');
+    assert.deepEqual(found.adapter, { bytes: Uint8Array.of(9), rank: 4, alpha: 8 });
+  });
+
+  it('may be one that actors could still sample with', async () => {
+    const { version, statePath } = await findVersion(store(), 8, noStates, never);
+    assert.deepEqual([version, statePath], [8, undefined]);
+  });
+
+  it('is a newer one when the run retires it between two looks', async () => {
+    const versions = [8, 9];
+    const fetchAdapter = ({ version }: PolicyManifest) => {
+      if (version === 10) return Promise.resolve(Uint8Array.of(10));
+      versions.splice(0, 2, 10);
+      return Promise.reject(new Error('retired'));
+    };
+    const found = await findVersion(store({ versions, fetchAdapter }), 'latest', noStates, never);
+    assert.deepEqual([found.version, found.adapter?.bytes], [10, Uint8Array.of(10)]);
+    await assert.rejects(
+      findVersion(store({ fetchAdapter }), 8, noStates, never),
+      /retired/,
+      'it is still said to be there',
+    );
+  });
+
+  it('may be that of the last checkpoint', async () => {
+    const found = await findVersion(store(), 5, noStates, never);
+    assert.deepEqual(
+      [found.step, found.statePath, found.adapter],
+      [5, 'tinker://run/weights/state-000005', undefined],
+    );
+  });
+
+  it('may be another one that the backend has saved', async () => {
+    const states = (ledger: string | undefined) => {
+      assert.equal(ledger, 'tinker://run/weights/state-000005');
+      return Promise.resolve([
+        { path: 'tinker://run/weights/state-000000', step: 0 },
+        { path: 'tinker://run/weights/state-000003', step: 3 },
+      ]);
+    };
+    assert.equal(
+      (await findVersion(store(), 3, states, never)).statePath,
+      'tinker://run/weights/state-000003',
+    );
+    assert.equal((await findVersion(store(), 0, states, never)).step, 0);
+    await assert.rejects(
+      findVersion(store(), 4, states, never),
+      /version 4 of run r is not there any more.*; there are 0, 3, 5, 8, 9\. --version best and latest/,
+    );
+  });
+
+  it('may be the best of the saved ones that were evaluated, of equals the newer', async () => {
+    const path = (step: number) => `tinker://run/weights/state-00000${step}`;
+    const states = [
+      { step: 2, path: path(2), score: 0.7 },
+      { step: 3, path: path(3), score: 0.7 },
+      { step: 5, path: path(5), score: 0.4 },
+      { step: 6, path: path(6) },
+    ];
+    const saved = () => Promise.resolve(states.map(({ step, path: at }) => ({ step, path: at })));
+    const best = await findVersion(store({ states }), 'best', saved, never);
+    assert.deepEqual([best.version, best.statePath], [3, path(3)]);
+    await assert.rejects(
+      findVersion(store(), 'best', saved, never),
+      /no saved version of run r has been evaluated; ask for --version latest$/,
+    );
+  });
+
+  it('does not exist before the first was published', async () => {
+    const empty = store({ versions: [] });
+    await assert.rejects(findVersion(empty, 'latest', noStates, never), /has not published/);
+  });
+
+  it('is asked of a run that the server knows, and that this release can read', async () => {
+    const unknown = store({ config: () => Promise.resolve(undefined) });
+    await assert.rejects(findVersion(unknown, 1, noStates, never), /knows no run r$/);
+    const old = store({ config: () => Promise.reject(new Error('v: expected 2')) });
+    await assert.rejects(findVersion(old, 1, noStates, never), /another version of offbeat\?$/);
+  });
+});
+
+describe('the saved states', () => {
+  it('of a folder are those of all lives of the run', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'offbeat-states-'));
+    for (const path of ['a/weights/state-000010', 'b/weights/.new.1', 'b/weights/state-000020']) {
+      await mkdir(join(folder, path), { recursive: true });
+    }
+    await mkdir(join(folder, 'b/sampler_weights/policy-000020'), { recursive: true });
+    assert.deepEqual(await statesInFolder(folder), [
+      { path: 'tinker://a/weights/state-000010', step: 10 },
+      { path: 'tinker://b/weights/state-000020', step: 20 },
+    ]);
+    await rm(folder, { recursive: true });
+    assert.deepEqual(await statesInFolder(folder), []);
+  });
+
+  it('of a server are the training ones of the run', async () => {
+    const client = {
+      listCheckpoints: (runId: string) => {
+        assert.equal(runId, 'run');
+        return Promise.resolve([
+          { path: 'tinker://run/weights/state-000004', kind: 'training' },
+          { path: 'tinker://run/sampler_weights/policy-000005', kind: 'sampler' },
+        ]);
+      },
+    };
+    assert.deepEqual(await statesAtServer(client as never, 'tinker://run/weights/state-000005'), [
+      { path: 'tinker://run/weights/state-000004', step: 4 },
+    ]);
+  });
+});

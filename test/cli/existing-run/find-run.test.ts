@@ -1,0 +1,73 @@
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { loadEvalConfig } from '../../../cli/eval/eval-config.js';
+import { findRun } from '../../../cli/existing-run/find-run.js';
+import { UserError } from '../../../shared/base/errors.js';
+
+describe('the run to be evaluated', () => {
+  let runs: string;
+  const find = (...flags: string[]) =>
+    findRun(loadEvalConfig([`--runs-dir=${runs}`, ...flags], {}));
+
+  before(async () => {
+    runs = await mkdtemp(join(tmpdir(), 'offbeat-runs-'));
+    const launch = {
+      run: 'lag-2',
+      launcher: { sampler: 'tinker', actors: 2, natsUrl: 'nats://h:4222', modelDir: 'm' },
+    };
+    await mkdir(join(runs, 'lag-2'));
+    await writeFile(join(runs, 'lag-2', 'launch.json'), JSON.stringify(launch));
+    await mkdir(join(runs, 'torn'));
+    await writeFile(join(runs, 'torn', 'launch.json'), '{"run"');
+  });
+  after(() => rm(runs, { recursive: true }));
+
+  it('is found with what it was started with, where no flag says otherwise', async () => {
+    const { folder, ...found } = await find('--run=lag-2');
+    assert.equal(folder?.path, join(runs, 'lag-2'));
+    const { sampler, natsUrl, modelDir, backendUrl } = found;
+    assert.deepEqual([sampler, natsUrl, modelDir], ['tinker', 'nats://h:4222', 'm']);
+    assert.equal(backendUrl, undefined);
+    assert.equal((await find('--run=lag-2', '--sampler=onnx')).sampler, 'onnx');
+  });
+
+  it('is told of by the nearest name, if it is not there', async () => {
+    await assert.rejects(find('--run=lag2'), (error) => {
+      assert(error instanceof UserError);
+      assert.match(error.message, /there is no run lag2 in .*; did you mean lag-2\?/);
+      return true;
+    });
+    await assert.rejects(find('--run=something-else'), /there are lag-2, torn/);
+    const nowhere = loadEvalConfig([`--runs-dir=${runs}/none`, '--run=r'], {});
+    await assert.rejects(findRun(nowhere), /there are no runs.*needs --nats-url/);
+  });
+
+  it('needs no folder where its NATS server is named', async () => {
+    const found = await find('--run=far', '--nats-url=nats://h:1');
+    assert.deepEqual(
+      [found.folder, found.natsUrl, found.sampler],
+      [undefined, 'nats://h:1', 'onnx'],
+    );
+  });
+
+  it('is refused when its folder does not tell how it was started', async () => {
+    await assert.rejects(find('--run=torn'), /torn\/launch\.json does not tell how the run was/);
+  });
+});
+
+describe('the flags of offbeat eval', () => {
+  it('take the key from the environment, too', () => {
+    assert.equal(loadEvalConfig(['--run=r'], { TINKER_API_KEY: 'tml-k' }).apiKey, 'tml-k');
+    assert.equal(loadEvalConfig(['--run=r'], {}).apiKey, undefined);
+  });
+
+  it('are refused together, with every mistake', () => {
+    assert.throws(
+      () => loadEvalConfig(['--version=-1', '--samples=0', '--frob'], {}),
+      /--frob is not a flag[^]*--run .* is missing[^]*--version .*"-1"[^]*--samples .*"0"/,
+    );
+  });
+});

@@ -1,0 +1,128 @@
+import assert from 'node:assert/strict';
+import { generateKeyPairSync } from 'node:crypto';
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { connectBroker } from '../../shared/broker/connect.js';
+import { writeNatsConfig } from '../../cli/nats-config.js';
+import { hasCertificateFor } from '../../cli/nats-server/kept-certificate.js';
+import { accessWith } from '../../cli/nats-server/keys.js';
+import { silent } from '../support/broker.js';
+import { NatsServer } from '../support/nats-server.js';
+import { runOffbeat } from '../support/offbeat.js';
+
+describe('offbeat nats-config', { timeout: 60_000 }, () => {
+  let folder: string;
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-keys-'));
+  });
+  afterEach(() => rm(folder, { recursive: true }));
+
+  const write = (...flags: string[]) =>
+    runOffbeat(['nats-config', '--run=far', `--out=${join(folder, 'keys')}`, ...flags], folder);
+
+  it('writes what a server and the services of a run need, secrets for their owner alone', async () => {
+    const { code, err } = await write('--actors=1', '--tls-hosts=127.0.0.1,nats.example');
+    assert.equal(code, 0, err);
+    const files = await readdir(join(folder, 'keys'));
+    const expected = [
+      'actor.actor-0.nk',
+      'ca.pem',
+      'learner.nk',
+      'nats-server.conf',
+      'observer.nk',
+    ];
+    expected.push('operator.nk', 'reward.nk', 'server-key.pem', 'server.pem');
+    assert.deepEqual(files.sort(), expected);
+    for (const file of files.filter((name) => /\.nk$|-key/.test(name))) {
+      assert.equal((await stat(join(folder, 'keys', file))).mode & 0o777, 0o600);
+    }
+    const included = await readFile(join(folder, 'keys', 'nats-server.conf'), 'utf8');
+    assert.doesNotMatch(included, /\bSU[A-Z2-7]{40}/); // no seed; a public key may have these letters inside
+    await using server = await NatsServer.start({ configuration: included });
+    const identity = { role: 'actor', actor: 'actor-0' } as const;
+    await using broker = await connectBroker({
+      natsUrl: server.url,
+      ...accessWith(join(folder, 'keys'), identity),
+      ...{
+        run: 'far',
+        client: 'test',
+        identity,
+        log: silent,
+        signal: new AbortController().signal,
+      },
+    });
+    assert(broker.isConnected);
+  });
+
+  it('says so when a Secret of Kubernetes cannot hold what it wrote for the servers', async () => {
+    const toldOf = (run: string) =>
+      writeNatsConfig({ run, out: join(folder, run), actors: 256, evalActors: 0 });
+    assert.doesNotMatch(await toldOf('countdown-qwen3-4b'), /Secret/);
+    assert.match(
+      await toldOf('r'.repeat(48)),
+      /nats-server\.conf has \d{7} bytes, and a Secret .*shorter/,
+    );
+  });
+
+  describe('a second time', () => {
+    const again = (actors: number, tlsHosts?: string) =>
+      writeNatsConfig({ run: 'far', out: folder, actors, evalActors: 0, tlsHosts });
+    const held = (file: string) => readFile(join(folder, file), 'utf8');
+
+    it('keeps the keys that are there, and says which are new or left out', async () => {
+      assert.match(await again(1), /^5 keys, and what they open in .*nats-server\.conf\n$/);
+      const before = await held('actor.actor-0.nk');
+      assert.match(await again(2), /new: actor\.actor-1; reload each server twice/);
+      assert.equal(await held('actor.actor-0.nk'), before);
+      assert.match(await held('nats-server.conf'), /actor:actor-1/);
+      const told = await again(1);
+      assert.match(told, /left out, though their keys are here: actor\.actor-1; --actors/);
+      assert.doesNotMatch(told, /new:/);
+      assert.doesNotMatch(await held('nats-server.conf'), /actor:actor-1/);
+      assert.match(await again(2), /new: actor\.actor-1; reload each server twice/);
+      await rm(join(folder, 'actor.actor-1.nk')); // another key is let into the same account
+      assert.match(await again(2), /^6 keys, and what they open in .*nats-server\.conf\n$/);
+    });
+
+    it('keeps a certificate for the same hosts, so that no client needs another authority', async () => {
+      assert.match(await again(1, '127.0.0.1,nats.example'), /a new certificate/);
+      const before = await held('ca.pem');
+      assert.doesNotMatch(await again(2, 'nats.example,127.0.0.1'), /certificate/);
+      assert.equal(await held('ca.pem'), before);
+      assert.match(await again(2, 'other.example'), /a new certificate: clients need .*ca\.pem/);
+      assert.notEqual(await held('ca.pem'), before);
+    });
+
+    it('makes another certificate a month before the old one ends', async () => {
+      await again(1, 'nats.example');
+      const madeAt = Date.now();
+      const holdsIn = (days: number) =>
+        hasCertificateFor(folder, ['nats.example'], madeAt + days * 86_400_000);
+      assert.deepEqual([await holdsIn(366), await holdsIn(368)], [true, false]);
+    });
+
+    it('makes another certificate where its key is missing, broken or that of another', async () => {
+      await again(1, 'nats.example');
+      const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+      const pem = privateKey.export({ type: 'pkcs8', format: 'pem' });
+      await writeFile(join(folder, 'server-key.pem'), pem);
+      assert.equal(await hasCertificateFor(folder, ['nats.example']), false);
+      await writeFile(join(folder, 'server-key.pem'), 'torn');
+      assert.equal(await hasCertificateFor(folder, ['nats.example']), false);
+      await rm(join(folder, 'server-key.pem'));
+      assert.equal(await hasCertificateFor(folder, ['nats.example']), false);
+    });
+
+    it('refuses to leave the hosts out, which would end TLS for clients that insist on it', async () => {
+      await again(1, 'nats.example');
+      const before = await held('nats-server.conf');
+      await assert.rejects(again(2), {
+        name: 'UserError',
+        message: /--tls-hosts is missing, and .* has a certificate: name the same hosts again/,
+      });
+      assert.equal(await held('nats-server.conf'), before);
+    });
+  });
+});

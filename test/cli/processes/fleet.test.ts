@@ -1,0 +1,193 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Fleet, FleetError, type Member } from '../../../cli/processes/fleet.js';
+import { freePort } from '../../../cli/processes/free-port.js';
+import { isRunning } from '../../support/processes.js';
+
+const never = new AbortController().signal;
+
+/** Serves /readyz and ends in order at SIGTERM. */
+const healthy = `
+  require('node:http').createServer((_, response) => response.end('ready'))
+    .listen(Number(process.env.PORT), '127.0.0.1', () => console.log('pid', process.pid));
+  process.on('SIGTERM', () => { console.log('ends', process.env.NAME, Date.now()); process.exit(0); });`;
+
+function member(name: string, program: string, more: Partial<Member> = {}): Member {
+  return {
+    name,
+    whenItEnds: 'restarts',
+    stopRank: 1,
+    stopGraceMs: 10_000,
+    command: async () => {
+      const port = await freePort();
+      return {
+        file: process.execPath,
+        args: ['--eval', program],
+        env: { PORT: String(port), NAME: name },
+        healthUrl: `http://127.0.0.1:${port}`,
+      };
+    },
+    ...more,
+  };
+}
+
+describe('a fleet of processes', { timeout: 60_000 }, () => {
+  let folder: string;
+  let fleet: Fleet;
+  let hurry: AbortController;
+  const reports: string[] = [];
+
+  beforeEach(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-fleet-'));
+    reports.length = 0;
+    hurry = new AbortController();
+    fleet = new Fleet({
+      logFolder: folder,
+      report: (line) => reports.push(line),
+      hurry: hurry.signal,
+    });
+  });
+  afterEach(async () => {
+    await fleet[Symbol.asyncDispose]();
+    await rm(folder, { recursive: true });
+  });
+
+  const log = (name: string) => readFile(join(folder, `${name}.log`), 'utf8');
+  const pids = async (name: string) =>
+    [...(await log(name)).matchAll(/pid (\d+)/g)].map((match) => Number(match[1]));
+  const failure = async () => {
+    if (!fleet.failed.aborted) await once(fleet.failed, 'abort');
+    assert(fleet.failed.reason instanceof FleetError);
+    return fleet.failed.reason;
+  };
+
+  it('is ready when every member says so, and ends in the order of ranks', async () => {
+    void fleet.start(member('backend', healthy, { stopRank: 2 }));
+    void fleet.start(member('learner', healthy, { stopRank: 0 }));
+    await fleet.ready(['backend', 'learner'], 30_000, never);
+    await fleet.stop();
+    const endedAt = async (name: string) => Number(/ends \w+ (\d+)/.exec(await log(name))?.[1]);
+    assert((await endedAt('learner')) <= (await endedAt('backend')));
+    for (const name of ['backend', 'learner']) {
+      for (const pid of await pids(name)) assert(!isRunning(pid));
+    }
+    assert.deepEqual(reports, []);
+  });
+
+  it('tells who is not ready, in its own words', async () => {
+    const unready = healthy.replace(
+      `response.end('ready')`,
+      `(response.statusCode = 503, response.end('loading'))`,
+    );
+    void fleet.start(member('slow', unready));
+    void fleet.start(member('quick', healthy));
+    await fleet.ready(['quick'], 30_000, never);
+    await assert.rejects(fleet.ready(['slow', 'quick'], 5_000, never), (error) => {
+      assert(error instanceof FleetError);
+      assert.match(error.message, /slow is not ready: (loading|it does not answer yet)/);
+      assert.doesNotMatch(error.message, /quick/);
+      return true;
+    });
+  });
+
+  it('starts a killed member again, and says why', async () => {
+    void fleet.start(member('actor-0', healthy));
+    await fleet.ready(['actor-0'], 30_000, never);
+    const [first] = await pids('actor-0');
+    process.kill(first!, 'SIGKILL');
+    while ((await pids('actor-0')).length < 2) await sleep(50);
+    assert.match(
+      reports.join(),
+      /^actor-0 was killed by SIGKILL; starting it again in 1 s \(1 of 5\)\. Its last words: pid \d+$/,
+    );
+    assert(!fleet.failed.aborted);
+  });
+
+  it('fails when a member ends that it cannot do without, with the end of its log', async () => {
+    const program = `console.log(JSON.stringify({ level: 60, time: '2026-11-21T01:02:03.000Z', msg: 'crashed', err: { stack: 'Error: boom' } })); process.exit(1);`;
+    void fleet.start(member('backend', program, { whenItEnds: 'fails the run' }));
+    const { message, exitCode } = await failure();
+    assert.match(
+      message,
+      /^backend ended with code 1; the end of .*backend\.log:\n {2}\| 01:02:03 fatal crashed\n {2}\| Error: boom$/,
+    );
+    assert.equal(exitCode, 1);
+  });
+
+  it('does not start again what the user must mend', async () => {
+    void fleet.start(member('actor-0', `console.error('wrong model'); process.exit(2);`));
+    const { message, exitCode } = await failure();
+    assert.match(message, /actor-0 ended with code 2[^]*wrong model/);
+    assert.equal(exitCode, 2);
+    assert.deepEqual(reports, []);
+  });
+
+  it('lets a member finish', async () => {
+    await fleet.start(member('learner', '', { whenItEnds: 'finishes' }));
+    assert(!fleet.failed.aborted);
+  });
+
+  it('takes training that diverged for an end, which the summary tells of', async () => {
+    await fleet.start(member('learner', 'process.exit(3)', { whenItEnds: 'finishes' }));
+    assert(!fleet.failed.aborted);
+  });
+
+  it('kills a member that does not end, and what it started, and says so', async () => {
+    const stubborn = `
+      process.on('SIGTERM', () => {});
+      const child = require('node:child_process').spawn('sleep', ['600']);
+      console.log('pid', child.pid); console.log('pid', process.pid);
+      setInterval(() => {}, 1e6);`;
+    void fleet.start(member('stubborn', stubborn, { stopGraceMs: 300 }));
+    while (!(await log('stubborn').catch(() => '')).includes('pid')) await sleep(50);
+    await fleet.stop();
+    for (const pid of await pids('stubborn')) assert(!isRunning(pid));
+    assert.match(reports.join(), /stubborn was killed by SIGKILL while it was asked to end/);
+  });
+
+  it('does not wait when it is hurried', async () => {
+    const stubborn = `process.on('SIGTERM', () => {}); console.log('pid', process.pid); setInterval(() => {}, 1e6);`;
+    void fleet.start(member('stubborn', stubborn, { stopGraceMs: 1e6 }));
+    while (!(await log('stubborn').catch(() => '')).includes('pid')) await sleep(50);
+    const stopping = fleet.stop();
+    hurry.abort();
+    await stopping; // and not in 1,000 s
+  });
+});
+
+describe('a child that cannot watch its standard input', { timeout: 60_000 }, () => {
+  const url = (name: string) => new URL(`../../../cli/processes/${name}`, import.meta.url).href;
+  const launcher = `
+    const { ManagedProcess } = await import('${url('managed-process.js')}');
+    const { tieToParent } = await import('${url('tie-to-parent.js')}');
+    const shell = new ManagedProcess(tieToParent({ file: '/bin/sh', args: ['-c', 'echo $$; exec sleep 600'] }), process.argv[1]);
+    console.log(shell.pid);
+    setInterval(() => {}, 1e6);`;
+
+  for (const victims of ['the launcher', 'the launcher and the shell between them']) {
+    it(`ends when ${victims} is killed`, async () => {
+      const folder = await mkdtemp(join(tmpdir(), 'offbeat-tie-'));
+      const logPath = join(folder, 'log');
+      const child = spawn(process.execPath, ['--input-type=module', '--eval', launcher, logPath], {
+        stdio: ['ignore', 'pipe', 'inherit'],
+      });
+      const [shellPid] = (await once(child.stdout, 'data')) as [Buffer];
+      let program = 0;
+      while (program === 0) {
+        program = Number(await readFile(logPath, 'utf8').catch(() => '')) || 0;
+        await sleep(20);
+      }
+      assert(isRunning(program));
+      if (victims !== 'the launcher') process.kill(Number(shellPid), 'SIGKILL');
+      child.kill('SIGKILL');
+      while (isRunning(program)) await sleep(20);
+      await rm(folder, { recursive: true });
+    });
+  }
+});

@@ -1,0 +1,75 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { backendMember, workerMembers, type RunPlaces } from '../../../cli/processes/members.js';
+import { UpConfig } from '../../../cli/up/up-config.js';
+
+const places: RunPlaces = {
+  run: 'r',
+  runFolder: '/runs/r',
+  checkpointFolder: '/runs/r/checkpoints',
+  nats: { natsUrl: 'nats://user:hidden@127.0.0.1:1', keyFolder: '/runs/r/nats/keys' },
+  backend: { url: 'http://127.0.0.1:2', apiKey: 'tml-secret' },
+};
+
+/** The actors of a run by name, each with the tickets that it takes. */
+async function actorsOf(flags: Partial<UpConfig>): Promise<[string, string | undefined][]> {
+  const members = workerMembers({ ...UpConfig.parse({}), ...flags }, places);
+  const actors = members.filter(({ name }) => name.includes('actor'));
+  return Promise.all(
+    actors.map(async ({ name, command }) => {
+      const { args } = await command();
+      return [name, args.find((word) => word.startsWith('--splits='))];
+    }),
+  );
+}
+
+describe('the actors of a run', () => {
+  it('all take every ticket', async () => {
+    assert.deepEqual(await actorsOf({ actors: 2 }), [
+      ['actor-0', '--splits=both'],
+      ['actor-1', '--splits=both'],
+    ]);
+  });
+
+  it('share the work when some are for evaluations', async () => {
+    assert.deepEqual(await actorsOf({ actors: 1, evalActors: 1 }), [
+      ['actor-0', '--splits=train'],
+      ['eval-actor-0', '--splits=eval'],
+    ]);
+  });
+
+  it('have a key to NATS each, and the address, which may hold a password, by the environment', async () => {
+    const members = workerMembers({ ...UpConfig.parse({}), actors: 2 }, places);
+    const commands = await Promise.all(members.map(({ command }) => command()));
+    assert.deepEqual(
+      commands.map(
+        ({ env }) =>
+          env?.['ACTOR_NATS_NKEY_SEED_FILE'] ?? env?.['REWARD_SERVICE_NATS_NKEY_SEED_FILE'],
+      ),
+      ['reward', 'actor.actor-0', 'actor.actor-1'].map((name) => `/runs/r/nats/keys/${name}.nk`),
+    );
+    for (const { args } of commands) assert.doesNotMatch(args.join(' '), /hidden/);
+  });
+
+  it('get the key of the backend by the environment', async () => {
+    const members = workerMembers({ ...UpConfig.parse({}), sampler: 'tinker' }, places);
+    const { args, env } = await members.at(-1)!.command();
+    assert.doesNotMatch(args.join(' '), /secret/);
+    assert.equal(env?.['ACTOR_API_KEY'], 'tml-secret');
+  });
+
+  it('get a key that only samples, where the backend has one', async () => {
+    const backend = { ...places.backend, samplingApiKey: 'tml-hidden-too' };
+    const config = { ...UpConfig.parse({}), sampler: 'tinker' as const };
+    const actor = await workerMembers(config, { ...places, backend })
+      .at(-1)!
+      .command();
+    assert.equal(actor.env?.['ACTOR_API_KEY'], 'tml-hidden-too');
+    assert(!Object.values(actor.env ?? {}).includes('tml-secret'));
+
+    const server = await backendMember(config, { ...places, backend }).command();
+    assert.equal(server.env?.['LOCAL_BACKEND_API_KEY'], 'tml-secret');
+    assert.equal(server.env['LOCAL_BACKEND_SAMPLING_API_KEY'], 'tml-hidden-too');
+    for (const { args } of [actor, server]) assert.doesNotMatch(args.join(' '), /secret|hidden/);
+  });
+});

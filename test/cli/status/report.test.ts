@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { RunState } from '../../../cli/existing-run/run-state.js';
+import { reportOf } from '../../../cli/status/report.js';
+import { statusReportText } from '../../../cli/status/text.js';
+import { runConfig } from '../../support/messages.js';
+import { leaseAfter, look } from '../../support/run-view.js';
+
+const { backlog, manifest } = look(3);
+
+/** A run whose learner was given 727 scored groups, of which 720 are consumed. */
+function state(over: Partial<RunState> = {}): RunState {
+  const metrics = { groups_awaiting_checkpoint: 720, publish_lag: 1, seconds: 2 };
+  const consumers = { ...backlog.consumers, 'scored.train': { pending: 3, ackPending: 727 } };
+  return {
+    run: 'r',
+    at: 100_000,
+    config: runConfig(),
+    leader: { v: 1, holder: 'learner', renewedAt: 99_000 },
+    policy: manifest, // version 7
+    steps: [{ v: 1, kind: 'step', at: 90_000, step: 8, version: 8, metrics }],
+    evaluation: undefined,
+    end: undefined,
+    actors: [leaseAfter(40)],
+    backlog: { ...backlog, consumers },
+    newestDeadLetter: undefined,
+    ...over,
+  };
+}
+
+const text = (over: Partial<RunState> = {}) => statusReportText(reportOf(state(over)));
+
+describe('the status of a run', () => {
+  it('shows groups that await their checkpoint apart from what waits and what is in hand', () => {
+    const queue = reportOf(state()).queues.find(({ name }) => name === 'scored.train');
+    assert.deepEqual([queue?.waiting, queue?.inHand, queue?.awaitingCheckpoint], [3, 7, 720]);
+    assert.match(text(), /^scored\.train +3 +7 +-$/m);
+    assert.match(
+      text(),
+      /^720 consumed groups more in scored\.train: kept until the next checkpoint/m,
+    );
+  });
+
+  it('counts what is unpublished, and only until it is published', () => {
+    assert.match(text(), / 1 step unpublished$/m);
+    assert.doesNotMatch(text({ policy: { ...manifest!, version: 8 } }), /unpublished/);
+  });
+
+  it('says how a run has ended, and that its actors have ended with it', () => {
+    const ended = (reason: string) =>
+      text({
+        leader: undefined,
+        policy: { ...manifest!, version: 8 },
+        end: { v: 1, at: 95_000, kind: 'end', summary: { reason } },
+      });
+    assert.match(ended('max_minutes'), /^run r has ended: its time was up\n/);
+    assert.match(ended('diverged'), /^run r has ended: it was given up, since training diverged\n/);
+    assert.match(ended('max_minutes'), /^actor-0 .* {2}- {2}ended$/m); // in hand: nothing any more
+    assert.match(text(), /^actor-0 .* {2}silent for 1 min 0 s$/m);
+  });
+
+  it('has no line that a terminal would break, and does not say that who has ended waits', () => {
+    const idle = (seconds: number) => ({ 'actors/live': 1, 'actors/idle_seconds/ticket': seconds });
+    const step = (at: number, metrics: Record<string, number>) =>
+      ({ v: 1, kind: 'step', at: 1_000 * at, step: at, version: at, metrics }) as const;
+    const steps = [step(80, idle(0)), step(90, idle(9))];
+    const widest = Math.max(
+      ...text({ steps })
+        .split('\n')
+        .map(({ length }) => length),
+    );
+    assert(widest <= 100, String(widest));
+    assert.match(text({ steps }), /^who waits, over 10 s of steps:\n {2}the actors wait 90 %/m);
+    const end = { v: 1, at: 95_000, kind: 'end', summary: {} } as const;
+    assert.match(text({ steps, end, leader: undefined }), /^who waited, over/m);
+  });
+});

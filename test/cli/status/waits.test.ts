@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { EventOf } from '../../../cli/existing-run/run-state.js';
+import { waitsOver, waitText } from '../../../cli/status/waits.js';
+
+const step = (step: number, seconds: number, metrics: Record<string, number>): EventOf<'step'> => ({
+  ...{ v: 1, kind: 'step', at: 1_000 * seconds, step, version: step },
+  metrics: { 'actors/live': 2, ...metrics },
+});
+
+describe('who waits for whom', () => {
+  it('is the share of the time between the steps, for the actors their mean', () => {
+    const waits = waitsOver([
+      step(1, 0, { 'idle/groups': 3, 'actors/idle_seconds/ticket': 5 }),
+      step(2, 10, { 'idle/groups': 4, 'actors/idle_seconds/ticket': 10 }),
+      step(3, 20, { 'idle/groups': 5, 'actors/idle_seconds/ticket': 15 }),
+    ]);
+    assert.equal(waits?.seconds, 20);
+    assert.equal(waits.learner['groups'], 0.1);
+    assert.equal(waits.actors['ticket'], 0.25);
+    assert.equal(waits.learner['window'], 0);
+  });
+
+  it('does not count backwards where a learner was started again', () => {
+    const waits = waitsOver([
+      step(1, 0, { 'idle/groups': 100 }),
+      step(2, 10, { 'idle/groups': 0 }),
+      step(3, 20, { 'idle/groups': 10 }),
+    ]);
+    assert.equal(waits?.learner['groups'], 0.5);
+  });
+
+  it('does not count the time that a run was down, where the steps say what they took', () => {
+    const waits = waitsOver([
+      step(1, 0, { 'idle/groups': 0, seconds: 10 }),
+      step(2, 3_600, { 'idle/groups': 5, seconds: 10 }),
+    ]);
+    assert.deepEqual([waits?.seconds, waits?.learner['groups']], [10, 0.5]);
+  });
+
+  it('is unknown before there is a time between two steps', () => {
+    assert.equal(waitsOver([]), undefined);
+    assert.equal(waitsOver([step(1, 0, {})]), undefined);
+  });
+
+  it('names the slowest part, and what would help', () => {
+    const text = (learner: Record<string, number>, actors: Record<string, number>) =>
+      waitText({ seconds: 60, learner, actors });
+    assert.equal(text({ groups: 0.01 }, { ticket: 0.04 }), 'nobody waits for long');
+    assert.equal(
+      text({ groups: 0.01 }, { ticket: 0.4, policy: 0.1 }),
+      'the actors wait 40 % of the time for tickets: the learner is the slowest part, and fewer actors would do',
+    );
+    assert.match(text({ groups: 0.5 }, { ticket: 0 }), /sampling is the slowest .*more actors/);
+    assert.match(text({ groups: 0.5 }, { publish: 0.3 }), /the reward service or NATS is the slow/);
+    assert.match(text({ version: 0.2 }, {}), /publishing versions is the slowest/);
+    assert.match(text({ window: 0.2 }, {}), /long answers hold it up/);
+    assert.match(text({ groups: 0.4 }, { ticket: 0.4 }), /each has its turn/);
+  });
+});

@@ -1,0 +1,111 @@
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { Launch } from '../../../cli/up/launch.js';
+import { resumed } from '../../../cli/up/resume.js';
+import { createRunFolder, findRunFolder } from '../../../cli/run-folder.js';
+import { loadUpConfig, type UpRequest } from '../../../cli/up/up-config.js';
+import { LearnerConfig } from '../../../learner/config.js';
+import { complaintOf } from '../../support/complaint.js';
+
+/** A run that was started with `began`, resumed with `given`. */
+function resume(began: string[], given: string[], env: Record<string, string> = {}): UpRequest {
+  const start = loadUpConfig(LearnerConfig, ['--run=r', ...began], env);
+  const { apiKey: _secret, resume: _resume, json: _json, ...launcher } = start.config;
+  const written = JSON.stringify({ run: 'r', launcher, settings: start.settings });
+  const request = loadUpConfig(LearnerConfig, ['--run=r', '--resume', ...given], env);
+  return resumed(LearnerConfig, request, Launch.parse(JSON.parse(written)), env);
+}
+
+const complaint = (...args: Parameters<typeof resume>) => complaintOf(() => resume(...args));
+
+describe('a run that is resumed', () => {
+  it('has the settings that it began with', () => {
+    const { config, settings } = resume(['--loss=ppo', '--actors=5', '--max-steps=9'], []);
+    assert.equal(config.actors, 5);
+    assert.deepEqual(settings, { loss: 'ppo', maxSteps: 9, schedule: 'cosine' });
+  });
+
+  it('may have another end, other evaluations and other actors', () => {
+    const given = [
+      '--max-steps=20',
+      '--actors=1',
+      '--eval-problems=8',
+      '--checkpoint-every-steps=3',
+    ];
+    const { config, settings } = resume(['--seed=3', '--max-minutes=2'], given);
+    assert.equal(config.actors, 1);
+    const changed = { maxSteps: 20, evalProblems: 8, checkpointEverySteps: 3 };
+    assert.deepEqual(settings, { seed: 3, schedule: 'cosine', ...changed }); // the old limit no longer counts
+  });
+
+  it('takes what it has when it is said again, defaults included', () => {
+    assert.deepEqual(resume(['--max-steps=9'], ['--loss=cispo', '--group-size=16']).settings, {
+      ...{ maxSteps: 9, schedule: 'cosine' },
+      ...{ loss: 'cispo', groupSize: 16 },
+    });
+  });
+
+  it('refuses by name whatever would make it another run, all at once', () => {
+    const text = complaint(
+      ['--learning-rate=0.01'],
+      ['--learning-rate=0.02', '--group-size=4', '--seed=1'],
+    );
+    assert.match(text, /^the run r cannot go on like this; leave these out/);
+    assert.match(text, /--learning-rate is 0\.02, the run has 0\.01/);
+    assert.match(text, /--group-size is 4, the run has 16/);
+    assert.match(text, /--seed is 1, the run has 0/);
+  });
+
+  it("does not leave its own servers for others, but finds the user's at another address", () => {
+    const text = complaint([], ['--nats-url=nats://h:1', '--backend-url=http://h:1']);
+    assert.match(text, /--nats-url is given, but the run has a NATS of its own/);
+    assert.match(text, /--backend-url is given, but the run has a backend of its own/);
+    const began = ['--nats-url=nats://h:1', '--backend-url=http://h:1', '--model-dir=m'];
+    const env = { TINKER_API_KEY: 'tml-a' };
+    const { config } = resume(began, ['--nats-url=nats://h:2'], env);
+    assert.deepEqual([config.natsUrl, config.apiKey], ['nats://h:2', 'tml-a']);
+  });
+
+  it('is judged as a whole: a key that was never written down must be given again', () => {
+    const began = ['--backend-url=http://h:1', '--model-dir=m'];
+    const start = loadUpConfig(LearnerConfig, ['--run=r', ...began], { TINKER_API_KEY: 'tml-a' });
+    const request = loadUpConfig(LearnerConfig, ['--run=r', '--resume'], {});
+    const launch = Launch.parse({ run: 'r', launcher: start.config, settings: start.settings });
+    delete launch.launcher['apiKey'];
+    assert.throws(() => resumed(LearnerConfig, request, launch, {}), /--api-key .*TINKER_API_KEY/);
+  });
+
+  it('needs its name', () => {
+    assert.throws(
+      () => loadUpConfig(LearnerConfig, ['--resume'], {}),
+      /--run \(or OFFBEAT_RUN\): --resume needs the name of the run/,
+    );
+  });
+});
+
+describe('the folder of a run', () => {
+  let runs: string;
+  before(async () => {
+    runs = await mkdtemp(join(tmpdir(), 'offbeat-runs-'));
+    await mkdir(join(runs, 'lag-2'));
+    await writeFile(join(runs, 'lag-2', 'metrics.jsonl'), '{}\n');
+    await writeFile(join(runs, 'notes'), '');
+  });
+  after(() => rm(runs, { recursive: true }));
+
+  it('is used again only where it was asked to go on', async () => {
+    await assert.rejects(createRunFolder(runs, 'lag-2'), /exists already in .*lag-2; add --resume/);
+    assert.equal((await findRunFolder(runs, 'lag-2')).path, join(runs, 'lag-2'));
+  });
+
+  it('must be there for a run to go on', async () => {
+    await assert.rejects(
+      findRunFolder(runs, 'lag2'),
+      /no run lag2 in .*; did you mean lag-2\? Without --resume a new run begins/,
+    );
+    await assert.rejects(findRunFolder(`${runs}/none`, 'x'), /there are no runs/);
+  });
+});

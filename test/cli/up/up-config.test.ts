@@ -1,0 +1,117 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { upHelp } from '../../../cli/up/up.js';
+import { asFlags, loadUpConfig, UpConfig } from '../../../cli/up/up-config.js';
+import { LearnerConfig } from '../../../learner/config.js';
+import { complaintOf } from '../../support/complaint.js';
+
+const load = (argv: string[], env: Record<string, string> = {}) =>
+  loadUpConfig(LearnerConfig, argv, env);
+
+const complaint = (argv: string[], env: Record<string, string> = {}) =>
+  complaintOf(() => load(argv, env));
+
+describe('the flags of npm start', () => {
+  it('pass on what was given to the learner, and leave it its other defaults', () => {
+    const { config, settings } = load(['--max-steps', '7', '--loss=ppo', '--actors', '3'], {
+      OFFBEAT_LEARNING_RATE: '0.01',
+    });
+    assert.equal(config.actors, 3);
+    assert.deepEqual(
+      new Set(asFlags(settings)),
+      new Set(['--max-steps=7', '--schedule=cosine', '--loss=ppo', '--learning-rate=0.01']),
+    );
+  });
+
+  it('limit the time of a run that has no limit', () => {
+    const schedule = 'cosine'; // it needs an end, and has that one
+    assert.deepEqual(load([]).settings, { maxMinutes: 5, schedule });
+    assert.deepEqual(load(['--max-minutes', '0.5']).settings, { maxMinutes: 0.5, schedule });
+    assert.deepEqual(load(['--schedule', 'linear']).settings, {
+      schedule: 'linear',
+      maxMinutes: 5,
+    });
+  });
+
+  it('leave to the launcher where things are', () => {
+    assert.match(complaint(['--run-dir', 'x']), /--run-dir is not a flag/);
+    assert.match(complaint(['--health-port', '1']), /--health-port is not a flag/);
+  });
+
+  it('are refused together, with every mistake', () => {
+    const text = complaint([
+      '--frob',
+      '--actors',
+      '0',
+      '--learning-rate',
+      '-1',
+      '--backend-url',
+      'ftp://x',
+      '--run',
+      'a b',
+      '--nats-url',
+      'http://h:1',
+    ]);
+    assert.match(text, /^offbeat cannot start:/);
+    for (const flag of [
+      '--frob',
+      '--actors',
+      '--learning-rate',
+      '--backend-url',
+      '--run',
+      '--nats-url',
+    ]) {
+      assert.match(text, new RegExp(`- ${flag} `));
+    }
+    assert.match(text, /--nats-url .* is "http:\/\/h:1": expected nats:\/\/host:port/);
+  });
+
+  it('are refused when they contradict one another, the settings of the learner included', () => {
+    const text = complaint([
+      '--groups-per-batch',
+      '7',
+      '--num-minibatches',
+      '2',
+      '--api-key',
+      'tml-secret',
+    ]);
+    assert.match(
+      text,
+      /--num-minibatches \(or OFFBEAT_NUM_MINIBATCHES\) is "2": it must divide --groups-per-batch, which is 7/,
+    );
+    assert.match(text, /--api-key .* is set: add --backend-url/);
+    assert.doesNotMatch(text, /secret/);
+  });
+
+  it('ask for what only the user knows of a server', () => {
+    const text = complaint(['--backend-url', 'http://127.0.0.1:10610']);
+    assert.match(text, /--api-key .*TINKER_API_KEY/);
+    assert.match(text, /--model-dir .*the directory of the model/);
+
+    const server = ['--backend-url', 'http://127.0.0.1:10610', '--model-dir', 'm'];
+    assert.equal(load(server, { TINKER_API_KEY: 'tml-a' }).config.apiKey, 'tml-a');
+    const both = load([...server, '--api-key', 'tml-b'], { TINKER_API_KEY: 'tml-a' });
+    assert.equal(both.config.apiKey, 'tml-b');
+    assert.equal(load([], { TINKER_API_KEY: 'tml-a' }).config.apiKey, undefined); // the local one has its own
+  });
+});
+
+describe('the help of npm start', () => {
+  it('explains each flag that the user was promised', async () => {
+    const help = await upHelp();
+    const promised =
+      'max-steps max-minutes actors max-steps-off-policy groups-per-batch group-size num-minibatches learning-rate lora-rank loss seed run backend-url nats-url json';
+    for (const flag of promised.split(' ')) {
+      assert.match(
+        help.replace(/\n {6}/g, ' '), // an entry has as many lines as it needs
+        new RegExp(`\n  --${flag} [^(\n]{10,}.*\\(.*env OFFBEAT_`),
+        flag,
+      );
+    }
+  });
+
+  it('tells the defaults', async () => {
+    const { actors } = UpConfig.parse({});
+    assert.match(await upHelp(), new RegExp(`--actors N\n.*default ${actors};`));
+  });
+});

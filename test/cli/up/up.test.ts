@@ -1,0 +1,101 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { createServer, type AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { HubServer } from '../../support/hub-server.js';
+import { NatsServer } from '../../support/nats-server.js';
+import { tinyModel } from '../../support/tiny-model.js';
+import { UpProcess } from '../../support/up-process.js';
+
+describe('offbeat up, given a model that cannot be run,', { timeout: 60_000 }, () => {
+  it('names the key of config.json before it starts or writes anything', async () => {
+    await using model = await tinyModel();
+    const config = join(model.path, 'config.json');
+    const json = JSON.parse(await readFile(config, 'utf8')) as Record<string, unknown>;
+    await writeFile(config, JSON.stringify({ ...json, model_type: 'mamba' }));
+
+    await using up = await UpProcess.start([`--model-dir=${model.path}`]);
+    assert.equal(await up.ended(), 2);
+    assert.match(up.err, /config\.json describes .*:\n {2}- model_type is "mamba": only qwen3/);
+    assert.deepEqual(await readdir(up.folder), []);
+  });
+
+  it('names the weights that are missing', async () => {
+    await using model = await tinyModel();
+    await writeFile(join(model.path, 'model.safetensors'), '');
+    await using up = await UpProcess.start([`--model-dir=${model.path}`]);
+    assert.equal(await up.ended(), 2);
+    assert.match(up.err, /model\.safetensors is not a valid safetensors file: it has 0 bytes/);
+    assert.deepEqual(await readdir(up.folder), []);
+  });
+});
+
+describe('offbeat up, given what cannot work,', { timeout: 240_000 }, () => {
+  /** What a start says that must fail with exit code 2 and write nothing. */
+  async function refusal(
+    flags: readonly string[],
+    env: Readonly<Record<string, string>> = {},
+  ): Promise<string> {
+    await using up = await UpProcess.start(flags, undefined, env);
+    assert.equal(await up.ended(), 2, up.out + up.err);
+    assert.deepEqual(await readdir(up.folder), []);
+    return up.err;
+  }
+
+  it('writes nothing when the port of the page is taken', async () => {
+    await using holder = createServer().listen(0, '127.0.0.1');
+    await once(holder, 'listening');
+    const { port } = holder.address() as AddressInfo;
+    assert.match(
+      await refusal([`--dashboard-port=${port}`]),
+      new RegExp(
+        `^cannot serve the dashboard on 127.0.0.1:${port} .*choose another --dashboard-port`,
+      ),
+    );
+  });
+
+  it('writes nothing when there is no such dataset, and says it once', async () => {
+    assert.match(
+      await refusal(['--dataset=none.jsonl']),
+      /^cannot read the problems in none\.jsonl \(ENOENT/,
+    );
+    await using hub = await HubServer.start({});
+    const err = await refusal(['--dataset=nobody/nothing'], { HF_ENDPOINT: hub.url });
+    assert.match(err, /^cannot fetch the dataset nobody\/nothing: .* answered 404/);
+    assert.equal(err.split('cannot fetch').length, 2);
+  });
+
+  it('writes nothing when NATS refuses its key, lacks JetStream, or a key is missing', async () => {
+    const lone = "authorization { user: 'u', password: 'p' }";
+    await using locked = await NatsServer.start({ configuration: lone });
+    assert.match(
+      await refusal([`--nats-url=${locked.url}`]),
+      /^NATS at .* refused the credentials/m,
+    );
+    await using plain = await NatsServer.start({ jetStream: false });
+    assert.match(await refusal([`--nats-url=${plain.url}`]), /^NATS at .* runs without JetStream/m);
+    const err = await refusal([`--nats-url=${plain.url}`, '--nats-keys=/nowhere']);
+    assert.match(err, /--nats-keys \/nowhere has no \S+\.nk; make the keys .*nats-config --run/);
+  });
+
+  it('writes nothing when a service would refuse its part of the environment', async () => {
+    assert.match(
+      await refusal([], { ACTOR_THREADS: 'many' }),
+      /^actor cannot start:\n {2}- --threads \(or ACTOR_THREADS\) is "many"/,
+    );
+  });
+
+  it('writes nothing when the folder of the runs cannot be had', async () => {
+    assert.match(
+      await refusal(['--runs-dir=/dev/null/runs']),
+      /^no run can be kept in \/dev\/null\/runs/,
+    );
+    if (process.platform !== 'linux') return;
+    assert.match(
+      await refusal(['--runs-dir=/proc/offbeat']),
+      /^no run can be kept in \/proc\/offb/m,
+    );
+  });
+});

@@ -1,0 +1,172 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { IdleClock } from '../../../learner/step/idle-clock.js';
+import { Publisher, VersionNotFinite } from '../../../learner/step/publisher.js';
+import { UserError } from '../../../shared/base/errors.js';
+import { encodeAdapter } from '../../../shared/model/lora.js';
+import { parseModelConfig } from '../../../shared/model/model-config.js';
+import { qwen3ConfigText } from '../../../shared/model/model-writer.js';
+import { AdapterOutOfReach } from '../../../shared/tinker/errors.js';
+import { silent } from '../../support/broker.js';
+import { tinySizes, warmAdapter } from '../../support/tiny-model.js';
+
+const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config.json');
+
+/** An adapter's file, with this number as one of its weights. */
+function adapterWith(weight: number): Uint8Array {
+  const adapter = warmAdapter(config, 2);
+  [...adapter.tensors.values()].at(-1)!.data[3] = weight;
+  return encodeAdapter(adapter).safetensors;
+}
+
+/** A publisher of the weights that a backend has, and the versions that it announced. */
+function publishing(backend: {
+  adapter?: () => Uint8Array;
+  logprob?: () => number; // of a token that is drawn by the backend
+}) {
+  const published: number[] = [];
+  const publisher = new Publisher({
+    broker: {
+      policy: {
+        publish: (manifest: { version: number }) => {
+          published.push(manifest.version);
+          return Promise.resolve(manifest);
+        },
+      },
+      events: { emit: () => Promise.resolve() },
+      actors: {},
+    } as never,
+    client: {
+      downloadAdapter: () => {
+        if (backend.adapter === undefined) {
+          return Promise.reject(new AdapterOutOfReach('it is on another machine'));
+        }
+        return Promise.resolve({ adapter: backend.adapter(), rank: 2, alpha: 4 });
+      },
+      createSamplingSession: (path: string) => Promise.resolve(`session of ${path}`),
+      sampler: () => ({
+        sample: () =>
+          Promise.resolve([
+            { tokens: Int32Array.of(1), logprobs: [backend.logprob!()], stopReason: 'length' },
+          ]),
+      }),
+    } as never,
+    run: { saveWeightsForSampler: (name) => Promise.resolve(`tinker://run/${name}`) },
+    backendSamples: backend.logprob !== undefined,
+    idle: new IdleClock(() => 0),
+    maxStepsOffPolicy: 1,
+    rewinds: [],
+    quarantined: () => [],
+    consumedBelow: () => 0,
+    log: silent,
+  });
+  return { publisher, published };
+}
+
+describe('publishing a version', () => {
+  for (const broken of [NaN, Infinity, -Infinity]) {
+    it(`refuses weights of which one is ${broken}, and leaves the version before in use`, async () => {
+      let weight = 0.5;
+      const { publisher, published } = publishing({ adapter: () => adapterWith(weight) });
+      await publisher.publish(0);
+      weight = broken;
+      await assert.rejects(publisher.publish(1), (error) => {
+        assert(error instanceof VersionNotFinite);
+        assert.match(error.message, /^policy version 1 is not published: .* element 3 of .* is -?/);
+        assert(error.message.endsWith(String(broken)));
+        return true;
+      });
+      assert.deepEqual([published, publisher.newestVersion], [[0], 0]);
+    });
+  }
+
+  it('looks at a drawn token where the backend samples and hands out no weights', async () => {
+    let logprob = -1;
+    const { publisher, published } = publishing({ logprob: () => logprob });
+    await publisher.publish(0);
+    logprob = NaN;
+    await assert.rejects(publisher.publish(1), /version 1 is not published: a token .* NaN$/);
+    assert.deepEqual(published, [0]);
+  });
+
+  it('leaves it to the user when the weights cannot be read at all', async () => {
+    const { publisher } = publishing({ adapter: () => adapterWith(0.5).subarray(0, 100) });
+    await assert.rejects(publisher.publish(0), (error) => {
+      assert(error instanceof UserError);
+      assert.match(error.message, /weights of version 0 that cannot be read: the adapter is not/);
+      return true;
+    });
+  });
+});
+
+const weightsOf = (version: number) => `tinker://run/sampler_weights/${version}`;
+
+/** A publisher of ten versions whose backend deletes as told, and a manifest for each. */
+async function bench(deletes: (path: string) => Promise<void>) {
+  let now = 0;
+  const manifests = new Set<number>();
+  const policy = {
+    publish: (manifest: { version: number }) => {
+      manifests.add(manifest.version);
+      return Promise.resolve(manifest);
+    },
+    async retire(keep: ReadonlySet<number>, forget: (manifest: object) => Promise<boolean>) {
+      for (const version of manifests) {
+        if (keep.has(version)) continue;
+        if (await forget({ version, samplerPath: weightsOf(version) })) manifests.delete(version);
+      }
+    },
+  };
+  const publisher = new Publisher({
+    broker: {
+      policy,
+      actors: { list: () => Promise.resolve([]) },
+      events: { emit: () => Promise.resolve() },
+    } as never,
+    client: {
+      deleteCheckpoint: deletes,
+      createSamplingSession: () => Promise.resolve('s'),
+      sampler: () => assert.fail('the adapter is looked at, so no token needs to be drawn'),
+      downloadAdapter: () => Promise.resolve({ adapter: adapterWith(0.5), rank: 2, alpha: 4 }),
+    },
+    run: { saveWeightsForSampler: (name) => Promise.resolve(name) },
+    backendSamples: true,
+    idle: new IdleClock(() => 0),
+    maxStepsOffPolicy: 0,
+    rewinds: [],
+    quarantined: () => [],
+    consumedBelow: () => 0,
+    now: () => now,
+    log: silent,
+  });
+  for (let version = 0; version < 10; version++) await publisher.publish(version);
+  return { publisher, manifests, wait: (seconds: number) => (now += 1_000 * seconds) };
+}
+
+describe('sampling weights that the backend could not delete', () => {
+  it('are tried again after a while, not at every step, and keep their manifests so long', async () => {
+    const asked: string[] = [];
+    let isAway = true;
+    const { publisher, manifests, wait } = await bench((path) => {
+      asked.push(path);
+      const fails = isAway && path === weightsOf(3);
+      return fails ? Promise.reject(new Error('answered 500')) : Promise.resolve();
+    });
+    await publisher.retire([]);
+    assert.deepEqual([...manifests], [3, 9]);
+    assert.equal(asked.length, 9);
+    await publisher.retire([]);
+    assert.equal(asked.length, 9);
+    isAway = false;
+    wait(5);
+    await publisher.retire([]);
+    assert.equal(asked.at(-1), weightsOf(3));
+    assert.deepEqual([...manifests], [9]);
+  });
+
+  it('are left where the backend will never delete them', async () => {
+    const { publisher, manifests } = await bench(() => Promise.reject(new UserError('not yours')));
+    await publisher.retire([]);
+    assert.deepEqual([...manifests], [9]);
+  });
+});

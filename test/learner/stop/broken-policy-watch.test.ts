@@ -1,0 +1,226 @@
+import assert from 'node:assert/strict';
+import { beforeEach, describe, it } from 'node:test';
+import {
+  breakageReason,
+  BrokenPolicyWatch,
+  isPolicyBroken,
+  type Probe,
+} from '../../../learner/stop/broken-policy-watch.js';
+import { GroupBook } from '../../../learner/groups/group-book.js';
+import { UserError } from '../../../shared/base/errors.js';
+import type { Datum } from '../../../shared/tinker/types.js';
+import { silent } from '../../support/broker.js';
+import { rolloutGroup } from '../../support/messages.js';
+
+/** The version that this life of the run began with; it has published one more. */
+const first = 5;
+
+describe('a watch for a broken policy, of batches of ten groups', () => {
+  let book: GroupBook<string>;
+  let watch: BrokenPolicyWatch;
+  let trainer: 'broken' | 'finite' | 'away';
+  let probes: Probe[];
+  const watchOf = (groupsPerBatch: number) =>
+    new BrokenPolicyWatch({
+      ...{ groupsPerBatch, firstVersion: first, log: silent },
+      isBroken: (probe) => {
+        probes.push(probe);
+        if (trainer === 'away') return Promise.reject(new Error('no answer'));
+        return Promise.resolve(trainer === 'broken');
+      },
+    });
+  /** The trainer has answered whatever it was asked. */
+  const answered = () => new Promise((resolve) => setImmediate(resolve));
+  const group = rolloutGroup();
+  /** Issues so many tickets. */
+  const issue = (count: number) => {
+    for (let i = 0; i < count; i += 1) book.issue(first, first);
+  };
+  /** So many tickets, the oldest first, come back without a group, and each is replaced. */
+  const die = (count: number, version = first + 1, but: readonly number[] = []) => {
+    for (let i = 0; i < count; i += 1) {
+      const out = book.entries().filter(({ state }) => state === 'issued');
+      const { order } = out.find(({ order }) => !but.includes(order))!;
+      book.die(order);
+      watch.died(version, book);
+      issue(1);
+    }
+  };
+
+  beforeEach(() => {
+    book = new GroupBook();
+    trainer = 'broken';
+    probes = [];
+    watch = watchOf(10);
+    issue(4);
+  });
+
+  it('is over when a batch has come back so, and all that was out by then', async () => {
+    die(9);
+    await answered();
+    assert(!watch.signal.aborted);
+    die(1); // three more are out, which may be groups yet
+    await answered();
+    assert(!watch.signal.aborted);
+    die(2);
+    await answered();
+    assert(!watch.signal.aborted);
+    die(1);
+    await answered();
+    assert(watch.signal.aborted);
+    assert.deepEqual(watch.breakage, { groups: 13, version: 6, isContradicted: false });
+  });
+
+  it('begins anew when a group comes', async () => {
+    die(9);
+    book.arrive(book.entries()[0]!.order, 'a group', 9);
+    watch.arrived(group);
+    issue(1);
+    die(12);
+    await answered();
+    assert(!watch.signal.aborted);
+    die(1);
+    await answered();
+    assert(watch.signal.aborted);
+  });
+
+  it('waits for an actor that still samples, however fast another one fails', async () => {
+    die(100, first + 1, [2]);
+    await answered();
+    assert(!watch.signal.aborted);
+    book.refuseAsStale(2); // what it has is too old, and its ticket is issued once more
+    die(1);
+    await answered();
+    assert(!watch.signal.aborted);
+    book.reissue(2, first, first);
+    die(1, first + 1, [2]);
+    await answered();
+    assert(!watch.signal.aborted);
+    book.die(2);
+    watch.died(first + 1, book);
+    await answered();
+    assert(watch.signal.aborted);
+  });
+
+  it('waits for no group that is here already, and lacks others to be trained with', async () => {
+    book.arrive(0, 'a group', 9);
+    watch.arrived(group);
+    die(13);
+    await answered();
+    assert(watch.signal.aborted);
+  });
+
+  it('takes no notice of what earlier lives of the run have published', async () => {
+    die(100, first - 1);
+    await answered();
+    assert(!watch.signal.aborted);
+    assert.equal(watch.breakage.groups, 0);
+  });
+
+  it('takes more than a few, however small a batch is', async () => {
+    watch = watchOf(1);
+    die(7);
+    await answered();
+    assert(!watch.signal.aborted);
+    die(4);
+    await answered();
+    assert(watch.signal.aborted);
+  });
+
+  it('tells what ended it, whatever comes behind', async () => {
+    die(20);
+    await answered();
+    watch.arrived(group);
+    assert.equal(watch.breakage.groups, 20);
+  });
+
+  it('goes on while the trainer has finite logprobs: one actor may answer for all others', async () => {
+    trainer = 'finite';
+    for (let batch = 1; batch < 10; batch += 1) {
+      die(13);
+      await answered();
+      assert.equal(probes.length, batch);
+      assert(!watch.signal.aborted);
+      assert.equal(watch.breakage.groups, 0);
+    }
+    book.arrive(book.entries()[0]!.order, 'a group', 9);
+    watch.arrived(group);
+    issue(1);
+    for (let batch = 1; batch < 10; batch += 1) {
+      die(13);
+      await answered();
+    }
+    assert(!watch.signal.aborted);
+    die(13); // nobody else gets a word in: the run would go on for nothing
+    await answered();
+    assert(watch.signal.aborted);
+    assert.equal(watch.breakage.isContradicted, true);
+  });
+
+  it('tries the trainer on the answer that came last', async () => {
+    die(13);
+    await answered();
+    assert.deepEqual([...probes[0]!.promptTokens], [0]);
+    watch = watchOf(10);
+    watch.arrived(group);
+    die(13);
+    await answered();
+    assert.deepEqual(probes[1]!.promptTokens, group.promptTokens);
+    assert.equal(probes[1]!.rollouts.length, 1);
+  });
+
+  it('asks again when the backend did not answer', async () => {
+    trainer = 'away';
+    die(13);
+    await answered();
+    assert(!watch.signal.aborted);
+    trainer = 'broken';
+    die(1);
+    await answered();
+    assert(watch.signal.aborted);
+  });
+
+  it('takes a group that comes while the trainer is asked for the answer', async () => {
+    die(13);
+    watch.arrived(group);
+    await answered();
+    assert(!watch.signal.aborted);
+  });
+});
+
+describe('asking the trainer', () => {
+  const ask = async (logprob: number) => {
+    const calls: unknown[] = [];
+    const run = {
+      forward: (data: readonly Datum[], loss: string, config: object) => {
+        calls.push([loss, config]);
+        const logprobs = data.map(({ tokens }) => new Float32Array(tokens.length).fill(-1));
+        logprobs.at(-1)![1] = logprob;
+        return Promise.resolve({ logprobs, metrics: {} });
+      },
+    };
+    const isBroken = await isPolicyBroken(run, 0.7, rolloutGroup());
+    assert.deepEqual(calls, [['cross_entropy', { temperature: 0.7 }]]);
+    return isBroken;
+  };
+
+  it('finds out whether any of its own logprobs is not finite', async () => {
+    assert.equal(await ask(-2), false);
+    assert.equal(await ask(NaN), true);
+    assert.equal(await ask(-Infinity), true);
+  });
+});
+
+describe('what a broken policy is said to be', () => {
+  const breakage = { groups: 13, version: 6, isContradicted: false };
+
+  it('is a divergence once something was trained', () => {
+    assert.match(breakageReason(breakage, true), /last 13 groups .* version 6 .* not finite$/);
+    const contradicted = { ...breakage, isContradicted: true };
+    assert.match(breakageReason(contradicted, true), /those of the trainer are finite$/);
+  });
+
+  it('is the fault of the model or of the actors before that', () => {
+    assert.throws(() => breakageReason(breakage, false), UserError);
+  });
+});

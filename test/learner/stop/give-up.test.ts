@@ -1,0 +1,122 @@
+import assert from 'node:assert/strict';
+import { beforeEach, describe, it } from 'node:test';
+import type { Breakage } from '../../../learner/stop/broken-policy-watch.js';
+import { DivergenceWatch } from '../../../learner/stop/divergence-watch.js';
+import type { Drought } from '../../../learner/stop/drought-watch.js';
+import { GiveUp } from '../../../learner/stop/give-up.js';
+import type { StepEvent } from '../../../learner/report/history.js';
+import { UserError } from '../../../shared/base/errors.js';
+import { silent } from '../../support/broker.js';
+
+function event(step: number, kl: number): StepEvent {
+  const metrics = { 'env/all/reward/total': 1, kl_sample_train_v2: kl };
+  return { v: 1, at: 0, kind: 'step', step, version: step, metrics };
+}
+
+describe('giving a run up after two unhealthy steps, or what its groups tell', () => {
+  const limits = { maxKl: 0.1, minRewardShare: 0.5, patience: 2 };
+  const trained = { step: 3, unconfirmedSteps: 0 };
+  let dry: AbortController;
+  let broken: AbortController;
+  let alone: AbortController;
+  let drought: Drought;
+  let giveUp: GiveUp;
+
+  beforeEach(() => {
+    dry = new AbortController();
+    broken = new AbortController();
+    alone = new AbortController();
+    drought = { groups: 9, reward: 1 };
+    const breakage: Breakage = { groups: 12, version: 3, isContradicted: false };
+    giveUp = new GiveUp({
+      divergence: new DivergenceWatch(limits, []),
+      drought: {
+        signal: dry.signal,
+        get drought() {
+          return drought;
+        },
+      },
+      brokenPolicy: { signal: broken.signal, breakage },
+      audit: {
+        signal: alone.signal,
+        get reason() {
+          return alone.signal.aborted ? 'actor-0 is the only one' : undefined;
+        },
+      },
+      log: silent,
+    });
+  });
+
+  it('is not done while no watch has anything to say', () => {
+    assert.deepEqual([giveUp.judge(event(1, 0.01)), giveUp.judge(event(2, 0.2))], [true, false]);
+    giveUp.conclude(trained); // the time is up
+    assert(!giveUp.signal.aborted && !giveUp.hasDiverged);
+    assert.equal(giveUp.verdict(1), undefined);
+  });
+
+  it('is done by a step, and names the checkpoint that stays', () => {
+    giveUp.judge(event(2, 0.2));
+    giveUp.judge(event(3, 0.2));
+    assert(giveUp.signal.aborted && giveUp.hasDiverged);
+    const verdict = giveUp.verdict(1);
+    assert(verdict?.reason === 'diverged');
+    assert.deepEqual([verdict.divergence.step, verdict.divergence.checkpointStep], [3, 1]);
+  });
+
+  it('is done for want of variance, which is no divergence where the reward is as it was', () => {
+    giveUp.judge(event(1, 0));
+    dry.abort();
+    assert(giveUp.signal.aborted);
+    giveUp.conclude(trained);
+    assert(!giveUp.hasDiverged);
+    assert.deepEqual(giveUp.verdict(1), { reason: 'no_signal', drought });
+  });
+
+  it('is done for want of variance, which is a divergence where the reward is gone', () => {
+    giveUp.judge(event(1, 0));
+    giveUp.judge(event(2, 0));
+    drought = { groups: 9, reward: 0.1 };
+    dry.abort();
+    giveUp.conclude(trained);
+    assert.equal(giveUp.verdict(1)?.reason, 'diverged');
+  });
+
+  it('is done for a policy whose logprobs are no numbers', () => {
+    broken.abort();
+    assert(giveUp.signal.aborted);
+    giveUp.conclude(trained);
+    const verdict = giveUp.verdict(2);
+    assert(verdict?.reason === 'diverged');
+    assert.match(verdict.divergence.reason, /last 12 groups .* version 3 .* not finite/);
+  });
+
+  it('is done for an actor whose logprobs are wrong when there is no other one', () => {
+    alone.abort();
+    assert(giveUp.signal.aborted);
+    giveUp.conclude(trained);
+    const reason = 'actor-0 is the only one';
+    assert.deepEqual(giveUp.verdict(2), {
+      reason: 'diverged',
+      divergence: { step: 3, reason, cause: 'actor', checkpointStep: 2 },
+    });
+  });
+
+  it('is done for weights that cannot be published, and keeps to the first step that made such', () => {
+    giveUp.refuse(3, 'version 3 is not finite');
+    giveUp.refuse(4, 'version 4 is not finite');
+    assert(giveUp.signal.aborted && giveUp.hasDiverged);
+    assert.deepEqual(giveUp.verdict(2), {
+      reason: 'diverged',
+      divergence: { step: 3, reason: 'version 3 is not finite', checkpointStep: 2 },
+    });
+  });
+
+  it('leaves to the user a policy that is so untrained, and no other', () => {
+    broken.abort();
+    assert.throws(() => {
+      giveUp.conclude({ step: 0, unconfirmedSteps: 0 });
+    }, UserError);
+    giveUp.conclude({ step: 0, unconfirmedSteps: 1 });
+    assert(giveUp.hasDiverged);
+  });
+});

@@ -1,0 +1,93 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Sessions, silenceMs } from '../../local-backend/sessions.js';
+import { until } from '../support/broker.js';
+import { startOn, tinyModel, Wire } from './running-backend.js';
+
+describe('a training run whose client is gone', () => {
+  it('is unloaded, and its checkpoints and samplers stay', async () => {
+    let now = 0;
+    await using model = await tinyModel(1);
+    await using backend = await startOn(model.path, { now: () => now, unloadEveryMs: 5 });
+    const wire = new Wire(backend.url);
+    const gone = await wire.createSession();
+    const lost = await wire.createModel(gone);
+    const saving = await wire.post('save_weights_for_sampler', {
+      ...{ model_id: lost, path: 'v1', seq_id: 1 },
+    });
+    const { path } = await wire.result(saving);
+    const { sampling_session_id: sampler } = await wire.post('create_sampling_session', {
+      ...{ session_id: gone, sampling_session_seq_id: 0, model_path: path },
+    });
+    const here = await wire.createSession();
+    const kept = await wire.createModel(here);
+
+    const status = async (id: string) =>
+      (await wire.tryPost('get_info', { model_id: id, type: 'get_info' })).status;
+    await until(async () => {
+      now += silenceMs / 10;
+      await wire.post('session_heartbeat', { session_id: here });
+      return !((await wire.get('sessions'))['sessions'] as string[]).includes(gone);
+    });
+    assert.equal(await status(lost), 404);
+    assert.equal(await status(kept), 200);
+    const sampled = await wire.post('asample', {
+      sampling_session_id: sampler,
+      prompt: { chunks: [{ type: 'encoded_text', tokens: [3, 4, 5] }] },
+      sampling_params: { max_tokens: 4, temperature: 1, seed: 1 },
+      num_samples: 2,
+      seq_id: 1,
+    });
+    assert.equal((await wire.samples(sampled)).sequences.length, 2);
+  });
+});
+
+describe('a training run whose client sends no heartbeat', () => {
+  it('stays loaded as long as it is asked for something', async () => {
+    let now = 0;
+    await using model = await tinyModel(1);
+    await using backend = await startOn(model.path, { now: () => now, unloadEveryMs: 5 });
+    const wire = new Wire(backend.url);
+    const silent = await wire.createSession();
+    const run = await wire.createModel(await wire.createSession());
+    const sessions = async () => (await wire.get('sessions'))['sessions'] as string[];
+    await until(async () => {
+      now += silenceMs / 10;
+      await wire.post('get_info', { model_id: run, type: 'get_info' });
+      return !(await sessions()).includes(silent);
+    });
+    assert.equal((await sessions()).length, 1);
+  });
+});
+
+describe('a session', () => {
+  it('lasts as long as its client is heard of', () => {
+    let now = 0;
+    const sessions = new Sessions(() => now);
+    const { id } = sessions.create();
+    for (let minute = 0; minute < 30; minute++) {
+      now += silenceMs / 10;
+      sessions.seen(id);
+      assert.deepEqual(sessions.endSilent(), []);
+    }
+    for (let minute = 1; minute < 10; minute++) {
+      now += silenceMs / 10;
+      assert.deepEqual(sessions.endSilent(), []);
+    }
+    now += silenceMs / 10;
+    assert.deepEqual(
+      sessions.endSilent().map((ended) => ended.id),
+      [id],
+    );
+    assert.throws(() => sessions.seen(id), /10 minutes without a heartbeat/);
+  });
+
+  it('outlasts a stop of the backend, in which nobody could be heard', () => {
+    let now = 0;
+    const sessions = new Sessions(() => now);
+    const { id } = sessions.create();
+    now += 10 * silenceMs;
+    assert.deepEqual(sessions.endSilent(), []);
+    assert.equal(sessions.seen(id).id, id);
+  });
+});

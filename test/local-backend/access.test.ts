@@ -1,0 +1,170 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { checkpointRoutes } from '../../local-backend/checkpoint-routes.js';
+import { futureRoutes } from '../../local-backend/future-routes.js';
+import type { Route } from '../../local-backend/http-api.js';
+import type { LocalBackend } from '../../local-backend/local-backend.js';
+import { maxOpenedBySamplingKey } from '../../local-backend/sampling-sessions.js';
+import { samplingRoutes } from '../../local-backend/sampling-routes.js';
+import { sessionRoutes } from '../../local-backend/session-routes.js';
+import { trainingRoutes } from '../../local-backend/training-routes.js';
+import {
+  apiKey,
+  createModelBody,
+  forwardBackward,
+  type Json,
+  modelName,
+  startOn,
+  tinyModel,
+  Wire,
+} from './running-backend.js';
+
+/** The routes alone; nothing is asked of what stands behind them. */
+const unused = undefined as never;
+const routes: readonly Route[] = [
+  ...sessionRoutes(unused, unused),
+  ...trainingRoutes(unused, unused, unused),
+  ...samplingRoutes(unused, unused),
+  ...futureRoutes(unused, 0),
+  ...checkpointRoutes(unused, unused, unused, unused),
+];
+const nameOf = ({ method, path }: Route) => `${method} ${path.replace('/api/v1/', '')}`;
+const named = (access: Route['access']) =>
+  routes
+    .filter((route) => route.access === access)
+    .map(nameOf)
+    .sort();
+
+describe('what a key opens', () => {
+  it('is nothing without one but the health, and an archive by its secret address', () => {
+    assert.deepEqual(named('open'), ['GET archives/:token', 'GET healthz']);
+  });
+
+  it('is what sampling takes, for a key that may only sample', () => {
+    assert.deepEqual(named('sampling'), [
+      'GET get_server_capabilities',
+      'GET samplers/:id',
+      'POST asample',
+      'POST client/config',
+      'POST client/dynamic_config',
+      'POST create_sampling_session',
+      'POST create_session',
+      'POST retrieve_future',
+      'POST session_heartbeat',
+      'POST telemetry',
+    ]);
+  });
+});
+
+describe('a key that may only sample', { timeout: 120_000 }, () => {
+  const samplingApiKey = 'tml-sampling-key';
+  let directory: Awaited<ReturnType<typeof tinyModel>>;
+  let backend: LocalBackend;
+  let learner: Wire;
+  before(async () => {
+    directory = await tinyModel();
+    backend = await startOn(directory.path, { pollMs: 200, samplingApiKey });
+    learner = new Wire(backend.url);
+  });
+  after(async () => {
+    await backend[Symbol.asyncDispose]();
+    await directory[Symbol.asyncDispose]();
+  });
+  const asActor = (path: string, init: RequestInit = {}) =>
+    learner.fetch(path, {
+      ...init,
+      headers: { 'x-api-key': samplingApiKey, 'content-type': 'application/json' },
+    });
+
+  const forbidden = routes.filter(({ access }) => access === undefined);
+  it(`is told so by each of the ${forbidden.length} routes that train, save, load, list, download or delete`, async () => {
+    assert(forbidden.length >= 15);
+    for (const route of forbidden) {
+      const path = route.path.replaceAll(/:\w+/g, 'x').replace('*', 'weights/x/archive');
+      const { method } = route;
+      const response = await asActor(path, { method, ...(method === 'POST' && { body: '{}' }) });
+      assert.equal(response.status, 403, nameOf(route));
+      const { detail } = (await response.json()) as { detail: string };
+      assert.equal(
+        detail,
+        `this API key may only sample; ${method} ${route.path} takes the key that trains (--api-key of the backend)`,
+      );
+    }
+  });
+
+  it('samples from what the learner saved, on its session and on one of its own', async () => {
+    const session = await learner.createSession();
+    const model = await learner.createModel(session);
+    const saving = { model_id: model, seq_id: 1, path: 'v1', type: 'save_weights_for_sampler' };
+    const saved = await learner.result(await learner.post('save_weights_for_sampler', saving));
+    const open = (session_id: string) => ({ session_id, model_path: saved['path'] });
+    const opened = await learner.post('create_sampling_session', open(session));
+
+    const actor = new Wire(backend.url, samplingApiKey);
+    const own = await actor.post('create_sampling_session', open(await actor.createSession()));
+    for (const { sampling_session_id } of [opened, own]) {
+      const promise = await actor.post('asample', {
+        num_samples: 2,
+        prompt: { chunks: [{ type: 'encoded_text', tokens: [3, 4, 5] }] },
+        sampling_params: { max_tokens: 4 },
+        sampling_session_id,
+        seq_id: 0,
+      });
+      assert.equal((await actor.samples(promise)).sequences.length, 2);
+    }
+  });
+
+  it('cannot make the backend keep much: neither long stops in its queue nor reports', async () => {
+    const stop = Array.from({ length: 256 }, () => 'x'.repeat(30_000));
+    const sample = {
+      prompt: { chunks: [{ type: 'encoded_text', tokens: [3] }] },
+      sampling_params: { stop },
+      sampling_session_id: 'x',
+    };
+    const body = JSON.stringify(sample);
+    assert.equal((await asActor('/api/v1/asample', { method: 'POST', body })).status, 422);
+    const large = { method: 'POST', body: ' '.repeat(5 * 2 ** 20) };
+    assert.equal((await asActor('/api/v1/telemetry', large)).status, 413);
+    const usual = { method: 'POST', body: ' '.repeat(2 ** 20) };
+    assert.equal((await asActor('/api/v1/telemetry', usual)).status, 200);
+  });
+
+  it('cannot make the backend keep more than so many sampling sessions, nor end those of the learner', async () => {
+    const actor = new Wire(backend.url, samplingApiKey);
+    const session_id = await actor.createSession();
+    const open = (wire: Wire, session: string) =>
+      wire.post('create_sampling_session', { session_id: session, base_model: modelName });
+    const ofLearner = await open(learner, await learner.createSession());
+    const first = await open(actor, session_id);
+    const second = await open(actor, session_id);
+    for (let opened = 2; opened <= maxOpenedBySamplingKey; opened++) await open(actor, session_id);
+
+    const status = async ({ sampling_session_id: id }: Json) =>
+      (await asActor(`/api/v1/samplers/${String(id)}`)).status;
+    assert.deepEqual(
+      [await status(first), await status(second), await status(ofLearner)],
+      [404, 200, 200],
+    );
+    const { sampler_ids } = await learner.get(`sessions/${session_id}`);
+    assert.equal((sampler_ids as string[]).length, maxOpenedBySamplingKey);
+  });
+
+  it('cannot guess the results of others: their ids do not follow from its own', async () => {
+    const model = await learner.createModel(await learner.createSession(), 1);
+    const promise = await learner.sendForwardBackward(forwardBackward(model, 1));
+    const id = String(promise['request_id']);
+    assert.match(id, /^[0-9a-f]{12}-\d+-[0-9a-f]{16}$/);
+    const guess = id.replace(/[0-9a-f]{16}$/, '0'.repeat(16));
+    const body = JSON.stringify({ request_id: guess });
+    const response = await asActor('/api/v1/retrieve_future', { method: 'POST', body });
+    assert(response.status === 410 || response.status === 404, String(response.status));
+    await learner.evaluation(promise);
+  });
+
+  it('is another than the one that trains, which still opens everything', async () => {
+    assert.notEqual(apiKey, samplingApiKey);
+    const session = await learner.createSession();
+    assert.equal((await learner.tryPost('create_model', createModelBody(session, 9))).status, 202);
+    assert.equal((await learner.fetch('/api/v1/training_runs')).status, 200);
+  });
+});

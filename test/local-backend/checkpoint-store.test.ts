@@ -1,0 +1,154 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { promisify } from 'node:util';
+import { pino } from 'pino';
+import { CheckpointStore } from '../../local-backend/checkpoint-store.js';
+import { packageRoot } from '../../shared/base/package-root.js';
+import { checkpointAbout } from './values.js';
+
+const log = pino({ level: 'silent' });
+const files = { adapter: Uint8Array.of(1, 2, 3), adapterConfig: '{}' };
+
+describe('the checkpoint store', () => {
+  let base: string;
+  let count = 0;
+  before(async () => {
+    base = await mkdtemp(join(tmpdir(), 'offbeat-checkpoints-'));
+  });
+  after(() => rm(base, { recursive: true }));
+  const freshRoot = () => join(base, String(count++));
+
+  it('writes the layout of PEFT under run, kind and name', async () => {
+    const root = freshRoot();
+    const store = await CheckpointStore.open(root, log);
+    const about = checkpointAbout({ training_run_id: 'run', kind: 'weights', name: 'a' });
+    await store.save(about, { ...files, optimizer: Uint8Array.of(9) });
+    const folder = join(root, 'run', 'weights', 'a');
+    assert.deepEqual((await readdir(folder)).sort(), ['adapter', 'metadata.json', 'optimizer']);
+    assert.deepEqual((await readdir(join(folder, 'adapter'))).sort(), [
+      'adapter_config.json',
+      'adapter_model.safetensors',
+    ]);
+    assert.deepEqual(
+      [...(await readFile(join(folder, 'optimizer', 'optimizer.safetensors')))],
+      [9],
+    );
+  });
+
+  it('finds checkpoints again, in a new process, oldest first', async () => {
+    const root = freshRoot();
+    const first = await CheckpointStore.open(root, log);
+    for (const [name, created_at] of [
+      ['late', '2026-01-02T00:00:00.000Z'],
+      ['early', '2026-01-01T00:00:00.000Z'],
+    ] as const) {
+      await first.save(checkpointAbout({ name, created_at }), files);
+    }
+    const second = await CheckpointStore.open(root, log);
+    assert.deepEqual(
+      second.list().map(({ name }) => name),
+      ['early', 'late'],
+    );
+    assert.deepEqual(second.list(), first.list());
+    const path = { runId: 'run', kind: 'sampler_weights', name: 'late' } as const;
+    assert.deepEqual([...(await second.read(path)).adapter], [1, 2, 3]);
+  });
+
+  it('keeps both kinds of one name apart', async () => {
+    const store = await CheckpointStore.open(freshRoot(), log);
+    await store.save(checkpointAbout({ kind: 'weights', name: 'same' }), files);
+    await store.save(checkpointAbout({ kind: 'sampler_weights', name: 'same' }), {
+      ...files,
+      adapter: Uint8Array.of(7),
+    });
+    const read = (kind: 'weights' | 'sampler_weights') =>
+      store.read({ runId: 'run', kind, name: 'same' });
+    assert.deepEqual([...(await read('weights')).adapter], [1, 2, 3]);
+    assert.deepEqual([...(await read('sampler_weights')).adapter], [7]);
+  });
+
+  it('replaces one of the same name as a whole', async () => {
+    const root = freshRoot();
+    const store = await CheckpointStore.open(root, log);
+    const about = checkpointAbout({ kind: 'weights' });
+    await store.save(about, { ...files, optimizer: Uint8Array.of(9) });
+    await store.save(about, { ...files, adapter: Uint8Array.of(4) });
+    const path = { runId: 'run', kind: 'weights', name: about.name } as const;
+    const read = await store.read(path);
+    assert.deepEqual([...read.adapter], [4]);
+    assert.equal(read.optimizer, undefined);
+    assert.deepEqual(await readdir(join(root, 'run', 'weights')), [about.name]);
+  });
+
+  it('brings back the old content if a crash came before the new one had its name', async () => {
+    const root = freshRoot();
+    const store = await CheckpointStore.open(root, log);
+    const about = checkpointAbout({ kind: 'weights', name: 'a' });
+    await store.save(about, files);
+    const parent = join(root, 'run', 'weights');
+    const id = '00000000-0000-4000-8000-000000000000';
+    await rename(join(parent, 'a'), join(parent, `.old.${id}.a`));
+    await mkdir(join(parent, `.new.${id}`)); // half-written
+    const reopened = await CheckpointStore.open(root, log);
+    assert.deepEqual(await readdir(parent), ['a']);
+    assert.equal(reopened.list().length, 1);
+  });
+
+  it('keeps what was there when the disk takes no more, and leaves nothing half written', async () => {
+    const root = freshRoot();
+    const module = (path: string) => JSON.stringify(new URL(path, import.meta.url).href);
+    // The system refuses to write further than the limit, as a full disk does.
+    const program = `
+      const { CheckpointStore } = await import(${module('../../local-backend/checkpoint-store.js')});
+      const { checkpointAbout } = await import(${module('./values.js')});
+      const { pino } = await import('pino');
+      const store = await CheckpointStore.open(process.argv[1], pino({ level: 'silent' }));
+      const about = checkpointAbout({ training_run_id: 'run', kind: 'weights', name: 'a' });
+      const of = (size) => ({ adapter: new Uint8Array(size).fill(7), adapterConfig: '{}' });
+      await store.save(about, of(1_000));
+      const failed = await store.save(about, of(200_000)).then(() => 'saved', ({ code }) => code);
+      const { adapter } = await store.read({ runId: 'run', kind: 'weights', name: 'a' });
+      console.log(JSON.stringify([failed, adapter.byteLength]));`;
+    const limited = 'ulimit -f 64; exec "$@"';
+    const node = [process.execPath, '--input-type=module', '--eval', program, root];
+    const { stdout } = await promisify(execFile)('/bin/sh', ['-c', limited, 'sh', ...node], {
+      cwd: packageRoot,
+    });
+    assert.deepEqual(JSON.parse(stdout), ['EFBIG', 1_000]);
+    assert.deepEqual(await readdir(join(root, 'run', 'weights')), ['a']);
+  });
+
+  it('leaves a broken checkpoint out and keeps the rest', async () => {
+    const root = freshRoot();
+    const store = await CheckpointStore.open(root, log);
+    await store.save(checkpointAbout({ name: 'good' }), files);
+    await store.save(checkpointAbout({ name: 'bad' }), files);
+    await writeFile(join(root, 'run', 'sampler_weights', 'bad', 'metadata.json'), '{"v":1');
+    const reopened = await CheckpointStore.open(root, log);
+    assert.deepEqual(
+      reopened.list().map(({ name }) => name),
+      ['good'],
+    );
+  });
+
+  it('deletes one, and does not find it afterwards', async () => {
+    const root = freshRoot();
+    const store = await CheckpointStore.open(root, log);
+    await store.save(checkpointAbout({ name: 'gone' }), files);
+    const path = { runId: 'run', kind: 'sampler_weights', name: 'gone' } as const;
+    await store.delete(path);
+    await assert.rejects(store.read(path), /not found/);
+    assert.deepEqual(await readdir(join(root, 'run', 'sampler_weights')), []);
+  });
+
+  it('never leaves its folder', async () => {
+    const store = await CheckpointStore.open(freshRoot(), log);
+    for (const name of ['../escape', '..', 'a/b', '.hidden', '']) {
+      await assert.rejects(store.save(checkpointAbout({ name }), files), /checkpoint name/);
+    }
+  });
+});

@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { PermanentError } from '../../shared/base/errors.js';
+import { ApiError } from '../../local-backend/api-error.js';
+import { FutureStore } from '../../local-backend/futures.js';
+
+const never = new AbortController().signal;
+const status = (expected: number) => (error: unknown) =>
+  error instanceof ApiError && error.status === expected;
+
+describe('the futures', () => {
+  it('bring the result of an operation, as often as it is asked for', async () => {
+    const futures = new FutureStore<string>();
+    const id = futures.add(Promise.resolve('done'));
+    for (let poll = 0; poll < 2; poll++) {
+      assert.deepEqual(await futures.wait(id, 1000, never), { isOk: true, value: 'done' });
+    }
+  });
+
+  it('say whose fault a failure was', async () => {
+    const futures = new FutureStore<string>();
+    const wrong = futures.add(Promise.reject(new PermanentError('wrong request')));
+    const broken = futures.add(Promise.reject(new Error('broken server')));
+    assert.deepEqual(await futures.wait(wrong, 1000, never), {
+      isOk: false,
+      error: 'wrong request',
+      category: 'user',
+    });
+    assert.deepEqual(await futures.wait(broken, 1000, never), {
+      isOk: false,
+      error: 'broken server',
+      category: 'server',
+    });
+  });
+
+  it('bring nothing while the operation runs longer than the poll', async () => {
+    const futures = new FutureStore<string>();
+    const id = futures.add(new Promise(() => undefined));
+    assert.equal(await futures.wait(id, 1, never), undefined);
+  });
+
+  it('wake a poll as soon as the result is there', async () => {
+    const futures = new FutureStore<string>();
+    let finish = (_value: string): void => undefined;
+    const id = futures.add(new Promise((resolve) => (finish = resolve)));
+    const poll = futures.wait(id, 3_600_000, never);
+    finish('now');
+    assert.deepEqual(await poll, { isOk: true, value: 'now' });
+  });
+
+  it('let a poll go whose client has left', async () => {
+    const futures = new FutureStore<string>();
+    const client = new AbortController();
+    const id = futures.add(new Promise(() => undefined));
+    const poll = futures.wait(id, 3_600_000, client.signal);
+    client.abort();
+    assert.equal(await poll, undefined);
+  });
+
+  it('drop a result some time after it was fetched, and say that it is gone', async () => {
+    let now = 0;
+    const futures = new FutureStore<string>(
+      { keepFetchedMs: 100, keepUnfetchedMs: 1000 },
+      () => now,
+    );
+    const id = futures.add(Promise.resolve('done'));
+    await futures.wait(id, 0, never);
+    now = 99;
+    assert.ok(await futures.wait(id, 0, never));
+    now = 100;
+    await assert.rejects(futures.wait(id, 0, never), status(410));
+  });
+
+  it('drop a result that nobody ever fetches', async () => {
+    let now = 0;
+    const futures = new FutureStore<string>(
+      { keepFetchedMs: 100, keepUnfetchedMs: 1000 },
+      () => now,
+    );
+    const id = futures.add(Promise.resolve('done'));
+    await new Promise(setImmediate);
+    now = 1000;
+    await assert.rejects(futures.wait(id, 0, never), status(410));
+  });
+
+  it('tell an id of an earlier process (410) from one never given out (404)', async () => {
+    const earlier = new FutureStore<string>().add(Promise.resolve('lost'));
+    const futures = new FutureStore<string>();
+    const mine = futures.add(Promise.resolve('done'));
+    await assert.rejects(futures.wait(earlier, 0, never), status(410));
+    await assert.rejects(futures.wait('nonsense', 0, never), status(404));
+    await assert.rejects(futures.wait(mine.replace(/-0-/, '-1-'), 0, never), status(404));
+  });
+});

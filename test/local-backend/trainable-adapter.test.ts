@@ -1,0 +1,117 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { TrainableAdapter } from '../../local-backend/trainable-adapter.js';
+import { decodeAdapter } from '../../shared/model/lora.js';
+import { Trainer } from '../../shared/model/trainer.js';
+import { tinyModel, warmAdapter } from '../support/tiny-model.js';
+
+const one = {
+  tokens: Int32Array.of(3, 4, 5),
+  targetTokens: Int32Array.of(4, 5, 6),
+  weights: Float32Array.of(1, 1, 1),
+};
+const other = { ...one, targetTokens: Int32Array.of(9, 8, 7) };
+const adam = {
+  learningRate: 1e-2,
+  beta1: 0.9,
+  beta2: 0.95,
+  eps: 1e-8,
+  weightDecay: 0,
+  gradClipNorm: 0,
+};
+
+describe('the training state of a run', () => {
+  let model: Awaited<ReturnType<typeof tinyModel>>;
+  let trainer: Trainer;
+  before(async () => {
+    model = await tinyModel();
+    trainer = await Trainer.load(model, { threads: 1 });
+  });
+  after(() => model[Symbol.asyncDispose]());
+
+  const fresh = () => new TrainableAdapter(warmAdapter(model.config, 1));
+  const weights = (adapter: TrainableAdapter) => adapter.encode('base', false).adapter;
+  const train = (adapter: TrainableAdapter, data: (typeof one)[]) =>
+    adapter.forwardBackward(trainer, data, 'cross_entropy', {});
+
+  it('gathers the gradients of several passes until a step spends them', async () => {
+    const [apart, together] = [fresh(), fresh()];
+    await train(apart, [one]);
+    await train(apart, [other]);
+    await train(together, [one, other]);
+    const [a, b] = [apart.optimStep(adam), together.optimStep(adam)];
+    assert(Math.abs(a.gradNorm - b.gradNorm) < 1e-4 * b.gradNorm);
+    assert(a.gradNorm > 0);
+    assert.deepEqual(apart.optimStep(adam), { gradNorm: 0, step: 1 }, 'nothing is left');
+  });
+
+  it('changes nothing in a step without gradients, or in a forward pass', async () => {
+    const adapter = fresh();
+    const untouched = weights(adapter);
+    await adapter.forward(trainer, [one], 'cross_entropy', {});
+    assert.deepEqual(adapter.optimStep(adam), { gradNorm: 0, step: 0 });
+    assert.deepEqual(weights(adapter), untouched);
+  });
+
+  it('evaluates a forward pass as the training pass does', async () => {
+    const forward = await fresh().forward(trainer, [one, other], 'cross_entropy', {});
+    const training = await train(fresh(), [one, other]);
+    assert(Math.abs(forward.lossSum - training.lossSum) < 1e-4);
+  });
+
+  it('keeps nothing of a pass that failed', async () => {
+    const [failed, clean] = [fresh(), fresh()];
+    await train(failed, [one]);
+    const lacking = { tokens: one.tokens, targetTokens: one.targetTokens } as typeof one;
+    await assert.rejects(train(failed, [other, lacking]), /weights/);
+    await train(clean, [one]);
+    failed.optimStep(adam);
+    clean.optimStep(adam);
+    assert.deepEqual(weights(failed), weights(clean));
+  });
+
+  it('refuses a loss that is not finite', async () => {
+    const absurd = { ...one, weights: Float32Array.of(3e38, 3e38, 3e38) };
+    await assert.rejects(train(fresh(), [absurd]), /not finite/);
+  });
+
+  it('answers with logprobs that are no numbers, and gathers nothing of them', async () => {
+    const adapter = warmAdapter(model.config, 1);
+    for (const { data } of adapter.tensors.values()) data.fill(1e30);
+    const broken = new TrainableAdapter(adapter);
+    const before = weights(broken);
+    const { logprobs } = await train(broken, [one]);
+    assert(logprobs[0]!.some(Number.isNaN));
+    assert.deepEqual(broken.optimStep(adam), { gradNorm: 0, step: 0 });
+    assert.deepEqual(weights(broken), before);
+  });
+
+  it('becomes what was saved, dropping what it had gathered', async () => {
+    const adapter = fresh();
+    await train(adapter, [one]);
+    adapter.optimStep(adam);
+    const saved = adapter.encode('base', true);
+    await train(adapter, [other]);
+    adapter.restore(saved);
+    assert.deepEqual(adapter.encode('base', true), saved);
+    assert.deepEqual(adapter.optimStep(adam), { gradNorm: 0, step: 1 });
+  });
+
+  it('saves weights that decode to an adapter of its rank', () => {
+    const { rank, alpha, tensors } = warmAdapter(model.config, 1);
+    const decoded = decodeAdapter(weights(fresh()), { rank, alpha });
+    assert.deepEqual([...decoded.tensors.keys()].sort(), [...tensors.keys()].sort());
+  });
+
+  it('does not become an adapter of other modules', () => {
+    const adapter = fresh();
+    const { tensors, ...scale } = warmAdapter(model.config, 1);
+    const attention = [...tensors].filter(([key]) => key.includes('self_attn'));
+    const part = new TrainableAdapter({ ...scale, tensors: new Map(attention) });
+    const untouched = weights(adapter);
+    assert.throws(() => {
+      adapter.restore(part.encode('base', true));
+    }, /does not fit/);
+    assert.deepEqual(weights(adapter), untouched);
+  });
+});

@@ -1,0 +1,23 @@
+import type { CheckpointMetadata } from '../../local-backend/checkpoint-metadata.js';
+import type { CheckpointStore } from '../../local-backend/checkpoint-store.js';
+
+/** A valid checkpoint but for what a test names. */
+export function checkpointAbout(
+  given: Partial<CheckpointMetadata> = {},
+): Parameters<CheckpointStore['save']>[0] {
+  return {
+    v: 1,
+    training_run_id: 'run',
+    kind: 'sampler_weights',
+    name: 'v1',
+    created_at: '2026-01-01T00:00:00.000Z',
+    base_model: 'base',
+    base_model_digest: 'digest',
+    lora_rank: 4,
+    lora_alpha: 8,
+    train_attn: true,
+    train_mlp: true,
+    train_unembed: false,
+    ...given,
+  };
+}

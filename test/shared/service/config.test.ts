@@ -1,0 +1,166 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { z } from 'zod';
+import { loadConfig } from '../../../shared/service/config.js';
+import { complaintOf } from '../../support/complaint.js';
+
+const Schema = z.object({
+  natsUrl: z.url().default('nats://127.0.0.1:4222'),
+  maxSteps: z.coerce.number().int().positive(),
+  learningRate: z.coerce.number().default(1e-3),
+  verbose: z.boolean().default(false),
+  apiKey: z.string().startsWith('tml-').optional(),
+});
+
+const load = (argv: string[], env: Record<string, string> = {}) =>
+  loadConfig(Schema, 'learner', argv, env);
+
+const complaint = (argv: string[], env: Record<string, string> = {}) =>
+  complaintOf(() => load(argv, env));
+
+describe('a configuration', () => {
+  let folder: string;
+  let file: string;
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-config-'));
+    file = join(folder, 'learner.json');
+    await writeFile(file, JSON.stringify({ maxSteps: 3, learningRate: 0.3 }));
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  it('takes a flag over the environment over the file over the default', () => {
+    const { maxSteps, learningRate, natsUrl, verbose } = load(['--max-steps', '1'], {
+      LEARNER_CONFIG: file,
+      LEARNER_MAX_STEPS: '2',
+      LEARNER_LEARNING_RATE: '0.2',
+    });
+    assert.deepEqual([maxSteps, learningRate], [1, 0.2]);
+    assert.deepEqual([natsUrl, verbose], ['nats://127.0.0.1:4222', false]);
+    assert.equal(load(['--config', file]).learningRate, 0.3);
+  });
+
+  it('takes a value after a blank or after =, also a negative one', () => {
+    assert.equal(load(['--max-steps=7']).maxSteps, 7);
+    assert.equal(load(['--max-steps', '7', '--learning-rate', '-1']).learningRate, -1);
+  });
+
+  it('takes a switch without a value, and its opposite', () => {
+    assert.equal(load(['--verbose', '--max-steps', '1']).verbose, true);
+    const env = { LEARNER_VERBOSE: 'true' };
+    assert.equal(load(['--max-steps', '1'], env).verbose, true);
+    assert.equal(load(['--no-verbose', '--max-steps', '1'], env).verbose, false);
+  });
+
+  it('takes an empty variable for one that is not set', () => {
+    assert.equal(
+      load(['--max-steps', '1'], { LEARNER_NATS_URL: '' }).natsUrl,
+      load(['--max-steps', '1']).natsUrl,
+    );
+  });
+
+  it('tells everything that is wrong at once, by the names that its owner knows', () => {
+    const text = complaint([
+      '--frob',
+      '--nats-url',
+      'nowhere',
+      '--learning-rate',
+      'fast',
+      '--config',
+      join(folder, 'none'),
+    ]);
+    assert.match(text, /^learner cannot start:/);
+    assert.match(text, /--frob is not a flag; the flags are --nats-url, --max-steps/);
+    assert.match(text, /--nats-url \(or LEARNER_NATS_URL\) is "nowhere": Invalid URL/);
+    assert.match(text, /--learning-rate \(or LEARNER_LEARNING_RATE\) is "fast"/);
+    assert.match(text, /--max-steps \(or LEARNER_MAX_STEPS\)/);
+    assert.match(text, /--config .*none is not a readable JSON object/);
+  });
+
+  it('tells which flag a mistyped one was meant to be, and does not count its value as wrong', () => {
+    const text = complaint(['--max-step', '4', '--verbos', '--max-steps', '1']);
+    assert.match(text, /--max-step is not a flag; did you mean --max-steps\?/);
+    assert.match(text, /--verbos is not a flag; did you mean --verbose\?/);
+    assert.doesNotMatch(text, /4/);
+    assert.match(complaint(['stray', '--max-steps', '1']), /^ {2}- stray is not a flag/m);
+  });
+
+  it('sends whoever mistypes one of many flags to the help, not through all of them', () => {
+    const flags = Array.from(
+      { length: 13 },
+      (_, i) => [`flag${i}`, z.string().optional()] as const,
+    );
+    assert.throws(
+      () => loadConfig(z.object(Object.fromEntries(flags)), 'learner', ['--frob'], {}),
+      /--frob is not a flag; --help lists the flags$/,
+    );
+  });
+
+  it('tells when a setting is missing, and what is expected where that is said', () => {
+    const schema = z.object({ run: z.string(), to: z.url({ error: 'expected nats://host:port' }) });
+    assert.throws(
+      () => loadConfig(schema, 'learner', [], {}),
+      (error: Error) =>
+        error.message ===
+        [
+          'learner cannot start:',
+          '  - --run (or LEARNER_RUN) is missing',
+          '  - --to (or LEARNER_TO) is missing: expected nats://host:port',
+        ].join('\n'),
+    );
+  });
+
+  it('tells when a value is missing from a flag', () => {
+    assert.match(complaint(['--max-steps', '--verbose']), /--max-steps needs a value/);
+    assert.match(complaint(['--max-steps']), /--max-steps needs a value/);
+  });
+
+  it('tells of unknown keys in the file', async () => {
+    const path = join(folder, 'unknown.json');
+    await writeFile(path, JSON.stringify({ maxSteps: 3, maxStep: 4 }));
+    assert.match(complaint(['--config', path]), /unknown key "maxStep"/);
+  });
+
+  it('does not show what is secret', () => {
+    const text = complaint([
+      '--max-steps',
+      '1',
+      '--api-key',
+      'hidden1',
+      '--nats-url',
+      '//me:hidden2@h:x',
+    ]);
+    assert.match(text, /--api-key \(or LEARNER_API_KEY\) is set/);
+    assert.doesNotMatch(text, /hidden/);
+  });
+
+  it('says in plain words what it expected', () => {
+    const Plain = z.object({
+      actors: z.coerce.number().int().min(1).max(9).default(2),
+      rate: z.coerce.number().positive().default(1),
+      loss: z.enum(['ppo', 'dro']).default('ppo'),
+      out: z.string().min(1).default('out'),
+      isQuick: z.boolean().default(false),
+    });
+    const said = (...argv: string[]) =>
+      complaintOf(() => loadConfig(Plain, 'offbeat-x', argv, {})).replace(
+        /^.*\n.*is "[^"]*": /,
+        '',
+      );
+    assert.equal(said('--actors=many'), 'expected a number');
+    assert.equal(said('--actors=1.5'), 'expected a whole number');
+    assert.equal(said('--actors=0'), 'expected at least 1');
+    assert.equal(said('--actors=10'), 'expected at most 9');
+    assert.equal(said('--rate=0'), 'expected more than 0');
+    assert.equal(said('--loss=mse'), 'expected one of ppo, dro');
+    assert.equal(said('--out='), 'expected some text');
+    assert.equal(said('--is-quick=maybe'), 'expected true or false');
+    assert.match(
+      complaintOf(() => loadConfig(Plain, 'offbeat-x', ['--a'], {})),
+      /^offbeat x cannot/,
+    );
+  });
+});

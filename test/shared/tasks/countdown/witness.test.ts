@@ -1,0 +1,67 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { generateProblems } from '../../../../shared/tasks/countdown/generator.js';
+import { scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
+import { forms } from '../../../support/countdown-task.js';
+
+const place = { answer: 'whole', allowsTargetTail: false, examples: new Map() } as const;
+const reward = { ...zeroOrOne, formatScore: 0.1, shaping: 'constant' } as const;
+
+/** Some problems with their witnesses: any seed, 2 to 6 numbers, small ranges and large. */
+const solved = fc
+  .record({
+    seed: fc.nat(),
+    count: fc.integer({ min: 2, max: 6 }),
+    maxNumber: fc.integer({ min: 20, max: 1_000 }),
+    reach: fc.integer({ min: 1, max: 100 }),
+  })
+  .map(({ seed, count, maxNumber, reach }) =>
+    generateProblems({
+      kind: 'generator',
+      seed,
+      numbers: [count],
+      maxNumber,
+      maxTarget: maxNumber * reach,
+      trainSize: 8,
+      testSize: 2,
+    }),
+  );
+
+describe('the witness of every generated problem', () => {
+  it('scores 1', () => {
+    fc.assert(
+      fc.property(solved, (problems) => {
+        for (const { problem, witness } of problems) {
+          assert.equal(scoreAnswer(place, problem, witness, reward).exactReward, '1', witness);
+          const block = `<think>…</think> <answer> ${witness} = ${problem.target} </answer>`;
+          assert.equal(scoreAnswer(forms.think, problem, block, reward).exactReward, '1', witness);
+        }
+      }),
+    );
+  });
+
+  it('does not, once any of its numbers is another, is missing, or is there once more', () => {
+    fc.assert(
+      fc.property(solved, fc.nat(), fc.integer({ min: 1, max: 99 }), (problems, at, by) => {
+        for (const { problem, witness } of problems) {
+          const found = [...witness.matchAll(/\d+/g)];
+          const { 0: number, index } = found[at % found.length]!;
+          const replaced = (text: string) =>
+            witness.slice(0, index) + text + witness.slice(index + number.length);
+          for (const mutated of [
+            replaced(String(Number(number) + by)),
+            replaced(`${by}${number}`),
+            replaced(`(${number}+${by}-${by})`),
+            replaced(`(${number}*1)`),
+            replaced('(1-1)/1'),
+          ]) {
+            const score = scoreAnswer(place, problem, mutated, reward);
+            assert.equal(score.exactReward, '1/10', mutated);
+            assert.equal(score.reason, 'wrong_numbers', mutated);
+          }
+        }
+      }),
+    );
+  });
+});

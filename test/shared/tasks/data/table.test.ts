@@ -1,0 +1,132 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { z } from 'zod';
+import { readRows, tableSpec } from '../../../../shared/tasks/data/table.js';
+
+const golden = fileURLToPath(new URL('../../../../../test/shared/tasks/golden/', import.meta.url));
+const example = { nums: [3, 7, 21], target: 84 };
+const Row = z.object({ nums: z.array(z.int()), target: z.int() });
+const rowOf = (row: unknown) => Row.parse(row);
+const rows = [
+  { nums: [44, 19, 35], target: 98 },
+  { nums: [63, 95, 96], target: 64 },
+  { nums: [49, 16, 50, 1], target: 20 },
+  { nums: [3, 7, 21], target: 84 },
+];
+
+let folder: string;
+before(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'offbeat-table-'));
+});
+after(() => rm(folder, { recursive: true }));
+const specOf = (path: string) => tableSpec(path, { seed: 0, testSize: 1 });
+const readText = async (name: string, text: string | Buffer) => {
+  const path = join(folder, name);
+  await writeFile(path, text);
+  return readRows(specOf(path), rowOf, example);
+};
+
+describe('a parquet file', () => {
+  for (const compression of ['none', 'snappy', 'gzip', 'zstd']) {
+    it(`is read in row groups, compressed by ${compression}`, async () => {
+      const path = join(golden, `${compression}.parquet`);
+      assert.deepEqual(await readRows(specOf(path), rowOf, example), rows);
+    });
+  }
+
+  it('is refused when it lacks a column, or is none', async () => {
+    const path = join(golden, 'zstd.parquet');
+    await assert.rejects(readRows(specOf(path), rowOf, { question: '' }), {
+      name: 'UserError',
+      message: /zstd\.parquet \(parquet column not found: question\); .*with the columns question/,
+    });
+    await assert.rejects(readText('a.parquet', 'PAR1, or so it says'), {
+      name: 'UserError',
+      message:
+        /cannot read the problems in .*a\.parquet .*give a parquet file with .*nums and target/,
+    });
+  });
+
+  it('is refused, whatever its reader comes to', async () => {
+    const broken = async (change: (file: Buffer) => void) => {
+      const file = await readFile(join(golden, 'none.parquet'));
+      change(file);
+      return readText('broken.parquet', file);
+    };
+    const twice = broken((file) => {
+      file[4] = 0xff; // the header of the first column's first page
+      file.write('l_st', file.lastIndexOf('list')); // a column's path, which the schema has not
+    });
+    await assert.rejects(twice, { name: 'UserError', message: /element not found: nums,l_st/ });
+    const fatal = broken((file) => {
+      file.set([0x9e, 0xf3, 0xfc, 0xd4], 288); // a run's length: a hundred million repetitions
+    });
+    await assert.rejects(fatal, {
+      name: 'UserError',
+      message: /ended with SIG[A-Z]+\); give a parquet/,
+    });
+  });
+});
+
+describe('a CSV file', () => {
+  it('has lists with commas or blanks, in brackets or not', async () => {
+    const csv = [
+      'target,nums,note',
+      '98,"[44, 19, 35]",""',
+      '64,[63 95 96],"of two\nlines, and ""quoted"""',
+      '20,"49,16,50,1",',
+      ' 84 , 3 7 21 ,x',
+    ];
+    assert.deepEqual(await readText('a.csv', csv.join('\n')), rows);
+    assert.deepEqual(await readText('a.csv', `\uFEFF${csv.join('\r\n')}\r\n\r\n`), rows);
+  });
+
+  it('keeps a text that looks like a number, where a text stands in the example', async () => {
+    const path = join(folder, 'b.csv');
+    await writeFile(path, 'question,answer\n72,72\nHow?,1 #### 7\n');
+    const read = await readRows(specOf(path), (row) => row, { question: 'How much …?', answer: 1 });
+    assert.deepEqual(read, [
+      { question: '72', answer: 72 },
+      { question: 'How?', answer: '1 #### 7' },
+    ]);
+  });
+
+  it('is refused with the lines that state no problem', async () => {
+    const csv = 'nums,target\n3 7 21,84\n3 seven 21,84\n3 7 21,\n';
+    await assert.rejects(readText('c.csv', csv), {
+      name: 'UserError',
+      message: /c\.csv has 2 bad rows; [^]*line 3: nums\.1: .*\n {2}- line 4: target: /,
+    });
+  });
+
+  it('is refused when it is none', async () => {
+    await assert.rejects(readText('d.csv', 'nums,target\n3,7,21,84\n'), {
+      name: 'UserError',
+      message:
+        /cannot read the problems in .*d\.csv .*line 2.*first line names .* nums and target/i,
+    });
+  });
+});
+
+describe('the file that --dataset names', () => {
+  it('is of the kind that its ending says', () => {
+    for (const [path, kind] of [
+      ['a.jsonl', 'jsonl'],
+      ['/data/a.b/C.CSV', 'csv'],
+      ['train-00000-of-00001.parquet', 'parquet'],
+    ] as const) {
+      assert.deepEqual(specOf(path), { kind, path, seed: 0, testSize: 1 });
+    }
+  });
+
+  it('is refused with another ending', () => {
+    assert.throws(() => specOf('problems.xlsx'), {
+      name: 'UserError',
+      message: /--dataset problems\.xlsx .*\.jsonl or \.csv or \.parquet/,
+    });
+  });
+});

@@ -1,0 +1,53 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { integersIn } from '../../../../shared/tasks/integer-answers/integers.js';
+
+const valuesIn = (text: string) => integersIn(text).map(({ value }) => Number(value));
+
+describe('the integers of a text', () => {
+  const cases: [text: string, values: number[]][] = [
+    ['', []],
+    ['72', [72]],
+    ['She has 3 + 4 = 7 apples.', [3, 4, 7]],
+    ['-5 and - 5', [-5, 5]],
+    ['10-3', [10, 3]], // a difference
+    ['(1+2)-3', [1, 2, 3]],
+    ['=-3', [-3]],
+    ['1,234,567 people', [1_234_567]],
+    ['1,2,3', [1, 2, 3]],
+    ['1,2345', [1, 2_345]],
+    ['72.', [72]],
+    ['$72.00', [72]],
+    ['7.25', []],
+    ['1,234.50', []],
+    ['1e5', [1, 5]],
+    ['９', []],
+    ['007', [7]],
+  ];
+  for (const [text, values] of cases) {
+    it(`${JSON.stringify(text)}: ${JSON.stringify(values)}`, () => {
+      assert.deepEqual(valuesIn(text), values);
+    });
+  }
+
+  it('are exact whatever their size, up to 30 digits', () => {
+    fc.assert(
+      fc.property(fc.bigInt({ min: -(10n ** 30n) + 1n, max: 10n ** 30n - 1n }), (value) => {
+        assert.deepEqual(integersIn(`is ${value}.`), [{ text: String(value), value }]);
+      }),
+    );
+    assert.deepEqual(integersIn('1'.repeat(31)), []);
+  });
+
+  it('are found in any text without fail', () => {
+    fc.assert(
+      fc.property(
+        fc.string({ unit: fc.constantFrom('0', '1', '23', '-', ',', '.', '(', ')', ' ', 'a') }),
+        (text) => {
+          for (const { text: written } of integersIn(text)) assert(text.includes(written));
+        },
+      ),
+    );
+  });
+});

@@ -1,0 +1,100 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { problemOfRow } from '../../../../shared/tasks/integer-answers/problem.js';
+import { styles } from '../../../../shared/tasks/integer-answers/prompts.js';
+import { IntegerAnswersPrompt } from '../../../../shared/tasks/integer-answers/spec.js';
+import { integerAnswers } from '../../../../shared/tasks/integer-answers/task.js';
+import type { PromptTemplate, Styles } from '../../../../shared/tasks/prompt-template.js';
+import { promptText } from '../../../../shared/tasks/prompt.js';
+import { chatml } from '../../../support/chatml.js';
+import { integerAnswersSpec } from '../../../support/integer-answers-task.js';
+
+const gsm8k = {
+  question: 'Natalia sold clips to 48 friends in April, and half as many in May. How many in all?',
+  answer: 'In May she sold 48/2 = <<48/2=24>>24.\nIn all 48+24 = <<48+24=72>>72.\n#### 72',
+};
+
+describe('a question with an integer answer', () => {
+  it('is read as GSM8K writes it, or with a plain number', () => {
+    assert.equal(problemOfRow(gsm8k).answer, 72n);
+    assert.equal(problemOfRow({ question: 'q', answer: '#### 1,234' }).answer, 1_234n);
+    assert.equal(problemOfRow({ question: 'q', answer: ' -5 ' }).answer, -5n);
+    assert.equal(problemOfRow({ question: 'q', answer: 0 }).answer, 0n);
+  });
+
+  it('has an id of its content, the same in every process', () => {
+    assert.equal(problemOfRow({ question: 'q', answer: 72 }).id, 'f2014bf6cf2feb4482b1');
+    assert.notEqual(
+      problemOfRow({ question: 'q', answer: 7 }).id,
+      problemOfRow({ question: 'q', answer: 72 }).id,
+    );
+  });
+
+  it('is as difficult as it is long', () => {
+    assert.equal(problemOfRow({ question: 'How many?', answer: 1 }).difficulty, 'up to 10 words');
+    assert.equal(problemOfRow(gsm8k).difficulty, 'up to 30 words');
+    const long = { question: 'why '.repeat(61), answer: 1 };
+    assert.equal(problemOfRow(long).difficulty, 'more than 60 words');
+  });
+
+  for (const answer of ['seven', '#### 7.5', '#### 3 or 4', '', 7.5, null]) {
+    it(`is refused with the answer ${JSON.stringify(answer)}`, () => {
+      assert.throws(() => problemOfRow({ question: 'q', answer }), { name: 'ZodError' });
+    });
+  }
+});
+
+describe('a file of questions', () => {
+  let folder: string;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-questions-'));
+  });
+  after(() => rm(folder, { recursive: true }));
+  const load = async (...rows: object[]) => {
+    const path = join(folder, 'questions.jsonl');
+    await writeFile(path, rows.map((row) => JSON.stringify(row)).join('\n'));
+    const dataset = { kind: 'jsonl', path, seed: 0, testSize: 1 } as const;
+    return integerAnswers.open(integerAnswersSpec({ dataset })).load();
+  };
+
+  it('is split like any other', async () => {
+    const { test, train } = await load(gsm8k, { question: 'q', answer: 1 });
+    assert.equal(test[0]!.question, gsm8k.question);
+    assert.equal(train.length, 1);
+  });
+
+  it('is refused with the line that has no integer answer, and an example', async () => {
+    await assert.rejects(load(gsm8k, { question: 'q', answer: 'many' }), {
+      name: 'UserError',
+      message:
+        /like \{"question":"How much is …\?","answer":72\}:\n {2}- line 2: answer: expected an integer.*"many"/,
+    });
+  });
+});
+
+describe('the prompts for a question', () => {
+  const { question } = gsm8k;
+  const textIn = (style: keyof typeof styles) => {
+    const task = integerAnswers.open(integerAnswersSpec({ prompt: styles[style].en }));
+    return promptText(task.prompt(problemOfRow(gsm8k)), chatml);
+  };
+
+  it('show it, and where the answer belongs', () => {
+    assert.equal(textIn('compact'), question);
+    assert(textIn('fewshot').endsWith(`<answer>21</answer>\n\nQ: ${question}\nA:`));
+    const think = textIn('think');
+    assert(think.startsWith(`<|im_start|>user\n${question}\n\nReason step by step`));
+    assert(think.endsWith('<|im_end|>\n<|im_start|>assistant\n<think>'));
+  });
+
+  it('are templates that the run configuration takes as they are', () => {
+    for (const template of Object.values<Styles<PromptTemplate>[string]>(styles).flatMap(
+      Object.values<PromptTemplate>,
+    )) {
+      assert.deepEqual(IntegerAnswersPrompt.parse(template), template);
+    }
+  });
+});

@@ -1,0 +1,146 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import {
+  bootstrapMean,
+  pairedDifference,
+  quantile,
+  type BootstrapOptions,
+} from '../../../tools/sweep/bootstrap.js';
+import { createRandom, type Random } from '../../../shared/base/random.js';
+import { assertClose } from '../../shared/rl/close.js';
+
+/** Draws these numbers, one after the other. */
+function scripted(draws: readonly number[]): Random {
+  let next = 0;
+  const int = () => draws[next++]!;
+  return { int, next: int, shuffle: (items) => [...items] };
+}
+
+const options = (over: Partial<BootstrapOptions> = {}): BootstrapOptions => ({
+  over: 'problems',
+  resamples: 2_000,
+  confidence: 0.95,
+  random: createRandom('test'),
+  ...over,
+});
+
+const rounded = (values: object) =>
+  Object.values(values).map((value: number) => Number(value.toFixed(12)));
+
+describe('a quantile', () => {
+  it('lies between its neighbours', () => {
+    assertClose(
+      [
+        quantile([1, 2, 4], 0),
+        quantile([1, 2, 4], 0.25),
+        quantile([1, 2, 4], 1),
+        quantile([7], 0.9),
+      ],
+      [1, 1.5, 4, 7],
+    );
+  });
+});
+
+describe('the bootstrap of a mean', () => {
+  it('draws problems with replacement: worked by hand for four resamples of three problems', () => {
+    // Problems score 0, 0.5, 1 in the mean of two seeds.
+    const scores = [
+      [0, 0, 1],
+      [0, 1, 1],
+    ];
+    const draws = [
+      [0, 0, 0],
+      [2, 2, 1],
+      [0, 1, 2],
+      [1, 1, 1],
+    ].flat(); // means 0, 5/6, 1/2, 1/2
+    const estimate = bootstrapMean(
+      scores,
+      options({ resamples: 4, confidence: 0.5, random: scripted(draws) }),
+    );
+    // Sorted 0, 1/2, 1/2, 5/6; the quarters lie at places 0.75 and 2.25.
+    assertClose(Object.values(estimate), [0.5, 0.375, 0.5 + 0.25 / 3]);
+  });
+
+  it('draws seeds as well, if asked to: worked by hand for two resamples', () => {
+    const scores = [
+      [0, 0],
+      [1, 0.5],
+    ];
+    // First both rows are the second one, with problems 0 and 1; then both are the first one.
+    const draws = [1, 1, 0, 1, /**/ 0, 0, 1, 1];
+    const estimate = bootstrapMean(
+      scores,
+      options({
+        over: 'problems and seeds',
+        resamples: 2,
+        confidence: 1,
+        random: scripted(draws),
+      }),
+    );
+    assertClose(Object.values(estimate), [0.375, 0, 0.75]);
+  });
+
+  it('is the same for the same seed', () => {
+    const scores = [Array.from({ length: 50 }, (_, i) => (i * 7) % 3)];
+    const once = bootstrapMean(scores, options());
+    assert.deepEqual(bootstrapMean(scores, options()), once);
+    assert.notDeepEqual(bootstrapMean(scores, options({ random: createRandom(2) })), once);
+  });
+
+  it('agrees with the normal approximation for many problems', () => {
+    const scores = [Array.from({ length: 1_024 }, (_, i) => Number(i % 4 === 0))]; // 1/4 solved
+    const { mean, low, high } = bootstrapMean(scores, options());
+    const deviation = Math.sqrt((0.25 * 0.75) / 1_024);
+    assert.equal(mean, 0.25);
+    assertClose([low, high], [0.25 - 1.96 * deviation, 0.25 + 1.96 * deviation], 0.003);
+  });
+
+  it('refuses what is no table of scores', () => {
+    assert.throws(() => bootstrapMean([], options()), /there are no scores/);
+    assert.throws(() => bootstrapMean([[1], [1, 0]], options()), /runs of 1 and of 2 problems/);
+  });
+});
+
+describe('a paired difference', () => {
+  // Problems of very different difficulty, all solved a tenth more often.
+  const baseline = [Array.from({ length: 200 }, (_, i) => (i % 10) / 10)];
+  const better = baseline.map((row) => row.map((score) => score + 0.1));
+
+  it('is certain where each problem gains the same, however different the problems are', () => {
+    assert.deepEqual(rounded(pairedDifference(better, baseline, options())), [0.1, 0.1, 0.1]);
+    const { low, high } = bootstrapMean(better, options());
+    assert(high - low > 0.05); // without pairing it would not be
+  });
+
+  it('pairs runs by their seed', () => {
+    const lucky = [
+      [0, 1],
+      [1, 0],
+    ];
+    const alsoLucky = [
+      [0.25, 1.25],
+      [1.25, 0.25],
+    ];
+    const both = options({ over: 'problems and seeds' });
+    assert.deepEqual(rounded(pairedDifference(alsoLucky, lucky, both)), [0.25, 0.25, 0.25]);
+  });
+
+  it('covers the truth about as often as it claims to', () => {
+    const random = createRandom('coverage');
+    const draw = (share: number) => [
+      Array.from({ length: 200 }, () => Number(random.next() < share)),
+    ];
+    let covered = 0;
+    for (let i = 0; i < 200; i++) {
+      const { low, high } = pairedDifference(draw(0.6), draw(0.5), options({ resamples: 300 }));
+      if (low <= 0.1 && 0.1 <= high) covered += 1;
+    }
+    assert(covered >= 180 && covered <= 198, `${covered} of 200 intervals of 95 %`);
+  });
+
+  it('refuses runs or problems without a partner', () => {
+    assert.throws(() => pairedDifference([[1]], [], options()), /1 runs cannot be paired with 0/);
+    assert.throws(() => pairedDifference([[1]], [[1, 0]], options()), /1 problems .* with 2/);
+  });
+});

@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { cellsOf, planRuns } from '../../../tools/sweep/plan.js';
+import { resolveSettings } from '../../../tools/sweep/resolve.js';
+import { LearnerConfig } from '../../../learner/config.js';
+import { sweepOf } from './values.js';
+
+const plan = (over: object = {}) =>
+  planRuns(sweepOf(over), () => ({ groupsPerBatch: 4, groupSize: 4 }));
+
+describe('the cells of an experiment', () => {
+  it('are all combinations that are not skipped, the last axis fastest', () => {
+    assert.deepEqual(
+      cellsOf(sweepOf()).map(({ choice }) => choice),
+      [
+        { lag: '0', correction: 'cispo' },
+        { lag: '4', correction: 'cispo' },
+        { lag: '4', correction: 'none' },
+      ],
+    );
+  });
+
+  it('have the settings of all, and of their values', () => {
+    assert.deepEqual(cellsOf(sweepOf()).at(-1)!.settings, {
+      ...{ groupSize: 4, loraRank: 8, maxStepsOffPolicy: 4 },
+      ...{ loss: 'cross_entropy', allowUncorrected: true },
+    });
+  });
+
+  it('cannot have a setting from two axes', () => {
+    const axes = ['a', 'b'].map((name) => ({ name, setting: 'loraRank', values: [1] }));
+    const rest = {
+      skip: [],
+      comparisons: [],
+      panels: [{ kind: 'end', title: 't', measure: 'solved', x: 'a' }],
+      short: undefined,
+    };
+    assert.throws(() => cellsOf(sweepOf({ axes, ...rest })), /a and b both say what loraRank is/);
+  });
+});
+
+describe('the runs of an experiment', () => {
+  it('are all cells with the first seed, then with the next', () => {
+    const runs = plan();
+    assert.deepEqual(
+      runs.map(({ choice, seed }) => `${choice['lag']!} ${choice['correction']!} ${seed}`),
+      ['0 cispo 0', '4 cispo 0', '4 none 0', '0 cispo 1', '4 cispo 1', '4 none 1'],
+    );
+    assert.deepEqual(
+      runs.map(({ settings }) => settings['seed']),
+      [0, 0, 0, 1, 1, 1],
+    );
+  });
+
+  it('train on the same number of samples, whatever a step has', () => {
+    const [run] = plan();
+    assert.equal(run!.samplesPerStep, 16);
+    const { maxSteps, evalEveryVersions, evalProblems, evalSamples } = run!.settings;
+    assert.deepEqual([maxSteps, evalEveryVersions, evalProblems, evalSamples], [4, 2, 4, 2]);
+    const larger = planRuns(sweepOf(), ({ maxStepsOffPolicy }) => ({
+      groupsPerBatch: maxStepsOffPolicy === 4 ? 8 : 2,
+      groupSize: 4,
+    }));
+    assert.deepEqual(
+      larger.slice(0, 2).map(({ settings }) => settings['maxSteps']),
+      [8, 2],
+    );
+  });
+
+  it('have steps or minutes where the file says so, and no evaluations between', () => {
+    const [run] = plan({ limits: { steps: 9, minutes: 2 }, evaluation: {} });
+    const { maxSteps, maxMinutes, evalEveryVersions, evalProblems } = run!.settings;
+    assert.deepEqual([maxSteps, maxMinutes, evalEveryVersions, evalProblems], [9, 2, 0, 1_024]);
+  });
+
+  it('cannot train on a part of a step', () => {
+    assert.throws(
+      () => plan({ limits: { samples: 65 } }),
+      /the limit is 65 samples, no whole number of steps where lag 0, correction cispo: a step has 16/,
+    );
+  });
+
+  it('are compared with runs that are made', () => {
+    const comparisons = [{ measure: 'solved', against: { lag: 0 } }];
+    assert.throws(
+      () => plan({ comparisons }),
+      /compares lag 4, correction none with lag 0, correction none, which it skips/,
+    );
+  });
+
+  it('are named by their values, and by all of their settings', () => {
+    const names = plan().map(({ name }) => name);
+    assert.match(names[0]!, /^0-cispo-s0-[0-9a-f]{6}$/);
+    assert.deepEqual(
+      plan().map(({ name }) => name),
+      names,
+    );
+    const others = plan({ settings: { groupSize: 4, loraRank: 9 } }).map(({ name }) => name);
+    assert.equal(new Set([...names, ...others]).size, 12);
+  });
+
+  it('are checked as offbeat up would check them', () => {
+    const resolve = (over: object) =>
+      planRuns(sweepOf(over), (settings) => resolveSettings(LearnerConfig, settings));
+    assert.equal(
+      resolve({ limits: { samples: 512 }, evaluation: { problems: 4 } })[0]!.settings['maxSteps'],
+      2,
+    ); // 64 groups by default
+    assert.throws(() => resolve({ settings: { loraRankk: 8 } }), /--lora-rankk is not a flag; did/);
+    assert.throws(() => resolve({ settings: { groupSize: 1 } }), /--group-size .* is "1"/);
+  });
+});

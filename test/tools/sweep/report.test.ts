@@ -1,0 +1,155 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { cellsOf, planRuns } from '../../../tools/sweep/plan.js';
+import { reportHtml, reportMarkdown } from '../../../tools/sweep/report-text.js';
+import { reportOf } from '../../../tools/sweep/report.js';
+import type { RunResult } from '../../../tools/sweep/results.js';
+import { markdownOf, significant } from '../../../tools/sweep/table.js';
+import { runResult, sweepOf } from './values.js';
+
+const sweep = sweepOf();
+const planned = planRuns(sweep, () => ({ groupsPerBatch: 4, groupSize: 4 }));
+const sync = { lag: '0', correction: 'cispo' };
+const late = { lag: '4', correction: 'cispo' };
+const none = { lag: '4', correction: 'none' };
+const results: RunResult[] = [
+  runResult(sync, 0, [2, 1, 0, 0]),
+  runResult(sync, 1, [1, 1, 1, 2]),
+  runResult(late, 0, [2, 1, 0, 0]),
+  runResult(none, 0, [0, 0, 0, 0], { reason: 'diverged' }),
+];
+
+describe('the report of an experiment', () => {
+  const report = reportOf(sweep, planned, results);
+  const markdown = reportMarkdown(report);
+
+  it('has a row for each cell, with what its runs measured', () => {
+    const [head, , ...rows] = markdown.split('\n').filter((line) => line.startsWith('| '));
+    assert.match(
+      head!,
+      /^\| lag +\| correction \| runs +\| solved +\| entropy +\| minutes a run \|$/,
+    );
+    assert.match(
+      rows[0]!,
+      /^\| 0 +\| cispo +\| 2 +\| 50\.0 % \(.* to .*\) \| 0\.25 \(0\.25 to 0\.25\)/,
+    );
+    assert.match(rows[1]!, /^\| 4 +\| cispo +\| 1 of 2 +\| 37\.5 %/);
+    assert.match(rows[2]!, /^\| 4 +\| none +\| 1 of 2; 1 ended by diverged +\| 0\.0 %/);
+  });
+
+  it('has a row for each comparison, in points', () => {
+    assert.match(
+      markdown,
+      /Differences of "solved" in percentage points; up to 1 less is no worse:/,
+    );
+    assert.match(
+      markdown,
+      /\| 4 +\| cispo +\| lag 0 +\| 1 +\| \+0\.0 \(\+0\.0 to \+0\.0\) +\| one seed tells nothing +\| no worse +\|/,
+    );
+    assert.match(
+      markdown,
+      /\| 4 +\| none +\| lag 0, correction cispo +\| 1 +\| −37\.5 \(.* \| not decided +\|/,
+    );
+  });
+
+  it('says how the numbers came about', () => {
+    assert.match(
+      markdown,
+      /4 of 6 runs with seeds 0, 1, each until 64 samples, with groupSize 4, loraRank 8/,
+    );
+    assert.match(markdown, /They took 4 min 0 s on a machine\. SHA-256 of the model: a0b1\./);
+  });
+
+  it('is the same for the same results', () => {
+    assert.equal(reportMarkdown(reportOf(sweep, planned, results)), markdown);
+  });
+
+  it('draws curves over the samples, and what came of them', () => {
+    const [curve, end] = report.charts;
+    assert.deepEqual(
+      curve!.series.map(({ name, points }) => [name, points.map(({ x }) => x)]),
+      [
+        ['0', [0, 64]],
+        ['4', [0, 64]],
+      ],
+    );
+    const [first] = curve!.series;
+    assert.deepEqual(first!.points[1], { x: 64, y: 0.5, low: 0.375, high: 0.625 });
+    assert.deepEqual(
+      end!.series.map(({ name, color, points }) => [name, color, points.map(({ x, y }) => [x, y])]),
+      [
+        [
+          'cispo',
+          0,
+          [
+            [0, 0.5],
+            [1, 0.375],
+          ],
+        ],
+        ['none', 1, [[1, 0]]],
+      ],
+    );
+  });
+
+  it('is a page that needs nothing else', () => {
+    const html = reportHtml(report);
+    assert.match(
+      html,
+      /<h1>How stale may data be\?<\/h1>[^]*<svg [^]*<th>solved<\/th>[^]*<td>not decided<\/td>/,
+    );
+    const own = html.replaceAll('http://www.w3.org/2000/svg', '');
+    assert.doesNotMatch(own, /https?:|<script|<link|<img|@import|url\(/);
+    assert.match(html, /prefers-color-scheme: dark/);
+  });
+
+  it('can be made before there is a result', () => {
+    const empty = reportOf(sweep, planned, []);
+    assert.match(reportMarkdown(empty), /\| 0 of 2 \|/);
+    assert.match(reportHtml(empty), /no result yet/);
+    assert.equal(empty.cells.length, cellsOf(sweep).length);
+  });
+
+  it('averages curves only where every run that still goes on has a value', () => {
+    const panels = [
+      { kind: 'curve', title: 't', from: 'steps', key: 'entropy', smooth: 2, color: 'lag' },
+    ];
+    const short = runResult(sync, 1, [0, 0, 0, 0], {
+      steps: [
+        { step: 1, entropy: 3 },
+        { step: 2, entropy: 5 },
+      ],
+    });
+    const { charts } = reportOf(sweepOf({ panels }), planned, [
+      runResult(sync, 0, [0, 0, 0, 0]),
+      short,
+    ]);
+    // By step: 1 and 3; means of two steps, 3/4 and 4; then the first alone, 5/12 and 7/24.
+    assert.deepEqual(
+      charts[0]!.series[0]!.points.map(({ x, y }) => [x, Number(y.toFixed(6))]),
+      [
+        [16, 2],
+        [32, 2.375],
+        [48, 0.416667],
+        [64, 0.291667],
+      ],
+    );
+  });
+});
+
+describe('a table', () => {
+  it('keeps bars in its texts apart from its own', () => {
+    const table = markdownOf({ head: ['a|b', 'c'], rows: [['1', '2']] });
+    assert.equal(table, '| a\\|b | c   |\n| ---- | --- |\n| 1    | 2   |');
+  });
+
+  it('shows three digits that count', () => {
+    assert.deepEqual([0.123456, 1234.5, 0, 0.00012, 1e-7, 2e9].map(significant), [
+      '0.123',
+      '1230',
+      '0',
+      '0.00012',
+      '1.0e-7',
+      '2.0e+9',
+    ]);
+  });
+});

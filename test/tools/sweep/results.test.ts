@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { lockFolder } from '../../../cli/folder-lock.js';
+import { readRunFolder, Results } from '../../../tools/sweep/results.js';
+import { evalResult } from '../../support/messages.js';
+import { runResult } from './values.js';
+
+describe('the results of an experiment', () => {
+  let folder: string;
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-results-'));
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  it('are kept, a file a run', async () => {
+    const results = new Results(join(folder, 'kept'));
+    const result = runResult({ lag: '0' }, 1, [0, 1, 2, 2]);
+    assert.equal(await results.read(result), undefined);
+    await results.write(result);
+    assert.deepEqual(await results.read(result), result);
+  });
+
+  it('of another version are refused with the remedy', async () => {
+    await writeFile(join(folder, 'old.json'), '{"v":1}');
+    const results = new Results(folder);
+    await assert.rejects(
+      results.read({ name: 'old' }),
+      /old\.json is no result .*delete it to have/,
+    );
+  });
+
+  it("are read from the run's folder", async () => {
+    const run = join(folder, 'run');
+    await mkdir(run);
+    const { answers } = evalResult();
+    const line = { time: '2026-01-01T00:00:00.000Z', ...evalResult({ version: 4, answers }) };
+    await writeFile(join(run, 'evals.jsonl'), `${JSON.stringify(line)}\n`);
+    const step = { step: 1, version: 1, time: '2026-01-01T00:00:00.000Z', entropy: 0.5 };
+    await writeFile(join(run, 'metrics.jsonl'), `${JSON.stringify(step)}\n`);
+    await writeFile(join(run, 'summary.json'), '{"reason":"max_steps","steps":1}');
+    await writeFile(join(run, 'config.json'), '{"run":"r","model":{"name":"m","digest":"a0b1"}}');
+    const { modelDigest, reason, evals, steps } = await readRunFolder(run);
+    assert.equal(modelDigest, 'a0b1');
+    assert.equal(reason, 'max_steps');
+    assert.deepEqual(evals, [evalResult({ version: 4 })]);
+    assert.deepEqual(steps, [{ step: 1, version: 1, entropy: 0.5 }]);
+  });
+
+  it('are made by one process at a time; the lock of a dead one is taken over', async () => {
+    const locked = join(folder, 'locked');
+    {
+      await using _lock = await lockFolder(locked);
+      await assert.rejects(lockFolder(locked), new RegExp(`process ${process.pid} is at work in`));
+    }
+    await writeFile(join(locked, '.lock'), '999999999');
+    await using _lock = await lockFolder(locked);
+  });
+});

@@ -1,0 +1,96 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { readSweepFile } from '../../../tools/sweep/sweep-file.js';
+import { planRuns } from '../../../tools/sweep/plan.js';
+import { resolveSettings } from '../../../tools/sweep/resolve.js';
+import { LearnerConfig } from '../../../learner/config.js';
+import { sweepJson } from './values.js';
+
+describe('the file of an experiment', () => {
+  let path: string;
+  let folder: string;
+  const read = async (over: object, isShort = false) => {
+    await writeFile(path, JSON.stringify({ ...sweepJson, ...over }));
+    return readSweepFile(path, isShort);
+  };
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-sweep-file-'));
+    path = join(folder, 'e.json');
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  it('names each value of an axis, a plain value by itself', async () => {
+    const { axes } = await read({});
+    assert.deepEqual(axes[0], {
+      name: 'lag',
+      values: [
+        { label: '0', settings: { maxStepsOffPolicy: 0 } },
+        { label: '4', settings: { maxStepsOffPolicy: 4 } },
+      ],
+    });
+  });
+
+  it('has a short form, which is an experiment of another name', async () => {
+    const { name, axes, seeds, limits, evaluation } = await read({}, true);
+    assert.deepEqual([name, seeds, limits], ['staleness-short', [7], { steps: 2 }]);
+    assert.deepEqual(
+      axes.map(({ values }) => values.map(({ label }) => label)),
+      [['4'], ['cispo', 'none']],
+    );
+    assert.equal(evaluation.problems, 4);
+    await assert.rejects(read({ short: undefined }, true), /has no short form/);
+  });
+
+  it('is refused with all that is wrong with it', async () => {
+    await assert.rejects(
+      read({
+        axes: [{ name: 'lag', values: [1] }],
+        seeds: [],
+        limits: {},
+        frob: 1,
+        settings: { 'max-steps': 3 },
+      }),
+      /does not describe an experiment:[^]*settings[^]*axes\.0\.values\.0: say whose value[^]*seeds[^]*limits: say when a run ends[^]*"frob"/,
+    );
+    await assert.rejects(read({ limits: { samples: 1, steps: 1 } }), /give samples or steps/);
+  });
+
+  it('is refused where it names an axis, a label or a measure that is not there', async () => {
+    const wrong = {
+      skip: [{ lag: 7 }],
+      comparisons: [{ measure: 'entropy', against: { lagg: 0 } }],
+      panels: [{ kind: 'end', title: 't', measure: 'reward', x: 'time' }],
+    };
+    await assert.rejects(
+      read(wrong),
+      /skip\.0\.lag: lag is never 7; 0, 4[^]*no axis lagg; lag, correction[^]*only measures from eval[^]*no axis time[^]*no measure reward/,
+    );
+  });
+
+  it('is refused when it is no JSON, or not there', async () => {
+    await writeFile(path, '{');
+    await assert.rejects(readSweepFile(path, false), /cannot read the experiment in .*e\.json/);
+    await assert.rejects(readSweepFile(`${path}x`, false), /cannot read the experiment/);
+  });
+});
+
+describe('the experiments of this project', () => {
+  const folder = new URL('../../../../docs/experiments/', import.meta.url).pathname;
+
+  it('are runs that offbeat up accepts, in full and in short', async () => {
+    const files = (await readdir(folder)).filter((file) => file.endsWith('.json'));
+    assert(files.length >= 1);
+    for (const file of files) {
+      for (const isShort of [false, true]) {
+        const sweep = await readSweepFile(join(folder, file), isShort);
+        const runs = planRuns(sweep, (settings) => resolveSettings(LearnerConfig, settings));
+        assert(runs.length >= 2, file);
+        assert.equal(new Set(runs.map(({ name }) => name)).size, runs.length);
+      }
+    }
+  });
+});

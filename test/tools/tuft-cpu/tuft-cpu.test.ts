@@ -1,0 +1,69 @@
+import assert from 'node:assert/strict';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { until } from '../../support/broker.js';
+import { isRunning } from '../../support/processes.js';
+import { executable } from '../../cli/nats-server/fakes.js';
+
+const cli = fileURLToPath(new URL('../../../cli/cli.js', import.meta.url));
+
+// With --help, so that no environment is made: the launcher's own work, test:compat shows.
+describe('offbeat tuft-cpu', { timeout: 240_000 }, () => {
+  let root: string;
+  beforeEach(async () => (root = await mkdtemp(join(tmpdir(), 'offbeat-tuft-cpu-'))));
+  afterEach(() => rm(root, { recursive: true }));
+
+  /** With a Python that runs `body`, a shell text, where it should run the launcher. */
+  async function start(body: string, ...flags: string[]): Promise<ChildProcess> {
+    const python = await executable(
+      join(root, 'python3'),
+      `#!/bin/sh\ncase "$1" in -c) echo "python 3 11";; *) ${body};; esac\n`,
+    );
+    return spawn(process.execPath, [cli, 'tuft-cpu', '--help', ...flags], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, OFFBEAT_PYTHON: python },
+    });
+  }
+
+  it('hands its flags to the launcher and has its exit code', async () => {
+    const child = await start('echo "$@"; exit 3', '--seed', '7');
+    const closed = once(child, 'close') as Promise<[number]>;
+    assert.match(await text(child.stdout!), /tools\/tuft-cpu\/tuft_cpu\.py --help --seed 7\n$/);
+    assert.equal((await closed)[0], 3);
+  });
+
+  it('passes on what ends it, and waits for the end', async () => {
+    const child = await start(
+      'trap "echo saved; exit 0" TERM; echo up; while :; do sleep 0.1; done',
+    );
+    let out = '';
+    child.stdout!.on('data', (chunk: Buffer) => (out += chunk.toString()));
+    await until(() => out === 'up\n');
+    child.kill('SIGTERM');
+    assert.deepEqual(await once(child, 'close'), [0, null]);
+    assert.equal(out, 'up\nsaved\n');
+  });
+
+  it('leaves no server behind when it is killed itself', async () => {
+    const child = await start('echo $$; exec sleep 60');
+    const [pid] = (await once(child.stdout!, 'data')) as [Buffer];
+    child.kill('SIGKILL');
+    await until(() => !isRunning(Number(pid)));
+  });
+
+  it('says what is missing where there is no Python', async () => {
+    const child = spawn(process.execPath, [cli, 'tuft-cpu', '--help'], {
+      stdio: ['ignore', 'ignore', 'pipe'],
+      env: { ...process.env, OFFBEAT_PYTHON: join(root, 'none') },
+    });
+    const closed = once(child, 'close') as Promise<[number]>;
+    assert.match(await text(child.stderr), /OFFBEAT_PYTHON cannot be used/);
+    assert.equal((await closed)[0], 2);
+  });
+});

@@ -1,0 +1,90 @@
+import { z } from 'zod';
+import { describeFlags } from '../../shared/service/config-help.js';
+import { loadConfig } from '../../shared/service/config.js';
+import { maxNumbers, nearest, solve, type Question } from './solver.js';
+import { UserError } from '../../shared/base/errors.js';
+import { solveRows } from './solve-rows.js';
+
+/** How to speak of solutions. */
+export const SolveConfig = z.object({
+  all: z.boolean().default(false).describe('every solution, the best first.'),
+  some: z.boolean().default(false).describe('numbers may be left out, as in the classical game.'),
+  json: z.boolean().default(false).describe('the answer as one line of JSON.'),
+  rows: z
+    .string()
+    .min(1)
+    .optional()
+    .describe('a data file whose every problem is to be tried, in place of one problem.'),
+});
+
+/** `offbeat-solve` rather than `solve` in names of the environment: OFFBEAT_SOLVE_ALL. */
+export const solveService = 'offbeat-solve';
+
+export function solveHelp(): string {
+  return `offbeat solve NUMBER... TARGET: a solution of a Countdown problem, or what comes nearest.
+offbeat solve --rows FILE: how many problems of a data file have a solution, and which have none.
+
+There may be 1 to ${maxNumbers} numbers, and as many solutions as differ in more than order and
+grouping. The exit code is 0 if there is one, for every problem, and 1 if there is none.
+
+${describeFlags(SolveConfig.shape, solveService)}
+`;
+}
+
+/**
+ * Prints what reaches the target, or else what comes nearest to it; of a file, what cannot be reached.
+ *
+ * @returns the exit code: 0 if there is a solution.
+ * @throws {UserError} naming what is no problem, or no flag.
+ */
+export async function solveCommand(
+  words: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+  print: (text: string) => void,
+): Promise<number> {
+  const isNumber = (word: string) => /^-?\d+$/.test(word);
+  const flags = words.filter((word) => !isNumber(word));
+  const stray = flags.find(
+    (word, i) => !word.startsWith('-') && !['--rows', '--config'].includes(flags[i - 1] ?? ''),
+  );
+  if (stray !== undefined) {
+    throw new UserError(`offbeat solve cannot take ${stray}; give whole numbers and flags alone`);
+  }
+  const { all, some, json, rows } = loadConfig(SolveConfig, solveService, flags, env);
+  const numbersToUse = some ? 'some' : 'all';
+  const numbers = words.filter(isNumber).map(Number);
+  if (rows !== undefined) {
+    if (numbers.length === 0 && !all) return await solveRows(rows, { numbersToUse, json, print });
+    const extra = all ? '--all' : String(numbers[0]);
+    throw new UserError(`--rows ${rows} takes the problems from the file; remove ${extra}`);
+  }
+  const question = questionOf(numbers);
+
+  const solutions = solve(question, numbersToUse);
+  const shown = all ? solutions : solutions.slice(0, 1);
+  const near = shown[0] ?? nearest(question, numbersToUse);
+  if (json) {
+    const answer = { ...question, numbersToUse, count: solutions.length, solutions: shown };
+    print(`${JSON.stringify({ ...answer, nearest: near })}\n`);
+  } else if (solutions.length === 0) {
+    print(`no solution; the nearest is ${near.text} = ${near.value}\n`);
+  } else {
+    for (const { text, value } of shown) print(`${text} = ${value}\n`);
+  }
+  return solutions.length === 0 ? 1 : 0;
+}
+
+function questionOf(words: readonly number[]): Question {
+  const [numbers, target] = [words.slice(0, -1), words.at(-1)];
+  const odd = words.find((word) => !Number.isSafeInteger(word)) ?? numbers.find((one) => one < 0);
+  if (odd !== undefined) {
+    throw new UserError(`offbeat solve cannot take ${odd}; give whole numbers from 0 on`);
+  }
+  if (target === undefined || numbers.length < 1 || numbers.length > maxNumbers) {
+    throw new UserError(
+      `offbeat solve has ${Math.max(0, numbers.length)} numbers beside the target; ` +
+        `give 1 to ${maxNumbers} and then the target, as in: offbeat solve 3 7 21 84`,
+    );
+  }
+  return { numbers, target };
+}

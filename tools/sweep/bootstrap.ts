@@ -1,0 +1,120 @@
+import type { Random } from '../../shared/base/random.js';
+
+/** Scores of the same problems in several runs: [S][P] by seed and problem, each 0 to 1. */
+export type Scores = readonly (readonly number[])[];
+
+/** A mean and where it would lie in most repetitions. */
+export interface Estimate {
+  readonly mean: number;
+  readonly low: number;
+  readonly high: number;
+}
+
+export interface BootstrapOptions {
+  /**
+   * What a repetition would draw anew: other problems, for these very runs; or other seeds as well,
+   * which asks more, and with a few seeds can tell little.
+   */
+  readonly over: 'problems' | 'problems and seeds';
+  readonly resamples: number;
+  readonly confidence: number; // 0.95
+  readonly random: Random;
+}
+
+/**
+ * The mean score with its percentile-bootstrap interval.
+ *
+ * @throws {RangeError} if there is no score, or the runs have different numbers of problems.
+ */
+export function bootstrapMean(scores: Scores, options: BootstrapOptions): Estimate {
+  const problems = checkedWidth(scores);
+  const { over, resamples, confidence, random } = options;
+  const draw =
+    over === 'problems'
+      ? meanOverProblems(columnMeans(scores), random)
+      : meanOverBoth(scores, random);
+  const means = Float64Array.from({ length: resamples }, () => draw(problems)).sort();
+  const tail = (1 - confidence) / 2;
+  return {
+    mean: mean(columnMeans(scores)),
+    low: quantile(means, tail),
+    high: quantile(means, 1 - tail),
+  };
+}
+
+/**
+ * By how much one setting scores better than another, pair by pair: the same problem, and run by run
+ * in the order of the seeds. What makes problems easy or hard, or a seed lucky, cancels out.
+ *
+ * Source: Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapters 8 and 13.
+ *
+ * @throws {RangeError} if the two do not pair up.
+ */
+export function pairedDifference(
+  scores: Scores,
+  baseline: Scores,
+  options: BootstrapOptions,
+): Estimate {
+  if (scores.length !== baseline.length) {
+    throw new RangeError(`${scores.length} runs cannot be paired with ${baseline.length}`);
+  }
+  const differences = scores.map((row, s) => {
+    const other = baseline[s]!;
+    if (row.length !== other.length) {
+      throw new RangeError(`${row.length} problems cannot be paired with ${other.length}`);
+    }
+    return row.map((score, p) => score - other[p]!);
+  });
+  return bootstrapMean(differences, options);
+}
+
+/**
+ * The value below which a share of sorted values lies, interpolated between neighbours.
+ *
+ * @param sorted at least one value, rising.
+ */
+export function quantile(sorted: ArrayLike<number>, share: number): number {
+  const place = share * (sorted.length - 1);
+  const below = Math.floor(place);
+  const above = Math.min(below + 1, sorted.length - 1);
+  return sorted[below]! + (place - below) * (sorted[above]! - sorted[below]!);
+}
+
+function meanOverProblems(scores: readonly number[], random: Random) {
+  return (problems: number): number => {
+    let sum = 0;
+    for (let i = 0; i < problems; i++) sum += scores[random.int(problems)]!;
+    return sum / problems;
+  };
+}
+
+function meanOverBoth(scores: Scores, random: Random) {
+  return (problems: number): number => {
+    const rows = scores.map(() => scores[random.int(scores.length)]!);
+    let sum = 0;
+    for (let i = 0; i < problems; i++) {
+      const problem = random.int(problems);
+      for (const row of rows) sum += row[problem]!;
+    }
+    return sum / (problems * rows.length);
+  };
+}
+
+/** [P] of each problem over the seeds. */
+function columnMeans(scores: Scores): number[] {
+  return scores[0]!.map((_, p) => mean(scores.map((row) => row[p]!)));
+}
+
+function checkedWidth(scores: Scores): number {
+  const problems = scores[0]?.length ?? 0;
+  if (problems === 0) throw new RangeError('bootstrap: there are no scores');
+  const other = scores.find((row) => row.length !== problems);
+  if (other !== undefined) {
+    throw new RangeError(`bootstrap: runs of ${problems} and of ${other.length} problems`);
+  }
+  return problems;
+}
+
+function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
+}

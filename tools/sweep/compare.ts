@@ -1,0 +1,67 @@
+import { createRandom } from '../../shared/base/random.js';
+import { pairedDifference, type BootstrapOptions, type Estimate } from './bootstrap.js';
+import { answeredByAll, lastScores } from './measures.js';
+import { describe, isIn, type Cell } from './plan.js';
+import type { RunResult } from './results.js';
+import type { Choice, Comparison, Measure } from './sweep-file.js';
+
+/** How a cell does beside its baseline. */
+export interface Compared {
+  readonly choice: Choice;
+  readonly baseline: Choice;
+  readonly pairs: number; // seeds that both have
+  readonly byProblems: Estimate;
+  readonly bySeeds: Estimate; // seeds drawn anew, too
+  readonly verdict: Verdict;
+}
+
+/** What the interval over the problems says. */
+export type Verdict = 'better' | 'no worse' | 'worse' | 'not decided';
+
+export interface CompareOptions extends Omit<BootstrapOptions, 'over' | 'random'> {
+  readonly seed: string; // of the resamples
+}
+
+/**
+ * Compares every cell with its baseline, problem by problem and seed by seed, by the answers of the
+ * last evaluations. Cells without a pair of runs are left out.
+ */
+export function compare(
+  { against, margin }: Comparison,
+  spec: Extract<Measure, { from: 'eval' }>,
+  cells: readonly Cell[],
+  resultsOf: (choice: Choice) => readonly RunResult[],
+  { seed, ...bootstrap }: CompareOptions,
+): Compared[] {
+  return cells.flatMap(({ choice }) => {
+    const baseline = { ...choice, ...against };
+    if (isIn(choice, against)) return [];
+    const others = new Map(resultsOf(baseline).map((result) => [result.seed, result]));
+    const pairs = resultsOf(choice).filter((result) => others.has(result.seed));
+    if (pairs.length === 0) return [];
+    const [scores, base] = answeredByAll([
+      pairs.map((result) => lastScores(result, spec.key)),
+      pairs.map((result) => lastScores(others.get(result.seed)!, spec.key)),
+    ]);
+    const difference = (over: BootstrapOptions['over']) => {
+      const random = createRandom(`${seed} ${over} ${describe(choice)}`);
+      return pairedDifference(scores!, base!, { ...bootstrap, over, random });
+    };
+    const byProblems = difference('problems');
+    return {
+      ...{ choice, baseline, pairs: pairs.length, byProblems },
+      bySeeds: difference('problems and seeds'),
+      verdict: verdictOn(byProblems, margin),
+    };
+  });
+}
+
+/**
+ * With a margin the question is whether more than it is lost; without one, whether there is any
+ * difference.
+ */
+export function verdictOn({ low, high }: Estimate, margin: number | undefined): Verdict {
+  if (low > (margin ?? 0)) return 'better';
+  if (high < -(margin ?? 0)) return 'worse';
+  return margin !== undefined && low > -margin ? 'no worse' : 'not decided';
+}

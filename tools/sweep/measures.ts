@@ -1,0 +1,95 @@
+import { passAtK } from '../../shared/rl/pass-at-k.js';
+import type { EvalResult } from '../../shared/wire/eval-result.js';
+import { bootstrapMean, type BootstrapOptions, type Estimate, type Scores } from './bootstrap.js';
+import type { RunResult } from './results.js';
+import type { Measure } from './sweep-file.js';
+
+/** A measure of one cell, over its seeds. */
+export interface Measured extends Estimate {
+  /** `interval`: by bootstrap over the problems; `range`: from the smallest seed to the largest. */
+  readonly kind: 'interval' | 'range';
+  readonly runs: number;
+}
+
+/**
+ * What a measure comes to for runs that differ in nothing but their seed.
+ *
+ * @returns undefined if none of them has it.
+ */
+export function measure(
+  spec: Measure,
+  results: readonly RunResult[],
+  options: BootstrapOptions,
+): Measured | undefined {
+  if (spec.from === 'eval') {
+    const scores = results.map((result) => lastScores(result, spec.key));
+    if (scores.length === 0) return undefined;
+    const [complete] = answeredByAll([scores]);
+    return { ...bootstrapMean(complete!, options), kind: 'interval', runs: scores.length };
+  }
+  const values = results
+    .map(({ steps }) => taken(spec, steps))
+    .filter((value) => Number.isFinite(value));
+  if (values.length === 0) return undefined;
+  return {
+    mean: mean(values),
+    low: Math.min(...values),
+    high: Math.max(...values),
+    kind: 'range',
+    runs: values.length,
+  };
+}
+
+/** [P] of the last evaluation, each problem's score; NaN where a problem was not answered. */
+export function lastScores({ evals }: Pick<RunResult, 'evals'>, key: string): number[] {
+  return scoresOf(evals.at(-1)!, key);
+}
+
+/** @param key `sampled`, `greedy` or `pass@K`. */
+function scoresOf({ answers }: EvalResult, key: string): number[] {
+  const { correct, total } = key === 'greedy' ? answers.greedy : answers.sampled;
+  const tries = Number(/^pass@(\d+)$/.exec(key)?.[1] ?? 1);
+  return correct.map((right, i) => {
+    const answered = total[i]!;
+    return answered < tries ? NaN : passAtK(tries, right, answered);
+  });
+}
+
+/** The same tables without the problems that someone did not answer. */
+export function answeredByAll(tables: readonly Scores[]): Scores[] {
+  const rows = tables.flat();
+  const isAnswered = (p: number) => rows.every((row) => !Number.isNaN(row[p]));
+  return tables.map((table) => table.map((row) => row.filter((_, p) => isAnswered(p))));
+}
+
+/** One number from a column of the steps; NaN if no step has it. */
+function taken(
+  { key, take }: Extract<Measure, { from: 'steps' }>,
+  steps: RunResult['steps'],
+): number {
+  const values = steps.flatMap((step) => step[key] ?? []);
+  if (values.length === 0) return NaN;
+  switch (take) {
+    case 'end':
+      return mean(values.slice(-Math.max(1, Math.round(values.length / 10))));
+    case 'mean':
+      return mean(values);
+    case 'min':
+      return Math.min(...values);
+    case 'max':
+      return Math.max(...values);
+    case 'noise': {
+      const jumps = values.slice(1).map((value, i) => value - values[i]!);
+      const jump = Math.sqrt(mean(jumps.map((by) => by ** 2)) / 2); // of two values, hence the half
+      return jump / Math.abs(mean(values));
+    }
+    case 'variation': {
+      const center = mean(values);
+      return Math.sqrt(mean(values.map((value) => (value - center) ** 2))) / Math.abs(center);
+    }
+  }
+}
+
+export function mean(values: readonly number[]): number {
+  return values.reduce((sum, value) => sum + value, 0) / values.length;
+}

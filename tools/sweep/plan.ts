@@ -1,0 +1,131 @@
+import { createHash } from 'node:crypto';
+import { UserError } from '../../shared/base/errors.js';
+import { RunName } from '../../shared/wire/run-name.js';
+import type { Choice, Settings, Sweep } from './sweep-file.js';
+
+/** One combination of the axes' values. */
+export interface Cell {
+  readonly choice: Choice; // in the order of the axes
+  readonly settings: Settings;
+}
+
+/** One run of `offbeat up`. */
+export interface PlannedRun {
+  readonly name: string; // says its settings, and differs with them
+  readonly choice: Choice;
+  readonly seed: number;
+  readonly settings: Settings; // all of them
+  readonly samplesPerStep: number; // rollouts
+}
+
+/** What the learner will take settings for, its defaults included. */
+export interface Resolved {
+  readonly groupsPerBatch: number;
+  readonly groupSize: number;
+}
+
+/**
+ * All combinations but those that are skipped, the last axis fastest.
+ *
+ * @throws {UserError} if a setting is given by two axes.
+ */
+export function cellsOf({ axes, skip, settings }: Sweep): Cell[] {
+  let cells: Cell[] = [{ choice: {}, settings }];
+  const takenBy = new Map<string, string>();
+  for (const { name, values } of axes) {
+    for (const key of new Set(values.flatMap((value) => Object.keys(value.settings)))) {
+      const other = takenBy.get(key);
+      if (other !== undefined) {
+        throw new UserError(`the axes ${other} and ${name} both say what ${key} is`);
+      }
+      takenBy.set(key, name);
+    }
+    cells = cells.flatMap((cell) =>
+      values.map(({ label, settings: chosen }) => ({
+        choice: { ...cell.choice, [name]: label },
+        settings: { ...cell.settings, ...chosen },
+      })),
+    );
+  }
+  return cells.filter(({ choice }) => !skip.some((skipped) => isIn(choice, skipped)));
+}
+
+/** Whether a cell's choice is one of those that `part` leaves open. */
+export function isIn(choice: Choice, part: Choice): boolean {
+  return Object.entries(part).every(([axis, label]) => choice[axis] === label);
+}
+
+/**
+ * The runs of an experiment, all cells with the first seed first, so that there is something to see
+ * early. Limits in samples become each run's own number of steps.
+ *
+ * @param resolve checks the settings of a run as `offbeat up` would.
+ * @throws {UserError} from `resolve`, or if a limit is no whole number of steps.
+ */
+export function planRuns(sweep: Sweep, resolve: (settings: Settings) => Resolved): PlannedRun[] {
+  const cells = cellsOf(sweep);
+  if (cells.length === 0) throw new UserError(`${sweep.name} skips every combination`);
+  checkBaselines(sweep, cells);
+  return sweep.seeds.flatMap((seed) =>
+    cells.map(({ choice, settings: chosen }): PlannedRun => {
+      const { groupsPerBatch, groupSize } = resolve(chosen);
+      const samplesPerStep = groupsPerBatch * groupSize;
+      const settings = { ...chosen, ...measured(sweep, choice, samplesPerStep), seed };
+      resolve(settings);
+      return { name: nameOf(choice, seed, settings), choice, seed, settings, samplesPerStep };
+    }),
+  );
+}
+
+/** What nothing is compared with would be missed in the report only, when all is done. */
+function checkBaselines({ name, comparisons }: Sweep, cells: readonly Cell[]): void {
+  const known = new Set(cells.map(({ choice }) => describe(choice)));
+  for (const { against } of comparisons) {
+    for (const { choice } of cells) {
+      const baseline = describe({ ...choice, ...against });
+      if (known.has(baseline)) continue;
+      throw new UserError(
+        `${name} compares ${describe(choice)} with ${baseline}, which it skips; name more axes in "against"`,
+      );
+    }
+  }
+}
+
+/** The settings that the limits and evaluations of the experiment come to for one cell. */
+function measured({ limits, evaluation }: Sweep, choice: Choice, samplesPerStep: number): Settings {
+  const stepsFor = (samples: number, what: string): number => {
+    if (samples % samplesPerStep === 0) return samples / samplesPerStep;
+    throw new UserError(
+      `${what} is ${samples} samples, no whole number of steps where ${describe(choice)}: a step has ${samplesPerStep}`,
+    );
+  };
+  const { samples, steps, minutes } = limits;
+  const maxSteps = samples === undefined ? steps : stepsFor(samples, 'the limit');
+  const { everySamples } = evaluation;
+  return {
+    ...(maxSteps !== undefined && { maxSteps }),
+    ...(minutes !== undefined && { maxMinutes: minutes }),
+    evalProblems: evaluation.problems,
+    evalSamples: evaluation.samples,
+    evalEveryVersions:
+      everySamples === undefined ? 0 : stepsFor(everySamples, 'the time between evaluations'),
+  };
+}
+
+/** `lag 4, correction none`. */
+export function describe(choice: Choice): string {
+  return Object.entries(choice)
+    .map(([axis, label]) => `${axis} ${label}`)
+    .join(', ');
+}
+
+/** Part of it is a digest of the settings: a run of other settings is another run. */
+function nameOf(choice: Choice, seed: number, settings: Settings): string {
+  const sorted = Object.entries(settings).sort(([a], [b]) => (a < b ? -1 : 1));
+  const digest = createHash('sha256').update(JSON.stringify(sorted)).digest('hex').slice(0, 6);
+  const words = Object.values(choice)
+    .join('-')
+    .replace(/[^A-Za-z0-9]+/g, '-');
+  const start = words.replace(/^-+/, '').slice(0, 34);
+  return RunName.parse(`${start === '' ? 'run' : start}-s${seed}-${digest}`);
+}

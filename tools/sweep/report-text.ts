@@ -1,0 +1,98 @@
+import { escaped } from '../../cli/plot/markup.js';
+import { formatSeconds } from '../../cli/up/summary.js';
+import type { Report } from './report.js';
+import type { Comparison } from './sweep-file.js';
+import { cellTable, comparisonTable, markdownOf, type Table } from './table.js';
+
+/** The report as Markdown, with its plot in the file `plot.svg` beside it. */
+export function reportMarkdown(report: Report): string {
+  const { sweep, comparisons } = report;
+  const parts = [
+    `# ${sweep.title}`,
+    ...sweep.about,
+    `![${sweep.title}](plot.svg)`,
+    markdownOf(tableOf(report)),
+    ...comparisons.flatMap(({ spec, compared }) =>
+      compared.length === 0 ? [] : [heading(spec), markdownOf(comparisonTable(compared))],
+    ),
+    ...notes(report),
+  ];
+  return `${parts.join('\n\n')}\n`;
+}
+
+/** The report as one page that asks nothing of the network, light or dark as the reader has it. */
+export function reportHtml(report: Report): string {
+  const { sweep, comparisons, svg } = report;
+  const paragraph = (content: string) => `<p>${escaped(content)}</p>`;
+  const body = [
+    `<h1>${escaped(sweep.title)}</h1>`,
+    ...sweep.about.map(paragraph),
+    `<figure>${svg}</figure>`,
+    htmlTable(tableOf(report)),
+    ...comparisons.flatMap(({ spec, compared }) =>
+      compared.length === 0 ? [] : [paragraph(heading(spec)), htmlTable(comparisonTable(compared))],
+    ),
+    ...notes(report).map(paragraph),
+  ];
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>${escaped(sweep.title)}</title>
+<style>${pageStyle}</style>
+</head>
+<body>
+${body.join('\n')}
+</body>
+</html>
+`;
+}
+
+function tableOf({ sweep, cells }: Report): Table {
+  return cellTable(sweep.measures, cells);
+}
+
+function heading({ measure, margin }: Comparison): string {
+  const less = margin === undefined ? '' : `; up to ${100 * margin} less is no worse`;
+  return `Differences of "${measure}" in percentage points${less}:`;
+}
+
+/** How the numbers came about, and what it takes to make them again. */
+function notes({ sweep, planned, results }: Report): string[] {
+  const seconds = results.reduce((sum, result) => sum + result.seconds, 0);
+  const machines = [...new Set(results.map(({ machine }) => machine))];
+  const models = [...new Set(results.map(({ modelDigest }) => modelDigest))];
+  const { limits, evaluation, seeds, settings } = sweep;
+  const until = Object.entries(limits).map(([what, count]) => `${count} ${what}`);
+  const given = Object.entries(settings).map(([key, value]) => `${key} ${String(value)}`);
+  return [
+    `Rates of the last evaluation: ${evaluation.problems} held-out problems, ${evaluation.samples} answers to each, ` +
+      'with the 95 % interval of a bootstrap over the problems. Other numbers: the mean of the seeds, from the ' +
+      'smallest to the largest. Differences are paired by problem and seed; "with other seeds" draws the seeds anew, too.',
+    `${results.length} of ${planned.length} runs with seeds ${seeds.join(', ')}, each until ${until.join(' or ')}` +
+      `${given.length === 0 ? '' : `, with ${given.join(', ')}`}; all else by default.` +
+      (results.length === 0
+        ? ''
+        : ` They took ${formatSeconds(seconds)} on ${machines.join('; ')}. ` +
+          `SHA-256 of the model: ${models.join('; ')}.`),
+  ];
+}
+
+function htmlTable({ head, rows }: Table): string {
+  const row = (name: string, texts: readonly string[]) =>
+    `<tr>${texts.map((content) => `<${name}>${escaped(content)}</${name}>`).join('')}</tr>`;
+  const body = rows.map((texts) => row('td', texts)).join('\n');
+  return `<div class="wide"><table>\n<thead>${row('th', head)}</thead>\n<tbody>\n${body}\n</tbody>\n</table></div>`;
+}
+
+const pageStyle = `
+:root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --rule: #d8dee4; }
+@media (prefers-color-scheme: dark) { :root { --paper: #0d1117; --ink: #e6edf3; --rule: #30363d; } }
+body { background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif;
+  max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
+figure { margin: 1.5rem 0; } svg { width: 100%; height: auto; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.9rem; }
+th, td { border-bottom: 1px solid var(--rule); padding: 0.3rem 0.8rem; text-align: left; white-space: nowrap; }
+`;

@@ -1,0 +1,69 @@
+import { createRandom } from '../../shared/base/random.js';
+import type { Chart } from '../../cli/plot/chart.js';
+import { figureSvg } from '../../cli/plot/figure-svg.js';
+import { compare, type Compared } from './compare.js';
+import { figureOf } from './figure.js';
+import { mean, measure } from './measures.js';
+import { cellsOf, describe, type PlannedRun } from './plan.js';
+import type { RunResult } from './results.js';
+import type { Choice, Comparison, Measure, Sweep } from './sweep-file.js';
+import type { CellReport } from './table.js';
+
+/** What an experiment has come to so far. */
+export interface Report {
+  readonly sweep: Sweep;
+  readonly planned: readonly PlannedRun[];
+  readonly results: readonly RunResult[]; // of planned runs
+  readonly cells: readonly CellReport[];
+  readonly comparisons: readonly {
+    readonly spec: Comparison;
+    readonly compared: readonly Compared[];
+  }[];
+  readonly charts: readonly Chart[];
+  readonly svg: string;
+}
+
+const bootstrap = { resamples: 2_000, confidence: 0.95 };
+
+/** Puts together what the results say. The same results give the same report, to the last digit. */
+export function reportOf(
+  sweep: Sweep,
+  planned: readonly PlannedRun[],
+  results: readonly RunResult[],
+): Report {
+  const cells = cellsOf(sweep);
+  const resultsOf = (choice: Choice) =>
+    results.filter((result) => describe(result.choice) === describe(choice));
+  const reports = cells.map(({ choice }): CellReport => {
+    const mine = resultsOf(choice);
+    return {
+      choice,
+      runs: mine.length,
+      planned: planned.filter((run) => describe(run.choice) === describe(choice)).length,
+      ends: endsOf(mine),
+      minutes: mine.length === 0 ? 0 : mean(mine.map(({ seconds }) => seconds)) / 60,
+      measured: sweep.measures.map((spec) => {
+        const random = createRandom(`${sweep.name} ${spec.name} ${describe(choice)}`);
+        return measure(spec, mine, { ...bootstrap, over: 'problems', random });
+      }),
+    };
+  });
+  const comparisons = sweep.comparisons.map((spec) => {
+    const of = sweep.measures.find(({ name }) => name === spec.measure) as EvalMeasure;
+    const seed = `${sweep.name} ${spec.measure}`;
+    return { spec, compared: compare(spec, of, cells, resultsOf, { ...bootstrap, seed }) };
+  });
+  const charts = figureOf(sweep, results, reports);
+  const svg = figureSvg(sweep.title, charts);
+  return { sweep, planned, results, cells: reports, comparisons, charts, svg };
+}
+
+type EvalMeasure = Extract<Measure, { from: 'eval' }>; // the file's schema sees to it
+
+/** `2 diverged`: how many ended otherwise than by their number of steps. */
+function endsOf(results: readonly RunResult[]): string[] {
+  const reasons = results.map(({ reason }) => reason).filter((reason) => reason !== 'max_steps');
+  return [...new Set(reasons)].map(
+    (reason) => `${reasons.filter((other) => other === reason).length} ended by ${reason}`,
+  );
+}

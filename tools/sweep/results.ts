@@ -1,0 +1,102 @@
+import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { UserError } from '../../shared/base/errors.js';
+import { makeFolder } from '../../shared/base/make-folder.js';
+import { EvalResult } from '../../shared/wire/eval-result.js';
+import type { PlannedRun } from './plan.js';
+
+/** What is kept of a run that is over. */
+export const RunResult = z.strictObject({
+  v: z.literal(2),
+  name: z.string(),
+  choice: z.record(z.string(), z.string()),
+  seed: z.int().nonnegative(),
+  settings: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()])),
+  samplesPerStep: z.int().positive(),
+  modelDigest: z.string(), // of the model that the run began with
+  reason: z.string(), // why it ended: max_steps, max_minutes, diverged, …
+  seconds: z.number().nonnegative(), // from its first process to its last
+  finishedAt: z.iso.datetime(),
+  machine: z.string(),
+  summary: z.record(z.string(), z.unknown()), // as the learner wrote it
+  evals: z.array(EvalResult).min(1), // in the order of the versions
+  steps: z.array(z.record(z.string(), z.number())), // the numbers of each line of metrics.jsonl
+});
+export type RunResult = z.infer<typeof RunResult>;
+
+/** The results of an experiment, a file a run, each written as a whole. */
+export class Results {
+  constructor(private readonly folder: string) {}
+
+  /** @throws {UserError} if the file is there and is no result. */
+  async read({ name }: Pick<PlannedRun, 'name'>): Promise<RunResult | undefined> {
+    const path = this.#path(name);
+    let json: string;
+    try {
+      json = await readFile(path, 'utf8');
+    } catch {
+      return undefined;
+    }
+    try {
+      return RunResult.parse(JSON.parse(json));
+    } catch (cause) {
+      throw new UserError(
+        `${path} is no result of this version of offbeat; delete it to have the run made again`,
+        { cause },
+      );
+    }
+  }
+
+  async write(result: RunResult): Promise<void> {
+    await makeFolder(this.folder);
+    const path = this.#path(result.name);
+    await writeFile(`${path}.partial`, `${JSON.stringify(result)}\n`);
+    await rename(`${path}.partial`, path);
+  }
+
+  /** Names of all results that are here, also of runs that are not planned any more. */
+  async names(): Promise<string[]> {
+    const files = await readdir(this.folder).catch(() => []);
+    return files.flatMap((file) => /^(.+)\.json$/.exec(file)?.[1] ?? []).sort();
+  }
+
+  #path(name: string): string {
+    return join(this.folder, `${name}.json`);
+  }
+}
+
+const Began = z.looseObject({ model: z.looseObject({ digest: z.string() }) });
+const Ended = z.looseObject({ reason: z.string() });
+
+/**
+ * What a finished run's folder tells.
+ *
+ * @throws {Error} if a file is missing or not of the expected form.
+ */
+export async function readRunFolder(
+  folder: string,
+): Promise<Pick<RunResult, 'modelDigest' | 'reason' | 'summary' | 'evals' | 'steps'>> {
+  const { model } = Began.parse(await readJson(join(folder, 'config.json')));
+  const summary = Ended.parse(await readJson(join(folder, 'summary.json')));
+  const evals = (await readLines(join(folder, 'evals.jsonl'))).map((line) => {
+    const { time: _time, ...result } = z.looseObject({}).parse(line);
+    return EvalResult.parse(result);
+  });
+  const steps = (await readLines(join(folder, 'metrics.jsonl'))).map((line) => {
+    const entries = Object.entries(z.looseObject({}).parse(line));
+    return Object.fromEntries(
+      entries.filter((entry): entry is [string, number] => typeof entry[1] === 'number'),
+    );
+  });
+  return { modelDigest: model.digest, reason: summary.reason, summary, evals, steps };
+}
+
+async function readJson(path: string): Promise<unknown> {
+  return JSON.parse(await readFile(path, 'utf8'));
+}
+
+async function readLines(path: string): Promise<unknown[]> {
+  const lines = (await readFile(path, 'utf8')).split('\n');
+  return lines.filter((line) => line !== '').map((line): unknown => JSON.parse(line));
+}

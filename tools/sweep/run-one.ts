@@ -1,0 +1,98 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { rm } from 'node:fs/promises';
+import { cpus } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { errorText } from '../../shared/base/errors.js';
+import { givenUpCode } from '../../shared/base/exit-codes.js';
+import { parentPipe } from '../../shared/service/parent-pipe.js';
+import { packageRoot } from '../../shared/base/package-root.js';
+import type { StopSignals } from '../../cli/processes/stop-signals.js';
+import { asFlags } from '../../cli/up/up-config.js';
+import type { PlannedRun } from './plan.js';
+import { readRunFolder, type RunResult } from './results.js';
+
+export interface RunOneOptions {
+  readonly runsDir: string; // of this experiment alone: what lies there under the run's name goes
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly stop: StopSignals;
+  readonly onLine: (line: string) => void; // of its progress
+}
+
+/** A run that left nothing to learn from. */
+export class RunFailed extends Error {
+  override readonly name = 'RunFailed';
+}
+
+const lastWords = 30;
+
+/** Nobody looks at a run of many, and nothing shall take time from it. */
+const quiet = ['--json', '--no-dashboard'];
+
+/**
+ * Makes one run by `offbeat up`, as a process that ends with ours. What an earlier attempt left is
+ * deleted first.
+ *
+ * @throws {RunFailed} with its last words, when it ended without a result or was stopped.
+ */
+export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<RunResult> {
+  const { runsDir, env, stop, onLine } = options;
+  const folder = join(runsDir, run.name);
+  await rm(folder, { recursive: true, force: true });
+  const startedAt = performance.now();
+  const flags = [`--run=${run.name}`, `--runs-dir=${runsDir}`, ...quiet, ...asFlags(run.settings)];
+  const cli = `${packageRoot}dist/cli/cli.js`;
+  const child = spawn(process.execPath, ['--enable-source-maps', cli, 'up', ...flags], {
+    detached: true, // Ctrl-C reaches us alone, and we pass it on
+    stdio: ['pipe', 'ignore', 'pipe'],
+    env: { ...env, [parentPipe]: '1' },
+  });
+  const ended = once(child, 'close') as Promise<[number | null, NodeJS.Signals | null]>;
+  const passOn = () => child.kill('SIGTERM');
+  const hurry = () => child.kill('SIGKILL'); // its own children end when their pipes close
+  stop.stop.addEventListener('abort', passOn);
+  stop.hurry.addEventListener('abort', hurry);
+  const lines: string[] = [];
+  createInterface(child.stderr).on('line', (line) => {
+    lines.push(line);
+    if (lines.length > lastWords) lines.shift();
+    onLine(line);
+  });
+  try {
+    const [code, signal] = await ended;
+    if (code !== 0 && code !== givenUpCode) {
+      const how = signal === null ? `with code ${code ?? 'unknown'}` : `by ${signal}`;
+      throw new RunFailed([`${run.name} ended ${how}:`, ...lines].join('\n  | '));
+    }
+  } finally {
+    stop.stop.removeEventListener('abort', passOn);
+    stop.hurry.removeEventListener('abort', hurry);
+  }
+  const seconds = (performance.now() - startedAt) / 1_000;
+  const found = await readRunFolder(folder).catch((cause: unknown) => {
+    throw new RunFailed(`${folder} does not tell what came of the run: ${errorText(cause)}`, {
+      cause,
+    });
+  });
+  return {
+    v: 2,
+    ...run,
+    ...found,
+    seconds,
+    finishedAt: new Date().toISOString(),
+    machine: thisMachine(),
+  };
+}
+
+/** Deletes the large parts of a run whose result is kept: streams and weights. */
+export async function forgetWeights(runsDir: string, { name }: PlannedRun): Promise<void> {
+  for (const part of ['nats', 'checkpoints']) {
+    await rm(join(runsDir, name, part), { recursive: true, force: true });
+  }
+}
+
+function thisMachine(): string {
+  const all = cpus();
+  return `${all.length} cores of ${all[0]?.model.trim() ?? 'an unknown kind'}, Node.js ${process.versions.node}`;
+}

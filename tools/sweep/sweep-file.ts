@@ -1,0 +1,220 @@
+import { readFile } from 'node:fs/promises';
+import { z } from 'zod';
+import { text } from '../../shared/service/config-fields.js';
+import { errorText, UserError } from '../../shared/base/errors.js';
+
+const whole = z.int();
+const scalar = z.union([z.string(), z.number(), z.boolean()]);
+
+/** Flags of `npm start`, as in its configuration file: `{"groupsPerBatch": 64}`. */
+export const Settings = z.record(
+  z.string().regex(/^[a-z][A-Za-z0-9]*$/, 'expected camelCase'),
+  scalar,
+);
+export type Settings = z.infer<typeof Settings>;
+
+const AxisValue = z.strictObject({ label: text.max(40), settings: Settings });
+
+/** What is varied: values of one setting, or combinations that have a name of their own. */
+const Axis = z
+  .strictObject({
+    name: text,
+    setting: text.optional(),
+    values: z.array(z.union([scalar, AxisValue])).min(1),
+  })
+  .transform(({ name, setting, values }, context) => ({
+    name,
+    values: values.map((value, i): z.infer<typeof AxisValue> => {
+      if (typeof value === 'object') return value;
+      if (setting === undefined) {
+        const message = 'say whose value it is with "setting", or give {"label", "settings"}';
+        context.addIssue({ code: 'custom', path: ['values', i], message });
+      }
+      return { label: String(value), settings: { [setting ?? name]: value } };
+    }),
+  }));
+
+/** Labels by axis. */
+const Choice = z.record(text, z.coerce.string());
+export type Choice = z.infer<typeof Choice>;
+
+/** A number of each run. */
+export const Measure = z.discriminatedUnion('from', [
+  z.strictObject({
+    from: z.literal('eval'), // of the last evaluation, with each problem
+    name: text,
+    key: z.string().regex(/^(sampled|greedy|pass@\d+)$/, 'expected sampled, greedy or pass@K'),
+  }),
+  z.strictObject({
+    from: z.literal('steps'), // of metrics.jsonl
+    name: text,
+    key: text,
+    /** `end`: the mean of the last tenth; `variation`: the deviation as a share of the mean; `noise`: that from one step to the next, without a trend. */
+    take: z.enum(['end', 'mean', 'min', 'max', 'variation', 'noise']).default('end'),
+    percent: z.boolean().default(false),
+  }),
+]);
+export type Measure = z.infer<typeof Measure>;
+
+const Panel = z.discriminatedUnion('kind', [
+  z.strictObject({
+    kind: z.literal('curve'), // against the samples trained
+    title: text,
+    from: z.enum(['eval', 'steps']),
+    key: text,
+    percent: z.boolean().default(false),
+    smooth: whole.positive().default(1), // steps that are averaged
+    color: text, // an axis: a line each
+    where: Choice.default({}), // of the other axes
+  }),
+  z.strictObject({
+    kind: z.literal('end'), // what a measure came to, against an axis
+    title: text,
+    measure: text,
+    x: text,
+    color: text.optional(),
+    where: Choice.default({}),
+  }),
+]);
+export type PanelSpec = z.infer<typeof Panel>;
+
+/** How much better or worse than a baseline the runs are, problem by problem. */
+const Comparison = z.strictObject({
+  measure: text,
+  against: Choice, // axes that are not named are those of the runs that are compared
+  margin: z.number().positive().optional(), // a difference below it does not matter; 0.01: one point
+});
+export type Comparison = z.infer<typeof Comparison>;
+
+const Limits = z
+  .strictObject({
+    samples: whole.positive().optional(), // rollouts to train on: the same for every run
+    steps: whole.positive().optional(),
+    minutes: z.number().positive().optional(),
+  })
+  .refine((limits) => Object.keys(limits).length > 0, 'say when a run ends')
+  .refine(({ samples, steps }) => samples === undefined || steps === undefined, {
+    message: 'give samples or steps',
+  });
+
+const Evaluation = z.strictObject({
+  problems: whole.positive().default(1_024),
+  samples: whole.positive().default(4),
+  everySamples: whole.positive().optional(), // rollouts trained between two; none: first and last alone
+});
+
+const seeds = z.array(whole.nonnegative()).min(1);
+
+const Shape = z.strictObject({
+  name: z.string().regex(/^[a-z0-9][a-z0-9-]{0,40}$/, 'expected lower-case letters, digits and -'),
+  title: text,
+  about: z.array(text).default([]), // a paragraph each
+  settings: Settings.default({}), // of every run
+  axes: z.array(Axis).min(1),
+  skip: z.array(Choice).default([]), // combinations that would say nothing new
+  seeds,
+  limits: Limits,
+  evaluation: Evaluation.default({ problems: 1_024, samples: 4 }),
+  measures: z.array(Measure).min(1),
+  comparisons: z.array(Comparison).default([]),
+  panels: z.array(Panel).min(1),
+  /** What is smaller in a quick trial of the whole; axes: the labels that remain. */
+  short: z
+    .strictObject({
+      settings: Settings.default({}),
+      axes: z.record(text, z.array(z.coerce.string()).min(1)).default({}),
+      seeds: seeds.optional(),
+      limits: Limits.optional(),
+      evaluation: Evaluation.optional(),
+    })
+    .optional(),
+});
+
+/** An experiment: runs over a grid of settings and some seeds, and what is to be learnt from them. */
+export const SweepFile = Shape.check(({ value, issues }) => {
+  const complain = (path: (string | number)[], message: string) =>
+    issues.push({ code: 'custom', input: value, path, message });
+  const axes = new Map(value.axes.map(({ name, values }) => [name, values]));
+  const needAxis = (path: (string | number)[], name: string) => {
+    if (!axes.has(name)) complain(path, `there is no axis ${name}; ${[...axes.keys()].join(', ')}`);
+  };
+  const needChoice = (path: (string | number)[], choice: Choice) => {
+    for (const [name, label] of Object.entries(choice)) {
+      needAxis([...path, name], name);
+      const labels = axes.get(name)?.map((axisValue) => axisValue.label);
+      if (labels?.includes(label) === false) {
+        complain([...path, name], `${name} is never ${label}; ${labels.join(', ')}`);
+      }
+    }
+  };
+  const needMeasure = (path: (string | number)[], name: string) => {
+    const measure = value.measures.find((other) => other.name === name);
+    if (measure === undefined) complain(path, `there is no measure ${name}`);
+    return measure;
+  };
+  value.skip.forEach((choice, i) => {
+    needChoice(['skip', i], choice);
+  });
+  value.comparisons.forEach(({ against, measure }, i) => {
+    needChoice(['comparisons', i, 'against'], against);
+    if (needMeasure(['comparisons', i, 'measure'], measure)?.from === 'steps') {
+      complain(
+        ['comparisons', i, 'measure'],
+        'only measures from eval are told problem by problem',
+      );
+    }
+  });
+  value.panels.forEach((panel, i) => {
+    needChoice(['panels', i, 'where'], panel.where);
+    if (panel.color !== undefined) needAxis(['panels', i, 'color'], panel.color);
+    if (panel.kind === 'end') {
+      needAxis(['panels', i, 'x'], panel.x);
+      needMeasure(['panels', i, 'measure'], panel.measure);
+    }
+  });
+  for (const [name, labels] of Object.entries(value.short?.axes ?? {})) {
+    for (const label of labels) needChoice(['short', 'axes'], { [name]: label });
+  }
+});
+export type Sweep = z.infer<typeof SweepFile>;
+
+/**
+ * Reads the description of an experiment.
+ *
+ * @param isShort take its short form.
+ * @throws {UserError} naming the file and all that is wrong with it.
+ */
+export async function readSweepFile(path: string, isShort: boolean): Promise<Sweep> {
+  const sweep = SweepFile.safeParse(await readJson(path));
+  if (!sweep.success) {
+    const complaints = sweep.error.issues.map(
+      ({ path: where, message }) => `  - ${where.map(String).join('.') || 'the file'}: ${message}`,
+    );
+    throw new UserError(`${path} does not describe an experiment:\n${complaints.join('\n')}`);
+  }
+  if (!isShort) return sweep.data;
+  if (sweep.data.short === undefined) throw new UserError(`${path} has no short form`);
+  return shortened(sweep.data, sweep.data.short);
+}
+
+function shortened(sweep: Sweep, { settings, axes, ...rest }: NonNullable<Sweep['short']>): Sweep {
+  const given = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined));
+  return {
+    ...sweep,
+    ...given,
+    name: `${sweep.name}-short`,
+    settings: { ...sweep.settings, ...settings },
+    axes: sweep.axes.map(({ name, values }) => ({
+      name,
+      values: values.filter(({ label }) => axes[name]?.includes(label) ?? true),
+    })),
+  };
+}
+
+async function readJson(path: string): Promise<unknown> {
+  try {
+    return JSON.parse(await readFile(path, 'utf8'));
+  } catch (cause) {
+    throw new UserError(`cannot read the experiment in ${path} (${errorText(cause)})`, { cause });
+  }
+}

@@ -1,0 +1,175 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describeFlags } from '../../shared/service/config-help.js';
+import { makeFolder } from '../../shared/base/make-folder.js';
+import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
+import { loadSchema } from '../../cli/load-schema.js';
+import { createScreen, type Screen } from '../../cli/up/screen.js';
+import { listenForStop, type StopSignals } from '../../cli/processes/stop-signals.js';
+import { formatSeconds } from '../../cli/up/summary.js';
+import { lockFolder } from '../../cli/folder-lock.js';
+import { describe, planRuns, type PlannedRun } from './plan.js';
+import { reportHtml, reportMarkdown } from './report-text.js';
+import { reportOf } from './report.js';
+import { resolveSettings } from './resolve.js';
+import { Results, type RunResult } from './results.js';
+import { forgetWeights, RunFailed, runOne } from './run-one.js';
+import { loadSweepConfig, SweepConfig, sweepService } from './sweep-config.js';
+import { readSweepFile, type Sweep } from './sweep-file.js';
+import { tell } from '../../shared/service/telemetry/tell.js';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+/** What `offbeat sweep` does, and its flags. */
+export function sweepHelp(): string {
+  return `offbeat sweep FILE: makes the runs of an experiment, one after another, and a report of them.
+
+The file says which settings are varied, with which seeds, until when, and what is measured. A run that
+is finished is not made again unless its settings or its model changed: after an interruption the same
+command goes on. In the folder of the experiment are report.html, report.md, plot.svg and the result of each run.
+
+${describeFlags(SweepConfig.shape, sweepService)}
+`;
+}
+
+/**
+ * Makes an experiment and returns the exit code: 0 when every run has a result, 1 when one failed, the
+ * signal's code after Ctrl-C.
+ *
+ * @throws {UserError} when the file, a setting or a result is wrong, before anything is started.
+ */
+export async function sweep(argv: readonly string[], env: Environment): Promise<number> {
+  const config = loadSweepConfig(argv, env);
+  const experiment = await readSweepFile(config.file, config.short);
+  const learner = await loadSchema('learner');
+  const planned = planRuns(experiment, (settings) => resolveSettings(learner, settings));
+  const out = config.out ?? join('sweeps', experiment.name);
+  const results = new Results(join(out, 'results'));
+  const done = await finished(planned, results);
+  if (config.dryRun) {
+    process.stdout.write(planText(planned, done));
+    return 0;
+  }
+
+  await using _lock = await lockFolder(out);
+  const screen = createScreen({ stream: process.stdout, env, now: Date.now });
+  const stop = listenForStop(screen.note, 'stopping: the run in progress will be made again');
+  const failures: string[] = [];
+  if (!config.report) {
+    const todo = planned.filter(({ name }) => !done.has(name));
+    screen.note(`${experiment.title}: ${planned.length} runs, ${todo.length} to make, in ${out}`);
+    for (const run of todo) {
+      if (stop.exitCode() !== undefined) break;
+      const failure = await makeRun(run, {
+        planned,
+        done,
+        results,
+        out,
+        env,
+        screen,
+        stop,
+        keepRuns: config.keepRuns,
+      });
+      if (failure !== undefined) failures.push(failure);
+      await writeReport(out, experiment, planned, done);
+    }
+  }
+  screen.note(await writeReport(out, experiment, planned, done));
+  for (const failure of failures) tell(failure);
+  return stop.exitCode() ?? (failures.length > 0 ? 1 : 0);
+}
+
+interface MakeOptions {
+  readonly planned: readonly PlannedRun[];
+  readonly done: Map<string, RunResult>;
+  readonly results: Results;
+  readonly out: string;
+  readonly env: Environment;
+  readonly screen: Screen;
+  readonly stop: StopSignals;
+  readonly keepRuns: boolean;
+}
+
+/** Makes one run and keeps its result. Returns why there is none, unless it was stopped. */
+async function makeRun(run: PlannedRun, options: MakeOptions): Promise<string | undefined> {
+  const { planned, done, results, out, env, screen, stop, keepRuns } = options;
+  const runsDir = join(out, 'runs');
+  const title = `run ${done.size + 1} of ${planned.length} (${describe(run.choice)}, seed ${run.seed})`;
+  const onLine = (line: string) => {
+    screen.status(`${title}: ${line.trim()}`);
+  };
+  screen.status(title);
+  try {
+    const result = await runOne(run, { runsDir, env, stop, onLine });
+    await results.write(result);
+    done.set(run.name, result);
+    if (!keepRuns) await forgetWeights(runsDir, run);
+    screen.status('');
+    screen.note(`${title}: ${resultText(result)}${timeLeft(planned, done)}`);
+    return undefined;
+  } catch (caught) {
+    screen.status('');
+    if (stop.exitCode() !== undefined) return undefined;
+    if (!(caught instanceof RunFailed)) throw caught;
+    screen.warn(`${title}: failed; the next run is made all the same`);
+    return caught.message;
+  }
+}
+
+function resultText({ evals, seconds, reason }: RunResult): string {
+  const { sampled, version } = evals.at(-1)!;
+  const rate = `${(100 * sampled).toFixed(1)} % solved by version ${version}`;
+  return `${rate} after ${formatSeconds(seconds)}${reason === 'max_steps' ? '' : `, ended by ${reason}`}`;
+}
+
+function timeLeft(planned: readonly PlannedRun[], done: ReadonlyMap<string, RunResult>): string {
+  const left = planned.length - done.size;
+  if (left === 0) return '';
+  const seconds = [...done.values()].reduce((sum, result) => sum + result.seconds, 0) / done.size;
+  return `; about ${formatSeconds(left * seconds)} for the others`;
+}
+
+/** The results that there are, of the models that the runs would begin with now. */
+async function finished(
+  planned: readonly PlannedRun[],
+  results: Results,
+): Promise<Map<string, RunResult>> {
+  const done = new Map<string, RunResult>();
+  const digests = new Map<string, string>();
+  for (const run of planned) {
+    const result = await results.read(run);
+    if (result === undefined) continue;
+    const path = String(run.settings['modelDir'] ?? embeddedModelPath);
+    const digest = digests.get(path) ?? (await readModelDirectory(path)).digest;
+    digests.set(path, digest);
+    if (result.modelDigest === digest) done.set(run.name, result);
+  }
+  return done;
+}
+
+function planText(planned: readonly PlannedRun[], done: ReadonlyMap<string, RunResult>): string {
+  const lines = planned.map(({ name, choice, seed, settings, samplesPerStep }) => {
+    const steps = settings['maxSteps'];
+    const samples = typeof steps === 'number' ? `${steps} steps of ${samplesPerStep} samples` : '';
+    return `${done.has(name) ? 'done' : '    '}  ${name}  ${describe(choice)}, seed ${seed}  ${samples}`.trimEnd();
+  });
+  const known = timeLeft(planned, done);
+  return `${lines.join('\n')}\n${planned.length} runs, ${done.size} of them done${done.size === 0 ? '' : known}\n`;
+}
+
+/** Writes what the results say so far. Returns the table for the terminal. */
+async function writeReport(
+  out: string,
+  experiment: Sweep,
+  planned: readonly PlannedRun[],
+  done: ReadonlyMap<string, RunResult>,
+): Promise<string> {
+  const results = planned.flatMap(({ name }) => done.get(name) ?? []);
+  const report = reportOf(experiment, planned, results);
+  const markdown = reportMarkdown(report);
+  await makeFolder(out);
+  await writeFile(join(out, 'report.html'), reportHtml(report));
+  await writeFile(join(out, 'report.md'), markdown);
+  await writeFile(join(out, 'plot.svg'), `${report.svg}\n`);
+  return `${markdown}\nreport: ${join(out, 'report.html')}`;
+}

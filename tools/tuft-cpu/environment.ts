@@ -1,0 +1,100 @@
+import { createHash, randomUUID } from 'node:crypto';
+import { access, mkdir, readFile, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { UserError } from '../../shared/base/errors.js';
+import { cacheFolder } from '../../shared/base/package-root.js';
+import { runCommand } from '../../cli/run-command.js';
+import { findPython, type FindPythonOptions } from './interpreter.js';
+
+/** Where CPU builds of torch are published; PyPI has only those for CUDA. */
+const torchIndex = 'https://download.pytorch.org/whl/cpu';
+
+export interface PythonEnvironmentOptions extends FindPythonOptions {
+  /** Requirement files that pin every package: dependencies are not resolved. */
+  readonly requirements: readonly string[];
+  /** Told what takes time, before it does. */
+  readonly report: (line: string) => void;
+  readonly timeoutMs: number;
+  readonly signal?: AbortSignal;
+  readonly cache?: string;
+}
+
+/**
+ * The Python of a virtual environment that holds exactly what the files ask for. Environments lie
+ * in the project's cache under a digest of those files, so a changed pin makes a new one.
+ *
+ * @throws {UserError} saying why it cannot be had: no Python, a package that cannot be fetched.
+ */
+export async function ensurePythonEnvironment(options: PythonEnvironmentOptions): Promise<string> {
+  const { requirements, report, timeoutMs, signal, cache = join(cacheFolder, 'python') } = options;
+  const interpreter = await findPython(options);
+  if (typeof interpreter === 'string') throw new UserError(interpreter);
+
+  const home = join(cache, await digest(interpreter.version, requirements));
+  const python = join(home, 'bin/python');
+  if (await exists(python)) return python;
+
+  report(`making a Python environment in ${home} (some 200 MB are fetched)`);
+  const deadline = Date.now() + timeoutMs;
+  const run = (command: string, args: readonly string[]) =>
+    runCommand(command, args, {
+      timeoutMs: Math.max(1, deadline - Date.now()),
+      ...(signal !== undefined && { signal }),
+    });
+
+  // Its last act is a rename: nobody sees it half made, and two makers do not meet.
+  const draft = `${home}.${randomUUID()}`;
+  try {
+    await mkdir(cache, { recursive: true });
+    const made = await run(interpreter.path, ['-m', 'venv', draft]);
+    if (made.code !== 0)
+      throw new UserError(`${interpreter.path} -m venv: ${lastLine(made.output)}`);
+
+    const pip = ['-m', 'pip', 'install', '--quiet', '--no-deps', '--only-binary=:all:'];
+    const files = requirements.flatMap((file) => ['--requirement', file]);
+    const install = [...pip, '--retries=2', '--disable-pip-version-check', ...files];
+    let installed = await run(join(draft, 'bin/python'), install);
+    if (
+      installed.code !== 0 &&
+      installed.output.includes('No matching distribution found for torch')
+    ) {
+      report(`no CPU build of torch in pip's indexes: asking ${torchIndex}, too`);
+      const indexes = ['--extra-index-url', torchIndex];
+      installed = await run(join(draft, 'bin/python'), [...install, ...indexes]);
+    }
+    signal?.throwIfAborted();
+    if (installed.code !== 0) {
+      const isLate = Date.now() >= deadline;
+      const found = isLate
+        ? `not done after ${timeoutMs / 60_000} min`
+        : lastLine(installed.output);
+      throw new UserError(
+        `pip could not install the Python packages: ${found} (wanted by ${requirements.join(', ')})`,
+      );
+    }
+    await rename(draft, home).catch(async (caught: unknown) => {
+      if (!(await exists(python))) throw caught; // else another start was faster
+    });
+    return python;
+  } finally {
+    await rm(draft, { recursive: true, force: true });
+  }
+}
+
+async function digest(pythonVersion: string, requirements: readonly string[]): Promise<string> {
+  const hash = createHash('sha256').update(pythonVersion);
+  for (const file of requirements) hash.update('\0').update(await readFile(file));
+  return hash.digest('hex').slice(0, 16);
+}
+
+function exists(path: string): Promise<boolean> {
+  return access(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** What a command said last. */
+function lastLine(output: string): string {
+  return output.trim().split('\n').at(-1)!.trim() || 'it ended without a word';
+}
