@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { format, resolveConfig } from 'prettier';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { withSection } from './markdown-table.js';
 
@@ -16,10 +17,12 @@ export async function examplePages(): Promise<[path: string, page: string][]> {
 
 /** The page with the example as it is now. */
 export async function updatedExample(page: string): Promise<string> {
-  const source = await readFile(join(packageRoot, 'test/docs/example-task/largest.ts'), 'utf8');
-  // As it would be imported from its own folder under shared/tasks.
+  const path = join(packageRoot, 'test/docs/example-task/largest.ts');
+  const source = await readFile(path, 'utf8');
+  // As it would be imported from its own folder under shared/tasks; the shorter paths move line breaks.
   const text = source
     .replaceAll('../../../shared/tasks/', '../')
     .replaceAll('../../../shared/', '../../');
-  return withSection(page, 'the example', `\`\`\`ts\n${text}\`\`\``);
+  const formatted = await format(text, { ...(await resolveConfig(path)), parser: 'typescript' });
+  return withSection(page, 'the example', `\`\`\`ts\n${formatted}\`\`\``);
 }
