@@ -18,8 +18,8 @@ import {
   writeKeys,
 } from './nats-server/keys.js';
 import { accountsText } from './nats-server/accounts.js';
-import { hasCertificateFor } from './nats-server/kept-certificate.js';
-import { accountsBlock, tlsText } from './nats-server/server-config.js';
+import { hasCertificateFor } from './nats-server/certificates.js';
+import { accountsBlock, tlsText } from './nats-server/start.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 

@@ -1,6 +1,5 @@
 import { PermanentError } from '../shared/base/errors.js';
-import type { Dataset } from '../shared/tasks/dataset.js';
-import type { TaskProblem } from '../shared/tasks/problem.js';
+import type { Dataset, TaskProblem } from '../shared/tasks/dataset.js';
 import type { Rollout, RolloutGroup } from '../shared/wire/rollout-group.js';
 import type { RunConfig } from '../shared/run/run-config.js';
 import type { Ticket } from '../shared/wire/ticket.js';

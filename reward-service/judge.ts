@@ -1,9 +1,8 @@
 import type { Tokenizer } from '../shared/model/tokenizer.js';
-import type { Dataset } from '../shared/tasks/dataset.js';
+import type { Dataset, TaskProblem } from '../shared/tasks/dataset.js';
 import { promptTokens } from '../shared/tasks/prompt.js';
 import { openTask, TaskSpec } from '../shared/tasks/registry.js';
 import type { Task } from '../shared/tasks/task.js';
-import type { TaskProblem } from '../shared/tasks/problem.js';
 import type { RolloutGroup } from '../shared/wire/rollout-group.js';
 import type { RunConfig } from '../shared/run/run-config.js';
 import type { Score } from '../shared/wire/scored-group.js';

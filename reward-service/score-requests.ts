@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { excessIn } from '../shared/base/json-bounds.js';
-import type { TaskProblem } from '../shared/tasks/problem.js';
+import type { TaskProblem } from '../shared/tasks/dataset.js';
 import type { Score } from '../shared/wire/scored-group.js';
 import type { TextJudge } from './judge.js';
 

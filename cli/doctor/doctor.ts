@@ -4,15 +4,12 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { shortCommand } from '../processes/short-command.js';
 import type { StopSignals } from '../processes/stop-signals.js';
 import { backendFindings } from './backend.js';
-import { clockFindings, type Clock } from './clock.js';
+import { clockFindings, type Clock, machineFindings, readMachine } from './machine.js';
 import { DoctorConfig, doctorService, loadPlaces, type Places } from './doctor-config.js';
-import { finding, ok, type Finding } from './finding.js';
-import { machineFindings, readMachine } from './machine.js';
+import { finding, ok, type Finding, findingText, verdictText } from './finding.js';
 import { modelFindings, runtimeFindings } from './model.js';
-import { natsFindings } from './nats.js';
-import { ownNatsFindings } from './own-nats.js';
+import { natsFindings, ownNatsFindings } from './nats.js';
 import { portFindings, runsFolderFindings } from './places.js';
-import { findingText, verdictText } from './text.js';
 
 type Environment = Readonly<Record<string, string | undefined>>;
 

@@ -1,4 +1,5 @@
 import { access, constants, stat } from 'node:fs/promises';
+import { delimiter, join } from 'node:path';
 import { runCommand } from '../run-command.js';
 
 /** A nats-server that ran and told its version. */
@@ -42,4 +43,33 @@ export function compareVersions(a: string, b: string): number {
     if (difference !== 0) return difference;
   }
   return 0;
+}
+
+/** Where packages put servers, which is not on every user's PATH. */
+const systemFolders = [
+  '/usr/local/sbin',
+  '/usr/sbin',
+  '/sbin',
+  '/usr/local/bin',
+  '/opt/homebrew/bin',
+];
+
+/** The folders to search for a server, in order: PATH first. */
+export function searchFolders(path: string | undefined): string[] {
+  const fromPath = (path ?? '').split(delimiter).filter((folder) => folder !== '');
+  return [...new Set([...fromPath, ...systemFolders])];
+}
+
+/** Each executable called `name` in `folders`, first folder first. */
+export async function findExecutables(name: string, folders: readonly string[]): Promise<string[]> {
+  const found: string[] = [];
+  for (const folder of folders) {
+    const path = join(folder, name);
+    const isExecutable = await access(path, constants.X_OK).then(
+      () => true,
+      () => false,
+    );
+    if (isExecutable) found.push(path);
+  }
+  return found;
 }

@@ -1,12 +1,15 @@
 import { join } from 'node:path';
 import { UserError } from '../../shared/base/errors.js';
 import { cacheFolder } from '../../shared/base/package-root.js';
-import { probeNatsBinary, type NatsBinary } from './binary.js';
+import { probeNatsBinary, type NatsBinary, findExecutables, searchFolders } from './binary.js';
 import { findInCache } from './cache.js';
-import { takeDebianPackage } from './debian.js';
-import { takeRelease } from './download.js';
-import { findExecutables, searchFolders } from './on-path.js';
-import { pinnedRelease, releaseArchive, type Release } from './releases.js';
+import {
+  takeDebianPackage,
+  takeRelease,
+  pinnedRelease,
+  releaseArchive,
+  type Release,
+} from './download.js';
 
 export interface EnsureOptions {
   readonly env: Readonly<Record<string, string | undefined>>;

@@ -1,15 +1,62 @@
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { describeExit } from '../processes/exit.js';
-import { logTail } from '../processes/log-tail.js';
-import { ManagedProcess } from '../processes/managed-process.js';
-import { tieToParent } from '../processes/tie-to-parent.js';
 import type { Identity } from '../../shared/broker/permissions.js';
-import { adoptStreams } from './accounts.js';
-import { authorityFile, certificateIn, type ServerCertificate, writeKeys } from './keys.js';
+import { describeExit, ManagedProcess } from '../processes/managed-process.js';
+import { logTail } from '../processes/log-tail.js';
+import { tieToParent } from '../processes/tie-to-parent.js';
+import { accountsText, adoptStreams } from './accounts.js';
+import {
+  type NatsUser,
+  type ServerCertificate,
+  authorityFile,
+  certificateIn,
+  writeKeys,
+} from './keys.js';
 import { forgetPorts, JetStream, newestPorts, type NatsPorts } from './running.js';
-import { serverConfigText } from './server-config.js';
+
+/** Where one run's server listens and keeps its streams. */
+interface ServerConfig {
+  readonly run: string;
+  readonly storeFolder: string;
+  /** The server writes the ports that it took into a file in here. */
+  readonly portsFolder: string;
+  readonly port?: number | undefined; // of the system's choice, if it is not told
+  /** Nobody else is let in. */
+  readonly users: readonly NatsUser[];
+  readonly certificate?: ServerCertificate | undefined; // no TLS without one
+}
+
+/**
+ * The text of nats-server's configuration: loopback only, where it is not told otherwise with ports
+ * of the system's choice, so that nothing can take them in between, and JetStream in the run's own folder.
+ */
+function serverConfigText(config: ServerConfig): string {
+  const { run, storeFolder, portsFolder, users, certificate, port = -1 } = config;
+  return `# Written by offbeat up; the server ends with the run.
+host: "127.0.0.1"
+port: ${port}
+http: "127.0.0.1:-1"
+ports_file_dir: ${JSON.stringify(portsFolder)}
+jetstream {
+  store_dir: ${JSON.stringify(storeFolder)}
+}
+${accountsBlock(accountsText(run, users))}${certificate === undefined ? '' : tlsText(certificate)}`;
+}
+
+/** The accounts of one run. A server that several runs share has one block with those of each. */
+export function accountsBlock(accounts: string): string {
+  return `accounts {\n${accounts}}\n`;
+}
+
+/** TLS 1.2 and newer, for every client. */
+export function tlsText({ certificateFile, keyFile }: ServerCertificate): string {
+  return `tls {
+  cert_file: ${JSON.stringify(certificateFile)}
+  key_file: ${JSON.stringify(keyFile)}
+}
+`;
+}
 
 const pollMs = 50;
 
@@ -19,7 +66,7 @@ export interface RunningNats extends NatsPorts {
   readonly keyFolder: string;
 }
 
-export interface StartOptions {
+interface StartOptions {
   readonly run: string; // whose names the identities may use
   readonly identities: readonly Identity[]; // who is let in
   readonly withTls?: boolean;

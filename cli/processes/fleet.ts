@@ -4,11 +4,17 @@ import { errorText } from '../../shared/base/errors.js';
 import { isDiskTrouble } from '../../shared/service/telemetry/disk-room.js';
 import { givenUpCode, userErrorCode } from '../../shared/base/exit-codes.js';
 import type { DiskWatch } from './disk-watch.js';
-import { describeExit, type Exit } from './exit.js';
+import {
+  describeExit,
+  type Exit,
+  type Command,
+  ManagedProcess,
+  waitForReady,
+  countedRestarts,
+  maxRestarts,
+  restartDelayMs,
+} from './managed-process.js';
 import { lastWords, logTail } from './log-tail.js';
-import { type Command, ManagedProcess } from './managed-process.js';
-import { waitForReady } from './readiness.js';
-import { countedRestarts, maxRestarts, restartDelayMs } from './restart-policy.js';
 
 /** A service of the run, and what its end means. */
 export interface Member {

@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process';
 import { closeSync, fstatSync, openSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { userErrorCode } from '../../shared/base/exit-codes.js';
 import { parentPipe } from '../../shared/service/parent-pipe.js';
-import type { Exit } from './exit.js';
 
 export interface Command {
   readonly file: string;
@@ -85,4 +85,69 @@ export class ManagedProcess {
       return false;
     }
   }
+}
+
+const pollMs = 150;
+
+/**
+ * Waits until `/readyz` says that a process can work.
+ *
+ * @param isOver asked between polls: true once the process has ended, so that waiting is pointless.
+ * @returns undefined when it is ready, else why it is not, in its own words.
+ */
+export async function waitForReady(
+  healthUrl: string,
+  { signal, isOver }: { signal: AbortSignal; isOver: () => boolean },
+): Promise<string | undefined> {
+  let reason = 'it does not answer yet';
+  while (!signal.aborted && !isOver()) {
+    try {
+      const response = await fetch(`${healthUrl}/readyz`, {
+        signal: AbortSignal.any([signal, AbortSignal.timeout(5_000)]),
+      });
+      const text = (await response.text()).trim();
+      if (response.ok) return undefined;
+      reason = text;
+    } catch {
+      // Not listening yet.
+    }
+    await sleep(pollMs, undefined, { signal }).catch(() => undefined);
+  }
+  return reason;
+}
+
+/** Enough for a passing fault; a process that dies again and again has a cause that needs a person. */
+export const maxRestarts = 5;
+
+/** A process that lived this long has recovered: its earlier deaths no longer count. */
+const recoveredAfterMs = 60_000;
+
+/**
+ * How long to wait before a process is started again: 1 s, doubling with each restart.
+ *
+ * @param restarts how often it was restarted since it last recovered.
+ * @returns milliseconds, or undefined when starting it again cannot help.
+ */
+export function restartDelayMs(exit: Exit, restarts: number): number | undefined {
+  if (exit.code === userErrorCode || exit.failure !== undefined) return undefined;
+  return restarts >= maxRestarts ? undefined : 1_000 * 2 ** restarts;
+}
+
+/** The restarts that count, given how many there were before this life of `livedMs`. */
+export function countedRestarts(restarts: number, livedMs: number): number {
+  return livedMs >= recoveredAfterMs ? 0 : restarts;
+}
+
+/** How a process ended. */
+export interface Exit {
+  readonly code: number | undefined;
+  readonly signal: NodeJS.Signals | undefined;
+  /** Why it never started, when it did not. */
+  readonly failure?: string;
+}
+
+/** `ended with code 1`, for a sentence that begins with the process's name. */
+export function describeExit({ code, signal, failure }: Exit): string {
+  if (failure !== undefined) return `could not start: ${failure}`;
+  return signal === undefined ? `ended with code ${code ?? 'unknown'}` : `was killed by ${signal}`;
 }

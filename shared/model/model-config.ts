@@ -1,8 +1,7 @@
 import { z } from 'zod';
 import { UserError } from '../base/errors.js';
 import { complaintsOf, describe, type Complaint } from './config-complaints.js';
-import { readRotary, ropeKeys } from './rotary-config.js';
-import type { RotaryEmbedding } from './rotary.js';
+import { readRotary, ropeKeys, type RotaryEmbedding } from './rotary.js';
 
 /** What a decoder-only transformer of the Qwen3, Qwen2 or Llama family is made of. */
 export interface ModelConfig {

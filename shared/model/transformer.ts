@@ -3,7 +3,7 @@ import { add, gather, gemm, mul, reshape, rmsNorm, rotate, sigmoid } from './gra
 import { lowRankUpdate, type LoraValues } from './lora-graph.js';
 import type { ModelConfig } from './model-config.js';
 import { linearModules } from './parameters.js';
-import { rotaryWaves } from './rotary-graph.js';
+import { rotaryWaves } from './rotary.js';
 import type { TokenDims } from './token-dims.js';
 
 export interface TransformerInputs {

@@ -1,7 +1,14 @@
 import { createHash } from 'node:crypto';
 import { UserError } from '../base/errors.js';
 import { createRandom } from '../base/random.js';
-import type { TaskProblem } from './problem.js';
+
+/** What every part of a run knows of a problem; the rest only its task does. */
+export interface TaskProblem {
+  /** Says the problem's content: the same in every run and process, another for another problem. */
+  readonly id: string;
+  /** The kind that it is of, such as `4 numbers`: evaluations tell kinds apart. */
+  readonly difficulty: string;
+}
 
 /** Problems to train on and problems held out, the same in every process that loads the same data. */
 export interface Dataset<Problem extends TaskProblem = TaskProblem> {

@@ -1,9 +1,8 @@
 import { z } from 'zod';
 import { countdown } from './countdown/task.js';
 import { integerAnswers } from './integer-answers/task.js';
-import { CommonSettings } from './settings.js';
+import { CommonSettings, type Complain, type Task } from './task.js';
 import { tableSpec } from './data/table.js';
-import type { Complain, Task } from './task.js';
 
 /** Every task, the default first. Schemas, flags and dispatch follow from this list. */
 export const tasks = [countdown, integerAnswers] as const;

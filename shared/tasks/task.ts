@@ -1,9 +1,9 @@
-import type { z } from 'zod';
+import { z } from 'zod';
+import { text, whole } from '../service/config-fields.js';
 import type { Score } from '../wire/scored-group.js';
-import type { Dataset } from './dataset.js';
-import type { TaskProblem } from './problem.js';
+import type { Dataset, TaskProblem } from './dataset.js';
+import { promptLanguages } from './prompt-template.js';
 import type { Prompt } from './prompt.js';
-import type { CommonSettings } from './settings.js';
 
 /**
  * A verifiable task as one run has it configured: where its problems come from, how one is put to the
@@ -52,7 +52,7 @@ type SettingsOf<Flags extends OwnFlags> = CommonSettings & {
 export type Complain = (key: string, message: string) => void;
 
 /** A task as it is added to Offbeat: one of these in the list of `registry.ts`. */
-export interface TaskDefinition<
+interface TaskDefinition<
   Name extends string,
   Flags extends OwnFlags,
   Spec extends z.ZodObject<{ name: z.ZodLiteral<Name>; dataset: z.ZodType; prompt: z.ZodType }>,
@@ -91,3 +91,32 @@ export function defineTask<
 ): TaskDefinition<Name, Flags, Spec, Problem> {
   return definition;
 }
+
+/** The learner's settings that every task has. */
+export const CommonSettings = z.object({
+  dataset: text
+    .optional()
+    .describe(
+      'a file *.jsonl, *.csv or *.parquet, or OWNER/NAME on the Hugging Face hub; or generator, which ' +
+        'countdown has and defaults to.',
+    ),
+  testSize: whole
+    .positive()
+    .default(1_024)
+    .describe('problems held out for evaluation: the first ones.'),
+  datasetSeed: whole
+    .min(0)
+    .default(0)
+    .describe('of the generator, or of the order in a file; --seed leaves the problems alone.'),
+  promptStyle: text
+    .default('compact')
+    .describe(
+      'how a problem is put to the model: compact (all that the embedded model knows), fewshot, think, ' +
+        'or a template file *.json of your own.',
+    ),
+  promptLanguage: z
+    .enum(promptLanguages)
+    .default('en')
+    .describe('of the prompt; compact has no words.'),
+});
+export type CommonSettings = z.infer<typeof CommonSettings>;

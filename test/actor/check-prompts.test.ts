@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { checkPrompts, type PromptCheck } from '../../actor/check-prompts.js';
-import { problemOfRow } from '../../shared/tasks/integer-answers/problem.js';
+import { problemOfRow, integerAnswers } from '../../shared/tasks/integer-answers/task.js';
 import { styles } from '../../shared/tasks/integer-answers/prompts.js';
-import { integerAnswers } from '../../shared/tasks/integer-answers/task.js';
 import { loadTokenizer, type Tokenizer } from '../../shared/model/tokenizer.js';
 import { datasetOf } from '../../shared/tasks/dataset.js';
 import { integerAnswersSpec } from '../support/integer-answers-task.js';

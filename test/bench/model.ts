@@ -1,6 +1,5 @@
 import { availableParallelism } from 'node:os';
-import { embeddedDataset } from '../../shared/tasks/countdown/embedded-dataset.js';
-import { generateProblems } from '../../shared/tasks/countdown/generator.js';
+import { embeddedDataset, generateProblems } from '../../shared/tasks/countdown/generator.js';
 import { renderPrompt, styles } from '../../shared/tasks/countdown/prompts.js';
 import { Decoder, type GroupRequest, type SampledRollout } from '../../shared/model/decoder.js';
 import { createAdapter } from '../../shared/model/lora.js';

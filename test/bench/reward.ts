@@ -1,7 +1,6 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { embeddedDataset } from '../../shared/tasks/countdown/embedded-dataset.js';
-import { generateProblems } from '../../shared/tasks/countdown/generator.js';
+import { embeddedDataset, generateProblems } from '../../shared/tasks/countdown/generator.js';
 import type { Problem } from '../../shared/tasks/countdown/problem.js';
 import { scoreAnswer, zeroOrOne } from '../../shared/tasks/countdown/score.js';
 import { forms } from '../support/countdown-task.js';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { accountsText } from '../../cli/nats-server/accounts.js';
 import { accessWith, identitiesOf, writeKeys } from '../../cli/nats-server/keys.js';
-import { accountsBlock } from '../../cli/nats-server/server-config.js';
+import { accountsBlock } from '../../cli/nats-server/start.js';
 import { freePort } from '../../cli/processes/free-port.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { Identity } from '../../shared/broker/permissions.js';

@@ -1,7 +1,10 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { embeddedDataset } from '../../shared/tasks/countdown/embedded-dataset.js';
-import { generateProblems, type SolvedProblem } from '../../shared/tasks/countdown/generator.js';
+import {
+  embeddedDataset,
+  generateProblems,
+  type SolvedProblem,
+} from '../../shared/tasks/countdown/generator.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { startBackendProcess } from './backend-process.js';
 import { runPython, type SuiteContext } from './suite.js';

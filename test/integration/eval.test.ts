@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { findExecutables, searchFolders } from '../../cli/nats-server/on-path.js';
+import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js';
 import { accessWith } from '../../cli/nats-server/keys.js';
 import { startNats } from '../../cli/nats-server/start.js';
 import { connectBroker } from '../../shared/broker/connect.js';

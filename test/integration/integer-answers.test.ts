@@ -4,8 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { Summary } from '../../cli/up/summary.js';
-import { embeddedDataset } from '../../shared/tasks/countdown/embedded-dataset.js';
-import { generateProblems } from '../../shared/tasks/countdown/generator.js';
+import { embeddedDataset, generateProblems } from '../../shared/tasks/countdown/generator.js';
 import { UpProcess } from '../support/up-process.js';
 
 describe('offbeat up --task integer-answers', { timeout: 300_000 }, () => {

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { accountsText } from '../../cli/nats-server/accounts.js';
 import { accessWith, identitiesOf, writeKeys } from '../../cli/nats-server/keys.js';
-import { accountsBlock } from '../../cli/nats-server/server-config.js';
+import { accountsBlock } from '../../cli/nats-server/start.js';
 import type { z } from 'zod';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume, type Delivery } from '../../shared/broker/consume.js';

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { embeddedDataset } from '../../shared/tasks/countdown/embedded-dataset.js';
-import { generateProblems } from '../../shared/tasks/countdown/generator.js';
+import { embeddedDataset, generateProblems } from '../../shared/tasks/countdown/generator.js';
 import { ServiceProcess } from '../support/service-process.js';
 
 const isListening = ({ msg }: { msg?: unknown }) => msg === 'listening';

@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { operators, type Expression } from '../../shared/tasks/countdown/expression.js';
+import { operators, type Expression } from '../../shared/tasks/countdown/parser.js';
 
 /** Arbitrary expressions over small numbers, negations and divisions by zero included. */
 export const anyExpression: fc.Arbitrary<Expression> = fc.letrec<{ expression: Expression }>(

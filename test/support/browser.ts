@@ -1,5 +1,5 @@
 import { type Browser, chromium } from 'playwright-core';
-import { findExecutables, searchFolders } from '../../cli/nats-server/on-path.js';
+import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js';
 import { errorText } from '../../shared/base/errors.js';
 import { unpackBrowser } from './own-browser.js';
 

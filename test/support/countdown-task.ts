@@ -1,7 +1,6 @@
-import { answerForm } from '../../shared/tasks/countdown/answer.js';
+import { answerForm, zeroOrOne } from '../../shared/tasks/countdown/score.js';
 import { styles } from '../../shared/tasks/countdown/prompts.js';
-import { zeroOrOne } from '../../shared/tasks/countdown/score.js';
-import type { CountdownSpec } from '../../shared/tasks/countdown/spec.js';
+import type { CountdownSpec } from '../../shared/tasks/countdown/task.js';
 
 /** Where the answers of each style stand. */
 export const forms = {

@@ -2,7 +2,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { accessWith } from '../../cli/nats-server/keys.js';
-import { findExecutables, searchFolders } from '../../cli/nats-server/on-path.js';
+import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js';
 import { startNats, type RunningNats } from '../../cli/nats-server/start.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { type BrokerOptions, connectBroker } from '../../shared/broker/connect.js';

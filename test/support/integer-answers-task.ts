@@ -1,5 +1,5 @@
 import { styles } from '../../shared/tasks/integer-answers/prompts.js';
-import type { IntegerAnswersSpec } from '../../shared/tasks/integer-answers/spec.js';
+import type { IntegerAnswersSpec } from '../../shared/tasks/integer-answers/task.js';
 
 /** Integer answers as a run may have them configured, valid but for what a test names. */
 export function integerAnswersSpec(over: Partial<IntegerAnswersSpec> = {}): IntegerAnswersSpec {

@@ -1,6 +1,6 @@
 import { createRequire } from 'node:module';
 import { runCommand } from '../../cli/run-command.js';
-import { findExecutables, searchFolders } from '../../cli/nats-server/on-path.js';
+import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { parseAllDocuments } from 'yaml';
 

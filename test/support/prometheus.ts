@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { withDebianPackage } from '../../cli/debian-package.js';
 import { freePort } from '../../cli/processes/free-port.js';
-import { findExecutables, searchFolders } from '../../cli/nats-server/on-path.js';
+import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js';
 import { cacheFolder } from '../../shared/base/package-root.js';
 import { until } from './broker.js';
 

@@ -5,7 +5,7 @@ import {
 } from '../../shared/tasks/countdown/generator.js';
 import { problemKey } from '../../shared/tasks/countdown/problem.js';
 import { renderPrompt, styles } from '../../shared/tasks/countdown/prompts.js';
-import type { GeneratorSpec } from '../../shared/tasks/countdown/spec.js';
+import type { GeneratorSpec } from '../../shared/tasks/countdown/task.js';
 import type { Tokenizer } from '../../shared/model/tokenizer.js';
 import { createRandom } from '../../shared/base/random.js';
 import { promptTokens } from '../../shared/tasks/prompt.js';

@@ -1,8 +1,7 @@
-import { answerForm } from '../../shared/tasks/countdown/answer.js';
+import { answerForm, scoreAnswer, zeroOrOne } from '../../shared/tasks/countdown/score.js';
 import { generateProblems } from '../../shared/tasks/countdown/generator.js';
 import { renderPrompt, styles } from '../../shared/tasks/countdown/prompts.js';
-import { scoreAnswer, zeroOrOne } from '../../shared/tasks/countdown/score.js';
-import type { GeneratorSpec } from '../../shared/tasks/countdown/spec.js';
+import type { GeneratorSpec } from '../../shared/tasks/countdown/task.js';
 import { Decoder } from '../../shared/model/decoder.js';
 import { noAdapter, type Adapter } from '../../shared/model/lora.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';

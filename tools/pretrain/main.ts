@@ -12,7 +12,7 @@ import {
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
 import { runService } from '../../shared/service/run-service.js';
-import { embeddedDataset } from '../../shared/tasks/countdown/embedded-dataset.js';
+import { embeddedDataset } from '../../shared/tasks/countdown/generator.js';
 import { answeredProblems } from './corpus.js';
 import { LanguageModel } from './language-model.js';
 

@@ -1,5 +1,5 @@
 import { runCommand } from '../../cli/run-command.js';
-import { findExecutables, searchFolders } from '../../cli/nats-server/on-path.js';
+import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js';
 
 /** A Python that ran, can make virtual environments, and told its version. */
 export interface PythonInterpreter {

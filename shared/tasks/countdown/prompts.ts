@@ -1,7 +1,7 @@
 import type { Prompt } from '../prompt.js';
 import { fillTemplate, type Styles } from '../prompt-template.js';
 import type { Problem } from './problem.js';
-import type { CountdownPrompt } from './spec.js';
+import type { CountdownPrompt } from './task.js';
 
 /** The prompt styles that come with Countdown; a user's own file says the same in JSON. */
 export const styles = {

@@ -1,15 +1,170 @@
 import { z } from 'zod';
 import { plainWords } from '../../base/plain-words.js';
+import { real, whole } from '../../service/config-fields.js';
+import { HubSpec, dataSpec, readData, sourceOf } from '../data/data.js';
+import { TableSpec } from '../data/table.js';
 import { datasetOf, splitRows, type Dataset } from '../dataset.js';
-import { readData, sourceOf } from '../data/data.js';
-import { defineTask, type Task } from '../task.js';
-import { answerForm } from './answer.js';
-import { generateProblems } from './generator.js';
+import { namesOnly, PromptTemplate, chooseTemplate } from '../prompt-template.js';
+import { type CommonSettings, defineTask, type Task } from '../task.js';
+import { answerForm, scoreAnswer } from './score.js';
+import { embeddedDataset, generateProblems } from './generator.js';
 import { problemOf, type Problem } from './problem.js';
-import { renderPrompt } from './prompts.js';
-import { scoreAnswer } from './score.js';
-import { checkCountdown, countdownSettings, countdownSpec } from './settings.js';
-import { CountdownSpec } from './spec.js';
+import { styles, renderPrompt } from './prompts.js';
+
+/** Problems made on the spot from the seed, the same in every process. */
+export const GeneratorSpec = z.strictObject({
+  kind: z.literal('generator'),
+  seed: z.int().nonnegative(),
+  numbers: z.array(z.int().min(2).max(6)).min(1), // how many numbers a problem may have
+  minNumber: z.int().positive().optional(), // 1
+  maxNumber: z.int().positive(),
+  minTarget: z.int().positive().optional(), // 1
+  maxTarget: z.int().positive(),
+  trainSize: z.int().positive(),
+  testSize: z.int().positive(),
+});
+export type GeneratorSpec = z.infer<typeof GeneratorSpec>;
+
+export const RewardSpec = z.strictObject({
+  formatScore: z
+    .number()
+    .min(0)
+    .max(1)
+    .describe('Reward of an answer in the right form that is not correct.'),
+  shaping: z
+    .enum(['none', 'constant', 'continuous'])
+    .describe('none: 0 or 1 and nothing between; continuous: more for a value near the target.'),
+  numbersToUse: z
+    .enum(['all', 'some'])
+    .default('all')
+    .describe('some: an answer may leave numbers out, as in the classical game.'),
+  targetTail: z
+    .enum(['by_style', 'accept', 'refuse'])
+    .default('by_style')
+    .describe('Whether an answer may end in "= 64", its target.'),
+});
+export type RewardSpec = z.infer<typeof RewardSpec>;
+
+/** What a template may show of a problem: `3, 7, 21`, `3 7 21`, and `64`. */
+const promptParts = ['numbers', 'numbers_spaced', 'target'] as const;
+
+export const CountdownPrompt = PromptTemplate.safeExtend({
+  /** Whether the answer may end in `= 64`, the target, as models that show their work write it. */
+  allowsTargetTail: z.boolean().default(false),
+}).check(namesOnly(promptParts));
+export type CountdownPrompt = z.infer<typeof CountdownPrompt>;
+
+/** Countdown as a run has it configured. */
+export const CountdownSpec = z.strictObject({
+  name: z.literal('countdown'),
+  dataset: z.discriminatedUnion('kind', [GeneratorSpec, TableSpec, HubSpec]),
+  prompt: CountdownPrompt,
+  reward: RewardSpec,
+});
+export type CountdownSpec = z.infer<typeof CountdownSpec>;
+
+/** What the generator makes by default: what the embedded model knows. */
+const { numbers, maxNumber, maxTarget, trainSize } = embeddedDataset;
+
+const generatorSettings = {
+  numbers: z
+    .string()
+    .regex(/^[2-6](,[2-6])*$/, 'expected numbers from 2 to 6, separated by commas, as in 3,4')
+    .optional()
+    .describe(`how many numbers a generated problem may have; ${numbers.join(',')}.`),
+  minNumber: whole.positive().optional().describe('the least number of a generated problem; 1.'),
+  maxNumber: whole
+    .positive()
+    .optional()
+    .describe(`the largest number of a generated problem; ${maxNumber}.`),
+  minTarget: whole.positive().optional().describe('the least target of a generated problem; 1.'),
+  maxTarget: whole
+    .positive()
+    .optional()
+    .describe(`the largest target of a generated problem; ${maxTarget}.`),
+  trainSize: whole.positive().optional().describe(`generated problems to train on; ${trainSize}.`),
+};
+
+/** The learner's settings that only Countdown has. */
+const countdownSettings = {
+  ...generatorSettings,
+  formatScore: real
+    .min(0)
+    .max(1)
+    .optional()
+    .describe('reward of an answer in the right form that is not correct; 0.1. For countdown.'),
+  shaping: z
+    .enum(['none', 'constant', 'continuous'])
+    .optional()
+    .describe('none: reward 0 or 1 and nothing between; constant. For countdown.'),
+  numbersToUse: z
+    .enum(['all', 'some'])
+    .optional()
+    .describe('some: an answer may leave numbers out, as in the classical game; all.'),
+  targetTail: z
+    .enum(['by_style', 'accept', 'refuse'])
+    .optional()
+    .describe(
+      'whether an answer may end in "= 64", its target; by_style: where the prompt says so.',
+    ),
+};
+
+type Settings = CommonSettings & z.infer<z.ZodObject<typeof countdownSettings>>;
+
+/** What is wrong with settings that each are right. */
+function checkCountdown(
+  settings: Settings,
+  complain: (key: string, message: string) => void,
+): void {
+  if (tableOf(settings) === undefined) {
+    const spec = generatorSpec(settings);
+    if ((spec.minNumber ?? 1) > spec.maxNumber) complain('minNumber', 'it exceeds --max-number');
+    if ((spec.minTarget ?? 1) > spec.maxTarget) complain('minTarget', 'it exceeds --max-target');
+    return;
+  }
+  const given: Readonly<Record<string, unknown>> = settings;
+  for (const key of Object.keys(generatorSettings).filter((key) => given[key] !== undefined)) {
+    complain(key, 'it is about generated problems, and --dataset names others; remove one');
+  }
+}
+
+/** @throws {UserError} if the data or the prompt style is not there. */
+async function countdownSpec(settings: Settings): Promise<CountdownSpec> {
+  const { datasetSeed: seed, testSize, promptStyle, promptLanguage } = settings;
+  const table = tableOf(settings);
+  return {
+    name: 'countdown',
+    dataset:
+      table === undefined ? generatorSpec(settings) : await dataSpec(table, { seed, testSize }),
+    prompt: await chooseTemplate(CountdownPrompt, styles, promptStyle, promptLanguage),
+    reward: {
+      formatScore: settings.formatScore ?? 0.1,
+      shaping: settings.shaping ?? 'constant',
+      numbersToUse: settings.numbersToUse ?? 'all',
+      targetTail: settings.targetTail ?? 'by_style',
+    },
+  };
+}
+
+/** The table that problems come from; undefined if they are generated. */
+function tableOf({ dataset }: Settings): string | undefined {
+  return dataset === 'generator' ? undefined : dataset;
+}
+
+function generatorSpec(settings: Settings): GeneratorSpec {
+  const { minNumber, minTarget } = settings;
+  return {
+    kind: 'generator',
+    seed: settings.datasetSeed,
+    numbers: settings.numbers?.split(',').map(Number) ?? embeddedDataset.numbers,
+    ...(minNumber !== undefined && { minNumber }),
+    maxNumber: settings.maxNumber ?? maxNumber,
+    ...(minTarget !== undefined && { minTarget }),
+    maxTarget: settings.maxTarget ?? maxTarget,
+    trainSize: settings.trainSize ?? trainSize,
+    testSize: settings.testSize,
+  };
+}
 
 /** Countdown: reach a target from some numbers, each used once. */
 export const countdown = defineTask({

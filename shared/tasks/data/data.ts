@@ -3,9 +3,8 @@ import { UserError } from '../../base/errors.js';
 import { HubFile, listDataset, type DatasetListing } from '../hub/dataset-listing.js';
 import { fetchFile } from '../hub/download.js';
 import { hubOf, HubFailure, type Hub } from '../hub/hub.js';
-import type { CommonSettings } from '../settings.js';
+import type { CommonSettings, Complain } from '../task.js';
 import { readRows, split, tableKind, tableSpec, TableSpec } from './table.js';
-import type { Complain } from '../task.js';
 
 /** Files of a dataset on the Hugging Face hub, in one revision and with their checksums. */
 export const HubSpec = z.strictObject({

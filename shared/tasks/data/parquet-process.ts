@@ -4,7 +4,7 @@ import { serialize } from 'node:v8';
 import { parquetReadObjects } from 'hyparquet';
 import { compressors } from 'hyparquet-compressors';
 import { errorText } from '../../base/errors.js';
-import type { Outcome } from './parquet.js';
+import type { Outcome } from './table.js';
 
 const [path, ...columns] = process.argv.slice(2) as [string, ...string[]];
 

@@ -1,6 +1,132 @@
+import { execFile, type ExecFileException } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { deserialize } from 'node:v8';
+import { parse } from 'csv-parse/sync';
 import { z } from 'zod';
 import { errorText, UserError } from '../../base/errors.js';
-import { readTable, tableKinds, type TableKind } from './table-files.js';
+
+/** The kinds of files that problems come in, which are their endings too. */
+const tableKinds = ['jsonl', 'csv', 'parquet'] as const;
+export type TableKind = (typeof tableKinds)[number];
+
+/** A row that may still be found to be none. */
+interface TableRow {
+  readonly place: string; // `line 3`
+  /** @throws if it cannot be read. */
+  readonly read: () => unknown;
+}
+
+type Example = Readonly<Record<string, unknown>>;
+
+/**
+ * The rows of a file in order.
+ *
+ * @param example a good row: its keys are the columns that are wanted, and in a CSV, where all is
+ *   text, a cell is read as the kind of value that stands there.
+ * @throws {UserError} if the file cannot be read.
+ */
+async function readTable(
+  kind: TableKind,
+  path: string,
+  example: Example,
+): Promise<Iterable<TableRow>> {
+  try {
+    return await readers[kind](path, example);
+  } catch (cause) {
+    throw new UserError(
+      `cannot read the problems in ${path} (${errorText(cause)}); give ${forms[kind]} ` +
+        Object.keys(example).join(' and '),
+      { cause },
+    );
+  }
+}
+
+const forms: Readonly<Record<TableKind, string>> = {
+  jsonl: 'a file with one JSON object a line, with the keys',
+  csv: 'a file of comma-separated values, whose first line names the columns',
+  parquet: 'a parquet file with the columns',
+};
+
+const readers = { jsonl: jsonlRows, csv: csvRows, parquet: parquetTable };
+
+async function jsonlRows(path: string): Promise<TableRow[]> {
+  const lines = (await readFile(path, 'utf8')).split('\n');
+  return lines.flatMap((line, index) =>
+    line.trim() === ''
+      ? []
+      : { place: `line ${index + 1}`, read: () => JSON.parse(line) as unknown },
+  );
+}
+
+async function csvRows(path: string, example: Example): Promise<TableRow[]> {
+  const file = await readFile(path);
+  const rows = parse<{ record: Record<string, string>; info: { lines: number } }>(file, {
+    ...{ columns: true, info: true, bom: true, skip_empty_lines: true, trim: true },
+  });
+  return rows.map(({ record, info: { lines } }) => ({
+    place: `line ${lines}`,
+    read: () =>
+      Object.fromEntries(
+        Object.entries(record).map(([column, cell]) => [column, valueOf(cell, example[column])]),
+      ),
+  }));
+}
+
+/** A number, or numbers such as `3 7 21` and `[3, 7, 21]`, where the example has such; else the text. */
+function valueOf(cell: string, like: unknown): unknown {
+  if (typeof like === 'number') return numberOf(cell);
+  if (!Array.isArray(like)) return cell;
+  const words = cell.replace(/^\[(.*)\]$/s, '$1').split(/[\s,;]+/);
+  return words.filter((word) => word !== '').map(numberOf);
+}
+
+function numberOf(word: string): unknown {
+  return /^-?\d+$/.test(word) ? Number(word) : word;
+}
+
+async function parquetTable(path: string, example: Example): Promise<Iterable<TableRow>> {
+  const rows = await parquetRows(path, Object.keys(example));
+  return rows.map((row, index) => ({
+    place: `row ${index + 1}`,
+    read: () =>
+      Object.fromEntries(Object.entries(row).map(([column, value]) => [column, plain(value)])),
+  }));
+}
+
+/** 64-bit integers as numbers, where a double holds them exactly. */
+function plain(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(plain);
+  if (typeof value !== 'bigint') return value;
+  return Number.isSafeInteger(Number(value)) ? Number(value) : value;
+}
+
+const reader = fileURLToPath(new URL('./parquet-process.js', import.meta.url));
+const maxBytes = 2 ** 31; // of all rows, as the reader hands them over
+
+/** What the reader hands over. */
+export type Outcome = { readonly rows: readonly Row[] } | { readonly error: string };
+type Row = Readonly<Record<string, unknown>>;
+
+/**
+ * The rows of a parquet file. They are read in a process of its own, because a broken file can end it:
+ * one that claims more values than an array may have is fatal to V8.
+ *
+ * @throws {Error} if the file is none, is broken, or lacks a column.
+ */
+async function parquetRows(path: string, columns: readonly string[]) {
+  const { stdout } = await promisify(execFile)(process.execPath, [reader, path, ...columns], {
+    encoding: 'buffer',
+    maxBuffer: maxBytes,
+  }).catch((cause: unknown) => {
+    const { signal, code } = cause as ExecFileException;
+    throw new Error(`the process that read it ended with ${signal ?? code}`, { cause });
+  });
+  const outcome = deserialize(stdout) as Outcome;
+  if ('error' in outcome) throw new Error(outcome.error);
+  return outcome.rows;
+}
 
 /** How the rows of some data are parted. */
 export const split = {

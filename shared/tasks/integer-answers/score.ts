@@ -1,4 +1,4 @@
-import * as rational from '../rational.js';
+import type { Score } from '../../wire/scored-group.js';
 import {
   answerText,
   maxReadChars,
@@ -6,13 +6,11 @@ import {
   type AnswerPlace,
   type PromptAnswers,
 } from '../answer-place.js';
-import type { Score } from '../../wire/scored-group.js';
-import { integersIn } from './integers.js';
-import type { Problem } from './problem.js';
-import type { IntegerAnswersSpec } from './spec.js';
+import * as rational from '../rational.js';
+import type { Problem, IntegerAnswersSpec } from './task.js';
 
 /** Where a prompt's answers stand, and what of the prompt itself looks like one. */
-export interface AnswerForm {
+interface AnswerForm {
   readonly answer: AnswerPlace;
   readonly examples: PromptAnswers;
 }
@@ -50,3 +48,25 @@ export function scoreAnswer(
     ...(given !== undefined && { value: String(given.value) }),
   };
 }
+
+/** An integer as a text writes it. */
+interface WrittenInteger {
+  readonly text: string; // such as `-1,234` or `72.0`
+  readonly value: bigint;
+}
+
+const maxDigits = 30; // longer ones are no answer to anything
+
+/**
+ * The integers of a text in order: `72`, `-5`, `1,234`, `72.00`. A minus sign behind a digit or a
+ * parenthesis subtracts and is no sign. What has a fraction, as 7.25, is no integer.
+ */
+export function integersIn(text: string): WrittenInteger[] {
+  return [...text.matchAll(writtenNumber)].flatMap(([written, sign, whole, fraction]) => {
+    const digits = whole!.replaceAll(',', '');
+    const isInteger = /^0*$/.test(fraction ?? '') && digits.length <= maxDigits;
+    return isInteger ? [{ text: written, value: BigInt(`${sign!}${digits}`) }] : [];
+  });
+}
+
+const writtenNumber = /((?:(?<![\d)])-)?)(\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.(\d+))?/g;

@@ -1,12 +1,95 @@
+import { createHash } from 'node:crypto';
+import { z } from 'zod';
+import { plainWords } from '../../base/plain-words.js';
+import { real } from '../../service/config-fields.js';
 import { answersIn } from '../answer-place.js';
+import { DataSpec, dataOf, checkData, readData, sourceOf } from '../data/data.js';
 import { splitRows } from '../dataset.js';
-import { fillTemplate, shownText } from '../prompt-template.js';
-import { checkData, readData, sourceOf } from '../data/data.js';
-import { defineTask, type Task } from '../task.js';
-import { problemOfRow, type Problem } from './problem.js';
-import { scoreAnswer } from './score.js';
-import { integerAnswersSettings, integerAnswersSpec } from './settings.js';
-import { IntegerAnswersSpec } from './spec.js';
+import {
+  namesOnly,
+  PromptTemplate,
+  chooseTemplate,
+  fillTemplate,
+  shownText,
+} from '../prompt-template.js';
+import { type CommonSettings, defineTask, type Task } from '../task.js';
+import { integersIn, scoreAnswer } from './score.js';
+import { styles } from './prompts.js';
+
+/** A question in words, whose answer is an integer. */
+export interface Problem {
+  readonly id: string; // a digest of question and answer
+  readonly difficulty: string; // how long the question is, in words
+  readonly question: string;
+  readonly answer: bigint;
+}
+
+/** @throws {z.ZodError} unless `row` is like `{"question": "…", "answer": 72}`; see below. */
+export function problemOfRow(row: unknown): Problem {
+  const { question, answer } = Row.parse(row, { error: plainWords });
+  const id = createHash('sha256').update(`${question}\n${answer}`).digest('hex').slice(0, 20);
+  return { id, difficulty: lengthOf(question), question, answer };
+}
+
+const maxAnswerChars = 1_000;
+
+/** The answer may be a number, or a text that ends in it behind `####`, as in GSM8K. */
+const Answer = z.union([z.int(), z.string()]).transform((answer, context) => {
+  const text = String(answer);
+  const mark = text.lastIndexOf('####');
+  const ending = (mark === -1 ? text : text.slice(mark + 4)).trim();
+  // Longer than any integer that is one: not searched, since a request may bring a megabyte of digits.
+  const [only, ...others] = ending.length > maxAnswerChars ? [] : integersIn(ending);
+  if (only?.text === ending && others.length === 0) return only.value;
+  context.addIssue(
+    `expected an integer, or a text that ends in "#### 72"; it ends in "${ending.slice(-40)}"`,
+  );
+  return z.NEVER;
+});
+
+const Row = z.object({ question: z.string().trim().min(1).max(20_000), answer: Answer });
+
+/** Questions by how many words they have: the nearest thing to a difficulty that a text shows. */
+function lengthOf(question: string): string {
+  const words = question.split(/\s+/).length;
+  const bound = [10, 30, 60].find((most) => words <= most);
+  return bound === undefined ? 'more than 60 words' : `up to ${bound} words`;
+}
+
+export const IntegerAnswersPrompt = PromptTemplate.check(namesOnly(['question']));
+
+/** Integer answers as a run has them configured. */
+export const IntegerAnswersSpec = z.strictObject({
+  name: z.literal('integer-answers'),
+  dataset: DataSpec,
+  prompt: IntegerAnswersPrompt,
+  reward: z.strictObject({
+    formatPenalty: z.number().min(0).max(1), // what an answer loses that is not in the right form
+  }),
+});
+export type IntegerAnswersSpec = z.infer<typeof IntegerAnswersSpec>;
+
+/** The learner's settings that only integer answers have. */
+const integerAnswersSettings = {
+  formatPenalty: real
+    .min(0)
+    .max(1)
+    .optional()
+    .describe('what an answer loses that is not in the right form; 0.1. For integer-answers.'),
+};
+
+type Settings = CommonSettings & z.infer<z.ZodObject<typeof integerAnswersSettings>>;
+
+/** @throws {UserError} if the data or the prompt style is not there. */
+async function integerAnswersSpec(settings: Settings): Promise<IntegerAnswersSpec> {
+  const { promptStyle, promptLanguage } = settings;
+  return {
+    name: 'integer-answers',
+    dataset: await dataOf(settings),
+    prompt: await chooseTemplate(IntegerAnswersPrompt, styles, promptStyle, promptLanguage),
+    reward: { formatPenalty: settings.formatPenalty ?? 0.1 },
+  };
+}
 
 /** Questions in words whose answers are integers, such as GSM8K's. */
 export const integerAnswers = defineTask({

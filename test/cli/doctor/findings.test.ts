@@ -6,12 +6,16 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { contextFinding } from '../../../cli/doctor/backend.js';
-import { clockFinding, skewOf } from '../../../cli/doctor/clock.js';
-import type { Finding } from '../../../cli/doctor/finding.js';
-import { machineFindings, readMachine, type Machine } from '../../../cli/doctor/machine.js';
+import {
+  clockFinding,
+  skewOf,
+  machineFindings,
+  readMachine,
+  type Machine,
+} from '../../../cli/doctor/machine.js';
+import { type Finding, findingText, verdictText } from '../../../cli/doctor/finding.js';
 import { serverFindings } from '../../../cli/doctor/nats.js';
 import { portFindings, runsFolderFindings } from '../../../cli/doctor/places.js';
-import { findingText, verdictText } from '../../../cli/doctor/text.js';
 import type { ServerFacts } from '../../../shared/broker/inspect.js';
 
 const levels = (findings: readonly Finding[]) => findings.map(({ level }) => level);

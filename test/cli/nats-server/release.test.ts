@@ -10,9 +10,8 @@ import { buffer } from 'node:stream/consumers';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import { createGzip } from 'node:zlib';
 import { pack } from 'tar-stream';
-import { takeRelease } from '../../../cli/nats-server/download.js';
+import { takeRelease, pinnedRelease, releaseArchive } from '../../../cli/nats-server/download.js';
 import { ensureNatsServer } from '../../../cli/nats-server/ensure.js';
-import { pinnedRelease, releaseArchive } from '../../../cli/nats-server/releases.js';
 import { serverText } from './fakes.js';
 
 /** An archive as the project publishes it: a folder with licence, readme and the server. */

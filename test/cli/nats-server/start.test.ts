@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { identitiesOf } from '../../../cli/nats-server/keys.js';
-import { searchFolders, findExecutables } from '../../../cli/nats-server/on-path.js';
+import { searchFolders, findExecutables } from '../../../cli/nats-server/binary.js';
 import { startNats } from '../../../cli/nats-server/start.js';
 import { isRunning } from '../../support/processes.js';
 import { executable } from './fakes.js';

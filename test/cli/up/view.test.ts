@@ -9,7 +9,7 @@ import {
   countedRestarts,
   maxRestarts,
   restartDelayMs,
-} from '../../../cli/processes/restart-policy.js';
+} from '../../../cli/processes/managed-process.js';
 import { createRunFolder, removeIfNotBegun, runNameAt } from '../../../cli/run-folder.js';
 import { createScreen, plainStatusEveryMs } from '../../../cli/up/screen.js';
 import { formatSeconds, nextText, readSummary, summaryText } from '../../../cli/up/summary.js';

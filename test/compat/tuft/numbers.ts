@@ -2,7 +2,7 @@ import { copyFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { prepareMinibatches, sendMinibatch } from '../../../learner/step/minibatch-pass.js';
 import { startLocalBackend } from '../../../local-backend/local-backend.js';
-import { embeddedDataset } from '../../../shared/tasks/countdown/embedded-dataset.js';
+import { embeddedDataset } from '../../../shared/tasks/countdown/generator.js';
 import { decodeAdapter } from '../../../shared/model/lora.js';
 import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';
 import type { Tensor } from '../../../shared/model/safetensors.js';

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { loadConfig } from '../../../shared/service/config.js';
-import { CommonSettings } from '../../../shared/tasks/settings.js';
+import { CommonSettings } from '../../../shared/tasks/task.js';
 import { Score } from '../../../shared/wire/scored-group.js';
 import { examplePages, updatedExample } from '../example.js';
 import { largest } from './largest.js';

@@ -6,8 +6,7 @@ import {
   readData,
   sourceOf,
 } from '../../../shared/tasks/data/data.js';
-import { splitRows } from '../../../shared/tasks/dataset.js';
-import type { TaskProblem } from '../../../shared/tasks/problem.js';
+import { splitRows, type TaskProblem } from '../../../shared/tasks/dataset.js';
 import {
   chooseTemplate,
   fillTemplate,

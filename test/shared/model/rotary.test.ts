@@ -5,8 +5,7 @@ import { z } from 'zod';
 import { Graph } from '../../../shared/model/graph/graph.js';
 import { floatOutput, integers, Session } from '../../../shared/model/graph/session.js';
 import { parseModelConfig } from '../../../shared/model/model-config.js';
-import { rotaryWaves } from '../../../shared/model/rotary-graph.js';
-import { rotarySpectrum } from '../../../shared/model/rotary.js';
+import { rotaryWaves, rotarySpectrum } from '../../../shared/model/rotary.js';
 import { goldenFolder, greatestDifference, readValues } from '../../support/golden.js';
 
 /** What transformers computed: see test/compat/golden/rotary.py. */

@@ -7,8 +7,7 @@ import fc from 'fast-check';
 import { z } from 'zod';
 import { UserError } from '../../../shared/base/errors.js';
 import { packageRoot } from '../../../shared/base/package-root.js';
-import { readRows } from '../../../shared/tasks/data/table.js';
-import type { TableKind } from '../../../shared/tasks/data/table-files.js';
+import { readRows, type TableKind } from '../../../shared/tasks/data/table.js';
 import { fuzzRuns, mutationsOf } from '../../support/mutations.js';
 
 const example = { nums: [3, 7, 21], target: 84 };

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { z } from 'zod';
 import { loadConfig } from '../../../shared/service/config.js';
-import { embeddedDataset } from '../../../shared/tasks/countdown/embedded-dataset.js';
+import { embeddedDataset } from '../../../shared/tasks/countdown/generator.js';
 import { styles } from '../../../shared/tasks/countdown/prompts.js';
 import { zeroOrOne } from '../../../shared/tasks/countdown/score.js';
 import { styles as integerStyles } from '../../../shared/tasks/integer-answers/prompts.js';

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
-import { embeddedDataset } from '../../../shared/tasks/countdown/embedded-dataset.js';
-import { generateProblems } from '../../../shared/tasks/countdown/generator.js';
+import { embeddedDataset, generateProblems } from '../../../shared/tasks/countdown/generator.js';
 import { problemKey, problemOf } from '../../../shared/tasks/countdown/problem.js';
 import { scoreAnswer, zeroOrOne } from '../../../shared/tasks/countdown/score.js';
 import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';

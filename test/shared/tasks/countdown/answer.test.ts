@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { extractAnswer } from '../../../../shared/tasks/countdown/answer.js';
-import { scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
+import { extractAnswer, scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
 import { problemOf } from '../../../../shared/tasks/countdown/problem.js';
 import { renderPrompt, styles } from '../../../../shared/tasks/countdown/prompts.js';
 import { promptText } from '../../../../shared/tasks/prompt.js';

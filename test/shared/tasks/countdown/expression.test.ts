@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { evaluate, print, type Expression } from '../../../../shared/tasks/countdown/expression.js';
 import {
+  evaluate,
+  print,
+  type Expression,
   maxChars,
   maxDepth,
   parse,

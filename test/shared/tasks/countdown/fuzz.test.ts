@@ -1,8 +1,13 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { evaluate, print } from '../../../../shared/tasks/countdown/expression.js';
-import { maxChars, parse, tokenize } from '../../../../shared/tasks/countdown/parser.js';
+import {
+  evaluate,
+  print,
+  maxChars,
+  parse,
+  tokenize,
+} from '../../../../shared/tasks/countdown/parser.js';
 import { fuzzRuns, textMutationsOf } from '../../../support/mutations.js';
 
 const seeds = ['(3*21+7)/2-(14)', '-(-(3))*7/(5-5)', ' 1 +\t2\n', '(('.repeat(20), '9'.repeat(40)];

@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { answerForm } from '../../../../shared/tasks/countdown/answer.js';
+import { answerForm, scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
 import { problemOf } from '../../../../shared/tasks/countdown/problem.js';
 import { renderPrompt, styles } from '../../../../shared/tasks/countdown/prompts.js';
-import { scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
-import { CountdownPrompt } from '../../../../shared/tasks/countdown/spec.js';
+import { CountdownPrompt } from '../../../../shared/tasks/countdown/task.js';
 import { promptText } from '../../../../shared/tasks/prompt.js';
 import { chatml } from '../../../support/chatml.js';
 

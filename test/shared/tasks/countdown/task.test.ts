@@ -3,8 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import type { CountdownSpec } from '../../../../shared/tasks/countdown/spec.js';
-import { countdown } from '../../../../shared/tasks/countdown/task.js';
+import { type CountdownSpec, countdown } from '../../../../shared/tasks/countdown/task.js';
 import { UserError } from '../../../../shared/base/errors.js';
 import { countdownSpec } from '../../../support/countdown-task.js';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { integersIn } from '../../../../shared/tasks/integer-answers/integers.js';
+import { integersIn } from '../../../../shared/tasks/integer-answers/score.js';
 
 const valuesIn = (text: string) => integersIn(text).map(({ value }) => Number(value));
 

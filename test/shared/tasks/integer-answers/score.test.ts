@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { problemOfRow } from '../../../../shared/tasks/integer-answers/problem.js';
+import { problemOfRow, integerAnswers } from '../../../../shared/tasks/integer-answers/task.js';
 import { styles } from '../../../../shared/tasks/integer-answers/prompts.js';
-import { integerAnswers } from '../../../../shared/tasks/integer-answers/task.js';
 import { shownText } from '../../../../shared/tasks/prompt-template.js';
 import { Score } from '../../../../shared/wire/scored-group.js';
 import { integerAnswersSpec } from '../../../support/integer-answers-task.js';

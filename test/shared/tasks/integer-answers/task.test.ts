@@ -3,10 +3,12 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { problemOfRow } from '../../../../shared/tasks/integer-answers/problem.js';
+import {
+  problemOfRow,
+  IntegerAnswersPrompt,
+  integerAnswers,
+} from '../../../../shared/tasks/integer-answers/task.js';
 import { styles } from '../../../../shared/tasks/integer-answers/prompts.js';
-import { IntegerAnswersPrompt } from '../../../../shared/tasks/integer-answers/spec.js';
-import { integerAnswers } from '../../../../shared/tasks/integer-answers/task.js';
 import type { PromptTemplate, Styles } from '../../../../shared/tasks/prompt-template.js';
 import { promptText } from '../../../../shared/tasks/prompt.js';
 import { chatml } from '../../../support/chatml.js';
