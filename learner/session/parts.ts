@@ -102,6 +102,7 @@ export function makeParts(
     rewinds,
     consumedBelow: () => admission.book.consumedBelow,
     quarantined: () => audit.quarantined,
+    confirmLead: () => options.leadership.confirm(),
     log,
   });
   const checkpointer = new Checkpointer({

@@ -11,7 +11,7 @@ import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { Backoff } from '../session/backoff.js';
 import { handled } from '../session/handled.js';
 import type { IdleClock } from './idle-clock.js';
-import { PublishedVersions } from '../published-versions.js';
+import { PublishedVersions } from './published-versions.js';
 
 const publishSeconds = new Histogram({
   name: 'rl_publish_seconds',
@@ -40,6 +40,8 @@ export interface PublisherOptions {
   readonly quarantined: () => readonly string[];
   /** The lowest order of a ticket that has not come to its end. */
   readonly consumedBelow: () => number;
+  /** Rejects if another learner leads the run. */
+  readonly confirmLead: () => Promise<void>;
   /** Milliseconds of a clock that only rises; replaced in tests. */
   readonly now?: (() => number) | undefined;
   readonly log: Logger;
@@ -71,11 +73,12 @@ export class Publisher {
   constructor(options: PublisherOptions) {
     this.#options = options;
     this.#undeleted = new Backoff(options.now);
-    const { broker, log } = options;
+    const { broker, confirmLead, log } = options;
     this.#published = new PublishedVersions({
       policy: broker.policy,
       restorations: () => broker.restorations,
       download: (samplerPath) => this.#download(samplerPath),
+      confirmLead,
       log,
     });
   }

@@ -57,6 +57,7 @@ function publishing(backend: {
     maxStepsOffPolicy: 1,
     rewinds: [],
     quarantined: () => [],
+    confirmLead: () => Promise.resolve(),
     consumedBelow: () => 0,
     log: silent,
   });
@@ -135,6 +136,7 @@ async function bench(deletes: (path: string) => Promise<void>) {
     maxStepsOffPolicy: 0,
     rewinds: [],
     quarantined: () => [],
+    confirmLead: () => Promise.resolve(),
     consumedBelow: () => 0,
     now: () => now,
     log: silent,

@@ -1,6 +1,6 @@
-import type { PolicyAdapter, PolicyStore } from '../shared/broker/policy-store.js';
-import type { Logger } from '../shared/service/telemetry/logger.js';
-import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
+import type { PolicyAdapter, PolicyStore } from '../../shared/broker/policy-store.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
+import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 
 export interface PublishedVersionsOptions {
   readonly policy: Pick<PolicyStore, 'isWhole' | 'restore'>;
@@ -8,6 +8,8 @@ export interface PublishedVersionsOptions {
   readonly restorations: () => number;
   /** The adapter of saved weights; undefined where the backend hands out none. */
   readonly download: (samplerPath: string) => Promise<PolicyAdapter | undefined>;
+  /** Rejects if another learner leads the run. */
+  readonly confirmLead: () => Promise<void>;
   readonly log: Logger;
 }
 
@@ -41,15 +43,20 @@ export class PublishedVersions {
     }
   }
 
-  /** Publishes again what an outage has cost. To be called in turn with publications. */
+  /**
+   * Publishes again what an outage has cost. To be called in turn with publications.
+   *
+   * @throws {Error} if another learner leads: what is missing here, it has replaced.
+   */
   async mend(): Promise<void> {
-    const { policy, restorations, download, log } = this.#options;
+    const { policy, restorations, download, confirmLead, log } = this.#options;
     const newest = Math.max(...this.#known.keys());
     for (const [version, known] of this.#known) {
       const now = restorations();
       if (known.restorations === now) continue;
       let { manifest } = known;
       if (!(await policy.isWhole(manifest, version === newest))) {
+        await confirmLead();
         const { adapter, samplerPath } = manifest;
         log.warn({ version }, 'NATS has lost a policy version: it is published again');
         const weights = adapter === undefined ? undefined : await download(samplerPath);

@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { PublishedVersions } from '../../../learner/step/published-versions.js';
+import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
+import { silent } from '../../support/broker.js';
+
+const manifest = (version: number): PolicyManifest => ({
+  v: 1,
+  version,
+  samplerPath: `tinker://run/sampler_weights/policy-${version}`,
+  smallestUsefulVersion: 0,
+  consumedBelow: 0,
+  publishedAt: 1_000 + version,
+});
+
+/** Versions 3 and 4, both published before the first outage; `lost` are those NATS does not have. */
+function published({ lost, leads = true }: { lost: readonly number[]; leads?: boolean }) {
+  const restored: [version: number, isNewest: boolean][] = [];
+  let restorations = 0;
+  const versions = new PublishedVersions({
+    policy: {
+      isWhole: ({ version }) => Promise.resolve(!lost.includes(version)),
+      restore: (one, _adapter, isNewest) => {
+        restored.push([one.version, isNewest]);
+        return Promise.resolve({ ...one, publishedAt: 9_000 });
+      },
+    },
+    restorations: () => restorations,
+    download: () => Promise.resolve(undefined),
+    confirmLead: () =>
+      leads ? Promise.resolve() : Promise.reject(new Error('another learner leads run r now')),
+    log: silent,
+  });
+  for (const version of [3, 4]) versions.add(manifest(version), restorations);
+  return { versions, restored, outage: () => restorations++ };
+}
+
+describe('the published versions of a learner', () => {
+  it('are not looked up again while there was no outage', async () => {
+    const { versions, restored } = published({ lost: [3, 4] });
+    await versions.mend();
+    assert.deepEqual(restored, []);
+  });
+
+  it('are published again after an outage that has lost them', async () => {
+    const { versions, restored, outage } = published({ lost: [3, 4] });
+    outage();
+    await versions.mend();
+    assert.deepEqual(restored, [
+      [3, false],
+      [4, true],
+    ]);
+  });
+
+  it('are published again once for each outage', async () => {
+    const { versions, restored, outage } = published({ lost: [4] });
+    outage();
+    await versions.mend();
+    await versions.mend();
+    assert.deepEqual(restored, [[4, true]]);
+  });
+
+  it('are left alone by a learner that another one has replaced', async () => {
+    const { versions, restored, outage } = published({ lost: [3, 4], leads: false });
+    outage();
+    await assert.rejects(versions.mend(), /another learner leads/);
+    assert.deepEqual(restored, []);
+  });
+
+  it('are forgotten when no actor may ask for them', async () => {
+    const { versions, restored, outage } = published({ lost: [3, 4] });
+    versions.keep(new Set([4]));
+    outage();
+    await versions.mend();
+    assert.deepEqual(restored, [[4, true]]);
+  });
+});
