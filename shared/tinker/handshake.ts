@@ -39,20 +39,32 @@ export async function shakeHands(
   return { config, models: await fetchModels(http, signal) };
 }
 
+/**
+ * For one attempt, since these answers are small: a request that the network has swallowed must not use up
+ * the whole patience of a start.
+ */
+const attemptMs = 10_000;
+
 async function fetchConfig(
   http: TinkerHttp,
   patienceMs: number,
   signal: AbortSignal,
 ): Promise<ClientConfigResponse> {
   const json = ClientConfigRequest.parse({ sdk_version: sdkVersion });
-  const request = { operation: 'client/config', path: '/api/v1/client/config', body: { json } };
+  const request = {
+    operation: 'client/config',
+    path: '/api/v1/client/config',
+    body: { json },
+    timeoutMs: attemptMs,
+  };
   const answer = await http.call(request, signal, { patience: http.patience(patienceMs) });
   return answer.parse(ClientConfigResponse);
 }
 
 async function fetchModels(http: TinkerHttp, signal: AbortSignal): Promise<ServedModel[]> {
   const path = '/api/v1/get_server_capabilities';
-  const request = { operation: 'get_server_capabilities', method: 'GET', path } as const;
+  const operation = 'get_server_capabilities';
+  const request = { operation, method: 'GET', path, timeoutMs: attemptMs } as const;
   const answer = await http.call(request, signal);
   return answer.parse(ServerCapabilities).supported_models.flatMap((model) => {
     if (model.model_name === undefined) return [];

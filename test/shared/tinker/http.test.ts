@@ -4,8 +4,10 @@ import { UserError } from '../../../shared/base/errors.js';
 import { createLogger } from '../../../shared/service/telemetry/logger.js';
 import { TinkerClient } from '../../../shared/tinker/client.js';
 import { expectedId } from '../../../shared/tinker/errors.js';
+import { shakeHands } from '../../../shared/tinker/handshake.js';
 import { NoAnswer, TinkerHttp } from '../../../shared/tinker/http.js';
 import { retryDelayMs, wasNeverSent } from '../../../shared/tinker/retry.js';
+import { silent } from '../../support/broker.js';
 import { connectTo, ScriptedServer } from './scripted-server.js';
 
 const { signal } = new AbortController();
@@ -36,6 +38,35 @@ describe('connecting', () => {
     const { client } = await connectTo(server);
     await client[Symbol.asyncDispose]();
     assert.equal(server.sent('client/config').length, 3);
+  });
+
+  it('asks again after 10 s when the network has swallowed the first request', async (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const asked: string[] = [];
+    const lost = (by: AbortSignal) =>
+      new Promise<Response>((_, reject) => {
+        by.addEventListener('abort', () => {
+          reject(by.reason as Error);
+        });
+      });
+    const http = new TinkerHttp({
+      baseUrl: 'http://tinker.example',
+      apiKey: 'tml-test',
+      log: silent,
+      sleep: () => Promise.resolve(),
+      fetch: (url, init) => {
+        asked.push((url as string).split('/').at(-1)!);
+        return asked.length === 1
+          ? lost(init!.signal!)
+          : Promise.resolve(Response.json({ supported_models: [] }));
+      },
+    });
+    const shaken = shakeHands(http, 'tml-test', 60_000, signal);
+    await new Promise(setImmediate);
+    assert.deepEqual(asked, ['config']);
+    t.mock.timers.tick(10_000);
+    await shaken;
+    assert.deepEqual(asked, ['config', 'config', 'get_server_capabilities']);
   });
 
   it('says what to do when nothing listens there', async () => {
