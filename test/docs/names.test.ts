@@ -27,7 +27,8 @@ describe('the documentation', async () => {
   });
 
   it('names files that are there', () => {
-    const path = /^(?:docs|shared|learner|actor|reward-service|deploy|test)\/[\w./-]+$/;
+    const path =
+      /^(?:docs|shared|learner|actor|reward-service|local-backend|cli|tools|deploy|test)\/[\w./-]+$/;
     assert.deepEqual(
       spansOf(pages, (code) => path.test(code) && !existsSync(join(packageRoot, code))),
       [],
