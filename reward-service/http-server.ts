@@ -44,9 +44,9 @@ export async function serveScores(options: ScoreServerOptions): Promise<HttpServ
   const routes: Readonly<Record<string, Route>> = {
     '/score': {
       method: 'POST',
-      answer: async (request, gone) => {
+      answer: async (request) => {
         refuseStranger(request, options.key);
-        const body = await readBody(request, maxBodyBytes, tooLarge, gone);
+        const body = await readBody(request, maxBodyBytes, tooLarge);
         return score(body.toString('utf8'));
       },
     },
@@ -55,7 +55,7 @@ export async function serveScores(options: ScoreServerOptions): Promise<HttpServ
       answer: () => Promise.resolve(openApiDocument({ needsKey: options.key !== undefined })),
     },
   };
-  async function answer(request: IncomingMessage, gone: AbortSignal): Promise<Answer> {
+  async function answer(request: IncomingMessage): Promise<Answer> {
     try {
       const path = pathOf(request);
       const route = Object.hasOwn(routes, path) ? routes[path] : undefined;
@@ -64,7 +64,7 @@ export async function serveScores(options: ScoreServerOptions): Promise<HttpServ
       if (request.method !== route.method) {
         throw new RequestRefused(405, `${path} takes ${route.method} only`);
       }
-      return { status: 200, body: await route.answer(request, gone) };
+      return { status: 200, body: await route.answer(request) };
     } catch (err) {
       if (err instanceof RequestRefused) {
         const { status, message, retryAfterSeconds: after } = err;
@@ -85,9 +85,9 @@ export async function serveScores(options: ScoreServerOptions): Promise<HttpServ
     return value;
   }
 
-  async function reply(request: IncomingMessage, gone: AbortSignal): Promise<Reply> {
+  async function reply(request: IncomingMessage): Promise<Reply> {
     const stopTimer = httpSeconds.startTimer();
-    const { status, body, headers } = await answer(request, gone);
+    const { status, body, headers } = await answer(request);
     stopTimer({ status });
     // A refused request may still be sending: its connection is of no further use.
     const isLast = status !== 200 || signal.aborted;
@@ -109,7 +109,7 @@ export async function serveScores(options: ScoreServerOptions): Promise<HttpServ
     portFlag: '--http-port',
     arrival: options.arrival ?? defaultArrival,
     drainMs,
-    answer: (request, _response, gone) => reply(request, gone),
+    answer: reply,
     malformed: (error) => ({ error }),
     failed: (err) => {
       log.error({ err }, 'request failed');
@@ -125,7 +125,7 @@ interface Answer {
 
 interface Route {
   readonly method: 'GET' | 'POST';
-  readonly answer: (request: IncomingMessage, gone: AbortSignal) => Promise<unknown>;
+  readonly answer: (request: IncomingMessage) => Promise<unknown>;
 }
 
 /** @throws {RequestRefused} 401 without the key, 403 with another. */

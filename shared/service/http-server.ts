@@ -126,16 +126,17 @@ export async function serveHttp(options: HttpServerOptions): Promise<HttpServer>
  *
  * @param refuse makes the error for a body of more than `maxBytes`. The connection stays open, so that
  *   the refusal reaches a client that is still sending.
- * @param gone ends the reading when it aborts.
+ * @param until ends the reading when it aborts. Without it, a body that has begun to arrive is read while the
+ *   server drains.
  */
 export async function readBody(
   request: IncomingMessage,
   maxBytes: number,
   refuse: () => Error,
-  gone: AbortSignal,
+  until?: AbortSignal,
 ): Promise<Buffer> {
   if (Number(request.headers['content-length']) > maxBytes) throw refuse();
-  using _stop = addAbortListener(gone, () => request.destroy());
+  using _stop = until && addAbortListener(until, () => request.destroy());
   const parts: Buffer[] = [];
   let bytes = 0;
   const arriving: AsyncIterable<Buffer> = request.iterator({ destroyOnReturn: false });
