@@ -17,7 +17,7 @@ import { TrainingOperations } from './training-operations.js';
 import { trainingRoutes } from './training-routes.js';
 import { TrainingRuns } from './training-runs.js';
 import type { TrainingCalls } from './training-worker.js';
-import { WorkerCalls } from './worker-calls.js';
+import { WorkerCalls } from '../shared/service/worker-calls.js';
 
 export interface LocalBackendOptions extends ApiKeys {
   readonly host: string;

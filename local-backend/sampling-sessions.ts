@@ -16,7 +16,7 @@ import { assertServed, type ServedModel } from './served-model.js';
 import type { Session, Sessions } from './sessions.js';
 import { SamplingQueue } from './sampling-queue.js';
 import type { SamplingCalls } from './sampling-worker.js';
-import type { WorkerCalls } from './worker-calls.js';
+import type { WorkerCalls } from '../shared/service/worker-calls.js';
 
 /** What one sampler samples from: a checkpoint, or the base model. */
 export interface SamplingSession {

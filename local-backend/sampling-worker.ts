@@ -10,7 +10,7 @@ import type { ModelFolder } from '../shared/model/model-weights.js';
 import { Scorer } from '../shared/model/scorer.js';
 import { loadTokenizer } from '../shared/model/tokenizer.js';
 import type { SampledSequence } from '../shared/tinker/types.js';
-import { serveCalls } from './worker-calls.js';
+import { serveCalls } from '../shared/service/worker-calls.js';
 
 /** Where the weights of a sampling session lie; absent for the base model. */
 export interface AdapterFile {

@@ -19,7 +19,7 @@ import type { SamplingSessions } from './sampling-sessions.js';
 import { assertFits, type ServedModel } from './served-model.js';
 import type { TrainingRun, TrainingRuns } from './training-runs.js';
 import type { TrainingCalls } from './training-worker.js';
-import type { WorkerCalls } from './worker-calls.js';
+import type { WorkerCalls } from '../shared/service/worker-calls.js';
 
 /**
  * The operations of a training run. Each returns the id of its future at once; what is wrong with

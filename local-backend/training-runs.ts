@@ -13,7 +13,7 @@ import { SequenceGate } from './sequence-gate.js';
 import { assertServed, type ServedModel } from './served-model.js';
 import type { Session, Sessions } from './sessions.js';
 import type { TrainingCalls } from './training-worker.js';
-import type { WorkerCalls } from './worker-calls.js';
+import type { WorkerCalls } from '../shared/service/worker-calls.js';
 
 /** A LoRA adapter in training, and the order of its operations. */
 export interface TrainingRun {

@@ -9,7 +9,7 @@ import type { TrainingDatum } from '../shared/model/training-datum.js';
 import type { LossName } from '../shared/rl/losses.js';
 import type { CheckpointFiles } from './checkpoint-store.js';
 import { TrainableAdapter, type Evaluation } from './trainable-adapter.js';
-import { serveCalls } from './worker-calls.js';
+import { serveCalls } from '../shared/service/worker-calls.js';
 
 /** What the training thread does; calls run one after another. */
 export interface TrainingCalls {

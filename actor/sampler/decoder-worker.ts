@@ -1,155 +1,134 @@
 /**
- * The thread that owns the model. Sampling blocks it, so while groups are being sampled the messages
- * that arrived are taken between two tokens: that is how a new version is adopted in flight.
+ * The thread that owns the model. Sampling blocks it, so while groups are being sampled the calls
+ * that arrived are received between two tokens: that is how a new version is adopted in flight.
  */
-import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
+import { parentPort } from 'node:worker_threads';
 import { Decoder, type Policy } from '../../shared/model/decoder.js';
 import { checkAdapter, decodeAdapter } from '../../shared/model/lora.js';
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
-import { toFailure } from './decoder-failure.js';
-import type { AdapterFile, DecoderWorkerData, FromDecoder, ToDecoder } from './decoder-messages.js';
-import { takeWave, type QueuedGroup } from './wave.js';
+import { WaveQueue } from '../../shared/model/wave-queue.js';
+import { serveCalls } from '../../shared/service/worker-calls.js';
+import {
+  canShareWave,
+  type GroupRequest,
+  type PolicyChoice,
+  type SampledRollout,
+} from './sampler.js';
 
-if (parentPort === null) throw new Error('decoder-worker runs as a worker thread only');
-const port = parentPort;
-const { modelPath, threads } = workerData as DecoderWorkerData;
+/** What the decoder's thread does; calls run as they arrive. */
+export interface DecoderCalls {
+  /** Comes first. @throws {UserError} on a broken model directory. */
+  start(input: { modelPath: string; threads: number }): Promise<void>;
+  load(input: { version: number; safetensors: Uint8Array; rank: number; alpha: number }): void;
+  drop(version: number): void;
+  /** @returns the rollouts, or how many tokens were drawn before `abandon` ended the group. */
+  sample(input: QueuedGroup): Promise<SampledRollout[] | { wastedTokens: number }>;
+  /** Ends a group between two tokens, by its id. */
+  abandon(id: number): void;
+}
+
+/** Sent once a second while tokens are drawn; or: the next tokens of these groups are drawn from this version. */
+export type DecoderEvent = 'alive' | { readonly ids: readonly number[]; readonly version: number };
+
+interface QueuedGroup {
+  readonly id: number;
+  readonly request: GroupRequest;
+  readonly policy: PolicyChoice;
+}
 
 /** A group with the policy that it begins with, which it keeps even if that is dropped meanwhile. */
 interface HeldGroup extends QueuedGroup {
   readonly held: Policy;
+  readonly progress: { isAbandoned: boolean; tokens: number };
 }
 
+if (parentPort === null) throw new Error('decoder-worker runs as a worker thread only');
+let started: Decoder | undefined;
 const policies = new Map<number, Policy>();
-let wave: readonly HeldGroup[] = []; // under way
-let queue: HeldGroup[] = []; // waits for the wave to end
-let aliveAt = -Infinity; // told last, in ms
+const groups = new Map<number, HeldGroup>(); // by id: those that wait and those under way
+const queue = new WaveQueue(
+  ({ policy }: HeldGroup, [first]) => canShareWave(policy, first!.policy),
+  sampleWave,
+);
+let aliveAt = -Infinity; // reported last, in ms
 const aliveEveryMs = 1_000;
-const abandoned = new Map<number, number>(); // ids in the wave that nobody waits for: their tokens
 
-try {
-  const decoder = await Decoder.load(await checkModelDirectory(modelPath), { threads });
-  port.on('message', (message: ToDecoder) => {
-    receive(message, decoder);
-    void sampleQueued(decoder);
-  });
-  answer({ kind: 'ready' });
-} catch (error) {
-  answer({ kind: 'broken', failure: toFailure(error) });
+function decoder(): Decoder {
+  if (started === undefined) throw new Error('the decoder has not been started');
+  return started;
 }
 
-function receive(message: ToDecoder, decoder: Decoder): void {
-  switch (message.kind) {
-    case 'load':
-      load(message.adapter, decoder);
-      return;
-    case 'drop':
-      policies.delete(message.version);
-      return;
-    case 'sample':
-      enqueue(message);
-      return;
-    case 'abort':
-      abandon(message.id);
-      return;
-  }
-}
-
-function enqueue(group: QueuedGroup): void {
-  const held = policies.get(group.policy.version);
-  if (held !== undefined) queue.push({ ...group, held });
-  else fail(group, new Error(`policy version ${group.policy.version} is not loaded`));
-}
-
-function abandon(id: number): void {
-  if (wave.some((group) => group.id === id)) abandoned.set(id, 0);
-  const waiting = queue.find((group) => group.id === id);
-  if (waiting === undefined) return;
-  queue = queue.filter((group) => group !== waiting);
-  answer({ kind: 'abandoned', id, tokens: 0 });
-}
-
-function load({ version, safetensors, rank, alpha }: AdapterFile, decoder: Decoder): void {
-  try {
-    const adapter = decodeAdapter(safetensors, { rank, alpha });
-    checkAdapter(adapter, decoder.config);
+const calls: DecoderCalls = {
+  async start({ modelPath, threads }) {
+    started = await Decoder.load(await checkModelDirectory(modelPath), { threads });
+  },
+  load({ version, safetensors, ...scale }) {
+    const adapter = decodeAdapter(safetensors, scale);
+    checkAdapter(adapter, decoder().config);
     policies.set(version, { version, adapter });
-    answer({ kind: 'loaded', version });
-  } catch (error) {
-    answer({ kind: 'refused', version, failure: toFailure(error) });
-  }
-}
+  },
+  drop(version) {
+    policies.delete(version);
+  },
+  async sample(group) {
+    const { id, policy } = group;
+    const held = policies.get(policy.version);
+    if (held === undefined) throw new Error(`policy version ${policy.version} is not loaded`);
+    const mine = { ...group, held, progress: { isAbandoned: false, tokens: 0 } };
+    groups.set(id, mine);
+    try {
+      const sampled = queue.add(mine);
+      void queue.serve();
+      return await sampled;
+    } finally {
+      groups.delete(id);
+    }
+  },
+  abandon(id) {
+    const group = groups.get(id);
+    if (group === undefined) return;
+    group.progress.isAbandoned = true;
+    queue.withdraw(group, { wastedTokens: 0 });
+  },
+};
+const thread = serveCalls<DecoderCalls, DecoderEvent>(parentPort, calls, { isConcurrent: true });
 
-/** Samples what waits, wave after wave. */
-async function sampleQueued(decoder: Decoder): Promise<void> {
-  while (wave.length === 0 && queue.length > 0) {
-    ({ wave, rest: queue } = takeWave(queue));
-    await sampleWave(decoder, wave);
-    wave = [];
-    abandoned.clear();
-  }
-}
-
-async function sampleWave(decoder: Decoder, groups: readonly HeldGroup[]): Promise<void> {
-  const idOf = new Map(groups.map(({ id, request }) => [request, id]));
-  const { adoptsNewer } = groups[0]!.policy;
-  let policy = groups.map(({ held }) => held).reduce(newerOf);
-  let toldOf: Policy | undefined;
-  try {
-    const sampled = await decoder.sampleGroups(
-      [...idOf.keys()],
-      () => {
-        drain(decoder);
-        tellAlive();
-        if (adoptsNewer) policy = [...policies.values()].reduce(newerOf, policy);
-        if (policy !== toldOf) {
-          answer({ kind: 'draws', ids: [...idOf.values()], version: policy.version });
-          toldOf = policy;
-        }
-        return policy;
-      },
-      (request, tokens) => {
-        const id = idOf.get(request)!;
-        if (!abandoned.has(id)) return true;
-        abandoned.set(id, tokens);
-        return false;
-      },
-    );
-    groups.forEach(({ id }, i) => {
-      const rollouts = sampled[i];
-      if (rollouts !== undefined) answer({ kind: 'sampled', id, rollouts });
-      else answer({ kind: 'abandoned', id, tokens: abandoned.get(id) ?? 0 });
-    });
-  } catch (error) {
-    // One of them may be at fault, and the others must not suffer for it.
-    if (groups.length > 1) for (const group of groups) await sampleWave(decoder, [group]);
-    else fail(groups[0]!, error);
-  }
+async function sampleWave(
+  wave: readonly HeldGroup[],
+): Promise<(SampledRollout[] | { wastedTokens: number })[]> {
+  const groupOf = new Map(wave.map((group) => [group.request, group]));
+  const ids = wave.map(({ id }) => id);
+  const { adoptsNewer } = wave[0]!.policy;
+  let policy = wave.map(({ held }) => held).reduce(newerOf);
+  let reported: Policy | undefined;
+  const sampled = await decoder().sampleGroups(
+    [...groupOf.keys()],
+    () => {
+      thread.drain();
+      reportAlive();
+      if (adoptsNewer) policy = [...policies.values()].reduce(newerOf, policy);
+      if (policy !== reported) {
+        thread.emit({ ids, version: policy.version });
+        reported = policy;
+      }
+      return policy;
+    },
+    (request, tokens) => {
+      const { progress } = groupOf.get(request)!;
+      if (progress.isAbandoned) progress.tokens = tokens;
+      return !progress.isAbandoned;
+    },
+  );
+  return wave.map(({ progress }, i) => sampled[i] ?? { wastedTokens: progress.tokens });
 }
 
 /** Now and then, so that a decoder that is slow can be told from one that hangs. */
-function tellAlive(): void {
+function reportAlive(): void {
   if (performance.now() - aliveAt < aliveEveryMs) return;
   aliveAt = performance.now();
-  answer({ kind: 'alive' });
+  thread.emit('alive');
 }
 
 function newerOf(a: Policy, b: Policy): Policy {
   return b.version > a.version ? b : a;
-}
-
-/** Takes every message that has arrived, without giving up the thread. */
-function drain(decoder: Decoder): void {
-  for (;;) {
-    const received = receiveMessageOnPort(port) as { message: ToDecoder } | undefined;
-    if (received === undefined) return;
-    receive(received.message, decoder);
-  }
-}
-
-function fail({ id }: QueuedGroup, error: unknown): void {
-  answer({ kind: 'failed', id, failure: toFailure(error) });
-}
-
-function answer(message: FromDecoder): void {
-  port.postMessage(message);
 }

@@ -9,6 +9,14 @@ export interface PolicyChoice {
   readonly adoptsNewer: boolean; // whether the newest loaded version takes over inside the group
 }
 
+/**
+ * Whether two groups may use the same policy at every token, so that they can be sampled side by side. Groups
+ * that adopt newer versions all follow the newest; other groups need the same version.
+ */
+export function canShareWave(a: PolicyChoice, b: PolicyChoice): boolean {
+  return a.adoptsNewer === b.adoptsNewer && (a.adoptsNewer || a.version === b.version);
+}
+
 /** What a sampler tells of a group while it samples. */
 export interface Progress {
   /** The group's next tokens are drawn from this version: told at its start and of each change. */

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { takeWave, type QueuedSample } from '../../local-backend/sample-wave.js';
-import { SamplingQueue } from '../../local-backend/sampling-queue.js';
+import { joinsWave, SamplingQueue, type QueuedSample } from '../../local-backend/sampling-queue.js';
 import type { SamplingCalls } from '../../local-backend/sampling-worker.js';
+import { takeWave } from '../../shared/model/wave-queue.js';
 
 function queued({ weights = 'a', length = 3, count = 1 } = {}): QueuedSample {
   return {
@@ -19,34 +19,29 @@ function queued({ weights = 'a', length = 3, count = 1 } = {}): QueuedSample {
   };
 }
 
-describe('a wave', () => {
-  it('takes all that want the same weights and as many samples, and keeps the order', () => {
-    const [a, b, other, more, c] = [
-      queued(),
-      queued({ length: 7 }),
-      queued({ weights: 'b' }),
-      queued({ count: 2 }),
-      queued(),
-    ];
-    assert.deepEqual(takeWave([a, b, other, more, c]), { wave: [a, b, c], rest: [other, more] });
+const wave = (queue: readonly QueuedSample[]) => takeWave(queue, joinsWave);
+
+describe('a wave of sampling requests', () => {
+  it('takes all requests for the same weights and as many samples, in their order', () => {
+    const [a, b, c] = [queued(), queued({ length: 7 }), queued()];
+    const [other, more] = [queued({ weights: 'b' }), queued({ count: 2 })];
+    assert.deepEqual(wave([a, b, other, more, c]), [a, b, c]);
   });
 
-  it('leaves behind what there is no room for', () => {
+  it('holds at most 256 samples and 8,192 prompt tokens', () => {
     const singles = Array.from({ length: 300 }, () => queued());
-    assert.equal(takeWave(singles).wave.length, 256);
+    assert.equal(wave(singles).length, 256);
     const groups = Array.from({ length: 20 }, () => queued({ count: 16 }));
-    assert.equal(takeWave(groups).wave.length, 16);
+    assert.equal(wave(groups).length, 16);
     const long = Array.from({ length: 20 }, () => queued({ length: 1000 }));
-    assert.equal(takeWave(long).wave.length, 8);
+    assert.equal(wave(long).length, 8);
+    const [longest, short] = [queued({ length: 5000 }), queued({ length: 10 })];
+    assert.deepEqual(wave([longest, short]), [longest]);
   });
 
-  it('takes what is too large for any company alone', () => {
+  it('takes a request that is too large for a wave alone', () => {
     const large = queued({ count: 1000 });
-    assert.deepEqual(takeWave([large, large]), { wave: [large], rest: [large] });
-  });
-
-  it('is empty only if the queue is', () => {
-    assert.deepEqual(takeWave([]), { wave: [], rest: [] });
+    assert.deepEqual(wave([large, large]), [large]);
   });
 });
 

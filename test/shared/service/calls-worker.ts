@@ -1,6 +1,6 @@
 import { parentPort } from 'node:worker_threads';
-import { serveCalls } from '../../local-backend/worker-calls.js';
-import { PermanentError, UserError } from '../../shared/base/errors.js';
+import { serveCalls } from '../../../shared/service/worker-calls.js';
+import { PermanentError, UserError } from '../../../shared/base/errors.js';
 
 /** A worker to test calls with. */
 export interface TestCalls {

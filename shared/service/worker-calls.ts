@@ -1,0 +1,212 @@
+import {
+  receiveMessageOnPort,
+  Worker,
+  type MessagePort,
+  type Transferable,
+} from 'node:worker_threads';
+import { errorText, PermanentError, UserError } from '../base/errors.js';
+
+/** What a worker offers: each call takes one value and returns one, both structured-cloneable. */
+type Calls<C> = { [K in keyof C]: (input: never) => unknown };
+
+interface Request {
+  readonly id: number | undefined; // undefined: no response is expected
+  readonly name: string;
+  readonly input: unknown;
+}
+type Response =
+  | { readonly id: number; readonly value: unknown }
+  | { readonly id: number; readonly error: CarriedError };
+interface CarriedError {
+  readonly kind: 'user' | 'permanent' | 'other';
+  readonly message: string;
+  readonly stack: string;
+}
+
+export interface WorkerOptions<Event> {
+  readonly name?: string; // in errors; by default the path of its script
+  readonly onEvent?: (event: Event) => void;
+  /** Called for each message of the thread, response or event: it is alive. */
+  readonly onMessage?: () => void;
+}
+
+/**
+ * A worker thread, as the main thread sees it: `call` runs a function there.
+ *
+ * @typeParam Event what the thread reports besides its responses.
+ */
+export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisposable {
+  readonly #worker: Worker;
+  readonly #pending = new Map<
+    number,
+    { resolve: (value: never) => void; reject: (error: Error) => void }
+  >();
+  /** Rejects when the thread dies or `giveUp` is called; only a restart of the process helps then. */
+  readonly died: Promise<never>;
+  #rejectDied: (error: Error) => void = () => undefined;
+  #isDisposed = false;
+  #death: Error | undefined;
+  #calls = 0;
+
+  constructor(url: URL, options: WorkerOptions<Event> = {}) {
+    const { name = `the worker ${url.pathname}`, onEvent, onMessage } = options;
+    this.#worker = new Worker(url);
+    this.#worker.on('message', (message: Response | { readonly event: Event }) => {
+      onMessage?.();
+      if ('event' in message) {
+        onEvent?.(message.event);
+        return;
+      }
+      const call = this.#pending.get(message.id);
+      if ('error' in message) call?.reject(revive(message.error));
+      else call?.resolve(message.value as never);
+    });
+    this.died = new Promise((_, reject) => (this.#rejectDied = reject));
+    this.died.catch(() => undefined); // reported to those who await it
+    this.#worker.once('error', (error) => {
+      this.giveUp(new Error(`${name} died: ${error.message}`, { cause: error }));
+    });
+    this.#worker.once('exit', (code) => {
+      this.giveUp(new Error(`${name} ended unexpectedly, with code ${code}`));
+    });
+  }
+
+  /** How many calls wait or run. */
+  get depth(): number {
+    return this.#pending.size;
+  }
+
+  /**
+   * @param signal stops waiting; the thread is not told, and its response is ignored.
+   * @throws what the function threw, as a `UserError`, `PermanentError` or `Error`; the error of
+   *   `died`; the signal's reason.
+   */
+  async call<K extends keyof C & string>(
+    name: K,
+    input: Parameters<C[K]>[0],
+    signal?: AbortSignal,
+  ): Promise<Awaited<ReturnType<C[K]>>> {
+    signal?.throwIfAborted();
+    if (this.#death !== undefined) throw this.#death;
+    const id = this.#calls++;
+    const abandon = (): void => this.#pending.get(id)?.reject(signal?.reason as Error);
+    signal?.addEventListener('abort', abandon);
+    try {
+      return await new Promise((resolve, reject) => {
+        this.#pending.set(id, { resolve, reject });
+        this.#send({ id, name, input });
+      });
+    } finally {
+      this.#pending.delete(id);
+      signal?.removeEventListener('abort', abandon);
+    }
+  }
+
+  /** Like `call`, but waits for no response. If the function throws, the thread dies. */
+  tell<K extends keyof C & string>(name: K, input: Parameters<C[K]>[0]): void {
+    this.#send({ id: undefined, name, input });
+  }
+
+  /** Regards the thread as dead: `died`, all pending calls and all later ones reject with `error`. */
+  giveUp(error: Error): void {
+    this.#death ??= error;
+    for (const call of this.#pending.values()) call.reject(this.#death);
+    if (!this.#isDisposed) this.#rejectDied(this.#death);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#isDisposed = true;
+    await this.#worker.terminate();
+  }
+
+  #send(request: Request): void {
+    this.#worker.postMessage(request, ownBuffers(request.input));
+  }
+}
+
+/** The thread's own side of {@link WorkerCalls}. */
+export interface CallServer<Event> {
+  /** Receives every request that has arrived, without returning to the event loop. */
+  drain(): void;
+  emit(event: Event): void;
+}
+
+/**
+ * Serves calls inside the worker.
+ *
+ * @param options.isConcurrent starts each call as it arrives; otherwise, when the previous one has ended.
+ */
+export function serveCalls<C extends Calls<C>, Event = never>(
+  port: MessagePort,
+  calls: C,
+  { isConcurrent = false } = {},
+): CallServer<Event> {
+  const serve = async ({ id, name, input }: Request): Promise<void> => {
+    const run = calls[name as keyof C] as unknown as (input: unknown) => unknown;
+    let response: Response;
+    try {
+      const value = await run(input);
+      if (id === undefined) return;
+      response = { id, value };
+    } catch (error) {
+      if (id === undefined) throw error;
+      response = { id, error: carry(error) };
+    }
+    port.postMessage(response, 'value' in response ? ownBuffers(response.value) : []);
+  };
+  let tail = Promise.resolve();
+  const receive = (request: Request): void => {
+    if (isConcurrent) void serve(request);
+    else tail = tail.then(() => serve(request));
+  };
+  port.on('message', receive);
+  return {
+    drain() {
+      for (;;) {
+        const received = receiveMessageOnPort(port) as { message: Request } | undefined;
+        if (received === undefined) return;
+        receive(received.message);
+      }
+    },
+    emit(event) {
+      port.postMessage({ event });
+    },
+  };
+}
+
+/**
+ * The memory that can change threads instead of being copied: of typed arrays that fill their
+ * buffer. Node's Buffers stay out, because small ones share a pool that must not leave.
+ */
+function ownBuffers(value: unknown): Transferable[] {
+  const found = new Set<ArrayBuffer>();
+  const visit = (part: unknown): void => {
+    if (ArrayBuffer.isView(part)) {
+      const { buffer, byteLength } = part;
+      const isWhole = buffer instanceof ArrayBuffer && byteLength === buffer.byteLength;
+      if (isWhole && byteLength > 0 && !Buffer.isBuffer(part)) found.add(buffer);
+    } else if (Array.isArray(part)) part.forEach(visit);
+    else if (typeof part === 'object' && part !== null) Object.values(part).forEach(visit);
+  };
+  visit(value);
+  return [...found];
+}
+
+function carry(error: unknown): CarriedError {
+  const stack = error instanceof Error ? (error.stack ?? '') : '';
+  const kind =
+    error instanceof UserError ? 'user' : error instanceof PermanentError ? 'permanent' : 'other';
+  return { kind, message: errorText(error), stack };
+}
+
+/** The same error on this side: its class decides what the caller does, its stack is the worker's. */
+function revive({ kind, message, stack }: CarriedError): Error {
+  const error =
+    kind === 'user'
+      ? new UserError(message)
+      : kind === 'permanent'
+        ? new PermanentError(message)
+        : new Error(message);
+  error.stack = stack;
+  return error;
+}
