@@ -2,6 +2,7 @@
 import { describeFlags } from '../shared/service/config-help.js';
 import { errorText, UserError } from '../shared/base/errors.js';
 import { nearest } from '../shared/base/nearest.js';
+import type { Environment } from '../shared/service/config.js';
 import { dashboard, dashboardHelp } from './dashboard/dashboard.js';
 import { report, reportHelp } from './dashboard/report.js';
 import { deadLetters, deadLettersHelp } from './dead-letters/command.js';
@@ -25,8 +26,6 @@ const purposes: Readonly<Record<ServiceName, string>> = {
   'score-server': 'scores over HTTP, without NATS and without a run',
   'local-backend': 'a Tinker server that trains a small model on this CPU',
 };
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 interface Command {
   readonly words?: string; // what follows its name in the overview

@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { identityName } from '../shared/broker/permissions.js';
 import { makeFolder } from '../shared/base/make-folder.js';
 import { text, whole } from '../shared/service/config-fields.js';
-import { loadConfig } from '../shared/service/config.js';
+import { loadConfig, type Environment } from '../shared/service/config.js';
 import { describeFlags } from '../shared/service/config-help.js';
 import { UserError } from '../shared/base/errors.js';
 import { RunName } from '../shared/wire/run-name.js';
@@ -20,8 +20,6 @@ import {
 import { accountsText } from './nats-server/accounts.js';
 import { hasCertificateFor } from './nats-server/certificates.js';
 import { accountsBlock, tlsText } from './nats-server/start.js';
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 /** What the keys are for. */
 export const NatsConfig = z.object({

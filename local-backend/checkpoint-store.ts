@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { errorText } from '../shared/base/errors.js';
+import { readJson } from '../shared/base/read-json.js';
 import { type RoomWait, writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import { checkName, type TinkerPath } from '../shared/tinker/tinker-path.js';
@@ -53,7 +54,7 @@ export class CheckpointStore {
           const folder = join(parent, name);
           try {
             const metadata = CheckpointMetadata.parse(
-              JSON.parse(await readFile(join(folder, 'metadata.json'), 'utf8')),
+              await readJson(join(folder, 'metadata.json')),
             );
             store.#byPath.set(formatTinkerPath({ runId: run, kind, name }), metadata);
           } catch (error) {

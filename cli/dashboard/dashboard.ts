@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { describeFlags } from '../../shared/service/config-help.js';
-import { loadConfig } from '../../shared/service/config.js';
+import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { findRun } from '../existing-run/find-run.js';
 import { warningLogger } from '../processes/file-logger.js';
 import { listenForStop } from '../processes/stop-signals.js';
@@ -10,8 +10,6 @@ import { folderRun } from './run/folder-run.js';
 import { openRun, type OpenRun } from './run/open-run.js';
 import { serveDashboard, type Dashboard } from './server.js';
 import { tell } from '../../shared/service/telemetry/tell.js';
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 export function dashboardHelp(): string {
   return `offbeat dashboard: the page of a run, on this machine, until Ctrl-C.

@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describeFlags } from '../../shared/service/config-help.js';
-import { loadConfig } from '../../shared/service/config.js';
+import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { errorText, UserError } from '../../shared/base/errors.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
@@ -17,8 +17,6 @@ import { LiveRun } from './run/live-run.js';
 import { openRun, type OpenRun } from './run/open-run.js';
 import type { RunView } from './run/run-view.js';
 import { tell } from '../../shared/service/telemetry/tell.js';
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 export function reportHelp(): string {
   return `offbeat report: the page of a run as a file of its own, which needs nothing else and never changes.

@@ -5,6 +5,7 @@ import { UserError } from '../../shared/base/errors.js';
 import { printable, printableJson } from '../../shared/base/printable.js';
 import { issuedBelow, ticketBound } from '../../shared/rl/capacity.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
+import type { Environment } from '../../shared/service/config.js';
 import { findRun } from '../existing-run/find-run.js';
 import { readStore } from '../existing-run/read-store.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
@@ -18,8 +19,6 @@ import {
 import { fateOf, type Books, type Fate } from './fate.js';
 import { entryOf, listText, showing } from './text.js';
 import { tell } from '../../shared/service/telemetry/tell.js';
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 export function deadLettersHelp(): string {
   return `offbeat dead-letters: the messages that a run gave up, each with the reason.

@@ -1,14 +1,12 @@
 import { z } from 'zod';
 import { httpAddress, text, whole } from '../../shared/service/config-fields.js';
-import { loadConfig } from '../../shared/service/config.js';
+import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { findRun } from '../existing-run/find-run.js';
 import { whichRun } from '../existing-run/which-run.js';
 import { findRunningNats } from '../nats-server/running.js';
 import { keyFolderIn } from '../nats-server/start.js';
 import { runsIn } from '../run-folder.js';
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 /** What is to be looked at. */
 export const DoctorConfig = z.object({

@@ -1,5 +1,6 @@
 import { describeFlags } from '../../shared/service/config-help.js';
 import { errorText, UserError } from '../../shared/base/errors.js';
+import type { Environment } from '../../shared/service/config.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { shortCommand } from '../processes/short-command.js';
 import type { StopSignals } from '../processes/stop-signals.js';
@@ -10,8 +11,6 @@ import { finding, ok, type Finding, findingText, verdictText } from './finding.j
 import { modelFindings, runtimeFindings } from './model.js';
 import { natsFindings, ownNatsFindings } from './nats.js';
 import { portFindings, runsFolderFindings } from './places.js';
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 export function doctorHelp(): string {
   return `offbeat doctor: looks at what a training needs, and says what to do where something is missing.

@@ -1,4 +1,5 @@
 import type { EvalResult, SolveRates } from '../../shared/wire/eval-result.js';
+import { percent } from '../percent.js';
 
 /** A result as a table for people: a row for all problems and, where there are several, a difficulty. */
 export function evalTable(result: EvalResult): string {
@@ -12,7 +13,7 @@ export function evalTable(result: EvalResult): string {
     String(rates.problems),
     percent(rates.sampled),
     percent(rates.greedy),
-    ...tries.map((k) => percent(rates.passAt[k])),
+    ...tries.map((k) => (k in rates.passAt ? percent(rates.passAt[k]!) : '')),
   ];
   const rows = [
     ['', 'problems', 'sampled', 'greedy', ...tries.map((k) => `pass@${k}`)],
@@ -34,8 +35,4 @@ function aligned(rows: readonly (readonly string[])[]): string[] {
       .map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!)))
       .join('  '),
   );
-}
-
-function percent(rate: number | undefined): string {
-  return rate === undefined ? '' : `${(100 * rate).toFixed(1)} %`;
 }

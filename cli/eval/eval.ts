@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
+import type { Environment } from '../../shared/service/config.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { fileLogger } from '../processes/file-logger.js';
 import { FleetError } from '../processes/fleet.js';
@@ -18,8 +19,6 @@ import { measure } from './measure.js';
 import { readStore } from '../existing-run/read-store.js';
 import { statesAtServer, statesInFolder } from './saved-states.js';
 import { tell } from '../../shared/service/telemetry/tell.js';
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 /** What `offbeat eval` does, and its flags. */
 export function evalHelp(): string {

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { text } from '../../shared/service/config-fields.js';
 import { makeFolder } from '../../shared/base/make-folder.js';
-import { loadConfig } from '../../shared/service/config.js';
+import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { UserError } from '../../shared/base/errors.js';
 import { RunName } from '../../shared/wire/run-name.js';
@@ -11,8 +11,6 @@ import { runFolderAt, runsIn, unknownRun } from '../run-folder.js';
 import { readHistory, type HistoryRow } from './history.js';
 import { csvText, wandbHistory } from './tables.js';
 import { eventFile, eventFileName } from './tensorboard.js';
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 export const ExportConfig = z.object({
   run: RunName.describe('the run whose metrics.jsonl is exported; it may still be training.'),

@@ -1,6 +1,7 @@
-import { readdir, readFile, rm } from 'node:fs/promises';
+import { readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { readJson } from '../../shared/base/read-json.js';
 
 /** What nats-server writes into its ports folder once it listens, and removes as it ends. */
 const PortsFile = z.object({ nats: z.tuple([z.url()]), monitoring: z.tuple([z.url()]) });
@@ -52,7 +53,7 @@ async function portsFiles(folder: string): Promise<string[]> {
 
 async function readPorts(path: string): Promise<NatsPorts | undefined> {
   try {
-    const { nats, monitoring } = PortsFile.parse(JSON.parse(await readFile(path, 'utf8')));
+    const { nats, monitoring } = PortsFile.parse(await readJson(path));
     return { url: nats[0], monitoringUrl: monitoring[0] };
   } catch {
     return undefined; // still being written

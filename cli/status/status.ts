@@ -2,7 +2,7 @@ import { statfs } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { real } from '../../shared/service/config-fields.js';
-import { loadConfig } from '../../shared/service/config.js';
+import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { printableJson } from '../../shared/base/printable.js';
 import { findRun } from '../existing-run/find-run.js';
@@ -14,8 +14,6 @@ import { shortCommand } from '../processes/short-command.js';
 import { reportOf, type StatusReport } from './report.js';
 import { statusReportText } from './text.js';
 import { tell } from '../../shared/service/telemetry/tell.js';
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Which run to look at, and how often. */
 export const StatusConfig = z.object({

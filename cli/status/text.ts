@@ -1,5 +1,6 @@
 import { printable } from '../../shared/base/printable.js';
 import { wrapped } from '../../shared/service/telemetry/tell.js';
+import { percent } from '../percent.js';
 import { formatSeconds } from '../up/summary.js';
 import type { ActorReport, Phase, QueueReport, StatusReport } from './report.js';
 
@@ -142,8 +143,4 @@ function table(rows: readonly (readonly string[])[]): string {
 
 function ago(seconds: number): string {
   return `${formatSeconds(seconds)} ago`;
-}
-
-function percent(share: number): string {
-  return `${(100 * share).toFixed(1)} %`;
 }

@@ -1,3 +1,6 @@
+import { mean } from '../../shared/base/statistics.js';
+import { percent } from '../percent.js';
+
 /** A step, and its row of `metrics.jsonl`. */
 export interface TimedStep {
   readonly at: number; // ms since the epoch
@@ -52,12 +55,12 @@ export function waitText({ learner, actors }: Waits): string {
   const parts: string[] = [];
   if (learnerShare >= worthTelling) {
     parts.push(
-      `the learner waits ${percent(learnerShare)} of the time ${learnerWaits[learnerCause] ?? ''}`,
+      `the learner waits ${percent(learnerShare, 0)} of the time ${learnerWaits[learnerCause] ?? ''}`,
     );
   }
   if (actorShare >= worthTelling) {
     parts.push(
-      `the actors wait ${percent(actorShare)} of the time ${actorWaits[actorCause] ?? ''}`,
+      `the actors wait ${percent(actorShare, 0)} of the time ${actorWaits[actorCause] ?? ''}`,
     );
   }
   if (parts.length === 0) return 'nobody waits for long';
@@ -99,12 +102,4 @@ function remedy(learner: string | undefined, actor: string | undefined): string 
 
 function largest(shares: WaitShares): [cause: string, share: number] {
   return Object.entries(shares).reduce((a, b) => (b[1] > a[1] ? b : a), ['', 0]);
-}
-
-function mean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
-}
-
-function percent(share: number): string {
-  return `${(100 * share).toFixed(0)} %`;
 }

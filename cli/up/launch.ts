@@ -1,6 +1,7 @@
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { rename, writeFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { errorText, UserError } from '../../shared/base/errors.js';
+import { readJson } from '../../shared/base/read-json.js';
 import type { RunFolder } from '../run-folder.js';
 
 /** What `offbeat up` writes down of how it started a run: launch.json. */
@@ -23,7 +24,7 @@ export type Launch = z.infer<typeof Launch>;
 /** @throws {UserError} if the folder is not one of `offbeat up`. */
 export async function readLaunch({ launch }: Pick<RunFolder, 'launch'>): Promise<Launch> {
   try {
-    return Launch.parse(JSON.parse(await readFile(launch, 'utf8')));
+    return Launch.parse(await readJson(launch));
   } catch (cause) {
     throw new UserError(
       `${launch} does not tell how the run was started (${errorText(cause)}); is it one of offbeat up?`,

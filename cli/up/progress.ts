@@ -1,5 +1,6 @@
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
+import { percent } from '../percent.js';
 import { formatSeconds } from './summary.js';
 
 /** When the run will end, as far as its flags tell. */
@@ -155,8 +156,6 @@ export function evalText(result: EvalResult): string {
   const meanwhile = lag === 0 ? '' : ` (training is at version ${version + lag})`;
   return `${parts.join(', ')}${meanwhile}`;
 }
-
-const percent = (value: number) => `${(100 * value).toFixed(1)} %`;
 
 /** By the learner's names in metrics.jsonl. */
 const shownMetrics: readonly {

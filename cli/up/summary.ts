@@ -1,6 +1,6 @@
-import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { errorText } from '../../shared/base/errors.js';
+import { readJson } from '../../shared/base/read-json.js';
 
 const count = z.int().nonnegative();
 const share = z.number().min(0).max(1);
@@ -42,7 +42,7 @@ export type Summary = z.infer<typeof Summary>;
 export async function readSummary(path: string): Promise<Summary | string> {
   let json: unknown;
   try {
-    json = JSON.parse(await readFile(path, 'utf8'));
+    json = await readJson(path);
   } catch (caught) {
     return `the learner left no summary in ${path} (${errorText(caught)})`;
   }

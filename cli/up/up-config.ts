@@ -8,12 +8,10 @@ import {
   whole,
 } from '../../shared/service/config-fields.js';
 import { natsSettings } from '../../shared/broker/access.js';
-import { flagsOf, kebab, loadConfig } from '../../shared/service/config.js';
+import { flagsOf, kebab, loadConfig, type Environment } from '../../shared/service/config.js';
 import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
 import { plainWords } from '../../shared/base/plain-words.js';
 import { RunName } from '../../shared/wire/run-name.js';
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 /** How to run it all on one machine. What to train, the learner's own settings say. */
 export const UpConfig = z.object({

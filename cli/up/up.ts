@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { givenUpCode } from '../../shared/base/exit-codes.js';
+import type { Environment } from '../../shared/service/config.js';
 import { assertRoom } from '../processes/disk-watch.js';
 import { FleetError } from '../processes/fleet.js';
 import { lockFolder } from '../folder-lock.js';
@@ -32,8 +33,6 @@ import {
   type UpRequest,
 } from './up-config.js';
 import { tell } from '../../shared/service/telemetry/tell.js';
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 /** What `offbeat up` does, and its flags: its own and the learner's. */
 export async function upHelp(): Promise<string> {

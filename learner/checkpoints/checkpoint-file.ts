@@ -1,8 +1,8 @@
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { replaceFile } from '../../shared/base/durable-file.js';
 import { errorText } from '../../shared/base/errors.js';
+import { readJson } from '../../shared/base/read-json.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { Checkpoint } from '../../shared/wire/ledger.js';
 
@@ -27,7 +27,7 @@ export class CheckpointFile {
   /** @returns undefined if there is none of this run, or none that can be read. */
   async read(): Promise<Checkpoint | undefined> {
     try {
-      const { run, checkpoint } = Content.parse(JSON.parse(await readFile(this.path, 'utf8')));
+      const { run, checkpoint } = Content.parse(await readJson(this.path));
       if (run === this.#run) return checkpoint;
       this.#log.warn(
         { file: this.path, run },

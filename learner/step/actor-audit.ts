@@ -1,10 +1,11 @@
 import { Counter, Gauge, Histogram } from 'prom-client';
 import { createRandom } from '../../shared/base/random.js';
+import { median } from '../../shared/base/statistics.js';
 import { evidenceAgainstPolicy } from '../../shared/rl/claim-evidence.js';
 import { klOfMajority, type ActorKl } from '../../shared/rl/divergence.js';
 import { rankAtEqualAge, type AgedGroup } from '../../shared/rl/fleet-rank.js';
 import { logprobGap, outsiders, type AuditLimits } from '../../shared/rl/logprob-audit.js';
-import { offPolicyStats, quantile, unbounded } from '../../shared/rl/off-policy.js';
+import { offPolicyStats, unbounded } from '../../shared/rl/off-policy.js';
 import { staleness as stalenessOf, type Rewind } from '../../shared/rl/staleness.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
@@ -294,11 +295,4 @@ function gapsByAge(
     }
   });
   return gaps;
-}
-
-function median(values: readonly number[]): number {
-  return quantile(
-    values.toSorted((a, b) => a - b),
-    0.5,
-  );
 }

@@ -1,4 +1,5 @@
 import { Gauge } from 'prom-client';
+import { mean } from '../../shared/base/statistics.js';
 import type { RatioBounds } from '../../shared/rl/off-policy.js';
 import { tokenMean } from '../../shared/rl/token-terms.js';
 import type { Correction } from '../../shared/rl/objective.js';
@@ -58,8 +59,4 @@ function tokenShare(
   return tokenMean(
     rollouts.map((values) => Array.from(values, (value) => Number(isCounted(value)))),
   );
-}
-
-function mean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }

@@ -1,4 +1,5 @@
 import { Gauge, Histogram } from 'prom-client';
+import { mean } from '../../shared/base/statistics.js';
 import {
   offPolicyStats,
   offPolicyStatsByStaleness,
@@ -216,8 +217,4 @@ function observeAges(ages: Ages): void {
   stalenessComponent.observe({ component: 'in_queue' }, ages.inQueue);
   stalenessComponent.observe({ component: 'in_flight' }, ages.inFlight);
   optimizerStaleness.observe(ages.optimizerSteps);
-}
-
-function mean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }

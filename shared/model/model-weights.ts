@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
+import { readJson } from '../base/read-json.js';
 import type { ModelConfig } from './model-config.js';
 import { parameterShapes } from './parameters.js';
 import { SafetensorsFile } from './safetensors-file.js';
@@ -87,7 +87,7 @@ const ShardIndex = z.object({ weight_map: z.record(z.string(), z.string()) });
 
 async function readIndex(path: string): Promise<Record<string, string>> {
   try {
-    return ShardIndex.parse(JSON.parse(await readFile(path, 'utf8'))).weight_map;
+    return ShardIndex.parse(await readJson(path)).weight_map;
   } catch (cause) {
     throw new UserError(
       `${path} is no index of shards (${errorText(cause)}); download the model again`,

@@ -1,3 +1,4 @@
+import { mean } from '../base/statistics.js';
 import type { AdvantageKind } from './objective.js';
 
 /** The kinds that know of no other group. */
@@ -66,8 +67,4 @@ function centred(rewards: readonly number[]): number[] {
 
 function deviation(rewards: readonly number[]): number {
   return Math.sqrt(mean(centred(rewards).map((advantage) => advantage * advantage)));
-}
-
-function mean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }

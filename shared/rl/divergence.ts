@@ -1,3 +1,5 @@
+import { mean } from '../base/statistics.js';
+
 /** The divergence of the tokens that one actor sampled. */
 export interface ActorKl {
   readonly actor: string;
@@ -146,10 +148,6 @@ function complaint(
     return `${span} is ${shown(reward)}, less than ${minRewardShare} of its best, ${shown(best)}`;
   }
   return undefined;
-}
-
-function mean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
 function shown(value: number): string {

@@ -1,4 +1,4 @@
-import { quantile } from './off-policy.js';
+import { median } from '../base/statistics.js';
 
 /** A group as a step found it: how far its claims are from the policy in training. */
 export interface AgedGroup {
@@ -127,11 +127,4 @@ function logAdd(a: number, b: number): number {
   return larger === -Infinity
     ? larger
     : larger + Math.log(Math.exp(a - larger) + Math.exp(b - larger));
-}
-
-function median(values: readonly number[]): number {
-  return quantile(
-    values.toSorted((a, b) => a - b),
-    0.5,
-  );
 }

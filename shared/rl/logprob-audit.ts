@@ -1,4 +1,5 @@
-import { quantile, type TokenPairs } from './off-policy.js';
+import { median } from '../base/statistics.js';
+import type { TokenPairs } from './off-policy.js';
 
 /** When an actor's claims about its own tokens are believed. */
 export interface AuditLimits {
@@ -71,11 +72,4 @@ function boundOf(
 ): number {
   const others = judged.filter((other) => other.actor !== actor).map(({ gap }) => gap);
   return others.length === 0 ? alone : Math.min(alone, Math.max(noise, factor * median(others)));
-}
-
-function median(values: readonly number[]): number {
-  return quantile(
-    [...values].sort((a, b) => a - b),
-    0.5,
-  );
 }

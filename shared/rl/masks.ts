@@ -1,3 +1,5 @@
+import { mean, sum } from '../base/statistics.js';
+
 /** The bounds of a mask on an importance ratio, inclusive. */
 export interface MaskBounds {
   readonly low: number;
@@ -55,14 +57,10 @@ export function sequenceMask(logRatios: Float64Array, bounds: MaskBounds): MaskS
  * and SkyRL, which takes 0.99 and 1.01 for answers of thousands of tokens.
  */
 export function geometricMask(logRatios: Float64Array, bounds: MaskBounds): MaskSides {
-  const mean = logRatios.length === 0 ? 0 : sum(logRatios) / logRatios.length;
-  return new Int8Array(logRatios.length).fill(sideOf(Math.exp(mean), bounds));
+  const logMean = logRatios.length === 0 ? 0 : mean(logRatios);
+  return new Int8Array(logRatios.length).fill(sideOf(Math.exp(logMean), bounds));
 }
 
 function sideOf(ratio: number, { low, high }: MaskBounds): -1 | 0 | 1 {
   return ratio < low ? -1 : ratio > high ? 1 : 0;
-}
-
-function sum(values: Float64Array): number {
-  return values.reduce((total, value) => total + value, 0);
 }

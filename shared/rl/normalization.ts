@@ -1,3 +1,4 @@
+import { sum } from '../base/statistics.js';
 import type { Normalization } from './objective.js';
 
 export interface NormalizationContext {
@@ -45,8 +46,4 @@ export function advantageScales(
     }
   };
   return groups.map((group) => group.map((length) => 1 / divisor(length, group)));
-}
-
-function sum(values: readonly number[]): number {
-  return values.reduce((total, value) => total + value, 0);
 }

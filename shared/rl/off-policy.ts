@@ -1,3 +1,5 @@
+import { quantile } from '../base/statistics.js';
+
 /** How far the policy in training has moved from the one that sampled, over a set of tokens. */
 export interface OffPolicyStats {
   readonly tokens: number;
@@ -122,16 +124,4 @@ export function ratioBounds(loss: string, config: Readonly<Record<string, number
     low: config['clip_low_threshold'] ?? 0,
     high: config['clip_high_threshold'] ?? Infinity,
   };
-}
-
-/**
- * The q-quantile of sorted values, interpolated linearly between the two nearest ranks.
- *
- * @param sorted [n] in rising order, n at least 1.
- */
-export function quantile(sorted: ArrayLike<number>, q: number): number {
-  const rank = q * (sorted.length - 1);
-  const below = Math.floor(rank);
-  const above = Math.min(below + 1, sorted.length - 1);
-  return sorted[below]! + (rank - below) * (sorted[above]! - sorted[below]!);
 }

@@ -6,6 +6,9 @@ import type { KnownFlag } from './npm-flags.js';
 import { isMissing, plainWords } from '../base/plain-words.js';
 import { keepSecret } from './telemetry/secrets.js';
 
+/** The variables of a process. */
+export type Environment = Readonly<Record<string, string | undefined>>;
+
 /**
  * Fills a service's schema: a flag over the environment over the configuration file over the
  * default. A key `maxSteps` of service `learner` is `--max-steps`, `LEARNER_MAX_STEPS`, and
@@ -20,7 +23,7 @@ export function loadConfig<Shape extends z.ZodRawShape>(
   schema: z.ZodObject<Shape>,
   service: string,
   argv: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
+  env: Environment,
 ): z.infer<z.ZodObject<Shape>> {
   const problems: string[] = [];
   const keys = Object.keys(schema.shape);

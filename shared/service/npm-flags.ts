@@ -4,9 +4,8 @@ import { parseArgs as parseNodeArgs, type ParseArgsConfig } from 'node:util';
 import { errorText, UserError } from '../base/errors.js';
 import { userErrorCode } from '../base/exit-codes.js';
 import { editDistance } from '../base/nearest.js';
+import type { Environment } from './config.js';
 import { tell } from './telemetry/tell.js';
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 /** A flag of a program: its name without dashes, and what can be said about its value. */
 export interface KnownFlag {

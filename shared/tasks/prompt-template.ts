@@ -1,6 +1,6 @@
-import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
+import { readJson } from '../base/read-json.js';
 import { AnswerPlace } from './answer-place.js';
 import type { Prompt } from './prompt.js';
 
@@ -94,21 +94,17 @@ export async function chooseTemplate<Schema extends z.ZodType>(
       `--prompt-style ${choice} is none of ${Object.keys(styles).join(', ')}, nor a file *.json of your own`,
     );
   }
-  const parsed = schema.safeParse(await readJson(choice));
+  const json = await readJson(choice).catch((cause: unknown) => {
+    const remedy = 'give a JSON file';
+    throw new UserError(
+      `cannot read the prompt template ${choice} (${errorText(cause)}); ${remedy}`,
+      { cause },
+    );
+  });
+  const parsed = schema.safeParse(json);
   if (parsed.success) return parsed.data;
   const complaints = parsed.error.issues.map(
     ({ path, message }) => `  - ${path.map(String).join('.') || 'the file'}: ${message}`,
   );
   throw new UserError(`${choice} is no prompt template:\n${complaints.join('\n')}`);
-}
-
-async function readJson(path: string): Promise<unknown> {
-  try {
-    return JSON.parse(await readFile(path, 'utf8'));
-  } catch (cause) {
-    throw new UserError(
-      `cannot read the prompt template ${path} (${errorText(cause)}); give a JSON file`,
-      { cause },
-    );
-  }
 }

@@ -1,3 +1,4 @@
+import { sum } from '../base/statistics.js';
 import { datumBytes } from './datum.js';
 import type { Datum, ForwardBackwardResult } from './types.js';
 
@@ -67,7 +68,6 @@ function combineMetric(
   values: readonly number[], // [chunks]
   weights: readonly number[], // [chunks], in datums
 ): Record<string, number> {
-  const sum = (numbers: readonly number[]) => numbers.reduce((total, value) => total + value, 0);
   const mean = () => sum(values.map((value, i) => value * weights[i]!)) / sum(weights);
   switch (name.split(':')[1]) {
     case 'sum':

@@ -1,3 +1,4 @@
+import { sum } from '../../shared/base/statistics.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { JudgedGroup } from './judgement.js';
 import type { Recorded } from './witness.js';
@@ -84,10 +85,6 @@ export function expectedAdvantages(
       return compared[advantage] / weights[normalization];
     });
   });
-}
-
-function sum(values: readonly number[]): number {
-  return values.reduce((total, value) => total + value, 0);
 }
 
 /** Up to what 32 bits keep of a number. */

@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { Summary } from '../../cli/up/summary.js';
+import { mean } from '../../shared/base/statistics.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { RunConfig } from '../../shared/run/run-config.js';
 import { namesOfTheSeed } from '../support/canonical-metrics.js';
@@ -103,7 +104,3 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
     assert.notEqual(summary.eval?.after, null);
   });
 });
-
-function mean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
-}

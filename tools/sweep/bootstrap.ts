@@ -1,4 +1,5 @@
 import type { Random } from '../../shared/base/random.js';
+import { mean, quantile } from '../../shared/base/statistics.js';
 
 /** Scores of the same problems in several runs: [S][P] by seed and problem, each 0 to 1. */
 export type Scores = readonly (readonly number[])[];
@@ -68,18 +69,6 @@ export function pairedDifference(
   return bootstrapMean(differences, options);
 }
 
-/**
- * The value below which a share of sorted values lies, interpolated between neighbours.
- *
- * @param sorted at least one value, rising.
- */
-export function quantile(sorted: ArrayLike<number>, share: number): number {
-  const place = share * (sorted.length - 1);
-  const below = Math.floor(place);
-  const above = Math.min(below + 1, sorted.length - 1);
-  return sorted[below]! + (place - below) * (sorted[above]! - sorted[below]!);
-}
-
 function meanOverProblems(scores: readonly number[], random: Random) {
   return (problems: number): number => {
     let sum = 0;
@@ -113,8 +102,4 @@ function checkedWidth(scores: Scores): number {
     throw new RangeError(`bootstrap: runs of ${problems} and of ${other.length} problems`);
   }
   return problems;
-}
-
-function mean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }

@@ -1,5 +1,5 @@
 import type { Chart, ChartPoint } from '../../cli/plot/chart.js';
-import { mean } from './measures.js';
+import { mean } from '../../shared/base/statistics.js';
 import { isIn } from './plan.js';
 import type { RunResult } from './results.js';
 import type { PanelSpec, Sweep } from './sweep-file.js';

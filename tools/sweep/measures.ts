@@ -1,3 +1,4 @@
+import { mean } from '../../shared/base/statistics.js';
 import { passAtK } from '../../shared/rl/pass-at-k.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { bootstrapMean, type BootstrapOptions, type Estimate, type Scores } from './bootstrap.js';
@@ -88,8 +89,4 @@ function taken(
       return Math.sqrt(mean(values.map((value) => (value - center) ** 2))) / Math.abs(center);
     }
   }
-}
-
-export function mean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }

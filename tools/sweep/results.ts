@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { UserError } from '../../shared/base/errors.js';
 import { makeFolder } from '../../shared/base/make-folder.js';
+import { readJson } from '../../shared/base/read-json.js';
 import { EvalResult } from '../../shared/wire/eval-result.js';
 import type { PlannedRun } from './plan.js';
 
@@ -90,10 +91,6 @@ export async function readRunFolder(
     );
   });
   return { modelDigest: model.digest, reason: summary.reason, summary, evals, steps };
-}
-
-async function readJson(path: string): Promise<unknown> {
-  return JSON.parse(await readFile(path, 'utf8'));
 }
 
 async function readLines(path: string): Promise<unknown[]> {

@@ -1,5 +1,5 @@
-import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
+import { readJson } from '../../shared/base/read-json.js';
 import { text } from '../../shared/service/config-fields.js';
 import { errorText, UserError } from '../../shared/base/errors.js';
 
@@ -185,7 +185,10 @@ export type Sweep = z.infer<typeof SweepFile>;
  * @throws {UserError} naming the file and all that is wrong with it.
  */
 export async function readSweepFile(path: string, isShort: boolean): Promise<Sweep> {
-  const sweep = SweepFile.safeParse(await readJson(path));
+  const json = await readJson(path).catch((cause: unknown) => {
+    throw new UserError(`cannot read the experiment in ${path} (${errorText(cause)})`, { cause });
+  });
+  const sweep = SweepFile.safeParse(json);
   if (!sweep.success) {
     const complaints = sweep.error.issues.map(
       ({ path: where, message }) => `  - ${where.map(String).join('.') || 'the file'}: ${message}`,
@@ -209,12 +212,4 @@ function shortened(sweep: Sweep, { settings, axes, ...rest }: NonNullable<Sweep[
       values: values.filter(({ label }) => axes[name]?.includes(label) ?? true),
     })),
   };
-}
-
-async function readJson(path: string): Promise<unknown> {
-  try {
-    return JSON.parse(await readFile(path, 'utf8'));
-  } catch (cause) {
-    throw new UserError(`cannot read the experiment in ${path} (${errorText(cause)})`, { cause });
-  }
 }

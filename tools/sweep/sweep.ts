@@ -8,6 +8,7 @@ import { createScreen, type Screen } from '../../cli/up/screen.js';
 import { listenForStop, type StopSignals } from '../../cli/processes/stop-signals.js';
 import { formatSeconds } from '../../cli/up/summary.js';
 import { lockFolder } from '../../cli/folder-lock.js';
+import type { Environment } from '../../shared/service/config.js';
 import { describe, planRuns, type PlannedRun } from './plan.js';
 import { reportHtml, reportMarkdown } from './report-text.js';
 import { reportOf } from './report.js';
@@ -17,8 +18,6 @@ import { forgetWeights, RunFailed, runOne } from './run-one.js';
 import { loadSweepConfig, SweepConfig, sweepService } from './sweep-config.js';
 import { readSweepFile, type Sweep } from './sweep-file.js';
 import { tell } from '../../shared/service/telemetry/tell.js';
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 /** What `offbeat sweep` does, and its flags. */
 export function sweepHelp(): string {

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { constants } from 'node:os';
 import { UserError } from '../../shared/base/errors.js';
 import { packageRoot } from '../../shared/base/package-root.js';
+import type { Environment } from '../../shared/service/config.js';
 import { ensurePythonEnvironment } from './environment.js';
 import { findPython } from './interpreter.js';
 import { tieToParent } from '../../cli/processes/tie-to-parent.js';
@@ -13,8 +14,6 @@ const requirements = [`${packageRoot}tools/tuft-cpu/requirements.txt`];
 
 /** Downloads of some 200 MB, on a slow line. */
 const setupMinutes = 30;
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
  * Runs the launcher of the real TuFT server with these flags, in a Python environment that is made

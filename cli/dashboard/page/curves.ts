@@ -1,3 +1,4 @@
+import { mean } from '../../../shared/base/statistics.js';
 import type { RunConfig } from '../../../shared/run/run-config.js';
 import type { Chart, ChartPoint, ChartSeries } from '../../plot/chart.js';
 import type { History } from '../run/history.js';
@@ -122,7 +123,7 @@ export function thinned(points: readonly ChartPoint[], most = mostPoints): Chart
     const values = part.map(({ y }) => y);
     return {
       x: part.at(-1)!.x,
-      y: values.reduce((total, value) => total + value, 0) / values.length,
+      y: mean(values),
       low: Math.min(...values),
       high: Math.max(...values),
     };

@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { readJson } from '../../../shared/base/read-json.js';
 import { EvalResult } from '../../../shared/wire/eval-result.js';
 import { RunConfig } from '../../../shared/run/run-config.js';
 import type { RunFolder } from '../../run-folder.js';
@@ -16,8 +17,8 @@ export async function folderRun(run: string, folder: RunFolder): Promise<RunView
   const [steps, evals, config, summary, samples] = await Promise.all([
     readLines(join(folder.path, 'metrics.jsonl'), stepOf),
     readLines(join(folder.path, 'evals.jsonl'), evalOf),
-    readJson(join(folder.path, 'config.json')),
-    readJson(folder.summary),
+    readJson(join(folder.path, 'config.json')).catch(() => undefined),
+    readJson(folder.summary).catch(() => undefined),
     readSamples(folder),
   ]);
   return {
@@ -58,10 +59,6 @@ async function readLines<T>(
     const value = parse(line);
     return value === undefined ? [] : (read(value) ?? []);
   });
-}
-
-async function readJson(path: string): Promise<unknown> {
-  return parse(await readFile(path, 'utf8').catch(() => ''));
 }
 
 function parse(text: string): unknown {

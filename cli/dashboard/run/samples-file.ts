@@ -1,6 +1,7 @@
-import { readFile, rename, writeFile } from 'node:fs/promises';
+import { rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { readJson } from '../../../shared/base/read-json.js';
 import type { RunFolder } from '../../run-folder.js';
 import { SampledGroup } from './sampled-group.js';
 
@@ -19,7 +20,7 @@ export async function writeSamples(
 /** The rollouts that a run has kept; none where there is no file, or one of another release. */
 export async function readSamples(folder: Pick<RunFolder, 'path'>): Promise<SampledGroup[]> {
   try {
-    return z.array(SampledGroup).parse(JSON.parse(await readFile(fileIn(folder), 'utf8')));
+    return z.array(SampledGroup).parse(await readJson(fileIn(folder)));
   } catch {
     return [];
   }

@@ -1,3 +1,4 @@
+import { mean } from '../../base/statistics.js';
 import { passAtK, passLevels } from '../../rl/pass-at-k.js';
 import type { Answers, EvalResult, SolveRates } from '../../wire/eval-result.js';
 
@@ -52,10 +53,6 @@ function ratesOf(
     greedy: mean(greedily.map((i) => greedy.correct[i]! / greedy.total[i]!)),
     passAt: Object.fromEntries(passLevels(samples).map((k) => [String(k), passRate(k)])),
   };
-}
-
-function mean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
 /** `10 numbers` behind `3 numbers`. */

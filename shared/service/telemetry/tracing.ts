@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Tracer } from '@opentelemetry/api';
 import { errorText } from '../../base/errors.js';
 import { readableId } from '../../base/ticket-name.js';
+import type { Environment } from '../config.js';
 import type { Logger } from './logger.js';
 
 /** The stages that the trace of a ticket is made of. */
@@ -36,8 +37,6 @@ export function startSpan(name: SpanName, options: () => SpanStart): Span | unde
 
 /** Of one export, retries included: the end of a service waits for the last one. */
 const exportTimeoutMs = 3_000;
-
-type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
  * Sends the spans of this process to the collector that OTEL_EXPORTER_OTLP_ENDPOINT (or

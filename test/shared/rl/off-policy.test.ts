@@ -4,7 +4,6 @@ import { ksDistance } from '../../../shared/rl/length-bias.js';
 import {
   offPolicyStats,
   offPolicyStatsByStaleness,
-  quantile,
   ratioBounds,
   unbounded,
 } from '../../../shared/rl/off-policy.js';
@@ -69,12 +68,6 @@ describe('off-policy statistics', () => {
     const config = { clip_low_threshold: 0, clip_high_threshold: 4 };
     assert.deepEqual(ratioBounds('cispo', config), { low: 0, high: 4 });
     assert.deepEqual(ratioBounds('dro', { beta: 1 }), unbounded);
-  });
-
-  it('interpolate quantiles between ranks', () => {
-    assert.equal(quantile([1, 2, 3, 5], 0.5), 2.5);
-    assert.equal(quantile([7], 0.99), 7);
-    assert.equal(quantile([0, 10], 0.25), 2.5);
   });
 });
 

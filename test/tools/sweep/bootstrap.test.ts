@@ -3,7 +3,6 @@ import { describe, it } from 'node:test';
 import {
   bootstrapMean,
   pairedDifference,
-  quantile,
   type BootstrapOptions,
 } from '../../../tools/sweep/bootstrap.js';
 import { createRandom, type Random } from '../../../shared/base/random.js';
@@ -26,20 +25,6 @@ const options = (over: Partial<BootstrapOptions> = {}): BootstrapOptions => ({
 
 const rounded = (values: object) =>
   Object.values(values).map((value: number) => Number(value.toFixed(12)));
-
-describe('a quantile', () => {
-  it('lies between its neighbours', () => {
-    assertClose(
-      [
-        quantile([1, 2, 4], 0),
-        quantile([1, 2, 4], 0.25),
-        quantile([1, 2, 4], 1),
-        quantile([7], 0.9),
-      ],
-      [1, 1.5, 4, 7],
-    );
-  });
-});
 
 describe('the bootstrap of a mean', () => {
   it('draws problems with replacement: worked by hand for four resamples of three problems', () => {
