@@ -1,4 +1,5 @@
 import { Counter, Gauge } from 'prom-client';
+import { IdleTime } from '../shared/base/idle-time.js';
 
 /** What a leased ticket is doing. A ticket that waits for the sampler's turn is in none of these. */
 export type Stage = 'policy' | 'sampling' | 'publish';
@@ -19,45 +20,37 @@ export function idleCause(counts: Readonly<Record<Stage, number>>): IdleCause | 
 /** Keeps account of what the actor's tickets are doing and of the time in which none is sampled. */
 export class Activity {
   readonly #counts: Record<Stage, number> = { policy: 0, sampling: 0, publish: 0 };
-  readonly #idleSeconds: Record<IdleCause, number> = { ticket: 0, policy: 0, publish: 0 };
-  #since: number;
+  readonly #idle: IdleTime<IdleCause>;
 
   /** @param now a steady clock, in ms. */
-  constructor(
-    private readonly now: () => number,
-    private readonly onIdle: (cause: IdleCause, seconds: number) => void,
-  ) {
-    this.#since = now();
+  constructor(now: () => number, onIdle: (cause: IdleCause, seconds: number) => void) {
+    this.#idle = new IdleTime({ ticket: 0, policy: 0, publish: 0 }, () => now() / 1_000, onIdle);
+    this.#idle.idleFor(idleCause(this.#counts));
   }
 
   /** Enters a stage until the result is disposed of. */
   enter(stage: Stage): Disposable {
-    this.settle();
-    this.#counts[stage]++;
+    this.#count(stage, 1);
     return {
       [Symbol.dispose]: () => {
-        this.settle();
-        this.#counts[stage]--;
+        this.#count(stage, -1);
       },
     };
   }
 
   /** Accounts for the time up to now; what happens after belongs to the new state. */
   settle(): void {
-    const until = this.now();
-    const cause = idleCause(this.#counts);
-    const seconds = (until - this.#since) / 1_000;
-    if (cause !== undefined) {
-      this.#idleSeconds[cause] += seconds;
-      this.onIdle(cause, seconds);
-    }
-    this.#since = until;
+    this.#idle.settle();
   }
 
   /** Seconds so far in which nothing was sampled. */
   get idleSeconds(): Readonly<Record<IdleCause, number>> {
-    this.settle();
-    return { ...this.#idleSeconds };
+    return this.#idle.seconds;
+  }
+
+  #count(stage: Stage, change: number): void {
+    this.#counts[stage] += change;
+    this.#idle.idleFor(idleCause(this.#counts));
   }
 
   get sampling(): number {

@@ -1,4 +1,5 @@
 import { Counter } from 'prom-client';
+import { IdleTime } from '../../shared/base/idle-time.js';
 import { handled } from '../session/handled.js';
 
 /** Why the learner has nothing for the backend to do. */
@@ -15,51 +16,43 @@ const idleSeconds = new Counter({
 
 /**
  * Measures how long the backend had none of our work in flight, by cause. Without a cause the time
- * belongs to nobody: an evaluation runs, or the run is ending.
+ * is not counted: an evaluation runs, or the run is ending.
  */
 export class IdleClock {
-  readonly #now: () => number;
-  readonly #seconds: Record<IdleCause, number> = { groups: 0, window: 0, version: 0 };
+  readonly #clock: IdleTime<IdleCause>;
   #inFlight = 0;
   #cause: IdleCause | undefined;
-  #since: number;
 
   /** @param now seconds of a clock that only rises. */
   constructor(now: () => number) {
-    this.#now = now;
-    this.#since = now();
+    this.#clock = new IdleTime({ groups: 0, window: 0, version: 0 }, now, (cause, seconds) => {
+      idleSeconds.inc({ cause }, seconds);
+    });
   }
 
   /** The learner waits for this from now on, when the backend has nothing to do. */
   waitFor(cause: IdleCause | undefined): void {
-    this.#advance();
     this.#cause = cause;
+    this.#count(0);
   }
 
   /** Counts `work` as in flight until it settles. */
   during<T>(work: Promise<T>): Promise<T> {
-    this.#advance();
-    this.#inFlight += 1;
+    this.#count(1);
     return handled(
       work.finally(() => {
-        this.#advance();
-        this.#inFlight -= 1;
+        this.#count(-1);
       }),
     );
   }
 
   /** Idle seconds so far. */
   get seconds(): Readonly<Record<IdleCause, number>> {
-    this.#advance();
-    return { ...this.#seconds };
+    return this.#clock.seconds;
   }
 
-  #advance(): void {
-    const now = this.#now();
-    if (this.#inFlight === 0 && this.#cause !== undefined) {
-      this.#seconds[this.#cause] += now - this.#since;
-      idleSeconds.inc({ cause: this.#cause }, now - this.#since);
-    }
-    this.#since = now;
+  #count(change: number): void {
+    this.#inFlight += change;
+    this.#clock.idleFor(this.#inFlight === 0 ? this.#cause : undefined);
   }
 }
