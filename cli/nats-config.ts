@@ -18,7 +18,7 @@ import {
   writeKeys,
 } from './nats-server/keys.js';
 import { accountsText } from './nats-server/accounts.js';
-import { hasCertificateFor } from './nats-server/certificates.js';
+import { hasCertificateFor } from './nats-server/kept-certificate.js';
 import { accountsBlock, tlsText } from './nats-server/start.js';
 
 /** What the keys are for. */

@@ -1,6 +1,7 @@
-import { webcrypto, createPrivateKey, X509Certificate } from 'node:crypto';
-import { mkdir, rm, writeFile, readFile } from 'node:fs/promises';
+import 'reflect-metadata';
+import { webcrypto } from 'node:crypto';
 import { isIP } from 'node:net';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   BasicConstraintsExtension,
@@ -12,7 +13,6 @@ import {
   SubjectAlternativeNameExtension,
   X509CertificateGenerator,
 } from '@peculiar/x509';
-import 'reflect-metadata';
 import { authorityFile, certificateIn, type ServerCertificate } from './keys.js';
 
 const algorithm = { name: 'ECDSA', namedCurve: 'P-256', hash: 'SHA-256' } as const;
@@ -74,33 +74,4 @@ export async function writeCertificates(
 
 async function newKeys(): Promise<webcrypto.CryptoKeyPair> {
   return await webcrypto.subtle.generateKey(algorithm, true, ['sign', 'verify']);
-}
-
-const shortestMs = 30 * 86_400_000; // whoever adds actors should not have to think of it for a month
-
-/**
- * Whether the certificate that lies in `folder` does for these names and addresses, for 30 days more: then
- * nobody need be given another authority. False where there is none that can be read.
- */
-export async function hasCertificateFor(
-  folder: string,
-  hosts: readonly string[],
-  nowMs = Date.now(),
-): Promise<boolean> {
-  const { certificateFile, keyFile } = certificateIn(folder);
-  try {
-    const certificate = new X509Certificate(await readFile(certificateFile));
-    const authority = new X509Certificate(await readFile(join(folder, authorityFile)));
-    const key = createPrivateKey(await readFile(keyFile));
-    return (
-      certificate.verify(authority.publicKey) &&
-      certificate.checkPrivateKey(key) &&
-      Date.parse(certificate.validTo) - nowMs > shortestMs &&
-      hosts.every((host) =>
-        isIP(host) === 0 ? certificate.checkHost(host) : certificate.checkIP(host),
-      )
-    );
-  } catch {
-    return false; // one of the three is missing or broken
-  }
 }

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { connectBroker } from '../../shared/broker/connect.js';
 import { writeNatsConfig } from '../../cli/nats-config.js';
-import { hasCertificateFor } from '../../cli/nats-server/certificates.js';
+import { hasCertificateFor } from '../../cli/nats-server/kept-certificate.js';
 import { accessWith } from '../../cli/nats-server/keys.js';
 import { silent } from '../support/broker.js';
 import { NatsServer } from '../support/nats-server.js';
