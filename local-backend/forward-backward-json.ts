@@ -1,9 +1,10 @@
 import type { z } from 'zod';
 import { PermanentError } from '../shared/base/errors.js';
 import type { ForwardBackwardJsonRequest, JsonTensor } from '../shared/tinker/api.js';
-import { checkData } from '../shared/tinker/datum.js';
-import { lossInputs, type ForwardBackwardRequest } from '../shared/tinker/types.js';
-import { LossName } from '../shared/rl/losses.js';
+import { checkData } from '../shared/rl/datum.js';
+import { lossInputs } from '../shared/rl/losses.js';
+import { lossNamed } from '../shared/tinker/codec.js';
+import type { ForwardBackwardRequest } from '../shared/tinker/types.js';
 
 /**
  * The JSON form of forward_backward, spoken by SDKs up to 0.24.
@@ -15,12 +16,7 @@ export function decodeJsonForwardBackward(
   input: z.output<typeof ForwardBackwardJsonRequest>['forward_backward_input'],
   isForwardOnly: boolean,
 ): ForwardBackwardRequest {
-  const loss = LossName.safeParse(input.loss_fn);
-  if (!loss.success) {
-    throw new PermanentError(
-      `loss_fn is ${JSON.stringify(input.loss_fn)}, expected ${LossName.options.join(', ')}`,
-    );
-  }
+  const loss = lossNamed(input.loss_fn);
   const data = input.data.map(({ model_input, loss_fn_inputs: inputs }, i) => {
     const read = (name: string) => {
       const tensor = inputs[name];
@@ -39,14 +35,7 @@ export function decodeJsonForwardBackward(
     };
   });
   checkData(data);
-  return {
-    modelId,
-    seqId,
-    data,
-    loss: loss.data,
-    config: input.loss_fn_config ?? {},
-    isForwardOnly,
-  };
+  return { modelId, seqId, data, loss, config: input.loss_fn_config ?? {}, isForwardOnly };
 }
 
 function readDense(place: string, tensor: JsonTensor): readonly number[] {

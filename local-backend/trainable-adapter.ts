@@ -3,10 +3,9 @@ import { PermanentError } from '../shared/base/errors.js';
 import { adamWStep, freshMoments, type Gradients, type Moments } from '../shared/model/adamw.js';
 import { decodeAdapter, encodeAdapter, type Adapter } from '../shared/model/lora.js';
 import type { Trainer } from '../shared/model/trainer.js';
-import type { TrainingDatum } from '../shared/model/training-datum.js';
-import type { LossName } from '../shared/rl/losses.js';
+import { checkInputs, type Datum } from '../shared/rl/datum.js';
+import { lossAndGradient, lossSettings, type LossName } from '../shared/rl/losses.js';
 import type { CheckpointFiles } from './checkpoint-store.js';
-import { lossSum } from './loss-sum.js';
 import { decodeMoments, encodeMoments } from './optimizer-file.js';
 
 /** What forward_backward returns. */
@@ -35,7 +34,7 @@ export class TrainableAdapter {
    */
   async forwardBackward(
     trainer: Trainer,
-    data: readonly TrainingDatum[],
+    data: readonly Datum[],
     loss: LossName,
     config: Readonly<Record<string, number>>,
   ): Promise<Evaluation> {
@@ -56,12 +55,18 @@ export class TrainableAdapter {
   /** The same numbers without a gradient. */
   async forward(
     trainer: Trainer,
-    data: readonly TrainingDatum[],
+    data: readonly Datum[],
     loss: LossName,
     config: Readonly<Record<string, number>>,
   ): Promise<Evaluation> {
+    checkInputs(data, loss);
     const logprobs = await trainer.forward(this.#adapter, data, config['temperature'] ?? 1);
-    const result = { logprobs, lossSum: lossSum(loss, config, data, logprobs) };
+    const settings = lossSettings(loss, config, 'server');
+    const lossSum = data.reduce(
+      (sum, { inputs }, d) => sum + lossAndGradient(loss, logprobs[d]!, inputs, settings).loss,
+      0,
+    );
+    const result = { logprobs, lossSum };
     if (logprobs.every(areFinite)) assertFiniteLoss(result);
     return result;
   }

@@ -1,6 +1,7 @@
 import type { z } from 'zod';
 import { PermanentError } from '../shared/base/errors.js';
-import type { TrainingDatum } from '../shared/model/training-datum.js';
+import type { Datum } from '../shared/rl/datum.js';
+import { lossInputs } from '../shared/rl/losses.js';
 import type {
   LoadWeightsRequest,
   OptimStepRequest,
@@ -8,7 +9,7 @@ import type {
   SaveWeightsRequest,
 } from '../shared/tinker/api.js';
 import { checkName, parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
-import { lossInputs, type Datum, type ForwardBackwardRequest } from '../shared/tinker/types.js';
+import type { ForwardBackwardRequest } from '../shared/tinker/types.js';
 import { badRequest } from './api-error.js';
 import { incompatibility, pathOf, type CheckpointMetadata } from './checkpoint-metadata.js';
 import { formatTinkerPath, nextAutomaticName } from './checkpoint-names.js';
@@ -49,7 +50,7 @@ export class TrainingOperations {
       });
       const { logprobs, lossSum } = await this.worker.call('forwardBackward', {
         run: run.id,
-        data: data.map(toTrainingDatum),
+        data,
         loss,
         config,
         isForwardOnly,
@@ -192,10 +193,6 @@ export class TrainingOperations {
 
 function json(value: Readonly<Record<string, unknown>>): OperationResult {
   return { kind: 'json', json: value };
-}
-
-function toTrainingDatum({ tokens, targetTokens, inputs }: Datum): TrainingDatum {
-  return { tokens, targetTokens, ...inputs };
 }
 
 function arraysOf({ tokens, targetTokens, inputs }: Datum): (Int32Array | Float32Array)[] {

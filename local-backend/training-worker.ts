@@ -5,7 +5,7 @@ import { createAdapter, type AdapterOptions } from '../shared/model/lora.js';
 import { checkModelDirectory } from '../shared/model/model-directory.js';
 import type { ModelFolder } from '../shared/model/model-weights.js';
 import { Trainer } from '../shared/model/trainer.js';
-import type { TrainingDatum } from '../shared/model/training-datum.js';
+import type { Datum } from '../shared/rl/datum.js';
 import type { LossName } from '../shared/rl/losses.js';
 import type { CheckpointFiles } from './checkpoint-store.js';
 import { TrainableAdapter, type Evaluation } from './trainable-adapter.js';
@@ -19,7 +19,7 @@ export interface TrainingCalls {
   drop(input: { run: string }): void;
   forwardBackward(input: {
     run: string;
-    data: TrainingDatum[];
+    data: readonly Datum[];
     loss: LossName;
     config: Readonly<Record<string, number>>;
     isForwardOnly: boolean;

@@ -1,7 +1,13 @@
 import { z } from 'zod';
 import { real } from '../../shared/service/config-fields.js';
 import type { Correction } from '../../shared/rl/objective.js';
-import { LossName } from '../../shared/rl/losses.js';
+import {
+  losses,
+  LossName,
+  lossSettings,
+  ratioBounds,
+  type LossSetting,
+} from '../../shared/rl/losses.js';
 import type { Advantages } from './advantages.js';
 import type { Batches } from './batches.js';
 import type { Complain } from './complain.js';
@@ -12,9 +18,15 @@ export const Objective = z.object({
   clipLow: real
     .min(0)
     .optional()
-    .describe('lowest importance ratio that counts; cispo 0, ppo 0.8.'),
-  clipHigh: real.positive().optional().describe('and the highest; cispo 4, ppo 1.2.'),
-  droBeta: real.positive().optional().describe('weight of the quadratic term of dro; 0.01.'),
+    .describe(`lowest importance ratio that counts; ${lossDefaults('clip_low_threshold')}.`),
+  clipHigh: real
+    .positive()
+    .optional()
+    .describe(`and the highest; ${lossDefaults('clip_high_threshold')}.`),
+  droBeta: real
+    .positive()
+    .optional()
+    .describe(`weight of the quadratic term; ${lossDefaults('beta')}.`),
   correction: z
     .enum(['in_loss', 'token_weights', 'sequence_weights'])
     .default('in_loss')
@@ -55,10 +67,14 @@ export function checkObjective(
   checkLoss(settings, complain);
   checkCorrection(settings, complain);
   const { loss, mask, advantage, numSubsteps, maxStepsOffPolicy, allowUncorrected } = settings;
-  if (loss === 'dro' && numSubsteps > 1 && (mask !== 'none' || advantage === 'batch_std')) {
+  if (
+    losses[loss].scaledBy === undefined &&
+    numSubsteps > 1 &&
+    (mask !== 'none' || advantage === 'batch_std')
+  ) {
     complain(
       'numSubsteps',
-      'dro with a --mask or --advantage batch_std takes the prompt from before the first of them, ' +
+      `${loss} with a --mask or --advantage batch_std takes the prompt from before the first of them, ` +
         'and would pull the later ones back there: choose 1, or leave the others out',
     );
   }
@@ -73,29 +89,24 @@ export function checkObjective(
 
 /** Whether anything makes up for data that another policy sampled. */
 function isCorrected({ loss, correction, mask }: Objective): boolean {
-  return loss !== 'cross_entropy' || correction !== 'in_loss' || mask !== 'none';
+  return losses[loss].inputs.includes('logprobs') || correction !== 'in_loss' || mask !== 'none';
 }
 
 function checkLoss(settings: Objective, complain: Complain<Objective>): void {
   const { loss } = settings;
-  const clips = loss === 'cispo' || loss === 'ppo';
-  for (const key of ['clipLow', 'clipHigh'] as const) {
-    if (!clips && settings[key] !== undefined)
-      complain(key, `--loss ${loss} clips nothing; remove it`);
+  for (const [setting, { key, absence }] of Object.entries(lossFlags)) {
+    if (!(setting in losses[loss].settings) && settings[key] !== undefined)
+      complain(key, `--loss ${loss} ${absence}; remove it`);
   }
-  const { clip_low_threshold: low, clip_high_threshold: high } = lossConfig(settings);
-  if (low !== undefined && high !== undefined && low >= high) {
-    complain('clipHigh', `it must be above --clip-low, which is ${low}`);
-  }
-  if (loss !== 'dro' && settings.droBeta !== undefined) {
-    complain('droBeta', `--loss ${loss} has no beta; remove it`);
-  }
+  const { low, high } = ratioBounds(loss, lossConfig(settings));
+  if (low >= high) complain('clipHigh', `it must be above --clip-low, which is ${low}`);
 }
 
 function checkCorrection(settings: Objective, complain: Complain<Objective>): void {
   const { loss, correction, mask } = settings;
-  if (correction !== 'in_loss' && loss === 'dro') {
-    complain('correction', 'dro needs the distance to the policy that sampled; choose in_loss');
+  if (correction !== 'in_loss' && losses[loss].scaledBy === undefined) {
+    const why = `${loss} needs the distance to the policy that sampled`;
+    complain('correction', `${why}; choose in_loss`);
   }
   if (correction === 'in_loss' && settings.weightCap !== undefined) {
     complain('weightCap', '--correction in_loss has no weights; remove it');
@@ -111,23 +122,30 @@ function checkCorrection(settings: Objective, complain: Complain<Objective>): vo
 }
 
 /** Always complete: servers have defaults of their own, and they differ. */
-export function lossConfig({
-  loss,
-  clipLow,
-  clipHigh,
-  droBeta,
-}: Pick<Objective, 'loss' | 'clipLow' | 'clipHigh' | 'droBeta'>): Record<string, number> {
-  switch (loss) {
-    case 'cispo':
-      return { clip_low_threshold: clipLow ?? 0, clip_high_threshold: clipHigh ?? 4 };
-    case 'ppo':
-      return { clip_low_threshold: clipLow ?? 0.8, clip_high_threshold: clipHigh ?? 1.2 };
-    case 'dro':
-      return { beta: droBeta ?? 0.01 };
-    case 'importance_sampling':
-    case 'cross_entropy':
-      return {};
-  }
+export function lossConfig(
+  settings: Pick<Objective, 'loss' | 'clipLow' | 'clipHigh' | 'droBeta'>,
+): Record<string, number> {
+  const given = Object.entries(lossFlags).map(
+    ([setting, { key }]) => [setting, settings[key]] as const,
+  );
+  return lossSettings(settings.loss, Object.fromEntries(given), 'learner');
+}
+
+/** The flag of each setting of a loss, and the reason to refuse it for a loss that lacks the setting. */
+const lossFlags = {
+  clip_low_threshold: { key: 'clipLow', absence: 'clips nothing' },
+  clip_high_threshold: { key: 'clipHigh', absence: 'clips nothing' },
+  beta: { key: 'droBeta', absence: 'has no beta' },
+} as const satisfies Record<LossSetting, { key: keyof Objective; absence: string }>;
+
+/** Each loss that has a setting, with the default of the learner. */
+function lossDefaults(setting: LossSetting): string {
+  return Object.entries(losses)
+    .flatMap(([name, { settings }]) => {
+      const value = settings[setting];
+      return value === undefined ? [] : [`${name} ${value.learner}`];
+    })
+    .join(', ');
 }
 
 export function correctionOf({

@@ -1,5 +1,5 @@
-import type { Datum } from '../../shared/tinker/types.js';
-import type { LossName } from '../../shared/rl/losses.js';
+import type { Datum } from '../../shared/rl/datum.js';
+import { losses, type LossName } from '../../shared/rl/losses.js';
 
 /** What a loss is told of the tokens that the policy sampled. */
 export interface TokenInputs {
@@ -14,27 +14,27 @@ export interface TokenInputs {
  *
  * @param promptTokens [P], at least one.
  * @param tokens [T] of the completion.
- * @param promptLogprobs [≥ P - 1] the current ones, for `dro`: its quadratic term counts on every
- * position, and is 0 only where the behavior logprob equals the current one.
+ * @param promptLogprobs [≥ P - 1] the current ones, for a loss that counts every position: the quadratic
+ * term of `dro` is 0 only where the behavior logprob equals the current one.
  * @returns arrays of N = P + T - 1 positions.
  */
 export function datumOf(
   loss: LossName,
   promptTokens: Int32Array,
   tokens: Int32Array,
-  inputs: TokenInputs,
+  sampled: TokenInputs,
   promptLogprobs?: Float32Array,
 ): Datum {
   const start = firstPosition(promptTokens);
   const shifted = shiftedTokens(promptTokens, tokens);
   const advantages = new Float32Array(start + tokens.length);
-  advantages.set(inputs.advantages, start);
-  if (loss === 'cross_entropy') return { ...shifted, inputs: { weights: advantages } };
-
+  advantages.set(sampled.advantages, start);
   const logprobs = new Float32Array(start + tokens.length);
   if (promptLogprobs !== undefined) logprobs.set(promptLogprobs.subarray(0, start));
-  logprobs.set(inputs.logprobs, start);
-  return { ...shifted, inputs: { logprobs, advantages } };
+  logprobs.set(sampled.logprobs, start);
+  const known = { weights: advantages, logprobs, advantages };
+  const inputs = losses[loss].inputs.map((name) => [name, known[name]] as const);
+  return { ...shifted, inputs: Object.fromEntries(inputs) };
 }
 
 /** One rollout of which only the logprobs are wanted, by `cross_entropy` with nothing to learn. */

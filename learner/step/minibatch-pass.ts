@@ -1,7 +1,8 @@
 import { correctTokens, needsProximal, type CorrectedTokens } from '../../shared/rl/corrections.js';
-import { lossAndGradient } from '../../shared/rl/losses.js';
+import { lossAndGradient, losses } from '../../shared/rl/losses.js';
 import type { TokenPairs } from '../../shared/rl/off-policy.js';
-import type { Datum, ForwardBackwardResult } from '../../shared/tinker/types.js';
+import type { Datum } from '../../shared/rl/datum.js';
+import type { ForwardBackwardResult } from '../../shared/tinker/types.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Rollout } from '../../shared/wire/rollout-group.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
@@ -77,8 +78,8 @@ export function needsWholeBatch({
 /**
  * Makes minibatches into what the backend's loss is given.
  *
- * Cost: nothing, or one `forward` of all of them if `dro`, a mask or importance weights need the
- * proximal logprobs, and one `forward` of the base for a KL penalty.
+ * Cost: nothing, or one `forward` of all of them if a loss that counts every position (`dro`), a mask
+ * or importance weights need the proximal logprobs, and one `forward` of the base for a KL penalty.
  */
 export async function prepareMinibatches(
   { run, base }: MinibatchBackends,
@@ -95,7 +96,7 @@ export async function prepareMinibatches(
   const completion = (logprobs: Float32Array, i: number) => completionOf(rollouts[i]!, logprobs);
 
   const [own, ofBase] = await Promise.all([
-    loss.name === 'dro' || needsProximal(correction) ? scored(run) : undefined,
+    losses[loss.name].scaledBy === undefined || needsProximal(correction) ? scored(run) : undefined,
     base && scored(base),
   ]);
   const current = own?.map((logprobs) => logprobs.map(sendable));

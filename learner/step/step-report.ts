@@ -3,10 +3,10 @@ import { mean } from '../../shared/base/statistics.js';
 import {
   offPolicyStats,
   offPolicyStatsByStaleness,
-  ratioBounds,
   type OffPolicyStats,
   type RatioBounds,
 } from '../../shared/rl/off-policy.js';
+import { ratioBounds } from '../../shared/rl/losses.js';
 import { staleness as stalenessOf, type Rewind } from '../../shared/rl/staleness.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import { correctionBounds, reportCorrections } from './correction-report.js';

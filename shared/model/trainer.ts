@@ -1,11 +1,12 @@
-import type { LossName } from '../rl/losses.js';
+import { PermanentError } from '../base/errors.js';
+import { checkData, checkInputs, type Datum } from '../rl/datum.js';
+import { losses, lossSettings, type LossInput, type LossName } from '../rl/losses.js';
 import type { Gradients } from './adamw.js';
 import { batchByLength } from './batching.js';
-import { checkData } from './check-data.js';
 import { differentiate } from './graph/differentiate.js';
 import { Graph } from './graph/graph.js';
 import { floatOutput, floats, integers, Session, type Feeds } from './graph/session.js';
-import { loss, lossInputs, type LossArray } from './loss-graph.js';
+import { loss } from './loss-graph.js';
 import { adaptedModules, loraFeeds, type AdaptedModules } from './lora-graph.js';
 import type { Adapter } from './lora.js';
 import type { ModelConfig } from './model-config.js';
@@ -20,7 +21,6 @@ import {
 import { readWeights, type ModelFolder } from './model-weights.js';
 import type { Tensor } from './safetensors.js';
 import { Scorer } from './scorer.js';
-import type { TrainingDatum } from './training-datum.js';
 import { frozen, sequenceLogprobs } from './sequence-graph.js';
 
 export interface TrainingResult {
@@ -58,17 +58,18 @@ export class Trainer {
    */
   async forwardBackward(
     adapter: Adapter,
-    data: readonly TrainingDatum[],
+    data: readonly Datum[],
     name: LossName,
     config: Readonly<Record<string, number>>,
     gradients: Gradients,
   ): Promise<TrainingResult> {
-    checkData(data, name, this.#config);
+    checkData(data);
+    checkInputs(data, name);
+    checkFits(data, name, this.#config);
     const session = await this.#session(name, adaptedModules(adapter));
-    const { arrays, settings } = lossInputs[name];
     const constants: Feeds = { temperature: scalar(config['temperature'] ?? 1) };
-    for (const [key, fallback] of Object.entries(settings)) {
-      constants[key] = scalar(config[key] ?? fallback);
+    for (const [key, value] of Object.entries(lossSettings(name, config, 'server'))) {
+      constants[key] = scalar(value);
     }
     Object.assign(constants, loraFeeds(adapter));
 
@@ -86,7 +87,7 @@ export class Trainer {
       const time = Math.max(...packed.map(({ length }) => length));
       const outputs = await session.run({
         ...constants,
-        ...packedFeeds(packed, time, data, arrays),
+        ...packedFeeds(packed, time, data, losses[name].inputs),
       });
       lossSum += floatOutput(outputs, 'loss')[0]!;
       const found = floatOutput(outputs, 'current_logprobs');
@@ -104,11 +105,7 @@ export class Trainer {
   }
 
   /** The logprobs of the targets alone. */
-  forward(
-    adapter: Adapter,
-    data: readonly TrainingDatum[],
-    temperature: number,
-  ): Promise<Float32Array[]> {
+  forward(adapter: Adapter, data: readonly Datum[], temperature: number): Promise<Float32Array[]> {
     return this.#scorer.logprobs(
       data.map(({ tokens }) => tokens),
       data.map(({ targetTokens }) => targetTokens),
@@ -152,32 +149,47 @@ export class Trainer {
   }
 }
 
-/**
- * How many positions from the start add nothing to the loss. `dro` pulls every position towards the
- * behavior policy, so none of its is idle.
- */
-function idleLength(datum: TrainingDatum, name: LossName): number {
-  if (name === 'dro') return 0;
-  const weights = name === 'cross_entropy' ? datum.weights! : datum.advantages!;
-  const first = weights.findIndex((weight) => weight !== 0);
-  return first === -1 ? weights.length - 1 : first; // a segment keeps a token of its own
+/** @throws {PermanentError} naming a datum with more tokens or others than the model takes. */
+function checkFits(
+  data: readonly Datum[],
+  name: LossName,
+  { vocabSize, maxPositions }: ModelConfig,
+): void {
+  data.forEach(({ tokens, targetTokens }, index) => {
+    const refuse = (why: string): never => {
+      throw new PermanentError(`${name}: data[${index}] ${why}`);
+    };
+    const { length } = tokens;
+    if (length > maxPositions) refuse(`has ${length} tokens; the model takes ${maxPositions}`);
+    const unknown = [...tokens, ...targetTokens].find((token) => token >= vocabSize);
+    if (unknown !== undefined) refuse(`has token ${unknown} of a vocabulary of ${vocabSize}`);
+  });
+}
+
+/** How many positions from the start add nothing to the loss. */
+function idleLength({ inputs }: Datum, name: LossName): number {
+  const { scaledBy } = losses[name];
+  if (scaledBy === undefined) return 0;
+  const scale = inputs[scaledBy]!;
+  const first = scale.findIndex((factor) => factor !== 0);
+  return first === -1 ? scale.length - 1 : first; // a segment keeps a token of its own
 }
 
 /** The tensors of one batch of packed rows, padded to `time`. */
 function packedFeeds(
   rows: readonly PackedRow[],
   time: number,
-  data: readonly TrainingDatum[],
-  arrays: readonly LossArray[],
+  data: readonly Datum[],
+  inputs: readonly LossInput[],
 ): Feeds {
   const dims = [rows.length, time];
-  const whole = (of: (datum: TrainingDatum) => Int32Array) => {
+  const whole = (of: (datum: Datum) => Int32Array) => {
     const columns = data.map(of);
     const padded = new Int32Array(rows.length * time);
     rows.forEach((row, i) => packValues(row, columns, padded.subarray(i * time, (i + 1) * time)));
     return integers(padded, dims);
   };
-  const real = (of: (datum: TrainingDatum) => Float32Array) => {
+  const real = (of: (datum: Datum) => Float32Array) => {
     const columns = data.map(of);
     const padded = new Float32Array(rows.length * time);
     rows.forEach((row, i) => packValues(row, columns, padded.subarray(i * time, (i + 1) * time)));
@@ -197,7 +209,7 @@ function packedFeeds(
     positions: integers(positions, dims),
     mask: floats(mask, dims),
     attention_bias: floats(bias, [rows.length, 1, 1, time, time]),
-    ...Object.fromEntries(arrays.map((key) => [key, real((datum) => datum[key]!)])),
+    ...Object.fromEntries(inputs.map((key) => [key, real((datum) => datum.inputs[key]!)])),
   };
 }
 

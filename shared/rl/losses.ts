@@ -1,14 +1,152 @@
 import { z } from 'zod';
+import { unbounded, type RatioBounds } from './off-policy.js';
 
-/** The losses of the Tinker API, by the names that it has for them. */
-export const LossName = z.enum(['importance_sampling', 'ppo', 'cispo', 'dro', 'cross_entropy']);
-export type LossName = z.infer<typeof LossName>;
+/** What a loss may read of each position besides its current logprob. */
+export const lossInputs = ['weights', 'logprobs', 'advantages'] as const;
+export type LossInput = (typeof lossInputs)[number];
 
-/** Per-token inputs, each [T]. `cross_entropy` reads `weights`; the others `logprobs`, `advantages`. */
-export interface LossInputs {
-  readonly logprobs?: ArrayLike<number>; // of the behavior policy
-  readonly advantages?: ArrayLike<number>;
-  readonly weights?: ArrayLike<number>;
+/** Settings of the losses, by the names of the Tinker API. */
+export type LossSetting = 'clip_low_threshold' | 'clip_high_threshold' | 'beta';
+
+type Values<Key extends string> = Readonly<Record<Key, number>>;
+
+/** What a setting is where nothing sets it. */
+interface Defaults {
+  readonly learner: number; // sent by the learner, always: servers differ
+  readonly server: number; // used by TuFT and the local backend when a request leaves it out
+}
+
+interface Loss<Input extends LossInput = LossInput, Setting extends LossSetting = LossSetting> {
+  readonly inputs: readonly Input[];
+  /** The input that the term is proportional to: at 0 a position has neither loss nor gradient. */
+  readonly scaledBy: 'weights' | 'advantages' | undefined;
+  readonly settings: Readonly<Partial<Record<Setting, Defaults>>>;
+  /** The bounds outside which an importance ratio is clipped. */
+  readonly clip: (settings: Values<Setting>) => RatioBounds;
+  /** The loss of one position, and its derivative by the current logprob. */
+  readonly term: (
+    logprob: number,
+    inputs: Values<Input>,
+    settings: Values<Setting>,
+  ) => readonly [loss: number, derivative: number];
+}
+
+/** Checks that a loss reads only inputs and settings that it declares. */
+function defineLoss<Input extends LossInput, Setting extends LossSetting>(
+  loss: Loss<Input, Setting>,
+): Loss<Input, Setting> {
+  return loss;
+}
+
+const thresholds = (settings: Values<'clip_low_threshold' | 'clip_high_threshold'>) => ({
+  low: settings.clip_low_threshold,
+  high: settings.clip_high_threshold,
+});
+
+/**
+ * The losses of the Tinker API, summed over positions and minimised. The training graph has the same
+ * terms in differentiable form (`shared/model/loss-graph.ts`).
+ *
+ * With ℓ the current logprob, q the behavior logprob, A the advantage, w the weight and
+ * r = exp(ℓ - q), d r / d ℓ = r:
+ *
+ * | name                  | loss of a position           |
+ * | --------------------- | ---------------------------- |
+ * | `importance_sampling` | -r·A                         |
+ * | `ppo`                 | -min(r·A, clip(r)·A)         |
+ * | `cispo`               | -stopgrad(clip(r))·A·ℓ       |
+ * | `dro`                 | -(A·ℓ - β/2·(ℓ - q)²)        |
+ * | `cross_entropy`       | -w·ℓ                         |
+ *
+ * Thresholds bound the ratio itself: (0.8, 1.2) is what PPO papers call ε = 0.2. `cispo` with (0, C)
+ * is token-level truncated importance sampling.
+ *
+ * Cost: one `forward_backward`; one `forward` more for a loss that no input scales (`dro`), since its
+ * prompt has a gradient too and needs behavior logprobs, which actors do not report.
+ *
+ * Source: TuFT `loss_fn/*.py`; CISPO is MiniMax-M1 (arXiv:2506.13585), DRO is Richemond et al. 2024
+ * (arXiv:2405.19107).
+ */
+const table = {
+  importance_sampling: defineLoss({
+    inputs: ['logprobs', 'advantages'],
+    scaledBy: 'advantages',
+    settings: {},
+    clip: () => unbounded,
+    term: (logprob, { logprobs: behavior, advantages: advantage }) => {
+      const surrogate = Math.exp(logprob - behavior) * advantage;
+      return [-surrogate, -surrogate];
+    },
+  }),
+  ppo: defineLoss({
+    inputs: ['logprobs', 'advantages'],
+    scaledBy: 'advantages',
+    settings: {
+      clip_low_threshold: { learner: 0.8, server: 0.9 },
+      clip_high_threshold: { learner: 1.2, server: 1.1 },
+    },
+    clip: thresholds,
+    term: (logprob, { logprobs: behavior, advantages: advantage }, settings) => {
+      const ratio = Math.exp(logprob - behavior);
+      const surrogate = ratio * advantage;
+      const clipped = clamp(ratio, thresholds(settings)) * advantage;
+      // The clipped branch is a constant, so it has no gradient.
+      return surrogate <= clipped ? [-surrogate, -surrogate] : [-clipped, 0];
+    },
+  }),
+  cispo: defineLoss({
+    inputs: ['logprobs', 'advantages'],
+    scaledBy: 'advantages',
+    settings: {
+      clip_low_threshold: { learner: 0, server: 0.9 },
+      clip_high_threshold: { learner: 4, server: 1.1 },
+    },
+    clip: thresholds,
+    term: (logprob, { logprobs: behavior, advantages: advantage }, settings) => {
+      const ratio = clamp(Math.exp(logprob - behavior), thresholds(settings)); // no gradient
+      return [-ratio * advantage * logprob, -ratio * advantage];
+    },
+  }),
+  dro: defineLoss({
+    inputs: ['logprobs', 'advantages'],
+    scaledBy: undefined, // the quadratic term counts at every position, the prompt's too
+    settings: { beta: { learner: 0.01, server: 0.01 } },
+    clip: () => unbounded,
+    term: (logprob, { logprobs: behavior, advantages: advantage }, { beta }) => {
+      const gap = logprob - behavior;
+      return [-(advantage * logprob - 0.5 * beta * gap * gap), -(advantage - beta * gap)];
+    },
+  }),
+  cross_entropy: defineLoss({
+    inputs: ['weights'],
+    scaledBy: 'weights',
+    settings: {},
+    clip: () => unbounded,
+    term: (logprob, { weights: weight }) => [-weight * logprob, -weight],
+  }),
+};
+
+export type LossName = keyof typeof table;
+export const LossName = z.enum(Object.keys(table) as LossName[]);
+export const losses: Readonly<Record<LossName, Loss>> = table;
+
+/** All settings of a loss: those given, and the defaults of one side for the others. */
+export function lossSettings(
+  name: LossName,
+  given: Readonly<Record<string, number | undefined>>,
+  side: keyof Defaults,
+): Record<string, number> {
+  const defaults = Object.entries(losses[name].settings);
+  return Object.fromEntries(defaults.map(([key, value]) => [key, given[key] ?? value[side]]));
+}
+
+/**
+ * The ratio's bounds that a loss and its settings imply.
+ *
+ * @throws {RangeError} if a setting of the loss is missing.
+ */
+export function ratioBounds(name: LossName, config: Readonly<Record<string, number>>): RatioBounds {
+  return losses[name].clip(checkedSettings(name, config));
 }
 
 export interface LossAndGradient {
@@ -17,116 +155,47 @@ export interface LossAndGradient {
 }
 
 /**
- * The five losses as the Tinker API defines them, with their derivative: what every backend must
- * compute, and what the training graph of `shared/model` is tested against.
- *
- * With ℓ the current logprob, q the behavior logprob, A the advantage and r = exp(ℓ - q):
- *
- * | name                  | loss                              | config                                |
- * | --------------------- | --------------------------------- | ------------------------------------- |
- * | `cross_entropy`       | -Σ w·ℓ                            |                                       |
- * | `importance_sampling` | -Σ r·A                            |                                       |
- * | `ppo`                 | -Σ min(r·A, clip(r)·A)            | clip_low_threshold, clip_high_threshold |
- * | `cispo`               | -Σ stopgrad(clip(r))·A·ℓ          | clip_low_threshold, clip_high_threshold |
- * | `dro`                 | -Σ (A·ℓ - β/2·(ℓ - q)²)           | beta                                  |
- *
- * Thresholds bound the ratio itself: (0.8, 1.2) is what PPO papers call ε = 0.2. `cispo` with (0, C)
- * is token-level truncated importance sampling. `dro` has a gradient also where A is 0.
- *
- * Cost: one `forward_backward`; with `dro` one `forward` more, since it pulls on the prompt too, whose
- * logprobs nobody has reported.
- *
- * Source: TuFT `loss_fn/*.py`; CISPO is MiniMax-M1 (arXiv:2506.13585), DRO is Richemond et al. 2024
- * (arXiv:2405.19107).
+ * A loss over the positions of one sequence, in double precision.
  *
  * @param currentLogprobs [T] under the policy in training.
+ * @param inputs each [T]; those that the loss does not read are ignored.
  * @throws {RangeError} if an input or a setting that the loss needs is missing or has another length.
  */
 export function lossAndGradient(
   name: LossName,
   currentLogprobs: ArrayLike<number>,
-  inputs: LossInputs,
+  inputs: Readonly<Partial<Record<LossInput, ArrayLike<number>>>>,
   config: Readonly<Record<string, number>>,
 ): LossAndGradient {
-  const length = currentLogprobs.length;
-  const column = (key: keyof LossInputs): ArrayLike<number> => {
+  const { length } = currentLogprobs;
+  const settings = checkedSettings(name, config);
+  const columns = losses[name].inputs.map((key) => {
     const values = inputs[key];
-    if (values?.length !== length) {
-      throw new RangeError(`${name} needs ${length} ${key}, got ${values?.length ?? 'none'}`);
-    }
-    return values;
-  };
-  const setting = (key: string): number => {
-    const value = config[key];
-    if (value === undefined) throw new RangeError(`${name} needs the setting ${key}`);
-    return value;
-  };
+    if (values?.length === length) return [key, values] as const;
+    throw new RangeError(`${name} needs ${length} ${key}, got ${values?.length ?? 'none'}`);
+  });
 
-  if (name === 'cross_entropy') {
-    const weights = column('weights');
-    return sumOver(currentLogprobs, (logprob, i) => [-weights[i]! * logprob, -weights[i]!]);
-  }
-
-  const behavior = column('logprobs');
-  const advantages = column('advantages');
-  const token = tokenLoss(name, setting);
-  return sumOver(currentLogprobs, (logprob, i) => token(logprob, behavior[i]!, advantages[i]!));
-}
-
-type TokenLoss = (logprob: number, behavior: number, advantage: number) => [number, number];
-
-/** One token's loss and its derivative by the current logprob. d r / d ℓ = r. */
-function tokenLoss(
-  name: Exclude<LossName, 'cross_entropy'>,
-  setting: (key: string) => number,
-): TokenLoss {
-  switch (name) {
-    case 'importance_sampling':
-      return (logprob, behavior, advantage) => {
-        const ratio = Math.exp(logprob - behavior);
-        return [-ratio * advantage, -ratio * advantage];
-      };
-    case 'ppo': {
-      const clip = clipBetween(setting('clip_low_threshold'), setting('clip_high_threshold'));
-      return (logprob, behavior, advantage) => {
-        const ratio = Math.exp(logprob - behavior);
-        const surrogate = ratio * advantage;
-        const clipped = clip(ratio) * advantage;
-        // The clipped branch is a constant: a token that it wins no longer moves.
-        return surrogate <= clipped ? [-surrogate, -surrogate] : [-clipped, 0];
-      };
-    }
-    case 'cispo': {
-      const clip = clipBetween(setting('clip_low_threshold'), setting('clip_high_threshold'));
-      return (logprob, behavior, advantage) => {
-        const weight = clip(Math.exp(logprob - behavior)) * advantage; // carries no gradient
-        return [-weight * logprob, -weight];
-      };
-    }
-    case 'dro': {
-      const beta = setting('beta');
-      return (logprob, behavior, advantage) => {
-        const gap = logprob - behavior;
-        return [-(advantage * logprob - 0.5 * beta * gap * gap), -(advantage - beta * gap)];
-      };
-    }
-  }
-}
-
-function clipBetween(low: number, high: number): (ratio: number) => number {
-  return (ratio) => Math.min(Math.max(ratio, low), high);
-}
-
-function sumOver(
-  logprobs: ArrayLike<number>,
-  token: (logprob: number, i: number) => [loss: number, derivative: number],
-): LossAndGradient {
-  const gradient = new Float64Array(logprobs.length);
+  const gradient = new Float64Array(length);
+  const position = { weights: NaN, logprobs: NaN, advantages: NaN };
   let loss = 0;
-  for (let i = 0; i < logprobs.length; i++) {
-    const [value, derivative] = token(logprobs[i]!, i);
+  for (let i = 0; i < length; i++) {
+    for (const [key, values] of columns) position[key] = values[i]!;
+    const [value, derivative] = losses[name].term(currentLogprobs[i]!, position, settings);
     loss += value;
     gradient[i] = derivative;
   }
   return { loss, gradient };
+}
+
+function checkedSettings(
+  name: LossName,
+  config: Readonly<Record<string, number>>,
+): Values<LossSetting> {
+  const missing = Object.keys(losses[name].settings).find((key) => config[key] === undefined);
+  if (missing !== undefined) throw new RangeError(`${name} needs the setting ${missing}`);
+  return config;
+}
+
+function clamp(ratio: number, { low, high }: RatioBounds): number {
+  return Math.min(Math.max(ratio, low), high);
 }

@@ -116,12 +116,3 @@ export function offPolicyStatsByStaleness(
   }
   return result;
 }
-
-/** The ratio's bounds that a loss and its settings imply. */
-export function ratioBounds(loss: string, config: Readonly<Record<string, number>>): RatioBounds {
-  if (loss !== 'ppo' && loss !== 'cispo') return unbounded;
-  return {
-    low: config['clip_low_threshold'] ?? 0,
-    high: config['clip_high_threshold'] ?? Infinity,
-  };
-}

@@ -1,6 +1,7 @@
 import { sum } from '../base/statistics.js';
-import { datumBytes } from './datum.js';
-import type { Datum, ForwardBackwardResult } from './types.js';
+import type { Datum } from '../rl/datum.js';
+import { lossInputs } from '../rl/losses.js';
+import type { ForwardBackwardResult } from './types.js';
 
 export interface ChunkLimits {
   readonly maxLength: number; // datums a request
@@ -28,6 +29,12 @@ export function splitData(data: readonly Datum[], limits: ChunkLimits): Datum[][
     }
   }
   return chunks;
+}
+
+/** How many bytes a datum takes in a request, as the SDK counts for its chunks. */
+export function datumBytes({ tokens, targetTokens, inputs }: Datum): number {
+  const floats = lossInputs.reduce((sum, name) => sum + (inputs[name]?.length ?? 0), 0);
+  return 4 * tokens.length + 8 * targetTokens.length + 4 * floats;
 }
 
 /** The positions of the data, those of one length together, in the order of their first. */

@@ -1,8 +1,8 @@
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import type { DescMessage, MessageShape } from '@bufbuild/protobuf';
 import { errorText, PermanentError } from '../base/errors.js';
-import { LossName } from '../rl/losses.js';
-import { checkData } from './datum.js';
+import { checkData, type Datum } from '../rl/datum.js';
+import { lossInputs, LossName, type LossInput } from '../rl/losses.js';
 import { bytesOf, int64Bytes, readFloats, readIntegers, readOffsets } from './tensor-bytes.js';
 import * as pb from './tinker_pb.js';
 import {
@@ -12,9 +12,7 @@ import {
   TooManyParts,
   type PartLimits,
 } from './wire-bounds.js';
-import { lossInputs } from './types.js';
 import type {
-  Datum,
   ForwardBackwardRequest,
   ForwardBackwardResult,
   SampledSequence,
@@ -48,22 +46,25 @@ export function encodeForwardBackwardRequest(request: ForwardBackwardRequest): U
  */
 export function decodeForwardBackwardRequest(bytes: Uint8Array): ForwardBackwardRequest {
   const message = parse(pb.ForwardBackwardRequestSchema, bytes, requestLimits);
-  const loss = LossName.safeParse(message.lossFn);
-  if (!loss.success) {
-    throw new PermanentError(
-      `loss_fn is ${JSON.stringify(message.lossFn)}, expected ${LossName.options.join(', ')}`,
-    );
-  }
+  const loss = lossNamed(message.lossFn);
   const data = message.data.map((datum, i) => within(`datum ${i}`, () => fromDatumMessage(datum)));
   checkData(data);
   return {
     modelId: message.modelId,
     seqId: message.seqId,
     data,
-    loss: loss.data,
+    loss,
     config: message.lossFnConfig,
     isForwardOnly: message.forwardOnly,
   };
+}
+
+/** @throws {PermanentError} if there is no loss of this name. */
+export function lossNamed(name: string): LossName {
+  const { data } = LossName.safeParse(name);
+  if (data !== undefined) return data;
+  const expected = LossName.options.join(', ');
+  throw new PermanentError(`loss_fn is ${JSON.stringify(name)}, expected ${expected}`);
 }
 
 /** @param outputType what the server calls the outputs; TuFT uses the loss's name. */
@@ -168,7 +169,7 @@ function fromDatumMessage(datum: pb.Datum): Datum {
   const target = datum.lossFnInputs['target_tokens'];
   if (!target) throw new PermanentError('loss_fn_inputs.target_tokens is missing');
 
-  const inputs: Partial<Record<(typeof lossInputs)[number], Float32Array>> = {};
+  const inputs: Partial<Record<LossInput, Float32Array>> = {};
   for (const name of lossInputs) {
     const tensor = datum.lossFnInputs[name];
     if (tensor) inputs[name] = readDense(name, tensor, readFloats);

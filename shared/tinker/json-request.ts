@@ -1,6 +1,8 @@
 import type { z } from 'zod';
 import type { ForwardBackwardJsonRequest } from './api.js';
-import { lossInputs, type Datum, type ForwardBackwardRequest } from './types.js';
+import type { Datum } from '../rl/datum.js';
+import { lossInputs } from '../rl/losses.js';
+import type { ForwardBackwardRequest } from './types.js';
 
 type Input = z.input<typeof ForwardBackwardJsonRequest>['forward_backward_input'];
 

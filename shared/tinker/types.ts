@@ -1,19 +1,5 @@
+import type { Datum } from '../rl/datum.js';
 import type { LossName } from '../rl/losses.js';
-
-/**
- * One sequence to train on. Position i scores `targetTokens[i]` given `tokens[0..i]`: the caller has
- * done the shift, the backend does none. A loss is a sum over positions; 0 in `weights` or
- * `advantages` leaves a position out.
- */
-export interface Datum {
-  readonly tokens: Int32Array; // [N]
-  readonly targetTokens: Int32Array; // [N]
-  readonly inputs: Readonly<Partial<Record<LossInput, Float32Array>>>; // each [N]
-}
-
-/** Per-position inputs of a loss: `weights` for cross_entropy, the other two for the rest. */
-export const lossInputs = ['weights', 'logprobs', 'advantages'] as const;
-export type LossInput = (typeof lossInputs)[number];
 
 /** One forward_backward request, as it travels: at most a chunk of what the caller asked for. */
 export interface ForwardBackwardRequest {

@@ -7,7 +7,7 @@ import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import { promptTokens } from '../../shared/tasks/prompt.js';
 import { Trainer } from '../../shared/model/trainer.js';
-import type { TrainingDatum } from '../../shared/model/training-datum.js';
+import type { Datum } from '../../shared/rl/datum.js';
 import type { Figure } from './main.js';
 import { medianSeconds } from './stopwatch.js';
 
@@ -77,7 +77,7 @@ export async function benchTraining(): Promise<Figure[]> {
   const { directory, adapter, prompts, request, sample } = await setting(16);
   const threads = availableParallelism();
   const trainer = await Trainer.load(directory, { threads });
-  const groups: TrainingDatum[][] = [];
+  const groups: Datum[][] = [];
   for (const [seed, prompt] of prompts.entries()) {
     const [rollouts] = await sample([request(prompt, groupSize, seed)]);
     groups.push(rollouts!.map((rollout) => datum(prompt, rollout)));
@@ -86,7 +86,7 @@ export async function benchTraining(): Promise<Figure[]> {
   const apart = Array.from({ length: groupSize }, (_, i) =>
     groups.map((group) => group[i]!),
   ).flat();
-  const rate = async (data: TrainingDatum[]) =>
+  const rate = async (data: Datum[]) =>
     data.length /
     (await medianSeconds(5, () => trainer.forwardBackward(adapter, data, 'cispo', {}, new Map())));
   return [
@@ -103,13 +103,15 @@ export async function benchTraining(): Promise<Figure[]> {
   ];
 }
 
-function datum(prompt: Int32Array, { tokens, behaviorLogprobs }: SampledRollout): TrainingDatum {
+function datum(prompt: Int32Array, { tokens, behaviorLogprobs }: SampledRollout): Datum {
   const text = Int32Array.of(...prompt, ...tokens);
   const before = new Array<number>(prompt.length - 1).fill(0);
   return {
     tokens: text.subarray(0, -1),
     targetTokens: text.subarray(1),
-    logprobs: Float32Array.of(...before, ...behaviorLogprobs),
-    advantages: Float32Array.of(...before, ...behaviorLogprobs.map((_, i) => (i % 2) - 0.4)),
+    inputs: {
+      logprobs: Float32Array.of(...before, ...behaviorLogprobs),
+      advantages: Float32Array.of(...before, ...behaviorLogprobs.map((_, i) => (i % 2) - 0.4)),
+    },
   };
 }

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import type { Datum } from '../../shared/tinker/types.js';
+import type { Datum } from '../../shared/rl/datum.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 
 /** What tells a group from others, in a message and in a pass: all its tokens and logprobs. */

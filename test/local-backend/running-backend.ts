@@ -8,7 +8,8 @@ import {
   encodeForwardBackwardRequest,
   protobufType,
 } from '../../shared/tinker/codec.js';
-import type { Datum, ForwardBackwardRequest } from '../../shared/tinker/types.js';
+import type { Datum } from '../../shared/rl/datum.js';
+import type { ForwardBackwardRequest } from '../../shared/tinker/types.js';
 
 export { tinyModel } from '../support/tiny-model.js';
 

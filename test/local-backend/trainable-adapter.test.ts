@@ -3,12 +3,14 @@ import { after, before, describe, it } from 'node:test';
 import { TrainableAdapter } from '../../local-backend/trainable-adapter.js';
 import { decodeAdapter } from '../../shared/model/lora.js';
 import { Trainer } from '../../shared/model/trainer.js';
+import type { Datum } from '../../shared/rl/datum.js';
+import { LossName } from '../../shared/rl/losses.js';
 import { tinyModel, warmAdapter } from '../support/tiny-model.js';
 
 const one = {
   tokens: Int32Array.of(3, 4, 5),
   targetTokens: Int32Array.of(4, 5, 6),
-  weights: Float32Array.of(1, 1, 1),
+  inputs: { weights: Float32Array.of(1, 1, 1) },
 };
 const other = { ...one, targetTokens: Int32Array.of(9, 8, 7) };
 const adam = {
@@ -31,7 +33,7 @@ describe('the training state of a run', () => {
 
   const fresh = () => new TrainableAdapter(warmAdapter(model.config, 1));
   const weights = (adapter: TrainableAdapter) => adapter.encode('base', false).adapter;
-  const train = (adapter: TrainableAdapter, data: (typeof one)[]) =>
+  const train = (adapter: TrainableAdapter, data: Datum[]) =>
     adapter.forwardBackward(trainer, data, 'cross_entropy', {});
 
   it('gathers the gradients of several passes until a step spends them', async () => {
@@ -53,16 +55,32 @@ describe('the training state of a run', () => {
     assert.deepEqual(weights(adapter), untouched);
   });
 
-  it('evaluates a forward pass as the training pass does', async () => {
-    const forward = await fresh().forward(trainer, [one, other], 'cross_entropy', {});
-    const training = await train(fresh(), [one, other]);
-    assert(Math.abs(forward.lossSum - training.lossSum) < 1e-4);
+  it('evaluates every loss in a forward pass as in a training pass, with the same defaults', async () => {
+    const logprobs = Float32Array.of(-1, -3, -6);
+    const inputs = { ...one.inputs, logprobs, advantages: Float32Array.of(1, -2, 3) };
+    const data = [
+      { ...one, inputs },
+      { ...other, inputs },
+    ];
+    for (const loss of LossName.options) {
+      const forward = await fresh().forward(trainer, data, loss, {});
+      const training = await fresh().forwardBackward(trainer, data, loss, {});
+      const error = Math.abs(forward.lossSum - training.lossSum);
+      assert(error < 1e-4, `${loss}: ${forward.lossSum} and ${training.lossSum}`);
+    }
+  });
+
+  it('refuses a forward pass without an input of the loss, and names the datum', async () => {
+    await assert.rejects(fresh().forward(trainer, [one, { ...one, inputs: {} }], 'ppo', {}), {
+      name: 'PermanentError',
+      message: 'ppo: data[0] needs 3 logprobs, found none',
+    });
   });
 
   it('keeps nothing of a pass that failed', async () => {
     const [failed, clean] = [fresh(), fresh()];
     await train(failed, [one]);
-    const lacking = { tokens: one.tokens, targetTokens: one.targetTokens } as typeof one;
+    const lacking = { ...one, inputs: {} };
     await assert.rejects(train(failed, [other, lacking]), /weights/);
     await train(clean, [one]);
     failed.optimStep(adam);
@@ -71,7 +89,7 @@ describe('the training state of a run', () => {
   });
 
   it('refuses a loss that is not finite', async () => {
-    const absurd = { ...one, weights: Float32Array.of(3e38, 3e38, 3e38) };
+    const absurd = { ...one, inputs: { weights: Float32Array.of(3e38, 3e38, 3e38) } };
     await assert.rejects(train(fresh(), [absurd]), /not finite/);
   });
 

@@ -6,7 +6,7 @@ import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import { openTask } from '../../shared/tasks/registry.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
-import type { Datum } from '../../shared/tinker/types.js';
+import type { Datum } from '../../shared/rl/datum.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import { newTicketKey, TicketIds } from '../../shared/wire/ticket-ids.js';
 

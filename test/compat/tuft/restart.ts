@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { embeddedModelPath } from '../../../shared/model/model-directory.js';
 import { AdapterOutOfReach, BadRequest, RunLost } from '../../../shared/tinker/errors.js';
 import type { TrainingRun } from '../../../shared/tinker/training-run.js';
-import type { Datum } from '../../../shared/tinker/types.js';
+import type { Datum } from '../../../shared/rl/datum.js';
 import { until } from '../../support/broker.js';
 import type { SuiteContext } from '../suite.js';
 import { Proxy } from './proxy.js';

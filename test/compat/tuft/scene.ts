@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { TinkerClient, type TinkerClientOptions } from '../../../shared/tinker/client.js';
 import type { TrainingRun } from '../../../shared/tinker/training-run.js';
-import type { Datum, ForwardBackwardResult } from '../../../shared/tinker/types.js';
+import type { Datum } from '../../../shared/rl/datum.js';
+import type { ForwardBackwardResult } from '../../../shared/tinker/types.js';
 import type { AdamParams } from '../../../shared/rl/adam-params.js';
-import type { LossName } from '../../../shared/rl/losses.js';
+import { LossName, lossSettings } from '../../../shared/rl/losses.js';
 import { silent } from '../../support/broker.js';
 import type { SuiteContext } from '../suite.js';
 import { apiKey } from './tuft-server.js';
@@ -22,14 +23,10 @@ export const adam: AdamParams = {
 };
 
 /** Every loss, with all of its settings. */
-export const losses: Readonly<Record<LossName, Readonly<Record<string, number>>>> = {
-  cross_entropy: {},
-  importance_sampling: {},
-  ppo: { clip_low_threshold: 0.8, clip_high_threshold: 1.2 },
-  cispo: { clip_low_threshold: 0, clip_high_threshold: 4 },
-  dro: { beta: 0.1 },
-};
-export const lossNames = Object.keys(losses) as LossName[];
+export const losses = Object.fromEntries(
+  LossName.options.map((name) => [name, lossSettings(name, { beta: 0.1 }, 'learner')]),
+) as Readonly<Record<LossName, Readonly<Record<string, number>>>>;
+export const lossNames = LossName.options;
 
 export function connect(
   context: SuiteContext,

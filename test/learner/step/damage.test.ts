@@ -7,7 +7,7 @@ import {
   type PassSettings,
 } from '../../../learner/step/minibatch-pass.js';
 import type { TrainedGroup } from '../../../learner/step/step-report.js';
-import type { Datum } from '../../../shared/tinker/types.js';
+import type { Datum } from '../../../shared/rl/datum.js';
 import { rollout, rolloutGroup, runConfig, scoredGroup } from '../../support/messages.js';
 
 /** A backend whose policy gives every token a logprob of -1. */

@@ -10,7 +10,7 @@ import {
   type PassSettings,
 } from '../../../learner/step/minibatch-pass.js';
 import { reportStep } from '../../../learner/step/step-report.js';
-import type { Datum } from '../../../shared/tinker/types.js';
+import type { Datum } from '../../../shared/rl/datum.js';
 import { assertClose } from '../../shared/rl/close.js';
 import { rollout, rolloutGroup, runConfig, scoredGroup } from '../../support/messages.js';
 

@@ -8,7 +8,7 @@ import {
 } from '../../../learner/stop/broken-policy-watch.js';
 import { GroupBook } from '../../../learner/groups/group-book.js';
 import { UserError } from '../../../shared/base/errors.js';
-import type { Datum } from '../../../shared/tinker/types.js';
+import type { Datum } from '../../../shared/rl/datum.js';
 import { silent } from '../../support/broker.js';
 import { rolloutGroup } from '../../support/messages.js';
 

@@ -4,10 +4,9 @@ import type { Gradients } from '../../../shared/model/adamw.js';
 import type { Adapter } from '../../../shared/model/lora.js';
 import { readWeights } from '../../../shared/model/model-weights.js';
 import { Trainer } from '../../../shared/model/trainer.js';
-import type { TrainingDatum } from '../../../shared/model/training-datum.js';
-import { lossAndGradient } from '../../../shared/rl/losses.js';
+import type { Datum } from '../../../shared/rl/datum.js';
+import { lossAndGradient, LossName, lossSettings } from '../../../shared/rl/losses.js';
 import { createRandom } from '../../../shared/base/random.js';
-import type { LossName } from '../../../shared/rl/losses.js';
 import { tinyModel, warmAdapter } from '../../support/tiny-model.js';
 
 const random = createRandom('trainer test');
@@ -16,28 +15,27 @@ const floats = (length: number, low: number, high: number) =>
 const tokens = (length: number) => Int32Array.from({ length }, () => random.int(22));
 
 /** Two sequences of different length, so that one of them is padded. */
-const data: TrainingDatum[] = [7, 4].map((length) => ({
+const data: Datum[] = [7, 4].map((length) => ({
   tokens: tokens(length),
   targetTokens: tokens(length),
-  weights: floats(length, 0, 1),
-  logprobs: floats(length, -4, -2),
-  advantages: floats(length, -1, 1),
+  inputs: {
+    weights: floats(length, 0, 1),
+    logprobs: floats(length, -4, -2),
+    advantages: floats(length, -1, 1),
+  },
 }));
 
-const settings: Record<LossName, Record<string, number>> = {
-  cross_entropy: {},
-  importance_sampling: {},
-  ppo: { clip_low_threshold: 0.5, clip_high_threshold: 2 },
-  cispo: { clip_low_threshold: 0, clip_high_threshold: 1.5 },
-  dro: { beta: 0.3 },
-};
+const given = { clip_low_threshold: 0.5, clip_high_threshold: 1.5, beta: 0.3 };
+const settings = LossName.options.map(
+  (name) => [name, lossSettings(name, given, 'server')] as const,
+);
 
 describe('the training graph of a whole model', async () => {
   await using directory = await tinyModel();
   const trainer = new Trainer(directory.config, await readWeights(directory), 1);
   const adapter = warmAdapter(directory.config, 1);
 
-  for (const [name, config] of Object.entries(settings) as [LossName, Record<string, number>][]) {
+  for (const [name, config] of settings) {
     it(`gives gradients of ${name} that agree with finite differences`, async () => {
       const gradients: Gradients = new Map();
       await trainer.forwardBackward(
@@ -82,10 +80,11 @@ describe('the training graph of a whole model', async () => {
   }
 
   it('computes each loss as its closed form does', async () => {
-    for (const [name, config] of Object.entries(settings) as [LossName, Record<string, number>][]) {
+    for (const [name, config] of settings) {
       const result = await trainer.forwardBackward(adapter, data, name, config, new Map());
       const expected = data.reduce(
-        (sum, datum, i) => sum + lossAndGradient(name, result.logprobs[i]!, datum, config).loss,
+        (sum, datum, i) =>
+          sum + lossAndGradient(name, result.logprobs[i]!, datum.inputs, config).loss,
         0,
       );
       const error = Math.abs(result.lossSum - expected);
@@ -95,19 +94,21 @@ describe('the training graph of a whole model', async () => {
 
   it('gives a group that shares its prompt the same results as its rollouts one by one', async () => {
     const prompt = tokens(6);
-    const group = [5, 3, 1].map((length): TrainingDatum => {
+    const group = [5, 3, 1].map((length): Datum => {
       const text = Int32Array.of(...prompt, ...tokens(length));
       const own = (values: Float32Array) =>
         Float32Array.of(...new Array<number>(5).fill(0), ...values);
       return {
         tokens: text.subarray(0, -1),
         targetTokens: text.subarray(1),
-        weights: own(floats(length, 0, 1)),
-        logprobs: own(floats(length, -4, -2)),
-        advantages: own(floats(length, -1, 1)),
+        inputs: {
+          weights: own(floats(length, 0, 1)),
+          logprobs: own(floats(length, -4, -2)),
+          advantages: own(floats(length, -1, 1)),
+        },
       };
     });
-    for (const [name, config] of Object.entries(settings) as [LossName, Record<string, number>][]) {
+    for (const [name, config] of settings) {
       const together: Gradients = new Map();
       const packed = await trainer.forwardBackward(adapter, group, name, config, together);
       const apart: Gradients = new Map();
@@ -130,17 +131,23 @@ describe('the training graph of a whole model', async () => {
   });
 
   it('refuses a datum that does not fit the loss or the model, naming it', async () => {
-    const refused = (datum: TrainingDatum, why: RegExp) =>
+    const refused = (datum: Datum, why: RegExp) =>
       assert.rejects(trainer.forwardBackward(adapter, [datum], 'ppo', {}, new Map()), why);
-    const { advantages: _, ...without } = data[0]!;
-    await refused(without, /ppo: data\[0\] needs 7 advantages, found none/);
-    await refused({ ...data[0]!, logprobs: floats(3, -1, 0) }, /needs 7 logprobs, found 3/);
-    await refused({ ...data[0]!, targetTokens: tokens(2) }, /7 tokens but 2 target_tokens/);
-    const stranger = data[0]!.tokens.with(2, 999);
-    await refused({ ...data[0]!, tokens: stranger }, /token 999 of a vocabulary of 22/);
-    await refused({ ...data[0]!, tokens: tokens(65) }, /has 65 tokens; the model takes 64/);
+    const { advantages: _, ...without } = data[0]!.inputs;
+    await refused(
+      { ...data[0]!, inputs: without },
+      /ppo: data\[0\] needs 7 advantages, found none/,
+    );
+    const short = { ...data[0]!.inputs, logprobs: floats(3, -1, 0) };
+    await refused({ ...data[0]!, inputs: short }, /logprobs has 3 elements for 7 tokens/);
+    await refused({ ...data[0]!, targetTokens: tokens(2) }, /target_tokens has 2 elements for 7/);
+    const unknown = data[0]!.tokens.with(2, 999);
+    await refused({ ...data[0]!, tokens: unknown }, /token 999 of a vocabulary of 22/);
+    const inputs = { logprobs: floats(65, -4, -2), advantages: floats(65, -1, 1) };
+    const long = { tokens: tokens(65), targetTokens: tokens(65), inputs };
+    await refused(long, /has 65 tokens; the model takes 64/);
     await assert.rejects(
-      trainer.forward(adapter, [{ ...data[0]!, tokens: tokens(65) }], 1),
+      trainer.forward(adapter, [long], 1),
       /sequence 0 has 65 tokens; the model takes 64/,
     );
   });
@@ -151,14 +158,16 @@ async function frozenRatio(
   trainer: Trainer,
   adapter: Adapter,
   config: Record<string, number>,
-): Promise<TrainingDatum[]> {
+): Promise<Datum[]> {
   const logprobs = await trainer.forward(adapter, data, 0.9);
-  return data.map((datum, row) => ({
+  return data.map(({ inputs, ...datum }, row) => ({
     ...datum,
-    weights: datum.advantages!.map((advantage, i) => {
-      const ratio = Math.exp(logprobs[row]![i]! - datum.logprobs![i]!);
-      const low = config['clip_low_threshold']!;
-      return advantage * Math.min(Math.max(ratio, low), config['clip_high_threshold']!);
-    }),
+    inputs: {
+      weights: inputs.advantages!.map((advantage, i) => {
+        const ratio = Math.exp(logprobs[row]![i]! - inputs.logprobs![i]!);
+        const low = config['clip_low_threshold']!;
+        return advantage * Math.min(Math.max(ratio, low), config['clip_high_threshold']!);
+      }),
+    },
   }));
 }

@@ -11,7 +11,7 @@ import { readWeights } from '../../../shared/model/model-weights.js';
 import { Scorer } from '../../../shared/model/scorer.js';
 import { frozen, sequenceLogits } from '../../../shared/model/sequence-graph.js';
 import { Trainer } from '../../../shared/model/trainer.js';
-import type { TrainingDatum } from '../../../shared/model/training-datum.js';
+import type { Datum } from '../../../shared/rl/datum.js';
 import { goldenFolder, greatestDifference, readGoldenModel } from '../../support/golden.js';
 
 /*
@@ -62,11 +62,10 @@ for (const variant of variants)
 
     it('has the loss and the gradients for A and B that torch computes', async () => {
       const trainer = new Trainer(config, weights, 1);
-      const data = sequences.map((tokens, i): TrainingDatum => ({
+      const data = sequences.map((tokens, i): Datum => ({
         tokens: tokens.subarray(0, -1),
         targetTokens: tokens.subarray(1),
-        logprobs: value(`behavior.${i}`),
-        advantages: value(`advantages.${i}`),
+        inputs: { logprobs: value(`behavior.${i}`), advantages: value(`advantages.${i}`) },
       }));
       const gradients = new Map<string, Float32Array>();
       const { lossSum } = await trainer.forwardBackward(
@@ -77,7 +76,7 @@ for (const variant of variants)
         gradients,
       );
       const [loss] = value('loss');
-      const terms = data.flatMap(({ advantages }) => [...advantages!.map(Math.abs)]);
+      const terms = data.flatMap(({ inputs }) => [...inputs.advantages!.map(Math.abs)]);
       const size = terms.reduce((sum, term) => sum + term, 0); // of a sum that nearly cancels
       assert.ok(Math.abs(lossSum - loss!) <= 1e-5 * size, `${lossSum} is not ${loss}`);
       for (const key of adapter.tensors.keys()) {

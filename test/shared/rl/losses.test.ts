@@ -1,8 +1,14 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { lossAndGradient } from '../../../shared/rl/losses.js';
-import type { LossName } from '../../../shared/rl/losses.js';
+import {
+  lossAndGradient,
+  losses,
+  LossName,
+  lossSettings,
+  ratioBounds,
+} from '../../../shared/rl/losses.js';
+import { unbounded } from '../../../shared/rl/off-policy.js';
 import { assertClose } from './close.js';
 
 // Three tokens whose ratios are 1, 2 and 1/2: current logprobs are the behavior's plus log r.
@@ -59,20 +65,14 @@ describe('the losses of three tokens with ratios 1, 2, 1/2 and advantages 1, 1, 
 });
 
 describe('the losses', () => {
-  const settings: Record<LossName, Record<string, number>> = {
-    cross_entropy: {},
-    importance_sampling: {},
-    ppo: bounds(0.8, 1.2),
-    cispo: bounds(0, 4),
-    dro: { beta: 0.3 },
-  };
+  const settings = (name: LossName) => lossSettings(name, { beta: 0.3 }, 'learner');
   const token = fc.record({
     logprob: fc.double({ min: -6, max: -0.01, noNaN: true }),
     behavior: fc.double({ min: -6, max: -0.01, noNaN: true }),
     advantage: fc.double({ min: -2, max: 2, noNaN: true }),
   });
   // The gradient of cispo is by design not that of its value, whose weight depends on ℓ too.
-  for (const name of ['cross_entropy', 'importance_sampling', 'ppo', 'dro'] as const) {
+  for (const name of LossName.options.filter((each) => each !== 'cispo')) {
     it(`${name} has the gradient that finite differences find`, () => {
       fc.assert(
         fc.property(token, ({ logprob, behavior, advantage }) => {
@@ -81,18 +81,61 @@ describe('the losses', () => {
               name,
               [x],
               { logprobs: [behavior], advantages: [advantage], weights: [advantage] },
-              settings[name],
+              settings(name),
             );
           const step = 1e-6;
           const ratio = Math.exp(logprob - behavior);
           // At a clipping bound the loss has a kink and no derivative.
-          fc.pre(name !== 'ppo' || (Math.abs(ratio - 0.8) > 1e-3 && Math.abs(ratio - 1.2) > 1e-3));
+          const { low, high } = ratioBounds(name, settings(name));
+          fc.pre(Math.abs(ratio - low) > 1e-3 && Math.abs(ratio - high) > 1e-3);
           const numeric = (at(logprob + step).loss - at(logprob - step).loss) / (2 * step);
           assertClose(at(logprob).gradient, [numeric], 1e-4 * Math.max(1, Math.abs(numeric)));
         }),
       );
     });
   }
+
+  for (const name of LossName.options) {
+    const { scaledBy } = losses[name];
+    it(`${name} ${scaledBy ? `is 0 where ${scaledBy} are 0` : 'counts every position'}`, () => {
+      const inputs = { logprobs: [-1], advantages: [2], weights: [2] };
+      const zero = scaledBy ? { [scaledBy]: [0] } : { advantages: [0], weights: [0] };
+      const at = (changed: object) =>
+        lossAndGradient(name, [-3], { ...inputs, ...changed }, settings(name));
+      const isZero = ({ loss: value, gradient }: ReturnType<typeof at>) =>
+        value === 0 && gradient[0] === 0;
+      assert.deepEqual([isZero(at({})), isZero(at(zero))], [false, scaledBy !== undefined]);
+    });
+  }
+
+  it('have defaults of the learner and of a server for settings that are not given', () => {
+    const defaults = (side: 'learner' | 'server') =>
+      Object.fromEntries(LossName.options.map((name) => [name, lossSettings(name, {}, side)]));
+    const none = { importance_sampling: {}, cross_entropy: {} };
+    assert.deepEqual(defaults('learner'), {
+      ...none,
+      ppo: bounds(0.8, 1.2),
+      cispo: bounds(0, 4),
+      dro: { beta: 0.01 },
+    });
+    assert.deepEqual(defaults('server'), {
+      ...none,
+      ppo: bounds(0.9, 1.1),
+      cispo: bounds(0.9, 1.1),
+      dro: { beta: 0.01 },
+    });
+    const given = { clip_low_threshold: 0, temperature: 0.5 };
+    assert.deepEqual(lossSettings('ppo', given, 'server'), bounds(0, 1.1));
+  });
+
+  it('bound the importance ratio by their thresholds, or not at all', () => {
+    assert.deepEqual(ratioBounds('ppo', bounds(0.8, 1.2)), { low: 0.8, high: 1.2 });
+    assert.deepEqual(ratioBounds('cispo', bounds(0, 4)), { low: 0, high: 4 });
+    for (const name of ['importance_sampling', 'dro', 'cross_entropy'] as const) {
+      assert.deepEqual(ratioBounds(name, { beta: 1 }), unbounded);
+    }
+    assert.throws(() => ratioBounds('ppo', {}), /ppo needs the setting clip_low_threshold/);
+  });
 
   it('cispo with bounds (0, C) is token-level truncated importance sampling', () => {
     fc.assert(

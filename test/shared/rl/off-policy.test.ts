@@ -4,7 +4,6 @@ import { ksDistance } from '../../../shared/rl/length-bias.js';
 import {
   offPolicyStats,
   offPolicyStatsByStaleness,
-  ratioBounds,
   unbounded,
 } from '../../../shared/rl/off-policy.js';
 import { assertClose } from './close.js';
@@ -62,12 +61,6 @@ describe('off-policy statistics', () => {
   it('do not exist without a token, and refuse arrays that do not match', () => {
     assert.equal(offPolicyStats([], unbounded), undefined);
     assert.throws(() => offPolicyStats([{ behavior: [-1], current: [] }], unbounded), /1 behavior/);
-  });
-
-  it('take the bounds from the loss', () => {
-    const config = { clip_low_threshold: 0, clip_high_threshold: 4 };
-    assert.deepEqual(ratioBounds('cispo', config), { low: 0, high: 4 });
-    assert.deepEqual(ratioBounds('dro', { beta: 1 }), unbounded);
   });
 });
 

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { combineResults, splitData } from '../../../shared/tinker/chunks.js';
-import { datumBytes } from '../../../shared/tinker/datum.js';
+import { combineResults, datumBytes, splitData } from '../../../shared/tinker/chunks.js';
 import { datum } from './strict-run.js';
 
 const tokens = (length: number) => datum(...new Array<number>(length).fill(1));

@@ -11,7 +11,7 @@ import {
   encodeSampleResult,
 } from '../../../shared/tinker/codec.js';
 import * as pb from '../../../shared/tinker/tinker_pb.js';
-import type { Datum } from '../../../shared/tinker/types.js';
+import type { Datum } from '../../../shared/rl/datum.js';
 import { sampleRequest as request } from '../../support/sample-request.js';
 
 // Golden bytes from ../shared/reference/tinker-protocol.md §3.5, made by a hand-written encoder.

@@ -3,7 +3,7 @@ import {
   encodeForwardBackwardResult,
 } from '../../../shared/tinker/codec.js';
 import type { TinkerClient } from '../../../shared/tinker/client.js';
-import type { Datum } from '../../../shared/tinker/types.js';
+import type { Datum } from '../../../shared/rl/datum.js';
 import type { TrainingRun } from '../../../shared/tinker/training-run.js';
 import type { Reply, ScriptedServer, Seen } from './scripted-server.js';
 

@@ -1,5 +1,16 @@
 import { PermanentError } from '../base/errors.js';
-import { lossInputs, type Datum } from './types.js';
+import { lossInputs, losses, type LossInput, type LossName } from './losses.js';
+
+/**
+ * One sequence to train on. Position i scores `targetTokens[i]` given `tokens[0..i]`: the caller has
+ * done the shift, the backend does none. A loss is a sum over positions; 0 in `weights` or
+ * `advantages` leaves a position out, except where the loss counts every position.
+ */
+export interface Datum {
+  readonly tokens: Int32Array; // [N]
+  readonly targetTokens: Int32Array; // [N]
+  readonly inputs: Readonly<Partial<Record<LossInput, Float32Array>>>; // each [N]
+}
 
 /**
  * Refuses data that would train on nonsense: an empty sequence, an array of another length than the
@@ -12,10 +23,15 @@ export function checkData(data: readonly Datum[]): void {
   data.forEach(checkDatum);
 }
 
-/** How many bytes a datum takes in a request, as the SDK counts for its chunks. */
-export function datumBytes(datum: Datum): number {
-  const floats = lossInputs.reduce((sum, name) => sum + (datum.inputs[name]?.length ?? 0), 0);
-  return 4 * datum.tokens.length + 8 * datum.targetTokens.length + 4 * floats;
+/** @throws {PermanentError} naming the datum that lacks an input of the loss. */
+export function checkInputs(data: readonly Datum[], loss: LossName): void {
+  data.forEach(({ tokens, inputs }, index) => {
+    const missing = losses[loss].inputs.find((name) => inputs[name] === undefined);
+    if (missing === undefined) return;
+    throw new PermanentError(
+      `${loss}: data[${index}] needs ${tokens.length} ${missing}, found none`,
+    );
+  });
 }
 
 function checkDatum(datum: Datum, index: number): void {
