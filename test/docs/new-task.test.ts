@@ -16,7 +16,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import { packageRoot } from '../../shared/base/package-root.js';
-import { filesOf } from './pages.js';
+import { blocksOf, filesOf, patched } from './pages.js';
 
 const run = promisify(execFile);
 
@@ -39,9 +39,9 @@ describe('the task that docs/new-task.md shows', { timeout: 600_000 }, () => {
 
   it('compiles as printed, with one line more in the list of tasks', async () => {
     await mkdir(join(copy, 'shared/tasks/largest'));
-    await writeFile(join(copy, 'shared/tasks/largest/task.ts'), blockOf(page, 'ts'));
+    await writeFile(join(copy, 'shared/tasks/largest/task.ts'), blocksOf(page, 'ts')[0]!);
     const registry = join(copy, 'shared/tasks/registry.ts');
-    const changed = patched(await readFile(registry, 'utf8'), blockOf(page, 'diff'));
+    const changed = patched(await readFile(registry, 'utf8'), blocksOf(page, 'diff')[0]!);
     await writeFile(registry, changed);
 
     const project = {
@@ -92,24 +92,4 @@ async function filesThatKnowTasks(folder: string): Promise<string[]> {
   }
   assert(found.length > 5, found.join(', '));
   return found;
-}
-
-/** The first block of this language on the page. */
-function blockOf(markdown: string, language: string): string {
-  return new RegExp(`^\`\`\`${language}\\n([^]*?)^\`\`\`$`, 'm').exec(markdown)![1]!;
-}
-
-/** The text after the changes that a diff prints, each of which fits one place of it. */
-function patched(text: string, diff: string): string {
-  return diff.split('@@\n').reduce((before, hunk) => {
-    const lines = hunk.trimEnd().split('\n');
-    const side = (sign: string) =>
-      lines
-        .filter((line) => !line.startsWith(sign))
-        .map((line) => `${line.slice(1)}\n`)
-        .join('');
-    const [old, changed] = [side('+'), side('-')];
-    assert.equal(before.split(old).length, 2, `the registry does not have once:\n${old}`);
-    return before.replace(old, () => changed);
-  }, text);
 }

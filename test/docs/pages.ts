@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/package-root.js';
@@ -122,4 +123,25 @@ function sessionsIn(block: string): Pick<Command, 'text' | 'output'>[] {
 
 function withoutComment(line: string): string {
   return line.replace(/\s+#\s.*$/, '');
+}
+
+/** The code blocks of this language, in order. */
+export function blocksOf(markdown: string, language: string): string[] {
+  const blocks = markdown.matchAll(new RegExp(`^\`\`\`${language}\\n([^]*?)^\`\`\`$`, 'gm'));
+  return [...blocks].map(([, text]) => text!);
+}
+
+/** The text after the changes that a diff prints, each of which fits one place of it. */
+export function patched(text: string, diff: string): string {
+  return diff.split('@@\n').reduce((before, hunk) => {
+    const lines = hunk.trimEnd().split('\n');
+    const side = (sign: string) =>
+      lines
+        .filter((line) => !line.startsWith(sign))
+        .map((line) => `${line.slice(1)}\n`)
+        .join('');
+    const [old, changed] = [side('+'), side('-')];
+    assert.equal(before.split(old).length, 2, `the file does not have once:\n${old}`);
+    return before.replace(old, () => changed);
+  }, text);
 }
