@@ -1,11 +1,21 @@
-import { PermanentError } from '../shared/base/errors.js';
-import { outdatedReason } from '../shared/wire/outdated.js';
+import { GivenUp } from '../shared/wire/death-cause.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 
 /** The group began with a version that is too old by now: no token that follows could mend that. */
-export class GroupOutdated extends PermanentError {
+export class GroupOutdated extends GivenUp {
   override readonly name = 'GroupOutdated';
+
+  /**
+   * @param oldestToken the version of the group's oldest token.
+   * @param smallestUseful the lowest version that can still be trained on.
+   */
+  constructor(oldestToken: number, smallestUseful: number) {
+    super(
+      `outdated: sampling began with version ${oldestToken}, and only ${smallestUseful} or newer can still be trained on`,
+      { kind: 'outdated' },
+    );
+  }
 }
 
 /** The learner needs no group of this ticket any more: it has one, or has given the ticket up. */
@@ -72,5 +82,5 @@ function uselessness(
   if (isKnown && order < consumedBelow)
     return new TicketConsumed(`${ticketId} has come to its end already`);
   if (oldestToken === undefined || oldestToken >= smallestUsefulVersion) return undefined;
-  return new GroupOutdated(outdatedReason(oldestToken, smallestUsefulVersion));
+  return new GroupOutdated(oldestToken, smallestUsefulVersion);
 }

@@ -1,6 +1,5 @@
-import { PermanentError } from '../shared/base/errors.js';
 import type { SampledRollout } from '../shared/model/decoder.js';
-import { notFiniteReason } from '../shared/wire/not-finite.js';
+import { notFinite } from '../shared/wire/death-cause.js';
 import type { RolloutGroup } from '../shared/wire/rollout-group.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 
@@ -20,13 +19,13 @@ export interface SampledGroup {
  * A log-softmax in 32 bits may end a hair above 0 for a certain token; what is above is 0. Anything
  * else that is wrong (a missing rollout) is left for the schema to refuse.
  *
- * @throws {PermanentError} if a logprob is not finite, in the words by which the learner knows it.
+ * @throws {GivenUp} if a logprob is not finite.
  */
 export function rolloutGroup(sampled: SampledGroup): RolloutGroup {
   const { ticket, actor, prompt, rollouts, startedAt, finishedAt } = sampled;
   for (const rollout of rollouts) {
     const broken = rollout.behaviorLogprobs.findIndex((logprob) => !Number.isFinite(logprob));
-    if (broken !== -1) throw new PermanentError(notFiniteReason(versionAt(rollout, broken)));
+    if (broken !== -1) throw notFinite(versionAt(rollout, broken));
   }
   return {
     v: 1,

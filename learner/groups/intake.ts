@@ -3,8 +3,6 @@ import type { Delivery } from '../../shared/broker/delivery.js';
 import { isUniform } from '../../shared/rl/zero-variance.js';
 import { countDroppedGroup, countWastedTokens } from '../../shared/service/telemetry/drops.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
-import { versionNotFinite } from '../../shared/wire/not-finite.js';
-import { isOutdated } from '../../shared/wire/outdated.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { orderName, readableId } from '../../shared/base/ticket-name.js';
@@ -156,17 +154,16 @@ export class Intake {
       return;
     }
     if (entry?.state !== 'issued' || entry.attempt > attempt) return; // another copy made its way
-    const { stage, reason } = death;
-    if (isOutdated(reason)) {
+    const { stage, reason, cause } = death;
+    if (cause.kind === 'outdated') {
       const outcome = book.refuseAsStale(order, attempt);
       countDroppedGroup(labelOf(stage), 'stale');
       log.warn({ ticketId: orderName(order), outcome, reason }, 'a group grew too old');
     } else {
-      const version = versionNotFinite(reason);
       book.die(order);
-      countDroppedGroup(labelOf(stage), version === undefined ? 'dead_letter' : 'not_finite');
+      countDroppedGroup(labelOf(stage), cause.kind === 'other' ? 'dead_letter' : cause.kind);
       log.warn({ ticketId: orderName(order), stage, reason }, 'a ticket died');
-      if (version !== undefined) this.#options.brokenPolicy.died(version, book);
+      if (cause.kind === 'not_finite') this.#options.brokenPolicy.died(cause.version, book);
     }
     changes.notify();
   }

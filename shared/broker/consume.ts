@@ -5,6 +5,7 @@ import type { z } from 'zod';
 import { errorText, PermanentError } from '../base/errors.js';
 import type { Logger } from '../service/telemetry/logger.js';
 import { decode } from '../wire/codec.js';
+import { type DeathCause, GivenUp } from '../wire/death-cause.js';
 import type { Broker } from './broker.js';
 import { type Delivery, Settlement } from './delivery.js';
 import type { Source } from './names.js';
@@ -84,6 +85,7 @@ export async function consume<S extends z.ZodType>(
     }
     const tries = countsDeliveries[source] ? deliveryCount : (failures.get(seq) ?? 0) + 1;
     log.warn({ err: failure, subject, seq, tries }, 'message failed');
+    if (failure instanceof GivenUp) return giveUp(failure.message, failure.deathCause);
     if (failure instanceof PermanentError) return giveUp(failure.message);
     if (isStopping()) {
       settlement.nak(); // the failure may be no more than the shutdown
@@ -93,8 +95,8 @@ export async function consume<S extends z.ZodType>(
     if (!countsDeliveries[source]) failures.set(seq, tries);
     settlement.nak(retryDelayMs);
 
-    async function giveUp(reason: string): Promise<void> {
-      await settlement.dead(reason);
+    async function giveUp(reason: string, cause?: DeathCause): Promise<void> {
+      await settlement.dead(reason, cause);
       failures.delete(seq);
     }
   }

@@ -20,7 +20,7 @@ export function ticketOf({ data, msgId }: Pick<DeadLetter, 'data' | 'msgId'>): A
 }
 
 /** Who gave a message up, and why. */
-export type Death = Pick<DeadLetter, 'stage' | 'reason'>;
+export type Death = Pick<DeadLetter, 'stage' | 'reason' | 'cause'>;
 
 /** Tells of every ticket whose message was given up, those of before this process included. */
 export async function watchDeadLetters(
@@ -28,9 +28,9 @@ export async function watchDeadLetters(
   onDeath: (ticket: Attempt, death: Death) => void,
 ): Promise<void> {
   for await (const letter of letters) {
-    const { stage, reason } = letter;
+    const { stage, reason, cause } = letter;
     const ticket = ticketOf(letter);
-    if (ticket !== undefined) onDeath(ticket, { stage, reason });
+    if (ticket !== undefined) onDeath(ticket, { stage, reason, cause });
   }
 }
 

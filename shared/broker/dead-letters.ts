@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { StoredMsg } from 'nats';
 import { Counter } from 'prom-client';
 import { errorText, PermanentError, UserError } from '../base/errors.js';
+import { DeathCause } from '../wire/death-cause.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
 import { traceHeader } from '../service/telemetry/tracing.js';
 import { MessageHeaders } from './message-headers.js';
@@ -34,7 +35,8 @@ const beginningBytes = 64 * 1024;
 export interface DeadLetter {
   readonly seq: number; // in the dead-letter stream
   readonly stage: string; // who gave it up: actor, reward, learner
-  readonly reason: string;
+  readonly reason: string; // a sentence for people
+  readonly cause: DeathCause; // what programs decide by; `other` if the letter does not say
   readonly subject: string; // where it was published first
   readonly msgId: string | undefined; // that it was published with, when known
   readonly trace?: string; // `traceparent` that came with it, if any did
@@ -53,6 +55,8 @@ export interface Original {
 
 const fields = {
   reason: 'Offbeat-Reason',
+  cause: 'Offbeat-Cause',
+  causeVersion: 'Offbeat-Cause-Version', // of the policy, where the cause names one
   subject: 'Offbeat-Subject',
   msgId: 'Offbeat-Msg-Id',
   bytes: 'Offbeat-Bytes', // of the whole, where only its beginning is kept
@@ -80,12 +84,14 @@ export class DeadLetters {
    * Puts a message aside, unless its sender has too many here: then it is only counted and logged.
    *
    * @param id of this death: the same one is stored once, however often it is reported.
+   * @param cause what programs decide by; the reason is for people.
    */
   async store(
     stage: string,
     reason: string,
     original: Original,
     id: string = randomUUID(),
+    cause: DeathCause = { kind: 'other' },
   ): Promise<void> {
     const { subject, msgId, trace } = original;
     const { log, names, signal } = this.#link;
@@ -102,6 +108,8 @@ export class DeadLetters {
     const data = this.#kept(all, origin);
     const headers = {
       [fields.reason]: reason,
+      [fields.cause]: cause.kind,
+      ...('version' in cause ? { [fields.causeVersion]: String(cause.version) } : {}),
       [fields.subject]: subject,
       ...(msgId === undefined ? {} : { [fields.msgId]: msgId }),
       ...(data === all ? {} : { [fields.bytes]: String(all.byteLength) }),
@@ -204,10 +212,16 @@ export class DeadLetters {
   async #letter(message: StoredMsg): Promise<DeadLetter> {
     const headers = new MessageHeaders(message);
     const trace = headers.get(traceHeader);
+    // Letters of before the header existed, and causes that only newer programs know, are `other`.
+    const cause = DeathCause.safeParse({
+      kind: headers.get(fields.cause),
+      version: headers.get(fields.causeVersion),
+    });
     return {
       seq: message.seq,
       stage: message.subject.split('.')[3]!, // NATS lets nobody publish there for another stage
       reason: headers.get(fields.reason) ?? '',
+      cause: cause.data ?? { kind: 'other' },
       subject: headers.get(fields.subject) ?? '',
       msgId: headers.get(fields.msgId),
       ...(trace !== undefined && { trace }),

@@ -1,6 +1,7 @@
 import type { JsMsg } from 'nats';
 import { PermanentError } from '../base/errors.js';
 import { traceHeader } from '../service/telemetry/tracing.js';
+import type { DeathCause } from '../wire/death-cause.js';
 import type { Broker } from './broker.js';
 import { MessageHeaders } from './message-headers.js';
 import { MessageLease } from './message-lease.js';
@@ -49,7 +50,7 @@ export class Settlement {
     this.lease.count('returned');
   }
 
-  async dead(reason: string): Promise<void> {
+  async dead(reason: string, cause?: DeathCause): Promise<void> {
     if (!this.lease.settle()) return;
     const { subject, seq, info } = this.#message;
     const msgId = this.#headers.get('Nats-Msg-Id');
@@ -64,7 +65,7 @@ export class Settlement {
     const original = { subject, data, ...(msgId ? { msgId } : {}), ...(trace && { trace }) };
     // By what the queue holds, not by a body that may be gone when this is told again.
     const id = `${info.stream}-${seq}-${digestOf({ data: this.#message.data, msgId })}`;
-    await this.#broker.deadLetters.store(this.#stage, reason, original, id);
+    await this.#broker.deadLetters.store(this.#stage, reason, original, id, cause);
     // Bare: nats-server 2.9 does not understand a reason and would deliver it again.
     await this.lease.conclude('+TERM', 'dead');
   }

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { EarlyCancel, GroupOutdated, TicketConsumed } from '../../actor/early-cancel.js';
-import { isOutdated } from '../../shared/wire/outdated.js';
 import { ticket } from '../support/messages.js';
 
 const never = new AbortController().signal;
@@ -17,7 +16,8 @@ describe('work on a ticket, when a version is published', () => {
     assert(!work.signal.aborted);
     cancel.published({ version: 9, smallestUsefulVersion: 4 });
     const reason: unknown = work.signal.reason;
-    assert(reason instanceof GroupOutdated && isOutdated(reason.message));
+    assert(reason instanceof GroupOutdated);
+    assert.deepEqual(reason.deathCause, { kind: 'outdated' });
   });
 
   it('goes on while no token is drawn, since the newest version will draw them all', () => {

@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { rolloutGroup, tokenCount } from '../../actor/rollout-group.js';
-import { PermanentError } from '../../shared/base/errors.js';
 import { decode, encode, WireError } from '../../shared/wire/codec.js';
-import { versionNotFinite } from '../../shared/wire/not-finite.js';
+import { notFinite } from '../../shared/wire/death-cause.js';
 import { RolloutGroup, type Rollout } from '../../shared/wire/rollout-group.js';
 import { rollout, ticket } from '../support/messages.js';
 
@@ -40,14 +39,7 @@ describe('the message of a sampled group', () => {
         [7, 1],
       ];
       const bad = rollout(3, { behaviorLogprobs: logprobs, versions });
-      assert.throws(
-        () => groupOf(rollout(), bad),
-        (error: unknown) => {
-          assert(error instanceof PermanentError);
-          assert.equal(versionNotFinite(error.message), 7);
-          return true;
-        },
-      );
+      assert.throws(() => groupOf(rollout(), bad), notFinite(7));
     });
   }
 

@@ -6,7 +6,6 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
-import { isOutdated } from '../../shared/wire/outdated.js';
 import { prepareGround, type Ground } from '../support/actor-run.js';
 import { until } from '../support/broker.js';
 import type { ServiceProcess } from '../support/service-process.js';
@@ -129,9 +128,9 @@ describe('an actor process', { timeout: 480_000 }, () => {
     }
     const stop = new AbortController();
     for await (const letter of run.broker.deadLetters.read(stop.signal)) {
-      const { stage, reason } = letter;
+      const { stage, reason, cause } = letter;
       assert.equal(stage, 'actor');
-      assert(isOutdated(reason), reason);
+      assert.deepEqual(cause, { kind: 'outdated' }, reason);
       const { ticketId } = ticketOf(letter)!;
       assert(!run.groups.some(({ ticket: of }) => of.ticketId === ticketId));
       break;

@@ -5,6 +5,7 @@ import type { Broker } from '../../shared/broker/broker.js';
 import { consume, type Delivery, type Source } from '../../shared/broker/consume.js';
 import type { DeadLetter } from '../../shared/broker/dead-letters.js';
 import { PermanentError } from '../../shared/base/errors.js';
+import { notFinite } from '../../shared/wire/death-cause.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { Ticket } from '../../shared/wire/ticket.js';
@@ -268,6 +269,14 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.equal(await depth('dead'), 1);
   });
 
+  it('says in a header why a handler gave a message up, where that has a cause', async () => {
+    void takeTickets(() => Promise.reject(notFinite(3)));
+    await issue(0);
+    const { cause, reason } = await firstDeadLetter();
+    assert.deepEqual(cause, { kind: 'not_finite', version: 3 });
+    assert.match(reason, /^not finite: policy version 3 /);
+  });
+
   it('puts aside a malformed message without handing it to the handler', async () => {
     await using stranger = await brokerOn(server);
     await stranger.link.js.publish('offbeat.test.tickets.train', Uint8Array.of(0xc1), {
@@ -411,6 +420,7 @@ describe('the queues of a run on a real server', bounded, () => {
         data: [1, 2],
         stage: 'learner',
         reason: 'ticket is not outstanding',
+        cause: { kind: 'other' },
         seq: 0,
         at: 0,
       },

@@ -99,6 +99,23 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     assert.match((await run('show', '2')).out, /"unreadable"[^]*"base64"/);
   });
 
+  it('reads the cause that a header names, and takes every other letter for one of another cause', async () => {
+    const original = { subject: broker.names.subjects.tickets('train'), data: new Uint8Array() };
+    const causes = [{ kind: 'outdated' }, { kind: 'not_finite', version: 12 }] as const;
+    for (const cause of causes) {
+      await broker.deadLetters.store('actor', 'for people', original, undefined, cause);
+    }
+    await forge({ 'Offbeat-Reason': 'outdated: a letter from before there was the header' });
+    await forge({ 'Offbeat-Cause': 'from a newer program' });
+    await forge({ 'Offbeat-Cause': 'not_finite' }); // of no version
+    await forge({ 'Offbeat-Cause': 'not_finite', 'Offbeat-Cause-Version': '-1' });
+    const found: unknown[] = [];
+    for await (const { cause } of broker.deadLetters.past(AbortSignal.timeout(10_000))) {
+      found.push(cause);
+    }
+    assert.deepEqual(found, [...causes, ...Array<unknown>(4).fill({ kind: 'other' })]);
+  });
+
   it('publishes again what the next learner waits for, and lets go of the letter', async () => {
     await bury(11);
     const { code, out } = await run('replay', '1');

@@ -2,8 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Summary } from '../../cli/up/summary.js';
 import { consume } from '../../shared/broker/consume.js';
-import { PermanentError } from '../../shared/base/errors.js';
-import { notFiniteReason } from '../../shared/wire/not-finite.js';
+import { notFinite } from '../../shared/wire/death-cause.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { gate, silent, until } from '../support/broker.js';
 import { samplingApiKey, TrainingGround } from '../support/training-ground.js';
@@ -129,8 +128,7 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
       'tickets.train',
       Ticket,
       { signal: over.signal, log: silent, stage: 'actor', concurrency: 2 },
-      ({ value: { issuedAtVersion } }) =>
-        Promise.reject(new PermanentError(notFiniteReason(issuedAtVersion))),
+      ({ value: { issuedAtVersion } }) => Promise.reject(notFinite(issuedAtVersion)),
     );
     const died = async () => (await ground.broker.depths()).dead; // the log leaves repetitions out
     await until(async () => (await died()) > 5 * 8 || learner.hasEnded);

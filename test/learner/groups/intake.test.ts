@@ -11,8 +11,6 @@ import { TicketSource } from '../../../learner/tickets/ticket-source.js';
 import { Unsettled } from '../../../learner/groups/unsettled.js';
 import type { Delivery } from '../../../shared/broker/delivery.js';
 import { dropTotals } from '../../../shared/service/telemetry/drops.js';
-import { notFiniteReason } from '../../../shared/wire/not-finite.js';
-import { outdatedReason } from '../../../shared/wire/outdated.js';
 import type { Rollout } from '../../../shared/wire/rollout-group.js';
 import type { RunConfig } from '../../../shared/run/run-config.js';
 import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
@@ -32,6 +30,7 @@ const limits = {
   maxSteps: Infinity,
 } as const;
 const mixed = ['1', '0'];
+const noCause = { kind: 'other' } as const;
 const noPast = { version: 0, issued: 0 };
 const ids = new TicketIds(newTicketKey());
 const nothing = { margin: 4, state: undefined, ids };
@@ -262,7 +261,7 @@ describe('the intake of a learner with four tickets out', () => {
       assert.deepEqual(bench.accused, ['actor-0']);
       assert.equal(bench.states[0], '0 stale');
       // The learner hears of its own dead letter, which is not the end of the second attempt.
-      bench.intake.die(0, 0, { stage: 'learner', reason: 'impossible_logprobs' });
+      bench.intake.die(0, 0, { stage: 'learner', reason: 'impossible_logprobs', cause: noCause });
       await bench.issue();
       const { order, attempt } = bench.published.at(-1)!;
       assert.deepEqual([order, attempt, bench.states[0]], [0, 1, '0 issued']);
@@ -288,9 +287,9 @@ describe('the intake of a learner with four tickets out', () => {
 
   it('counts a ticket as dead when its message was given up, unless its group is here', async () => {
     await bench.deliver(bench.group(0));
-    bench.intake.die(0, 0, { stage: 'actor', reason: 'test' });
-    bench.intake.die(1, 0, { stage: 'actor', reason: 'test' });
-    bench.intake.die(1, 0, { stage: 'actor', reason: 'told twice' });
+    bench.intake.die(0, 0, { stage: 'actor', reason: 'test', cause: noCause });
+    bench.intake.die(1, 0, { stage: 'actor', reason: 'test', cause: noCause });
+    bench.intake.die(1, 0, { stage: 'actor', reason: 'told twice', cause: noCause });
     assert.equal(bench.admission.book.counts.dead, 1);
     assert.deepEqual(bench.states, ['0 arrived', '2 issued', '3 issued']);
   });
@@ -299,7 +298,11 @@ describe('the intake of a learner with four tickets out', () => {
 describe('the intake of groups that could not be sent', () => {
   it('knows a policy for broken when none but those come', async () => {
     const bench = new Bench();
-    const death = { stage: 'actor', reason: notFiniteReason(0) };
+    const death = {
+      stage: 'actor',
+      reason: 'NaN',
+      cause: { kind: 'not_finite', version: 0 },
+    } as const;
     for (let order = 0; order < 11; order += 1) {
       await bench.issue();
       if (order === 0) await bench.deliver(bench.group(0, ['0', '0']));
@@ -311,7 +314,7 @@ describe('the intake of groups that could not be sent', () => {
     assert.equal(bench.brokenPolicy.breakage.groups, 0);
     for (let order = 12; order < 23; order += 1) {
       await bench.issue();
-      bench.intake.die(order, 0, { stage: 'actor', reason: 'test' }); // of something else
+      bench.intake.die(order, 0, { stage: 'actor', reason: 'test', cause: noCause }); // of something else
       assert.equal(bench.brokenPolicy.breakage.groups, 0);
     }
     for (let order = 23; order < 34; order += 1) {
@@ -325,7 +328,7 @@ describe('the intake of groups that could not be sent', () => {
 });
 
 describe('the intake of what is told of tickets that were never issued', () => {
-  const death = { stage: 'actor', reason: 'a lie' };
+  const death = { stage: 'actor', reason: 'a lie', cause: noCause };
   const orders = (bench: Bench) => bench.published.map(({ order }) => order);
 
   it('ignores deaths ahead of the sequence, but of the ticket that is being sent', async () => {
@@ -343,7 +346,7 @@ describe('the intake of what is told of tickets that were never issued', () => {
     await bench.issue();
     await bench.deliver(bench.group(6));
     assert.deepEqual(bench.settled, ['1 dead unknown_ticket']);
-    bench.intake.die(6, 0, { stage: 'learner', reason: 'unknown_ticket' }); // as the dead letters tell
+    bench.intake.die(6, 0, { stage: 'learner', reason: 'unknown_ticket', cause: noCause }); // as the dead letters tell
     for (const order of [0, 1, 2, 3]) await bench.deliver(bench.group(order, ['0', '0']));
     await bench.issue();
     assert.deepEqual(orders(bench).slice(4), [4, 5, 6, 7]);
@@ -386,8 +389,8 @@ describe('the intake of what is told of tickets that were never issued', () => {
   it('counts a death under the stages that there are, whatever the dead letter says', async () => {
     const bench = new Bench();
     await bench.issue();
-    bench.intake.die(0, 0, { stage: 'gpu-17', reason: 'a lie' });
-    bench.intake.die(1, 0, { stage: 'reward', reason: 'test' });
+    bench.intake.die(0, 0, { stage: 'gpu-17', reason: 'a lie', cause: noCause });
+    bench.intake.die(1, 0, { stage: 'reward', reason: 'test', cause: noCause });
     const names = Object.keys(dropTotals());
     assert(names.includes('dropped/unknown/dead_letter'));
     assert(names.includes('dropped/reward/dead_letter'));
@@ -423,7 +426,7 @@ describe('the intake of a learner that was restored with two tickets out', () =>
   });
 
   it('does not send a ticket again that was given up before', async () => {
-    bench.intake.die(2, 0, { stage: 'actor', reason: 'before the crash' });
+    bench.intake.die(2, 0, { stage: 'actor', reason: 'before the crash', cause: noCause });
     await bench.issue();
     assert.deepEqual(
       bench.published.map(({ order }) => order),
@@ -445,7 +448,7 @@ describe('the intake of a learner that was restored with two tickets out', () =>
 
 describe('the intake of a learner that went back behind the second attempt at a ticket', () => {
   // The stream drops for an hour what is sent again, so what came of either attempt must not be let go of.
-  const outdated = { stage: 'actor', reason: outdatedReason(0, 3) };
+  const outdated = { stage: 'actor', reason: 'too old', cause: { kind: 'outdated' } } as const;
   let bench: Bench;
   beforeEach(() => {
     bench = new Bench(true, { version: 9, issued: 4 });
@@ -596,7 +599,7 @@ describe('the intake of a ticket that was taken from who held it too long', () =
 });
 
 describe('the intake of a ticket whose group grew too old while it was sampled', () => {
-  const outdated = { stage: 'actor', reason: outdatedReason(0, 3) };
+  const outdated = { stage: 'actor', reason: 'too old', cause: { kind: 'outdated' } } as const;
   let bench: Bench;
   beforeEach(async () => {
     bench = new Bench();

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
-import { EarlyCancel } from '../../../actor/early-cancel.js';
+import { EarlyCancel, GroupOutdated } from '../../../actor/early-cancel.js';
 import type { ArrivedGroup } from '../../../learner/groups/intake.js';
 import { issueTickets } from '../../../learner/groups/ticket-issuer.js';
 import { orderOf } from '../../../shared/base/ticket-name.js';
 import type { Random } from '../../../shared/base/random.js';
 import { smallestUsefulVersion } from '../../../shared/rl/staleness.js';
+import type { DeathCause } from '../../../shared/wire/death-cause.js';
 import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import type { Ticket } from '../../../shared/wire/ticket.js';
 import { rollout, rolloutGroup, scoredGroup } from '../../support/messages.js';
@@ -19,7 +20,7 @@ export class CrashModel {
   readonly #random: Random;
   readonly #tickets = new Queue<Ticket>();
   readonly #scored = new Queue<ScoredGroup>();
-  readonly #deaths: { ticket: Ticket; reason: string }[] = [];
+  readonly #deaths: { ticket: Ticket; reason: string; cause: DeathCause }[] = [];
   #cancel = new EarlyCancel();
   #heard = 0; // the version that actors know of
   #ledger: Saved = { step: 0, version: 0, rewinds: [] };
@@ -158,7 +159,9 @@ export class CrashModel {
     work.drawsFrom(version);
     if (this.#random.int(4) === 0) this.#hearVersion(); // while it samples
     if (isUseless(signal)) {
-      this.#deaths.push({ ticket, reason: (signal.reason as Error).message });
+      const why = signal.reason as Error;
+      const cause = why instanceof GroupOutdated ? why.deathCause : ({ kind: 'other' } as const);
+      this.#deaths.push({ ticket, reason: why.message, cause });
       return;
     }
     const rollouts = [0, 1].map(() => rollout(3, { versions: [[version, 3]] }));
@@ -185,7 +188,7 @@ export class CrashModel {
       ...{ value, subject: 'scored', deliveryCount: 1 },
       nak: () => undefined,
       dead: (reason) => {
-        this.#deaths.push({ ticket: value.group.ticket, reason });
+        this.#deaths.push({ ticket: value.group.ticket, reason, cause: { kind: 'other' } });
         return this.#take(seq);
       },
     });
@@ -200,8 +203,8 @@ export class CrashModel {
     const death = this.#deaths[this.#life.deathsHeard];
     if (death === undefined) return;
     this.#life.deathsHeard += 1;
-    const { ticket, reason } = death;
-    this.#life.intake.die(orderOf(ticket.ticketId)!, ticket.attempt, { stage: 'actor', reason });
+    const { ticket, ...why } = death;
+    this.#life.intake.die(orderOf(ticket.ticketId)!, ticket.attempt, { stage: 'actor', ...why });
   }
 
   #hearVersion(): void {

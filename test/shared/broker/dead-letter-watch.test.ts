@@ -33,7 +33,13 @@ describe('dead letters', () => {
     const deaths: string[] = [];
     async function* letters() {
       for (const data of [Uint8Array.of(0xc1), pack({ other: 1 }), encode(Ticket, ticket())]) {
-        yield await Promise.resolve({ data, msgId: undefined, stage: 'actor', reason: 'test' });
+        const of = {
+          msgId: undefined,
+          stage: 'actor',
+          reason: 'test',
+          cause: { kind: 'other' },
+        } as const;
+        yield await Promise.resolve({ data, ...of });
       }
     }
     await watchDeadLetters(letters(), ({ ticketId }, { stage, reason }) =>
