@@ -1,5 +1,3 @@
-import { Gauge, Histogram } from 'prom-client';
-import { mean } from '../../shared/base/statistics.js';
 import {
   offPolicyStats,
   offPolicyStatsByStaleness,
@@ -7,65 +5,148 @@ import {
   type RatioBounds,
 } from '../../shared/rl/off-policy.js';
 import { ratioBounds } from '../../shared/rl/losses.js';
+import type { Correction } from '../../shared/rl/objective.js';
 import { staleness as stalenessOf, type Rewind } from '../../shared/rl/staleness.js';
+import { tokenMean } from '../../shared/rl/token-terms.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
-import { correctionBounds, reportCorrections } from './correction-report.js';
 import type { ArrivedGroup } from '../groups/intake.js';
+import { StatTable } from '../report/stat-table.js';
 import type { MinibatchResult } from './minibatch-pass.js';
 
-const trainedStaleness = new Histogram({
-  name: 'rl_trained_staleness_steps',
+const trainedStaleness = (basis: string) => ({
+  prometheus: 'rl_trained_staleness_steps',
   help: 'Steps between the policy that trains on a group and the version of its tokens.',
-  labelNames: ['basis'],
+  by: { basis },
   buckets: [0, 1, 2, 4, 8, 16],
 });
-
-const stalenessBound = new Gauge({
-  name: 'rl_staleness_bound_steps',
-  help: 'How many steps old the data of a step may be at most: max_steps_off_policy.',
-});
-
-const optimizerStaleness = new Histogram({
-  name: 'rl_trained_staleness_optimizer_steps',
-  help: 'Optimizer steps between the weights that train on a group and those of its oldest token.',
-  buckets: [0, 1, 2, 4, 8, 16, 32],
-});
-
-const stalenessComponent = new Histogram({
-  name: 'rl_staleness_component_steps',
+const stalenessPart = (component: string) => ({
+  prometheus: 'rl_staleness_component_steps',
   help: 'The part of the staleness that arose while sampling and scoring, and while waiting here.',
-  labelNames: ['component'],
+  by: { component },
   buckets: [0, 1, 2, 4, 8, 16],
 });
-
-const versionSpan = new Histogram({
-  name: 'rl_rollout_version_span',
-  help: 'How many versions sampled the tokens of one rollout.',
-  buckets: [1, 2, 3, 4, 8],
-});
-
-const divergence = new Gauge({
-  name: 'rl_kl_sample_train',
-  help: 'Divergence of the policy in training from the one that sampled, nats a token.',
-  labelNames: ['estimator', 'staleness'],
-});
-
-const essRatio = new Gauge({
-  name: 'rl_ess_ratio',
-  help: 'Effective sample size of the importance ratios, as a share of the tokens.',
-});
-
-const outsideShare = new Gauge({
-  name: 'rl_is_masked_fraction',
+const outsideShare = (side: string) => ({
+  prometheus: 'rl_is_masked_fraction',
   help: "Share of tokens that are masked, or whose ratio lies outside the loss's bounds.",
-  labelNames: ['side'],
+  by: { side },
+});
+const age =
+  (key: keyof Ages) =>
+  ({ ages }: StepData): number[] =>
+    ages.map((of) => of[key]);
+
+/** The data of a step and what its corrections and extra terms did. */
+const stepStats = new StatTable<StepData>([
+  {
+    ...trainedStaleness('oldest_token'),
+    jsonl: 'staleness/mean',
+    jsonlMax: 'staleness/max',
+    of: age('oldest'),
+  },
+  { ...trainedStaleness('newest_token'), jsonl: 'staleness/newest_token/mean', of: age('newest') },
+  {
+    ...trainedStaleness('token_weighted'),
+    jsonl: 'staleness/token_weighted/mean',
+    of: age('weighted'),
+  },
+  { ...stalenessPart('in_flight'), jsonl: 'staleness/in_flight/mean', of: age('inFlight') },
+  { ...stalenessPart('in_queue'), jsonl: 'staleness/in_queue/mean', of: age('inQueue') },
+  {
+    jsonl: 'staleness/optimizer_steps/mean',
+    jsonlMax: 'staleness/optimizer_steps/max',
+    prometheus: 'rl_trained_staleness_optimizer_steps',
+    help: 'Optimizer steps between the weights that train on a group and those of its oldest token.',
+    buckets: [0, 1, 2, 4, 8, 16, 32],
+    of: age('optimizerSteps'),
+  },
+  {
+    prometheus: 'rl_staleness_bound_steps',
+    help: 'How many steps old the data of a step may be at most: max_steps_off_policy.',
+    of: ({ config }) => config.maxStepsOffPolicy,
+  },
+  {
+    jsonl: 'version_span/mean',
+    jsonlMax: 'version_span/max',
+    prometheus: 'rl_rollout_version_span',
+    help: 'How many versions sampled the tokens of one rollout.',
+    buckets: [1, 2, 3, 4, 8],
+    of: ({ spans }) => spans,
+  },
+  {
+    jsonl: 'loss/sum',
+    of: ({ results }) => results.reduce((sum, { lossSum }) => sum + lossSum, 0),
+  },
+  { jsonl: 'mask/low_share', of: ({ masked }) => masked?.low },
+  { jsonl: 'mask/high_share', of: ({ masked }) => masked?.high },
+  {
+    ...outsideShare('low'),
+    of: ({ masked, offPolicy }) => offPolicy && (masked?.low ?? offPolicy.belowShare),
+  },
+  {
+    ...outsideShare('high'),
+    of: ({ masked, offPolicy }) => offPolicy && (masked?.high ?? offPolicy.aboveShare),
+  },
+  {
+    jsonl: 'weights/mean',
+    prometheus: 'rl_is_weight_mean',
+    help: 'Mean importance weight of the tokens of a step, truncated; 1 on-policy.',
+    of: ({ weights }) => weights && tokenMean(weights.ofTokens),
+  },
+  {
+    jsonl: 'weights/capped_share',
+    of: ({ weights }) => weights && tokenShare(weights.ofTokens, (each) => each >= weights.cap),
+  },
+  {
+    jsonl: 'kl_policy_base',
+    prometheus: 'rl_kl_base',
+    help: 'Divergence of the policy that sampled from the base model, nats a token.',
+    of: ({ results }) => unlessEmpty(results.flatMap(({ terms }) => terms.klToBase ?? [])),
+  },
+  {
+    jsonl: 'entropy_bonus',
+    of: ({ results }) => {
+      const coefficients = results.map(({ terms }) => terms.entropyCoefficient);
+      return coefficients.reduce((sum, each) => sum + each, 0) > 0 ? coefficients : undefined;
+    },
+  },
+]);
+
+/** Later substeps are further off-policy, which no staleness shows. */
+const everyPart = ['staleness', 'substep'];
+const divergence = (estimator: string) => ({
+  prometheus: 'rl_kl_sample_train',
+  help: 'Divergence of the policy in training from the one that sampled, nats a token.',
+  by: { estimator, staleness: 'all' },
+  parts: everyPart,
 });
 
-const sampledEntropy = new Gauge({
-  name: 'rl_entropy',
-  help: 'Mean of -logprob over the sampled tokens of a step, nats a token.',
-  labelNames: ['kind'],
-});
+/** How far a step was off-policy: as a whole, and the parts of it that differ in staleness or substep. */
+const ratioStats = new StatTable<OffPolicyStats>([
+  { ...divergence('v1'), jsonl: 'kl_sample_train_v1', of: ({ klV1 }) => klV1 },
+  { ...divergence('v2'), jsonl: 'kl_sample_train_v2', of: ({ klV2 }) => klV2 },
+  { ...divergence('k3'), jsonl: 'kl_sample_train_k3', of: ({ klK3 }) => klK3 },
+  {
+    jsonl: 'ess_ratio',
+    prometheus: 'rl_ess_ratio',
+    help: 'Effective sample size of the importance ratios, as a share of the tokens.',
+    parts: everyPart,
+    of: ({ essRatio }) => essRatio,
+  },
+  { jsonl: 'ratio/p01', of: ({ ratio }) => ratio.p01 },
+  { jsonl: 'ratio/p50', of: ({ ratio }) => ratio.p50 },
+  { jsonl: 'ratio/p99', parts: ['staleness'], of: ({ ratio }) => ratio.p99 },
+  { jsonl: 'ratio/below_share', parts: ['staleness'], of: ({ belowShare }) => belowShare },
+  { jsonl: 'ratio/above_share', parts: ['staleness'], of: ({ aboveShare }) => aboveShare },
+  {
+    jsonl: 'trained/entropy',
+    prometheus: 'rl_entropy',
+    help: 'Mean of -logprob over the sampled tokens of a step, nats a token.',
+    by: { kind: 'sampled' },
+    parts: ['staleness'],
+    of: ({ sampledEntropy }) => sampledEntropy,
+  },
+  { jsonl: 'trained/tokens', of: ({ tokens }) => tokens },
+]);
 
 /** A group that a step trained on. */
 export interface TrainedGroup {
@@ -74,111 +155,94 @@ export interface TrainedGroup {
   readonly substep: number; // that took it
 }
 
+type StepConfig = Pick<
+  RunConfig,
+  'loss' | 'correction' | 'maxStepsOffPolicy' | 'numSubsteps' | 'numMinibatches'
+>;
+
+/** What the numbers of a step are computed from. */
+interface StepData {
+  readonly config: StepConfig;
+  readonly ages: readonly Ages[]; // of its groups
+  readonly spans: readonly number[]; // versions that sampled each of its rollouts
+  readonly results: readonly MinibatchResult[];
+  readonly masked: { readonly low: number; readonly high: number } | undefined; // shares of the tokens
+  readonly weights:
+    { readonly ofTokens: readonly Float64Array[]; readonly cap: number } | undefined;
+  readonly offPolicy: OffPolicyStats | undefined; // none without tokens
+}
+
 /**
- * What a step says of its data and of how far it was off-policy, by the names of `metrics.jsonl`;
- * sets the gauges of `/metrics` alongside.
+ * The numbers of a step's data and of how far it was off-policy, by their keys in `metrics.jsonl`; also
+ * sets them in Prometheus.
  *
  * @param version that trained on the groups.
  */
 export function reportStep(
-  config: Pick<
-    RunConfig,
-    'loss' | 'correction' | 'maxStepsOffPolicy' | 'numSubsteps' | 'numMinibatches'
-  >,
+  config: StepConfig,
   version: number,
   trained: readonly TrainedGroup[],
   results: readonly MinibatchResult[],
   rewinds: readonly Rewind[] = [],
 ): Record<string, number> {
   const { loss, correction, numSubsteps, numMinibatches } = config;
-  const ages = trained.map((group) => agesOf(group, { version, numSubsteps, rewinds }));
-  for (const age of ages) observeAges(age);
-  stalenessBound.set(config.maxStepsOffPolicy);
-  const spans = trained.flatMap(({ group }) =>
-    group.scored.group.rollouts.map(({ versions }) => versions.length),
-  );
-  for (const span of spans) versionSpan.observe(span);
+  const { mask, weights } = correction;
   const rollouts = results.flatMap(({ rollouts }) => rollouts);
+  const corrected = results.flatMap(({ corrected }) => corrected ?? []);
+  const sides = corrected.map(({ sides }) => sides);
   const bounds = correctionBounds(correction) ?? ratioBounds(loss.name, loss.config);
-  const metrics: Record<string, number> = {
-    'staleness/mean': mean(ages.map(({ oldest }) => oldest)),
-    'staleness/max': Math.max(...ages.map(({ oldest }) => oldest)),
-    'staleness/newest_token/mean': mean(ages.map(({ newest }) => newest)),
-    'staleness/token_weighted/mean': mean(ages.map(({ weighted }) => weighted)),
-    'staleness/in_flight/mean': mean(ages.map(({ inFlight }) => inFlight)),
-    'staleness/in_queue/mean': mean(ages.map(({ inQueue }) => inQueue)),
-    'staleness/optimizer_steps/mean': mean(ages.map(({ optimizerSteps }) => optimizerSteps)),
-    'staleness/optimizer_steps/max': Math.max(...ages.map(({ optimizerSteps }) => optimizerSteps)),
-    'version_span/mean': mean(spans),
-    'version_span/max': spans.reduce((most, span) => Math.max(most, span), 0),
-    'loss/sum': results.reduce((sum, { lossSum }) => sum + lossSum, 0),
-    ...reportCorrections(correction, results),
-  };
-
-  const all = offPolicyStats(rollouts, bounds);
-  if (all === undefined) return metrics;
-  essRatio.set(all.essRatio);
-  outsideShare.set({ side: 'low' }, metrics['mask/low_share'] ?? all.belowShare);
-  outsideShare.set({ side: 'high' }, metrics['mask/high_share'] ?? all.aboveShare);
-  sampledEntropy.set({ kind: 'sampled' }, all.sampledEntropy);
-  divergence.reset(); // a staleness that this step does not have
-  setDivergence('all', all);
-  Object.assign(metrics, {
-    kl_sample_train_v1: all.klV1,
-    kl_sample_train_v2: all.klV2,
-    kl_sample_train_k3: all.klK3,
-    ess_ratio: all.essRatio,
-    'ratio/p01': all.ratio.p01,
-    'ratio/p50': all.ratio.p50,
-    'ratio/p99': all.ratio.p99,
-    'ratio/below_share': all.belowShare,
-    'ratio/above_share': all.aboveShare,
-    'trained/entropy': all.sampledEntropy,
-    'trained/tokens': all.tokens,
+  const offPolicy = offPolicyStats(rollouts, bounds);
+  const report = stepStats.record({
+    config,
+    ages: trained.map((group) => agesOf(group, { version, numSubsteps, rewinds })),
+    spans: trained.flatMap(({ group }) =>
+      group.scored.group.rollouts.map(({ versions }) => versions.length),
+    ),
+    results,
+    masked:
+      mask.kind === 'none'
+        ? undefined
+        : {
+            low: tokenShare(sides, (side) => side < 0),
+            high: tokenShare(sides, (side) => side > 0),
+          },
+    weights:
+      weights.kind === 'none'
+        ? undefined
+        : { ofTokens: corrected.map(({ weights }) => weights), cap: weights.cap },
+    offPolicy,
   });
-  for (const [staleness, stats] of offPolicyStatsByStaleness(rollouts, bounds)) {
-    setDivergence(String(staleness), stats);
-    const suffix = `staleness_${staleness}`;
-    metrics[`kl_sample_train_v1/${suffix}`] = stats.klV1;
-    metrics[`kl_sample_train_v2/${suffix}`] = stats.klV2;
-    metrics[`kl_sample_train_k3/${suffix}`] = stats.klK3;
-    metrics[`ess_ratio/${suffix}`] = stats.essRatio;
-    metrics[`ratio/below_share/${suffix}`] = stats.belowShare;
-    metrics[`ratio/above_share/${suffix}`] = stats.aboveShare;
-    metrics[`ratio/p99/${suffix}`] = stats.ratio.p99;
-    metrics[`trained/entropy/${suffix}`] = stats.sampledEntropy;
-  }
-  return { ...metrics, ...bySubstep(results, numMinibatches, bounds) };
+  if (offPolicy === undefined) return report;
+  return {
+    ...report,
+    ...ratioStats.record(offPolicy),
+    ...ratioStats.recordParts('staleness', offPolicyStatsByStaleness(rollouts, bounds)),
+    ...ratioStats.recordParts('substep', statsBySubstep(results, numMinibatches, bounds)),
+  };
 }
 
-/** What is further off-policy in later substeps, which no staleness shows. */
-function bySubstep(
+/** The ratios outside of which a correction masks single tokens or truncates them; undefined: none does. */
+function correctionBounds({ weights, mask }: Correction): RatioBounds | undefined {
+  if (mask.kind === 'icepop') return { low: mask.low, high: mask.high };
+  if (weights.kind === 'token') return { low: 0, high: weights.cap };
+  return undefined;
+}
+
+/** None of a step that has a single substep. */
+function* statsBySubstep(
   results: readonly MinibatchResult[],
   numMinibatches: number,
   bounds: RatioBounds,
-): Record<string, number> {
-  const metrics: Record<string, number> = {};
-  if (results.length <= numMinibatches) return metrics; // a single one
+): Generator<[substep: number, OffPolicyStats]> {
+  if (results.length <= numMinibatches) return;
   for (let first = 0; first < results.length; first += numMinibatches) {
     const part = results.slice(first, first + numMinibatches);
     const stats = offPolicyStats(
       part.flatMap(({ rollouts }) => rollouts),
       bounds,
     );
-    if (stats === undefined) continue;
-    const suffix = `substep_${first / numMinibatches}`;
-    metrics[`kl_sample_train_v1/${suffix}`] = stats.klV1;
-    metrics[`kl_sample_train_v2/${suffix}`] = stats.klV2;
-    metrics[`kl_sample_train_k3/${suffix}`] = stats.klK3;
-    metrics[`ess_ratio/${suffix}`] = stats.essRatio;
+    if (stats !== undefined) yield [first / numMinibatches, stats];
   }
-  return metrics;
-}
-
-function setDivergence(staleness: string, { klV1, klV2, klK3 }: OffPolicyStats): void {
-  divergence.set({ estimator: 'v1', staleness }, klV1);
-  divergence.set({ estimator: 'v2', staleness }, klV2);
-  divergence.set({ estimator: 'k3', staleness }, klK3);
 }
 
 /** How old a group is when it is trained on, in steps but for the last. */
@@ -210,11 +274,15 @@ function agesOf(
   };
 }
 
-function observeAges(ages: Ages): void {
-  trainedStaleness.observe({ basis: 'oldest_token' }, ages.oldest);
-  trainedStaleness.observe({ basis: 'newest_token' }, ages.newest);
-  trainedStaleness.observe({ basis: 'token_weighted' }, ages.weighted);
-  stalenessComponent.observe({ component: 'in_queue' }, ages.inQueue);
-  stalenessComponent.observe({ component: 'in_flight' }, ages.inFlight);
-  optimizerStaleness.observe(ages.optimizerSteps);
+function tokenShare(
+  rollouts: readonly ArrayLike<number>[],
+  isCounted: (value: number) => boolean,
+): number {
+  return tokenMean(
+    rollouts.map((values) => Array.from(values, (value) => Number(isCounted(value)))),
+  );
+}
+
+function unlessEmpty<T>(values: readonly T[]): readonly T[] | undefined {
+  return values.length === 0 ? undefined : values;
 }
