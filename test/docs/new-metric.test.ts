@@ -26,7 +26,7 @@ describe('the recipe of docs/developing.md for a metric', { timeout: 600_000 }, 
 
   it('compiles as printed, and the metric is exported', async () => {
     const page = await readFile(join(packageRoot, 'docs/developing.md'), 'utf8');
-    const [, diff] = /^## Add a metric$[^]*?^```diff\n([^]*?)^```$/m.exec(page)!;
+    const [, diff] = /^### Add a metric$[^]*?^```diff\n([^]*?)^```$/m.exec(page)!;
     const lines = diff!.trimEnd().split('\n');
     const kept = lines.filter((line) => !line.startsWith('+')).map((line) => line.slice(1));
     const source = await readFile(join(copy, `${table}.ts`), 'utf8');
