@@ -1,6 +1,7 @@
 import type { Broker } from '../shared/broker/broker.js';
 import { connectBroker } from '../shared/broker/connect.js';
 import { loadConfig } from '../shared/service/config.js';
+import { aborted, TaskScope } from '../shared/base/task-scope.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
 import { runService } from '../shared/service/run-service.js';
 import { serveHealth } from '../shared/service/telemetry/health-server.js';
@@ -15,7 +16,6 @@ import { openSampler } from './sampler/open-sampler.js';
 import { PolicyFollower } from './policy-follower.js';
 import { renewLease } from './renew-lease.js';
 import { sampleTickets } from './sample-tickets.js';
-import { aborted, together } from './together.js';
 
 /** The actor service: leases tickets, samples their groups with the newest policy, delivers them. */
 export async function main(
@@ -24,7 +24,7 @@ export async function main(
 ): Promise<void> {
   await runService('actor', async ({ log, signal }) => {
     const config = loadConfig(ActorConfig, 'actor', argv, env);
-    await together(signal, [(ending) => serve(config, log, ending)]);
+    await TaskScope.run(signal, [(ending) => serve(config, log, ending)]);
   });
 }
 
@@ -102,7 +102,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     onGroup: () => groups++,
   };
   log.info({ sampler: sampler.kind, model: runConfig.model.name }, 'joined the run');
-  await together(signal, [
+  await TaskScope.run(signal, [
     (ending) => sampler.guard(ending),
     (ending) => policies.follow(ending),
     (ending) => renewLease(broker.actors, lease, log, ending),

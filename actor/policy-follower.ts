@@ -1,13 +1,13 @@
-import { EventEmitter, once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Counter, Gauge, Histogram } from 'prom-client';
 import type { PolicyStore } from '../shared/broker/policy-store.js';
+import { Changes } from '../shared/base/changes.js';
 import { errorText, PermanentError, UserError } from '../shared/base/errors.js';
+import { TaskScope } from '../shared/base/task-scope.js';
 import { WeightsNotFinite } from '../shared/model/lora.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import type { Sampler } from './sampler/sampler.js';
-import { together } from './together.js';
 
 /** A version that stays loaded until it is disposed of. */
 export interface Hold extends Disposable {
@@ -68,7 +68,7 @@ const refusedVersions = new Counter({
  */
 export class PolicyFollower {
   readonly #held = new Map<number, Held>(); // the least recently used first
-  readonly #changes = new EventEmitter().setMaxListeners(0); // 'change': newest or wanted moved
+  readonly #changes = new Changes(); // of newest and wanted
   readonly #startedAt = Date.now();
   #newest: PolicyManifest | undefined; // loaded
   #newestDrawn = -1; // the newest version that drew a token here
@@ -120,7 +120,10 @@ export class PolicyFollower {
    * @throws {UserError} if the sampler can never use what is published.
    */
   async follow(signal: AbortSignal): Promise<void> {
-    await together(signal, [(ending) => this.#watch(ending), (ending) => this.#loadWanted(ending)]);
+    await TaskScope.run(signal, [
+      (ending) => this.#watch(ending),
+      (ending) => this.#loadWanted(ending),
+    ]);
   }
 
   /** Holds the newest version, once it is at least `version`. */
@@ -154,7 +157,7 @@ export class PolicyFollower {
     for await (const manifest of this.options.store.watch(signal)) {
       this.#wanted = manifest;
       this.options.onPublished?.(manifest);
-      this.#changes.emit('change');
+      this.#changes.notify();
     }
   }
 
@@ -197,7 +200,7 @@ export class PolicyFollower {
     // What was published before this process ran waited for the process, not for the adoption.
     if (manifest.publishedAt >= this.#startedAt) adoptionSeconds.observe(Math.max(0, seconds));
     this.options.log.info({ version: manifest.version, seconds }, 'policy adopted');
-    this.#changes.emit('change');
+    this.#changes.notify();
   }
 
   async #hold(manifest: PolicyManifest, signal: AbortSignal): Promise<Hold> {
@@ -260,7 +263,8 @@ export class PolicyFollower {
   }
 
   async #change(signal: AbortSignal): Promise<void> {
-    await once(this.#changes, 'change', { signal });
+    await this.#changes.next(signal);
+    signal.throwIfAborted();
   }
 }
 

@@ -3,6 +3,7 @@ import { Counter, Histogram } from 'prom-client';
 import type { Broker } from '../shared/broker/broker.js';
 import { consume } from '../shared/broker/consume.js';
 import { UserError } from '../shared/base/errors.js';
+import { aborted, TaskScope } from '../shared/base/task-scope.js';
 import { countDroppedGroup, countWastedTokens } from '../shared/service/telemetry/drops.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import { ticketAttributes } from '../shared/wire/ticket-attributes.js';
@@ -16,7 +17,6 @@ import { groupRequest, type PromptSource } from './group-request.js';
 import type { Hold, PolicyFollower } from './policy-follower.js';
 import { rolloutGroup, tokenCount } from './rollout-group.js';
 import type { Sampler } from './sampler/sampler.js';
-import { aborted, together } from './together.js';
 
 export interface SampleTicketsOptions {
   readonly broker: Broker;
@@ -86,7 +86,7 @@ export async function sampleTickets(
         }
       },
     );
-  await together(signal, [
+  await TaskScope.run(signal, [
     ...options.splits.map(lease),
     async (ending) => {
       await aborted(AbortSignal.any([ending, refusal.signal]));

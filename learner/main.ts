@@ -5,6 +5,7 @@ import { loadConfig } from '../shared/service/config.js';
 import { evaluationTickets } from '../shared/run/evaluation/evaluator.js';
 import { givenUpCode } from '../shared/base/exit-codes.js';
 import { makeFolder } from '../shared/base/make-folder.js';
+import { isAbort } from '../shared/base/task-scope.js';
 import { checkModelDirectory, readModelDirectory } from '../shared/model/model-directory.js';
 import { ticketBound } from '../shared/rl/capacity.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
@@ -99,7 +100,7 @@ async function learn(
 
   const result = await withRecovery(
     { ...settings, log, stop, signal, leadership, progress: () => broker.ledger.read() },
-    async (client, failure) => {
+    async (client, scope) => {
       missing = 'opening the run';
       const name = chooseModel(client.models, settings);
       const model = { name, digest: directory.digest };
@@ -128,7 +129,7 @@ async function learn(
         broker,
         client,
         leadership,
-        failure,
+        scope,
         clock,
         stop,
         log,
@@ -187,8 +188,4 @@ function giveUpText(
 function leasesOf(ms: number) {
   const ofTickets = { 'tickets.train': ms, 'tickets.eval': ms };
   return { ...ofTickets, rollouts: ms, 'scored.train': ms, 'scored.eval': ms };
-}
-
-function isAbort(error: unknown, signal: AbortSignal): boolean {
-  return signal.aborted && error instanceof Error && error.name === 'AbortError';
 }

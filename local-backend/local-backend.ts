@@ -1,3 +1,4 @@
+import { markHandled, type TaskScope } from '../shared/base/task-scope.js';
 import { readModelDirectory } from '../shared/model/model-directory.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { ApiKeys } from './api-key.js';
@@ -27,8 +28,8 @@ export interface LocalBackendOptions extends ApiKeys {
   readonly checkpointDir: string;
   readonly threads: number;
   readonly log: Logger;
-  /** Ends the waiting for room on the disk. */
-  readonly signal?: AbortSignal;
+  /** Ends the waiting for room on the disk; fails when a worker thread dies: the process cannot go on. */
+  readonly scope?: TaskScope;
   /** How long a poll waits for a result, in ms; SDK clients give up after 45 s. */
   readonly pollMs?: number;
   /** Milliseconds of a clock that only rises, by which clients count as gone; replaced in tests. */
@@ -43,8 +44,6 @@ export interface LocalBackend extends AsyncDisposable {
   readonly url: string;
   /** Resolves once the training model is in memory; requests before that wait. */
   readonly loaded: Promise<void>;
-  /** Rejects when a worker thread dies: the process cannot go on. */
-  readonly died: Promise<never>;
 }
 
 /**
@@ -54,9 +53,9 @@ export interface LocalBackend extends AsyncDisposable {
  * @throws {UserError} on a model directory that cannot be run, or an address that cannot be bound.
  */
 export async function startLocalBackend(options: LocalBackendOptions): Promise<LocalBackend> {
-  const { modelDir, threads, log } = options;
+  const { modelDir, threads, log, scope } = options;
   const model = { name: options.modelName, directory: await readModelDirectory(modelDir) };
-  const store = await CheckpointStore.open(options.checkpointDir, log, options.signal);
+  const store = await CheckpointStore.open(options.checkpointDir, log, scope?.signal);
   log.info({ checkpoints: store.list().length, dir: options.checkpointDir }, 'checkpoints found');
 
   const sessions = new Sessions(options.now);
@@ -64,19 +63,14 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
   const trainer = new WorkerCalls<TrainingCalls>(new URL('./training-worker.js', import.meta.url));
   const sampler = lazily(() => {
     const worker = new WorkerCalls<SamplingCalls>(new URL('./sampling-worker.js', import.meta.url));
-    worker.died.catch(reportDeath);
+    void scope?.watch(worker.died);
     // Calls made meanwhile wait behind the load; if it fails, each of them says why.
     worker.call('load', { modelDir, threads }).catch((err: unknown) => {
       log.error({ err }, 'the sampling model could not be loaded');
     });
     return worker;
   });
-  let reportDeath: (error: unknown) => void = () => undefined;
-  const died = new Promise<never>((_, reject) => {
-    reportDeath = reject;
-    trainer.died.catch(reject);
-  });
-  died.catch(() => undefined); // whoever awaits it hears of it
+  void scope?.watch(trainer.died);
 
   const samplers = new SamplingSessions(model, sessions, store, futures, sampler.get);
   const gapWaitMs = options.gapWaitMs ?? 10_000;
@@ -101,13 +95,11 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
         ...checkpointRoutes(store, runs, samplers, new Archives()),
       ],
     });
-    const loaded = trainer.call('load', { modelDir, threads });
-    loaded.catch(() => undefined); // whoever awaits it hears of it
+    const loaded = markHandled(trainer.call('load', { modelDir, threads }));
     const host = options.host.includes(':') ? `[${options.host}]` : options.host;
     return {
       url: `http://${host}:${server.port}`,
       loaded,
-      died,
       async [Symbol.asyncDispose]() {
         await server[Symbol.asyncDispose]();
         await stopWorkers();

@@ -1,4 +1,4 @@
-import { once } from 'node:events';
+import { aborted, TaskScope } from '../shared/base/task-scope.js';
 import { loadConfig } from '../shared/service/config.js';
 import { runService } from '../shared/service/run-service.js';
 import { serveHealth } from '../shared/service/telemetry/health-server.js';
@@ -16,14 +16,17 @@ export async function main(
     await using health = await serveHealth(config.healthHost, config.healthPort, () =>
       isLoaded ? { isReady: true } : { isReady: false, reason: 'the model is being loaded' },
     );
-    await using backend = await startLocalBackend({ ...config, log, signal });
+    await using scope = new TaskScope(signal);
+    await using backend = await startLocalBackend({ ...config, log, scope });
     log.info({ url: backend.url, healthPort: health.port, model: config.modelName }, 'listening');
 
-    const stopped = signal.aborted ? Promise.resolve() : once(signal, 'abort');
-    await Promise.race([backend.loaded, backend.died, stopped]);
-    if (signal.aborted) return;
-    isLoaded = true;
-    log.info({ threads: config.threads }, 'ready');
-    await Promise.race([backend.died, stopped]);
+    scope.start(async (ending) => {
+      await backend.loaded;
+      if (ending.aborted) return;
+      isLoaded = true;
+      log.info({ threads: config.threads }, 'ready');
+    });
+    await aborted(scope.signal);
+    if (!signal.aborted) scope.signal.throwIfAborted();
   });
 }

@@ -1,3 +1,4 @@
+import { TaskScope } from '../shared/base/task-scope.js';
 import { connectBroker } from '../shared/broker/connect.js';
 import { loadConfig } from '../shared/service/config.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
@@ -16,12 +17,7 @@ export async function main(
 ): Promise<void> {
   await runService('reward-service', async ({ log, signal }) => {
     const config = loadConfig(RewardServiceConfig, 'reward-service', argv, env);
-    try {
-      await serve(config, log, signal);
-    } catch (caught) {
-      // Asked to end while it still waited for something: there is nothing to finish.
-      if (!signal.aborted || !isAbort(caught)) throw caught;
-    }
+    await TaskScope.run(signal, [(ending) => serve(config, log, ending)]);
     log.info('stopped');
   });
 }
@@ -60,8 +56,4 @@ async function serve(config: RewardServiceConfig, log: Logger, signal: AbortSign
   log.info({ httpPort: scores.port }, 'joined the run');
 
   await scoreRollouts({ broker, judge, scorer: name, log, signal });
-}
-
-function isAbort(caught: unknown): boolean {
-  return caught instanceof Error && caught.name === 'AbortError';
 }

@@ -9,7 +9,7 @@ import { WorkerCalls } from '../../shared/service/worker-calls.js';
 import type { DecoderCalls, DecoderEvent } from './decoder-worker.js';
 import type { GroupRequest, PolicyChoice, Progress, SampledRollout, Sampler } from './sampler.js';
 import { StallWatch } from '../stall-watch.js';
-import { aborted } from '../together.js';
+import { aborted } from '../../shared/base/task-scope.js';
 
 export interface OnnxSamplerOptions {
   readonly directory: ModelDirectory;

@@ -17,7 +17,7 @@ import {
   nextSegmentLength,
 } from './segments.js';
 import { StallWatch } from '../stall-watch.js';
-import { aborted } from '../together.js';
+import { aborted } from '../../shared/base/task-scope.js';
 
 export interface TinkerSamplerOptions {
   readonly baseUrl: string;

@@ -1,4 +1,4 @@
-import { once } from 'node:events';
+import { aborted } from '../../shared/base/task-scope.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { findRun } from '../existing-run/find-run.js';
@@ -44,6 +44,6 @@ export async function dashboard(argv: readonly string[], env: Environment): Prom
   };
   await using page = await open(run);
   process.stdout.write(`dashboard of ${found.run} at ${page.url}\n`);
-  if (!stop.stop.aborted) await once(stop.stop, 'abort');
+  await aborted(stop.stop);
   return stop.exitCode() ?? 0;
 }

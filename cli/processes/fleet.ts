@@ -1,6 +1,7 @@
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText } from '../../shared/base/errors.js';
+import { TaskScope } from '../../shared/base/task-scope.js';
 import { isDiskTrouble } from '../../shared/service/telemetry/disk-room.js';
 import { givenUpCode, userErrorCode } from '../../shared/base/exit-codes.js';
 import type { DiskWatch } from './disk-watch.js';
@@ -58,10 +59,9 @@ export class Fleet implements AsyncDisposable {
   readonly failed: AbortSignal;
   /** Ends the fleet at once instead of in order. */
   readonly #hurry: AbortSignal;
-  readonly #failure = new AbortController();
+  readonly #watchers = new TaskScope();
   readonly #stopping = new AbortController();
   readonly #running = new Map<string, Running>();
-  readonly #watchers: Promise<void>[] = [];
   readonly #logFolder: string;
   readonly #report: (line: string) => void;
   readonly #disk: DiskWatch | undefined;
@@ -78,7 +78,7 @@ export class Fleet implements AsyncDisposable {
     this.#logFolder = options.logFolder;
     this.#report = options.report;
     this.#hurry = options.hurry;
-    this.failed = this.#failure.signal;
+    this.failed = this.#watchers.signal;
   }
 
   logPath(name: string): string {
@@ -87,11 +87,7 @@ export class Fleet implements AsyncDisposable {
 
   /** Starts a member and watches it from now on; resolves when it is not kept running any more. */
   start(member: Member): Promise<void> {
-    const finished = this.#keep(member).catch((caught: unknown) => {
-      this.#fail(`${member.name} cannot be run: ${errorText(caught)}`, 1);
-    });
-    this.#watchers.push(finished);
-    return finished;
+    return this.#watch(member.name, this.#keep(member));
   }
 
   /**
@@ -105,10 +101,7 @@ export class Fleet implements AsyncDisposable {
     member: Running['member'],
     again?: (signal: AbortSignal) => Promise<ManagedProcess>,
   ): void {
-    const kept = this.#keepAdopted(name, process, member, again).catch((caught: unknown) => {
-      this.#fail(`${name} cannot be run: ${errorText(caught)}`, 1);
-    });
-    this.#watchers.push(kept);
+    void this.#watch(name, this.#keepAdopted(name, process, member, again));
   }
 
   /**
@@ -179,12 +172,19 @@ export class Fleet implements AsyncDisposable {
       const peers = all.filter(([, { member }]) => member.stopRank === rank);
       await Promise.all(peers.map(([name, running]) => this.#stopOne(name, running)));
     }
-    await Promise.all(this.#watchers);
+    await this.#watchers.settled();
     this.#running.clear();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop();
+  }
+
+  #watch(name: string, kept: Promise<void>): Promise<void> {
+    const watched = kept.catch((caught: unknown) => {
+      this.#fail(`${name} cannot be run: ${errorText(caught)}`, 1);
+    });
+    return this.#watchers.watch(watched);
   }
 
   #isStopping(): boolean {
@@ -304,6 +304,6 @@ export class Fleet implements AsyncDisposable {
   }
 
   #fail(message: string, exitCode: number): void {
-    this.#failure.abort(new FleetError(message, exitCode));
+    this.#watchers.abort(new FleetError(message, exitCode));
   }
 }

@@ -7,7 +7,7 @@ import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
 import type { Checkpoint, SavedState as KeptState, TicketKey } from '../../shared/wire/ledger.js';
 import type { BookState } from '../groups/group-book.js';
-import { handled } from '../session/handled.js';
+import { markHandled } from '../../shared/base/task-scope.js';
 import type { IdleClock } from '../step/idle-clock.js';
 import type { CheckpointStore } from './checkpoint-store.js';
 import { superfluous, type RetentionRules } from './retention.js';
@@ -138,7 +138,7 @@ export class Checkpointer {
   #inTurn(write: () => Promise<void>): Promise<void> {
     const written = this.#last.then(write);
     this.#last = written.catch(() => undefined);
-    return handled(written);
+    return markHandled(written);
   }
 
   async #write(consumed: Consumed, statePath: string): Promise<void> {

@@ -13,7 +13,7 @@ import {
   Unavailable,
 } from '../../shared/tinker/errors.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
-import { Failure } from '../session/failure.js';
+import { TaskScope } from '../../shared/base/task-scope.js';
 import { StepDamaged } from '../step/damage.js';
 
 const recoveries = new Counter({
@@ -41,8 +41,8 @@ export interface RecoveryOptions {
   readonly pause?: ((ms: number, signal: AbortSignal) => Promise<void>) | undefined;
 }
 
-/** One session with one connection to the backend; `failure` watches all that it starts in the background. */
-export type Session<Result> = (client: TinkerClient, failure: Failure) => Promise<Result>;
+/** One session with one connection to the backend; `scope` watches all that it starts in the background. */
+export type Session<Result> = (client: TinkerClient, scope: TaskScope) => Promise<Result>;
 
 const confirmMs = 5_000;
 
@@ -114,8 +114,7 @@ async function runOnce<Result>(
   connectPatienceMs: number,
   session: Session<Result>,
 ): Promise<Result> {
-  await using failure = new Failure();
-  failure.follow(leadership.signal);
+  await using scope = new TaskScope(leadership.signal);
   await using client = await TinkerClient.connect({
     baseUrl,
     apiKey,
@@ -124,11 +123,11 @@ async function runOnce<Result>(
     connectPatienceMs,
     ...(checkpointDir === undefined ? {} : { checkpointDir }),
   });
-  using _closing = addAbortListener(failure.signal, () => void client[Symbol.asyncDispose]());
+  using _closing = addAbortListener(scope.signal, () => void client[Symbol.asyncDispose]());
   try {
-    return await session(client, failure);
+    return await session(client, scope);
   } catch (caught) {
-    const first: unknown = failure.signal.aborted ? failure.signal.reason : caught;
+    const first: unknown = scope.signal.aborted ? scope.signal.reason : caught;
     log.warn({ reason: errorText(first) }, 'the session failed, waiting for what it has started');
     throw first;
   }

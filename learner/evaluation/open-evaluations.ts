@@ -6,7 +6,7 @@ import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import { Evaluations } from './evaluations.js';
-import type { Failure } from '../session/failure.js';
+import type { TaskScope } from '../../shared/base/task-scope.js';
 import type { EvalEvent } from '../report/history.js';
 import { evalsJournal, Journal } from '../report/journal.js';
 import type { Evaluation } from '../settings/evaluation.js';
@@ -23,7 +23,7 @@ export interface OpenEvaluationsOptions {
   readonly past: readonly EvalEvent[];
   readonly version: number; // that this session begins with
   readonly onResult: (result: EvalResult) => Promise<void>;
-  readonly failure: Failure;
+  readonly scope: TaskScope;
   readonly signal: AbortSignal;
   readonly log: Logger;
 }
@@ -46,7 +46,7 @@ export async function openEvaluations(
     evaluator,
     everyVersions: evalProblems === 0 ? 0 : evalEveryVersions,
     last: past.at(-1)?.result,
-    watch: (evaluation) => options.failure.watch(evaluation),
+    watch: (evaluation) => options.scope.watch(evaluation),
     tell: async (result) => {
       const event = { v: 1, at: Date.now(), kind: 'eval', result } as const;
       await broker.events.emit(event);

@@ -6,7 +6,7 @@ import { Changes } from '../../shared/base/changes.js';
 import { Checkpointer } from '../checkpoints/checkpointer.js';
 import type { CheckpointStore } from '../checkpoints/checkpoint-store.js';
 import type { OpenedRun } from '../checkpoints/opening.js';
-import type { Failure } from './failure.js';
+import type { TaskScope } from '../../shared/base/task-scope.js';
 import { DroughtWatch } from '../stop/drought-watch.js';
 import { Admission } from '../groups/admission.js';
 import { HoldTimes } from '../groups/hold-times.js';
@@ -44,14 +44,14 @@ export interface SessionState {
   readonly checkpoints: CheckpointStore;
   readonly ticketsSoFar: number; // published by earlier sessions, of whatever kind
   readonly ids: TicketIds; // of the run's tickets
-  readonly failure: Failure; // raised when a part cannot get what it asks the backend for
+  readonly scope: TaskScope; // of the session
 }
 
 /** Makes the parts as the last checkpoint left them, or as a new run begins. */
 export function makeParts(
   options: SessionOptions,
   opened: OpenedRun,
-  { checkpoints, ticketsSoFar, ids, failure }: SessionState,
+  { checkpoints, ticketsSoFar, ids, scope }: SessionState,
 ): SessionParts {
   const { settings, config, dataset, broker, client, clock, log } = options;
   const { run, step, version, book, rewinds } = opened;
@@ -72,7 +72,7 @@ export function makeParts(
   const brokenPolicy = new BrokenPolicyWatch({
     groupsPerBatch,
     firstVersion: version,
-    isBroken: (probe) => failure.watch(isPolicyBroken(run, config.sampling.temperature, probe)),
+    isBroken: (probe) => scope.watch(isPolicyBroken(run, config.sampling.temperature, probe)),
     log,
   });
   const admission = new Admission<ArrivedGroup>(

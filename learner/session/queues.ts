@@ -9,7 +9,7 @@ import { startSpan } from '../../shared/service/telemetry/tracing.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { type Split, Ticket } from '../../shared/wire/ticket.js';
 import { messageIdOf } from '../../shared/wire/ticket-ids.js';
-import type { Failure } from './failure.js';
+import type { TaskScope } from '../../shared/base/task-scope.js';
 import { HoldTimes } from '../groups/hold-times.js';
 import { issueTickets } from '../groups/ticket-issuer.js';
 import type { TicketWatch } from '../groups/ticket-watch.js';
@@ -24,15 +24,15 @@ export class SessionQueues {
   readonly #options: QueueOptions;
   readonly #broker: Broker;
   readonly #parts: SessionParts;
-  readonly #failure: Failure;
+  readonly #session: TaskScope;
   readonly #log: Logger;
   readonly #watches = new Map<Split, TicketWatch>();
 
-  constructor(options: QueueOptions, parts: SessionParts, failure: Failure) {
+  constructor(options: QueueOptions, parts: SessionParts, session: TaskScope) {
     this.#options = options;
     this.#broker = options.broker;
     this.#parts = parts;
-    this.#failure = failure;
+    this.#session = session;
     this.#log = options.log;
   }
 
@@ -50,11 +50,11 @@ export class SessionQueues {
     span?.end();
   }
 
-  /** What comes back of evaluations, what nobody could do and what is lost, until `signal` aborts. */
-  async listen(evaluator: Evaluator, signal: AbortSignal): Promise<void> {
+  /** Takes in the answers of evaluations, dead letters and lost tickets, until the session ends. */
+  listen(evaluator: Evaluator): void {
     const { intake, tickets } = this.#parts;
     const { ticketDeadlineSeconds: fixedSeconds, leaseSeconds } = this.#options.settings;
-    await this.#together([
+    this.#session.start((signal) =>
       consume(
         this.#broker,
         'scored.eval',
@@ -65,11 +65,15 @@ export class SessionQueues {
           return Promise.resolve();
         },
       ),
+    );
+    this.#session.start((signal) =>
       watchDeadLetters(this.#broker.deadLetters.read(signal), (ticket, death) => {
         const order = tickets.orderOf(ticket);
         if (order === undefined) evaluator.die(ticket.ticketId);
         else intake.die(order, ticket.attempt, death);
       }),
+    );
+    this.#session.start((signal) =>
       this.#watchTickets(
         {
           split: 'eval',
@@ -86,21 +90,23 @@ export class SessionQueues {
         },
         signal,
       ),
-    ]);
+    );
   }
 
-  /** Issues tickets to train on and takes their groups in, until `signal` aborts. */
-  async exchange(signal: AbortSignal): Promise<void> {
+  /** Issues tickets to train on and takes their groups in: tasks of `scope`. */
+  exchange(scope: TaskScope): void {
     const { intake, tickets, unsettled, holdTimes } = this.#parts;
     const byHand = { concurrency: 1, settle: 'by-hand' } as const;
-    await this.#together([
+    scope.start((signal) =>
       consume(
         this.#broker,
         'scored.train',
         ScoredGroup,
         { signal, log: this.#log, stage: 'learner', ...byHand },
-        (delivery) => this.#failure.watch(intake.receive(delivery)),
+        (delivery) => this.#session.watch(intake.receive(delivery)),
       ),
+    );
+    scope.start((signal) =>
       issueTickets(
         {
           ...this.#parts,
@@ -111,6 +117,8 @@ export class SessionQueues {
         },
         signal,
       ),
+    );
+    scope.start((signal) =>
       this.#watchTickets(
         {
           split: 'train',
@@ -127,18 +135,13 @@ export class SessionQueues {
         },
         signal,
       ),
-    ]);
+    );
   }
 
   async #watchTickets(watched: WatchedTickets, signal: AbortSignal): Promise<void> {
-    const watch = ticketWatch(watched, this.#options, this.#failure);
+    const watch = ticketWatch(watched, this.#options, this.#session);
     this.#watches.set(watched.split, watch);
     await keepWatch(watch, this.#broker, signal);
     this.#watches.delete(watched.split);
-  }
-
-  /** Until all have ended; none of them rejects unheard. */
-  async #together(tasks: readonly Promise<void>[]): Promise<void> {
-    await Promise.allSettled(tasks.map((task) => this.#failure.watch(task)));
   }
 }

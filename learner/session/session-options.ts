@@ -5,7 +5,7 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { LearnerConfig } from '../config.js';
-import type { Failure } from './failure.js';
+import type { TaskScope } from '../../shared/base/task-scope.js';
 import type { Traces } from '../checkpoints/traces.js';
 import type { RunWatch } from '../report/run-watch.js';
 import type { TrainingClock } from '../step/training-clock.js';
@@ -22,7 +22,7 @@ export interface SessionOptions {
   readonly broker: Broker;
   readonly client: TinkerClient;
   readonly leadership: Leadership;
-  readonly failure: Failure; // of this session's work in the background
+  readonly scope: TaskScope; // of this session's work in the background
   readonly clock: TrainingClock;
   /** Asks the learner to stop: it gives up the step in progress, checkpoints and returns. */
   readonly stop: AbortSignal;

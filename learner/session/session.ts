@@ -31,7 +31,7 @@ const mendEveryMs = 2_000;
  * ends it early, the ledger's checkpoint is where the next one begins.
  */
 export async function runSession(options: SessionOptions): Promise<SessionResult> {
-  const { settings, config, broker, client, failure, clock, stop, log } = options;
+  const { settings, config, broker, client, scope, clock, stop, log } = options;
   const checkpoints = new CheckpointStore(options);
   const opened = await openRun({ ...options, checkpoints });
   const { step, version } = opened;
@@ -39,9 +39,9 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const unkeyed = opened.book?.nextOrder ?? 0; // tickets that may have been issued without a key
   const ids = await broker.ledger.settleTicketIds(opened.ticketKey ?? newTicketKey(unkeyed));
   const ticketsSoFar = await broker.ticketsSoFar();
-  const parts = makeParts(options, opened, { checkpoints, ticketsSoFar, ids, failure });
+  const parts = makeParts(options, opened, { checkpoints, ticketsSoFar, ids, scope });
   const { admission, publisher, checkpointer, unsettled, audit } = parts;
-  const queues = new SessionQueues(options, parts, failure);
+  const queues = new SessionQueues(options, parts, scope);
 
   // A run has a checkpoint before anyone works for it, so that there is always one to go back to.
   if (!opened.isResumed) await saveStart(parts);
@@ -70,7 +70,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     past: past.evals,
     version,
     onResult: (result) => checkpointer.scored(stepOf(result.version), result.sampled),
-    signal: AbortSignal.any([stop, failure.signal]),
+    signal: AbortSignal.any([stop, scope.signal]),
   });
   checkpointer.waitFor(() => evaluations.pinnedVersions.map(stepOf));
   const training = new Training({
@@ -79,7 +79,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     run: opened.run,
     base,
     divergence: past.divergence,
-    failure,
+    scope,
     log,
     checkpointEverySteps: settings.checkpointEverySteps,
     surroundings: () => ({
@@ -105,22 +105,19 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   async function evaluate(): Promise<EvalResult | undefined> {
     if (settings.evalProblems === 0) return undefined;
     const result = await evaluations.measure(admission.confirmedVersion);
-    failure.signal.throwIfAborted();
+    scope.signal.throwIfAborted();
     return result;
   }
 
   /** Trains to the end of the run, of its time, or until it is asked to stop. */
   async function train(): Promise<Pick<SessionResult, 'reason' | 'divergence' | 'drought'>> {
     using time = clock.start();
-    const ended = new AbortController();
-    const until = AbortSignal.any([stop, time.signal]);
-    const exchange = queues.exchange(AbortSignal.any([until, ended.signal, failure.signal]));
-    try {
-      const givenUp = await training.run(until);
+    {
+      // Its end is awaited before the reason below is judged.
+      await using exchange = scope.child(stop, time.signal);
+      queues.exchange(exchange);
+      const givenUp = await training.run(AbortSignal.any([stop, time.signal]));
       if (givenUp !== undefined) return givenUp;
-    } finally {
-      ended.abort();
-      await exchange;
     }
     const reason = stop.aborted ? 'stopped' : admission.isComplete ? 'max_steps' : 'max_minutes';
     return { reason };
@@ -136,9 +133,9 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     audit.look(options.runWatch.live);
   }, lookMs);
   const mending = setInterval(() => {
-    if (broker.isConnected) void failure.watch(publisher.mend());
+    if (broker.isConnected) void scope.watch(publisher.mend());
   }, mendEveryMs);
-  void queues.listen(evaluator, failure.signal);
+  queues.listen(evaluator);
   try {
     const before = past.evals[0]?.result ?? (await evaluate());
     const ending = stop.aborted ? { reason: 'stopped' as const } : await train();
@@ -160,7 +157,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
 
 /** What is left of a run's past when its steps, of which there may be very many, have been gone through. */
 async function openPast(
-  { broker, runDir, settings, failure, stop, log }: SessionOptions,
+  { broker, runDir, settings, scope, stop, log }: SessionOptions,
   version: number,
   step: number,
 ) {
@@ -170,7 +167,7 @@ async function openPast(
     scores: pastScores({ steps, evals: rest.evals }),
     metricsFile: await Journal.open(runDir, metricsJournal, steps, step, {
       log,
-      signal: AbortSignal.any([stop, failure.signal]),
+      signal: AbortSignal.any([stop, scope.signal]),
     }),
     divergence: new DivergenceWatch(divergenceLimits(settings), steps),
     totals: steps.reduce(withStep, noSteps),

@@ -6,7 +6,7 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { Split } from '../../shared/wire/ticket.js';
 import { readableId } from '../../shared/base/ticket-name.js';
 import { type Attempt } from '../../shared/wire/ticket-ids.js';
-import type { Failure } from './failure.js';
+import type { TaskScope } from '../../shared/base/task-scope.js';
 import {
   type HeldTickets,
   ticketLookMs,
@@ -42,7 +42,7 @@ const tellEveryMs = 10_000;
 export function ticketWatch(
   { split, held, holdTimes, ...watched }: WatchedTickets,
   { broker, runWatch, log: parentLog }: Pick<SessionOptions, 'broker' | 'runWatch' | 'log'>,
-  failure: Failure,
+  scope: TaskScope,
 ): TicketWatch {
   const log = parentLog.child({ split });
   /** What cannot be asked now is asked at the next look. */
@@ -84,7 +84,7 @@ export function ticketWatch(
       if (found.withdrawn === 0 && performance.now() - toldAt < tellEveryMs) return;
       toldAt = performance.now();
       log.warn(found, 'actors hold tickets for longer than usual');
-      void failure.watch(tell(broker, split, found, log));
+      void scope.watch(tell(broker, split, found, log));
     },
     onLook: (longest) => {
       heldSeconds.set({ split }, longest);

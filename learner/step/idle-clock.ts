@@ -1,6 +1,6 @@
 import { Counter } from 'prom-client';
 import { IdleTime } from '../../shared/base/idle-time.js';
-import { handled } from '../session/handled.js';
+import { markHandled } from '../../shared/base/task-scope.js';
 
 /** Why the learner has nothing for the backend to do. */
 export type IdleCause =
@@ -39,7 +39,7 @@ export class IdleClock {
   /** Counts `work` as in flight until it settles. */
   during<T>(work: Promise<T>): Promise<T> {
     this.#count(1);
-    return handled(
+    return markHandled(
       work.finally(() => {
         this.#count(-1);
       }),

@@ -7,7 +7,7 @@ import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Rollout } from '../../shared/wire/rollout-group.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { datumOf, firstPosition, unweightedDatum } from './datums.js';
-import { handled } from '../session/handled.js';
+import { markHandled } from '../../shared/base/task-scope.js';
 import {
   tokenAdvantages,
   type AdvantageSettings,
@@ -167,7 +167,7 @@ export function sendMinibatch(
         return { actual: absoluteSum(gradient), onPolicy: absoluteSum(advantages[i]!) };
       }),
   });
-  return handled(passed.then(pair));
+  return markHandled(passed.then(pair));
 }
 
 function absoluteSum(values: Float64Array): number {

@@ -1,7 +1,7 @@
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Minibatch } from '../groups/admission.js';
-import type { Failure } from '../session/failure.js';
+import type { TaskScope } from '../../shared/base/task-scope.js';
 import type { IdleClock } from './idle-clock.js';
 import type { ArrivedGroup } from '../groups/intake.js';
 import {
@@ -19,7 +19,7 @@ export interface OpenStepOptions {
   readonly base: TrainingRun | undefined; // never trained; there if there is a KL penalty
   readonly pace: Pace;
   readonly idle: IdleClock;
-  readonly failure: Failure;
+  readonly scope: TaskScope;
 }
 
 /**
@@ -75,7 +75,7 @@ export class OpenStep {
   }
 
   async #send(minibatches: readonly Minibatch<ArrivedGroup>[]): Promise<void> {
-    const { run, config, idle, failure } = this.#options;
+    const { run, config, idle, scope } = this.#options;
     const passable = minibatches.map(({ groups, staleness }) => ({
       groups: groups.map(({ scored }) => scored),
       staleness,
@@ -83,7 +83,7 @@ export class OpenStep {
     const prepared = await idle.during(prepareMinibatches(this.#options, config, passable));
     minibatches.forEach(({ groups, staleness, substep, isLastOfSubstep }, i) => {
       const result = sendMinibatch(run, config, prepared[i]!);
-      this.#results.push(failure.watch(idle.during(result)));
+      this.#results.push(scope.watch(idle.during(result)));
       groups.forEach((group, g) => {
         this.#trained.push({ group, staleness: staleness[g]!, substep });
       });
@@ -92,11 +92,9 @@ export class OpenStep {
   }
 
   #optimize(): Promise<Record<string, number>> {
-    const { run, idle, failure, pace } = this.#options;
+    const { run, idle, scope, pace } = this.#options;
     const adam = pace.settingsFor(this.#number);
     const spent = idle.during(run.optimStep(adam));
-    return failure.watch(
-      spent.then((metrics) => ({ ...metrics, learning_rate: adam.learningRate })),
-    );
+    return scope.watch(spent.then((metrics) => ({ ...metrics, learning_rate: adam.learningRate })));
   }
 }

@@ -9,7 +9,7 @@ import { AdapterOutOfReach } from '../../shared/tinker/errors.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { Backoff } from '../session/backoff.js';
-import { handled } from '../session/handled.js';
+import { markHandled } from '../../shared/base/task-scope.js';
 import type { IdleClock } from './idle-clock.js';
 import { PublishedVersions } from './published-versions.js';
 
@@ -111,14 +111,14 @@ export class Publisher {
       this.#observe('total', startedAt);
     });
     this.#last = published.catch(() => undefined);
-    return handled(published);
+    return markHandled(published);
   }
 
   /** Publishes again what NATS has lost of the versions that actors may ask for. */
   mend(): Promise<void> {
     const mended = this.#last.then(() => this.#published.mend());
     this.#last = mended.catch(() => undefined);
-    return handled(mended);
+    return markHandled(mended);
   }
 
   async #announce(version: number, samplerPath: string): Promise<void> {

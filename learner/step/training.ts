@@ -86,9 +86,9 @@ export class Training {
    * @throws what the backend or the broker could not do; `UserError` if the policy is broken untrained.
    */
   async run(stop: AbortSignal): Promise<GivenUp | undefined> {
-    const { admission, changes, idle, failure } = this.#options;
+    const { admission, changes, idle, scope } = this.#options;
     const giveUp = this.#giveUp;
-    const until = AbortSignal.any([stop, failure.signal, giveUp.signal]);
+    const until = AbortSignal.any([stop, scope.signal, giveUp.signal]);
     this.#events.start();
     while (!until.aborted && !admission.isComplete) {
       this.#refuseStale();
@@ -103,7 +103,7 @@ export class Training {
       if (minibatch.isLastOfStep) this.#close();
     }
     idle.waitFor(undefined);
-    failure.signal.throwIfAborted();
+    scope.signal.throwIfAborted();
 
     if (!stop.aborted && !admission.isComplete) giveUp.conclude(admission);
     if (!giveUp.hasDiverged) this.#cutShort();
@@ -130,14 +130,14 @@ export class Training {
 
   /** Puts publication and checkpoint into the backend's queue, behind the optimizer steps. */
   #close(): void {
-    const { config, admission, failure, publisher, checkpointer, changes } = this.#options;
+    const { config, admission, scope, publisher, checkpointer, changes } = this.#options;
     const { trained, results, optimized } = this.#open;
     const step = admission.step + admission.unconfirmedSteps;
     this.#open = new OpenStep(this.#options, step + 1);
     const { version } = admission;
     const startedFrom = version - 1;
 
-    const published = failure.watch(
+    const published = scope.watch(
       publisher.publish(version).then(
         () => {
           admission.publish(version);
@@ -153,8 +153,8 @@ export class Training {
     const isDue = step % this.#options.checkpointEverySteps === 0;
     const saved = isDue ? checkpointer.save(step) : undefined;
 
-    this.#publications = failure.watch(this.#publications.then(() => published));
-    this.#confirmations = failure.watch(
+    this.#publications = scope.watch(this.#publications.then(() => published));
+    this.#confirmations = scope.watch(
       this.#confirmations.then(async () => {
         const passed = await Promise.all(results);
         const optimizer = await Promise.all(optimized);
@@ -173,7 +173,7 @@ export class Training {
         const event = this.#events.make(report, optimizer);
         const candidate = saved && { step, state: saved, consumed: this.#consumed() };
         const isHealthy = this.#giveUp.judge(event);
-        this.#accounts = failure.watch(
+        this.#accounts = scope.watch(
           this.#accounts.then(async () => {
             // The history first: a checkpoint that is ahead of it would leave a gap that no restart fills.
             await this.#options.onStep(event);
@@ -242,10 +242,10 @@ export class Training {
 
   /** Nobody waits for it: a backend may take long to delete, and the next step's call finds the rest. */
   #retire(): void {
-    const { publisher, failure } = this.#options;
+    const { publisher, scope } = this.#options;
     if (this.#isRetiring) return;
     this.#isRetiring = true;
-    this.#retired = failure.watch(
+    this.#retired = scope.watch(
       publisher.retire(this.#versionsInUse()).finally(() => {
         this.#isRetiring = false;
       }),

@@ -1,4 +1,4 @@
-import { once } from 'node:events';
+import { aborted } from '../../shared/base/task-scope.js';
 import { loadConfig } from '../../shared/service/config.js';
 import { runService } from '../../shared/service/run-service.js';
 import { openTask, taskSpec } from '../../shared/tasks/registry.js';
@@ -32,6 +32,6 @@ export async function main(
       signal,
     });
     log.info({ httpPort: scores.port, healthPort: health.port }, 'listening');
-    if (!signal.aborted) await once(signal, 'abort');
+    await aborted(signal);
   });
 }

@@ -1,6 +1,6 @@
 /**
- * Wakes whoever waits for the learner's state to change. A waiter looks at the state first and then
- * waits for the next change; nothing can slip between the two, since neither yields.
+ * Wakes what waits for some state to change. A waiter checks the state first and then waits for the next
+ * change; no change is missed in between, since neither yields.
  */
 export class Changes {
   #waiting = new Set<() => void>();

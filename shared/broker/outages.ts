@@ -1,8 +1,9 @@
 import { ErrorCode, NatsError } from 'nats';
 
 /**
- * Knows whether the connection is up, and fails at once what a break has made hopeless: a request
- * sent into a broken connection is never answered, and its own time limit would cost seconds.
+ * Knows whether the connection is up, and fails requests at once when it breaks: a request sent into a broken
+ * connection is never answered, and its own time limit would cost seconds. This is no `TaskScope`: a break ends
+ * single requests, which `retry` sends again, while the work that made them goes on.
  */
 export class Outages {
   readonly #underWay = new Set<(reason: Error) => void>();

@@ -5,6 +5,7 @@ import {
   type Transferable,
 } from 'node:worker_threads';
 import { errorText, PermanentError, UserError } from '../base/errors.js';
+import { markHandled } from '../base/task-scope.js';
 
 /** What a worker offers: each call takes one value and returns one, both structured-cloneable. */
 type Calls<C> = { [K in keyof C]: (input: never) => unknown };
@@ -41,9 +42,13 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
     number,
     { resolve: (value: never) => void; reject: (error: Error) => void }
   >();
-  /** Rejects when the thread dies or `giveUp` is called; only a restart of the process helps then. */
-  readonly died: Promise<never>;
+  /**
+   * Rejects when the thread dies or `giveUp` is called; only a restart of the process helps then. Resolves when
+   * the thread has been disposed of.
+   */
+  readonly died: Promise<void>;
   #rejectDied: (error: Error) => void = () => undefined;
+  #resolveDied: () => void = () => undefined;
   #isDisposed = false;
   #death: Error | undefined;
   #calls = 0;
@@ -61,8 +66,12 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
       if ('error' in message) call?.reject(revive(message.error));
       else call?.resolve(message.value as never);
     });
-    this.died = new Promise((_, reject) => (this.#rejectDied = reject));
-    this.died.catch(() => undefined); // reported to those who await it
+    this.died = markHandled(
+      new Promise((resolve, reject) => {
+        this.#resolveDied = resolve;
+        this.#rejectDied = reject;
+      }),
+    );
     this.#worker.once('error', (error) => {
       this.giveUp(new Error(`${name} died: ${error.message}`, { cause: error }));
     });
@@ -111,7 +120,8 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
   giveUp(error: Error): void {
     this.#death ??= error;
     for (const call of this.#pending.values()) call.reject(this.#death);
-    if (!this.#isDisposed) this.#rejectDied(this.#death);
+    if (this.#isDisposed) this.#resolveDied();
+    else this.#rejectDied(this.#death);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,4 +1,5 @@
 import { errorText, UserError } from '../base/errors.js';
+import { TaskScope } from '../base/task-scope.js';
 import { downloadAdapter, type DownloadedAdapter } from './adapter-archive.js';
 import {
   CheckpointList,
@@ -11,7 +12,6 @@ import { Unavailable } from './errors.js';
 import { retrieve } from './future.js';
 import { shakeHands, type ServedModel } from './handshake.js';
 import { TinkerHttp, type HttpOptions } from './http.js';
-import { LinkedAbort } from './linked-abort.js';
 import type { Dialect } from './operations.js';
 import { createModelType } from './result-types.js';
 import { Sampler } from './sampler.js';
@@ -43,7 +43,7 @@ export interface CheckpointInfo {
 
 /** A connection to one Tinker server: TuFT, the hosted service, or the embedded backend. */
 export class TinkerClient implements AsyncDisposable {
-  readonly #abort: LinkedAbort;
+  readonly #scope: TaskScope;
 
   private constructor(
     private readonly options: TinkerClientOptions,
@@ -51,9 +51,9 @@ export class TinkerClient implements AsyncDisposable {
     private readonly dialect: Dialect,
     readonly models: readonly ServedModel[],
     private readonly session: Session,
-    abort: LinkedAbort,
+    scope: TaskScope,
   ) {
-    this.#abort = abort;
+    this.#scope = scope;
   }
 
   /**
@@ -63,19 +63,19 @@ export class TinkerClient implements AsyncDisposable {
    */
   static async connect(options: TinkerClientOptions): Promise<TinkerClient> {
     const http = new TinkerHttp(options);
-    const abort = new LinkedAbort(options.signal);
+    const scope = new TaskScope(options.signal);
     try {
       const patienceMs = options.connectPatienceMs ?? 10_000;
-      const { config, models } = await shakeHands(http, options.apiKey, patienceMs, abort.signal);
+      const { config, models } = await shakeHands(http, options.apiKey, patienceMs, scope.signal);
       const chunks = {
         maxLength: config.fwdbwd_max_chunk_len,
         maxBytes: config.fwdbwd_max_chunk_bytes_count,
       };
-      const session = await Session.open(http, abort.signal);
+      const session = await Session.open(http, scope.signal);
       const dialect = { chunks, isJsonOnly: false };
-      return new TinkerClient(options, http, dialect, models, session, abort);
+      return new TinkerClient(options, http, dialect, models, session, scope);
     } catch (caught) {
-      abort[Symbol.dispose]();
+      await scope[Symbol.asyncDispose]();
       if (options.signal.aborted || caught instanceof UserError) throw caught;
       throw new UserError(
         `no Tinker server can be used at ${http.baseUrl}: ${errorText(caught)} Start one there, or give another backend URL.`,
@@ -90,7 +90,7 @@ export class TinkerClient implements AsyncDisposable {
    * @throws {UserError} if the server does not serve the base model.
    */
   async createLoraModel(options: LoraModelOptions): Promise<TrainingRun> {
-    const { signal } = this.#abort;
+    const { signal } = this.#scope;
     this.#checkServed(options.baseModel);
     const modelId = await this.session.create(async (session_id, model_seq_id) => {
       const json = CreateModelRequest.parse({
@@ -152,20 +152,20 @@ export class TinkerClient implements AsyncDisposable {
         body: { json },
         timeoutMs: 280_000,
       };
-      const answer = await this.http.call(request, this.#abort.signal, { max500s: 1 });
+      const answer = await this.http.call(request, this.#scope.signal, { max500s: 1 });
       return answer.parse(CreateSamplingSessionResponse).sampling_session_id;
     });
   }
 
   /** Samples on a session, whoever opened it. */
   sampler(samplingSessionId: string): Sampler {
-    return new Sampler(samplingSessionId, this.http, this.#abort.signal);
+    return new Sampler(samplingSessionId, this.http, this.#scope.signal);
   }
 
   /** @throws {AdapterOutOfReach} if the server does not hand out weights in a way that gets here. */
   async downloadAdapter(tinkerPath: string): Promise<DownloadedAdapter> {
     const path = parseTinkerPath(tinkerPath);
-    return downloadAdapter(this.http, path, this.options.checkpointDir, this.#abort.signal);
+    return downloadAdapter(this.http, path, this.options.checkpointDir, this.#scope.signal);
   }
 
   /** The checkpoints of a run, of both kinds. */
@@ -174,7 +174,7 @@ export class TinkerClient implements AsyncDisposable {
     for (;;) {
       const path = `${checkpointsUrl(runId)}?limit=${pageLength}&offset=${found.length}`;
       const request = { operation: 'list checkpoints', method: 'GET', path } as const;
-      const answer = await this.http.call(request, this.#abort.signal, { max500s: 1 });
+      const answer = await this.http.call(request, this.#scope.signal, { max500s: 1 });
       const { checkpoints, cursor } = answer.parse(CheckpointList);
       for (const { tinker_path, checkpoint_type, time, size_bytes } of checkpoints) {
         found.push({
@@ -196,7 +196,7 @@ export class TinkerClient implements AsyncDisposable {
     const request = { operation: 'delete checkpoint', method: 'DELETE', path } as const;
     const isDone = ({ status }: { status: number }) => status === 404;
     try {
-      await this.http.call(request, this.#abort.signal, { max500s: 1, isDone });
+      await this.http.call(request, this.#scope.signal, { max500s: 1, isDone });
     } catch (error) {
       // TuFT answers 500 to one that it does not have.
       if (!(error instanceof Unavailable) || error.failure.status !== 500) throw error;
@@ -206,11 +206,10 @@ export class TinkerClient implements AsyncDisposable {
   }
 
   /** Ends the heartbeat and everything that still waits. Runs and checkpoints stay on the server. */
-  [Symbol.asyncDispose](): Promise<void> {
+  async [Symbol.asyncDispose](): Promise<void> {
     this.session[Symbol.dispose]();
-    this.#abort.abort(new Error('the Tinker client is closed'));
-    this.#abort[Symbol.dispose]();
-    return Promise.resolve();
+    this.#scope.abort(new Error('the Tinker client is closed'));
+    await this.#scope[Symbol.asyncDispose]();
   }
 
   #checkServed(baseModel: string): void {

@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto';
-import { LinkedAbort } from './linked-abort.js';
+import { TaskScope } from '../base/task-scope.js';
 import { SampleRequest, UntypedFuture } from './api.js';
 import { BadAnswer, RunLost } from './errors.js';
 import { retrieve } from './future.js';
@@ -76,7 +76,7 @@ export class Sampler {
       seq_id: this.#seqId++,
       ...(isForPrompt && { prompt_logprobs: true }),
     });
-    using call = new LinkedAbort(this.clientSignal, options.signal);
+    await using call = new TaskScope(this.clientSignal, options.signal);
     const { signal } = call;
     for (let attempt = 1; ; attempt++) {
       const requestId = await this.#submit(json, signal);

@@ -1,4 +1,5 @@
 import { PermanentError } from '../base/errors.js';
+import { markHandled } from '../base/task-scope.js';
 import { losses, type LossName } from '../rl/losses.js';
 import { GetInfoRequest, ModelInfo, UnloadModelRequest, UntypedFuture } from './api.js';
 import { combineResults, groupByLength, splitData } from './chunks.js';
@@ -43,7 +44,7 @@ export class TrainingRun {
     loss: LossName,
     config: Readonly<Record<string, number>>,
   ): Promise<ForwardBackwardResult> {
-    return awaitedLater(this.#passes(data, loss, config, false));
+    return markHandled(this.#passes(data, loss, config, false));
   }
 
   /** The same logprobs and metrics, without touching gradients. */
@@ -52,12 +53,12 @@ export class TrainingRun {
     loss: LossName,
     config: Readonly<Record<string, number>>,
   ): Promise<ForwardBackwardResult> {
-    return awaitedLater(this.#passes(data, loss, config, true));
+    return markHandled(this.#passes(data, loss, config, true));
   }
 
   /** Spends the gradients in one AdamW step. Returns its metrics; {} if their answer was lost. */
   optimStep(adam: AdamParams): Promise<Record<string, number>> {
-    return awaitedLater(this.#queue.run(operations.optimStep(this.modelId, adam)));
+    return markHandled(this.#queue.run(operations.optimStep(this.modelId, adam)));
   }
 
   /**
@@ -66,18 +67,18 @@ export class TrainingRun {
    * @throws {PermanentError} if the name could leave a directory, or holds sampler weights.
    */
   saveState(name: string): Promise<string> {
-    return awaitedLater(this.#save(name, operations.saveState));
+    return markHandled(this.#save(name, operations.saveState));
   }
 
   /** Saves the adapter alone, to sample with or to download. As `saveState` else. */
   saveWeightsForSampler(name: string): Promise<string> {
-    return awaitedLater(this.#save(name, operations.saveWeightsForSampler));
+    return markHandled(this.#save(name, operations.saveWeightsForSampler));
   }
 
   /** Replaces the weights; with `optimizer` its moments too, which otherwise start afresh. */
   loadState(path: string, { optimizer }: { optimizer: boolean }): Promise<void> {
     const load = operations.loadState(this.modelId, path, optimizer);
-    return awaitedLater(this.#queue.run(load).then(() => undefined));
+    return markHandled(this.#queue.run(load).then(() => undefined));
   }
 
   /** What the server says of the run. */
@@ -157,10 +158,4 @@ export class TrainingRun {
     this.#names.set(name, operation.name);
     return this.#queue.run(operation);
   }
-}
-
-/** Marks a rejection as handled, for callers that go on and await a batch of calls at its end. */
-function awaitedLater<T>(promise: Promise<T>): Promise<T> {
-  promise.catch(() => undefined);
-  return promise;
 }

@@ -5,7 +5,7 @@ import { OnnxSampler } from '../../actor/sampler/onnx-sampler.js';
 import { PolicyFollower } from '../../actor/policy-follower.js';
 import { sampleTickets } from '../../actor/sample-tickets.js';
 import type { GroupRequest, SampledRollout, Sampler } from '../../actor/sampler/sampler.js';
-import { together } from '../../actor/together.js';
+import { TaskScope } from '../../shared/base/task-scope.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { silent } from './broker.js';
@@ -65,7 +65,7 @@ export async function runAlteredActor(
     ...{ broker, actor, prompts, sampler, policies, activity, earlyCancel, log: silent },
     ...{ inFlightUpdates: true, splits: ['train'] as const, onGroup: () => undefined },
   };
-  await together(signal, [
+  await TaskScope.run(signal, [
     (ending) => policies.follow(ending),
     (ending) => sampleTickets(sampling, ending),
   ]);

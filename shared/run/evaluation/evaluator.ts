@@ -1,4 +1,4 @@
-import { EventEmitter, once } from 'node:events';
+import { Changes } from '../../base/changes.js';
 import { PermanentError } from '../../base/errors.js';
 import type { Logger } from '../../service/telemetry/logger.js';
 import { alteredFields } from '../../wire/altered-ticket.js';
@@ -50,7 +50,7 @@ interface Running {
  */
 export class Evaluator {
   readonly #options: EvaluatorOptions;
-  readonly #ends = new EventEmitter(); // 'end': the last open ticket was closed
+  readonly #ends = new Changes(); // the last open ticket was closed
   #running: Running | undefined;
 
   constructor(options: EvaluatorOptions) {
@@ -83,7 +83,10 @@ export class Evaluator {
         await this.#options.publish(ticket, signal);
         running.published += 1;
       }
-      if (running.open.size > 0) await once(this.#ends, 'end', { signal });
+      while (running.open.size > 0) {
+        signal.throwIfAborted();
+        await this.#ends.next(signal);
+      }
     } finally {
       this.#running = undefined;
     }
@@ -156,7 +159,7 @@ export class Evaluator {
 
   #close({ open }: Running, ticketId: string): void {
     open.delete(ticketId);
-    if (open.size === 0) this.#ends.emit('end');
+    if (open.size === 0) this.#ends.notify();
   }
 
   /** All tickets of an evaluation, entered as open before the first is out. */
