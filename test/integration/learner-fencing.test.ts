@@ -70,7 +70,14 @@ describe('the history of a run', limits, () => {
   it('has nothing of a session that failed after the next one of the same learner has begun', async () => {
     await using ground = await TrainingGround.prepare('settled');
     // So many tickets that it never waits for a version, whose publication is held up as well.
-    const flags = { 'checkpoint-every-steps': 1, 'max-steps-off-policy': 20, 'max-steps': 30 };
+    // A small learning rate, or the policy moves so far within 20 versions that the last step counts as unhealthy
+    // and is not saved.
+    const flags = {
+      'checkpoint-every-steps': 1,
+      'max-steps-off-policy': 20,
+      'max-steps': 30,
+      'learning-rate': 0.001,
+    };
     const learner = ground.learner(flags);
     ground.actor('actor-0');
     await ground.startScoring();
