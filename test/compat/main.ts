@@ -66,7 +66,7 @@ async function run(): Promise<Outcome[]> {
   try {
     python = await ensurePythonEnvironment({
       requirements: [
-        `${compatFolder}../../deploy/tuft/requirements.txt`,
+        `${compatFolder}../../tools/tuft-cpu/requirements.txt`,
         `${compatFolder}requirements.txt`,
       ],
       env: process.env,

@@ -42,7 +42,7 @@ export class TuftServer implements AsyncDisposable {
   /** Starts it, or starts it again with what it kept on disk; resolves once it answers. */
   async start(): Promise<void> {
     const args = [
-      `${compatFolder}../../deploy/tuft/tuft_cpu.py`,
+      `${compatFolder}../../tools/tuft-cpu/tuft_cpu.py`,
       ...[`--port=${this.port}`, `--checkpoint-dir=${this.checkpointDir}`, '--threads=1'],
       ...this.flags,
     ];
