@@ -21,14 +21,15 @@ describe('a run whose queues lose what they had acknowledged', { timeout: 240_00
     ground.actor('actor-0');
     await until(async () => {
       const { tickets, rollouts } = await broker.depths();
-      return tickets === 0 && rollouts === 5;
+      return tickets === 0 && rollouts >= 5; // more, if lost tickets are issued again before that
     });
     await keep('rollouts', 2);
     await ground.startScoring();
 
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
     const { groups, steps } = Summary.parse(await ground.summary());
-    assert.deepEqual([steps, groups.trained, groups.dead], [4, 16, bound - 2]);
+    assert.deepEqual([steps, groups.trained], [4, 16]);
+    assert(groups.dead >= bound - 2, `${groups.dead} tickets were given up`);
   });
 
   it('evaluates without the tickets that are in no queue', async () => {
