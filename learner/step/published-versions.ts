@@ -36,7 +36,7 @@ export class PublishedVersions {
     this.#known.set(manifest.version, { manifest, restorations });
   }
 
-  /** Forgets those that nobody may ask for any more. */
+  /** Forgets all versions but these, which actors may still ask for. */
   keep(versions: ReadonlySet<number>): void {
     for (const version of this.#known.keys()) {
       if (!versions.has(version)) this.#known.delete(version);

@@ -11,7 +11,7 @@ import { streamState } from './stream-state.js';
  *   killed nats-server 2.9.10 comes back so, when the one was on its disk and the other not yet.
  * - **strangers**, messages that were published elsewhere: who takes messages may have the server deliver
  *   them to any subject that it may publish to, where they are stored as what they were.
- * - **hidden messages**, which the server counts and delivers to nobody: see `skipHiddenNumbers`. They were
+ * - **hidden messages**, which the server counts and never delivers: see `skipHiddenNumbers`. They were
  *   published before that was called. Having them delivered again does not help, so their queue is emptied, and
  *   the learner issues other tickets for those that are lost.
  *

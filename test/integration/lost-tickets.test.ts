@@ -13,23 +13,23 @@ describe('a run whose queues lose what they had acknowledged', { timeout: 240_00
     const { broker } = ground;
     const { streams } = broker.names;
     const keep = async (queue: 'tickets' | 'rollouts', count: number) => {
-      await broker.link.jsm.streams.purge(streams[queue], { keep: count });
+      return (await broker.link.jsm.streams.purge(streams[queue], { keep: count })).purged;
     };
     const learner = ground.learner({ 'max-steps': 4 });
     await until(async () => (await broker.depths()).tickets === bound);
-    await keep('tickets', 5);
+    const lostTickets = await keep('tickets', 5);
     ground.actor('actor-0');
     await until(async () => {
       const { tickets, rollouts } = await broker.depths();
       return tickets === 0 && rollouts >= 5; // more, if lost tickets are issued again before that
     });
-    await keep('rollouts', 2);
+    const lostGroups = await keep('rollouts', 2);
     await ground.startScoring();
 
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
     const { groups, steps } = Summary.parse(await ground.summary());
-    assert.deepEqual([steps, groups.trained], [4, 16]);
-    assert(groups.dead >= bound - 2, `${groups.dead} tickets were given up`);
+    assert.equal(lostTickets, bound - 5);
+    assert.deepEqual([steps, groups.trained, groups.dead], [4, 16, lostTickets + lostGroups]);
   });
 
   it('evaluates without the tickets that are in no queue', async () => {
