@@ -1,6 +1,6 @@
 import { hostname } from 'node:os';
 import { z } from 'zod';
-import { port, real, text, whole } from '../shared/service/config-fields.js';
+import { port, number, string, int } from '../shared/service/config-fields.js';
 import { natsSettings } from '../shared/broker/access.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 import { RunName } from '../shared/wire/run-name.js';
@@ -21,13 +21,13 @@ export const ActorConfig = z
       .enum(['onnx', 'tinker'])
       .default('onnx')
       .describe('where to sample: onnx in this process, tinker by the backend.'),
-    modelDir: text
+    modelDir: string
       .default(embeddedModelPath)
       .describe("Hugging Face directory of the run's model; tinker needs no weights in it."),
-    datasetPath: text
+    datasetPath: string
       .optional()
       .describe("the run's data, if it is here in a file under another path than the learner's."),
-    threads: whole.positive().default(1).describe('CPU threads of the onnx sampler.'),
+    threads: int.positive().default(1).describe('CPU threads of the onnx sampler.'),
     inFlightUpdates: z
       .boolean()
       .default(true)
@@ -36,21 +36,21 @@ export const ActorConfig = z
       .url()
       .optional()
       .describe('the Tinker server that the learner trains by; only for --sampler tinker.'),
-    apiKey: text.optional().describe('key for --backend-url.'),
+    apiKey: string.optional().describe('key for --backend-url.'),
     splits: z
       .enum(['both', 'train', 'eval'])
       .default('both')
       .describe('which tickets to take: for training, for evaluations, or both.'),
-    concurrency: whole
+    concurrency: int
       .positive()
       .max(1024)
       .default(8)
       .describe('groups under way at once; onnx samples side by side all that wait, in waves.'),
-    segmentTokens: whole
+    segmentTokens: int
       .nonnegative()
       .default(0)
       .describe('tokens of one call of the tinker sampler; 0: the whole answer, by one version.'),
-    stallSeconds: real
+    stallSeconds: number
       .min(5)
       .max(86_400)
       .optional()
@@ -59,7 +59,7 @@ export const ActorConfig = z
           'error, to be started again, tinker gives up the call; by default 10 times the longest so far, at least 60, ' +
           'and before the first 600 or, with tinker, 3600.',
       ),
-    healthHost: text.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
+    healthHost: string.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
     healthPort: port.default(0).describe('and its port; 0: any, see the log.'),
   })
   .check(({ value, issues }) => {

@@ -17,7 +17,7 @@ import { sweep, sweepHelp } from '../tools/sweep/sweep.js';
 import { tuftCpu } from '../tools/tuft-cpu/tuft-cpu.js';
 import { up, upHelp } from './up/up.js';
 import { noRoomReason } from '../shared/service/telemetry/disk-room.js';
-import { tell } from '../shared/service/telemetry/tell.js';
+import { printError } from '../shared/service/telemetry/print-error.js';
 
 const purposes: Readonly<Record<ServiceName, string>> = {
   actor: 'samples groups of rollouts with the newest policy',
@@ -166,7 +166,7 @@ try {
 } catch (caught) {
   const noRoom = noRoomReason(caught);
   if (!(caught instanceof UserError) && noRoom === undefined) throw caught;
-  tell(noRoom === undefined ? errorText(caught) : `${noRoom}: ${errorText(caught)}`);
+  printError(noRoom === undefined ? errorText(caught) : `${noRoom}: ${errorText(caught)}`);
   process.exitCode = 2;
 }
 

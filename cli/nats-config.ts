@@ -4,7 +4,7 @@ import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { identityName } from '../shared/broker/permissions.js';
 import { makeFolder } from '../shared/base/make-folder.js';
-import { text, whole } from '../shared/service/config-fields.js';
+import { string, int } from '../shared/service/config-fields.js';
 import { loadConfig, type Environment } from '../shared/service/config.js';
 import { describeFlags } from '../shared/service/config-help.js';
 import { UserError } from '../shared/base/errors.js';
@@ -24,23 +24,23 @@ import { accountsBlock, tlsText } from './nats-server/start.js';
 /** What the keys are for. */
 export const NatsConfig = z.object({
   run: RunName.describe('the run that the keys are for.'),
-  out: text.describe(
+  out: string.describe(
     'folder for the keys and nats-server.conf; keys and certificate in it are kept.',
   ),
-  actors: whole
+  actors: int
     .min(1)
     .max(256)
     .default(2)
     .describe(
       'how many actors: they are called actor-0, actor-1, …, as pods of a StatefulSet are.',
     ),
-  evalActors: whole.min(0).max(256).default(0).describe('and eval-actor-0, …'),
+  evalActors: int.min(0).max(256).default(0).describe('and eval-actor-0, …'),
   tlsHosts: z
     .string()
     .regex(/^[A-Za-z0-9.:-]+(,[A-Za-z0-9.:-]+)*$/, 'expected names or addresses, a comma between')
     .optional()
     .describe('names by which clients reach the server: with them it has a certificate.'),
-  tlsFolder: text
+  tlsFolder: string
     .optional()
     .describe('where the server will find server.pem and server-key.pem; by default in --out.'),
 });

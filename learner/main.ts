@@ -23,7 +23,7 @@ import { summarize } from './report/summary.js';
 import { TrainingClock } from './step/training-clock.js';
 import { withRecovery } from './checkpoints/recovery.js';
 import { runSession, type SessionResult } from './session/session.js';
-import { tell } from '../shared/service/telemetry/tell.js';
+import { printError } from '../shared/service/telemetry/print-error.js';
 
 /** The learner service: issues tickets, trains on what comes back, publishes what it learnt. */
 export async function main(
@@ -152,19 +152,19 @@ async function learn(
     return;
   }
   log.fatal(message);
-  tell(message);
+  printError(message);
   process.exitCode = givenUpCode;
 }
 
 /** Why the run was given up and what may help; undefined: it was not. */
 function giveUpText(
   { learningRate, run }: LearnerConfig,
-  { divergence, drought }: SessionResult,
+  { divergence, noSignalStreak }: SessionResult,
 ): string | undefined {
-  if (drought !== undefined) {
+  if (noSignalStreak !== undefined) {
     return (
-      `the last ${drought.groups} groups had no variance, so nothing was left to learn from; their reward was ` +
-      `${Number(drought.reward.toPrecision(3))} on average. If that is all there is, the task is learnt: give it harder problems. ` +
+      `the last ${noSignalStreak.groups} groups had no variance, so nothing was left to learn from; their reward was ` +
+      `${Number(noSignalStreak.reward.toPrecision(3))} on average. If that is all there is, the task is learnt: give it harder problems. ` +
       'If it is little: easier problems, a larger --group-size, a --shaping, or a stronger model. What is saved is the last step.'
     );
   }

@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { z } from 'zod';
-import { port, text, whole } from '../shared/service/config-fields.js';
+import { port, string, int } from '../shared/service/config-fields.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 
 const key = z
@@ -10,7 +10,7 @@ const key = z
 /** Where the embedded Tinker server finds and serves things; clients bring what to train. */
 export const LocalBackendConfig = z
   .object({
-    host: text.default('127.0.0.1').describe('address that the Tinker API is served on.'),
+    host: string.default('127.0.0.1').describe('address that the Tinker API is served on.'),
     port: port.default(10_610).describe('and its port; 0: any, see the log.'),
     apiKey: key.describe(
       'key that clients must send; it begins with tml-, or Tinker SDKs refuse it.',
@@ -20,17 +20,19 @@ export const LocalBackendConfig = z
       .describe(
         'key that may only sample: it cannot train, save, load, list, download or delete. For actors.',
       ),
-    modelDir: text.default(embeddedModelPath).describe('Hugging Face directory of the base model.'),
-    modelName: text.default('offbeat/base').describe('name under which clients ask for it.'),
-    checkpointDir: text.default('checkpoints').describe('where saved weights are kept.'),
-    threads: whole
+    modelDir: string
+      .default(embeddedModelPath)
+      .describe('Hugging Face directory of the base model.'),
+    modelName: string.default('offbeat/base').describe('name under which clients ask for it.'),
+    checkpointDir: string.default('checkpoints').describe('where saved weights are kept.'),
+    threads: int
       .min(1)
       .max(256)
       .default(availableParallelism())
       .describe(
         'threads of training, and as many of sampling; results repeat for the same number.',
       ),
-    healthHost: text.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
+    healthHost: string.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
     healthPort: port.default(0).describe('and its port; 0: any, see the log.'),
   })
   .check(({ value, issues }) => {

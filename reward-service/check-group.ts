@@ -82,7 +82,7 @@ export type TicketBounds = Pick<RunConfig, 'groupSize' | 'sampling'>;
  *
  * @throws {GroupRefused} if it came by another subject.
  */
-export function refuseImpostor(group: RolloutGroup, subject: string, expected: string): void {
+export function requireOwnSubject(group: RolloutGroup, subject: string, expected: string): void {
   if (subject === expected) return;
   const { actor, ticket } = group;
   throw new GroupRefused(

@@ -3,14 +3,14 @@ import { z } from 'zod';
 import { UserError } from '../shared/base/errors.js';
 import { isLoopback, readSecretFile } from '../shared/service/keys.js';
 import { keepSecret } from '../shared/service/telemetry/secrets.js';
-import { port, text } from '../shared/service/config-fields.js';
+import { port, string } from '../shared/service/config-fields.js';
 import { natsSettings } from '../shared/broker/access.js';
 import { RunName } from '../shared/wire/run-name.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 
 /** Where `POST /score` is served, and to whom. */
 export const scoreSettings = {
-  httpHost: text.default('127.0.0.1').describe('address of POST /score.'),
+  httpHost: string.default('127.0.0.1').describe('address of POST /score.'),
   httpPort: port.default(0).describe('and its port; 0: any, see the log.'),
   httpKey: z
     .string()
@@ -19,7 +19,7 @@ export const scoreSettings = {
     .describe(
       'key that POST /score wants in X-API-Key; where --http-host is not loopback, this or a file is needed.',
     ),
-  httpKeyFile: text.optional().describe('file with that key, which not everybody may read.'),
+  httpKeyFile: string.optional().describe('file with that key, which not everybody may read.'),
   httpOpen: z
     .boolean()
     .default(false)
@@ -77,19 +77,19 @@ export const RewardServiceConfig = z
   .object({
     ...natsSettings,
     run: RunName.describe('name of the run whose rollouts it scores.'),
-    name: text
+    name: string
       .max(128)
       .default(`${hostname()}-${process.pid}`.slice(-128))
       .describe('name of this replica, told with each score; by default host and pid.'),
-    modelDir: text
+    modelDir: string
       .default(embeddedModelPath)
       .describe(
         "Hugging Face directory of the run's model, which must be the learner's to the byte.",
       ),
-    datasetPath: text
+    datasetPath: string
       .optional()
       .describe("the run's data, if it is here in a file under another path than the learner's."),
-    healthHost: text.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
+    healthHost: string.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
     healthPort: port.default(0).describe('and its port; 0: any, see the log.'),
     ...scoreSettings,
   })

@@ -6,7 +6,7 @@ import { startSpan } from '../shared/service/telemetry/tracing.js';
 import { RolloutGroup } from '../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../shared/wire/scored-group.js';
 import { messageIdOf } from '../shared/wire/ticket-ids.js';
-import { GroupRefused, refuseImpostor } from './check-group.js';
+import { GroupRefused, requireOwnSubject } from './check-group.js';
 import type { Judge } from './judge.js';
 import {
   countScores,
@@ -74,7 +74,7 @@ export async function scoreRollouts(options: ScoreRolloutsOptions): Promise<void
 
   function judged(group: RolloutGroup, subject: string) {
     try {
-      refuseImpostor(group, subject, subjects.rollouts(group.actor));
+      requireOwnSubject(group, subject, subjects.rollouts(group.actor));
       const stopTimer = judgingSeconds.startTimer({ source: 'stream' });
       const scores = judge.scoreGroup(group);
       stopTimer();

@@ -91,7 +91,7 @@ export class OnnxSampler implements Sampler {
   }
 
   drop(version: number): void {
-    this.#decoder.tell('drop', version);
+    this.#decoder.post('drop', version);
   }
 
   async sample(
@@ -105,7 +105,7 @@ export class OnnxSampler implements Sampler {
     const hopeless = new AbortController();
     let deadline: NodeJS.Timeout | undefined;
     const abandon = (): void => {
-      this.#decoder.tell('abandon', id);
+      this.#decoder.post('abandon', id);
       // A decoder that hangs does not answer, and stopping must not wait for it.
       deadline = setTimeout(() => {
         hopeless.abort(new Error('the decoder does not let go of the group'));

@@ -1,11 +1,11 @@
 import { z } from 'zod';
-import { port, text } from '../../shared/service/config-fields.js';
+import { port, string } from '../../shared/service/config-fields.js';
 import { whichRun } from '../existing-run/which-run.js';
 
 /** Which run to show, and where its model is. */
 const shown = {
   ...whichRun,
-  modelDir: text
+  modelDir: string
     .optional()
     .describe("Hugging Face directory of the run's model, to read its rollouts by."),
 };
@@ -20,6 +20,6 @@ export const dashboardService = 'offbeat-dashboard';
 
 export const ReportConfig = z.object({
   ...shown,
-  out: text.optional().describe("the file to write; by default report.html in the run's folder."),
+  out: string.optional().describe("the file to write; by default report.html in the run's folder."),
 });
 export const reportService = 'offbeat-report';

@@ -9,7 +9,7 @@ import { openLiveDashboard } from './live-dashboard.js';
 import { folderRun } from './run/folder-run.js';
 import { openRun, type OpenRun } from './run/open-run.js';
 import { serveDashboard, type Dashboard } from './server.js';
-import { tell } from '../../shared/service/telemetry/tell.js';
+import { printError } from '../../shared/service/telemetry/print-error.js';
 
 export function dashboardHelp(): string {
   return `offbeat dashboard: the page of a run, on this machine, until Ctrl-C.
@@ -30,9 +30,9 @@ const folderEveryMs = 5_000;
 export async function dashboard(argv: readonly string[], env: Environment): Promise<number> {
   const config = loadConfig(DashboardConfig, dashboardService, argv, env);
   const found = await findRun(config);
-  const stop = listenForStop(tell, 'stopping');
+  const stop = listenForStop(printError, 'stopping');
   const log = warningLogger('dashboard');
-  await using run = await openRun(found, { log, signal: stop.stop, report: tell });
+  await using run = await openRun(found, { log, signal: stop.stop, report: printError });
   const { modelDir } = found;
   const open = async (opened: OpenRun): Promise<Dashboard> => {
     const { dashboardPort: port } = config;

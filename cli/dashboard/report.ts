@@ -16,7 +16,7 @@ import { folderRun } from './run/folder-run.js';
 import { LiveRun } from './run/live-run.js';
 import { openRun, type OpenRun } from './run/open-run.js';
 import type { RunView } from './run/run-view.js';
-import { tell } from '../../shared/service/telemetry/tell.js';
+import { printError } from '../../shared/service/telemetry/print-error.js';
 
 export function reportHelp(): string {
   return `offbeat report: the page of a run as a file of its own, which needs nothing else and never changes.
@@ -34,9 +34,9 @@ ${describeFlags(ReportConfig.shape, reportService)}
 export async function report(argv: readonly string[], env: Environment): Promise<number> {
   const config = loadConfig(ReportConfig, reportService, argv, env);
   const found = await findRun(config);
-  const stop = listenForStop(tell, 'stopping');
+  const stop = listenForStop(printError, 'stopping');
   const log = warningLogger('report');
-  await using run = await openRun(found, { log, signal: stop.stop, report: tell });
+  await using run = await openRun(found, { log, signal: stop.stop, report: printError });
   const state = await stateOf(run, found, stop.stop, log);
   const exitCode = stop.exitCode();
   if (exitCode !== undefined) return exitCode;

@@ -18,7 +18,7 @@ import {
 } from './config.js';
 import { fateOf, type Books, type Fate } from './fate.js';
 import { entryOf, listText, showing } from './text.js';
-import { tell } from '../../shared/service/telemetry/tell.js';
+import { printError } from '../../shared/service/telemetry/print-error.js';
 
 export function deadLettersHelp(): string {
   return `offbeat dead-letters: the messages that a run gave up, each with the reason.
@@ -60,7 +60,7 @@ export async function deadLetters(argv: readonly string[], env: Environment): Pr
   const found = await findRun(config);
   return shortCommand('dead-letters', 'stopping', async ({ stop, folder, log }) => {
     const { stop: signal, hurry } = stop;
-    const natsBinary = () => ensureNatsServer({ env, report: tell, signal });
+    const natsBinary = () => ensureNatsServer({ env, report: printError, signal });
     const role = action === 'replay' || action === 'purge' ? 'operator' : 'observer';
     const place = { found, natsBinary, deadlineMs: 60_000, logFolder: folder };
     const store = { ...place, signal, hurry, log, role } as const;

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { httpAddress, text, whole } from '../../shared/service/config-fields.js';
+import { httpAddress, string, int } from '../../shared/service/config-fields.js';
 import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { findRun } from '../existing-run/find-run.js';
@@ -20,14 +20,14 @@ export const DoctorConfig = z.object({
   backendUrl: httpAddress
     .optional()
     .describe('the TuFT or Tinker server to train by, if not the local backend.'),
-  apiKey: text
+  apiKey: string
     .optional()
     .describe('key for --backend-url; TINKER_API_KEY says it too, without showing it to ps.'),
-  modelDir: text
+  modelDir: string
     .optional()
     .describe('Hugging Face directory of the model; by default the one in this repository.'),
-  modelName: text.optional().describe('the model as the backend calls it.'),
-  loraRank: whole.positive().default(32).describe('rank of the adapter to train.'),
+  modelName: string.optional().describe('the model as the backend calls it.'),
+  loraRank: int.positive().default(32).describe('rank of the adapter to train.'),
   trial: z
     .boolean()
     .default(true)

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { httpAddress, real, text, whole } from '../../shared/service/config-fields.js';
+import { httpAddress, number, string, int } from '../../shared/service/config-fields.js';
 import { loadConfig } from '../../shared/service/config.js';
 import { whichRun } from '../existing-run/which-run.js';
 
@@ -7,32 +7,32 @@ import { whichRun } from '../existing-run/which-run.js';
 export const EvalConfig = z.object({
   ...whichRun,
   version: z
-    .union([z.enum(['best', 'latest']), whole.min(0)], {
+    .union([z.enum(['best', 'latest']), int.min(0)], {
       error: 'expected best, latest or the number of a version',
     })
     .default('latest')
     .describe(
       'best (of those that were evaluated), latest, or the number of a version that is kept or saved.',
     ),
-  problems: whole.positive().optional().describe('held-out problems; by default all.'),
-  samples: whole
+  problems: int.positive().optional().describe('held-out problems; by default all.'),
+  samples: int
     .positive()
     .max(4096)
     .default(4)
     .describe('answers to each at the training temperature; one more is greedy.'),
-  actors: whole.min(1).max(256).default(2).describe('how many actor processes.'),
+  actors: int.min(1).max(256).default(2).describe('how many actor processes.'),
   sampler: z
     .enum(['onnx', 'tinker'])
     .optional()
     .describe('where actors sample: in themselves or by the backend; by default as the run did.'),
-  modelDir: text.optional().describe("Hugging Face directory of the run's model."),
+  modelDir: string.optional().describe("Hugging Face directory of the run's model."),
   backendUrl: httpAddress
     .optional()
     .describe('the Tinker server that the run trains by, if not one of its own.'),
-  apiKey: text
+  apiKey: string
     .optional()
     .describe('key for the backend; TINKER_API_KEY says it too, without showing it to ps.'),
-  readySeconds: real
+  readySeconds: number
     .positive()
     .default(180)
     .describe('how long the processes may take to become ready.'),

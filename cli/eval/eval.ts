@@ -18,7 +18,7 @@ import { findVersion, type SavedState } from './find-version.js';
 import { measure } from './measure.js';
 import { readStore } from '../existing-run/read-store.js';
 import { statesAtServer, statesInFolder } from './saved-states.js';
-import { tell } from '../../shared/service/telemetry/tell.js';
+import { printError } from '../../shared/service/telemetry/print-error.js';
 
 /** What `offbeat eval` does, and its flags. */
 export function evalHelp(): string {
@@ -78,7 +78,7 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
     if (exitCode !== undefined) return exitCode; // it is a wait that we broke off
     if (!(caught instanceof FleetError)) throw caught;
     keepsLogs = true;
-    tell(caught.message);
+    printError(caught.message);
     return caught.exitCode;
   } finally {
     if (!keepsLogs) await rm(folder, { recursive: true, force: true });

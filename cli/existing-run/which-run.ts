@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { natsAddress, text } from '../../shared/service/config-fields.js';
+import { natsAddress, string } from '../../shared/service/config-fields.js';
 import { RunName } from '../../shared/wire/run-name.js';
 
 /** The flags that say which run is meant, and where its store is. */
@@ -8,9 +8,9 @@ export const whichRun = {
   natsUrl: natsAddress
     .optional()
     .describe("the NATS server that holds the run, if not one of the run's own."),
-  natsKeys: text
+  natsKeys: string
     .optional()
     .describe('folder with the keys to that server, as offbeat nats-config writes it.'),
-  runsDir: text.default('runs').describe('folder of the runs of this machine.'),
+  runsDir: string.default('runs').describe('folder of the runs of this machine.'),
 };
 export type WhichRun = z.infer<z.ZodObject<typeof whichRun>>;

@@ -1,7 +1,7 @@
 import { copyFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { text } from '../../shared/service/config-fields.js';
+import { string } from '../../shared/service/config-fields.js';
 import { makeFolder } from '../../shared/base/make-folder.js';
 import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { describeFlags } from '../../shared/service/config-help.js';
@@ -17,10 +17,10 @@ export const ExportConfig = z.object({
   format: z
     .enum(['tensorboard', 'wandb', 'csv'])
     .describe('tensorboard: an event file; wandb: a history as JSON lines, and the configuration.'),
-  out: text
+  out: string
     .optional()
     .describe('folder for the files; by default exports/FORMAT in that of the run.'),
-  runsDir: text.default('runs').describe('where the folders of the runs are.'),
+  runsDir: string.default('runs').describe('where the folders of the runs are.'),
 });
 
 export const exportService = 'offbeat-export';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { fileLogger } from './file-logger.js';
 import { listenForStop, type StopSignals } from './stop-signals.js';
-import { tell } from '../../shared/service/telemetry/tell.js';
+import { printError } from '../../shared/service/telemetry/print-error.js';
 
 /** What a command has that a person waits for. */
 export interface ShortCommand {
@@ -26,7 +26,7 @@ export async function shortCommand(
   work: (command: ShortCommand) => Promise<number>,
 ): Promise<number> {
   const report = (line: string) => {
-    if (farewell !== undefined) tell(line);
+    if (farewell !== undefined) printError(line);
   };
   const stop = listenForStop(report, farewell ?? '');
   const folder = await mkdtemp(join(tmpdir(), `offbeat-${name}-`));

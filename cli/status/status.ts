@@ -1,7 +1,7 @@
 import { statfs } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
-import { real } from '../../shared/service/config-fields.js';
+import { number } from '../../shared/service/config-fields.js';
 import { loadConfig, type Environment } from '../../shared/service/config.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { printableJson } from '../../shared/base/printable.js';
@@ -13,13 +13,13 @@ import { ensureNatsServer } from '../nats-server/ensure.js';
 import { shortCommand } from '../processes/short-command.js';
 import { reportOf, type StatusReport } from './report.js';
 import { statusReportText } from './text.js';
-import { tell } from '../../shared/service/telemetry/tell.js';
+import { printError } from '../../shared/service/telemetry/print-error.js';
 
 /** Which run to look at, and how often. */
 export const StatusConfig = z.object({
   ...whichRun,
   watch: z.boolean().default(false).describe('looks again and again, until the run has ended.'),
-  everySeconds: real.min(0.1).max(3_600).default(2).describe('with --watch: how often.'),
+  everySeconds: number.min(0.1).max(3_600).default(2).describe('with --watch: how often.'),
   json: z.boolean().default(false).describe('JSON, with --watch a line a look.'),
 });
 export type StatusConfig = z.infer<typeof StatusConfig>;
@@ -44,7 +44,7 @@ export async function status(argv: readonly string[], env: Environment): Promise
   const config = loadConfig(StatusConfig, service, argv, env);
   const found = await findRun(config);
   if (found.folder !== undefined && (await isFull(found.folder.path))) {
-    tell(
+    printError(
       `the disk is full: nothing can be written to ${found.folder.path}; make room, and the run goes on`,
     );
   }
@@ -52,7 +52,7 @@ export async function status(argv: readonly string[], env: Environment): Promise
     const { stop: signal, hurry } = stop;
     const store = {
       found,
-      natsBinary: () => ensureNatsServer({ env, report: tell, signal }),
+      natsBinary: () => ensureNatsServer({ env, report: printError, signal }),
       deadlineMs: 60_000,
       logFolder: folder,
       ...{ signal, hurry, log },

@@ -1,5 +1,5 @@
 import { printable } from '../../shared/base/printable.js';
-import { wrapped } from '../../shared/service/telemetry/tell.js';
+import { wrapped } from '../../shared/service/telemetry/print-error.js';
 import { percent } from '../percent.js';
 import { formatSeconds } from '../up/summary.js';
 import type { ActorReport, Phase, QueueReport, StatusReport } from './report.js';

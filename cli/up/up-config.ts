@@ -3,9 +3,9 @@ import {
   httpAddress,
   natsAddress,
   port,
-  real,
-  text,
-  whole,
+  number,
+  string,
+  int,
 } from '../../shared/service/config-fields.js';
 import { natsSettings } from '../../shared/broker/access.js';
 import { flagsOf, kebab, loadConfig, type Environment } from '../../shared/service/config.js';
@@ -20,9 +20,9 @@ export const UpConfig = z.object({
     .boolean()
     .default(false)
     .describe('go on with --run, from its last checkpoint and with the settings that it has.'),
-  runsDir: text.default('runs').describe('where the folders of the runs are.'),
-  actors: whole.min(1).max(256).default(2).describe('how many actor processes.'),
-  evalActors: whole
+  runsDir: string.default('runs').describe('where the folders of the runs are.'),
+  actors: int.min(1).max(256).default(2).describe('how many actor processes.'),
+  evalActors: int
     .min(0)
     .max(256)
     .default(0)
@@ -31,17 +31,17 @@ export const UpConfig = z.object({
     .enum(['onnx', 'tinker'])
     .default('onnx')
     .describe('where actors sample: in themselves, or by the backend.'),
-  modelDir: text
+  modelDir: string
     .optional()
     .describe('Hugging Face directory of the model; by default the one in this repository.'),
-  modelName: text.optional().describe('the model as the backend calls it.'),
+  modelName: string.optional().describe('the model as the backend calls it.'),
   backendUrl: httpAddress
     .optional()
     .describe('a running TuFT or Tinker server to train by, instead of the local backend.'),
-  apiKey: text
+  apiKey: string
     .optional()
     .describe('key for --backend-url; TINKER_API_KEY says it too, without showing it to ps.'),
-  samplingApiKey: text
+  samplingApiKey: string
     .optional()
     .describe(
       'key for --backend-url that may only sample, for the actors; else they get --api-key.',
@@ -49,7 +49,7 @@ export const UpConfig = z.object({
   natsUrl: natsAddress
     .optional()
     .describe('a running NATS server with JetStream, instead of one of this run.'),
-  natsKeys: text
+  natsKeys: string
     .optional()
     .describe('folder with the keys to --nats-url, as offbeat nats-config writes it.'),
   natsTls: z
@@ -61,7 +61,7 @@ export const UpConfig = z.object({
     .default(true)
     .describe('a page on loopback that shows the run as it goes.'),
   dashboardPort: port.default(0).describe('where that page is; 0: any port that is free.'),
-  readySeconds: real
+  readySeconds: number
     .positive()
     .default(180)
     .describe('how long the processes may take to become ready.'),

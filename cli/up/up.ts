@@ -32,7 +32,7 @@ import {
   upService,
   type UpRequest,
 } from './up-config.js';
-import { tell } from '../../shared/service/telemetry/tell.js';
+import { printError } from '../../shared/service/telemetry/print-error.js';
 
 /** What `offbeat up` does, and its flags: its own and the learner's. */
 export async function upHelp(): Promise<string> {
@@ -97,7 +97,7 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
     hasFailed = false;
   } catch (caught) {
     if (caught instanceof FleetError) {
-      tell(caught.message);
+      printError(caught.message);
       return caught.exitCode;
     }
     if (stop.exitCode() === undefined) throw caught; // else it is a wait that we broke off
@@ -106,7 +106,7 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
     if (resumable === undefined) {
       const hadBegun = await removeIfNotBegun(folder, { keepLogs: hasFailed });
       if (hasFailed && !hadBegun) {
-        tell(`the run ${run} had not begun: the corrected command may have its name`);
+        printError(`the run ${run} had not begun: the corrected command may have its name`);
       }
     }
   }
@@ -145,7 +145,7 @@ async function conclude(
   }
   const summary = await readSummary(folder.summary);
   if (typeof summary === 'string') {
-    tell(summary);
+    printError(summary);
     return exitCode ?? 1;
   }
   const isGivenUp = summary.divergence !== undefined || summary.drought !== undefined;

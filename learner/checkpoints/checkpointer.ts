@@ -6,12 +6,12 @@ import type { Rewind } from '../../shared/rl/staleness.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
 import type { Checkpoint, SavedState as KeptState, TicketKey } from '../../shared/wire/ledger.js';
-import type { BookState } from '../groups/group-book.js';
+import type { TicketTableState } from '../groups/ticket-table.js';
 import { markHandled } from '../../shared/base/task-scope.js';
 import type { IdleClock } from '../step/idle-clock.js';
 import type { CheckpointStore } from './checkpoint-store.js';
 import { superfluous, type RetentionRules } from './retention.js';
-import type { Unsettled } from '../groups/unsettled.js';
+import type { UnackedGroups } from '../groups/unacked-groups.js';
 
 const checkpointStep = new Gauge({
   name: 'rl_checkpoint_step',
@@ -23,7 +23,7 @@ export interface Consumed {
   readonly step: number;
   readonly version: number;
   readonly progress: number; // of the run, 0 to 1
-  readonly book: BookState;
+  readonly table: TicketTableState;
   readonly rewinds: readonly Rewind[];
   readonly curriculum?: CurriculumState | undefined;
   readonly messages: readonly number[]; // sequence numbers to acknowledge
@@ -46,7 +46,7 @@ export interface CheckpointerOptions extends Pick<RetentionRules, 'keepEveryStep
   readonly ticketKey: TicketKey;
   /** How long actors hold a ticket; undefined while that is not known. */
   readonly usualHoldSeconds: () => number | undefined;
-  readonly unsettled: Unsettled;
+  readonly unacked: UnackedGroups;
   readonly idle: IdleClock;
   /** The state that the weights came from, if they were restored. */
   readonly restored: { readonly step: number; readonly path: string } | undefined;
@@ -142,9 +142,9 @@ export class Checkpointer {
   }
 
   async #write(consumed: Consumed, statePath: string): Promise<void> {
-    const { unsettled, log } = this.#options;
+    const { unacked, log } = this.#options;
     const usualHoldSeconds = this.#options.usualHoldSeconds();
-    const { step, version, progress, book, rewinds, curriculum, messages, onWritten } = consumed;
+    const { step, version, progress, table, rewinds, curriculum, messages, onWritten } = consumed;
     if (!this.#states.some(({ path }) => path === statePath)) {
       this.#states.push({ step, path: statePath });
     }
@@ -153,8 +153,8 @@ export class Checkpointer {
       step,
       version,
       statePath,
-      ...book,
-      consumedAbove: [...book.consumedAbove],
+      ...table,
+      consumedAbove: [...table.consumedAbove],
       rewinds: [...rewinds],
       progress,
       ...(curriculum !== undefined && { curriculum }),
@@ -162,7 +162,7 @@ export class Checkpointer {
       savedAt: Date.now(),
     });
     onWritten?.();
-    await unsettled.settle(messages);
+    await unacked.settle(messages);
     this.#writtenStep = step;
     checkpointStep.set(step);
     log.info({ step, version, groups: messages.length }, 'checkpoint written');

@@ -10,7 +10,7 @@ import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
 import type { Checkpoint, SavedState, TicketKey } from '../../shared/wire/ledger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
-import type { BookState } from '../groups/group-book.js';
+import type { TicketTableState } from '../groups/ticket-table.js';
 import { type CheckpointStore, ledger } from './checkpoint-store.js';
 import { deleteOrphans } from './orphans.js';
 import { nothingToRestore, type Traces } from './traces.js';
@@ -23,7 +23,7 @@ export interface OpenedRun {
   readonly isResumed: boolean;
   readonly progress: number; // of the run, 0 to 1
   readonly curriculum: CurriculumState | undefined;
-  readonly book: BookState | undefined;
+  readonly table: TicketTableState | undefined;
   readonly ticketKey: TicketKey | undefined; // that the checkpoint's tickets were issued with
   readonly rewinds: readonly Rewind[]; // that the run has gone through
   readonly state: { readonly step: number; readonly path: string } | undefined; // restored from
@@ -62,7 +62,7 @@ export async function openRun(options: OpeningOptions): Promise<OpenedRun> {
     const run = await client.createLoraModel(model);
     const nothing = {
       curriculum: undefined,
-      book: undefined,
+      table: undefined,
       ticketKey: undefined,
       rewinds: [],
       state: undefined,
@@ -120,7 +120,7 @@ async function resume(
     progress,
     curriculum: checkpoint.curriculum,
     isResumed: true,
-    book: { nextOrder, consumedBelow, consumedAbove, counts },
+    table: { nextOrder, consumedBelow, consumedAbove, counts },
     ticketKey: checkpoint.ticketKey,
     rewinds,
     state: { step, path: statePath },

@@ -28,7 +28,7 @@ export interface EvaluationsOptions {
   /** The last one of the run's earlier lives. */
   readonly last: EvalResult | undefined;
   /** Writes a result down. */
-  readonly tell: (result: EvalResult) => Promise<void>;
+  readonly emit: (result: EvalResult) => Promise<void>;
   /** Given each evaluation as it begins; resolves when it has ended, however it has. */
   readonly watch: (evaluation: Promise<void>) => Promise<void>;
   /** Ends the evaluation under way, and all that would follow. */
@@ -132,7 +132,7 @@ export class Evaluations {
 
   /** An evaluation that fails must not end the training that it looks at. */
   async #measure(version: number): Promise<void> {
-    const { evaluator, tell, signal, log } = this.#options;
+    const { evaluator, emit, signal, log } = this.#options;
     try {
       const result = await evaluator.run(version, signal);
       this.#last = result;
@@ -141,7 +141,7 @@ export class Evaluations {
       show(result);
       const { answers: _each, ...rates } = result;
       log.info(rates, 'evaluated');
-      await tell(result);
+      await emit(result);
     } catch (caught) {
       if (signal.aborted) return;
       evaluations.inc({ outcome: 'failed' });

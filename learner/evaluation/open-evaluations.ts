@@ -47,7 +47,7 @@ export async function openEvaluations(
     everyVersions: evalProblems === 0 ? 0 : evalEveryVersions,
     last: past.at(-1)?.result,
     watch: (evaluation) => options.scope.watch(evaluation),
-    tell: async (result) => {
+    emit: async (result) => {
       const event = { v: 1, at: Date.now(), kind: 'eval', result } as const;
       await broker.events.emit(event);
       await journal.append(event);

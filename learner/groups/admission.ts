@@ -6,7 +6,7 @@ import {
   type WindowPolicy,
   type WindowTicket,
 } from '../../shared/rl/window.js';
-import { GroupBook, type BookState } from './group-book.js';
+import { TicketTable, type TicketTableState } from './ticket-table.js';
 
 export interface AdmissionLimits {
   readonly groupsPerBatch: number;
@@ -35,7 +35,7 @@ export interface Minibatch<Group> {
 }
 
 /**
- * Who may enter the next step, and who may be asked for: the book of tickets, the capacity law and
+ * Who may enter the next step, and who may be asked for: the ticket table, the capacity law and
  * the window, moved by what happens. Synchronous and free of input and output, so that the whole of
  * off-policy control can be tested as a model.
  *
@@ -47,7 +47,7 @@ export interface Minibatch<Group> {
  * top of it, although the backend has not confirmed the step yet.
  */
 export class Admission<Group> {
-  readonly book: GroupBook<Group>;
+  readonly table: TicketTable<Group>;
   readonly rewinds: readonly Rewind[];
   readonly #limits: AdmissionLimits;
   readonly #firstVersion: number;
@@ -64,7 +64,7 @@ export class Admission<Group> {
     start: {
       readonly step: number; // steps that the weights have behind them
       readonly version: number; // that the weights are, or are about to be, published as
-      readonly book?: BookState;
+      readonly table?: TicketTableState;
       readonly rewinds?: readonly Rewind[];
     },
   ) {
@@ -76,11 +76,11 @@ export class Admission<Group> {
     this.#publishedVersion = start.version;
     // By the law the n-th ticket in order can wait for its place in the queue, at most.
     const { groupsPerBatch } = limits;
-    this.book =
-      start.book === undefined
-        ? new GroupBook<Group>()
-        : GroupBook.restore(
-            start.book,
+    this.table =
+      start.table === undefined
+        ? new TicketTable<Group>()
+        : TicketTable.restore(
+            start.table,
             (rank) => start.version + Math.floor(rank / groupsPerBatch),
           );
   }
@@ -141,7 +141,7 @@ export class Admission<Group> {
       maxStepsOffPolicy: this.#limits.maxStepsOffPolicy,
       version: this.#confirmedVersion,
       publishedVersion: this.#samplingVersion,
-      outstanding: this.book.outstanding,
+      outstanding: this.table.outstanding,
       stepsLeft: this.#limits.maxSteps - this.#confirmedSteps,
     });
   }
@@ -152,10 +152,10 @@ export class Admission<Group> {
    * actors have it, its place is kept.
    */
   offer(): TicketOffer | undefined {
-    const stale = this.book.entries().find(({ state }) => state === 'stale');
+    const stale = this.table.entries().find(({ state }) => state === 'stale');
     if (stale === undefined && this.room === 0) return undefined;
     this.#offer = {
-      order: stale?.order ?? this.book.nextOrder,
+      order: stale?.order ?? this.table.nextOrder,
       attempt: stale === undefined ? 0 : 1,
       issuedAtVersion: this.#samplingVersion,
     };
@@ -172,21 +172,21 @@ export class Admission<Group> {
     const { order, attempt, issuedAtVersion } = this.#offer;
     this.#offer = undefined;
     const deadline = issuedAtVersion + this.#limits.maxStepsOffPolicy;
-    const replaced = this.book.entry(order)?.group;
-    if (attempt > 0) this.book.reissue(order, issuedAtVersion, deadline);
-    else this.book.issue(issuedAtVersion, deadline);
+    const replaced = this.table.entry(order)?.group;
+    if (attempt > 0) this.table.reissue(order, issuedAtVersion, deadline);
+    else this.table.issue(issuedAtVersion, deadline);
     this.#assertLaw();
     return replaced;
   }
 
   /**
    * @param sampledBy the versions of the group's tokens.
-   * @param attempt at the ticket that the group is the answer to, if not the one in the book.
+   * @param attempt at the ticket that the group is the answer to, if not the one in the table.
    */
   arrive(order: number, group: Group, sampledBy: readonly number[], attempt?: number): void {
     const { maxStepsOffPolicy } = this.#limits;
     const lastVersion = deadline(this.#version, sampledBy, maxStepsOffPolicy, this.rewinds);
-    this.book.arrive(order, group, lastVersion, attempt);
+    this.table.arrive(order, group, lastVersion, attempt);
   }
 
   /**
@@ -196,7 +196,7 @@ export class Admission<Group> {
   refuseStale(
     isBarred: (group: Group) => boolean = () => false,
   ): { order: number; group: Group; outcome: 'reissue' | 'gone' }[] {
-    return this.book
+    return this.table
       .entries()
       .filter(
         ({ state, deadline, group }) =>
@@ -205,7 +205,7 @@ export class Admission<Group> {
       .map(({ order, group }) => ({
         order,
         group: group!,
-        outcome: this.book.refuseAsStale(order),
+        outcome: this.table.refuseAsStale(order),
       }));
   }
 
@@ -213,7 +213,7 @@ export class Admission<Group> {
   cut(): Minibatch<Group> | undefined {
     const { groupsPerBatch, maxStepsOffPolicy, windowPolicy } = this.#limits;
     if (this.isComplete) return undefined;
-    const waiting: WindowTicket[] = this.book
+    const waiting: WindowTicket[] = this.table
       .entries()
       .filter(({ state }) => state === 'issued' || state === 'arrived')
       .map(({ order, deadline, state }) => ({ order, deadline, hasArrived: state === 'arrived' }));
@@ -229,9 +229,9 @@ export class Admission<Group> {
     if (orders === undefined) return undefined;
 
     const staleness = orders.map(
-      (order) => this.#version + maxStepsOffPolicy - this.book.entry(order)!.deadline,
+      (order) => this.#version + maxStepsOffPolicy - this.table.entry(order)!.deadline,
     );
-    const groups = this.book.take(orders);
+    const groups = this.table.take(orders);
     const substep = Math.floor(this.#taken.length / this.#substepSize);
     this.#taken.push(...orders);
     const isLastOfSubstep = this.#taken.length % this.#substepSize === 0;
@@ -244,7 +244,7 @@ export class Admission<Group> {
   confirmStep(): void {
     const orders = this.#unconfirmed.shift();
     if (orders === undefined) throw new Error('no step waits for its confirmation');
-    this.book.train(orders);
+    this.table.train(orders);
     this.#confirmedVersion += 1;
     this.#confirmedSteps += 1;
   }
@@ -256,7 +256,7 @@ export class Admission<Group> {
    * @param substeps optimizer steps that it has spent; 0: there is no step.
    */
   cutShort(substeps: number): void {
-    this.book.putBack(this.#taken.slice(substeps * this.#substepSize));
+    this.table.putBack(this.#taken.slice(substeps * this.#substepSize));
     if (substeps > 0) this.#close(substeps * this.#substepSize);
     this.#taken = [];
   }
@@ -279,8 +279,8 @@ export class Admission<Group> {
   #assertLaw(): void {
     const { maxStepsOffPolicy, groupsPerBatch } = this.#limits;
     const bound = ticketBound(maxStepsOffPolicy, groupsPerBatch);
-    if (this.book.outstanding > bound) {
-      throw new Error(`${this.book.outstanding} tickets are outstanding, the law allows ${bound}`);
+    if (this.table.outstanding > bound) {
+      throw new Error(`${this.table.outstanding} tickets are outstanding, the law allows ${bound}`);
     }
   }
 }

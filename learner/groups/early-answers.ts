@@ -4,7 +4,7 @@ import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 
 export type EarlyAnswer = { readonly group: Delivery<ScoredGroup> } | { readonly death: Death };
 
-/** What came of attempts that are not in the book yet: a learner before this one had issued them. */
+/** What came of attempts that are not in the ticket table yet: a learner before this one had issued them. */
 export class EarlyAnswers {
   readonly #groups = new Map<number, Map<number, Delivery<ScoredGroup>>>(); // by order and attempt
   readonly #deaths = new Map<number, Map<number, Death>>();

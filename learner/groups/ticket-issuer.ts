@@ -2,7 +2,7 @@ import { Gauge } from 'prom-client';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import type { Admission } from './admission.js';
 import type { Changes } from '../../shared/base/changes.js';
-import type { Intake } from './intake.js';
+import type { GroupReceiver } from './group-receiver.js';
 import type { TicketSource } from '../tickets/ticket-source.js';
 
 const ticketsOutstanding = new Gauge({
@@ -13,7 +13,7 @@ const ticketsOutstanding = new Gauge({
 export interface IssuerOptions<Group> {
   readonly admission: Admission<Group>;
   readonly tickets: TicketSource;
-  readonly intake: Pick<Intake, 'claim' | 'isAnswered'>;
+  readonly receiver: Pick<GroupReceiver, 'claim' | 'isAnswered'>;
   readonly changes: Changes;
   /** Resolves once the stream holds the ticket; rejects when `signal` aborts first. */
   readonly publish: (ticket: Ticket, signal: AbortSignal) => Promise<void>;
@@ -26,7 +26,7 @@ export interface IssuerOptions<Group> {
  * or trained group makes room for exactly one. A stale ticket's second attempt goes first; it takes
  * the place of the first. Resolves when `signal` aborts.
  *
- * A ticket enters the book only when the stream has it, so that no checkpoint can name a ticket that
+ * A ticket enters the table only when the stream has it, so that no checkpoint can name a ticket that
  * was never sent. One that was sent but not entered is sent again after a crash, under the same
  * identity, and its group is taken once.
  */
@@ -34,22 +34,22 @@ export async function issueTickets<Group>(
   options: IssuerOptions<Group>,
   signal: AbortSignal,
 ): Promise<void> {
-  const { admission, tickets, intake, changes, publish, onReplaced } = options;
+  const { admission, tickets, receiver, changes, publish, onReplaced } = options;
   while (!signal.aborted) {
-    ticketsOutstanding.set(admission.book.outstanding);
-    const offer = tickets.isSettled(admission.book.nextOrder) ? admission.offer() : undefined;
+    ticketsOutstanding.set(admission.table.outstanding);
+    const offer = tickets.isSettled(admission.table.nextOrder) ? admission.offer() : undefined;
     if (offer === undefined) {
       await changes.next(signal);
       continue;
     }
     const { order, attempt, issuedAtVersion } = offer;
-    if (!intake.isAnswered(order, attempt)) {
+    if (!receiver.isAnswered(order, attempt)) {
       const ticket = tickets.issued(order, attempt, issuedAtVersion);
       if (!(await isPublished(publish(ticket, signal), signal))) return;
     }
     const replaced = admission.issue();
     if (replaced !== undefined) onReplaced(replaced);
-    intake.claim(order, attempt);
+    receiver.claim(order, attempt);
   }
 }
 

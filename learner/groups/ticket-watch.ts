@@ -164,7 +164,7 @@ function among(some: readonly Attempt[], all: readonly Attempt[]): Attempt[] {
 }
 
 /**
- * Those that are not in `there`, neither themselves nor by a later attempt: after a crash the book may name the
+ * Those that are not in `there`, neither themselves nor by a later attempt: after a crash the table may name the
  * first where the second is out, which the steps that were lost had issued.
  */
 function without(some: readonly Attempt[], there: readonly Attempt[]): Attempt[] {

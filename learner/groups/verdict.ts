@@ -2,7 +2,7 @@ import { alteredFields } from '../../shared/wire/altered-ticket.js';
 import { claimedMass, evidenceAgainstUniform } from '../../shared/rl/claim-evidence.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
-import type { BookEntry } from './group-book.js';
+import type { TicketEntry } from './ticket-table.js';
 
 /** Why a scored group that keeps its schema is still not to be trained on. */
 export type Refusal =
@@ -24,8 +24,8 @@ const maxClaimedMass = 1.5;
 export interface Known {
   /** What the group's ticket must say, issued when it was; undefined if there is no such position. */
   readonly ticket: Ticket | undefined;
-  /** The book's entry of that ticket, if it is outstanding. */
-  readonly entry: Pick<BookEntry<unknown>, 'attempt' | 'issuedAtVersion'> | undefined;
+  /** The table's entry of that ticket, if it is outstanding. */
+  readonly entry: Pick<TicketEntry<unknown>, 'attempt' | 'issuedAtVersion'> | undefined;
   /** A learner before this one may have sent the same ticket, so that this one's copy went unheard. */
   readonly isResumed: boolean;
   readonly newestVersion: number; // published, or just about to be

@@ -3,11 +3,14 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { Admission } from '../groups/admission.js';
 import type { StepEvent } from './history.js';
 import type { IdleClock } from '../step/idle-clock.js';
-import type { Tally } from '../groups/tally.js';
+import type { GroupStats } from '../groups/group-stats.js';
 
 export interface StepEventsOptions {
-  readonly admission: Pick<Admission<unknown>, 'step' | 'confirmedVersion' | 'publishLag' | 'book'>;
-  readonly tally: Tally;
+  readonly admission: Pick<
+    Admission<unknown>,
+    'step' | 'confirmedVersion' | 'publishLag' | 'table'
+  >;
+  readonly groupStats: GroupStats;
   readonly idle: IdleClock;
   /** What others have to tell of the run as it is now, by the names of `metrics.jsonl`. */
   readonly surroundings: () => Readonly<Record<string, number>>;
@@ -41,17 +44,17 @@ export class StepEvents {
     report: Readonly<Record<string, number>>,
     optimizer: readonly Readonly<Record<string, number>>[],
   ): StepEvent {
-    const { admission, idle, tally, surroundings, log } = this.#options;
+    const { admission, idle, groupStats, surroundings, log } = this.#options;
     const { step, confirmedVersion: version } = admission;
     const now = performance.now();
     const idleNow = totalSeconds(idle);
     const seconds = (now - this.#endedAt) / 1_000;
     const { learning_rate, ...optim } = means(optimizer);
     const metrics: Record<string, number> = {
-      ...tally.take(),
+      ...groupStats.take(),
       ...report,
       ...prefixed('optim', optim),
-      ...prefixed('groups', admission.book.counts),
+      ...prefixed('groups', admission.table.counts),
       ...prefixed('idle', idle.seconds), // since this learner started, by cause
       idle_seconds: idleNow - this.#idleBefore,
       seconds,

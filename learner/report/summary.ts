@@ -2,7 +2,7 @@ import type { GroupCounts } from '../../shared/wire/ledger.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { Totals } from './totals.js';
 import type { Divergence } from '../stop/divergence-watch.js';
-import type { Drought } from '../stop/drought-watch.js';
+import type { NoSignalStreak } from '../stop/no-signal-watch.js';
 
 /** Why a run ended, or paused. */
 export type EndReason = 'max_steps' | 'max_minutes' | 'stopped' | 'diverged' | 'no_signal';
@@ -11,7 +11,7 @@ export interface SummaryInput {
   readonly run: string;
   readonly reason: EndReason;
   readonly divergence?: Divergence | undefined; // if that is the reason
-  readonly drought?: Drought | undefined; // if no group had variance any more
+  readonly noSignalStreak?: NoSignalStreak | undefined; // if no group had variance any more
   readonly version: number;
   readonly wallSeconds: number; // of this process
   readonly groups: GroupCounts;
@@ -22,15 +22,25 @@ export interface SummaryInput {
 
 /** What a run came to, over all of its steps. Rates are per second of training, evaluations excluded. */
 export function summarize(input: SummaryInput): Record<string, unknown> {
-  const { run, reason, divergence, drought, version, wallSeconds, groups, totals, before, after } =
-    input;
+  const {
+    run,
+    reason,
+    divergence,
+    noSignalStreak,
+    version,
+    wallSeconds,
+    groups,
+    totals,
+    before,
+    after,
+  } = input;
   const { steps, lastStep, seconds, stalenessSum, stalenessMax } = totals;
   const perSecond = (total: number): number => (seconds === 0 ? 0 : total / seconds);
   return {
     run,
     reason,
     ...(divergence !== undefined && { divergence }),
-    ...(drought !== undefined && { drought }),
+    ...(noSignalStreak !== undefined && { drought: noSignalStreak }),
     steps: lastStep,
     version,
     wallSeconds: rounded(wallSeconds),

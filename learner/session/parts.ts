@@ -7,14 +7,14 @@ import { Checkpointer } from '../checkpoints/checkpointer.js';
 import type { CheckpointStore } from '../checkpoints/checkpoint-store.js';
 import type { OpenedRun } from '../checkpoints/opening.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
-import { DroughtWatch } from '../stop/drought-watch.js';
+import { NoSignalWatch } from '../stop/no-signal-watch.js';
 import { Admission } from '../groups/admission.js';
 import { HoldTimes } from '../groups/hold-times.js';
-import { Intake, type ArrivedGroup } from '../groups/intake.js';
-import { Tally } from '../groups/tally.js';
-import { Unsettled } from '../groups/unsettled.js';
+import { GroupReceiver, type ArrivedGroup } from '../groups/group-receiver.js';
+import { GroupStats } from '../groups/group-stats.js';
+import { UnackedGroups } from '../groups/unacked-groups.js';
 import { IdleClock } from '../step/idle-clock.js';
-import { Pace } from '../step/pace.js';
+import { LearningRateSchedule } from '../step/learning-rate-schedule.js';
 import { Publisher } from '../step/publisher.js';
 import { auditLimits } from '../settings/audit.js';
 import { ActorAudit } from '../step/actor-audit.js';
@@ -25,18 +25,18 @@ import type { SessionOptions } from './session-options.js';
 export interface SessionParts {
   readonly changes: Changes;
   readonly idle: IdleClock;
-  readonly unsettled: Unsettled;
+  readonly unacked: UnackedGroups;
   readonly tickets: TicketSource;
-  readonly tally: Tally;
-  readonly drought: DroughtWatch;
+  readonly groupStats: GroupStats;
+  readonly noSignalStreak: NoSignalWatch;
   readonly brokenPolicy: BrokenPolicyWatch;
   readonly admission: Admission<ArrivedGroup>;
   readonly holdTimes: HoldTimes; // of tickets to train on
   readonly audit: ActorAudit;
   readonly publisher: Publisher;
   readonly checkpointer: Checkpointer;
-  readonly intake: Intake;
-  readonly pace: Pace;
+  readonly receiver: GroupReceiver;
+  readonly learningRates: LearningRateSchedule;
 }
 
 /** What the parts share and the session has made. */
@@ -54,21 +54,21 @@ export function makeParts(
   { checkpoints, ticketsSoFar, ids, scope }: SessionState,
 ): SessionParts {
   const { settings, config, dataset, broker, client, clock, log } = options;
-  const { run, step, version, book, rewinds } = opened;
+  const { run, step, version, table, rewinds } = opened;
   const { maxStepsOffPolicy, groupsPerBatch } = config;
   const maxSteps = settings.maxSteps ?? Infinity;
   const maxOutstanding = ticketBound(maxStepsOffPolicy, groupsPerBatch);
 
   const changes = new Changes();
   const idle = new IdleClock(() => performance.now() / 1_000);
-  const unsettled = new Unsettled();
+  const unacked = new UnackedGroups();
   const tickets = new TicketSource(
     config,
     dataset.train.map(({ id }) => id),
     { margin: maxOutstanding, state: opened.curriculum, ids },
   );
-  const tally = new Tally((ticket) => tickets.isReplay(ticket));
-  const drought = new DroughtWatch(settings.stopZeroVariance, () => options.runWatch.live);
+  const groupStats = new GroupStats((ticket) => tickets.isReplay(ticket));
+  const noSignalStreak = new NoSignalWatch(settings.stopZeroVariance, () => options.runWatch.live);
   const brokenPolicy = new BrokenPolicyWatch({
     groupsPerBatch,
     firstVersion: version,
@@ -77,7 +77,7 @@ export function makeParts(
   });
   const admission = new Admission<ArrivedGroup>(
     { ...config, maxSteps },
-    { step, version, ...(book === undefined ? {} : { book }), rewinds },
+    { step, version, ...(table === undefined ? {} : { table }), rewinds },
   );
   const holdTimes = new HoldTimes({
     fixedSeconds: settings.ticketDeadlineSeconds,
@@ -88,7 +88,7 @@ export function makeParts(
     share: settings.auditShare,
     seed: config.seed,
     limits: auditLimits(settings),
-    tell: (event) => broker.events.emit(event),
+    emit: (event) => broker.events.emit(event),
     now: () => performance.now(),
     log,
   });
@@ -100,7 +100,7 @@ export function makeParts(
     idle,
     maxStepsOffPolicy,
     rewinds,
-    consumedBelow: () => admission.book.consumedBelow,
+    consumedBelow: () => admission.table.consumedBelow,
     quarantined: () => audit.quarantined,
     confirmLead: () => options.leadership.confirm(),
     log,
@@ -111,33 +111,33 @@ export function makeParts(
     usualHoldSeconds: () => holdTimes.median,
     client,
     run,
-    unsettled,
+    unacked,
     idle,
     restored: opened.state,
     states: opened.states,
     keepEverySteps: settings.keepEverySteps,
     log,
   });
-  const intake = new Intake({
+  const receiver = new GroupReceiver({
     admission,
     tickets,
-    unsettled,
+    unacked,
     changes,
     newestVersion: () => publisher.newestVersion,
     isResumed: opened.isResumed,
     issuedBelow: opened.isResumed
-      ? issuedBelow(admission.book.nextOrder, ticketsSoFar, maxOutstanding)
+      ? issuedBelow(admission.table.nextOrder, ticketsSoFar, maxOutstanding)
       : 0,
     log,
-    tally,
-    drought,
+    groupStats,
+    noSignalStreak,
     brokenPolicy,
     vocabSize: options.vocabSize,
     zeroVariance: config.zeroVariance,
     audit,
   });
   const secondsBefore = clock.seconds;
-  const pace = new Pace(
+  const learningRates = new LearningRateSchedule(
     config,
     {
       progressBefore: opened.progress,
@@ -150,18 +150,18 @@ export function makeParts(
   return {
     changes,
     idle,
-    unsettled,
+    unacked,
     tickets,
-    tally,
-    drought,
+    groupStats,
+    noSignalStreak,
     brokenPolicy,
     admission,
     holdTimes,
     audit,
     publisher,
     checkpointer,
-    intake,
-    pace,
+    receiver,
+    learningRates,
   };
 }
 

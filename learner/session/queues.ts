@@ -52,7 +52,7 @@ export class SessionQueues {
 
   /** Takes in the answers of evaluations, dead letters and lost tickets, until the session ends. */
   listen(evaluator: Evaluator): void {
-    const { intake, tickets } = this.#parts;
+    const { receiver, tickets } = this.#parts;
     const { ticketDeadlineSeconds: fixedSeconds, leaseSeconds } = this.#options.settings;
     this.#session.start((signal) =>
       consume(
@@ -70,7 +70,7 @@ export class SessionQueues {
       watchDeadLetters(this.#broker.deadLetters.read(signal), (ticket, death) => {
         const order = tickets.orderOf(ticket);
         if (order === undefined) evaluator.die(ticket.ticketId);
-        else intake.die(order, ticket.attempt, death);
+        else receiver.die(order, ticket.attempt, death);
       }),
     );
     this.#session.start((signal) =>
@@ -95,7 +95,7 @@ export class SessionQueues {
 
   /** Issues tickets to train on and takes their groups in: tasks of `scope`. */
   exchange(scope: TaskScope): void {
-    const { intake, tickets, unsettled, holdTimes } = this.#parts;
+    const { receiver, tickets, unacked, holdTimes } = this.#parts;
     const byHand = { concurrency: 1, settle: 'by-hand' } as const;
     scope.start((signal) =>
       consume(
@@ -103,7 +103,7 @@ export class SessionQueues {
         'scored.train',
         ScoredGroup,
         { signal, log: this.#log, stage: 'learner', ...byHand },
-        (delivery) => this.#session.watch(intake.receive(delivery)),
+        (delivery) => this.#session.watch(receiver.receive(delivery)),
       ),
     );
     scope.start((signal) =>
@@ -112,7 +112,7 @@ export class SessionQueues {
           ...this.#parts,
           publish: (ticket, stop) => this.publish('train', ticket, stop),
           onReplaced: ({ seq }) => {
-            unsettled.replace(seq);
+            unacked.replace(seq);
           },
         },
         signal,
@@ -122,15 +122,15 @@ export class SessionQueues {
       this.#watchTickets(
         {
           split: 'train',
-          awaited: () => intake.awaited,
-          held: () => unsettled.size,
+          awaited: () => receiver.awaited,
+          held: () => unacked.size,
           holdTimes,
           onLost: (ticket) => {
-            intake.lose(tickets.orderOf(ticket)!);
+            receiver.lose(tickets.orderOf(ticket)!);
           },
           onOverdue: (ticket) => {
             const order = tickets.orderOf(ticket);
-            if (order !== undefined) intake.withdraw(order, ticket.attempt);
+            if (order !== undefined) receiver.withdraw(order, ticket.attempt);
           },
         },
         signal,

@@ -36,11 +36,11 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const opened = await openRun({ ...options, checkpoints });
   const { step, version } = opened;
   const base = await openBase(client, config);
-  const unkeyed = opened.book?.nextOrder ?? 0; // tickets that may have been issued without a key
+  const unkeyed = opened.table?.nextOrder ?? 0; // tickets that may have been issued without a key
   const ids = await broker.ledger.settleTicketIds(opened.ticketKey ?? newTicketKey(unkeyed));
   const ticketsSoFar = await broker.ticketsSoFar();
   const parts = makeParts(options, opened, { checkpoints, ticketsSoFar, ids, scope });
-  const { admission, publisher, checkpointer, unsettled, audit } = parts;
+  const { admission, publisher, checkpointer, unacked, audit } = parts;
   const queues = new SessionQueues(options, parts, scope);
 
   // A run has a checkpoint before anyone works for it, so that there is always one to go back to.
@@ -87,8 +87,8 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       ...publisher.metrics,
       ...audit.metrics,
       ...dropTotals(),
-      groups_awaiting_checkpoint: unsettled.countAwaiting((order) =>
-        admission.book.isConsumed(order),
+      groups_awaiting_checkpoint: unacked.countAwaiting((order) =>
+        admission.table.isConsumed(order),
       ),
     }),
     versionsInUse: () => evaluations.pinnedVersions,
@@ -110,7 +110,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   }
 
   /** Trains to the end of the run, of its time, or until it is asked to stop. */
-  async function train(): Promise<Pick<SessionResult, 'reason' | 'divergence' | 'drought'>> {
+  async function train(): Promise<Pick<SessionResult, 'reason' | 'divergence' | 'noSignalStreak'>> {
     using time = clock.start();
     {
       // Its end is awaited before the reason below is judged.
@@ -125,7 +125,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
 
   const prolonging = setInterval(
     () => {
-      unsettled.prolong();
+      unacked.prolong();
     },
     (1_000 * settings.leaseSeconds) / 3,
   );
@@ -146,7 +146,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       before,
       after,
       version: admission.confirmedVersion,
-      groups: admission.book.counts,
+      groups: admission.table.counts,
     };
   } finally {
     clearInterval(prolonging);
@@ -177,8 +177,8 @@ async function openPast(
 /** Writes the ledger of a run that begins. */
 async function saveStart({ admission, checkpointer }: SessionParts): Promise<void> {
   const { step, confirmedVersion: version } = admission;
-  const book = admission.book.state;
+  const table = admission.table.state;
   await checkpointer
     .save(step)
-    .write({ step, version, progress: 0, book, rewinds: [], messages: [] });
+    .write({ step, version, progress: 0, table, rewinds: [], messages: [] });
 }

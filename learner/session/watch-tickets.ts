@@ -84,7 +84,7 @@ export function ticketWatch(
       if (found.withdrawn === 0 && performance.now() - toldAt < tellEveryMs) return;
       toldAt = performance.now();
       log.warn(found, 'actors hold tickets for longer than usual');
-      void scope.watch(tell(broker, split, found, log));
+      void scope.watch(printError(broker, split, found, log));
     },
     onLook: (longest) => {
       heldSeconds.set({ split }, longest);
@@ -108,7 +108,7 @@ export async function keepWatch(
 }
 
 /** Not awaited: a look must not wait for room among the events. */
-async function tell(
+async function printError(
   broker: Pick<Broker, 'events'>,
   split: Split,
   found: HeldTickets,

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { real, whole } from '../../shared/service/config-fields.js';
+import { number, int } from '../../shared/service/config-fields.js';
 import {
   AdvantageKind,
   Normalization,
@@ -22,20 +22,20 @@ export const Advantages = z.object({
   zeroVariance: ZeroVariance.default('refill').describe(
     'groups whose rewards are all equal: skipped and replaced by one more, or trained on all the same.',
   ),
-  lengthPenalty: real
+  lengthPenalty: number
     .min(0)
     .default(0)
     .describe('what the longest answer loses of its reward when it is compared.'),
-  lengthFree: whole.min(0).default(0).describe('answers up to N tokens lose nothing for it.'),
-  klPenalty: real
+  lengthFree: int.min(0).default(0).describe('answers up to N tokens lose nothing for it.'),
+  klPenalty: number
     .min(0)
     .default(0)
     .describe('weight of KL to the base model in the advantages; costs a pass of the base.'),
-  entropyBonus: real
+  entropyBonus: number
     .min(0)
     .default(0)
     .describe('weight of the entropy of the next token in the advantages.'),
-  entropyTarget: real
+  entropyTarget: number
     .positive()
     .optional()
     .describe(

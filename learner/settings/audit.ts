@@ -1,15 +1,15 @@
 import { z } from 'zod';
-import { real } from '../../shared/service/config-fields.js';
+import { number } from '../../shared/service/config-fields.js';
 import type { AuditLimits } from '../../shared/rl/logprob-audit.js';
 
 /** How the learner checks what actors say of their own tokens. */
 export const Audit = z.object({
-  auditShare: real
+  auditShare: number
     .min(0)
     .max(1)
     .default(1)
     .describe('share of the groups whose logprobs are compared with our own.'),
-  auditNoise: real
+  auditNoise: number
     .positive()
     .default(0.05)
     .describe('difference that proves nothing, in nats a token; above it the other actors count.'),

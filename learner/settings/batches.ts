@@ -1,13 +1,13 @@
 import { z } from 'zod';
-import { real, whole } from '../../shared/service/config-fields.js';
+import { number, int } from '../../shared/service/config-fields.js';
 import type { Complain } from './complain.js';
 
 /** What is sampled, how it is cut into optimizer steps, and how old it may be by then. */
 export const Batches = z.object({
-  temperature: real.positive().default(1).describe('of sampling, and of the loss.'),
-  maxTokens: whole.positive().default(20).describe('longest answer.'),
-  groupSize: whole.min(2).default(16).describe('rollouts of one prompt.'),
-  replayShare: real
+  temperature: number.positive().default(1).describe('of sampling, and of the loss.'),
+  maxTokens: int.positive().default(20).describe('longest answer.'),
+  groupSize: int.min(2).default(16).describe('rollouts of one prompt.'),
+  replayShare: number
     .min(0)
     .lt(1)
     .default(0)
@@ -15,20 +15,20 @@ export const Batches = z.object({
       'share of groups for problems that were tried before, preferring those that are likely to be ' +
         'answered both rightly and wrongly; the others go through all problems in turn.',
     ),
-  groupsPerBatch: whole.positive().default(64).describe('groups of one step, and so of a version.'),
-  numSubsteps: whole
+  groupsPerBatch: int.positive().default(64).describe('groups of one step, and so of a version.'),
+  numSubsteps: int
     .positive()
     .default(1)
     .describe('optimizer steps of a batch, each on an equal part of it.'),
-  numMinibatches: whole
+  numMinibatches: int
     .positive()
     .default(4)
     .describe('equal parts of a substep, each sent to the backend as soon as it is full.'),
-  maxStepsOffPolicy: whole
+  maxStepsOffPolicy: int
     .min(0)
     .default(2)
     .describe('how many versions old the data of a step may be; 0: synchronous.'),
-  sampleLag: whole
+  sampleLag: int
     .min(0)
     .default(0)
     .describe(

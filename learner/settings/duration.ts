@@ -1,21 +1,21 @@
 import { z } from 'zod';
-import { real, whole } from '../../shared/service/config-fields.js';
+import { number, int } from '../../shared/service/config-fields.js';
 
 /** How long to train, and how much of it a crash may cost. */
 export const Duration = z.object({
-  maxSteps: whole
+  maxSteps: int
     .positive()
     .optional()
     .describe('end after N steps, those before a resume included; a step trains one batch.'),
-  maxMinutes: real
+  maxMinutes: number
     .positive()
     .optional()
     .describe('end after N minutes of training; evaluations do not count, nor earlier processes.'),
-  checkpointEverySteps: whole
+  checkpointEverySteps: int
     .positive()
     .default(10)
     .describe('steps between checkpoints: what a crash of backend or learner can cost.'),
-  keepEverySteps: whole
+  keepEverySteps: int
     .min(0)
     .default(0)
     .describe(

@@ -1,19 +1,19 @@
 import { z } from 'zod';
-import { whole } from '../../shared/service/config-fields.js';
+import { int } from '../../shared/service/config-fields.js';
 import type { Complain } from './complain.js';
 import type { Task } from './task.js';
 
 /** What is measured on held-out problems. */
 export const Evaluation = z.object({
-  evalProblems: whole
+  evalProblems: int
     .min(0)
     .default(256)
     .describe('held-out problems to measure the policy on; 0: no evaluation.'),
-  evalSamples: whole
+  evalSamples: int
     .positive()
     .default(4)
     .describe('answers to each of them at the training temperature; one more is greedy.'),
-  evalEveryVersions: whole
+  evalEveryVersions: int
     .min(0)
     .default(20)
     .describe(

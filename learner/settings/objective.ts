@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { real } from '../../shared/service/config-fields.js';
+import { number } from '../../shared/service/config-fields.js';
 import type { Correction } from '../../shared/rl/objective.js';
 import {
   losses,
@@ -15,15 +15,15 @@ import type { Complain } from './complain.js';
 /** What a step maximises, and how it makes up for data of older policies. */
 export const Objective = z.object({
   loss: LossName.default('cispo').describe("the backend's loss function."),
-  clipLow: real
+  clipLow: number
     .min(0)
     .optional()
     .describe(`lowest importance ratio that counts; ${lossDefaults('clip_low_threshold')}.`),
-  clipHigh: real
+  clipHigh: number
     .positive()
     .optional()
     .describe(`and the highest; ${lossDefaults('clip_high_threshold')}.`),
-  droBeta: real
+  droBeta: number
     .positive()
     .optional()
     .describe(`weight of the quadratic term; ${lossDefaults('beta')}.`),
@@ -35,7 +35,7 @@ export const Objective = z.object({
         "loss's ratio is to the policy at the start of the step: with ppo, decoupled PPO. Costs a forward pass, " +
         'and with --num-substeps the batch must be complete before it is sent.',
     ),
-  weightCap: real.positive().optional().describe('where --correction truncates its weights; 2.'),
+  weightCap: number.positive().optional().describe('where --correction truncates its weights; 2.'),
   mask: z
     .enum(['none', 'icepop', 'sequence', 'geometric'])
     .default('none')
@@ -43,11 +43,11 @@ export const Objective = z.object({
       'leaves out what is too far off-policy: tokens by their own ratio (icepop), or rollouts by the product ' +
         '(sequence) or the geometric mean of their ratios. Costs a forward pass.',
     ),
-  maskLow: real
+  maskLow: number
     .min(0)
     .optional()
     .describe('lowest ratio that --mask keeps; icepop and sequence 0.5, geometric 0.9.'),
-  maskHigh: real
+  maskHigh: number
     .positive()
     .optional()
     .describe('and the highest; icepop and sequence 5, geometric 1.1.'),

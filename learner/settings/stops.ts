@@ -1,23 +1,23 @@
 import { z } from 'zod';
-import { real, whole } from '../../shared/service/config-fields.js';
+import { number, int } from '../../shared/service/config-fields.js';
 import type { DivergenceLimits } from '../../shared/rl/divergence.js';
 
 /** When to give up a run that has diverged; what is good is kept. */
 export const Stops = z.object({
-  stopKl: real
+  stopKl: number
     .min(0)
     .default(1)
     .describe('give up when kl_sample_train_v2 stays above this, in nats a token; 0: never.'),
-  stopRewardShare: real
+  stopRewardShare: number
     .min(0)
     .lt(1)
     .default(0.3)
     .describe('give up when the reward stays below this share of its best; 0: never.'),
-  stopPatience: whole
+  stopPatience: int
     .positive()
     .default(10)
     .describe('steps in a row that it must stay so; rewards are averaged over as many.'),
-  stopZeroVariance: whole
+  stopZeroVariance: int
     .min(0)
     .default(1_000)
     .describe('give up when so many groups in a row are skipped for no variance; 0: never.'),

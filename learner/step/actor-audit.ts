@@ -38,7 +38,7 @@ export interface ActorAuditOptions {
   readonly share: number; // of the groups that can be audited
   readonly seed: number;
   readonly limits: AuditLimits;
-  readonly tell: (event: QuarantineEvent) => Promise<void>;
+  readonly emit: (event: QuarantineEvent) => Promise<void>;
   readonly now: () => number; // ms
   readonly log: Logger;
 }
@@ -195,13 +195,13 @@ export class ActorAudit {
   }
 
   async #convict(finding: Finding, version: number): Promise<void> {
-    const { log, tell } = this.#options;
+    const { log, emit } = this.#options;
     const { actor } = finding;
     if (this.#quarantined.has(actor)) return;
     this.#forget(actor); // it is no measure for the others any more
     this.remember([actor]);
     log.error(finding, 'an actor is quarantined');
-    await tell({ v: 1, at: Date.now(), kind: 'quarantine', ...finding, version });
+    await emit({ v: 1, at: Date.now(), kind: 'quarantine', ...finding, version });
   }
 
   /**

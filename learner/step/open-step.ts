@@ -3,21 +3,21 @@ import type { RunConfig } from '../../shared/run/run-config.js';
 import type { Minibatch } from '../groups/admission.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import type { IdleClock } from './idle-clock.js';
-import type { ArrivedGroup } from '../groups/intake.js';
+import type { ArrivedGroup } from '../groups/group-receiver.js';
 import {
   needsWholeBatch,
   prepareMinibatches,
   sendMinibatch,
   type MinibatchResult,
 } from './minibatch-pass.js';
-import type { Pace } from './pace.js';
+import type { LearningRateSchedule } from './learning-rate-schedule.js';
 import type { TrainedGroup } from './step-report.js';
 
 export interface OpenStepOptions {
   readonly config: RunConfig;
   readonly run: TrainingRun;
   readonly base: TrainingRun | undefined; // never trained; there if there is a KL penalty
-  readonly pace: Pace;
+  readonly learningRates: LearningRateSchedule;
   readonly idle: IdleClock;
   readonly scope: TaskScope;
 }
@@ -92,8 +92,8 @@ export class OpenStep {
   }
 
   #optimize(): Promise<Record<string, number>> {
-    const { run, idle, scope, pace } = this.#options;
-    const adam = pace.settingsFor(this.#number);
+    const { run, idle, scope, learningRates } = this.#options;
+    const adam = learningRates.settingsFor(this.#number);
     const spent = idle.during(run.optimStep(adam));
     return scope.watch(spent.then((metrics) => ({ ...metrics, learning_rate: adam.learningRate })));
   }

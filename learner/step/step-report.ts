@@ -9,7 +9,7 @@ import type { Correction } from '../../shared/rl/objective.js';
 import { staleness as stalenessOf, type Rewind } from '../../shared/rl/staleness.js';
 import { tokenMean } from '../../shared/rl/token-terms.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
-import type { ArrivedGroup } from '../groups/intake.js';
+import type { ArrivedGroup } from '../groups/group-receiver.js';
 import { StatTable } from '../report/stat-table.js';
 import type { MinibatchResult } from './minibatch-pass.js';
 

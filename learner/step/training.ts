@@ -2,23 +2,23 @@ import { Counter, Gauge } from 'prom-client';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { ActorAudit } from './actor-audit.js';
 import type { Admission } from '../groups/admission.js';
-import { isConsumedIn } from '../groups/group-book.js';
+import { isConsumedIn } from '../groups/ticket-table.js';
 import type { Changes } from '../../shared/base/changes.js';
 import type { Checkpointer, Consumed } from '../checkpoints/checkpointer.js';
-import { Probation } from '../checkpoints/probation.js';
+import { CheckpointTrial } from '../checkpoints/checkpoint-trial.js';
 import { GiveUp, type GivenUp, type Watches } from '../stop/give-up.js';
 import type { StepEvent } from '../report/history.js';
 import type { IdleCause } from './idle-clock.js';
-import { drop, type ArrivedGroup } from '../groups/intake.js';
+import { drop, type ArrivedGroup } from '../groups/group-receiver.js';
 import { damagingActors, StepDamaged } from './damage.js';
 import { OpenStep, type OpenStepOptions } from './open-step.js';
 import { VersionNotFinite, type Publisher } from './publisher.js';
 import { StepEvents } from '../report/step-event.js';
 import { reportStep, type TrainedGroup } from './step-report.js';
 import { recordTrainSpans } from './train-spans.js';
-import type { Tally } from '../groups/tally.js';
+import type { GroupStats } from '../groups/group-stats.js';
 import type { TicketSource } from '../tickets/ticket-source.js';
-import type { Unsettled } from '../groups/unsettled.js';
+import type { UnackedGroups } from '../groups/unacked-groups.js';
 
 const stepsTrained = new Counter({
   name: 'rl_steps_total',
@@ -35,12 +35,12 @@ const lagSteps = new Gauge({
 
 export interface TrainingOptions extends OpenStepOptions, Watches {
   readonly admission: Admission<ArrivedGroup>;
-  readonly unsettled: Unsettled;
+  readonly unacked: UnackedGroups;
   readonly changes: Changes;
   readonly publisher: Publisher;
   readonly checkpointer: Checkpointer;
   readonly checkpointEverySteps: number;
-  readonly tally: Tally;
+  readonly groupStats: GroupStats;
   readonly audit: Pick<ActorAudit, 'observe' | 'isQuarantined' | 'signal' | 'reason'>;
   readonly tickets: TicketSource;
   /** What others have to tell with each step, by the names of `metrics.jsonl`. */
@@ -66,7 +66,7 @@ export class Training {
   #retired: Promise<void> = Promise.resolve(); // old versions, the last time
   #isRetiring = false;
   readonly #events: StepEvents;
-  readonly #probation = new Probation();
+  readonly #trial = new CheckpointTrial();
   readonly #giveUp: GiveUp;
 
   constructor(options: TrainingOptions) {
@@ -113,10 +113,10 @@ export class Training {
     await this.#retired;
     const { checkpointer, log } = this.#options;
     const { step } = admission;
-    if (giveUp.hasDiverged) await this.#probation.end();
-    else if (this.#probation.isHealthy) {
+    if (giveUp.hasDiverged) await this.#trial.end();
+    else if (this.#trial.isHealthy) {
       const state = checkpointer.save(step);
-      await this.#probation.end({ step, state, consumed: this.#consumed() });
+      await this.#trial.end({ step, state, consumed: this.#consumed() });
     } else log.warn({ step, checkpoint: checkpointer.writtenStep }, 'the last steps are not saved');
     return giveUp.verdict(checkpointer.writtenStep);
   }
@@ -164,7 +164,7 @@ export class Training {
         const fleet = await audit.observe({ version: startedFrom, rewinds }, trained, passed);
         const liars = damagingActors(trained, passed, (actor) => audit.isQuarantined(actor));
         if (liars.length > 0) {
-          await Promise.all([saved?.discard(), this.#probation.end()]);
+          await Promise.all([saved?.discard(), this.#trial.end()]);
           throw new StepDamaged(step, liars);
         }
         const report = { ...reportStep(config, startedFrom, trained, passed, rewinds), ...fleet };
@@ -177,7 +177,7 @@ export class Training {
           this.#accounts.then(async () => {
             // The history first: a checkpoint that is ahead of it would leave a gap that no restart fills.
             await this.#options.onStep(event);
-            await this.#probation.judged(isHealthy, candidate);
+            await this.#trial.judged(isHealthy, candidate);
             this.#retire();
           }),
         );
@@ -186,13 +186,13 @@ export class Training {
   }
 
   #confirm(trained: readonly TrainedGroup[], substeps: number): void {
-    const { admission, tally, tickets, changes } = this.#options;
+    const { admission, groupStats, tickets, changes } = this.#options;
     admission.confirmStep();
     stepsTrained.inc();
     optimizerSteps.inc(substeps);
     this.#exportLag();
     for (const { group } of trained) {
-      tally.trained(group.scored);
+      groupStats.trained(group.scored);
       tickets.consumed(group.scored);
     }
     changes.notify();
@@ -215,28 +215,28 @@ export class Training {
 
   #idleCause(): IdleCause {
     const { admission } = this.#options;
-    const arrived = admission.book.entries().filter(({ state }) => state === 'arrived').length;
+    const arrived = admission.table.entries().filter(({ state }) => state === 'arrived').length;
     if (arrived >= admission.minibatchSize) return 'window';
     return admission.publishLag > 0 && admission.room === 0 ? 'version' : 'groups';
   }
 
   /** What the weights of the newest confirmed step have consumed, as of now, for whenever it is written. */
   #consumed(): () => Consumed {
-    const { admission, unsettled, pace, tickets, changes } = this.#options;
+    const { admission, unacked, learningRates, tickets, changes } = this.#options;
     const { step, confirmedVersion: version, rewindsInReach: rewinds } = admission;
-    const progress = pace.progress(step);
-    const book = admission.book.state;
-    const messages = unsettled.covered((order) => admission.book.isConsumed(order));
+    const progress = learningRates.progress(step);
+    const table = admission.table.state;
+    const messages = unacked.covered((order) => admission.table.isConsumed(order));
     const { tried } = tickets;
     return () => {
-      const { nextOrder } = admission.book;
-      const decided = tickets.checkpoint({ nextOrder, isConsumed: isConsumedIn(book) }, tried);
+      const { nextOrder } = admission.table;
+      const decided = tickets.checkpoint({ nextOrder, isConsumed: isConsumedIn(table) }, tried);
       const onWritten = () => {
         decided.written();
         changes.notify(); // tickets that waited for it may be issued now
       };
       const { state: curriculum } = decided;
-      return { step, version, progress, book, rewinds, curriculum, messages, onWritten };
+      return { step, version, progress, table, rewinds, curriculum, messages, onWritten };
     };
   }
 
@@ -254,7 +254,7 @@ export class Training {
 
   #versionsInUse(): number[] {
     const { admission, versionsInUse } = this.#options;
-    const ofTickets = admission.book
+    const ofTickets = admission.table
       .entries()
       .flatMap(({ issuedAtVersion }) => issuedAtVersion ?? []);
     return [...ofTickets, ...versionsInUse()];

@@ -3,7 +3,7 @@ import { UserError } from '../../shared/base/errors.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
-import type { GroupBook } from '../groups/group-book.js';
+import type { TicketTable } from '../groups/ticket-table.js';
 import { unweightedDatum } from '../step/datums.js';
 
 const streak = new Gauge({
@@ -99,15 +99,15 @@ export class BrokenPolicyWatch {
    * A ticket's group could not be sent.
    *
    * @param version of the policy that sampled it.
-   * @param book which the ticket has left.
+   * @param table which the ticket has left.
    */
-  died(version: number, book: Pick<GroupBook<unknown>, 'nextOrder' | 'entries'>): void {
+  died(version: number, table: Pick<TicketTable<unknown>, 'nextOrder' | 'entries'>): void {
     if (this.#over.signal.aborted || version < this.#options.firstVersion) return;
     const groups = this.#breakage.groups + 1;
     this.#breakage = { groups, version, isContradicted: false };
     streak.set(groups);
-    if (groups === this.#limit) this.#outBelow = book.nextOrder;
-    const isWaitedFor = book
+    if (groups === this.#limit) this.#outBelow = table.nextOrder;
+    const isWaitedFor = table
       .entries()
       .some(
         ({ order, state }) => order < this.#outBelow && (state === 'issued' || state === 'stale'),

@@ -6,7 +6,7 @@ import {
   type DivergenceLimits,
   type Verdict,
 } from '../../shared/rl/divergence.js';
-import type { Drought } from './drought-watch.js';
+import type { NoSignalStreak } from './no-signal-watch.js';
 import type { StepEvent } from '../report/history.js';
 
 const unhealthySteps = new Gauge({
@@ -48,7 +48,7 @@ export class DivergenceWatch {
   }
 
   /** @returns what is wrong if the policy collapsed, so that no step comes that would show it. */
-  judgeDrought({ groups, reward }: Drought): string | undefined {
+  judgeNoSignal({ groups, reward }: NoSignalStreak): string | undefined {
     if (!isCollapse(this.#health, reward, this.#limits)) return undefined;
     return `${groups} groups in a row had no variance, and their reward was ${Number(reward.toPrecision(3))}`;
   }

@@ -2,18 +2,18 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { ActorAudit } from '../step/actor-audit.js';
 import { breakageReason, type BrokenPolicyWatch } from './broken-policy-watch.js';
 import type { Divergence, DivergenceWatch } from './divergence-watch.js';
-import type { Drought, DroughtWatch } from './drought-watch.js';
+import type { NoSignalStreak, NoSignalWatch } from './no-signal-watch.js';
 import type { StepEvent } from '../report/history.js';
 
 /** Why a run was given up before it had its steps. */
 export type GivenUp =
   | { readonly reason: 'diverged'; readonly divergence: Divergence }
-  | { readonly reason: 'no_signal'; readonly drought: Drought };
+  | { readonly reason: 'no_signal'; readonly noSignalStreak: NoSignalStreak };
 
 /** Who sees that a run is going wrong: by its steps, or by the groups of which none is made. */
 export interface Watches {
-  readonly divergence: Pick<DivergenceWatch, 'judge' | 'judgeDrought'>;
-  readonly drought: Pick<DroughtWatch, 'signal' | 'drought'>;
+  readonly divergence: Pick<DivergenceWatch, 'judge' | 'judgeNoSignal'>;
+  readonly noSignalStreak: Pick<NoSignalWatch, 'signal' | 'noSignalStreak'>;
   readonly brokenPolicy: Pick<BrokenPolicyWatch, 'signal' | 'breakage'>;
   /** Finds out actors; its signal: there is no other one left. */
   readonly audit: Pick<ActorAudit, 'signal' | 'reason'>;
@@ -25,14 +25,14 @@ export class GiveUp {
   readonly #watches: Watches;
   readonly #byStep = new AbortController();
   #divergence: Omit<Divergence, 'checkpointStep'> | undefined;
-  #drought: Drought | undefined;
+  #noSignalStreak: NoSignalStreak | undefined;
   /** Aborts when the run is to end. */
   readonly signal: AbortSignal;
 
   constructor(watches: Watches) {
     this.#watches = watches;
-    const { drought, brokenPolicy, audit } = watches;
-    const signals = [this.#byStep, drought, brokenPolicy, audit].map(({ signal }) => signal);
+    const { noSignalStreak, brokenPolicy, audit } = watches;
+    const signals = [this.#byStep, noSignalStreak, brokenPolicy, audit].map(({ signal }) => signal);
     this.signal = AbortSignal.any(signals);
   }
 
@@ -64,20 +64,20 @@ export class GiveUp {
   }
 
   /**
-   * Training has ended before its time and nobody asked it to: finds out what the groups tell, if it is they.
+   * Training has ended before its time and nobody asked it to: finds out what the groups printError, if it is they.
    *
    * @throws {UserError} if the policy is broken although nothing has been trained.
    */
   conclude({ step, unconfirmedSteps }: { step: number; unconfirmedSteps: number }): void {
-    const { divergence, drought, brokenPolicy, audit, log } = this.#watches;
+    const { divergence, noSignalStreak, brokenPolicy, audit, log } = this.#watches;
     if (audit.reason !== undefined) {
       log.warn({ step, reason: audit.reason }, 'training diverged');
       this.#divergence ??= { step, reason: audit.reason, cause: 'actor' };
     }
-    if (drought.signal.aborted) {
-      this.#drought = drought.drought;
-      const reason = divergence.judgeDrought(this.#drought);
-      log.warn({ ...this.#drought, reason }, 'no group has variance any more');
+    if (noSignalStreak.signal.aborted) {
+      this.#noSignalStreak = noSignalStreak.noSignalStreak;
+      const reason = divergence.judgeNoSignal(this.#noSignalStreak);
+      log.warn({ ...this.#noSignalStreak, reason }, 'no group has variance any more');
       if (reason !== undefined) this.#divergence ??= { step, reason };
     }
     if (brokenPolicy.signal.aborted) {
@@ -93,6 +93,6 @@ export class GiveUp {
     if (this.#divergence !== undefined) {
       return { reason: 'diverged', divergence: { ...this.#divergence, checkpointStep } };
     }
-    return this.#drought && { reason: 'no_signal', drought: this.#drought };
+    return this.#noSignalStreak && { reason: 'no_signal', noSignalStreak: this.#noSignalStreak };
   }
 }

@@ -17,7 +17,7 @@ export interface CurriculumOptions {
   readonly state: CurriculumState | undefined;
 }
 
-/** The part of the book of tickets that tells which problems need not be remembered. */
+/** The part of the ticket table that tells which problems need not be remembered. */
 export interface TicketsSoFar {
   readonly nextOrder: number; // of the first ticket that is not issued yet
   /** As of the weights that the checkpoint is of. */

@@ -97,7 +97,7 @@ export class TicketSource {
   }
 
   /** What a checkpoint keeps of the sequence, and what to call once the ledger has it. */
-  checkpoint(book: TicketsSoFar, tried: Tried): { state?: CurriculumState; written: () => void } {
-    return this.#curriculum?.checkpoint(book, tried) ?? { written: () => undefined };
+  checkpoint(table: TicketsSoFar, tried: Tried): { state?: CurriculumState; written: () => void } {
+    return this.#curriculum?.checkpoint(table, tried) ?? { written: () => undefined };
   }
 }

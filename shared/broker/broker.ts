@@ -10,7 +10,7 @@ import { type Backlog, readBacklog } from './backlog.js';
 import { DeadLetters, type Original } from './dead-letters.js';
 import { ensureConsumer, ensureStream } from './ensure.js';
 import { EventLog } from './event-log.js';
-import { ghostLookMs, GhostWatch } from './ghosts.js';
+import { repairEveryMs, QueueRepair } from './queue-repair.js';
 import { skipHiddenNumbers } from './hidden-numbers.js';
 import { KeyValue } from './key-value.js';
 import type { Leadership, LeaseTiming } from './leadership.js';
@@ -51,9 +51,9 @@ export class Broker implements AsyncDisposable {
 
   readonly #config: KeyValue;
   readonly #ackWaitMs: Partial<Readonly<Record<Source, number>>>;
-  readonly #ghosts: GhostWatch;
+  readonly #queueRepair: QueueRepair;
   readonly #sweep: Sweep;
-  #ghostLooks: NodeJS.Timeout | undefined;
+  #repairs: NodeJS.Timeout | undefined;
   #sweeps: NodeJS.Timeout | undefined;
   #limits: RunLimits | undefined;
   #restorations = 0;
@@ -76,7 +76,7 @@ export class Broker implements AsyncDisposable {
     );
     this.tickets = new TicketQueue(link);
     this.#ackWaitMs = ackWaitMs;
-    this.#ghosts = new GhostWatch(link, (source) => this.resetConsumer(source));
+    this.#queueRepair = new QueueRepair(link, (source) => this.resetConsumer(source));
     this.#sweep = new Sweep(link, this.bodies);
     void this.#followConnection();
   }
@@ -116,7 +116,7 @@ export class Broker implements AsyncDisposable {
     for (const stream of emptied) await skipHiddenNumbers(this.link, stream, false);
     for (const stream of kept) await skipHiddenNumbers(this.link, stream, true);
     for (const source of sources) await this.#ensureConsumer(source, limits);
-    this.#ghostLooks ??= setInterval(() => void this.#lookForGhosts(), ghostLookMs).unref();
+    this.#repairs ??= setInterval(() => void this.#repairQueues(), repairEveryMs).unref();
     this.#sweeps ??= setInterval(() => void this.#sweepOnce(), sweepEveryMs).unref();
   }
 
@@ -268,10 +268,10 @@ export class Broker implements AsyncDisposable {
     await ensureConsumer(this.link, this.names.consumer(source).stream, settings);
   }
 
-  async #lookForGhosts(): Promise<void> {
+  async #repairQueues(): Promise<void> {
     if (!this.isConnected) return;
     try {
-      await this.#ghosts.look();
+      await this.#queueRepair.look();
     } catch (caught) {
       this.link.log.debug({ reason: errorText(caught) }, 'could not look into the queues');
     }
@@ -287,9 +287,9 @@ export class Broker implements AsyncDisposable {
   }
 
   #stopLooking(): void {
-    clearInterval(this.#ghostLooks);
+    clearInterval(this.#repairs);
     clearInterval(this.#sweeps);
-    this.#ghostLooks = undefined;
+    this.#repairs = undefined;
     this.#sweeps = undefined;
   }
 

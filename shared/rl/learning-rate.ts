@@ -36,7 +36,7 @@ const shareLeft: Record<Schedule['kind'], (progress: number) => number> = {
 };
 
 /** How far a run was when this life of it began, and what this life has to go. */
-export interface Horizon {
+export interface RunProgress {
   readonly progressBefore: number; // 0 to 1, as its checkpoint says
   readonly stepBefore: number;
   readonly maxSteps: number; // of the run; Infinity: no such limit
@@ -53,8 +53,8 @@ export interface Horizon {
  * @param seconds of training in this life.
  * @returns 0 to 1; `progressBefore` in a run without limits.
  */
-export function progressAt(horizon: Horizon, step: number, seconds: number): number {
-  const { progressBefore, stepBefore, maxSteps, maxSeconds } = horizon;
+export function progressAt(runProgress: RunProgress, step: number, seconds: number): number {
+  const { progressBefore, stepBefore, maxSteps, maxSeconds } = runProgress;
   const bySteps = (step - stepBefore) / Math.max(1, maxSteps - stepBefore);
   const byTime = seconds / Math.max(Number.EPSILON, maxSeconds);
   const done = Math.min(1, Math.max(0, bySteps, byTime));

@@ -67,15 +67,15 @@ function placesBesideOthers(
   step: StepState,
 ): (ticket: WindowTicket) => boolean {
   // slack[i]: places left through version + i, minus the tickets that are due by then.
-  const horizon = Math.max(0, ...tickets.map(({ deadline }) => deadline - step.version));
+  const runProgress = Math.max(0, ...tickets.map(({ deadline }) => deadline - step.version));
   const slack = Array.from(
-    { length: horizon },
+    { length: runProgress },
     (_, i) => (i + 1) * step.groupsPerBatch - step.taken,
   );
   for (const { deadline } of tickets) {
     const due = deadline - step.version;
     if (due < 0) continue; // cannot be saved, so nothing is kept free for it
-    for (let i = due; i < horizon; i++) slack[i]! -= 1;
+    for (let i = due; i < runProgress; i++) slack[i]! -= 1;
   }
 
   return ({ deadline }) => {

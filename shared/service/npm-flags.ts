@@ -5,7 +5,7 @@ import { errorText, UserError } from '../base/errors.js';
 import { userErrorCode } from '../base/exit-codes.js';
 import { editDistance } from '../base/nearest.js';
 import type { Environment } from './config.js';
-import { tell } from './telemetry/tell.js';
+import { printError } from './telemetry/print-error.js';
 
 /** A flag of a program: its name without dashes, and what can be said about its value. */
 export interface KnownFlag {
@@ -73,7 +73,7 @@ export function parseArgs<Config extends ParseArgsConfig>(
     refuseFlagsKeptByNpm(script, flags, process.argv.slice(2), process.env);
     return parseNodeArgs(config);
   } catch (caught) {
-    tell(errorText(caught));
+    printError(errorText(caught));
     process.exit(userErrorCode);
   }
 }

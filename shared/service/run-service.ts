@@ -3,7 +3,7 @@ import { userErrorCode } from '../base/exit-codes.js';
 import { onParentGone } from './parent-pipe.js';
 import { createLogger, type Logger } from './telemetry/logger.js';
 import { startTracing } from './telemetry/tracing.js';
-import { tell } from './telemetry/tell.js';
+import { printError } from './telemetry/print-error.js';
 
 export interface ServiceContext {
   readonly log: Logger;
@@ -55,7 +55,7 @@ export async function runService(
   } catch (err) {
     if (err instanceof UserError) {
       log.fatal(err.message);
-      tell(err.message);
+      printError(err.message);
       process.exitCode = userErrorCode;
     } else {
       log.fatal({ err }, 'crashed');

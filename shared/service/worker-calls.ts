@@ -112,7 +112,7 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
   }
 
   /** Like `call`, but waits for no response. If the function throws, the thread dies. */
-  tell<K extends keyof C & string>(name: K, input: Parameters<C[K]>[0]): void {
+  post<K extends keyof C & string>(name: K, input: Parameters<C[K]>[0]): void {
     this.#send({ id: undefined, name, input });
   }
 

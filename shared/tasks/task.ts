@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { text, whole } from '../service/config-fields.js';
+import { string, int } from '../service/config-fields.js';
 import type { Score } from '../wire/scored-group.js';
 import type { Dataset, TaskProblem } from './dataset.js';
 import { promptLanguages } from './prompt-template.js';
@@ -94,21 +94,21 @@ export function defineTask<
 
 /** The learner's settings that every task has. */
 export const CommonSettings = z.object({
-  dataset: text
+  dataset: string
     .optional()
     .describe(
       'a file *.jsonl, *.csv or *.parquet, or OWNER/NAME on the Hugging Face hub; or generator, which ' +
         'countdown has and defaults to.',
     ),
-  testSize: whole
+  testSize: int
     .positive()
     .default(1_024)
     .describe('problems held out for evaluation: the first ones.'),
-  datasetSeed: whole
+  datasetSeed: int
     .min(0)
     .default(0)
     .describe('of the generator, or of the order in a file; --seed leaves the problems alone.'),
-  promptStyle: text
+  promptStyle: string
     .default('compact')
     .describe(
       'how a problem is put to the model: compact (all that the embedded model knows), fewshot, think, ' +

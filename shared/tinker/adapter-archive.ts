@@ -83,16 +83,16 @@ async function locate(http: TinkerHttp, path: TinkerPath, signal: AbortSignal): 
 }
 
 async function fetchTar(http: TinkerHttp, url: URL, signal: AbortSignal): Promise<Uint8Array> {
-  const patience = http.patience();
+  const retryBudget = http.retryBudget();
   for (;;) {
     try {
       const answer = await http.download('archive download', url, maxArchiveBytes, signal);
       if (answer.isOk) return answer.bytes;
       if (!waitable(answer)) throw answer.error;
-      await patience.wait(answer.failure, answer.headers, signal);
+      await retryBudget.wait(answer.failure, answer.headers, signal);
     } catch (caught) {
       if (!(caught instanceof NoAnswer)) throw caught;
-      await patience.wait(caught.failure, undefined, signal, caught);
+      await retryBudget.wait(caught.failure, undefined, signal, caught);
     }
   }
 }

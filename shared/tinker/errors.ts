@@ -86,7 +86,7 @@ export class SequenceConflict extends Error {
 }
 
 /**
- * It may work later, but not within the patience of this client. Whether an operation of a training
+ * It may work later, but not within the retry budget of this client. Whether an operation of a training
  * run was done is unknown then, so that its caller restores a saved state instead of repeating it.
  */
 export class Unavailable extends Error {

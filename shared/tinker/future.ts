@@ -41,7 +41,7 @@ export async function retrieve<T>(
   signal: AbortSignal,
   deadlineMs = defaultDeadlineMs,
 ): Promise<T> {
-  const patience = http.patience();
+  const retryBudget = http.retryBudget();
   const deadline = http.now() + deadlineMs;
   let badRequests = 0;
   for (let iteration = 0; ; iteration++) {
@@ -51,17 +51,17 @@ export async function retrieve<T>(
     } catch (caught) {
       if (!(caught instanceof NoAnswer)) throw caught;
       if (caught.isRefused) throw new RunLost(caught.failure, { cause: caught });
-      await patience.wait(caught.failure, undefined, signal, caught);
+      await retryBudget.wait(caught.failure, undefined, signal, caught);
       continue;
     }
     const reading = read(answer, future);
     if ('value' in reading) return reading.value;
     if ('isPending' in reading) {
-      patience.renew();
+      retryBudget.renew();
       if (http.now() > deadline) throw overdue(answer, deadlineMs);
       await http.sleep(minPauseMs, signal);
     } else if (reading.isTransient || (answer.status === 400 && badRequests++ < 3)) {
-      await patience.wait(answer.failure, answer.headers, signal);
+      await retryBudget.wait(answer.failure, answer.headers, signal);
     } else {
       throw reading.error;
     }

@@ -41,7 +41,7 @@ export async function shakeHands(
 
 /**
  * For one attempt, since these answers are small: a request that the network has swallowed must not use up
- * the whole patience of a start.
+ * the whole retry budget of a start.
  */
 const attemptMs = 10_000;
 
@@ -57,7 +57,7 @@ async function fetchConfig(
     body: { json },
     timeoutMs: attemptMs,
   };
-  const answer = await http.call(request, signal, { patience: http.patience(patienceMs) });
+  const answer = await http.call(request, signal, { retryBudget: http.retryBudget(patienceMs) });
   return answer.parse(ClientConfigResponse);
 }
 

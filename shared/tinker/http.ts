@@ -5,7 +5,7 @@ import type { Logger } from '../service/telemetry/logger.js';
 import { Answer } from './answer.js';
 import { protobufType } from './codec.js';
 import { BadAnswer, type Failure } from './errors.js';
-import { Patience } from './patience.js';
+import { RetryBudget } from './retry-budget.js';
 import { wasNeverSent, wasRefused } from './retry.js';
 import { keepSecret } from '../service/telemetry/secrets.js';
 
@@ -80,8 +80,8 @@ export class TinkerHttp {
   }
 
   /** A fresh allowance of waiting, for one operation. */
-  patience(limitMs = this.#patienceMs): Patience {
-    return new Patience(this, limitMs);
+  retryBudget(limitMs = this.#patienceMs): RetryBudget {
+    return new RetryBudget(this, limitMs);
   }
 
   /**
@@ -125,9 +125,13 @@ export class TinkerHttp {
   async call(
     request: TinkerRequest,
     signal: AbortSignal,
-    options: { patience?: Patience; max500s?: number; isDone?: (answer: Answer) => boolean } = {},
+    options: {
+      retryBudget?: RetryBudget;
+      max500s?: number;
+      isDone?: (answer: Answer) => boolean;
+    } = {},
   ): Promise<Answer> {
-    const { patience = this.patience(), max500s = Infinity } = options;
+    const { retryBudget = this.retryBudget(), max500s = Infinity } = options;
     for (let seen500s = 0; ;) {
       try {
         const answer = await this.send(request, signal);
@@ -135,10 +139,10 @@ export class TinkerHttp {
         if (!waitable(answer) || (answer.status === 500 && ++seen500s > max500s)) {
           throw answer.error;
         }
-        await patience.wait(answer.failure, answer.headers, signal);
+        await retryBudget.wait(answer.failure, answer.headers, signal);
       } catch (caught) {
         if (!(caught instanceof NoAnswer)) throw caught;
-        await patience.wait(caught.failure, undefined, signal, caught);
+        await retryBudget.wait(caught.failure, undefined, signal, caught);
       }
     }
   }

@@ -128,7 +128,7 @@ export class SubmissionQueue {
     operation: SequencedOperation<unknown>,
     id: number,
   ): Promise<{ requestId?: string; isResent: boolean }> {
-    const patience = this.http.patience();
+    const retryBudget = this.http.retryBudget();
     this.#highestSent = Math.max(this.#highestSent, id);
     let isResent = false;
     for (;;) {
@@ -142,7 +142,7 @@ export class SubmissionQueue {
         if (!(caught instanceof NoAnswer)) throw caught;
         this.#assertServerStayed(operation.name);
         isResent ||= !caught.isUnsent;
-        await patience.wait(caught.failure, undefined, this.signal, caught);
+        await retryBudget.wait(caught.failure, undefined, this.signal, caught);
         continue;
       }
       if (answer.isOk) {
@@ -152,7 +152,7 @@ export class SubmissionQueue {
       if (waitable(answer)) {
         // 429 and 402 refuse at the door; behind anything else the work may have begun.
         isResent ||= answer.status !== 429 && answer.status !== 402;
-        await patience.wait(answer.failure, answer.headers, this.signal);
+        await retryBudget.wait(answer.failure, answer.headers, this.signal);
         continue;
       }
       const { error } = answer;

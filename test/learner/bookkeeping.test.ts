@@ -6,9 +6,9 @@ import { readHistory } from '../../learner/report/history.js';
 import { IdleClock } from '../../learner/step/idle-clock.js';
 import { summarize } from '../../learner/report/summary.js';
 import { noSteps, withStep } from '../../learner/report/totals.js';
-import { Tally } from '../../learner/groups/tally.js';
+import { GroupStats } from '../../learner/groups/group-stats.js';
 import { TrainingClock } from '../../learner/step/training-clock.js';
-import { Unsettled } from '../../learner/groups/unsettled.js';
+import { UnackedGroups } from '../../learner/groups/unacked-groups.js';
 import type { Checkpoint, SavedState } from '../../shared/wire/ledger.js';
 import { newTicketKey } from '../../shared/wire/ticket-ids.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
@@ -75,22 +75,22 @@ describe('the scored groups that the broker still holds', () => {
       const text = await register.getSingleMetricAsString('rl_groups_awaiting_checkpoint');
       return Number(text.trim().split(' ').at(-1));
     };
-    const unsettled = new Unsettled();
+    const unacked = new UnackedGroups();
     for (const seq of [1, 2, 3]) {
       const lease = { seq, working: () => undefined, ack: () => Promise.resolve() };
-      unsettled.hold(lease, seq + 10);
+      unacked.hold(lease, seq + 10);
     }
     assert.equal(
-      unsettled.countAwaiting((order) => order < 12),
+      unacked.countAwaiting((order) => order < 12),
       1,
     );
-    unsettled.replace(3);
+    unacked.replace(3);
     assert.equal(
-      unsettled.countAwaiting((order) => order < 12),
+      unacked.countAwaiting((order) => order < 12),
       2,
     );
     assert.equal(await metric(), 2);
-    await unsettled.settle([1, 3]);
+    await unacked.settle([1, 3]);
     assert.equal(await metric(), 0);
   });
 });
@@ -100,14 +100,14 @@ describe('the checkpointer', () => {
     const happened: string[] = [];
     const ledger: Checkpoint[] = [];
     const saved = gate();
-    const unsettled = new Unsettled();
+    const unacked = new UnackedGroups();
     const record = (what: string) => () => {
       happened.push(what);
       return Promise.resolve();
     };
     for (const seq of [1, 2, 3]) {
       const working = () => void happened.push(`working ${seq}`);
-      unsettled.hold({ seq, working, ack: record(`ack ${seq}`) }, seq + 10);
+      unacked.hold({ seq, working, ack: record(`ack ${seq}`) }, seq + 10);
     }
     const checkpointer = new Checkpointer({
       checkpoints: {
@@ -127,7 +127,7 @@ describe('the checkpointer', () => {
       },
       ticketKey: newTicketKey(),
       usualHoldSeconds: () => undefined,
-      unsettled,
+      unacked,
       idle: new IdleClock(() => 0),
       restored: { step: 4, path: 'tinker://run/weights/old' },
       states,
@@ -142,20 +142,20 @@ describe('the checkpointer', () => {
       dead: 0,
       outstanding: 0,
     };
-    const book = { nextOrder: 0, consumedBelow: 0, consumedAbove: [], counts };
-    return { happened, ledger, saved, unsettled, checkpointer, book };
+    const table = { nextOrder: 0, consumedBelow: 0, consumedAbove: [], counts };
+    return { happened, ledger, saved, unacked, checkpointer, table };
   }
 
   it('acknowledges what the weights consumed only when the ledger names them', async () => {
-    const { happened, saved, unsettled, checkpointer, book } = setUp();
+    const { happened, saved, unacked, checkpointer, table } = setUp();
     const ended = new Set([11, 13]); // orders
-    const covered = () => unsettled.covered((order) => ended.has(order));
+    const covered = () => unacked.covered((order) => ended.has(order));
     const saving = checkpointer.save(5);
     const written = saving.write({
       step: 5,
       version: 5,
       progress: 0.5,
-      book,
+      table,
       rewinds: [],
       messages: covered(),
     });
@@ -169,11 +169,11 @@ describe('the checkpointer', () => {
   });
 
   it('forgets weights that are not to be gone back to, and saves them anew if they are after all', async () => {
-    const { happened, saved, checkpointer, book } = setUp();
+    const { happened, saved, checkpointer, table } = setUp();
     saved.open();
     await checkpointer.save(5).discard();
     assert.equal(checkpointer.writtenStep, 4);
-    const consumed = { step: 5, version: 5, progress: 0.5, book, rewinds: [], messages: [] };
+    const consumed = { step: 5, version: 5, progress: 0.5, table, rewinds: [], messages: [] };
     await checkpointer.save(5).write(consumed);
     assert.equal(checkpointer.writtenStep, 5);
     const path = 'tinker://run/weights/state-000005';
@@ -186,19 +186,19 @@ describe('the checkpointer', () => {
   });
 
   it('prolongs what no checkpoint covers yet, and nothing else', async () => {
-    const { happened, saved, unsettled, checkpointer, book } = setUp();
+    const { happened, saved, unacked, checkpointer, table } = setUp();
     saved.open();
-    const consumed = { step: 5, version: 5, progress: 0, book, rewinds: [], messages: [1, 3] };
+    const consumed = { step: 5, version: 5, progress: 0, table, rewinds: [], messages: [1, 3] };
     await checkpointer.save(5).write(consumed);
     happened.length = 0;
-    unsettled.prolong();
+    unacked.prolong();
     assert.deepEqual(happened, ['working 2']);
   });
 
   it('saves the weights of a step once, and keeps two states', async () => {
-    const { happened, saved, checkpointer, book } = setUp();
+    const { happened, saved, checkpointer, table } = setUp();
     saved.open();
-    const consumed = { version: 5, progress: 0.5, book, rewinds: [], messages: [] };
+    const consumed = { version: 5, progress: 0.5, table, rewinds: [], messages: [] };
     await checkpointer.save(4).write({ ...consumed, step: 4 }); // the restored one
     await checkpointer.save(5).write({ ...consumed, step: 5 });
     await checkpointer.save(5).write({ ...consumed, step: 5 });
@@ -211,13 +211,13 @@ describe('the checkpointer', () => {
 
   it('keeps one every so many steps and the best, however many lives the run has', async () => {
     const former = { step: 2, path: 'tinker://former/weights/state-000002' };
-    const { happened, ledger, saved, checkpointer, book } = setUp({
+    const { happened, ledger, saved, checkpointer, table } = setUp({
       keepEverySteps: 10,
       states: [former],
     });
     saved.open();
     for (let step = 5; step <= 60; step++) {
-      const consumed = { step, version: step, progress: 0, book, rewinds: [], messages: [] };
+      const consumed = { step, version: step, progress: 0, table, rewinds: [], messages: [] };
       await checkpointer.save(step).write(consumed);
       await checkpointer.scored(step, step === 17 ? 0.5 : 0.1);
     }
@@ -260,9 +260,9 @@ describe('the history of a run', () => {
   });
 });
 
-describe('the tally of a step', () => {
+describe("the statistics of a step's groups", () => {
   it('counts each group once: skipped ones when they come, the others when they are trained', () => {
-    const tally = new Tally();
+    const groupStats = new GroupStats();
     const make = (correct: boolean[], lengths: number[]) => {
       const group = rolloutGroup({ rollouts: lengths.map((length) => rollout(length)) });
       const { scores } = scoredGroup({ group });
@@ -277,10 +277,10 @@ describe('the tally of a step', () => {
       });
     };
     const mixed = make([true, false], [2, 4]);
-    tally.admitted(mixed);
-    tally.skipped(make([true, true], [1, 1]));
-    tally.trained(mixed);
-    const rates = tally.take();
+    groupStats.admitted(mixed);
+    groupStats.skipped(make([true, true], [1, 1]));
+    groupStats.trained(mixed);
+    const rates = groupStats.take();
     assert.equal(rates['env/all/correct'], 3 / 4);
     assert.equal(rates['env/all/format'], 2 / 4);
     assert.equal(rates['ac_tokens_per_turn'], 8 / 4);
@@ -292,7 +292,7 @@ describe('the tally of a step', () => {
   });
 
   it('takes the rewards as most actors have them, too', () => {
-    const tally = new Tally();
+    const groupStats = new GroupStats();
     for (const [actor, reward] of [
       ['honest', 0.5],
       ['liar', 0],
@@ -300,9 +300,9 @@ describe('the tally of a step', () => {
     ] as const) {
       const { group, scores, ...rest } = scoredGroup();
       const paid = scores.map((score) => ({ ...score, reward }));
-      tally.skipped({ ...rest, group: { ...group, actor }, scores: paid });
+      groupStats.skipped({ ...rest, group: { ...group, actor }, scores: paid });
     }
-    const rates = tally.take();
+    const rates = groupStats.take();
     assert.equal(rates['env/all/reward/upper'], 0.5);
     assert.equal(rates['env/all/reward/lower'], 0);
   });
@@ -312,50 +312,50 @@ describe('the tally of a step', () => {
       const { values } = await register.getSingleMetric('rl_reward')!.get();
       return values.map(({ value }) => value);
     };
-    const tally = new Tally();
+    const groupStats = new GroupStats();
     const scored = scoredGroup({ group: rolloutGroup({ rollouts: [rollout(1), rollout(2)] }) });
     const paid = (rewards: readonly number[]) => ({
       ...scored,
       scores: scored.scores.map((score, i) => ({ ...score, reward: rewards[i]! })),
     });
-    tally.skipped(paid([1, 1]));
-    tally.trained(paid([-0.5, 0.25]));
-    assert.equal(tally.take()['env/all/reward/total'], 0.4375);
+    groupStats.skipped(paid([1, 1]));
+    groupStats.trained(paid([-0.5, 0.25]));
+    assert.equal(groupStats.take()['env/all/reward/total'], 0.4375);
     assert.deepEqual(await exported(), [0.4375]);
-    tally.take();
+    groupStats.take();
     assert.deepEqual(await exported(), [0.4375]);
-    tally.trained(paid([0, 0.5]));
-    tally.take();
+    groupStats.trained(paid([0, 0.5]));
+    groupStats.take();
     assert.deepEqual(await exported(), [0.25]);
   });
 
   it('tells replayed problems from those whose turn it was', () => {
-    const tally = new Tally(({ problemId }) => problemId === 'again');
+    const groupStats = new GroupStats(({ problemId }) => problemId === 'again');
     const make = (problemId: string, correct: readonly boolean[]) => {
       const scored = scoredGroup({ group: rolloutGroup({ ticket: ticket({ problemId }) }) });
       const scores = scored.scores.map((score, i) => ({ ...score, isCorrect: correct[i]! }));
       return { ...scored, scores };
     };
-    tally.trained(make('again', [true, false]));
-    tally.skipped(make('new', [true, true]));
-    tally.trained(make('new', [true, false]));
-    const rates = tally.take();
+    groupStats.trained(make('again', [true, false]));
+    groupStats.skipped(make('new', [true, true]));
+    groupStats.trained(make('new', [true, false]));
+    const rates = groupStats.take();
     assert.equal(rates['replayed/group_share'], 1 / 3);
     assert.equal(rates['replayed/frac_mixed'], 1);
     assert.equal(rates['fresh/frac_mixed'], 1 / 2);
     assert.equal(rates['fresh/correct'], 3 / 4);
-    assert.equal(new Tally().take()['replayed/group_share'], undefined);
+    assert.equal(new GroupStats().take()['replayed/group_share'], undefined);
   });
 
   it('shows when short answers are trained on before long ones', () => {
-    const tally = new Tally();
+    const groupStats = new GroupStats();
     const [short, long] = [2, 9].map((n) =>
       scoredGroup({ group: rolloutGroup({ rollouts: [rollout(n), rollout(n)] }) }),
     );
-    tally.admitted(short!);
-    tally.admitted(long!);
-    tally.trained(short!);
-    assert.equal(tally.take()['length_ks_distance'], 0.5);
+    groupStats.admitted(short!);
+    groupStats.admitted(long!);
+    groupStats.trained(short!);
+    assert.equal(groupStats.take()['length_ks_distance'], 0.5);
   });
 });
 

@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { z } from 'zod';
-import { real, whole } from '../../shared/service/config-fields.js';
+import { number, int } from '../../shared/service/config-fields.js';
 import { flagsOf, loadConfig } from '../../shared/service/config.js';
 import { characterVocabSize } from '../../shared/model/character-tokenizer.js';
 import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
@@ -19,22 +19,22 @@ import { LanguageModel } from './language-model.js';
 /** The defaults make the model that ships in the repository. */
 const PretrainConfig = z.object({
   out: z.string().default(embeddedModelPath).describe('folder of the model directory to write'),
-  seed: whole.nonnegative().default(0),
-  steps: whole.positive().default(9_000),
-  batchSize: whole.positive().default(256),
-  learningRate: real.positive().default(3e-3),
-  warmupSteps: whole.positive().default(50),
-  hiddenSize: whole.positive().default(128),
-  numLayers: whole.positive().default(4),
-  maxNumber: whole.positive().default(embeddedDataset.maxNumber),
-  maxTarget: whole.positive().default(embeddedDataset.maxTarget),
-  carelessSteps: whole
+  seed: int.nonnegative().default(0),
+  steps: int.positive().default(9_000),
+  batchSize: int.positive().default(256),
+  learningRate: number.positive().default(3e-3),
+  warmupSteps: int.positive().default(50),
+  hiddenSize: int.positive().default(128),
+  numLayers: int.positive().default(4),
+  maxNumber: int.positive().default(embeddedDataset.maxNumber),
+  maxTarget: int.positive().default(embeddedDataset.maxTarget),
+  carelessSteps: int
     .nonnegative()
     .default(300)
     .describe('the last steps, whose corpus has mistakes'),
-  mistakes: real.min(0).max(1).default(0.5).describe('their share of the answers of that corpus'),
-  threads: whole.positive().default(availableParallelism()),
-  saveEvery: whole.nonnegative().default(0).describe('steps; 0: only at the end'),
+  mistakes: number.min(0).max(1).default(0.5).describe('their share of the answers of that corpus'),
+  threads: int.positive().default(availableParallelism()),
+  saveEvery: int.nonnegative().default(0).describe('steps; 0: only at the end'),
 });
 
 await runService('pretrain', async ({ log, signal }) => {

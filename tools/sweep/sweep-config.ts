@@ -1,12 +1,12 @@
 import { z } from 'zod';
-import { text } from '../../shared/service/config-fields.js';
+import { string } from '../../shared/service/config-fields.js';
 import { flagsOf, loadConfig } from '../../shared/service/config.js';
 import { UserError } from '../../shared/base/errors.js';
 import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
 
 /** How to make an experiment; what it is, its file says. */
 export const SweepConfig = z.object({
-  out: text.optional().describe('folder of results and report; sweeps/<its name>.'),
+  out: string.optional().describe('folder of results and report; sweeps/<its name>.'),
   short: z.boolean().default(false).describe("the file's short form: a trial of the whole."),
   dryRun: z.boolean().default(false).describe('list the runs and make none.'),
   report: z.boolean().default(false).describe('only the report, of the results that are there.'),

@@ -1,9 +1,9 @@
 import { z } from 'zod';
 import { readJson } from '../../shared/base/read-json.js';
-import { text } from '../../shared/service/config-fields.js';
+import { string } from '../../shared/service/config-fields.js';
 import { errorText, UserError } from '../../shared/base/errors.js';
 
-const whole = z.int();
+const int = z.int();
 const scalar = z.union([z.string(), z.number(), z.boolean()]);
 
 /** Flags of `npm start`, as in its configuration file: `{"groupsPerBatch": 64}`. */
@@ -13,13 +13,13 @@ export const Settings = z.record(
 );
 export type Settings = z.infer<typeof Settings>;
 
-const AxisValue = z.strictObject({ label: text.max(40), settings: Settings });
+const AxisValue = z.strictObject({ label: string.max(40), settings: Settings });
 
 /** What is varied: values of one setting, or combinations that have a name of their own. */
 const Axis = z
   .strictObject({
-    name: text,
-    setting: text.optional(),
+    name: string,
+    setting: string.optional(),
     values: z.array(z.union([scalar, AxisValue])).min(1),
   })
   .transform(({ name, setting, values }, context) => ({
@@ -35,20 +35,20 @@ const Axis = z
   }));
 
 /** Labels by axis. */
-const Choice = z.record(text, z.coerce.string());
+const Choice = z.record(string, z.coerce.string());
 export type Choice = z.infer<typeof Choice>;
 
 /** A number of each run. */
 export const Measure = z.discriminatedUnion('from', [
   z.strictObject({
     from: z.literal('eval'), // of the last evaluation, with each problem
-    name: text,
+    name: string,
     key: z.string().regex(/^(sampled|greedy|pass@\d+)$/, 'expected sampled, greedy or pass@K'),
   }),
   z.strictObject({
     from: z.literal('steps'), // of metrics.jsonl
-    name: text,
-    key: text,
+    name: string,
+    key: string,
     /** `end`: the mean of the last tenth; `variation`: the deviation as a share of the mean; `noise`: that from one step to the next, without a trend. */
     take: z.enum(['end', 'mean', 'min', 'max', 'variation', 'noise']).default('end'),
     percent: z.boolean().default(false),
@@ -59,20 +59,20 @@ export type Measure = z.infer<typeof Measure>;
 const Panel = z.discriminatedUnion('kind', [
   z.strictObject({
     kind: z.literal('curve'), // against the samples trained
-    title: text,
+    title: string,
     from: z.enum(['eval', 'steps']),
-    key: text,
+    key: string,
     percent: z.boolean().default(false),
-    smooth: whole.positive().default(1), // steps that are averaged
-    color: text, // an axis: a line each
+    smooth: int.positive().default(1), // steps that are averaged
+    color: string, // an axis: a line each
     where: Choice.default({}), // of the other axes
   }),
   z.strictObject({
     kind: z.literal('end'), // what a measure came to, against an axis
-    title: text,
-    measure: text,
-    x: text,
-    color: text.optional(),
+    title: string,
+    measure: string,
+    x: string,
+    color: string.optional(),
     where: Choice.default({}),
   }),
 ]);
@@ -80,7 +80,7 @@ export type PanelSpec = z.infer<typeof Panel>;
 
 /** How much better or worse than a baseline the runs are, problem by problem. */
 const Comparison = z.strictObject({
-  measure: text,
+  measure: string,
   against: Choice, // axes that are not named are those of the runs that are compared
   margin: z.number().positive().optional(), // a difference below it does not matter; 0.01: one point
 });
@@ -88,8 +88,8 @@ export type Comparison = z.infer<typeof Comparison>;
 
 const Limits = z
   .strictObject({
-    samples: whole.positive().optional(), // rollouts to train on: the same for every run
-    steps: whole.positive().optional(),
+    samples: int.positive().optional(), // rollouts to train on: the same for every run
+    steps: int.positive().optional(),
     minutes: z.number().positive().optional(),
   })
   .refine((limits) => Object.keys(limits).length > 0, 'say when a run ends')
@@ -98,17 +98,17 @@ const Limits = z
   });
 
 const Evaluation = z.strictObject({
-  problems: whole.positive().default(1_024),
-  samples: whole.positive().default(4),
-  everySamples: whole.positive().optional(), // rollouts trained between two; none: first and last alone
+  problems: int.positive().default(1_024),
+  samples: int.positive().default(4),
+  everySamples: int.positive().optional(), // rollouts trained between two; none: first and last alone
 });
 
-const seeds = z.array(whole.nonnegative()).min(1);
+const seeds = z.array(int.nonnegative()).min(1);
 
 const Shape = z.strictObject({
   name: z.string().regex(/^[a-z0-9][a-z0-9-]{0,40}$/, 'expected lower-case letters, digits and -'),
-  title: text,
-  about: z.array(text).default([]), // a paragraph each
+  title: string,
+  about: z.array(string).default([]), // a paragraph each
   settings: Settings.default({}), // of every run
   axes: z.array(Axis).min(1),
   skip: z.array(Choice).default([]), // combinations that would say nothing new
@@ -122,7 +122,7 @@ const Shape = z.strictObject({
   short: z
     .strictObject({
       settings: Settings.default({}),
-      axes: z.record(text, z.array(z.coerce.string()).min(1)).default({}),
+      axes: z.record(string, z.array(z.coerce.string()).min(1)).default({}),
       seeds: seeds.optional(),
       limits: Limits.optional(),
       evaluation: Evaluation.optional(),

@@ -17,7 +17,7 @@ import { Results, type RunResult } from './results.js';
 import { forgetWeights, RunFailed, runOne } from './run-one.js';
 import { loadSweepConfig, SweepConfig, sweepService } from './sweep-config.js';
 import { readSweepFile, type Sweep } from './sweep-file.js';
-import { tell } from '../../shared/service/telemetry/tell.js';
+import { printError } from '../../shared/service/telemetry/print-error.js';
 
 /** What `offbeat sweep` does, and its flags. */
 export function sweepHelp(): string {
@@ -74,7 +74,7 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
     }
   }
   screen.note(await writeReport(out, experiment, planned, done));
-  for (const failure of failures) tell(failure);
+  for (const failure of failures) printError(failure);
   return stop.exitCode() ?? (failures.length > 0 ? 1 : 0);
 }
 

@@ -7,7 +7,7 @@ import type { Environment } from '../../shared/service/config.js';
 import { ensurePythonEnvironment } from './environment.js';
 import { findPython } from './interpreter.js';
 import { tieToParent } from '../../cli/processes/tie-to-parent.js';
-import { tell } from '../../shared/service/telemetry/tell.js';
+import { printError } from '../../shared/service/telemetry/print-error.js';
 
 const launcher = `${packageRoot}tools/tuft-cpu/tuft_cpu.py`;
 const requirements = [`${packageRoot}tools/tuft-cpu/requirements.txt`];
@@ -51,7 +51,7 @@ async function pythonFor(flags: readonly string[], env: Environment): Promise<st
   return ensurePythonEnvironment({
     requirements,
     env,
-    report: tell,
+    report: printError,
     timeoutMs: setupMinutes * 60_000,
   });
 }

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { plainWords } from '../../base/plain-words.js';
-import { real, whole } from '../../service/config-fields.js';
+import { number, int } from '../../service/config-fields.js';
 import { HubSpec, dataSpec, readData, sourceOf } from '../data/data.js';
 import { TableSpec } from '../data/table.js';
 import { datasetOf, splitRows, type Dataset } from '../dataset.js';
@@ -72,23 +72,23 @@ const generatorSettings = {
     .regex(/^[2-6](,[2-6])*$/, 'expected numbers from 2 to 6, separated by commas, as in 3,4')
     .optional()
     .describe(`how many numbers a generated problem may have; ${numbers.join(',')}.`),
-  minNumber: whole.positive().optional().describe('the least number of a generated problem; 1.'),
-  maxNumber: whole
+  minNumber: int.positive().optional().describe('the least number of a generated problem; 1.'),
+  maxNumber: int
     .positive()
     .optional()
     .describe(`the largest number of a generated problem; ${maxNumber}.`),
-  minTarget: whole.positive().optional().describe('the least target of a generated problem; 1.'),
-  maxTarget: whole
+  minTarget: int.positive().optional().describe('the least target of a generated problem; 1.'),
+  maxTarget: int
     .positive()
     .optional()
     .describe(`the largest target of a generated problem; ${maxTarget}.`),
-  trainSize: whole.positive().optional().describe(`generated problems to train on; ${trainSize}.`),
+  trainSize: int.positive().optional().describe(`generated problems to train on; ${trainSize}.`),
 };
 
 /** The learner's settings that only Countdown has. */
 const countdownSettings = {
   ...generatorSettings,
-  formatScore: real
+  formatScore: number
     .min(0)
     .max(1)
     .optional()

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText, UserError } from '../../base/errors.js';
 import { cacheFolder } from '../../base/package-root.js';
-import { tell } from '../../service/telemetry/tell.js';
+import { printError } from '../../service/telemetry/print-error.js';
 
 /** Where datasets of the Hugging Face hub come from, and where they stay. */
 export interface Hub {
@@ -21,7 +21,7 @@ export function hubOf(env: Readonly<Record<string, string | undefined>>): Hub {
     ...(token !== undefined && token !== '' && { token }),
     folder: folder || `${cacheFolder}/datasets`,
     wait: (ms) => sleep(ms),
-    report: tell,
+    report: printError,
     stallMs: 30_000,
   };
 }

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { plainWords } from '../../base/plain-words.js';
-import { real } from '../../service/config-fields.js';
+import { number } from '../../service/config-fields.js';
 import { answersIn } from '../answer-place.js';
 import { DataSpec, dataOf, checkData, readData, sourceOf } from '../data/data.js';
 import { splitRows } from '../dataset.js';
@@ -71,7 +71,7 @@ export type IntegerAnswersSpec = z.infer<typeof IntegerAnswersSpec>;
 
 /** The learner's settings that only integer answers have. */
 const integerAnswersSettings = {
-  formatPenalty: real
+  formatPenalty: number
     .min(0)
     .max(1)
     .optional()

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Checkpointer } from '../../../learner/checkpoints/checkpointer.js';
-import { Unsettled } from '../../../learner/groups/unsettled.js';
+import { UnackedGroups } from '../../../learner/groups/unacked-groups.js';
 import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { PermanentError } from '../../../shared/base/errors.js';
 import type { Checkpoint, SavedState } from '../../../shared/wire/ledger.js';
@@ -11,7 +11,7 @@ import { silent } from '../../support/broker.js';
 const counts = {
   ...{ issued: 0, trained: 0, skippedZeroVariance: 0, stale: 0, dead: 0, outstanding: 0 },
 };
-const book = { nextOrder: 0, consumedBelow: 0, consumedAbove: [], counts };
+const table = { nextOrder: 0, consumedBelow: 0, consumedAbove: [], counts };
 
 /** A checkpointer whose backend deletes as told. */
 function bench(
@@ -29,7 +29,7 @@ function bench(
     run: { saveState: (name) => Promise.resolve(name) },
     ticketKey: newTicketKey(),
     usualHoldSeconds: () => 1.5,
-    unsettled: new Unsettled(),
+    unacked: new UnackedGroups(),
     idle: new IdleClock(() => 0),
     restored: undefined,
     states,
@@ -39,7 +39,7 @@ function bench(
   const save = (step: number) =>
     checkpointer
       .save(step)
-      .write({ ...{ step, version: step, progress: 0, book, rewinds: [], messages: [] } });
+      .write({ ...{ step, version: step, progress: 0, table, rewinds: [], messages: [] } });
   return { ledger, save, checkpointer };
 }
 

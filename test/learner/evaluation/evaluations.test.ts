@@ -31,7 +31,7 @@ describe('evaluations every 10 steps', () => {
       everyVersions: 10,
       last,
       watch: (evaluation) => evaluation,
-      tell: ({ version }) => {
+      emit: ({ version }) => {
         told.push(version);
         return Promise.resolve();
       },

@@ -45,10 +45,10 @@ describe('admission, whatever actors and the backend do when', () => {
         const model = new FleetModel(bounds, fateOf);
         for (const move of moves) model.move(move);
         model.drain();
-        const { book, step } = model.admission;
+        const { table, step } = model.admission;
         assert.equal(step, bounds.maxSteps);
-        assert.equal(book.counts.trained, bounds.maxSteps * bounds.groupsPerBatch);
-        assert.equal(book.outstanding, 0); // nobody works for a step that is not wanted
+        assert.equal(table.counts.trained, bounds.maxSteps * bounds.groupsPerBatch);
+        assert.equal(table.outstanding, 0); // nobody works for a step that is not wanted
         const trained = model.batches.flat();
         assert.equal(new Set(trained).size, trained.length);
       }),
@@ -62,9 +62,9 @@ describe('admission, whatever actors and the backend do when', () => {
         const model = new FleetModel(bounds, fateOf);
         for (const move of moves) model.move(move);
         model.drain();
-        assert.equal(model.admission.book.counts.stale, 0);
+        assert.equal(model.admission.table.counts.stale, 0);
         const trained = model.batches.flat().sort((a, b) => a - b);
-        const issued = Array.from({ length: model.admission.book.nextOrder }, (_, order) => order);
+        const issued = Array.from({ length: model.admission.table.nextOrder }, (_, order) => order);
         assert.deepEqual(
           trained,
           issued.filter((order) => isTrainable(fateOf(order))),
@@ -81,7 +81,7 @@ describe('admission, whatever actors and the backend do when', () => {
     );
     model.drain();
     assert.deepEqual([model.abandoned, model.stale], [2, 0]); // the ticket and its second attempt
-    assert.deepEqual(model.admission.book.counts, {
+    assert.deepEqual(model.admission.table.counts, {
       issued: 18,
       trained: 16,
       skippedZeroVariance: 0,
@@ -162,11 +162,11 @@ describe('admission, one group a step, one step off-policy', () => {
       dead: 0,
       outstanding: 2,
     };
-    const book = { nextOrder: 2, consumedBelow: 0, consumedAbove: [], counts };
+    const table = { nextOrder: 2, consumedBelow: 0, consumedAbove: [], counts };
     const admission = new Admission<string>(bounds, {
       step: 0,
       version: 9,
-      book,
+      table,
       rewinds: [{ from: 9, to: 3 }],
     });
     admission.arrive(0, 'of a lost step', [6]); // three steps from version 3
@@ -179,7 +179,7 @@ describe('admission, one group a step, one step off-policy', () => {
     const offer = admission.offer();
     assert.deepEqual(offer, { order: 0, attempt: 1, issuedAtVersion: 9 });
     assert.equal(admission.issue(), 'of a lost step');
-    assert.deepEqual(admission.book.counts, {
+    assert.deepEqual(admission.table.counts, {
       issued: 3,
       trained: 0,
       skippedZeroVariance: 0,
@@ -203,8 +203,8 @@ describe('admission, one group a step, one step off-policy', () => {
     admission.arrive(1, 'group', [0]);
     assert.deepEqual(admission.cut()?.orders, [1]);
     admission.cutShort(0);
-    assert.equal(admission.book.entry(1)?.state, 'arrived');
-    assert.equal(admission.book.counts.trained, 0);
+    assert.equal(admission.table.entry(1)?.state, 'arrived');
+    assert.equal(admission.table.counts.trained, 0);
   });
 
   it('trains restored tickets in their order, as their deadlines are not known', () => {
@@ -216,8 +216,8 @@ describe('admission, one group a step, one step off-policy', () => {
       dead: 0,
       outstanding: 2,
     };
-    const book = { nextOrder: 4, consumedBelow: 1, consumedAbove: [2], counts };
-    const admission = new Admission<string>(bounds, { step: 1, version: 5, book });
+    const table = { nextOrder: 4, consumedBelow: 1, consumedAbove: [2], counts };
+    const admission = new Admission<string>(bounds, { step: 1, version: 5, table });
     admission.arrive(3, 'the later one', [5]);
     assert.equal(admission.cut(), undefined); // ticket 1 may be due now
     admission.arrive(1, 'the earlier one', [4]);
@@ -242,7 +242,7 @@ describe('admission when sampling is held back by two versions', () => {
       for (let offer = admission.offer(); offer !== undefined; offer = admission.offer()) {
         admission.issue();
         const { order, issuedAtVersion } = offer;
-        if (order % 5 < 3) admission.book.skip(order);
+        if (order % 5 < 3) admission.table.skip(order);
         else admission.arrive(order, 'group', [issuedAtVersion]);
       }
       const minibatch = admission.cut();
@@ -256,7 +256,7 @@ describe('admission when sampling is held back by two versions', () => {
       seen,
       [0, 1, 2, 2, 2, 2, 2].map((lag) => [lag, lag, lag]),
     );
-    assert.equal(admission.book.counts.stale, 0);
+    assert.equal(admission.table.counts.stale, 0);
   });
 });
 
@@ -311,9 +311,9 @@ describe('admission with two optimizer steps to a step of eight groups', () => {
     admission.cutShort(1);
     assert.deepEqual([admission.version, admission.unconfirmedSteps], [1, 1]);
     admission.confirmStep();
-    const { trained, outstanding } = admission.book.counts;
+    const { trained, outstanding } = admission.table.counts;
     assert.deepEqual([admission.step, trained, outstanding], [1, 4, 12]);
-    assert.equal(admission.book.entry(4)?.state, 'arrived'); // of the minibatch after it
+    assert.equal(admission.table.entry(4)?.state, 'arrived'); // of the minibatch after it
   });
 });
 

@@ -98,7 +98,7 @@ describe('a watch over two tickets with a limit of ten seconds', () => {
     assert.equal(bench.told.length, 3);
   });
 
-  it('takes back the second attempt where the book knows of the first alone', async () => {
+  it('takes back the second attempt where the table knows of the first alone', async () => {
     const bench = new Bench();
     bench.awaited = [first];
     const again = { ...first, attempt: 1 };

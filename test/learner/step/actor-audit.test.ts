@@ -31,7 +31,7 @@ describe('the audit of actors', () => {
     audit = new ActorAudit({
       ...{ share, seed: 1, limits, log: silent },
       now: () => now,
-      tell: (event) => {
+      emit: (event) => {
         events.push(event);
         return Promise.resolve();
       },

@@ -6,7 +6,7 @@ import {
   isPolicyBroken,
   type Probe,
 } from '../../../learner/stop/broken-policy-watch.js';
-import { GroupBook } from '../../../learner/groups/group-book.js';
+import { TicketTable } from '../../../learner/groups/ticket-table.js';
 import { UserError } from '../../../shared/base/errors.js';
 import type { Datum } from '../../../shared/rl/datum.js';
 import { silent } from '../../support/broker.js';
@@ -16,7 +16,7 @@ import { rolloutGroup } from '../../support/messages.js';
 const first = 5;
 
 describe('a watch for a broken policy, of batches of ten groups', () => {
-  let book: GroupBook<string>;
+  let table: TicketTable<string>;
   let watch: BrokenPolicyWatch;
   let trainer: 'broken' | 'finite' | 'away';
   let probes: Probe[];
@@ -34,21 +34,21 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
   const group = rolloutGroup();
   /** Issues so many tickets. */
   const issue = (count: number) => {
-    for (let i = 0; i < count; i += 1) book.issue(first, first);
+    for (let i = 0; i < count; i += 1) table.issue(first, first);
   };
   /** So many tickets, the oldest first, come back without a group, and each is replaced. */
   const die = (count: number, version = first + 1, but: readonly number[] = []) => {
     for (let i = 0; i < count; i += 1) {
-      const out = book.entries().filter(({ state }) => state === 'issued');
+      const out = table.entries().filter(({ state }) => state === 'issued');
       const { order } = out.find(({ order }) => !but.includes(order))!;
-      book.die(order);
-      watch.died(version, book);
+      table.die(order);
+      watch.died(version, table);
       issue(1);
     }
   };
 
   beforeEach(() => {
-    book = new GroupBook();
+    table = new TicketTable();
     trainer = 'broken';
     probes = [];
     watch = watchOf(10);
@@ -73,7 +73,7 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
 
   it('begins anew when a group comes', async () => {
     die(9);
-    book.arrive(book.entries()[0]!.order, 'a group', 9);
+    table.arrive(table.entries()[0]!.order, 'a group', 9);
     watch.arrived(group);
     issue(1);
     die(12);
@@ -88,22 +88,22 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
     die(100, first + 1, [2]);
     await answered();
     assert(!watch.signal.aborted);
-    book.refuseAsStale(2); // what it has is too old, and its ticket is issued once more
+    table.refuseAsStale(2); // what it has is too old, and its ticket is issued once more
     die(1);
     await answered();
     assert(!watch.signal.aborted);
-    book.reissue(2, first, first);
+    table.reissue(2, first, first);
     die(1, first + 1, [2]);
     await answered();
     assert(!watch.signal.aborted);
-    book.die(2);
-    watch.died(first + 1, book);
+    table.die(2);
+    watch.died(first + 1, table);
     await answered();
     assert(watch.signal.aborted);
   });
 
   it('waits for no group that is here already, and lacks others to be trained with', async () => {
-    book.arrive(0, 'a group', 9);
+    table.arrive(0, 'a group', 9);
     watch.arrived(group);
     die(13);
     await answered();
@@ -143,7 +143,7 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
       assert(!watch.signal.aborted);
       assert.equal(watch.breakage.groups, 0);
     }
-    book.arrive(book.entries()[0]!.order, 'a group', 9);
+    table.arrive(table.entries()[0]!.order, 'a group', 9);
     watch.arrived(group);
     issue(1);
     for (let batch = 1; batch < 10; batch += 1) {

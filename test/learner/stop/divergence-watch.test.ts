@@ -54,9 +54,9 @@ describe('the watch over divergence', () => {
 
   it('takes groups without variance for a collapse only if they earn less than the run did', () => {
     const watch = new DivergenceWatch(limits, [event(1, 0, 1), event(2, 0, 1)]);
-    assert.equal(watch.judgeDrought({ groups: 7, reward: 0.9 }), undefined);
+    assert.equal(watch.judgeNoSignal({ groups: 7, reward: 0.9 }), undefined);
     assert.match(
-      watch.judgeDrought({ groups: 7, reward: 0.1 })!,
+      watch.judgeNoSignal({ groups: 7, reward: 0.1 })!,
       /^7 groups in a row .* was 0\.1$/,
     );
   });

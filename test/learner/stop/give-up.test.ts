@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
 import type { Breakage } from '../../../learner/stop/broken-policy-watch.js';
 import { DivergenceWatch } from '../../../learner/stop/divergence-watch.js';
-import type { Drought } from '../../../learner/stop/drought-watch.js';
+import type { NoSignalStreak } from '../../../learner/stop/no-signal-watch.js';
 import { GiveUp } from '../../../learner/stop/give-up.js';
 import type { StepEvent } from '../../../learner/report/history.js';
 import { UserError } from '../../../shared/base/errors.js';
@@ -19,21 +19,21 @@ describe('giving a run up after two unhealthy steps, or what its groups tell', (
   let dry: AbortController;
   let broken: AbortController;
   let alone: AbortController;
-  let drought: Drought;
+  let noSignalStreak: NoSignalStreak;
   let giveUp: GiveUp;
 
   beforeEach(() => {
     dry = new AbortController();
     broken = new AbortController();
     alone = new AbortController();
-    drought = { groups: 9, reward: 1 };
+    noSignalStreak = { groups: 9, reward: 1 };
     const breakage: Breakage = { groups: 12, version: 3, isContradicted: false };
     giveUp = new GiveUp({
       divergence: new DivergenceWatch(limits, []),
-      drought: {
+      noSignalStreak: {
         signal: dry.signal,
-        get drought() {
-          return drought;
+        get noSignalStreak() {
+          return noSignalStreak;
         },
       },
       brokenPolicy: { signal: broken.signal, breakage },
@@ -69,13 +69,13 @@ describe('giving a run up after two unhealthy steps, or what its groups tell', (
     assert(giveUp.signal.aborted);
     giveUp.conclude(trained);
     assert(!giveUp.hasDiverged);
-    assert.deepEqual(giveUp.verdict(1), { reason: 'no_signal', drought });
+    assert.deepEqual(giveUp.verdict(1), { reason: 'no_signal', noSignalStreak });
   });
 
   it('is done for want of variance, which is a divergence where the reward is gone', () => {
     giveUp.judge(event(1, 0));
     giveUp.judge(event(2, 0));
-    drought = { groups: 9, reward: 0.1 };
+    noSignalStreak = { groups: 9, reward: 0.1 };
     dry.abort();
     giveUp.conclude(trained);
     assert.equal(giveUp.verdict(1)?.reason, 'diverged');

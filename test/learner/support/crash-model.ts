@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { EarlyCancel, GroupOutdated } from '../../../actor/early-cancel.js';
-import type { ArrivedGroup } from '../../../learner/groups/intake.js';
+import type { ArrivedGroup } from '../../../learner/groups/group-receiver.js';
 import { issueTickets } from '../../../learner/groups/ticket-issuer.js';
 import { orderOf } from '../../../shared/base/ticket-name.js';
 import type { Random } from '../../../shared/base/random.js';
@@ -87,8 +87,8 @@ export class CrashModel {
   }
 
   get state(): string {
-    const { book } = this.#life.admission;
-    const entries = book
+    const { table } = this.#life.admission;
+    const entries = table
       .entries()
       .map(({ order, state, attempt }) => `${order}.${attempt} ${state}`);
     return JSON.stringify({
@@ -111,20 +111,20 @@ export class CrashModel {
 
   #publish(): void {
     const { admission } = this.#life;
-    const { version, book, rewinds } = admission;
+    const { version, table, rewinds } = admission;
     const smallest = smallestUsefulVersion(version, limits.maxStepsOffPolicy, rewinds);
-    const { consumedBelow } = book;
+    const { consumedBelow } = table;
     this.#newest = { version, smallestUsefulVersion: smallest, consumedBelow };
     admission.publish(version);
   }
 
   /** @param isUnheard whether the answer to the first publication gets lost, and the learner with it. */
   async #issue(isUnheard: boolean): Promise<void> {
-    const { admission, tickets, intake, changes, unsettled } = this.#life;
+    const { admission, tickets, receiver, changes, unacked } = this.#life;
     const over = new AbortController();
     const issuing = issueTickets<ArrivedGroup>(
       {
-        ...{ admission, tickets, intake, changes },
+        ...{ admission, tickets, receiver, changes },
         publish: (ticket) => {
           this.#tickets.publish(`${ticket.ticketId}.${ticket.attempt}`, ticket);
           if (!isUnheard) return Promise.resolve();
@@ -132,7 +132,7 @@ export class CrashModel {
           return Promise.reject(new Error('no answer'));
         },
         onReplaced: ({ seq }) => {
-          unsettled.replace(seq);
+          unacked.replace(seq);
         },
       },
       over.signal,
@@ -182,7 +182,7 @@ export class CrashModel {
     const { value } = this.#scored.held.get(seq)!;
     this.#life.delivered.add(seq);
     const lease = { seq, working: () => undefined, ack: () => this.#take(seq) };
-    await this.#life.intake.receive({
+    await this.#life.receiver.receive({
       ...lease,
       lease,
       ...{ value, subject: 'scored', deliveryCount: 1 },
@@ -204,7 +204,7 @@ export class CrashModel {
     if (death === undefined) return;
     this.#life.deathsHeard += 1;
     const { ticket, ...why } = death;
-    this.#life.intake.die(orderOf(ticket.ticketId)!, ticket.attempt, { stage: 'actor', ...why });
+    this.#life.receiver.die(orderOf(ticket.ticketId)!, ticket.attempt, { stage: 'actor', ...why });
   }
 
   #hearVersion(): void {
@@ -222,12 +222,12 @@ export class CrashModel {
 
   /** @param isCut whether the learner dies before everything that it covers is acknowledged. */
   async #checkpoint(isCut: boolean): Promise<void> {
-    const { admission, unsettled } = this.#life;
-    const { book, step, version } = admission;
-    this.#ledger = { step, version, rewinds: admission.rewindsInReach, book: book.state };
-    const covered = unsettled.covered((order) => book.isConsumed(order));
+    const { admission, unacked } = this.#life;
+    const { table, step, version } = admission;
+    this.#ledger = { step, version, rewinds: admission.rewindsInReach, table: table.state };
+    const covered = unacked.covered((order) => table.isConsumed(order));
     const heard = isCut ? covered.slice(0, this.#random.int(covered.length + 1)) : covered;
-    await unsettled.settle(heard);
+    await unacked.settle(heard);
     if (isCut) this.#crash();
   }
 

@@ -1,11 +1,11 @@
 import { Changes } from '../../../shared/base/changes.js';
 import { BrokenPolicyWatch } from '../../../learner/stop/broken-policy-watch.js';
-import { DroughtWatch } from '../../../learner/stop/drought-watch.js';
+import { NoSignalWatch } from '../../../learner/stop/no-signal-watch.js';
 import { Admission } from '../../../learner/groups/admission.js';
-import type { BookState } from '../../../learner/groups/group-book.js';
-import { Intake, type ArrivedGroup } from '../../../learner/groups/intake.js';
-import { Tally } from '../../../learner/groups/tally.js';
-import { Unsettled } from '../../../learner/groups/unsettled.js';
+import type { TicketTableState } from '../../../learner/groups/ticket-table.js';
+import { GroupReceiver, type ArrivedGroup } from '../../../learner/groups/group-receiver.js';
+import { GroupStats } from '../../../learner/groups/group-stats.js';
+import { UnackedGroups } from '../../../learner/groups/unacked-groups.js';
 import { TicketSource } from '../../../learner/tickets/ticket-source.js';
 import { ticketBound } from '../../../shared/rl/capacity.js';
 import type { Rewind } from '../../../shared/rl/staleness.js';
@@ -30,7 +30,7 @@ export interface Saved {
   readonly step: number;
   readonly version: number;
   readonly rewinds: readonly Rewind[];
-  readonly book?: BookState;
+  readonly table?: TicketTableState;
 }
 
 /**
@@ -62,8 +62,8 @@ export class Queue<T> {
 export interface Life {
   readonly admission: Admission<ArrivedGroup>;
   readonly tickets: TicketSource;
-  readonly unsettled: Unsettled;
-  readonly intake: Intake;
+  readonly unacked: UnackedGroups;
+  readonly receiver: GroupReceiver;
   readonly changes: Changes;
   readonly delivered: Set<number>; // of the scored queue
   deathsHeard: number;
@@ -80,21 +80,21 @@ export function beginLife(
   isResumed: boolean,
   ticketsSoFar: number,
 ): Life {
-  const { step, book } = ledger;
+  const { step, table } = ledger;
   const rewind = { from: version, to: ledger.version };
   const rewinds = isResumed ? [...ledger.rewinds, rewind] : ledger.rewinds;
   const tickets = new TicketSource(config, problems, { margin: 1, state: undefined, ids });
-  const unsettled = new Unsettled();
+  const unacked = new UnackedGroups();
   const changes = new Changes();
-  const start = { step, version, rewinds, ...(book && { book }) };
+  const start = { step, version, rewinds, ...(table && { table }) };
   const admission = new Admission<ArrivedGroup>(limits, start);
   const budget = ticketBound(limits.maxStepsOffPolicy, limits.groupsPerBatch);
-  const issuedBelow = isResumed ? admission.book.nextOrder + ticketsSoFar + budget : 0;
-  const intake = new Intake({
-    ...{ admission, tickets, unsettled, changes, isResumed, issuedBelow },
+  const issuedBelow = isResumed ? admission.table.nextOrder + ticketsSoFar + budget : 0;
+  const receiver = new GroupReceiver({
+    ...{ admission, tickets, unacked, changes, isResumed, issuedBelow },
     audit: { isQuarantined: () => false, refused: () => Promise.resolve() },
-    tally: new Tally(),
-    drought: new DroughtWatch(0),
+    groupStats: new GroupStats(),
+    noSignalStreak: new NoSignalWatch(0),
     brokenPolicy: new BrokenPolicyWatch({
       ...{ groupsPerBatch: 1, firstVersion: 0, log: silent },
       isBroken: () => Promise.resolve(true),
@@ -105,5 +105,5 @@ export function beginLife(
     log: silent,
   });
   const delivered = new Set<number>();
-  return { admission, tickets, unsettled, intake, changes, delivered, deathsHeard: 0 };
+  return { admission, tickets, unacked, receiver, changes, delivered, deathsHeard: 0 };
 }

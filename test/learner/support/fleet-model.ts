@@ -167,9 +167,9 @@ export class FleetModel {
     if (group === undefined) return false;
     const { order, sampledBy, attempt } = group;
     const fate = this.#fateOf(order);
-    if (this.admission.book.entry(order)?.state !== 'issued') return true; // another copy was first
-    if (fate === 'uniform') this.admission.book.skip(order);
-    else if (fate === 'dead') this.admission.book.die(order);
+    if (this.admission.table.entry(order)?.state !== 'issued') return true; // another copy was first
+    if (fate === 'uniform') this.admission.table.skip(order);
+    else if (fate === 'dead') this.admission.table.die(order);
     else this.admission.arrive(order, group, sampledBy, attempt);
     return true;
   };
@@ -177,9 +177,9 @@ export class FleetModel {
   readonly #tellOfAbandoned = (): boolean => {
     const ticket = this.#deadLetters.shift();
     if (ticket === undefined) return false;
-    const entry = this.admission.book.entry(ticket.order);
+    const entry = this.admission.table.entry(ticket.order);
     if (entry?.state !== 'issued' || entry.attempt > ticket.attempt) return true; // as above
-    this.admission.book.refuseAsStale(ticket.order, ticket.attempt);
+    this.admission.table.refuseAsStale(ticket.order, ticket.attempt);
     return true;
   };
 
@@ -218,12 +218,12 @@ export class FleetModel {
 
   /** What actors do when they hear of a version. A group that nobody needs goes without a trace. */
   #cancelUseless(): void {
-    const { publishedVersion, book } = this.admission;
+    const { publishedVersion, table } = this.admission;
     const useful = smallestUsefulVersion(publishedVersion, this.#limits.maxStepsOffPolicy, []);
     for (const actor of this.#actors) {
       const { ticket, sampledBy } = actor;
       if (ticket === undefined) continue;
-      const isConsumed = ticket.order < book.consumedBelow;
+      const isConsumed = ticket.order < table.consumedBelow;
       if (!isConsumed && sampledBy[0]! >= useful) continue;
       this.#acknowledge(ticket);
       Object.assign(actor, { ticket: undefined, sampledBy: [] });
@@ -258,11 +258,11 @@ export class FleetModel {
 
   #assertBounds(): void {
     const { maxStepsOffPolicy, groupsPerBatch } = this.#limits;
-    const { issued, outstanding, ...ends } = this.admission.book.counts;
+    const { issued, outstanding, ...ends } = this.admission.table.counts;
     const ended = Object.values(ends).reduce((sum, count) => sum + count, 0);
     assert.equal(issued, ended + outstanding);
     assert(outstanding <= ticketBound(maxStepsOffPolicy, groupsPerBatch));
-    const wanted = this.#queue.filter(({ order }) => !this.admission.book.isConsumed(order));
+    const wanted = this.#queue.filter(({ order }) => !this.admission.table.isConsumed(order));
     assert(wanted.length <= outstanding);
   }
 }

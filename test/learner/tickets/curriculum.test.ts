@@ -83,8 +83,8 @@ describe('a curriculum that replays half of the time', () => {
 
   it('forgets the problems of tickets that are consumed', () => {
     const curriculum = new Curriculum(start);
-    const book = { nextOrder: 4, isConsumed: (order: number) => order < 3 };
-    const { state } = curriculum.checkpoint(book);
+    const table = { nextOrder: 4, isConsumed: (order: number) => order < 3 };
+    const { state } = curriculum.checkpoint(table);
     assert.deepEqual(
       state.decided.map(([order]) => order),
       [3, 4, 5, 6, 7, 8, 9],

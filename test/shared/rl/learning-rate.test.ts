@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { learningRateAt, progressAt, type Horizon } from '../../../shared/rl/learning-rate.js';
+import { learningRateAt, progressAt, type RunProgress } from '../../../shared/rl/learning-rate.js';
 import type { Schedule } from '../../../shared/rl/learning-rate.js';
 import { assertClose } from './close.js';
 
@@ -52,7 +52,7 @@ describe('a learning rate with its peak at 0.1', () => {
 });
 
 describe('the progress of a run', () => {
-  const fresh: Horizon = {
+  const fresh: RunProgress = {
     progressBefore: 0,
     stepBefore: 0,
     maxSteps: Infinity,

@@ -60,10 +60,10 @@ describe('a service', { timeout: 60_000 }, () => {
     const file = openSync(output, 'a');
     disk.fill();
     const main = `
-      const { tell } = await import('${new URL('../../../shared/service/telemetry/tell.js', import.meta.url).href}');
+      const { printError } = await import('${new URL('../../../shared/service/telemetry/print-error.js', import.meta.url).href}');
       const { diskTrouble } = await import('${new URL('../../../shared/service/telemetry/disk-room.js', import.meta.url).href}');
       for (let i = 0; i < 50; i++) log.info({ i }, 'line');
-      tell('words for people');
+      printError('words for people');
       await sleep(20);
       process.send(diskTrouble());
       await aborted(signal);`;

@@ -64,8 +64,8 @@ describe('calls to a worker thread that runs them as they arrive', () => {
       onMessage: () => messages++,
       onEvent: ({ at }) => {
         assert.equal(at, 0);
-        worker.tell('add', 1);
-        worker.tell('add', 2);
+        worker.post('add', 1);
+        worker.post('add', 2);
       },
     });
     assert.equal(await worker.call('blockUntil', 3), 3);
@@ -96,7 +96,7 @@ describe('calls to a worker thread that runs them as they arrive', () => {
 
   it('end the thread when they fail and nothing waits for their response', async () => {
     await using worker = startDraining({});
-    worker.tell('fail', undefined);
+    worker.post('fail', undefined);
     await assert.rejects(worker.died, /the draining worker died: nothing waits for this/);
   });
 });

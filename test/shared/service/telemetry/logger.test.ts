@@ -7,7 +7,7 @@ import { newSeed } from '../../../../shared/broker/nkey.js';
 import { loadConfig } from '../../../../shared/service/config.js';
 import { PermanentError } from '../../../../shared/base/errors.js';
 import { loggerOptions } from '../../../../shared/service/telemetry/logger.js';
-import { tell } from '../../../../shared/service/telemetry/tell.js';
+import { printError } from '../../../../shared/service/telemetry/print-error.js';
 
 /** The line that a service would write. */
 function logged(write: (log: pino.Logger) => void): string {
@@ -61,7 +61,7 @@ describe('what a service logs', () => {
     assert.doesNotMatch(line, /p4ss|w;ord|with\/all/);
 
     const write = context.mock.method(process.stderr, 'write', () => true);
-    tell(`the backend refuses ${given}`);
+    printError(`the backend refuses ${given}`);
     const told = write.mock.calls.map((call) => call.arguments[0]);
     write.mock.restore();
     assert.deepEqual(told, ['the backend refuses [redacted]\n']);

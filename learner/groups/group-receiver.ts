@@ -11,11 +11,11 @@ import type { ActorAudit } from '../step/actor-audit.js';
 import type { Admission } from './admission.js';
 import type { BrokenPolicyWatch } from '../stop/broken-policy-watch.js';
 import type { Changes } from '../../shared/base/changes.js';
-import type { DroughtWatch } from '../stop/drought-watch.js';
+import type { NoSignalWatch } from '../stop/no-signal-watch.js';
 import { EarlyAnswers } from './early-answers.js';
-import type { Tally } from './tally.js';
+import type { GroupStats } from './group-stats.js';
 import type { TicketSource } from '../tickets/ticket-source.js';
-import type { Unsettled } from './unsettled.js';
+import type { UnackedGroups } from './unacked-groups.js';
 import { refusal, versionsOf } from './verdict.js';
 
 /** A scored group that waits for its step. */
@@ -28,10 +28,10 @@ export interface ArrivedGroup {
   readonly trace?: string | undefined; // `traceparent` of the span that scored it
 }
 
-export interface IntakeOptions {
+export interface GroupReceiverOptions {
   readonly admission: Admission<ArrivedGroup>;
   readonly tickets: TicketSource;
-  readonly unsettled: Unsettled;
+  readonly unacked: UnackedGroups;
   readonly changes: Changes;
   readonly vocabSize: number;
   readonly zeroVariance: RunConfig['zeroVariance'];
@@ -45,40 +45,40 @@ export interface IntakeOptions {
    * below this, and of none above. 0 where no learner was before this one.
    */
   readonly issuedBelow: number;
-  readonly tally: Tally;
-  readonly drought: Pick<DroughtWatch, 'skipped' | 'admitted'>;
+  readonly groupStats: GroupStats;
+  readonly noSignalStreak: Pick<NoSignalWatch, 'skipped' | 'admitted'>;
   readonly brokenPolicy: Pick<BrokenPolicyWatch, 'died' | 'arrived'>;
   readonly log: Logger;
 }
 
 /**
- * Takes in scored groups: each comes to rest in the book, or is skipped, refused or put aside, and
+ * Takes in scored groups: each is entered in the ticket table, or is skipped, refused or put aside, and
  * its message is held until a checkpoint covers it.
  */
-export class Intake {
-  readonly #options: IntakeOptions;
+export class GroupReceiver {
+  readonly #options: GroupReceiverOptions;
   readonly #early: EarlyAnswers;
 
-  constructor(options: IntakeOptions) {
+  constructor(options: GroupReceiverOptions) {
     this.#options = options;
-    this.#early = new EarlyAnswers((order) => options.admission.book.isConsumed(order));
+    this.#early = new EarlyAnswers((order) => options.admission.table.isConsumed(order));
   }
 
   async receive(delivery: Delivery<ScoredGroup>): Promise<void> {
-    const { admission, unsettled } = this.#options;
+    const { admission, unacked } = this.#options;
     const { value: scored, seq } = delivery;
     const { ticket } = scored.group;
     const order = this.#options.tickets.orderOf(ticket);
-    if (!unsettled.hold(delivery.lease, order)) return;
+    if (!unacked.hold(delivery.lease, order)) return;
 
-    const { book } = admission;
-    if (order !== undefined && book.isConsumed(order)) {
+    const { table } = admission;
+    if (order !== undefined && table.isConsumed(order)) {
       drop(scored, 'intake', 'duplicate');
       return;
     }
 
-    const entry = order === undefined ? undefined : book.entry(order);
-    const isAhead = order !== undefined && order >= book.nextOrder;
+    const entry = order === undefined ? undefined : table.entry(order);
+    const isAhead = order !== undefined && order >= table.nextOrder;
     const isKnown = order !== undefined && this.#mayBeOut(order, ticket.attempt);
     const reason = refusal(scored, {
       ticket: isKnown
@@ -93,8 +93,8 @@ export class Intake {
       // A lie says nothing about its ticket, which another actor can answer.
       const isLie = reason === 'impossible_logprobs';
       if (entry?.state === 'issued') {
-        if (!isLie) book.die(order!);
-        else if (ticket.attempt >= entry.attempt) book.refuseAsStale(order!, ticket.attempt);
+        if (!isLie) table.die(order!);
+        else if (ticket.attempt >= entry.attempt) table.refuseAsStale(order!, ticket.attempt);
       }
       const { actor } = scored.group;
       drop(scored, 'intake', reason);
@@ -102,7 +102,7 @@ export class Intake {
         { ticketId: readableId(ticket.ticketId), actor, reason, seq },
         'refused a scored group',
       );
-      unsettled.forget(seq);
+      unacked.forget(seq);
       await delivery.dead(reason);
       this.#options.changes.notify();
       if (isLie) await this.#options.audit.refused(actor, admission.version);
@@ -121,7 +121,7 @@ export class Intake {
     drop(scored, 'intake', 'duplicate');
   }
 
-  /** An attempt has just entered the book: what came before it is taken in now. */
+  /** An attempt has just entered the table: what came before it is taken in now. */
   claim(order: number, attempt: number): void {
     const early = this.#early.take(order, attempt);
     if (early === undefined) return;
@@ -140,30 +140,30 @@ export class Intake {
    */
   die(order: number, attempt: number, death: Death): void {
     const { admission, changes, isResumed, log } = this.#options;
-    const { book } = admission;
+    const { table } = admission;
     if (!this.#mayBeOut(order, attempt)) {
       log.debug({ order, attempt, ...death }, 'ignored the death of what was never issued');
       return;
     }
-    const entry = book.entry(order);
+    const entry = table.entry(order);
     const isNext = entry?.state === 'stale'; // its second attempt is about to be entered
     const isAmongLost = isResumed && entry !== undefined && entry.state !== 'issued';
     const isEarly = (isNext || isAmongLost) && attempt > entry.attempt;
-    if (order >= book.nextOrder || isEarly) {
+    if (order >= table.nextOrder || isEarly) {
       this.#early.keepDeath(order, attempt, death);
       return;
     }
     if (entry?.state !== 'issued' || entry.attempt > attempt) return; // another copy made its way
     const { stage, reason, cause } = death;
     if (cause.kind === 'outdated') {
-      const outcome = book.refuseAsStale(order, attempt);
+      const outcome = table.refuseAsStale(order, attempt);
       countDroppedGroup(labelOf(stage), 'stale');
       log.warn({ ticketId: orderName(order), outcome, reason }, 'a group grew too old');
     } else {
-      book.die(order);
+      table.die(order);
       countDroppedGroup(labelOf(stage), cause.kind === 'other' ? 'dead_letter' : cause.kind);
       log.warn({ ticketId: orderName(order), stage, reason }, 'a ticket died');
-      if (cause.kind === 'not_finite') this.#options.brokenPolicy.died(cause.version, book);
+      if (cause.kind === 'not_finite') this.#options.brokenPolicy.died(cause.version, table);
     }
     changes.notify();
   }
@@ -171,7 +171,7 @@ export class Intake {
   /** What is out and has not been heard of. */
   get awaited(): Attempt[] {
     const { admission, tickets } = this.#options;
-    return admission.book
+    return admission.table
       .entries()
       .filter(({ state }) => state === 'issued')
       .map(({ order, attempt }) => ({ ticketId: tickets.at(order, attempt).ticketId, attempt }));
@@ -180,7 +180,7 @@ export class Intake {
   /** A ticket that is awaited is in no queue: another one takes its place. */
   lose(order: number): void {
     const { admission, changes } = this.#options;
-    admission.book.die(order);
+    admission.table.die(order);
     countDroppedGroup('learner', 'lost');
     changes.notify();
   }
@@ -191,9 +191,9 @@ export class Intake {
    */
   withdraw(order: number, attempt: number): void {
     const { admission, changes } = this.#options;
-    const entry = admission.book.entry(order);
+    const entry = admission.table.entry(order);
     if (entry?.state !== 'issued' || entry.attempt > attempt) return; // it has just been answered
-    admission.book.refuseAsStale(order, attempt);
+    admission.table.refuseAsStale(order, attempt);
     countDroppedGroup('actor', 'overdue');
     changes.notify();
   }
@@ -201,20 +201,20 @@ export class Intake {
   /** Whether a learner may have issued this attempt: this one, or one that was lost. */
   #mayBeOut(order: number, attempt: number): boolean {
     const { admission, issuedBelow } = this.#options;
-    const { nextOrder } = admission.book; // it is out, too, while its acknowledgement is late
+    const { nextOrder } = admission.table; // it is out, too, while its acknowledgement is late
     return attempt <= 1 && order < Math.max(nextOrder + 1, issuedBelow);
   }
 
   #admit(order: number, { value: scored, seq, trace }: Delivery<ScoredGroup>): void {
-    const { admission, tickets, changes, tally, drought, brokenPolicy, zeroVariance } =
+    const { admission, tickets, changes, groupStats, noSignalStreak, brokenPolicy, zeroVariance } =
       this.#options;
     brokenPolicy.arrived(scored.group);
     const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
     const isBarred = this.#options.audit.isQuarantined(scored.group.actor);
     if (!hasVariance && zeroVariance === 'refill' && !isBarred) {
-      admission.book.skip(order);
-      tally.skipped(scored);
-      drought.skipped(scored);
+      admission.table.skip(order);
+      groupStats.skipped(scored);
+      noSignalStreak.skipped(scored);
       tickets.consumed(scored);
       drop(scored, 'intake', 'zero_variance');
     } else {
@@ -222,8 +222,8 @@ export class Intake {
       const arrival = { arrivedAtVersion: admission.version, arrivedAt: Date.now(), trace };
       const group = { scored, seq, sampledBy, ...arrival };
       admission.arrive(order, group, sampledBy, scored.group.ticket.attempt);
-      tally.admitted(scored);
-      if (hasVariance) drought.admitted(scored);
+      groupStats.admitted(scored);
+      if (hasVariance) noSignalStreak.admitted(scored);
     }
     changes.notify();
   }

@@ -19,7 +19,7 @@ import { streamState } from './stream-state.js';
  * wait to have acknowledged. An acknowledgement that is only just taking its effect looks the same for
  * a moment, so a queue must have some at two looks, one after the other.
  */
-export class GhostWatch {
+export class QueueRepair {
   readonly #link: Link;
   readonly #free: (source: Source) => Promise<void>;
   readonly #suspected = new Set<string>();
@@ -99,7 +99,7 @@ export class GhostWatch {
 }
 
 /** How often somebody should look, in milliseconds: so long, twice, may a full queue stand still. */
-export const ghostLookMs = 2_000;
+export const repairEveryMs = 2_000;
 
 /** The queues, as the consumers of each. */
 const queues: readonly (readonly [Source, ...Source[]])[] = [

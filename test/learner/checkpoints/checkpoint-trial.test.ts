@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Probation, type Candidate } from '../../../learner/checkpoints/probation.js';
+import { CheckpointTrial, type Candidate } from '../../../learner/checkpoints/checkpoint-trial.js';
 
-/** A probation, and what became of the states of which it heard. */
+/** A trial, and what became of the states of which it heard. */
 function observed() {
   const done: string[] = [];
   const candidate = (step: number): Candidate => ({
@@ -13,10 +13,10 @@ function observed() {
     },
     consumed: () => ({
       ...{ step, version: step, progress: 0, rewinds: [], messages: [] },
-      book: { nextOrder: 0, consumedBelow: 0, consumedAbove: [], counts },
+      table: { nextOrder: 0, consumedBelow: 0, consumedAbove: [], counts },
     }),
   });
-  return { probation: new Probation(), done, candidate };
+  return { trial: new CheckpointTrial(), done, candidate };
 }
 const counts = {
   ...{ issued: 0, trained: 0, skippedZeroVariance: 0, stale: 0, dead: 0, outstanding: 0 },
@@ -24,45 +24,45 @@ const counts = {
 
 describe('a saved state on probation', () => {
   it('is the checkpoint once the step after it was healthy, due itself or not', async () => {
-    const { probation, done, candidate } = observed();
-    await probation.judged(true, candidate(1));
+    const { trial, done, candidate } = observed();
+    await trial.judged(true, candidate(1));
     assert.deepEqual(done, []);
-    await probation.judged(true, undefined);
+    await trial.judged(true, undefined);
     assert.deepEqual(done, ['write 1']);
-    await probation.judged(true, candidate(3));
-    await probation.judged(true, candidate(4));
+    await trial.judged(true, candidate(3));
+    await trial.judged(true, candidate(4));
     assert.deepEqual(done, ['write 1', 'write 3']);
   });
 
   it('is deleted when the step after it was not, and so is the state behind that one', async () => {
-    const { probation, done, candidate } = observed();
-    await probation.judged(true, candidate(1));
-    await probation.judged(false, candidate(2));
-    assert(!probation.isHealthy);
+    const { trial, done, candidate } = observed();
+    await trial.judged(true, candidate(1));
+    await trial.judged(false, candidate(2));
+    assert(!trial.isHealthy);
     assert.deepEqual(done, ['discard 1', 'discard 2']);
-    await probation.judged(true, candidate(3));
-    assert(probation.isHealthy);
+    await trial.judged(true, candidate(3));
+    assert(trial.isHealthy);
     assert.deepEqual(done.slice(2), []);
   });
 
   it('is taken for what it is when the run ends with its step', async () => {
-    const { probation, done, candidate } = observed();
-    await probation.judged(true, candidate(5));
-    await probation.end(candidate(5));
+    const { trial, done, candidate } = observed();
+    await trial.judged(true, candidate(5));
+    await trial.end(candidate(5));
     assert.deepEqual(done, ['write 5']);
   });
 
   it('gives way to the state of a later step with which the run ends', async () => {
-    const { probation, done, candidate } = observed();
-    await probation.judged(true, candidate(5));
-    await probation.end(candidate(6));
+    const { trial, done, candidate } = observed();
+    await trial.judged(true, candidate(5));
+    await trial.end(candidate(6));
     assert.deepEqual(done, ['write 6', 'discard 5']);
   });
 
   it('is deleted when the run is given up', async () => {
-    const { probation, done, candidate } = observed();
-    await probation.judged(true, candidate(5));
-    await probation.end();
+    const { trial, done, candidate } = observed();
+    await trial.judged(true, candidate(5));
+    await trial.end();
     assert.deepEqual(done, ['discard 5']);
   });
 });

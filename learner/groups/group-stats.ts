@@ -49,7 +49,7 @@ interface Share {
  * consumed, also those that were skipped on the way, since those trained on are chosen for their
  * variance. A group counts once, when the step that consumed it is confirmed, or when it is skipped.
  */
-export class Tally {
+export class GroupStats {
   readonly #isReplay: (ticket: Ticket) => boolean;
   #sums = noSums();
   readonly #admittedLengths = new Map<number, number>();

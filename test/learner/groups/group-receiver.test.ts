@@ -3,12 +3,12 @@ import { beforeEach, describe, it } from 'node:test';
 import { Admission } from '../../../learner/groups/admission.js';
 import { Changes } from '../../../shared/base/changes.js';
 import { BrokenPolicyWatch } from '../../../learner/stop/broken-policy-watch.js';
-import { DroughtWatch } from '../../../learner/stop/drought-watch.js';
-import { Intake, type ArrivedGroup } from '../../../learner/groups/intake.js';
-import { Tally } from '../../../learner/groups/tally.js';
+import { NoSignalWatch } from '../../../learner/stop/no-signal-watch.js';
+import { GroupReceiver, type ArrivedGroup } from '../../../learner/groups/group-receiver.js';
+import { GroupStats } from '../../../learner/groups/group-stats.js';
 import { issueTickets } from '../../../learner/groups/ticket-issuer.js';
 import { TicketSource } from '../../../learner/tickets/ticket-source.js';
-import { Unsettled } from '../../../learner/groups/unsettled.js';
+import { UnackedGroups } from '../../../learner/groups/unacked-groups.js';
 import type { Delivery } from '../../../shared/broker/delivery.js';
 import { dropTotals } from '../../../shared/service/telemetry/drops.js';
 import type { Rollout } from '../../../shared/wire/rollout-group.js';
@@ -35,12 +35,12 @@ const noPast = { version: 0, issued: 0 };
 const ids = new TicketIds(newTicketKey());
 const nothing = { margin: 4, state: undefined, ids };
 
-/** A learner's intake with nothing around it; deliveries remember how they were settled. */
+/** A learner's receiver with nothing around it; deliveries remember how they were settled. */
 class Bench {
   readonly tickets: TicketSource;
-  readonly unsettled = new Unsettled();
+  readonly unacked = new UnackedGroups();
   readonly admission: Admission<ArrivedGroup>;
-  readonly intake: Intake;
+  readonly receiver: GroupReceiver;
   readonly brokenPolicy = new BrokenPolicyWatch({
     ...{ groupsPerBatch: 2, firstVersion: 0, log: silent },
     isBroken: () => Promise.resolve(true),
@@ -67,9 +67,9 @@ class Bench {
       dead: 0,
       outstanding: issued,
     };
-    const book = { nextOrder: issued, consumedBelow: 0, consumedAbove: [], counts };
-    this.admission = new Admission(limits, { step: 0, version, book });
-    this.intake = new Intake({
+    const table = { nextOrder: issued, consumedBelow: 0, consumedAbove: [], counts };
+    this.admission = new Admission(limits, { step: 0, version, table });
+    this.receiver = new GroupReceiver({
       audit: {
         isQuarantined: (actor) => actor === 'tamperer',
         refused: (actor) => {
@@ -79,10 +79,10 @@ class Bench {
       },
       admission: this.admission,
       tickets: this.tickets,
-      unsettled: this.unsettled,
+      unacked: this.unacked,
       changes: this.#changes,
-      tally: new Tally(),
-      drought: new DroughtWatch(0),
+      groupStats: new GroupStats(),
+      noSignalStreak: new NoSignalWatch(0),
       brokenPolicy: this.brokenPolicy,
       vocabSize: 10,
       zeroVariance: settings.zeroVariance,
@@ -100,14 +100,14 @@ class Bench {
       {
         admission: this.admission,
         tickets: this.tickets,
-        intake: this.intake,
+        receiver: this.receiver,
         changes: this.#changes,
         publish: (ticket) => {
           this.published.push(ticket);
           return Promise.resolve();
         },
         onReplaced: ({ seq }) => {
-          this.unsettled.replace(seq);
+          this.unacked.replace(seq);
         },
       },
       full.signal,
@@ -144,20 +144,20 @@ class Bench {
       nak: () => undefined,
       dead: (reason) => settle(`dead ${reason}`)(),
     };
-    return this.intake.receive(delivery);
+    return this.receiver.receive(delivery);
   }
 
   /** Messages that a checkpoint would let go of now. */
   get covered(): number[] {
-    return this.unsettled.covered((order) => this.admission.book.isConsumed(order));
+    return this.unacked.covered((order) => this.admission.table.isConsumed(order));
   }
 
   get states(): string[] {
-    return this.admission.book.entries().map(({ order, state }) => `${order} ${state}`);
+    return this.admission.table.entries().map(({ order, state }) => `${order} ${state}`);
   }
 }
 
-describe('the intake of a learner with four tickets out', () => {
+describe('the group receiver, of a learner with four tickets out', () => {
   let bench: Bench;
   beforeEach(async () => {
     bench = new Bench();
@@ -178,13 +178,13 @@ describe('the intake of a learner with four tickets out', () => {
     bench.admission.confirmStep();
     bench.admission.publish(1);
     await bench.deliver(bench.group(2));
-    assert.equal(bench.admission.book.entry(2)?.group?.arrivedAtVersion, 1);
-    assert.equal(bench.admission.book.entry(2)?.group?.sampledBy[0], 0);
+    assert.equal(bench.admission.table.entry(2)?.group?.arrivedAtVersion, 1);
+    assert.equal(bench.admission.table.entry(2)?.group?.sampledBy[0], 0);
   });
 
   it('skips a group without variance, judged on exact rewards, and asks for exactly one more', async () => {
     await bench.deliver(bench.group(0, ['1/10', '2/20']));
-    assert.equal(bench.admission.book.counts.skippedZeroVariance, 1);
+    assert.equal(bench.admission.table.counts.skippedZeroVariance, 1);
     assert.deepEqual(bench.covered, [1]);
     await bench.issue();
     assert.deepEqual(
@@ -198,7 +198,7 @@ describe('the intake of a learner with four tickets out', () => {
     await keeping.issue();
     await keeping.deliver(keeping.group(0, ['0', '0']));
     assert.equal(keeping.states[0], '0 arrived');
-    assert.equal(keeping.admission.book.counts.skippedZeroVariance, 0);
+    assert.equal(keeping.admission.table.counts.skippedZeroVariance, 0);
   });
 
   it('trains on the first group of a ticket, and keeps a second one until a checkpoint covers both', async () => {
@@ -237,8 +237,8 @@ describe('the intake of a learner with four tickets out', () => {
       const scored = make(bench);
       await bench.deliver(scored);
       assert.deepEqual(bench.settled, [`1 dead ${reason}`]);
-      // A ticket whose group is refused is dead; one that never was leaves the book as it is.
-      assert.equal(bench.admission.book.counts.dead, reason === 'unknown_ticket' ? 0 : 1);
+      // A ticket whose group is refused is dead; one that never was leaves the table as it is.
+      assert.equal(bench.admission.table.counts.dead, reason === 'unknown_ticket' ? 0 : 1);
     });
   }
 
@@ -261,7 +261,7 @@ describe('the intake of a learner with four tickets out', () => {
       assert.deepEqual(bench.accused, ['actor-0']);
       assert.equal(bench.states[0], '0 stale');
       // The learner hears of its own dead letter, which is not the end of the second attempt.
-      bench.intake.die(0, 0, { stage: 'learner', reason: 'impossible_logprobs', cause: noCause });
+      bench.receiver.die(0, 0, { stage: 'learner', reason: 'impossible_logprobs', cause: noCause });
       await bench.issue();
       const { order, attempt } = bench.published.at(-1)!;
       assert.deepEqual([order, attempt, bench.states[0]], [0, 1, '0 issued']);
@@ -271,7 +271,7 @@ describe('the intake of a learner with four tickets out', () => {
   }
 
   it('leaves the second attempt to its actor when the first one is told a lie about too late', async () => {
-    bench.admission.book.refuseAsStale(0);
+    bench.admission.table.refuseAsStale(0);
     await bench.issue();
     await bench.deliver(
       withRollout(bench.group(0), { behaviorLogprobs: Float32Array.of(-50, -50, -50) }),
@@ -287,15 +287,15 @@ describe('the intake of a learner with four tickets out', () => {
 
   it('counts a ticket as dead when its message was given up, unless its group is here', async () => {
     await bench.deliver(bench.group(0));
-    bench.intake.die(0, 0, { stage: 'actor', reason: 'test', cause: noCause });
-    bench.intake.die(1, 0, { stage: 'actor', reason: 'test', cause: noCause });
-    bench.intake.die(1, 0, { stage: 'actor', reason: 'told twice', cause: noCause });
-    assert.equal(bench.admission.book.counts.dead, 1);
+    bench.receiver.die(0, 0, { stage: 'actor', reason: 'test', cause: noCause });
+    bench.receiver.die(1, 0, { stage: 'actor', reason: 'test', cause: noCause });
+    bench.receiver.die(1, 0, { stage: 'actor', reason: 'told twice', cause: noCause });
+    assert.equal(bench.admission.table.counts.dead, 1);
     assert.deepEqual(bench.states, ['0 arrived', '2 issued', '3 issued']);
   });
 });
 
-describe('the intake of groups that could not be sent', () => {
+describe('the group receiver, of groups that could not be sent', () => {
   it('knows a policy for broken when none but those come', async () => {
     const bench = new Bench();
     const death = {
@@ -306,7 +306,7 @@ describe('the intake of groups that could not be sent', () => {
     for (let order = 0; order < 11; order += 1) {
       await bench.issue();
       if (order === 0) await bench.deliver(bench.group(0, ['0', '0']));
-      else bench.intake.die(order, 0, death);
+      else bench.receiver.die(order, 0, death);
     }
     assert.equal(bench.brokenPolicy.breakage.groups, 10);
     assert(!bench.brokenPolicy.signal.aborted);
@@ -314,12 +314,12 @@ describe('the intake of groups that could not be sent', () => {
     assert.equal(bench.brokenPolicy.breakage.groups, 0);
     for (let order = 12; order < 23; order += 1) {
       await bench.issue();
-      bench.intake.die(order, 0, { stage: 'actor', reason: 'test', cause: noCause }); // of something else
+      bench.receiver.die(order, 0, { stage: 'actor', reason: 'test', cause: noCause }); // of something else
       assert.equal(bench.brokenPolicy.breakage.groups, 0);
     }
     for (let order = 23; order < 34; order += 1) {
       await bench.issue();
-      bench.intake.die(order, 0, death);
+      bench.receiver.die(order, 0, death);
     }
     await new Promise((resolve) => setImmediate(resolve)); // the trainer is asked
     assert(bench.brokenPolicy.signal.aborted);
@@ -327,18 +327,18 @@ describe('the intake of groups that could not be sent', () => {
   });
 });
 
-describe('the intake of what is told of tickets that were never issued', () => {
+describe('the group receiver, of what is told of tickets that were never issued', () => {
   const death = { stage: 'actor', reason: 'a lie', cause: noCause };
   const orders = (bench: Bench) => bench.published.map(({ order }) => order);
 
   it('ignores deaths ahead of the sequence, but of the ticket that is being sent', async () => {
     const bench = new Bench();
     await bench.issue();
-    for (const order of [4, 5, 6, 1_000]) bench.intake.die(order, 0, death);
+    for (const order of [4, 5, 6, 1_000]) bench.receiver.die(order, 0, death);
     for (const order of [0, 1, 2, 3]) await bench.deliver(bench.group(order, ['0', '0']));
     await bench.issue();
     assert.deepEqual(orders(bench), [0, 1, 2, 3, 5, 6, 7, 8]);
-    assert.equal(bench.admission.book.counts.dead, 1);
+    assert.equal(bench.admission.table.counts.dead, 1);
   });
 
   it('is not led to let a ticket die by refusing a forged group of it', async () => {
@@ -346,7 +346,7 @@ describe('the intake of what is told of tickets that were never issued', () => {
     await bench.issue();
     await bench.deliver(bench.group(6));
     assert.deepEqual(bench.settled, ['1 dead unknown_ticket']);
-    bench.intake.die(6, 0, { stage: 'learner', reason: 'unknown_ticket', cause: noCause }); // as the dead letters tell
+    bench.receiver.die(6, 0, { stage: 'learner', reason: 'unknown_ticket', cause: noCause }); // as the dead letters tell
     for (const order of [0, 1, 2, 3]) await bench.deliver(bench.group(order, ['0', '0']));
     await bench.issue();
     assert.deepEqual(orders(bench).slice(4), [4, 5, 6, 7]);
@@ -365,7 +365,7 @@ describe('the intake of what is told of tickets that were never issued', () => {
 
   it('believes a restored learner only of orders that one before it can have reached', async () => {
     const bench = new Bench(true, { version: 3, issued: 0 }); // up to order 3
-    for (const order of [3, 4, 5]) bench.intake.die(order, 0, death);
+    for (const order of [3, 4, 5]) bench.receiver.die(order, 0, death);
     await bench.deliver(bench.group(3));
     await bench.deliver(bench.group(4));
     assert.deepEqual(bench.settled, ['2 dead unknown_ticket']);
@@ -379,18 +379,18 @@ describe('the intake of what is told of tickets that were never issued', () => {
   it('ignores deaths of attempts that there cannot be, or not yet', async () => {
     const bench = new Bench();
     await bench.issue();
-    bench.intake.die(0, 2, death);
+    bench.receiver.die(0, 2, death);
     assert.equal(bench.states[0], '0 issued');
     await bench.deliver(bench.group(0));
-    bench.intake.die(0, 1, death); // nobody was asked for it once more
-    assert(!bench.intake.isAnswered(0, 1));
+    bench.receiver.die(0, 1, death); // nobody was asked for it once more
+    assert(!bench.receiver.isAnswered(0, 1));
   });
 
   it('counts a death under the stages that there are, whatever the dead letter says', async () => {
     const bench = new Bench();
     await bench.issue();
-    bench.intake.die(0, 0, { stage: 'gpu-17', reason: 'a lie', cause: noCause });
-    bench.intake.die(1, 0, { stage: 'reward', reason: 'test', cause: noCause });
+    bench.receiver.die(0, 0, { stage: 'gpu-17', reason: 'a lie', cause: noCause });
+    bench.receiver.die(1, 0, { stage: 'reward', reason: 'test', cause: noCause });
     const names = Object.keys(dropTotals());
     assert(names.includes('dropped/unknown/dead_letter'));
     assert(names.includes('dropped/reward/dead_letter'));
@@ -398,7 +398,7 @@ describe('the intake of what is told of tickets that were never issued', () => {
   });
 });
 
-describe('the intake of a learner that was restored with two tickets out', () => {
+describe('the group receiver, of a learner that was restored with two tickets out', () => {
   let bench: Bench;
   beforeEach(() => {
     bench = new Bench(true, { version: 3, issued: 2 });
@@ -426,13 +426,13 @@ describe('the intake of a learner that was restored with two tickets out', () =>
   });
 
   it('does not send a ticket again that was given up before', async () => {
-    bench.intake.die(2, 0, { stage: 'actor', reason: 'before the crash', cause: noCause });
+    bench.receiver.die(2, 0, { stage: 'actor', reason: 'before the crash', cause: noCause });
     await bench.issue();
     assert.deepEqual(
       bench.published.map(({ order }) => order),
       [3, 4],
     );
-    assert.equal(bench.admission.book.counts.dead, 1);
+    assert.equal(bench.admission.table.counts.dead, 1);
   });
 
   it('still refuses a ticket that never was', async () => {
@@ -446,7 +446,7 @@ describe('the intake of a learner that was restored with two tickets out', () =>
   });
 });
 
-describe('the intake of a learner that went back behind the second attempt at a ticket', () => {
+describe('the group receiver, of a learner that went back behind the second attempt at a ticket', () => {
   // The stream drops for an hour what is sent again, so what came of either attempt must not be let go of.
   const outdated = { stage: 'actor', reason: 'too old', cause: { kind: 'outdated' } } as const;
   let bench: Bench;
@@ -465,7 +465,7 @@ describe('the intake of a learner that went back behind the second attempt at a 
       bench.admission.refuseStale();
       await bench.issue();
       assert.equal(bench.states[0], '0 arrived', String(attempts));
-      assert.equal(bench.admission.book.entry(0)!.attempt, 1);
+      assert.equal(bench.admission.table.entry(0)!.attempt, 1);
       assert(!bench.published.some(({ order }) => order === 0));
       assert.deepEqual(bench.settled, []);
     }
@@ -477,13 +477,13 @@ describe('the intake of a learner that went back behind the second attempt at a 
     bench.admission.refuseStale();
     await bench.issue();
     assert.deepEqual(bench.published, []);
-    assert.equal(bench.admission.book.entry(0)!.attempt, 1);
+    assert.equal(bench.admission.table.entry(0)!.attempt, 1);
     assert.deepEqual(bench.covered, [1]); // the second is out
   });
 
   it('knows of its death as soon as the first one is refused again', async () => {
     await bench.deliver(bench.group(0));
-    bench.intake.die(0, 1, outdated);
+    bench.receiver.die(0, 1, outdated);
     assert.equal(bench.states[0], '0 arrived');
     bench.admission.refuseStale();
     await bench.issue();
@@ -491,14 +491,14 @@ describe('the intake of a learner that went back behind the second attempt at a 
       bench.published.filter(({ order }) => order === 0),
       [],
     );
-    assert(bench.admission.book.isConsumed(0));
-    assert.equal(bench.admission.book.counts.stale, 2);
+    assert(bench.admission.table.isConsumed(0));
+    assert.equal(bench.admission.table.counts.stale, 2);
   });
 
   it('keeps the group of one attempt as long as the other may still be needed', async () => {
     await bench.deliver(bench.group(0, ['0', '0'], { attempt: 1 }));
     await bench.deliver(bench.group(0));
-    assert(bench.admission.book.isConsumed(0));
+    assert(bench.admission.table.isConsumed(0));
     assert.deepEqual([bench.settled, bench.covered], [[], [1, 2]]);
   });
 
@@ -513,7 +513,7 @@ describe('the intake of a learner that went back behind the second attempt at a 
   });
 });
 
-describe('the intake of a stale group', () => {
+describe('the group receiver, of a stale group', () => {
   it('lets go of the first attempt only when the second is out', async () => {
     const bench = new Bench(true, { version: 9, issued: 4 });
     await bench.deliver(bench.group(0)); // of version 0
@@ -532,7 +532,7 @@ describe('the intake of a stale group', () => {
   });
 });
 
-describe('the intake of a group from a quarantined actor', () => {
+describe('the group receiver, of a group from a quarantined actor', () => {
   it('never trains on it, and asks for it once more, though it has no variance', async () => {
     const bench = new Bench();
     await bench.issue();
@@ -553,25 +553,25 @@ describe('the intake of a group from a quarantined actor', () => {
   });
 });
 
-describe('the intake of a ticket that was taken from who held it too long', () => {
+describe('the group receiver, of a ticket that was taken from who held it too long', () => {
   let bench: Bench;
   beforeEach(async () => {
     bench = new Bench();
     await bench.issue();
-    bench.intake.withdraw(1, 0);
+    bench.receiver.withdraw(1, 0);
   });
   const asked = () => bench.published.slice(4).map(({ order, attempt }) => [order, attempt]);
 
   it('asks for it once more, and the second time for another one in its place', async () => {
     await bench.issue();
-    bench.intake.withdraw(1, 0); // told twice
-    bench.intake.withdraw(1, 1);
+    bench.receiver.withdraw(1, 0); // told twice
+    bench.receiver.withdraw(1, 1);
     await bench.issue();
     assert.deepEqual(asked(), [
       [1, 1],
       [4, 0],
     ]);
-    const { issued, stale, outstanding } = bench.admission.book.counts;
+    const { issued, stale, outstanding } = bench.admission.table.counts;
     assert.deepEqual([issued, stale, outstanding], [6, 2, 4]);
   });
 
@@ -588,23 +588,23 @@ describe('the intake of a ticket that was taken from who held it too long', () =
     await bench.deliver(bench.group(1, mixed, { attempt: 1 }));
     await bench.deliver(bench.group(1));
     assert.equal(bench.states[1], '1 arrived');
-    assert.equal(bench.admission.book.entry(1)?.group?.scored.group.ticket.attempt, 1);
+    assert.equal(bench.admission.table.entry(1)?.group?.scored.group.ticket.attempt, 1);
   });
 
   it('leaves a ticket alone whose group has just come', async () => {
     await bench.deliver(bench.group(2));
-    bench.intake.withdraw(2, 0);
+    bench.receiver.withdraw(2, 0);
     assert.equal(bench.states[2], '2 arrived');
   });
 });
 
-describe('the intake of a ticket whose group grew too old while it was sampled', () => {
+describe('the group receiver, of a ticket whose group grew too old while it was sampled', () => {
   const outdated = { stage: 'actor', reason: 'too old', cause: { kind: 'outdated' } } as const;
   let bench: Bench;
   beforeEach(async () => {
     bench = new Bench();
     await bench.issue();
-    bench.intake.die(1, 0, outdated);
+    bench.receiver.die(1, 0, outdated);
   });
 
   it('asks for it once more, and counts the first attempt as stale', async () => {
@@ -614,14 +614,14 @@ describe('the intake of a ticket whose group grew too old while it was sampled',
       bench.published.slice(4).map(({ order, attempt }) => [order, attempt]),
       [[1, 1]],
     );
-    const { issued, stale, outstanding } = bench.admission.book.counts;
+    const { issued, stale, outstanding } = bench.admission.table.counts;
     assert.deepEqual([issued, stale, outstanding], [5, 1, 4]);
   });
 
   it('gives the ticket up the second time: another one takes its place', async () => {
     await bench.issue();
-    bench.intake.die(1, 0, outdated); // told twice
-    bench.intake.die(1, 1, outdated);
+    bench.receiver.die(1, 0, outdated); // told twice
+    bench.receiver.die(1, 1, outdated);
     await bench.issue();
     assert.deepEqual(
       bench.published.slice(4).map(({ order, attempt }) => [order, attempt]),
@@ -630,7 +630,7 @@ describe('the intake of a ticket whose group grew too old while it was sampled',
         [4, 0],
       ],
     );
-    const { issued, stale, dead, outstanding } = bench.admission.book.counts;
+    const { issued, stale, dead, outstanding } = bench.admission.table.counts;
     assert.deepEqual([issued, stale, dead, outstanding], [6, 2, 0, 4]);
   });
 
@@ -643,15 +643,15 @@ describe('the intake of a ticket whose group grew too old while it was sampled',
 
   it('comes to the same end in a learner that was restored, from what is written of it', async () => {
     const restored = new Bench(true, { version: 3, issued: 4 });
-    restored.intake.die(1, 0, outdated);
-    restored.intake.die(1, 1, outdated); // of the second attempt, which the lost steps had issued
+    restored.receiver.die(1, 0, outdated);
+    restored.receiver.die(1, 1, outdated); // of the second attempt, which the lost steps had issued
     await restored.issue();
     assert.deepEqual(
       restored.published.map(({ order }) => order),
       [4],
     );
     assert.deepEqual(
-      [restored.admission.book.counts.stale, restored.admission.book.isConsumed(1)],
+      [restored.admission.table.counts.stale, restored.admission.table.isConsumed(1)],
       [2, true],
     );
   });
@@ -661,8 +661,8 @@ describe('a learner that samples by difficulty', () => {
   it('issues no ticket that a crash could turn into another, until the ledger has its problem', async () => {
     const bench = new Bench(false, noPast, { replayShare: 0.5 });
     const orders = () => bench.published.map(({ order }) => order);
-    const { book } = bench.admission;
-    const { written } = bench.tickets.checkpoint(book, bench.tickets.tried); // settles one ticket ahead
+    const { table } = bench.admission;
+    const { written } = bench.tickets.checkpoint(table, bench.tickets.tried); // settles one ticket ahead
     await bench.issue();
     assert.deepEqual(orders(), [0]);
     written();

@@ -11,7 +11,7 @@ export interface Candidate {
  * What a step made of the weights is first seen by the passes of the step after it. So a saved state is
  * on probation until that one is judged, and only then becomes the run's checkpoint, or is deleted.
  */
-export class Probation {
+export class CheckpointTrial {
   #candidate: Candidate | undefined;
   #isHealthy = true; // the newest step
 

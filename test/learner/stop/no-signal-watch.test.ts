@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { DroughtWatch } from '../../../learner/stop/drought-watch.js';
+import { NoSignalWatch } from '../../../learner/stop/no-signal-watch.js';
 import { scoredGroup } from '../../support/messages.js';
 
 const group = (...rewards: number[]) => {
@@ -15,26 +15,26 @@ const groupOf = (actor: string) => {
 
 describe('a watch for groups without variance', () => {
   it('is over when the limit is reached without a group of variance in between', () => {
-    const watch = new DroughtWatch(2);
+    const watch = new NoSignalWatch(2);
     watch.skipped(group(1, 1));
     watch.admitted(group(0, 1));
     watch.skipped(group(0, 0));
     assert(!watch.signal.aborted);
     watch.skipped(group(0.5, 0.5));
     assert(watch.signal.aborted);
-    assert.deepEqual(watch.drought, { groups: 2, reward: 0.25 });
+    assert.deepEqual(watch.noSignalStreak, { groups: 2, reward: 0.25 });
   });
 
   it('tells what ended it, whatever comes behind', () => {
-    const watch = new DroughtWatch(1);
+    const watch = new NoSignalWatch(1);
     watch.skipped(group(0, 0));
     watch.skipped(group(1, 1));
     watch.admitted(group(0, 1));
-    assert.deepEqual(watch.drought, { groups: 1, reward: 0 });
+    assert.deepEqual(watch.noSignalStreak, { groups: 1, reward: 0 });
   });
 
   it('is not over because of one actor, while others that have answered live', () => {
-    const watch = new DroughtWatch(10, () => ['honest', 'fast', 'evaluates']);
+    const watch = new NoSignalWatch(10, () => ['honest', 'fast', 'evaluates']);
     watch.admitted(groupOf('honest'));
     for (let i = 0; i < 60; i += 1) watch.skipped(groupOf('fast'));
     for (let i = 0; i < 4; i += 1) watch.skipped(groupOf('honest'));
@@ -45,12 +45,12 @@ describe('a watch for groups without variance', () => {
 
   it('is over because of one actor when there is no other, or after ten times as many', () => {
     const live = ['fast', 'evaluates'];
-    const watch = new DroughtWatch(10, () => live);
+    const watch = new NoSignalWatch(10, () => live);
     watch.admitted(groupOf('gone'));
     for (let i = 0; i < 10; i += 1) watch.skipped(groupOf('fast'));
     assert(watch.signal.aborted);
 
-    const starved = new DroughtWatch(10, () => [...live, 'honest']);
+    const starved = new NoSignalWatch(10, () => [...live, 'honest']);
     starved.admitted(groupOf('honest'));
     for (let i = 0; i < 99; i += 1) starved.skipped(groupOf('fast'));
     assert(!starved.signal.aborted);
@@ -59,9 +59,9 @@ describe('a watch for groups without variance', () => {
   });
 
   it('is never over without a limit', () => {
-    const watch = new DroughtWatch(0);
+    const watch = new NoSignalWatch(0);
     for (let i = 0; i < 10; i += 1) watch.skipped(group(0, 0));
     assert(!watch.signal.aborted);
-    assert.equal(watch.drought.groups, 10);
+    assert.equal(watch.noSignalStreak.groups, 10);
   });
 });

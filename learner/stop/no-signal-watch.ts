@@ -7,7 +7,7 @@ const streak = new Gauge({
 });
 
 /** Groups in a row of which nothing can be learnt, since all rollouts of each earned the same. */
-export interface Drought {
+export interface NoSignalStreak {
   readonly groups: number;
   readonly reward: number; // mean of their rollouts
 }
@@ -23,7 +23,7 @@ const patience = 10;
  * one answers any. So while others that have answered live, the groups of the actor with the most count
  * no more than those of all others together.
  */
-export class DroughtWatch {
+export class NoSignalWatch {
   readonly #limit: number;
   readonly #live: () => readonly string[];
   readonly #seen = new Set<string>(); // actors that answered, with variance or without
@@ -47,7 +47,7 @@ export class DroughtWatch {
   }
 
   /** The groups so far, since one had variance. */
-  get drought(): Drought {
+  get noSignalStreak(): NoSignalStreak {
     return { groups: this.#groups, reward: this.#reward / Math.max(1, this.#groups) };
   }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { GhostWatch } from '../../../shared/broker/ghosts.js';
+import { QueueRepair } from '../../../shared/broker/queue-repair.js';
 import type { Link } from '../../../shared/broker/link.js';
 import { runNames, type Source } from '../../../shared/broker/names.js';
 import { Outages } from '../../../shared/broker/outages.js';
@@ -63,7 +63,7 @@ function watchOver(queue: Queue, kind: 'tickets' | 'scored' = 'tickets') {
   };
   const { signal } = new AbortController();
   const link = { names, jsm, log: silent, signal, outages: new Outages() } as unknown as Link;
-  const watch = new GhostWatch(link, (source) => {
+  const watch = new QueueRepair(link, (source) => {
     freed.push(source);
     return Promise.resolve();
   });

@@ -3,7 +3,7 @@ import { withoutSecrets } from './secrets.js';
 const widest = 120; // columns: longer lines are hard to read
 
 /** Writes a line for the user to standard error; on a terminal it is broken where words end. */
-export function tell(line: string): void {
+export function printError(line: string): void {
   const { isTTY, columns } = process.stderr;
   const text = withoutSecrets(line);
   // A log or a pipe gets it whole, so that one can search it.

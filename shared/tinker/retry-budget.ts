@@ -2,8 +2,8 @@ import { Unavailable, type Failure } from './errors.js';
 import { retryDelayMs } from './retry.js';
 import type { Logger } from '../service/telemetry/logger.js';
 
-/** The clock, the dice and the patience of a client. */
-export interface PatienceOptions {
+/** What a retry budget waits by: the clock, the dice and the log of a client. */
+export interface RetryBudgetOptions {
   readonly now: () => number; // milliseconds
   readonly random: () => number; // in [0, 1)
   readonly sleep: (ms: number, signal: AbortSignal) => Promise<void>;
@@ -12,12 +12,12 @@ export interface PatienceOptions {
 }
 
 /** How long one operation goes on asking: counts from the last sign of life and waits in between. */
-export class Patience {
+export class RetryBudget {
   #attempt = 0;
   #since: number;
 
   constructor(
-    private readonly options: PatienceOptions,
+    private readonly options: RetryBudgetOptions,
     private readonly limitMs: number,
   ) {
     this.#since = options.now();

@@ -1,5 +1,5 @@
 import { Gauge } from 'prom-client';
-import { learningRateAt, progressAt, type Horizon } from '../../shared/rl/learning-rate.js';
+import { learningRateAt, progressAt, type RunProgress } from '../../shared/rl/learning-rate.js';
 import type { AdamParams } from '../../shared/rl/adam-params.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 
@@ -9,17 +9,17 @@ const learningRate = new Gauge({
 });
 
 /** How far the run is, and what that makes of the optimizer's settings. */
-export class Pace {
+export class LearningRateSchedule {
   /** @param seconds of training in this life, from 0. */
   constructor(
     private readonly config: Pick<RunConfig, 'adam' | 'schedule'>,
-    private readonly horizon: Horizon,
+    private readonly runProgress: RunProgress,
     private readonly seconds: () => number,
   ) {}
 
   /** @param step steps that the run has made. @returns 0 to 1. */
   progress(step: number): number {
-    return progressAt(this.horizon, step, this.seconds());
+    return progressAt(this.runProgress, step, this.seconds());
   }
 
   /** What to send with an optimizer step. @param step that it is part of, counted from 1. */

@@ -21,7 +21,7 @@ interface Held {
  * sequence number in the stream. When it comes a second time, because it waited longer than the
  * broker was patient, the newer delivery is the one to acknowledge.
  */
-export class Unsettled {
+export class UnackedGroups {
   readonly #held = new Map<number, Held>();
   readonly #replaced = new Set<number>();
 

@@ -7,7 +7,7 @@ export type TicketState =
   | 'stale' // its group came too late, or not in time; a second attempt is about to be issued
   | 'taken'; // in a minibatch of a step that is not confirmed yet
 
-export interface BookEntry<Group> {
+export interface TicketEntry<Group> {
   readonly order: number;
   readonly state: TicketState;
   readonly attempt: number;
@@ -20,8 +20,8 @@ export interface BookEntry<Group> {
 
 type TicketEnd = Exclude<keyof GroupCounts, 'issued' | 'outstanding'>;
 
-/** What a checkpoint keeps of the book. */
-export interface BookState {
+/** What a checkpoint keeps of the table. */
+export interface TicketTableState {
   readonly nextOrder: number;
   readonly consumedBelow: number;
   readonly consumedAbove: readonly number[];
@@ -32,48 +32,51 @@ export interface BookState {
 export function isConsumedIn({
   consumedBelow,
   consumedAbove,
-}: BookState): (order: number) => boolean {
+}: TicketTableState): (order: number) => boolean {
   const above = new Set(consumedAbove);
   return (order) => order < consumedBelow || above.has(order);
 }
 
 /**
- * The book of tickets: each is entered when it is issued and leaves it trained, skipped, stale or
+ * The table of tickets: each is entered when it is issued and leaves it trained, skipped, stale or
  * dead. At every moment `issued = trained + skippedZeroVariance + stale + dead + outstanding`; a
  * reissue counts as one more issued and one more stale.
  *
  * @typeParam Group what has arrived for a ticket.
  */
-export class GroupBook<Group> {
-  readonly #entries = new Map<number, BookEntry<Group>>(); // in order of issue
+export class TicketTable<Group> {
+  readonly #entries = new Map<number, TicketEntry<Group>>(); // in order of issue
   readonly #consumedAbove = new Set<number>();
   #consumedBelow = 0;
   #nextOrder = 0;
   #ended: Record<TicketEnd, number> = { trained: 0, skippedZeroVariance: 0, stale: 0, dead: 0 };
   #issued = 0;
 
-  /** The book as a checkpoint left it: everything outstanding is on its way again. */
-  static restore<Group>(state: BookState, deadlineOf: (rank: number) => number): GroupBook<Group> {
-    const book = new GroupBook<Group>();
+  /** The table as a checkpoint left it: everything outstanding is on its way again. */
+  static restore<Group>(
+    state: TicketTableState,
+    deadlineOf: (rank: number) => number,
+  ): TicketTable<Group> {
+    const table = new TicketTable<Group>();
     const { trained, skippedZeroVariance, stale, dead, issued } = state.counts;
-    book.#ended = { trained, skippedZeroVariance, stale, dead };
-    book.#issued = issued;
-    book.#nextOrder = state.nextOrder;
-    book.#consumedBelow = state.consumedBelow;
-    for (const order of state.consumedAbove) book.#consumedAbove.add(order);
+    table.#ended = { trained, skippedZeroVariance, stale, dead };
+    table.#issued = issued;
+    table.#nextOrder = state.nextOrder;
+    table.#consumedBelow = state.consumedBelow;
+    for (const order of state.consumedAbove) table.#consumedAbove.add(order);
     for (let order = state.consumedBelow; order < state.nextOrder; order++) {
-      if (book.#consumedAbove.has(order)) continue;
-      book.#entries.set(order, {
+      if (table.#consumedAbove.has(order)) continue;
+      table.#entries.set(order, {
         order,
         state: 'issued',
         attempt: 0,
         issuedAtVersion: undefined,
-        deadline: deadlineOf(book.#entries.size),
+        deadline: deadlineOf(table.#entries.size),
         group: undefined,
       });
     }
-    book.#assertBalance();
-    return book;
+    table.#assertBalance();
+    return table;
   }
 
   /** The order of the next ticket; all before it have been issued. */
@@ -95,7 +98,7 @@ export class GroupBook<Group> {
     return { issued: this.#issued, ...this.#ended, outstanding: this.#entries.size };
   }
 
-  get state(): BookState {
+  get state(): TicketTableState {
     return {
       nextOrder: this.#nextOrder,
       consumedBelow: this.#consumedBelow,
@@ -105,11 +108,11 @@ export class GroupBook<Group> {
   }
 
   /** In ticket order. */
-  entries(): BookEntry<Group>[] {
+  entries(): TicketEntry<Group>[] {
     return [...this.#entries.values()];
   }
 
-  entry(order: number): BookEntry<Group> | undefined {
+  entry(order: number): TicketEntry<Group> | undefined {
     return this.#entries.get(order);
   }
 
@@ -126,7 +129,7 @@ export class GroupBook<Group> {
     this.#assertBalance();
   }
 
-  /** @param attempt that the group answers: after a restart the second may be out unknown to the book. */
+  /** @param attempt that the group answers: after a restart the second may be out unknown to the table. */
   arrive(order: number, group: Group, deadline: number, attempt = 0): void {
     const known = this.#at(order, 'issued').attempt;
     const newest = Math.max(known, attempt); // none is ever sent twice
@@ -177,7 +180,7 @@ export class GroupBook<Group> {
     this.#end(order, 'issued', 'dead');
   }
 
-  #at(order: number, state: TicketState): BookEntry<Group> {
+  #at(order: number, state: TicketState): TicketEntry<Group> {
     const entry = this.#entries.get(order);
     if (entry?.state !== state) {
       throw new Error(`ticket ${order} is ${entry?.state ?? 'not outstanding'}, expected ${state}`);
@@ -185,7 +188,7 @@ export class GroupBook<Group> {
     return entry;
   }
 
-  #move(order: number, from: TicketState, change: Partial<BookEntry<Group>>): BookEntry<Group> {
+  #move(order: number, from: TicketState, change: Partial<TicketEntry<Group>>): TicketEntry<Group> {
     const moved = { ...this.#at(order, from), ...change };
     this.#entries.set(order, moved);
     return moved;
@@ -203,7 +206,7 @@ export class GroupBook<Group> {
   #assertBalance(): void {
     const { issued, outstanding, trained, skippedZeroVariance, stale, dead } = this.counts;
     if (issued !== trained + skippedZeroVariance + stale + dead + outstanding) {
-      throw new Error(`the books do not balance: ${JSON.stringify(this.counts)}`);
+      throw new Error(`the ticket table does not balance: ${JSON.stringify(this.counts)}`);
     }
   }
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { wrapped } from '../../../../shared/service/telemetry/tell.js';
+import { wrapped } from '../../../../shared/service/telemetry/print-error.js';
 
 describe('a message on a terminal', () => {
   it('is left as it is where it fits', () => {

@@ -1,0 +1,80 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { TicketTable } from '../../../learner/groups/ticket-table.js';
+
+function tableOf(tickets: number): TicketTable<string> {
+  const table = new TicketTable<string>();
+  for (let i = 0; i < tickets; i++) table.issue(0, 2);
+  return table;
+}
+
+describe('the ticket table', () => {
+  it('accounts for every ticket at every end', () => {
+    const table = tableOf(5);
+    for (const order of [0, 1, 4]) table.arrive(order, `group ${order}`, 2);
+    assert.deepEqual(table.take([0, 1]), ['group 0', 'group 1']);
+    table.train([0, 1]);
+    table.skip(2);
+    table.die(3);
+    assert.deepEqual(table.counts, {
+      issued: 5,
+      trained: 2,
+      skippedZeroVariance: 1,
+      stale: 0,
+      dead: 1,
+      outstanding: 1,
+    });
+    assert.deepEqual(table.state, {
+      nextOrder: 5,
+      consumedBelow: 4,
+      consumedAbove: [],
+      counts: table.counts,
+    });
+  });
+
+  it('remembers what is consumed above the first ticket that is not', () => {
+    const table = tableOf(4);
+    table.skip(1);
+    table.skip(3);
+    assert.deepEqual([table.state.consumedBelow, table.state.consumedAbove], [0, [1, 3]]);
+    assert(table.isConsumed(3) && !table.isConsumed(2));
+    table.skip(0);
+    assert.deepEqual([table.state.consumedBelow, table.state.consumedAbove], [2, [3]]);
+  });
+
+  it('counts a reissue as one stale and one more issued', () => {
+    const table = tableOf(1);
+    table.arrive(0, 'old', 2);
+    assert.equal(table.refuseAsStale(0), 'reissue');
+    table.reissue(0, 5, 7);
+    assert.equal(table.entry(0)?.attempt, 1);
+    assert.deepEqual([table.counts.issued, table.counts.stale, table.outstanding], [2, 1, 1]);
+    table.arrive(0, 'old again', 7);
+    assert.equal(table.refuseAsStale(0), 'gone');
+    assert.deepEqual([table.counts.stale, table.outstanding], [2, 0]);
+  });
+
+  it('restores from its state what is still outstanding', () => {
+    const table = tableOf(4);
+    table.skip(2);
+    const restored = TicketTable.restore<string>(table.state, (rank) => 10 + rank);
+    assert.deepEqual(
+      restored.entries().map(({ order, deadline, state }) => [order, deadline, state]),
+      [
+        [0, 10, 'issued'],
+        [1, 11, 'issued'],
+        [3, 12, 'issued'],
+      ],
+    );
+    assert.deepEqual(restored.state, table.state);
+  });
+
+  it('refuses a move that the ticket is not ready for', () => {
+    const table = tableOf(1);
+    assert.throws(() => table.take([0]), /ticket 0 is issued, expected arrived/);
+    table.skip(0);
+    assert.throws(() => {
+      table.die(0);
+    }, /ticket 0 is not outstanding/);
+  });
+});
