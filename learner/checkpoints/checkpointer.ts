@@ -1,3 +1,4 @@
+import pLimit from 'p-limit';
 import { Gauge } from 'prom-client';
 import { errorText, PermanentError, UserError } from '../../shared/base/errors.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
@@ -61,7 +62,7 @@ export interface CheckpointerOptions extends Pick<RetentionRules, 'keepEveryStep
  */
 export class Checkpointer {
   readonly #options: CheckpointerOptions;
-  #last: Promise<unknown> = Promise.resolve();
+  readonly #oneAtATime = pLimit(1);
   #saved: { readonly step: number; readonly path: Promise<string> } | undefined;
   #states: KeptState[]; // that the backend has, oldest first
   readonly #discarded = new Set<string>(); // paths of states that are to be deleted
@@ -106,7 +107,7 @@ export class Checkpointer {
    */
   scored(step: number, score: number): Promise<void> {
     this.#scores.set(step, score);
-    return this.#inTurn(async () => {
+    return this.#oneAtATime(async () => {
       const isListed = this.#states.some((state) => state.step === step);
       if (!isListed || this.#written === undefined) return; // the next one will tell of it
       await this.#writeLedger(this.#written);
@@ -126,19 +127,14 @@ export class Checkpointer {
     }
     const saved = this.#saved;
     return {
-      write: (consumed) => this.#inTurn(async () => this.#write(consumed, await saved.path)),
+      write: (consumed) =>
+        markHandled(this.#oneAtATime(async () => this.#write(consumed, await saved.path))),
       discard: async () => {
         if (this.#saved === saved) this.#saved = undefined;
         this.#discarded.add(await saved.path);
         await this.#dropDiscarded();
       },
     };
-  }
-
-  #inTurn(write: () => Promise<void>): Promise<void> {
-    const written = this.#last.then(write);
-    this.#last = written.catch(() => undefined);
-    return markHandled(written);
   }
 
   async #write(consumed: Consumed, statePath: string): Promise<void> {
@@ -211,5 +207,48 @@ export class Checkpointer {
       this.#options.log.warn({ path, reason: errorText(caught) }, 'saved state not deleted');
       return caught instanceof PermanentError || caught instanceof UserError;
     }
+  }
+}
+
+/** A saved state that may become the run's checkpoint, and what its weights have consumed. */
+export interface Candidate {
+  readonly step: number;
+  readonly state: SavedState;
+  readonly consumed: () => Consumed;
+}
+
+/**
+ * Holds a saved state until the step after it has been judged: only the passes of that step show whether
+ * its weights are healthy. Then the state becomes the run's checkpoint or is deleted.
+ */
+export class CheckpointTrial {
+  #candidate: Candidate | undefined;
+  #isHealthy = true;
+
+  /** Whether the newest step was healthy, so that its weights are worth keeping. */
+  get isHealthy(): boolean {
+    return this.#isHealthy;
+  }
+
+  /**
+   * Settles the state of the step before, and holds `next`, the state that was saved after this step.
+   *
+   * @param isHealthy the verdict on this step.
+   * @returns once the settled state is written or deleted.
+   */
+  async judged(isHealthy: boolean, next: Candidate | undefined): Promise<void> {
+    const candidate = this.#candidate;
+    this.#isHealthy = isHealthy;
+    this.#candidate = isHealthy ? next : undefined;
+    if (isHealthy) await candidate?.state.write(candidate.consumed());
+    else await Promise.all([candidate?.state.discard(), next?.state.discard()]);
+  }
+
+  /** Ends without a further step: writes `last`, if given, unjudged, and deletes the state that is still held. */
+  async end(last?: Candidate): Promise<void> {
+    const candidate = this.#candidate;
+    this.#candidate = undefined;
+    await last?.state.write(last.consumed());
+    if (candidate?.step !== last?.step) await candidate?.state.discard();
   }
 }

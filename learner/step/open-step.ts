@@ -28,15 +28,17 @@ export interface OpenStepOptions {
  */
 export class OpenStep {
   readonly #options: OpenStepOptions;
-  readonly #number: number; // counts from 1
   readonly #held: Minibatch<ArrivedGroup>[] = []; // not sent yet
   #trained: TrainedGroup[] = [];
   #results: Promise<MinibatchResult>[] = [];
   readonly #optimized: Promise<Record<string, number>>[] = []; // a substep each
 
-  constructor(options: OpenStepOptions, number: number) {
+  /** @param number of the step, from 1. */
+  constructor(
+    options: OpenStepOptions,
+    readonly number: number,
+  ) {
     this.#options = options;
-    this.#number = number;
   }
 
   /** The groups that were sent, in the order of the minibatches. */
@@ -93,7 +95,7 @@ export class OpenStep {
 
   #optimize(): Promise<Record<string, number>> {
     const { run, idle, scope, learningRates } = this.#options;
-    const adam = learningRates.settingsFor(this.#number);
+    const adam = learningRates.settingsFor(this.number);
     const spent = idle.during(run.optimStep(adam));
     return scope.watch(spent.then((metrics) => ({ ...metrics, learning_rate: adam.learningRate })));
   }

@@ -1,3 +1,4 @@
+import pLimit from 'p-limit';
 import { Gauge, Histogram } from 'prom-client';
 import type { Broker } from '../../shared/broker/broker.js';
 import { smallestUsefulVersion, type Rewind } from '../../shared/rl/staleness.js';
@@ -63,7 +64,7 @@ export class VersionNotFinite extends Error {
  */
 export class Publisher {
   readonly #options: PublisherOptions;
-  #last: Promise<unknown> = Promise.resolve();
+  readonly #oneAtATime = pLimit(1);
   #newestVersion = -1;
   readonly #metrics: Record<string, number> = {};
   #handsOutAdapters = true;
@@ -104,21 +105,18 @@ export class Publisher {
     const { run, idle } = this.#options;
     const startedAt = performance.now();
     const saved = idle.during(run.saveWeightsForSampler(`policy-${padded(version)}`));
-    const published = this.#last.then(async () => {
+    const published = this.#oneAtATime(async () => {
       const samplerPath = await saved;
       this.#observe('save', startedAt);
       await this.#announce(version, samplerPath);
       this.#observe('total', startedAt);
     });
-    this.#last = published.catch(() => undefined);
     return markHandled(published);
   }
 
   /** Publishes again what NATS has lost of the versions that actors may ask for. */
   mend(): Promise<void> {
-    const mended = this.#last.then(() => this.#published.mend());
-    this.#last = mended.catch(() => undefined);
-    return markHandled(mended);
+    return this.#oneAtATime(() => this.#published.mend());
   }
 
   async #announce(version: number, samplerPath: string): Promise<void> {

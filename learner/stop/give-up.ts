@@ -64,7 +64,7 @@ export class GiveUp {
   }
 
   /**
-   * Training has ended before its time and nobody asked it to: finds out what the groups printError, if it is they.
+   * Training has ended before its time and nobody asked it to: finds out whether a group-level condition ended it.
    *
    * @throws {UserError} if the policy is broken although nothing has been trained.
    */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { CheckpointTrial, type Candidate } from '../../../learner/checkpoints/checkpoint-trial.js';
+import { CheckpointTrial, type Candidate } from '../../../learner/checkpoints/checkpointer.js';
 
 /** A trial, and what became of the states of which it heard. */
 function observed() {

@@ -1,0 +1,292 @@
+import { Counter, Gauge } from 'prom-client';
+import type { Changes } from '../../shared/base/changes.js';
+import type { TaskScope } from '../../shared/base/task-scope.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
+import { startSpan } from '../../shared/service/telemetry/tracing.js';
+import { ticketAttributes } from '../../shared/wire/ticket-attributes.js';
+import {
+  type Candidate,
+  type Checkpointer,
+  CheckpointTrial,
+  type Consumed,
+  type SavedState,
+} from '../checkpoints/checkpointer.js';
+import type { Admission } from '../groups/admission.js';
+import type { ArrivedGroup } from '../groups/group-receiver.js';
+import type { GroupStats } from '../groups/group-stats.js';
+import { isConsumedIn } from '../groups/ticket-table.js';
+import type { UnackedGroups } from '../groups/unacked-groups.js';
+import type { StepEvent } from '../report/history.js';
+import { StepEvents, type StepEventsOptions } from '../report/step-event.js';
+import type { GiveUp } from '../stop/give-up.js';
+import type { TicketSource } from '../tickets/ticket-source.js';
+import type { ActorAudit } from './actor-audit.js';
+import { damagingActors, StepDamaged } from './damage.js';
+import type { LearningRateSchedule } from './learning-rate-schedule.js';
+import type { OpenStep } from './open-step.js';
+import { type Publisher, VersionNotFinite } from './publisher.js';
+import { reportStep, type TrainedGroup } from './step-report.js';
+
+const stepsTrained = new Counter({
+  name: 'rl_steps_total',
+  help: 'Steps that the backend has confirmed; each trains one batch and makes one version.',
+});
+const optimizerSteps = new Counter({
+  name: 'rl_optimizer_steps_total',
+  help: 'Optimizer steps that the backend has confirmed, several to a step if it has substeps.',
+});
+const lagSteps = new Gauge({
+  name: 'rl_publish_lag_steps',
+  help: 'Confirmed steps whose weights have not reached the actors yet.',
+});
+
+export interface StepPipelineOptions extends StepEventsOptions {
+  readonly config: RunConfig;
+  readonly scope: TaskScope;
+  readonly admission: Admission<ArrivedGroup>;
+  readonly unacked: UnackedGroups;
+  readonly changes: Changes;
+  readonly publisher: Publisher;
+  readonly checkpointer: Checkpointer;
+  readonly checkpointEverySteps: number;
+  readonly groupStats: GroupStats;
+  readonly learningRates: LearningRateSchedule;
+  readonly audit: Pick<ActorAudit, 'observe' | 'isQuarantined'>;
+  readonly tickets: TicketSource;
+  /** Writes a confirmed step to the history; the checkpoint of the step waits for it. */
+  readonly onStep: (event: StepEvent) => Promise<void>;
+  /** Versions that evaluations still need. */
+  readonly versionsInUse: () => readonly number[];
+}
+
+/** What the next step waits for: each stage of a step runs after the same stage of the step before. */
+interface Gates {
+  readonly published: Promise<void>;
+  readonly confirmed: Promise<unknown>;
+  readonly recorded: Promise<void>;
+}
+
+interface ConfirmedStep {
+  readonly event: StepEvent;
+  readonly isHealthy: boolean;
+  readonly candidate: Candidate | undefined; // its saved state, if one is due
+}
+
+/**
+ * What happens to a step once its last minibatch was sent, while the next one is being collected.
+ *
+ *     backend's queue:  passes, optimizer steps │ save sampling weights │ save state, every N steps
+ *                                 │                       │                      │
+ *                                 ▼                       ▼                      │
+ *                              confirm                 publish                   │
+ *                                 │                                              ▼
+ *                                 └──────────────────► record ──► write or discard a saved state ──► retire
+ *
+ * | stage   | consumes             | waits for                                   | lets                             | metric                 |
+ * | ------- | -------------------- | ------------------------------------------- | -------------------------------- | ---------------------- |
+ * | publish | the saved weights    | the version before                          | actors adopt; tickets be issued  | `rl_publish_lag_steps` |
+ * | confirm | all answers          | `confirm` of the step before                | two later steps be cut           | `rl_steps_total`       |
+ * | record  | the step's event     | its own `confirm`, `record` of the step before | the checkpoint be written     | `rl_checkpoint_step`   |
+ * | write   | the saved state      | `record` of the step after, which judges it | its groups be acknowledged       | `rl_checkpoint_step`   |
+ * | retire  | versions without use | `record`; one at a time, awaited by none    | weights be deleted               | none                   |
+ *
+ * `confirm` does not wait for `record`, so that slow writes never hold up training. A failure of a stage
+ * ends the session.
+ */
+export class StepPipeline {
+  readonly #options: StepPipelineOptions;
+  readonly #giveUp: GiveUp;
+  readonly #events: StepEvents;
+  readonly #trial = new CheckpointTrial();
+  #newest: Gates = {
+    published: Promise.resolve(),
+    confirmed: Promise.resolve(),
+    recorded: Promise.resolve(),
+  };
+  #retired: Promise<void> = Promise.resolve(); // old versions, the last time
+  #isRetiring = false;
+
+  constructor(options: StepPipelineOptions, giveUp: GiveUp) {
+    this.#options = options;
+    this.#giveUp = giveUp;
+    this.#events = new StepEvents(options);
+  }
+
+  /** The first step begins now. */
+  start(): void {
+    this.#events.start();
+  }
+
+  /** Takes over a step that was sent in full. Its saves are in the backend's queue when this returns. */
+  take(sent: OpenStep): void {
+    const { admission, scope, publisher, checkpointer, checkpointEverySteps } = this.#options;
+    const { version } = admission;
+    const before = this.#newest;
+    const announced = publisher.publish(version);
+    const saved =
+      sent.number % checkpointEverySteps === 0 ? checkpointer.save(sent.number) : undefined;
+    const confirmed = scope.watch(this.#confirm(sent, version, saved, before));
+    this.#newest = {
+      published: scope.watch(this.#publish(sent, version, announced, before)),
+      confirmed,
+      recorded: scope.watch(this.#record(confirmed, before)),
+    };
+  }
+
+  /** Resolves when every step that was taken is through all stages. */
+  async drained(): Promise<void> {
+    await Promise.all([this.#newest.published, this.#newest.confirmed, this.#newest.recorded]);
+    await this.#retired;
+  }
+
+  /**
+   * Makes the newest weights the run's checkpoint, unless the last step was unhealthy: then, or if the
+   * training has diverged, the checkpoint from before stays as it is.
+   */
+  async finish(): Promise<void> {
+    const { admission, checkpointer, log } = this.#options;
+    const { step } = admission;
+    if (this.#giveUp.hasDiverged) await this.#trial.end();
+    else if (this.#trial.isHealthy) {
+      const state = checkpointer.save(step);
+      await this.#trial.end({ step, state, consumed: this.#consumed() });
+    } else log.warn({ step, checkpoint: checkpointer.writtenStep }, 'the last steps are not saved');
+  }
+
+  async #publish(
+    { number: step }: OpenStep,
+    version: number,
+    announced: Promise<void>,
+    before: Gates,
+  ): Promise<void> {
+    const { admission, changes } = this.#options;
+    const becomesVisible = announced.then(
+      () => {
+        admission.publish(version);
+        this.#exportLag();
+        changes.notify();
+      },
+      (caught: unknown) => {
+        if (!(caught instanceof VersionNotFinite)) throw caught;
+        this.#giveUp.refuse(step, caught.message);
+      },
+    );
+    await Promise.all([becomesVisible, before.published]);
+  }
+
+  /** @returns undefined if the training has diverged meanwhile, so that the step does not count. */
+  async #confirm(
+    sent: OpenStep,
+    version: number,
+    saved: SavedState | undefined,
+    before: Gates,
+  ): Promise<ConfirmedStep | undefined> {
+    await before.confirmed;
+    const { config, admission, audit } = this.#options;
+    const { number: step, trained } = sent;
+    const startedFrom = version - 1;
+    const passed = await Promise.all(sent.results);
+    const optimized = await Promise.all(sent.optimized);
+    if (this.#giveUp.hasDiverged) {
+      await saved?.discard();
+      return undefined;
+    }
+    const { rewinds } = admission;
+    const fleet = await audit.observe({ version: startedFrom, rewinds }, trained, passed);
+    const liars = damagingActors(trained, passed, (actor) => audit.isQuarantined(actor));
+    if (liars.length > 0) {
+      await Promise.all([saved?.discard(), this.#trial.end()]);
+      throw new StepDamaged(step, liars);
+    }
+    const report = { ...reportStep(config, startedFrom, trained, passed, rewinds), ...fleet };
+    this.#count(trained, optimized.length);
+    recordTrainSpans(config.run, { step, version: startedFrom }, trained);
+    const event = this.#events.make(report, optimized);
+    const candidate = saved && { step, state: saved, consumed: this.#consumed() };
+    return { event, isHealthy: this.#giveUp.judge(event), candidate };
+  }
+
+  async #record(confirmed: Promise<ConfirmedStep | undefined>, before: Gates): Promise<void> {
+    const step = await confirmed;
+    await before.recorded;
+    if (step === undefined) return;
+    // The history first: a checkpoint that is ahead of it would leave a gap that no restart fills.
+    await this.#options.onStep(step.event);
+    await this.#trial.judged(step.isHealthy, step.candidate);
+    this.#retire();
+  }
+
+  #count(trained: readonly TrainedGroup[], substeps: number): void {
+    const { admission, groupStats, tickets, changes } = this.#options;
+    admission.confirmStep();
+    stepsTrained.inc();
+    optimizerSteps.inc(substeps);
+    this.#exportLag();
+    for (const { group } of trained) {
+      groupStats.trained(group.scored);
+      tickets.consumed(group.scored);
+    }
+    changes.notify();
+  }
+
+  #exportLag(): void {
+    lagSteps.set(this.#options.admission.publishLag);
+  }
+
+  /** What the weights of the newest confirmed step have consumed by now, for when their checkpoint is written. */
+  #consumed(): () => Consumed {
+    const { admission, unacked, learningRates, tickets, changes } = this.#options;
+    const { step, confirmedVersion: version, rewindsInReach: rewinds } = admission;
+    const progress = learningRates.progress(step);
+    const table = admission.table.state;
+    const messages = unacked.covered((order) => admission.table.isConsumed(order));
+    const { tried } = tickets;
+    return () => {
+      const { nextOrder } = admission.table;
+      const decided = tickets.checkpoint({ nextOrder, isConsumed: isConsumedIn(table) }, tried);
+      const onWritten = () => {
+        decided.written();
+        changes.notify(); // tickets that waited for the checkpoint may be issued now
+      };
+      const { state: curriculum } = decided;
+      return { step, version, progress, table, rewinds, curriculum, messages, onWritten };
+    };
+  }
+
+  /** Not awaited, since a backend may take long to delete; the call of the next step finds the rest. */
+  #retire(): void {
+    const { admission, publisher, scope, versionsInUse } = this.#options;
+    if (this.#isRetiring) return;
+    this.#isRetiring = true;
+    const ofTickets = admission.table
+      .entries()
+      .flatMap(({ issuedAtVersion }) => issuedAtVersion ?? []);
+    this.#retired = scope.watch(
+      publisher.retire([...ofTickets, ...versionsInUse()]).finally(() => {
+        this.#isRetiring = false;
+      }),
+    );
+  }
+}
+
+/** Ends the trace of each group that a step has trained on: from its arrival until now. */
+function recordTrainSpans(
+  run: string,
+  { step, version }: { readonly step: number; readonly version: number }, // the version that trained
+  trained: readonly TrainedGroup[],
+): void {
+  for (const { group, staleness } of trained) {
+    const { ticket } = group.scored.group;
+    startSpan('train', () => ({
+      ticket: { run, ticketId: ticket.ticketId },
+      parent: group.trace,
+      startedAt: group.arrivedAt,
+      attributes: {
+        ...ticketAttributes(ticket),
+        'offbeat.step': step,
+        'offbeat.version': version,
+        'offbeat.staleness': staleness,
+      },
+    }))?.end();
+  }
+}
