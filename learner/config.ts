@@ -1,16 +1,26 @@
 import { z } from 'zod';
 import { checkTask } from '../shared/tasks/registry.js';
 import type { RunConfig } from '../shared/run/run-config.js';
-import { Audit } from './settings/audit.js';
-import { Advantages, checkAdvantages, extraTerms } from './settings/advantages.js';
-import { Batches, checkBatches } from './settings/batches.js';
+import { adam, advantages, batching, sampling, valuesOf } from '../shared/run/hyperparameters.js';
 import { Connections } from './settings/connections.js';
-import { Duration } from './settings/duration.js';
-import { checkEvaluation, Evaluation } from './settings/evaluation.js';
-import { checkObjective, correctionOf, lossConfig, Objective } from './settings/objective.js';
-import { checkOptimizer, Optimizer, scheduleOf } from './settings/optimizer.js';
-import { Stops } from './settings/stops.js';
-import { Task } from './settings/task.js';
+import {
+  Advantages,
+  checkAdvantages,
+  checkObjective,
+  correctionOf,
+  extraTerms,
+  lossConfig,
+  Objective,
+} from './settings/objective.js';
+import { Audit, checkEvaluation, Duration, Evaluation, Stops } from './settings/run-control.js';
+import {
+  Batches,
+  checkBatches,
+  checkOptimizer,
+  Optimizer,
+  scheduleOf,
+  Task,
+} from './settings/training.js';
 
 /** What to train and where to find things. What to train becomes the run's configuration in NATS. */
 export const LearnerConfig = z
@@ -27,15 +37,15 @@ export const LearnerConfig = z
     ...Audit.shape,
   })
   .check(({ value, issues }) => {
-    const complain = (key: string, message: string): void => {
+    const addIssue = (key: string, message: string): void => {
       issues.push({ code: 'custom', input: value, path: [key], message });
     };
-    checkTask(value, complain);
-    checkBatches(value, complain);
-    checkObjective(value, complain);
-    checkAdvantages(value, complain);
-    checkOptimizer(value, complain);
-    checkEvaluation(value, complain);
+    checkTask(value, addIssue);
+    checkBatches(value, addIssue);
+    checkObjective(value, addIssue);
+    checkAdvantages(value, addIssue);
+    checkOptimizer(value, addIssue);
+    checkEvaluation(value, addIssue);
   });
 export type LearnerConfig = z.infer<typeof LearnerConfig>;
 
@@ -44,29 +54,19 @@ export function runConfig(
   config: LearnerConfig,
   found: Pick<RunConfig, 'model' | 'task' | 'datasetDigest'>,
 ): RunConfig {
-  const { beta1, beta2, eps, learningRate, weightDecay, gradClipNorm } = config;
   return {
     v: 2,
     run: config.run,
     seed: config.seed,
     ...found,
-    sampling: { temperature: config.temperature, maxTokens: config.maxTokens },
-    groupSize: config.groupSize,
-    replayShare: config.replayShare,
-    groupsPerBatch: config.groupsPerBatch,
-    numSubsteps: config.numSubsteps,
-    numMinibatches: config.numMinibatches,
-    maxStepsOffPolicy: config.maxStepsOffPolicy,
-    sampleLag: config.sampleLag,
-    windowPolicy: config.windowPolicy,
+    sampling: valuesOf(sampling, config),
+    ...valuesOf(batching, config),
     lora: { rank: config.loraRank, seed: config.seed },
     loss: { name: config.loss, config: lossConfig(config) },
     correction: correctionOf(config),
-    advantage: config.advantage,
-    normalization: config.normalization,
+    ...valuesOf(advantages, config),
     extraTerms: extraTerms(config),
-    zeroVariance: config.zeroVariance,
-    adam: { learningRate, beta1, beta2, eps, weightDecay, gradClipNorm },
+    adam: valuesOf(adam, config),
     schedule: scheduleOf(config),
   };
 }

@@ -9,7 +9,7 @@ import { Evaluations } from './evaluations.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import type { EvalEvent } from '../report/history.js';
 import { evalsJournal, Journal } from '../report/journal.js';
-import type { Evaluation } from '../settings/evaluation.js';
+import type { Evaluation } from '../settings/run-control.js';
 
 export interface OpenEvaluationsOptions {
   readonly settings: Evaluation;

@@ -1,20 +1,16 @@
+import type { RunConfig } from '../../shared/run/run-config.js';
 import { ticketBound, ticketRoom } from '../../shared/rl/capacity.js';
 import { deadline, type Rewind, rewindsInReach } from '../../shared/rl/staleness.js';
-import {
-  chooseGroups,
-  nextInOrder,
-  type WindowPolicy,
-  type WindowTicket,
-} from '../../shared/rl/window.js';
+import { chooseGroups, nextInOrder, type WindowTicket } from '../../shared/rl/window.js';
 import { TicketTable, type TicketTableState } from './ticket-table.js';
 
-export interface AdmissionLimits {
-  readonly groupsPerBatch: number;
-  readonly numSubsteps: number; // optimizer steps of a batch
-  readonly numMinibatches: number; // of a substep; both together divide groupsPerBatch
-  readonly maxStepsOffPolicy: number;
-  readonly sampleLag?: number; // versions that sampling is held back, at most maxStepsOffPolicy; 0
-  readonly windowPolicy: WindowPolicy;
+export interface AdmissionLimits
+  extends
+    Pick<
+      RunConfig,
+      'groupsPerBatch' | 'numSubsteps' | 'numMinibatches' | 'maxStepsOffPolicy' | 'windowPolicy'
+    >,
+    Partial<Pick<RunConfig, 'sampleLag'>> {
   readonly maxSteps: number; // of the run; Infinity: until something else ends it
 }
 

@@ -16,7 +16,7 @@ import { UnackedGroups } from '../groups/unacked-groups.js';
 import { IdleClock } from '../step/idle-clock.js';
 import { LearningRateSchedule } from '../step/learning-rate-schedule.js';
 import { Publisher } from '../step/publisher.js';
-import { auditLimits } from '../settings/audit.js';
+import { auditLimits } from '../settings/run-control.js';
 import { ActorAudit } from '../step/actor-audit.js';
 import { TicketSource } from '../tickets/ticket-source.js';
 import type { SessionOptions } from './session-options.js';

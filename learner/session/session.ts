@@ -12,7 +12,7 @@ import { Journal, metricsJournal } from '../report/journal.js';
 import type { SummaryInput } from '../report/summary.js';
 import { noSteps, withStep } from '../report/totals.js';
 import { newTicketKey } from '../../shared/wire/ticket-ids.js';
-import { divergenceLimits } from '../settings/stops.js';
+import { divergenceLimits } from '../settings/run-control.js';
 import { VersionNotFinite } from '../step/publisher.js';
 import { Training } from '../step/training.js';
 import { makeParts, type SessionParts } from './parts.js';

@@ -1,6 +1,5 @@
 import { z } from 'zod';
-import { number } from '../../shared/service/config-fields.js';
-import type { Correction } from '../../shared/rl/objective.js';
+import type { Correction, ExtraTerms } from '../../shared/rl/objective.js';
 import {
   losses,
   LossName,
@@ -8,9 +7,9 @@ import {
   ratioBounds,
   type LossSetting,
 } from '../../shared/rl/losses.js';
-import type { Advantages } from './advantages.js';
-import type { Batches } from './batches.js';
-import type { Complain } from './complain.js';
+import { advantages, settingsOf } from '../../shared/run/hyperparameters.js';
+import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
+import type { Batches } from './training.js';
 
 /** What a step maximises, and how it makes up for data of older policies. */
 export const Objective = z.object({
@@ -62,24 +61,24 @@ export function checkObjective(
   settings: Objective &
     Pick<Batches, 'maxStepsOffPolicy' | 'numSubsteps'> &
     Pick<Advantages, 'advantage'>,
-  complain: Complain<Objective & Pick<Batches, 'numSubsteps'>>,
+  addIssue: AddIssue<Objective & Pick<Batches, 'numSubsteps'>>,
 ): void {
-  checkLoss(settings, complain);
-  checkCorrection(settings, complain);
+  checkLoss(settings, addIssue);
+  checkCorrection(settings, addIssue);
   const { loss, mask, advantage, numSubsteps, maxStepsOffPolicy, allowUncorrected } = settings;
   if (
     losses[loss].scaledBy === undefined &&
     numSubsteps > 1 &&
     (mask !== 'none' || advantage === 'batch_std')
   ) {
-    complain(
+    addIssue(
       'numSubsteps',
       `${loss} with a --mask or --advantage batch_std takes the prompt from before the first of them, ` +
         'and would pull the later ones back there: choose 1, or leave the others out',
     );
   }
   if (maxStepsOffPolicy > 0 && !isCorrected(settings) && !allowUncorrected) {
-    complain(
+    addIssue(
       'loss',
       `${loss} corrects nothing, and data may be ${maxStepsOffPolicy} versions old: choose cispo, add ` +
         '--correction token_weights or --max-steps-off-policy 0, or insist with --allow-uncorrected',
@@ -92,32 +91,32 @@ function isCorrected({ loss, correction, mask }: Objective): boolean {
   return losses[loss].inputs.includes('logprobs') || correction !== 'in_loss' || mask !== 'none';
 }
 
-function checkLoss(settings: Objective, complain: Complain<Objective>): void {
+function checkLoss(settings: Objective, addIssue: AddIssue<Objective>): void {
   const { loss } = settings;
   for (const [setting, { key, absence }] of Object.entries(lossFlags)) {
     if (!(setting in losses[loss].settings) && settings[key] !== undefined)
-      complain(key, `--loss ${loss} ${absence}; remove it`);
+      addIssue(key, `--loss ${loss} ${absence}; remove it`);
   }
   const { low, high } = ratioBounds(loss, lossConfig(settings));
-  if (low >= high) complain('clipHigh', `it must be above --clip-low, which is ${low}`);
+  if (low >= high) addIssue('clipHigh', `it must be above --clip-low, which is ${low}`);
 }
 
-function checkCorrection(settings: Objective, complain: Complain<Objective>): void {
+function checkCorrection(settings: Objective, addIssue: AddIssue<Objective>): void {
   const { loss, correction, mask } = settings;
   if (correction !== 'in_loss' && losses[loss].scaledBy === undefined) {
     const why = `${loss} needs the distance to the policy that sampled`;
-    complain('correction', `${why}; choose in_loss`);
+    addIssue('correction', `${why}; choose in_loss`);
   }
   if (correction === 'in_loss' && settings.weightCap !== undefined) {
-    complain('weightCap', '--correction in_loss has no weights; remove it');
+    addIssue('weightCap', '--correction in_loss has no weights; remove it');
   }
   for (const key of ['maskLow', 'maskHigh'] as const) {
     if (mask === 'none' && settings[key] !== undefined)
-      complain(key, 'there is no --mask; remove it');
+      addIssue(key, 'there is no --mask; remove it');
   }
   const bounds = correctionOf(settings).mask;
   if (bounds.kind !== 'none' && bounds.low >= bounds.high) {
-    complain('maskHigh', `it must be above --mask-low, which is ${bounds.low}`);
+    addIssue('maskHigh', `it must be above --mask-low, which is ${bounds.low}`);
   }
 }
 
@@ -175,3 +174,56 @@ const maskBounds = {
   sequence: { low: 0.5, high: 5 },
   geometric: { low: 0.9, high: 1.1 },
 };
+
+/** What a rollout is compared with, and what else a token earns or loses. */
+export const Advantages = z.object({
+  ...settingsOf(advantages),
+  lengthPenalty: number
+    .min(0)
+    .default(0)
+    .describe('what the longest answer loses of its reward when it is compared.'),
+  lengthFree: int.min(0).default(0).describe('answers up to N tokens lose nothing for it.'),
+  klPenalty: number
+    .min(0)
+    .default(0)
+    .describe('weight of KL to the base model in the advantages; costs a pass of the base.'),
+  entropyBonus: number
+    .min(0)
+    .default(0)
+    .describe('weight of the entropy of the next token in the advantages.'),
+  entropyTarget: number
+    .positive()
+    .optional()
+    .describe(
+      'nats a token: the bonus fades as the entropy comes up to it; else it is always there.',
+    ),
+});
+export type Advantages = z.infer<typeof Advantages>;
+
+export function checkAdvantages(
+  settings: Advantages & Pick<Batches, 'maxTokens'>,
+  addIssue: AddIssue<Advantages>,
+): void {
+  const { lengthPenalty, lengthFree, entropyBonus, entropyTarget, maxTokens } = settings;
+  if (lengthPenalty === 0 && lengthFree > 0) {
+    addIssue('lengthFree', 'there is no --length-penalty; remove it');
+  }
+  if (lengthPenalty > 0 && lengthFree >= maxTokens) {
+    addIssue('lengthFree', `it must be below --max-tokens, which is ${maxTokens}`);
+  }
+  if (entropyBonus === 0 && entropyTarget !== undefined) {
+    addIssue('entropyTarget', 'there is no --entropy-bonus; remove it');
+  }
+}
+
+export function extraTerms(settings: Advantages): ExtraTerms {
+  const { lengthPenalty, lengthFree, klPenalty, entropyBonus, entropyTarget } = settings;
+  return {
+    lengthPenalty: { weight: lengthPenalty, freeTokens: lengthFree },
+    klPenalty,
+    entropyBonus: {
+      coefficient: entropyBonus,
+      ...(entropyTarget !== undefined && { target: entropyTarget }),
+    },
+  };
+}

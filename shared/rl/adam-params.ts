@@ -3,10 +3,10 @@ import { z } from 'zod';
 /** The settings of AdamW, always all of them: servers differ in their defaults. */
 export const AdamParams = z.strictObject({
   learningRate: z.number().positive(),
-  beta1: z.number().min(0).max(1),
-  beta2: z.number().min(0).max(1),
+  beta1: z.number().min(0).lt(1),
+  beta2: z.number().min(0).lt(1),
   eps: z.number().positive(),
-  weightDecay: z.number().nonnegative(), // decoupled
-  gradClipNorm: z.number().nonnegative(), // 0: no clipping
+  weightDecay: z.number().min(0), // decoupled
+  gradClipNorm: z.number().min(0), // 0: no clipping
 });
 export type AdamParams = z.infer<typeof AdamParams>;

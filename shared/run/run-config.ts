@@ -1,15 +1,9 @@
 import { z } from 'zod';
-import { AdamParams } from '../rl/adam-params.js';
 import { Schedule } from '../rl/learning-rate.js';
 import { LossName } from '../rl/losses.js';
 import { TaskSpec } from '../tasks/registry.js';
-import {
-  AdvantageKind,
-  Correction,
-  ExtraTerms,
-  Normalization,
-  ZeroVariance,
-} from '../rl/objective.js';
+import { Correction, ExtraTerms } from '../rl/objective.js';
+import { adam, advantages, batching, fieldsOf, sampling } from './hyperparameters.js';
 import { RunName } from '../wire/run-name.js';
 
 /** What to train: written once by the learner, read by everyone else, so that they cannot disagree. */
@@ -23,29 +17,17 @@ export const RunConfig = z.strictObject({
   }),
   task: TaskSpec,
   datasetDigest: z.string().min(1), // of the problems themselves: everybody must hold the same
-  sampling: z.strictObject({
-    temperature: z.number().positive(),
-    maxTokens: z.int().positive(),
-  }),
-  groupSize: z.int().min(2),
-  replayShare: z.number().min(0).lt(1), // of tickets for problems that were tried; 0: epochs alone
-  groupsPerBatch: z.int().positive(), // of one step, which makes one version
-  numSubsteps: z.int().positive(), // optimizer steps of a batch
-  numMinibatches: z.int().positive(), // of a substep
-  maxStepsOffPolicy: z.int().nonnegative(),
-  sampleLag: z.int().nonnegative(), // versions that sampling is held back
-  windowPolicy: z.enum(['wait', 'drop']), // for a group that must be trained now or never
+  sampling: z.strictObject(fieldsOf(sampling)),
+  ...fieldsOf(batching),
   lora: z.strictObject({ rank: z.int().positive(), seed: z.int().nonnegative() }),
   loss: z.strictObject({
     name: LossName,
     config: z.record(z.string(), z.number()), // thresholds and beta, always explicit
   }),
   correction: Correction,
-  advantage: AdvantageKind,
-  normalization: Normalization,
+  ...fieldsOf(advantages),
   extraTerms: ExtraTerms,
-  zeroVariance: ZeroVariance,
-  adam: AdamParams, // with the learning rate at its peak
+  adam: z.strictObject(fieldsOf(adam)),
   schedule: Schedule,
 });
 export type RunConfig = z.infer<typeof RunConfig>;

@@ -12,3 +12,6 @@ export const natsAddress = z.url({
   error: 'expected nats://host:port',
 });
 export const httpAddress = z.url({ protocol: /^https?$/, error: 'expected http://host:port' });
+
+/** Reports under its key that a setting does not go with others. */
+export type AddIssue<Settings> = (key: keyof Settings & string, message: string) => void;

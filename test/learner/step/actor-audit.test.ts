@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
-import { auditLimits } from '../../../learner/settings/audit.js';
+import { auditLimits } from '../../../learner/settings/run-control.js';
 import { ActorAudit, type QuarantineEvent } from '../../../learner/step/actor-audit.js';
 import type { TrainedGroup } from '../../../learner/step/step-report.js';
 import { createRandom } from '../../../shared/base/random.js';
