@@ -12,7 +12,7 @@ import type { Checkpoint, SavedState, TicketKey } from '../../shared/wire/ledger
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { TicketTableState } from '../groups/ticket-table.js';
 import { type CheckpointStore, ledger } from './checkpoint-store.js';
-import { deleteOrphans } from './orphans.js';
+import { deleteOrphans } from './retention.js';
 import { nothingToRestore, type Traces } from './traces.js';
 
 /** Where a learner starts: from nothing, or from what the last checkpoint says. */

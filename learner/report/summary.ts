@@ -1,6 +1,6 @@
 import type { GroupCounts } from '../../shared/wire/ledger.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
-import type { Totals } from './totals.js';
+import type { Totals } from './history.js';
 import type { Divergence } from '../stop/divergence-watch.js';
 import type { NoSignalStreak } from '../stop/no-signal-watch.js';
 

@@ -1,25 +1,52 @@
-import { issuedBelow, ticketBound } from '../../shared/rl/capacity.js';
-import type { TinkerClient } from '../../shared/tinker/client.js';
-import type { TicketIds } from '../../shared/wire/ticket-ids.js';
-import { BrokenPolicyWatch, isPolicyBroken } from '../stop/broken-policy-watch.js';
-import { Changes } from '../../shared/base/changes.js';
-import { Checkpointer } from '../checkpoints/checkpointer.js';
 import type { CheckpointStore } from '../checkpoints/checkpoint-store.js';
+import { Checkpointer } from '../checkpoints/checkpointer.js';
 import type { OpenedRun } from '../checkpoints/opening.js';
-import type { TaskScope } from '../../shared/base/task-scope.js';
-import { NoSignalWatch } from '../stop/no-signal-watch.js';
+import type { Traces } from '../checkpoints/traces.js';
+import type { LearnerConfig } from '../config.js';
 import { Admission } from '../groups/admission.js';
-import { HoldTimes } from '../groups/hold-times.js';
 import { GroupReceiver, type ArrivedGroup } from '../groups/group-receiver.js';
 import { GroupStats } from '../groups/group-stats.js';
+import { HoldTimes } from '../groups/hold-times.js';
 import { UnackedGroups } from '../groups/unacked-groups.js';
+import type { RunWatch } from '../report/run-watch.js';
+import type { TrainingClock } from './time-limits.js';
+import { auditLimits } from '../settings/run-control.js';
+import { ActorAudit } from '../step/actor-audit.js';
 import { IdleClock } from '../step/idle-clock.js';
 import { LearningRateSchedule } from '../step/learning-rate-schedule.js';
 import { Publisher } from '../step/publisher.js';
-import { auditLimits } from '../settings/run-control.js';
-import { ActorAudit } from '../step/actor-audit.js';
+import { BrokenPolicyWatch, isPolicyBroken } from '../stop/broken-policy-watch.js';
+import { NoSignalWatch } from '../stop/no-signal-watch.js';
 import { TicketSource } from '../tickets/ticket-source.js';
-import type { SessionOptions } from './session-options.js';
+import { Changes } from '../../shared/base/changes.js';
+import type { TaskScope } from '../../shared/base/task-scope.js';
+import type { Broker } from '../../shared/broker/broker.js';
+import type { Leadership } from '../../shared/broker/leadership.js';
+import { issuedBelow, ticketBound } from '../../shared/rl/capacity.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
+import type { Dataset } from '../../shared/tasks/dataset.js';
+import type { TinkerClient } from '../../shared/tinker/client.js';
+import type { TicketIds } from '../../shared/wire/ticket-ids.js';
+
+/** What a life of a run is lived with. */
+export interface SessionOptions {
+  readonly settings: LearnerConfig;
+  readonly config: RunConfig;
+  readonly dataset: Dataset;
+  readonly vocabSize: number;
+  readonly runDir: string;
+  readonly traces: Traces; // of the run, before this session
+  readonly runWatch: Pick<RunWatch, 'metrics' | 'live'>;
+  readonly broker: Broker;
+  readonly client: TinkerClient;
+  readonly leadership: Leadership;
+  readonly scope: TaskScope; // of this session's work in the background
+  readonly clock: TrainingClock;
+  /** Asks the learner to stop: it gives up the step in progress, checkpoints and returns. */
+  readonly stop: AbortSignal;
+  readonly log: Logger;
+}
 
 /** What a life of a run is made of: each part knows those that stand above it here. */
 export interface SessionParts {

@@ -13,8 +13,7 @@ import type { TaskScope } from '../../shared/base/task-scope.js';
 import { HoldTimes } from '../groups/hold-times.js';
 import { issueTickets } from '../groups/ticket-issuer.js';
 import type { TicketWatch } from '../groups/ticket-watch.js';
-import type { SessionParts } from './parts.js';
-import type { SessionOptions } from './session-options.js';
+import type { SessionParts, SessionOptions } from './parts.js';
 import { keepWatch, ticketWatch, type WatchedTickets } from './watch-tickets.js';
 
 type QueueOptions = Pick<SessionOptions, 'broker' | 'settings' | 'runWatch' | 'log'>;

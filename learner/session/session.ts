@@ -3,21 +3,18 @@ import { dropTotals } from '../../shared/service/telemetry/drops.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { CheckpointStore } from '../checkpoints/checkpoint-store.js';
 import { openBase, openRun } from '../checkpoints/opening.js';
-import { pastScores } from '../checkpoints/past-scores.js';
+import { pastScores, readHistory, type StepEvent, noSteps, withStep } from '../report/history.js';
 import { DivergenceWatch } from '../stop/divergence-watch.js';
-import { openEvaluations } from '../evaluation/open-evaluations.js';
-import { readHistory, type StepEvent } from '../report/history.js';
-import { ShareWatch } from '../report/share-watch.js';
+import { openEvaluations } from '../evaluation/evaluations.js';
+import { ShareWatch } from '../report/run-watch.js';
 import { Journal, metricsJournal } from '../report/journal.js';
 import type { SummaryInput } from '../report/summary.js';
-import { noSteps, withStep } from '../report/totals.js';
 import { newTicketKey } from '../../shared/wire/ticket-ids.js';
 import { divergenceLimits } from '../settings/run-control.js';
 import { VersionNotFinite } from '../step/publisher.js';
 import { Training } from '../step/training.js';
-import { makeParts, type SessionParts } from './parts.js';
+import { makeParts, type SessionParts, type SessionOptions } from './parts.js';
 import { SessionQueues } from './queues.js';
-import type { SessionOptions } from './session-options.js';
 
 export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
 

@@ -13,7 +13,7 @@ import {
   TicketWatch,
   type TicketWatchOptions,
 } from '../groups/ticket-watch.js';
-import type { SessionOptions } from './session-options.js';
+import type { SessionOptions } from './parts.js';
 
 const heldSeconds = new Gauge({
   name: 'rl_ticket_held_seconds',

@@ -1,18 +1,17 @@
 import pLimit from 'p-limit';
 import { Gauge, Histogram } from 'prom-client';
-import type { Broker } from '../../shared/broker/broker.js';
-import { smallestUsefulVersion, type Rewind } from '../../shared/rl/staleness.js';
+import type { IdleClock } from './idle-clock.js';
+import { PublishedVersions } from './published-versions.js';
 import { errorText, PermanentError, UserError } from '../../shared/base/errors.js';
+import { markHandled } from '../../shared/base/task-scope.js';
+import type { Broker } from '../../shared/broker/broker.js';
 import { requireFinite, WeightsNotFinite } from '../../shared/model/lora.js';
+import { smallestUsefulVersion, type Rewind } from '../../shared/rl/staleness.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import { AdapterOutOfReach } from '../../shared/tinker/errors.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
-import { Backoff } from '../session/backoff.js';
-import { markHandled } from '../../shared/base/task-scope.js';
-import type { IdleClock } from './idle-clock.js';
-import { PublishedVersions } from './published-versions.js';
 
 const publishSeconds = new Histogram({
   name: 'rl_publish_seconds',
@@ -261,3 +260,33 @@ export class Publisher {
 function padded(version: number): string {
   return String(version).padStart(6, '0');
 }
+
+/** When to try again what has failed: after a pause that doubles with each failure. */
+export class Backoff<Key> {
+  readonly #failures = new Map<Key, { readonly count: number; readonly dueAt: number }>();
+  readonly #now: () => number;
+
+  /** @param now in ms, of a clock that only rises. */
+  constructor(now: () => number = () => performance.now()) {
+    this.#now = now;
+  }
+
+  failed(key: Key): void {
+    const count = (this.#failures.get(key)?.count ?? 0) + 1;
+    const pauseMs = Math.min(firstPauseMs * 2 ** (count - 1), longestPauseMs);
+    this.#failures.set(key, { count, dueAt: this.#now() + pauseMs });
+  }
+
+  done(key: Key): void {
+    this.#failures.delete(key);
+  }
+
+  /** What is not to be tried yet. */
+  waiting(): Key[] {
+    const now = this.#now();
+    return [...this.#failures].flatMap(([key, { dueAt }]) => (dueAt > now ? [key] : []));
+  }
+}
+
+const firstPauseMs = 5_000;
+const longestPauseMs = 600_000;

@@ -4,8 +4,13 @@ import type { RunConfig } from '../../shared/run/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import type { Attempt, TicketIds } from '../../shared/wire/ticket-ids.js';
-import { Curriculum, type CurriculumOptions, type TicketsSoFar, type Tried } from './curriculum.js';
-import { EpochOrder } from './epoch-order.js';
+import {
+  Curriculum,
+  type CurriculumOptions,
+  type TicketsSoFar,
+  type Tried,
+  EpochOrder,
+} from './curriculum.js';
 
 /** What a ticket says, all but when it was issued and so by which version it is sampled. */
 export type TicketContent = Omit<Ticket, 'issuedAtVersion' | 'pinnedVersion'>;

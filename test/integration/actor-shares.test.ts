@@ -9,7 +9,7 @@ import { Sweep } from '../../shared/broker/sweep.js';
 import { uploadHeader } from '../../shared/broker/uploads.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { loggerOptions } from '../../shared/service/telemetry/logger.js';
-import { ShareWatch } from '../../learner/report/share-watch.js';
+import { ShareWatch } from '../../learner/report/run-watch.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { until } from '../support/broker.js';
 import { everybody, GuardedServer } from '../support/guarded-server.js';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { deleteOrphans } from '../../../learner/checkpoints/orphans.js';
+import { deleteOrphans } from '../../../learner/checkpoints/retention.js';
 import { silent } from '../../support/broker.js';
 
 /** A backend with these checkpoints; the manifests name `samplers`. @returns what is left. */

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { pastScores } from '../../../learner/checkpoints/past-scores.js';
-import type { EvalEvent, StepEvent } from '../../../learner/report/history.js';
+import { pastScores, type EvalEvent, type StepEvent } from '../../../learner/report/history.js';
 import { evalResult } from '../../support/messages.js';
 
 const step = (step: number, version: number): StepEvent => {

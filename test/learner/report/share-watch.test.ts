@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
-import { ShareWatch } from '../../../learner/report/share-watch.js';
+import { ShareWatch } from '../../../learner/report/run-watch.js';
 import type { RunEvent } from '../../../shared/wire/run-event.js';
 import { gate, silent } from '../../support/broker.js';
 

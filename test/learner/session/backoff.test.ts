@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Backoff } from '../../../learner/session/backoff.js';
+import { Backoff } from '../../../learner/step/publisher.js';
 
 describe('what has failed', () => {
   it('waits twice as long each time, ten minutes at most, and no more once it is done', () => {

@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { Curriculum } from '../../../learner/tickets/curriculum.js';
-import { EpochOrder } from '../../../learner/tickets/epoch-order.js';
+import {
+  Curriculum,
+  EpochOrder,
+  ReplayDraw,
+  ReplayPool,
+} from '../../../learner/tickets/curriculum.js';
 import { createRandom } from '../../../shared/base/random.js';
-import { ReplayDraw, ReplayPool } from '../../../learner/tickets/replay-pool.js';
 import { encode, decode } from '../../../shared/wire/codec.js';
 import { CurriculumState } from '../../../shared/wire/curriculum-state.js';
 
