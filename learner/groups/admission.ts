@@ -11,7 +11,7 @@ export interface AdmissionLimits
       'groupsPerBatch' | 'numSubsteps' | 'numMinibatches' | 'maxStepsOffPolicy' | 'windowPolicy'
     >,
     Partial<Pick<RunConfig, 'sampleLag'>> {
-  readonly maxSteps: number; // of the run; Infinity: until something else ends it
+  readonly maxSteps: number; // of the run; Infinity: no limit
 }
 
 /** A ticket that may be issued now. */
@@ -24,23 +24,30 @@ export interface TicketOffer {
 export interface Minibatch<Group> {
   readonly orders: readonly number[];
   readonly groups: readonly Group[];
-  readonly staleness: readonly number[]; // of each group, in versions, as of the step that takes it
-  readonly substep: number; // optimizer steps that the step in progress has spent before it
+  readonly staleness: readonly number[]; // of each group, in versions, at the step that takes it
+  readonly substep: number; // optimizer steps that the step in progress has taken before this minibatch
   readonly isLastOfSubstep: boolean;
   readonly isLastOfStep: boolean;
 }
 
 /**
- * Who may enter the next step, and who may be asked for: the ticket table, the capacity law and
- * the window, moved by what happens. Synchronous and free of input and output, so that the whole of
- * off-policy control can be tested as a model.
+ * Decides which tickets may be issued and which groups enter the next step. It combines the ticket table,
+ * the capacity law (`ticketRoom`) and the window (`chooseGroups`), and it is synchronous and free of input
+ * and output, so that all of off-policy control can be tested as a model.
  *
- * A step trains on one batch and makes one version. It is one optimizer step, or `numSubsteps` of them
- * on equal parts of the batch; the weights between those are never sampled with, so they have no
- * version and staleness counts steps. What a later substep is further off-policy by is its number.
+ * - **Capacity law**: at most `(maxStepsOffPolicy + 1) * groupsPerBatch` tickets are outstanding, checked after
+ *   every issue. A ticket is issued only if the steps until its deadline have room for its group.
+ * - **Deadline**: the last version that may train on a group: `issuedAtVersion + maxStepsOffPolicy` until the group
+ *   arrives, then computed from the versions that sampled it, counting rewinds.
+ * - **Window**: with policy `wait`, a group is taken only if every other ticket can still meet its deadline;
+ *   with `drop`, slow groups are not waited for and become stale.
  *
- * The version counts on as soon as a step's last minibatch is cut: the next minibatch is trained on
- * top of it, although the backend has not confirmed the step yet.
+ * A step trains on one batch and makes one version. It consists of `numSubsteps` optimizer steps on equal
+ * parts of the batch. The weights between substeps are never sampled with, so they have no version, and
+ * staleness counts steps: substep k is k optimizer steps further off-policy than its staleness says.
+ *
+ * The version rises as soon as a step's last minibatch is cut, because the next minibatch is trained on top
+ * of it, although the backend has not confirmed the step yet.
  */
 export class Admission<Group> {
   readonly table: TicketTable<Group>;
@@ -51,15 +58,15 @@ export class Admission<Group> {
   #confirmedVersion: number;
   #confirmedSteps: number;
   #publishedVersion: number;
-  #offer: TicketOffer | undefined; // on its way to the actors
-  #taken: number[] = []; // by the step in progress
-  readonly #unconfirmed: number[][] = []; // by the steps before it, oldest first
+  #offer: TicketOffer | undefined; // being published to the actors
+  #taken: number[] = []; // orders in the step in progress
+  readonly #unconfirmed: number[][] = []; // orders of the steps before it, oldest first
 
   constructor(
     limits: AdmissionLimits,
     start: {
-      readonly step: number; // steps that the weights have behind them
-      readonly version: number; // that the weights are, or are about to be, published as
+      readonly step: number; // steps that the weights were trained for
+      readonly version: number; // under which the weights are, or will be, published
       readonly table?: TicketTableState;
       readonly rewinds?: readonly Rewind[];
     },
@@ -70,7 +77,7 @@ export class Admission<Group> {
     this.#version = this.#confirmedVersion = start.version;
     this.#confirmedSteps = start.step;
     this.#publishedVersion = start.version;
-    // By the law the n-th ticket in order can wait for its place in the queue, at most.
+    // By the capacity law the n-th outstanding ticket is due, at the latest, in the step that takes the n-th group.
     const { groupsPerBatch } = limits;
     this.table =
       start.table === undefined
@@ -81,22 +88,22 @@ export class Admission<Group> {
           );
   }
 
-  /** Of the weights that the step in progress trains. */
+  /** The version of the weights that the step in progress trains. */
   get version(): number {
     return this.#version;
   }
 
-  /** Of the weights that the confirmed steps have made. */
+  /** The version that the confirmed steps have made. */
   get confirmedVersion(): number {
     return this.#confirmedVersion;
   }
 
-  /** What a learner that is restored from the confirmed steps must know of earlier ones. */
+  /** The rewinds that a learner restored from the confirmed steps must know. */
   get rewindsInReach(): Rewind[] {
     return rewindsInReach(this.#confirmedVersion, this.#limits.maxStepsOffPolicy, this.rewinds);
   }
 
-  /** Steps that the backend has confirmed. */
+  /** Number of steps that the backend has confirmed. */
   get step(): number {
     return this.#confirmedSteps;
   }
@@ -105,27 +112,27 @@ export class Admission<Group> {
     return this.#publishedVersion;
   }
 
-  /** The version that a ticket issued now is sampled by, at least; with a lag, exactly. */
+  /** The lowest version that may sample a ticket issued now; with a sample lag, the only one. */
   get #samplingVersion(): number {
     return Math.max(this.#firstVersion, this.#publishedVersion - (this.#limits.sampleLag ?? 0));
   }
 
-  /** Confirmed steps whose weights no actor can sample with yet: a matter of the wire, not of data. */
+  /** Confirmed steps whose weights are not published to the actors yet. */
   get publishLag(): number {
     return Math.max(0, this.#confirmedVersion - this.#publishedVersion);
   }
 
-  /** Steps handed to the backend and not confirmed yet. */
+  /** Number of steps sent to the backend and not confirmed yet. */
   get unconfirmedSteps(): number {
     return this.#unconfirmed.length;
   }
 
-  /** Whether every step that the run wants has been handed to the backend. */
+  /** Whether all steps of the run have been sent to the backend. */
   get isComplete(): boolean {
     return this.#confirmedSteps + this.#unconfirmed.length >= this.#limits.maxSteps;
   }
 
-  /** Groups of a minibatch. */
+  /** Groups per minibatch. */
   get minibatchSize(): number {
     return this.#substepSize / this.#limits.numMinibatches;
   }
@@ -143,9 +150,9 @@ export class Admission<Group> {
   }
 
   /**
-   * The next ticket to issue, if the law leaves room for one: a stale ticket's second attempt, which
-   * takes the place of the first, or else the next of the sequence. Until `issue` says that the
-   * actors have it, its place is kept.
+   * Returns the next ticket to issue: the second attempt of a stale ticket, which replaces the first,
+   * or else the next one of the sequence, if the capacity law leaves room. The window reserves the
+   * ticket's place until `issue` is called.
    */
   offer(): TicketOffer | undefined {
     const stale = this.table.entries().find(({ state }) => state === 'stale');
@@ -159,7 +166,7 @@ export class Admission<Group> {
   }
 
   /**
-   * The offered ticket is with the actors.
+   * Records that the offered ticket was issued.
    *
    * @returns the stale group that it replaces, if it is a second attempt.
    */
@@ -176,8 +183,10 @@ export class Admission<Group> {
   }
 
   /**
+   * Records the group that arrived for a ticket.
+   *
    * @param sampledBy the versions of the group's tokens.
-   * @param attempt at the ticket that the group is the answer to, if not the one in the table.
+   * @param attempt the attempt that the group answers, if not the one in the table.
    */
   arrive(order: number, group: Group, sampledBy: readonly number[], attempt?: number): void {
     const { maxStepsOffPolicy } = this.#limits;
@@ -186,17 +195,17 @@ export class Admission<Group> {
   }
 
   /**
-   * Refuses what has become too stale to train on: the backstop behind the law and the window. So it
-   * does with what must not be trained on for another reason, which is asked for once more, too.
+   * Refuses groups that are too stale to train on: the backstop for the capacity law and the window.
+   * Excluded groups are refused and their tickets reissued in the same way.
    */
   refuseStale(
-    isBarred: (group: Group) => boolean = () => false,
+    isExcluded: (group: Group) => boolean = () => false,
   ): { order: number; group: Group; outcome: 'reissue' | 'gone' }[] {
     return this.table
       .entries()
       .filter(
         ({ state, deadline, group }) =>
-          state === 'arrived' && (deadline < this.#version || isBarred(group!)),
+          state === 'arrived' && (deadline < this.#version || isExcluded(group!)),
       )
       .map(({ order, group }) => ({
         order,
@@ -205,7 +214,7 @@ export class Admission<Group> {
       }));
   }
 
-  /** The next minibatch; undefined while the groups that it must have are not all here. */
+  /** Cuts the next minibatch; undefined while a group that it needs has not arrived. */
   cut(): Minibatch<Group> | undefined {
     const { groupsPerBatch, maxStepsOffPolicy, windowPolicy } = this.#limits;
     if (this.isComplete) return undefined;
@@ -217,11 +226,11 @@ export class Admission<Group> {
       const { order, issuedAtVersion } = this.#offer;
       waiting.push({ order, deadline: issuedAtVersion + maxStepsOffPolicy, hasArrived: false });
     }
-    const place = { version: this.#version, taken: this.#taken.length, groupsPerBatch };
+    const position = { version: this.#version, taken: this.#taken.length, groupsPerBatch };
     const orders =
       maxStepsOffPolicy === 0
         ? nextInOrder(waiting, this.minibatchSize)
-        : chooseGroups(windowPolicy, waiting, place, this.minibatchSize);
+        : chooseGroups(windowPolicy, waiting, position, this.minibatchSize);
     if (orders === undefined) return undefined;
 
     const staleness = orders.map(
@@ -232,11 +241,11 @@ export class Admission<Group> {
     this.#taken.push(...orders);
     const isLastOfSubstep = this.#taken.length % this.#substepSize === 0;
     const isLastOfStep = this.#taken.length === groupsPerBatch;
-    if (isLastOfStep) this.#close(groupsPerBatch);
+    if (isLastOfStep) this.#closeStep(groupsPerBatch);
     return { orders, groups, staleness, substep, isLastOfSubstep, isLastOfStep };
   }
 
-  /** The backend confirmed the oldest step that it was handed: its groups are trained. */
+  /** Marks the groups of the oldest unconfirmed step as trained: the backend has confirmed it. */
   confirmStep(): void {
     const orders = this.#unconfirmed.shift();
     if (orders === undefined) throw new Error('no step waits for its confirmation');
@@ -246,14 +255,14 @@ export class Admission<Group> {
   }
 
   /**
-   * The step in progress will not be completed. The optimizer steps that it has spent already cannot
-   * be taken back, so with them it is a shorter step; what is left of its groups waits again.
+   * Ends the step in progress early. The optimizer steps already taken cannot be undone, so they make
+   * a shorter step; the remaining groups wait again.
    *
-   * @param substeps optimizer steps that it has spent; 0: there is no step.
+   * @param substeps optimizer steps already taken; 0: there is no step.
    */
   cutShort(substeps: number): void {
     this.table.putBack(this.#taken.slice(substeps * this.#substepSize));
-    if (substeps > 0) this.#close(substeps * this.#substepSize);
+    if (substeps > 0) this.#closeStep(substeps * this.#substepSize);
     this.#taken = [];
   }
 
@@ -261,8 +270,8 @@ export class Admission<Group> {
     this.#publishedVersion = Math.max(this.#publishedVersion, version);
   }
 
-  /** The step in progress has all of its groups: the first so many that it took. */
-  #close(groups: number): void {
+  /** Closes the step in progress with the first `groups` groups that it took. */
+  #closeStep(groups: number): void {
     this.#unconfirmed.push(this.#taken.slice(0, groups));
     this.#taken = [];
     this.#version += 1;

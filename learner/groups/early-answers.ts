@@ -4,18 +4,18 @@ import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 
 export type EarlyAnswer = { readonly group: Delivery<ScoredGroup> } | { readonly death: Death };
 
-/** What came of attempts that are not in the ticket table yet: a learner before this one had issued them. */
+/** Groups and deaths of attempts that an earlier learner issued and that are not in the ticket table yet. */
 export class EarlyAnswers {
   readonly #groups = new Map<number, Map<number, Delivery<ScoredGroup>>>(); // by order and attempt
   readonly #deaths = new Map<number, Map<number, Death>>();
   readonly #isConsumed: (order: number) => boolean;
 
-  /** @param isConsumed whether a ticket has come to its end, so that nothing of it matters any more. */
+  /** @param isConsumed whether a ticket is consumed, so that its answers can be forgotten. */
   constructor(isConsumed: (order: number) => boolean) {
     this.#isConsumed = isConsumed;
   }
 
-  /** @returns false if there is one of this attempt already. */
+  /** @returns false if a group of this attempt is kept already. */
   keepGroup(order: number, attempt: number, group: Delivery<ScoredGroup>): boolean {
     const attempts = this.#attempts(this.#groups, order);
     if (attempts.has(attempt)) return false;
@@ -33,7 +33,7 @@ export class EarlyAnswers {
     );
   }
 
-  /** The group of this attempt, or else of one that follows it; or how this very attempt died. */
+  /** Removes and returns the group of this attempt or a later one, else the death of exactly this attempt. */
   take(order: number, attempt: number): EarlyAnswer | undefined {
     const found = this.#groupOf(order, attempt);
     if (found !== undefined) {
@@ -45,9 +45,9 @@ export class EarlyAnswers {
     return death && { death };
   }
 
-  #groupOf(order: number, least: number): [number, Delivery<ScoredGroup>] | undefined {
+  #groupOf(order: number, minAttempt: number): [number, Delivery<ScoredGroup>] | undefined {
     const attempts = [...(this.#groups.get(order) ?? [])].sort(([a], [b]) => a - b);
-    return attempts.find(([attempt]) => attempt >= least);
+    return attempts.find(([attempt]) => attempt >= minAttempt);
   }
 
   #deathOf(order: number, attempt: number): Death | undefined {

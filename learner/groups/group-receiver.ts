@@ -18,14 +18,14 @@ import type { TicketSource } from '../tickets/ticket-source.js';
 import type { UnackedGroups } from './unacked-groups.js';
 import { refusal, versionsOf } from './verdict.js';
 
-/** A scored group that waits for its step. */
+/** A scored group that waits to be trained on. */
 export interface ArrivedGroup {
   readonly scored: ScoredGroup;
-  readonly seq: number; // of its message
-  readonly sampledBy: readonly number[]; // versions of its tokens
+  readonly seq: number; // stream sequence number of its message
+  readonly sampledBy: readonly number[]; // policy versions of its tokens
   readonly arrivedAtVersion: number;
   readonly arrivedAt?: number; // ms since the epoch, for its trace
-  readonly trace?: string | undefined; // `traceparent` of the span that scored it
+  readonly trace?: string | undefined; // `traceparent` of the scoring span
 }
 
 export interface GroupReceiverOptions {
@@ -35,14 +35,14 @@ export interface GroupReceiverOptions {
   readonly changes: Changes;
   readonly vocabSize: number;
   readonly zeroVariance: RunConfig['zeroVariance'];
-  /** Groups of quarantined actors are taken in, to be refused and asked of others. */
+  /** A quarantined actor's group is admitted, then refused as stale, so that its ticket is reissued. */
   readonly audit: Pick<ActorAudit, 'isQuarantined' | 'refused'>;
-  /** The newest version that may have sampled; set before it is published. */
+  /** The newest version that actors may have sampled with; set before it is published. */
   readonly newestVersion: () => number;
   readonly isResumed: boolean;
   /**
-   * After a crash, what came of tickets that only the lost steps issued is on its way too: of orders
-   * below this, and of none above. 0 where no learner was before this one.
+   * An upper bound on the ticket orders that earlier learners issued; 0 in a new run. After a crash,
+   * groups and deaths of tickets that the checkpoint does not know may still arrive below this bound.
    */
   readonly issuedBelow: number;
   readonly groupStats: GroupStats;
@@ -52,8 +52,9 @@ export interface GroupReceiverOptions {
 }
 
 /**
- * Takes in scored groups: each is entered in the ticket table, or is skipped, refused or put aside, and
- * its message is held until a checkpoint covers it.
+ * Receives scored groups and dead tickets. Each group is admitted to the ticket table, skipped, refused,
+ * dropped as a duplicate, or kept until its ticket is issued. Except for refused groups, its message stays
+ * unacknowledged until a checkpoint covers it.
  */
 export class GroupReceiver {
   readonly #options: GroupReceiverOptions;
@@ -79,7 +80,7 @@ export class GroupReceiver {
 
     const entry = order === undefined ? undefined : table.entry(order);
     const isAhead = order !== undefined && order >= table.nextOrder;
-    const isKnown = order !== undefined && this.#mayBeOut(order, ticket.attempt);
+    const isKnown = order !== undefined && this.#mayBeIssued(order, ticket.attempt);
     const reason = refusal(scored, {
       ticket: isKnown
         ? this.#options.tickets.issued(order, ticket.attempt, ticket.issuedAtVersion)
@@ -90,7 +91,7 @@ export class GroupReceiver {
       vocabSize: this.#options.vocabSize,
     });
     if (reason !== undefined) {
-      // A lie says nothing about its ticket, which another actor can answer.
+      // The ticket itself is fine: another actor can answer it.
       const isLie = reason === 'impossible_logprobs';
       if (entry?.state === 'issued') {
         if (!isLie) table.die(order!);
@@ -100,7 +101,7 @@ export class GroupReceiver {
       drop(scored, 'intake', reason);
       this.#options.log.warn(
         { ticketId: readableId(ticket.ticketId), actor, reason, seq },
-        'refused a scored group',
+        'scored group refused',
       );
       unacked.forget(seq);
       await delivery.dead(reason);
@@ -109,7 +110,7 @@ export class GroupReceiver {
       return;
     }
 
-    // A group that was given up for too old and came all the same stands for the second attempt.
+    // A group that arrives after it was given up as stale counts as the second attempt.
     const isMissed = entry?.state === 'stale' && entry.group === undefined;
     const attempt = ticket.attempt + (isMissed && ticket.attempt === entry.attempt ? 1 : 0);
     if (entry?.state === 'issued' && attempt >= entry.attempt) {
@@ -121,7 +122,7 @@ export class GroupReceiver {
     drop(scored, 'intake', 'duplicate');
   }
 
-  /** An attempt has just entered the table: what came before it is taken in now. */
+  /** Processes what arrived for an attempt before it entered the table. */
   claim(order: number, attempt: number): void {
     const early = this.#early.take(order, attempt);
     if (early === undefined) return;
@@ -129,46 +130,49 @@ export class GroupReceiver {
     else this.die(order, attempt, early.death);
   }
 
-  /** Whether an attempt need not be published, because its group or its end is here already. */
+  /** Whether an attempt need not be published, because its group or death has already arrived. */
   isAnswered(order: number, attempt: number): boolean {
     return this.#early.has(order, attempt);
   }
 
   /**
-   * The ticket's message is in the dead-letter stream, so its group will never come. If that is
-   * because it grew too old while it was sampled, it is a stale group, and asked for once more.
+   * Records that a ticket's message is in the dead-letter stream, so its group will never arrive. If
+   * the group became too old during sampling, the ticket is stale and is issued once more.
    */
   die(order: number, attempt: number, death: Death): void {
     const { admission, changes, isResumed, log } = this.#options;
     const { table } = admission;
-    if (!this.#mayBeOut(order, attempt)) {
-      log.debug({ order, attempt, ...death }, 'ignored the death of what was never issued');
+    if (!this.#mayBeIssued(order, attempt)) {
+      log.debug(
+        { order, attempt, ...death },
+        'ignored the death of a ticket that was never issued',
+      );
       return;
     }
     const entry = table.entry(order);
-    const isNext = entry?.state === 'stale'; // its second attempt is about to be entered
-    const isAmongLost = isResumed && entry !== undefined && entry.state !== 'issued';
-    const isEarly = (isNext || isAmongLost) && attempt > entry.attempt;
+    const isNext = entry?.state === 'stale'; // its second attempt is about to enter the table
+    const mayBeReissued = isResumed && entry !== undefined && entry.state !== 'issued';
+    const isEarly = (isNext || mayBeReissued) && attempt > entry.attempt;
     if (order >= table.nextOrder || isEarly) {
       this.#early.keepDeath(order, attempt, death);
       return;
     }
-    if (entry?.state !== 'issued' || entry.attempt > attempt) return; // another copy made its way
+    if (entry?.state !== 'issued' || entry.attempt > attempt) return; // another copy arrived first
     const { stage, reason, cause } = death;
     if (cause.kind === 'outdated') {
       const outcome = table.refuseAsStale(order, attempt);
       countDroppedGroup(labelOf(stage), 'stale');
-      log.warn({ ticketId: orderName(order), outcome, reason }, 'a group grew too old');
+      log.warn({ ticketId: orderName(order), outcome, reason }, 'group became too old');
     } else {
       table.die(order);
       countDroppedGroup(labelOf(stage), cause.kind === 'other' ? 'dead_letter' : cause.kind);
-      log.warn({ ticketId: orderName(order), stage, reason }, 'a ticket died');
+      log.warn({ ticketId: orderName(order), stage, reason }, 'ticket died');
       if (cause.kind === 'not_finite') this.#options.brokenPolicy.died(cause.version, table);
     }
     changes.notify();
   }
 
-  /** What is out and has not been heard of. */
+  /** Attempts that are issued and not answered yet. */
   get awaited(): Attempt[] {
     const { admission, tickets } = this.#options;
     return admission.table
@@ -177,7 +181,7 @@ export class GroupReceiver {
       .map(({ order, attempt }) => ({ ticketId: tickets.at(order, attempt).ticketId, attempt }));
   }
 
-  /** A ticket that is awaited is in no queue: another one takes its place. */
+  /** Marks an awaited ticket that is in no queue as dead, so that another one replaces it. */
   lose(order: number): void {
     const { admission, changes } = this.#options;
     admission.table.die(order);
@@ -186,8 +190,8 @@ export class GroupReceiver {
   }
 
   /**
-   * Whoever was given a ticket kept it too long, and it was taken from him: it is asked for once more, the first time.
-   * An answer that comes all the same is taken if it is here before the second attempt is out, and dropped otherwise.
+   * Handles a ticket that was withdrawn from an actor that held it too long. It is issued once more, the first time.
+   * A late answer is used if it arrives before the second attempt is issued, and dropped otherwise.
    */
   withdraw(order: number, attempt: number): void {
     const { admission, changes } = this.#options;
@@ -198,10 +202,10 @@ export class GroupReceiver {
     changes.notify();
   }
 
-  /** Whether a learner may have issued this attempt: this one, or one that was lost. */
-  #mayBeOut(order: number, attempt: number): boolean {
+  /** Whether this learner, or an earlier one that crashed, may have issued this attempt. */
+  #mayBeIssued(order: number, attempt: number): boolean {
     const { admission, issuedBelow } = this.#options;
-    const { nextOrder } = admission.table; // it is out, too, while its acknowledgement is late
+    const { nextOrder } = admission.table; // that ticket may be published while its acknowledgement is late
     return attempt <= 1 && order < Math.max(nextOrder + 1, issuedBelow);
   }
 
@@ -210,8 +214,8 @@ export class GroupReceiver {
       this.#options;
     brokenPolicy.arrived(scored.group);
     const hasVariance = !isUniform(scored.scores.map(({ exactReward }) => exactReward));
-    const isBarred = this.#options.audit.isQuarantined(scored.group.actor);
-    if (!hasVariance && zeroVariance === 'refill' && !isBarred) {
+    const isQuarantined = this.#options.audit.isQuarantined(scored.group.actor);
+    if (!hasVariance && zeroVariance === 'refill' && !isQuarantined) {
       admission.table.skip(order);
       groupStats.skipped(scored);
       noSignalStreak.skipped(scored);
@@ -231,12 +235,12 @@ export class GroupReceiver {
 
 const stages = new Set(['actor', 'reward', 'learner']);
 
-/** A label for who gave a message up: the dead letter says it itself, and may say anything. */
+/** The metric label of the stage that gave up a message; a dead letter may name any stage. */
 function labelOf(stage: string): string {
   return stages.has(stage) ? stage : 'unknown';
 }
 
-/** Counts a group that will not be trained on, and the tokens that were sampled for nothing. */
+/** Counts a group that will not be trained on, and its wasted tokens. */
 export function drop(scored: ScoredGroup, stage: string, reason: string): void {
   countDroppedGroup(stage, reason);
   countWastedTokens(reason, tokenCount(scored));

@@ -12,7 +12,7 @@ const groupOutcomes = new Counter({
 
 const meanReward = new Gauge({
   name: 'rl_reward',
-  help: 'Mean reward of the answers of the last step, those of groups that it skipped included.',
+  help: "Mean reward of the last step's answers, including those of skipped groups.",
 });
 
 const lengthKsDistance = new Gauge({
@@ -20,7 +20,7 @@ const lengthKsDistance = new Gauge({
   help: 'Kolmogorov-Smirnov distance between completion lengths as admitted and as trained.',
 });
 
-/** Sums over the groups that a step consumed: those it trained on and those that were skipped. */
+/** Sums over the groups that a step consumed, both trained and skipped. */
 interface Sums {
   groups: number;
   rollouts: number;
@@ -32,8 +32,8 @@ interface Sums {
   mixed: number;
   allGood: number;
   allBad: number;
-  fresh: Share; // groups of problems whose turn it was
-  replayed: Share; // groups that came back to a problem that was tried
+  fresh: Share; // groups of the next problems of the epoch
+  replayed: Share; // groups of problems that were tried before
   byActor: Map<string, ActorReward>;
 }
 
@@ -45,9 +45,9 @@ interface Share {
 }
 
 /**
- * How the policy does on the problems that it is trained on: rates over every group that a step has
- * consumed, also those that were skipped on the way, since those trained on are chosen for their
- * variance. A group counts once, when the step that consumed it is confirmed, or when it is skipped.
+ * Success rates of the policy on its training problems, over every group that a step has consumed.
+ * Skipped groups count too, since the trained groups alone are selected for their variance. A group
+ * counts once: when the step that trained on it is confirmed, or when it is skipped.
  */
 export class GroupStats {
   readonly #isReplay: (ticket: Ticket) => boolean;
@@ -55,17 +55,17 @@ export class GroupStats {
   readonly #admittedLengths = new Map<number, number>();
   readonly #trainedLengths = new Map<number, number>();
 
-  /** @param isReplay whether a ticket came back to a problem that was tried. */
+  /** @param isReplay whether a ticket repeats a problem that was tried before. */
   constructor(isReplay: (ticket: Ticket) => boolean = () => false) {
     this.#isReplay = isReplay;
   }
 
-  /** A group with variance arrived, to be trained on. */
+  /** Counts a group that was admitted for training. */
   admitted({ group }: ScoredGroup): void {
     countLengths(this.#admittedLengths, group);
   }
 
-  /** A group without variance arrived. */
+  /** Counts a group that was skipped because it has no variance. */
   skipped(scored: ScoredGroup): void {
     this.#add(scored);
   }
@@ -75,7 +75,7 @@ export class GroupStats {
     this.#add(scored);
   }
 
-  /** The rates since the last call, by the names of `metrics.jsonl`; then it starts afresh. */
+  /** Returns the rates since the last call, by their names in `metrics.jsonl`, and resets the sums. */
   take(): Record<string, number> {
     const sums = this.#sums;
     this.#sums = noSums();
@@ -162,7 +162,7 @@ function addReward(
   byActor.set(actor, { rollouts: all, reward: (rollouts * reward + sum) / all });
 }
 
-/** Where problems are replayed, what of them has signal, and how the policy does on the others. */
+/** Rates of replayed and fresh problems; empty if no problem was replayed. */
 function replayRates({ fresh, replayed }: Sums): Record<string, number> {
   if (replayed.groups === 0) return {};
   return {

@@ -17,18 +17,18 @@ export interface IssuerOptions<Group> {
   readonly changes: Changes;
   /** Resolves once the stream holds the ticket; rejects when `signal` aborts first. */
   readonly publish: (ticket: Ticket, signal: AbortSignal) => Promise<void>;
-  /** Told of a stale group once the second attempt of its ticket is out, so that a crash loses neither. */
+  /** Called with a stale group once its ticket's second attempt is published, so that a crash loses neither. */
   readonly onReplaced: (group: Group) => void;
 }
 
 /**
- * Issues tickets, one after another in order, whenever the capacity law leaves room: a skipped, dead
- * or trained group makes room for exactly one. A stale ticket's second attempt goes first; it takes
- * the place of the first. Resolves when `signal` aborts.
+ * Issues tickets one after another, in order, whenever the capacity law leaves room: each skipped, dead
+ * or trained group makes room for exactly one ticket. The second attempt of a stale ticket goes first,
+ * since it replaces the first attempt. Resolves when `signal` aborts.
  *
- * A ticket enters the table only when the stream has it, so that no checkpoint can name a ticket that
- * was never sent. One that was sent but not entered is sent again after a crash, under the same
- * identity, and its group is taken once.
+ * A ticket enters the table only after the stream has stored it, so no checkpoint can name a ticket
+ * that was never sent. A ticket that was sent but not entered is sent again after a crash under the
+ * same id, and only one group of it is admitted.
  */
 export async function issueTickets<Group>(
   options: IssuerOptions<Group>,
@@ -53,7 +53,7 @@ export async function issueTickets<Group>(
   }
 }
 
-/** @returns false if `signal` aborted first; the stream may have the ticket or not. */
+/** @returns false if `signal` aborted first; the stream may or may not have the ticket. */
 async function isPublished(publishing: Promise<void>, signal: AbortSignal): Promise<boolean> {
   try {
     await publishing;

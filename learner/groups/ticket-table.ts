@@ -1,26 +1,26 @@
 import type { GroupCounts } from '../../shared/wire/ledger.js';
 
-/** Where an outstanding ticket is. */
+/** State of an outstanding ticket. */
 export type TicketState =
   | 'issued' // with the actors or the reward service
-  | 'arrived' // its scored group waits to be trained
-  | 'stale' // its group came too late, or not in time; a second attempt is about to be issued
-  | 'taken'; // in a minibatch of a step that is not confirmed yet
+  | 'arrived' // its scored group waits to be trained on
+  | 'stale' // its group was too old, overdue or refused; a second attempt is about to be issued
+  | 'taken'; // part of a step that is not confirmed yet
 
 export interface TicketEntry<Group> {
   readonly order: number;
   readonly state: TicketState;
   readonly attempt: number;
-  /** Known while this learner issued it; not known of what a checkpoint brought back. */
+  /** Undefined for a ticket that was restored from a checkpoint. */
   readonly issuedAtVersion: number | undefined;
-  /** The last version that may train on it, by the ticket or, once it is here, by the group. */
+  /** Last version that may train on it: set by the ticket, then by its group once that has arrived. */
   readonly deadline: number;
   readonly group: Group | undefined; // from its arrival on
 }
 
 type TicketEnd = Exclude<keyof GroupCounts, 'issued' | 'outstanding'>;
 
-/** What a checkpoint keeps of the table. */
+/** The part of the table that a checkpoint stores. */
 export interface TicketTableState {
   readonly nextOrder: number;
   readonly consumedBelow: number;
@@ -28,7 +28,7 @@ export interface TicketTableState {
   readonly counts: GroupCounts;
 }
 
-/** Whether a ticket had come to its end when the state was taken. */
+/** Returns a test for whether a ticket was consumed when `state` was taken. */
 export function isConsumedIn({
   consumedBelow,
   consumedAbove,
@@ -38,21 +38,22 @@ export function isConsumedIn({
 }
 
 /**
- * The table of tickets: each is entered when it is issued and leaves it trained, skipped, stale or
- * dead. At every moment `issued = trained + skippedZeroVariance + stale + dead + outstanding`; a
- * reissue counts as one more issued and one more stale.
+ * The table of outstanding tickets. A ticket enters it when it is issued and leaves it when it is
+ * consumed: trained, skipped, stale twice or dead. Invariant:
+ * `issued = trained + skippedZeroVariance + stale + dead + outstanding`. A reissue adds one to
+ * `issued` and one to `stale`.
  *
- * @typeParam Group what has arrived for a ticket.
+ * @typeParam Group the record of a group that has arrived for a ticket.
  */
 export class TicketTable<Group> {
-  readonly #entries = new Map<number, TicketEntry<Group>>(); // in order of issue
+  readonly #entries = new Map<number, TicketEntry<Group>>(); // by order, in the order of issue
   readonly #consumedAbove = new Set<number>();
   #consumedBelow = 0;
   #nextOrder = 0;
   #ended: Record<TicketEnd, number> = { trained: 0, skippedZeroVariance: 0, stale: 0, dead: 0 };
   #issued = 0;
 
-  /** The table as a checkpoint left it: everything outstanding is on its way again. */
+  /** Restores the table from a checkpoint; every outstanding ticket counts as issued again. */
   static restore<Group>(
     state: TicketTableState,
     deadlineOf: (rank: number) => number,
@@ -79,17 +80,17 @@ export class TicketTable<Group> {
     return table;
   }
 
-  /** The order of the next ticket; all before it have been issued. */
+  /** The order of the next ticket; all lower orders have been issued. */
   get nextOrder(): number {
     return this.#nextOrder;
   }
 
-  /** Every ticket of a lower order came to its end. */
+  /** Every ticket of a lower order is consumed. */
   get consumedBelow(): number {
     return this.#consumedBelow;
   }
 
-  /** Tickets issued and not at an end yet, those of unconfirmed steps included. */
+  /** Number of tickets issued and not consumed yet, including those of unconfirmed steps. */
   get outstanding(): number {
     return this.#entries.size;
   }
@@ -107,7 +108,7 @@ export class TicketTable<Group> {
     };
   }
 
-  /** In ticket order. */
+  /** All outstanding tickets, in ticket order. */
   entries(): TicketEntry<Group>[] {
     return [...this.#entries.values()];
   }
@@ -116,7 +117,7 @@ export class TicketTable<Group> {
     return this.#entries.get(order);
   }
 
-  /** Whether the ticket came to its end: trained, skipped, stale twice, or dead. */
+  /** Whether the ticket is consumed: trained, skipped, stale twice, or dead. */
   isConsumed(order: number): boolean {
     return order < this.#consumedBelow || this.#consumedAbove.has(order);
   }
@@ -129,16 +130,23 @@ export class TicketTable<Group> {
     this.#assertBalance();
   }
 
-  /** @param attempt that the group answers: after a restart the second may be out unknown to the table. */
+  /**
+   * Records the group that arrived for a ticket.
+   *
+   * @param attempt the attempt that the group answers; after a restart the table may not know that
+   *   a second attempt is out.
+   */
   arrive(order: number, group: Group, deadline: number, attempt = 0): void {
     const known = this.#at(order, 'issued').attempt;
-    const newest = Math.max(known, attempt); // none is ever sent twice
+    const newest = Math.max(known, attempt); // no attempt is ever sent twice
     this.#move(order, 'issued', { state: 'arrived', group, deadline, attempt: newest });
   }
 
   /**
-   * The group of an attempt is past the bound, whether it has arrived or was given up while it was
-   * sampled: the first time a second attempt will follow, the second time none.
+   * Marks a ticket as stale, whether its group has arrived or was given up during sampling.
+   *
+   * @returns 'reissue' the first time, since a second attempt follows; 'gone' the second time, when
+   *   the ticket is consumed.
    */
   refuseAsStale(order: number, attempt = 0): 'reissue' | 'gone' {
     const from = this.#entries.get(order)?.state === 'issued' ? 'issued' : 'arrived';
@@ -150,7 +158,7 @@ export class TicketTable<Group> {
     return 'gone';
   }
 
-  /** The second attempt of a stale ticket is with the actors. */
+  /** Records that the second attempt of a stale ticket was issued. */
   reissue(order: number, issuedAtVersion: number, deadline: number): void {
     const fresh = { state: 'issued', attempt: 1, issuedAtVersion, deadline } as const;
     this.#move(order, 'stale', { ...fresh, group: undefined });
@@ -163,7 +171,7 @@ export class TicketTable<Group> {
     return orders.map((order) => this.#move(order, 'arrived', { state: 'taken' }).group!);
   }
 
-  /** The step that took them did not happen. */
+  /** Undoes `take`, because the step did not happen. */
   putBack(orders: readonly number[]): void {
     for (const order of orders) this.#move(order, 'taken', { state: 'arrived' });
   }

@@ -4,56 +4,56 @@ import { readableId } from '../../shared/base/ticket-name.js';
 import { type Attempt, messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { HoldTimes } from './hold-times.js';
 
-/** How often somebody should look, in milliseconds; two looks, at least, find what is lost. */
+/** Milliseconds between two polls; finding a lost ticket takes at least two. */
 export const ticketLookMs = 2_000;
 
-/** Tickets in the hands of actors for longer than usual. */
+/** Tickets that actors hold for longer than usual. */
 export interface HeldTickets {
   readonly tickets: number;
-  readonly withdrawn: number; // of them, at this look
+  readonly withdrawn: number; // of these, at this poll
   readonly longestSeconds: number;
   readonly limitSeconds: number;
 }
 
 export interface TicketWatchOptions {
-  /** What is out and not heard of. */
+  /** Attempts that are issued and not answered yet. */
   readonly awaited: () => readonly Attempt[];
+  /** Reads the queue of tickets; undefined if the server cannot be asked. */
   readonly look: () => Promise<TicketLook | undefined>;
-  /** Begins to follow what has left the queue of tickets. */
+  /** Starts to follow the tickets that have left their queue through the later queues. */
   readonly pass: () => Pick<Passage, 'isOver' | 'inHands'>;
-  /** Takes a ticket out of the queue. Resolves to false if that is not possible. */
+  /** Takes a ticket out of its queue; resolves to false if that is not possible. */
   readonly withdraw: (seq: number) => Promise<boolean>;
-  /** Whether anybody is there to sample: while nobody is, no time passes for those that hold tickets. */
+  /** Whether any actor is live; while none is, hold times do not grow. */
   readonly isAnyoneThere: () => boolean;
   readonly holdTimes: HoldTimes;
-  readonly now: () => number; // seconds, of a clock that only goes forward
-  /** Nothing will ever be heard of it. */
+  readonly now: () => number; // seconds, of a monotonic clock
+  /** Called for a ticket that will never be answered. */
   readonly onLost: (ticket: Attempt) => void;
-  /** It was in somebody's hands for too long, and is in the queue no more. */
+  /** Called for a ticket that was held too long and has been withdrawn from its queue. */
   readonly onOverdue: (ticket: Attempt, heldSeconds: number) => void;
-  /** What is held for longer than usual, at each look at which anything is. */
+  /** Called at each poll at which tickets are held for longer than usual. */
   readonly onHeld: (held: HeldTickets) => void;
-  /** After each look. @param longestSeconds that a ticket has been held; 0 if none is. */
+  /** Called after each poll. @param longestSeconds the longest hold time; 0 if no ticket is held. */
   readonly onLook?: (longestSeconds: number) => void;
 }
 
 /**
- * Finds the tickets that a run would wait for in vain.
+ * Finds the tickets that a run would wait for without end.
  *
- * - **Lost** ones are in no queue. When a process ends, NATS has all that it acknowledged; a power failure may
- *   take what was not on the disk yet, an actor may acknowledge a ticket and send nothing, and somebody may
- *   purge a stream by hand. A ticket is lost if it has left its queue, everything that was in the next ones has
- *   passed through them, nothing was heard of it, and neither is at the next look: a dead letter takes a moment
- *   to be read.
- * - **Overdue** ones are in somebody's hands: of an actor whose decoder hangs, or one that asked the server for
- *   an hour more. Time counts from the first delivery, so tickets that merely wait for an actor have no limit.
+ * - **Lost** tickets are in no queue. NATS keeps what it acknowledged when a process ends, but a power failure may
+ *   lose messages that were not on disk yet, an actor may acknowledge a ticket and send nothing, and an operator
+ *   may purge a stream. A ticket is lost if it has left its queue, everything then in the later queues has passed
+ *   through them, and no answer is known at that poll or at the next one: reading a dead letter takes a moment.
+ * - **Overdue** tickets are held too long, by an actor whose decoder hangs or one that keeps extending its ack
+ *   wait. Time counts from the first delivery, so a ticket that waits for an actor has no limit.
  *
- * Each ticket is judged by itself, so none that is held hides the loss of another.
+ * Each ticket is checked by itself, so a held ticket does not hide the loss of another.
  */
 export class TicketWatch {
   readonly #options: TicketWatchOptions;
-  readonly #out = new Map<string, number>(); // seconds in somebody's hands, by the ticket's name
-  #lookedAt: number | undefined;
+  readonly #heldSeconds = new Map<string, number>(); // seconds held, by readable ticket id
+  #polledAt: number | undefined;
   #suspected: readonly Attempt[] = [];
   #missing: readonly Attempt[] = [];
   #passage: Pick<Passage, 'isOver' | 'inHands'> | undefined;
@@ -62,17 +62,17 @@ export class TicketWatch {
     this.#options = options;
   }
 
-  /** It is in the queue, and about to be awaited. */
+  /** Records that a ticket is in the queue and about to be awaited. */
   published({ ticketId }: Attempt): void {
-    this.#out.set(readableId(ticketId), 0);
+    this.#heldSeconds.set(readableId(ticketId), 0);
   }
 
-  /** One look at a time. */
+  /** Polls the queue once; calls must not overlap. */
   async look(): Promise<void> {
     const { look, awaited, onLost } = this.#options;
-    const before = awaited(); // what is published during the look need not be in it
-    const passed = this.#passedSeconds();
-    this.#recordThoseThatEnded();
+    const before = awaited(); // tickets published during the read may be missing from it
+    const elapsed = this.#elapsedSeconds();
+    this.#recordFinished();
     if (before.length === 0 && this.#passage === undefined) {
       this.#missing = [];
       this.#options.onLook?.(0);
@@ -83,17 +83,17 @@ export class TicketWatch {
     const missing = queue.isWhole ? among(this.#missing, awaited()) : [];
     this.#missing = [];
     for (const ticket of without(missing, inQueue(queue))) {
-      this.#out.delete(readableId(ticket.ticketId));
+      this.#heldSeconds.delete(readableId(ticket.ticketId));
       onLost(ticket);
     }
-    await this.#lookForOverdue(before, queue, passed);
-    await this.#lookForLost(before, queue);
+    await this.#findOverdue(before, queue, elapsed);
+    await this.#findLost(before, queue);
   }
 
-  async #lookForOverdue(
+  async #findOverdue(
     awaited: readonly Attempt[],
     { tickets }: TicketLook,
-    passed: number, // seconds since the last look
+    elapsed: number, // seconds since the last poll
   ): Promise<void> {
     const { holdTimes, withdraw, onOverdue, onHeld, onLook } = this.#options;
     const attempts = new Map(
@@ -102,8 +102,8 @@ export class TicketWatch {
     const held = tickets.flatMap(({ seq, ticket, isTaken }) => {
       const name = readableId(ticket.ticketId);
       if (!isTaken || !(ticket.attempt >= (attempts.get(name) ?? Infinity))) return [];
-      const seconds = (this.#out.get(name) ?? 0) + passed;
-      this.#out.set(name, seconds);
+      const seconds = (this.#heldSeconds.get(name) ?? 0) + elapsed;
+      this.#heldSeconds.set(name, seconds);
       return [{ seq, ticket, seconds }];
     });
     const longestSeconds = Math.max(0, ...held.map(({ seconds }) => seconds));
@@ -113,7 +113,7 @@ export class TicketWatch {
     for (const { seq, ticket, seconds } of late) {
       if (seconds <= limit || !(await withdraw(seq))) continue;
       withdrawn += 1;
-      this.#out.delete(readableId(ticket.ticketId));
+      this.#heldSeconds.delete(readableId(ticket.ticketId));
       onOverdue(ticket, seconds);
     }
     if (withdrawn > 0) holdTimes.exceeded();
@@ -123,7 +123,7 @@ export class TicketWatch {
     onLook?.(longestSeconds);
   }
 
-  async #lookForLost(before: readonly Attempt[], queue: TicketLook): Promise<void> {
+  async #findLost(before: readonly Attempt[], queue: TicketLook): Promise<void> {
     const { awaited, pass } = this.#options;
     if (this.#passage === undefined) {
       this.#suspected = queue.isWhole ? without(among(before, awaited()), inQueue(queue)) : [];
@@ -136,19 +136,19 @@ export class TicketWatch {
     this.#missing = without(among(this.#suspected, awaited()), inHands);
   }
 
-  /** Since the last look; what stood still itself, or had nobody to sample, counts little or nothing. */
-  #passedSeconds(): number {
+  /** Seconds since the last poll; 0 while no actor is live, and capped in case the learner itself stalled. */
+  #elapsedSeconds(): number {
     const now = this.#options.now();
-    const since = now - (this.#lookedAt ?? now);
-    this.#lookedAt = now;
+    const since = now - (this.#polledAt ?? now);
+    this.#polledAt = now;
     return this.#options.isAnyoneThere() ? Math.min(since, (2 * ticketLookMs) / 1_000) : 0;
   }
 
-  #recordThoseThatEnded(): void {
+  #recordFinished(): void {
     const awaited = new Set(this.#options.awaited().map(({ ticketId }) => readableId(ticketId)));
-    for (const [name, seconds] of this.#out) {
+    for (const [name, seconds] of this.#heldSeconds) {
       if (awaited.has(name)) continue;
-      this.#out.delete(name);
+      this.#heldSeconds.delete(name);
       this.#options.holdTimes.record(seconds);
     }
   }
@@ -164,8 +164,8 @@ function among(some: readonly Attempt[], all: readonly Attempt[]): Attempt[] {
 }
 
 /**
- * Those that are not in `there`, neither themselves nor by a later attempt: after a crash the table may name the
- * first where the second is out, which the steps that were lost had issued.
+ * Returns the tickets that are not in `there`, neither as this attempt nor as a later one: after a crash the
+ * table may name the first attempt while the second is out, issued by a step that was lost.
  */
 function without(some: readonly Attempt[], there: readonly Attempt[]): Attempt[] {
   const newest = new Map<string, number>();

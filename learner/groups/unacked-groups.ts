@@ -12,14 +12,14 @@ interface Held {
 }
 
 /**
- * The scored groups that the broker still holds for us. What the weights have consumed is
- * acknowledged only once a checkpoint says so; until then a crash brings all of it back. That goes for
- * every group of a ticket, also one that comes too many: a learner that goes back may have to do with another
- * attempt than this one, and streams drop for an hour what is sent again under the same identity.
+ * The scored groups that were received and are not acknowledged yet. A consumed group is acknowledged
+ * only after a checkpoint that covers it is in the ledger; until then a crash brings it back. This
+ * includes duplicates: a learner that restores an older checkpoint may need the other attempt, and for
+ * an hour the stream drops a message that is sent again under the same id.
  *
- * Of each only the lease is kept, since a checkpoint may be many groups away. A message is known by its
- * sequence number in the stream. When it comes a second time, because it waited longer than the
- * broker was patient, the newer delivery is the one to acknowledge.
+ * Only the lease of each group is kept, since the next checkpoint may be many groups away. A message is
+ * identified by its stream sequence number. If it is delivered again because its ack wait ran out, the
+ * newer delivery is acknowledged.
  */
 export class UnackedGroups {
   readonly #held = new Map<number, Held>();
@@ -29,24 +29,24 @@ export class UnackedGroups {
     return this.#held.size;
   }
 
-  /** Asks the broker not to deliver again yet what is held; to be called within each ack wait. */
+  /** Extends the ack wait of every held message; call it within each ack wait. */
   prolong(): void {
     for (const { lease } of this.#held.values()) lease.working();
   }
 
-  /** @returns false if this very message is held already. */
+  /** @returns false if this message is held already. */
   hold(lease: Lease, order: number | undefined): boolean {
     const isNew = !this.#held.has(lease.seq);
     this.#held.set(lease.seq, { lease, order });
     return isNew;
   }
 
-  /** Another attempt at its ticket is out, so the next checkpoint covers it, ticket at an end or not. */
+  /** Marks a group as replaced by another attempt, so that the next checkpoint covers it in any case. */
   replace(seq: number): void {
     this.#replaced.add(seq);
   }
 
-  /** What a checkpoint taken now covers: the messages of tickets at their end, and those replaced. */
+  /** Sequence numbers that a checkpoint taken now covers: messages of consumed tickets and replaced ones. */
   covered(isConsumed: (order: number) => boolean): number[] {
     return [...this.#held]
       .filter(([seq, { order }]) => {
@@ -55,14 +55,14 @@ export class UnackedGroups {
       .map(([seq]) => seq);
   }
 
-  /** How many groups a checkpoint taken now would cover; sets the metric of it. */
+  /** Returns how many groups a checkpoint taken now would cover, and exports that number. */
   countAwaiting(isConsumed: (order: number) => boolean): number {
     const { length } = this.covered(isConsumed);
     awaitingCheckpoint.set(length);
     return length;
   }
 
-  /** A checkpoint that covers these is in the ledger. */
+  /** Acknowledges messages once a checkpoint that covers them is in the ledger. */
   async settle(seqs: readonly number[]): Promise<void> {
     await Promise.all(
       seqs.map(async (seq) => {
@@ -71,10 +71,10 @@ export class UnackedGroups {
         await held?.lease.ack();
       }),
     );
-    awaitingCheckpoint.set(0); // as of that checkpoint; the next step counts again
+    awaitingCheckpoint.set(0); // the next step counts again
   }
 
-  /** It is settled otherwise. */
+  /** Drops a message that is settled in another way. */
   forget(seq: number): void {
     this.#held.delete(seq);
     this.#replaced.delete(seq);

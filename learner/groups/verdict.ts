@@ -4,38 +4,39 @@ import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import type { TicketEntry } from './ticket-table.js';
 
-/** Why a scored group that keeps its schema is still not to be trained on. */
+/** Why a scored group with a valid schema must still not be trained on. */
 export type Refusal =
   | 'unknown_ticket' // no such ticket was ever issued
-  | 'altered_ticket' // it differs from the one that was issued
-  | 'no_prompt' // the completion's first token would have nothing that it follows
+  | 'altered_ticket' // the ticket differs from the issued one
+  | 'no_prompt' // the completion's first token would have no context
   | 'token_out_of_range'
   | 'too_many_tokens'
-  | 'unknown_version' // of a version that was never published
-  | 'too_old_version' // older than the ticket allowed
-  | 'impossible_logprobs'; // no policy gives its tokens the probabilities that it claims
+  | 'unknown_version' // sampled by a version that was never published
+  | 'too_old_version' // sampled by a version older than the ticket allows
+  | 'impossible_logprobs'; // no policy gives the tokens the claimed probabilities
 
-/** An honest group is refused for its logprobs once in 10⁹ groups, at most. */
-const proof = Math.log(1e9);
+/** Bounds the chance that an honest group is refused for its logprobs to 1 in 10⁹. */
+const maxEvidence = Math.log(1e9);
 
-/** What rounding can make of a sum of probabilities: half-precision logits differ by an eighth or so. */
+/** Upper bound on a sum of probabilities after rounding: half-precision logits differ by about 1/8. */
 const maxClaimedMass = 1.5;
 
+/** The learner's own knowledge, which a group must agree with. */
 export interface Known {
-  /** What the group's ticket must say, issued when it was; undefined if there is no such position. */
+  /** The ticket that the group must carry; undefined if no such ticket was issued. */
   readonly ticket: Ticket | undefined;
-  /** The table's entry of that ticket, if it is outstanding. */
+  /** The ticket's entry in the table, if it is outstanding. */
   readonly entry: Pick<TicketEntry<unknown>, 'attempt' | 'issuedAtVersion'> | undefined;
-  /** A learner before this one may have sent the same ticket, so that this one's copy went unheard. */
+  /** An earlier learner may have sent the same ticket, so that the stream dropped this learner's copy. */
   readonly isResumed: boolean;
   readonly newestVersion: number; // published, or just about to be
   readonly vocabSize: number;
 }
 
 /**
- * Checks a scored group against what the learner knows and its schema cannot.
+ * Checks a scored group against what the learner knows and a schema cannot check.
  *
- * @returns why it must be refused; undefined if it may be trained on.
+ * @returns the reason to refuse the group; undefined if it may be trained on.
  */
 export function refusal({ group }: ScoredGroup, known: Known): Refusal | undefined {
   const { ticket } = group;
@@ -56,14 +57,15 @@ export function refusal({ group }: ScoredGroup, known: Known): Refusal | undefin
   return isImpossible(group.rollouts, known.vocabSize) ? 'impossible_logprobs' : undefined;
 }
 
-/** Whether the claims refute themselves, whatever policy is said to have made them. */
+/** Whether no policy at all can have produced the claimed logprobs. */
 function isImpossible(rollouts: ScoredGroup['group']['rollouts'], vocabSize: number): boolean {
   return (
-    evidenceAgainstUniform(rollouts, vocabSize) > proof || claimedMass(rollouts) > maxClaimedMass
+    evidenceAgainstUniform(rollouts, vocabSize) > maxEvidence ||
+    claimedMass(rollouts) > maxClaimedMass
   );
 }
 
-/** The versions that sampled the group, each once, in rising order. */
+/** The distinct versions that sampled the group, in rising order. */
 export function versionsOf({ group }: ScoredGroup): number[] {
   const versions = group.rollouts.flatMap((rollout) =>
     rollout.versions.map(([version]) => version),
@@ -72,9 +74,10 @@ export function versionsOf({ group }: ScoredGroup): number[] {
 }
 
 /**
- * A ticket of this learner's own issue must be the same in every field. One that a crashed learner
- * issued may name another version, since that is all that the sequence of tickets leaves open: an
- * earlier one, if this learner sent the ticket again, which the stream drops as a duplicate.
+ * Whether the group carries the ticket that was issued. A ticket of this learner must agree in every
+ * field. A crashed learner may have issued the same ticket at another version, the only field that the
+ * ticket sequence does not determine. If this learner then sent the ticket again, the stream dropped it
+ * as a duplicate, so an earlier version is accepted.
  */
 function isSameTicket(ticket: ScoredGroup['group']['ticket'], known: Known): boolean {
   const { issuedAtVersion } = ticket;
