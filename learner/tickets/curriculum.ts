@@ -3,13 +3,13 @@ import { type Attempts, signalProbability, withGroup } from '../../shared/rl/sig
 import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
 
 /**
- * A sequence of problems that goes through all of them once an epoch, each time in an order of its own.
- * A function of the seed alone: the same for whoever asks, and whenever.
+ * The sequence of problems that visits each problem once per epoch, in a different order each epoch. It is
+ * a pure function of the seed.
  */
 export class EpochOrder {
   readonly #epochs = new Map<number, readonly number[]>();
 
-  /** @param size how many problems there are, at least one. */
+  /** @param size the number of problems, at least one. */
   constructor(
     private readonly seed: number,
     private readonly size: number,
@@ -17,7 +17,7 @@ export class EpochOrder {
     if (size === 0) throw new RangeError('EpochOrder: no problem to train on');
   }
 
-  /** The index of the problem at a position of the sequence. */
+  /** Returns the index of the problem at a position of the sequence. */
   problemAt(order: number): number {
     const epoch = Math.floor(order / this.size);
     let problems = this.#epochs.get(epoch);
@@ -25,21 +25,21 @@ export class EpochOrder {
       const all = Array.from({ length: this.size }, (_, index) => index);
       problems = createRandom(`${this.seed} epoch ${epoch}`).shuffle(all);
       this.#epochs.set(epoch, problems);
-      this.#epochs.delete(epoch - 2); // a reissue may still reach into the one before
+      this.#epochs.delete(epoch - 2); // a reissue may still need the previous epoch
     }
     return problems[order % this.size]!;
   }
 }
 
-/** A problem, by its index, and how it went so far. */
+/** A problem, by its index, and its results so far. */
 export type TriedProblem = readonly [problem: number, rollouts: number, correct: number];
 
-/** How many problems are remembered: more than a run replays between two checkpoints. */
+/** Maximum number of remembered problems: more than a run replays between two checkpoints. */
 const maxRemembered = 4_096;
 
-/** What is known of the problems that were tried. */
+/** The results of the problems that were tried. */
 export class ReplayPool {
-  readonly #tried: Map<number, Attempts>; // those heard of last at the end
+  readonly #tried: Map<number, Attempts>; // least recently updated first
 
   constructor(
     private readonly groupSize: number,
@@ -50,7 +50,7 @@ export class ReplayPool {
     );
   }
 
-  /** Another group of a problem came to its end. */
+  /** Adds the result of another group of a problem. */
   record(problem: number, group: Attempts): void {
     const before = this.#tried.get(problem);
     this.#tried.delete(problem);
@@ -58,8 +58,8 @@ export class ReplayPool {
   }
 
   /**
-   * What is known as of now. Of too many problems those are forgotten that are least likely to have
-   * signal, the longest unheard of first; epochs come by them again.
+   * Returns the results so far. If there are too many problems, drops those least likely to have signal,
+   * the least recently updated first; a later epoch tries them again.
    */
   snapshot(): TriedProblem[] {
     const tried = [...this.#tried].map(([problem, attempts], i) => ({
@@ -74,7 +74,7 @@ export class ReplayPool {
   }
 }
 
-/** Draws problems from a snapshot, each in proportion to how likely a group of it is to have signal. */
+/** Draws problems from a snapshot, each in proportion to the probability that its group has signal. */
 export class ReplayDraw {
   readonly #problems: readonly number[];
   readonly #cumulative: Float64Array;
@@ -88,7 +88,7 @@ export class ReplayDraw {
     });
   }
 
-  /** @param chance uniform in [0, 1). @returns undefined while nothing was tried. */
+  /** @param chance uniform in [0, 1). @returns a problem; undefined if none was tried. */
   at(chance: number): number | undefined {
     const target = chance * (this.#cumulative.at(-1) ?? 0);
     const index = this.#cumulative.findIndex((sum) => sum > target);
@@ -99,34 +99,34 @@ export class ReplayDraw {
 export interface CurriculumOptions {
   readonly seed: number;
   readonly groupSize: number;
-  /** Share of the tickets that come back to a problem that was tried; less than 1. */
+  /** Share of the tickets that repeat a problem that was tried; less than 1. */
   readonly replayShare: number;
-  /** How many problems there are. */
+  /** Number of problems. */
   readonly size: number;
-  /** How many tickets are decided beyond those issued, so that a checkpoint holds nobody up. */
+  /** How many tickets beyond those issued a checkpoint decides, so that issuing need not wait for it. */
   readonly margin: number;
-  /** As the run's checkpoint has it; undefined for a new run. */
+  /** The state in the run's checkpoint; undefined for a new run. */
   readonly state: CurriculumState | undefined;
 }
 
-/** The part of the ticket table that tells which problems need not be remembered. */
+/** The part of the ticket table that shows which problems can be forgotten. */
 export interface TicketsSoFar {
   readonly nextOrder: number; // of the first ticket that is not issued yet
-  /** As of the weights that the checkpoint is of. */
+  /** Whether the weights of the checkpoint have consumed the ticket. */
   isConsumed(order: number): boolean;
 }
 
-/** What is known of the problems that were tried, at some moment. */
+/** A snapshot of the results of the problems that were tried. */
 export type Tried = ReturnType<ReplayPool['snapshot']>;
 
 /**
- * Difficulty-aware sampling: some tickets come back to a problem that was tried, chosen by how likely a
- * group of it is to have signal; the others explore, going through all problems as ever.
+ * Difficulty-aware sampling: some tickets repeat a problem that was tried, chosen by the probability that a
+ * group of it has signal; the other tickets go through all problems epoch by epoch.
  *
- * Which problem a ticket is about must not change, whatever crashes, since its group may be on its
- * way. So it is a function of the run's seed and of what the ledger says: a checkpoint decides the
- * tickets up to some way ahead of those issued, and later ones are drawn by what was known as of the
- * checkpoint. They may be issued once it is in the ledger, and then whoever restores it draws the same.
+ * A crash must not change the problem of a ticket, since its group may already be on its way. So the
+ * problem is a function of the run's seed and of the ledger: a checkpoint decides all tickets up to
+ * `margin` beyond those issued, and later tickets are drawn from the results in the checkpoint. Those may
+ * be issued once the checkpoint is in the ledger; a learner that restores it draws the same problems.
  */
 export class Curriculum {
   readonly #options: CurriculumOptions;
@@ -135,7 +135,7 @@ export class Curriculum {
   readonly #decided: Map<number, number>;
   #decidedTo: number;
   #draw: ReplayDraw; // for orders from `decidedTo` on
-  /** From where on tickets wait, for each checkpoint that is not in the ledger yet; oldest first. */
+  /** For each checkpoint not in the ledger yet, the first order that must wait for it; oldest first. */
   readonly #unwritten: number[] = [];
 
   constructor(options: CurriculumOptions) {
@@ -148,15 +148,15 @@ export class Curriculum {
     this.#decidedTo = state?.decidedTo ?? 0;
   }
 
-  /** The index of the problem of a ticket that is not consumed. */
+  /** Returns the index of the problem of a ticket that is not consumed. */
   problemAt(order: number): number {
-    const decided = order < this.#decidedTo ? this.#decided.get(order) : this.#drawn(order);
-    if (decided === undefined)
-      throw new Error(`ticket ${order} is consumed, its problem forgotten`);
-    return decided;
+    const problem = order < this.#decidedTo ? this.#decided.get(order) : this.#drawProblem(order);
+    if (problem === undefined)
+      throw new Error(`ticket ${order} is consumed, so its problem is forgotten`);
+    return problem;
   }
 
-  /** Whether a ticket's problem is settled for good, so that the ticket may be issued. */
+  /** Whether a ticket's problem is final, so that the ticket may be issued. */
   isSettled(order: number): boolean {
     return order < (this.#unwritten[0] ?? Infinity);
   }
@@ -165,16 +165,16 @@ export class Curriculum {
     return this.#pool.snapshot();
   }
 
-  /** A group was consumed: what is learnt of its problem counts from the next checkpoint on. */
+  /** Adds the result of a consumed group; it counts from the next checkpoint on. */
   record(problem: number, group: Attempts): void {
     this.#pool.record(problem, group);
   }
 
   /**
-   * What a checkpoint keeps, and a call for when the ledger has it. Between the two the tickets that it
-   * decides may be issued; later ones wait.
+   * Returns the state for a checkpoint, and a function to call once the ledger has it. Until then the
+   * tickets that it decides may be issued; later ones wait.
    *
-   * @param tried what was known when its weights were made.
+   * @param tried the results known when the weights of the checkpoint were made.
    */
   checkpoint(
     tickets: TicketsSoFar,
@@ -182,7 +182,7 @@ export class Curriculum {
   ): { state: CurriculumState; written: () => void } {
     const to = Math.max(this.#decidedTo, tickets.nextOrder + this.#options.margin);
     for (let order = this.#decidedTo; order < to; order++) {
-      this.#decided.set(order, this.#drawn(order));
+      this.#decided.set(order, this.#drawProblem(order));
     }
     for (const order of this.#decided.keys()) {
       if (tickets.isConsumed(order)) this.#decided.delete(order);
@@ -202,7 +202,7 @@ export class Curriculum {
     };
   }
 
-  #drawn(order: number): number {
+  #drawProblem(order: number): number {
     const { seed, replayShare } = this.#options;
     const random = createRandom(`${seed} problem ${order}`);
     const isReplay = random.next() < replayShare;

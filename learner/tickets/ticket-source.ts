@@ -12,7 +12,7 @@ import {
   EpochOrder,
 } from './curriculum.js';
 
-/** What a ticket says, all but when it was issued and so by which version it is sampled. */
+/** All fields of a ticket that do not depend on the version at which it is issued. */
 export type TicketContent = Omit<Ticket, 'issuedAtVersion' | 'pinnedVersion'>;
 
 type TicketSettings = Pick<
@@ -21,9 +21,9 @@ type TicketSettings = Pick<
 >;
 
 /**
- * The run's sequence of training tickets: every order has the same problem and seed whoever asks and
- * whenever, so the dataset cursor of a checkpoint is one number. They are functions of the run's
- * configuration alone, or with difficulty-aware sampling of that and of the ledger.
+ * The run's sequence of training tickets. The problem and the seed of a ticket are functions of its order
+ * and the run's configuration (and of the ledger, with difficulty-aware sampling), so the dataset cursor
+ * of a checkpoint is a single number.
  */
 export class TicketSource {
   readonly #config: TicketSettings;
@@ -34,7 +34,7 @@ export class TicketSource {
   readonly #curriculum: Curriculum | undefined;
 
   /**
-   * @param past how many tickets a checkpoint decides ahead, what the last one kept, and the ids.
+   * @param past `margin` and `state` of the curriculum, and the ids of the run's tickets.
    */
   constructor(
     config: TicketSettings,
@@ -50,7 +50,7 @@ export class TicketSource {
     if (config.replayShare > 0) this.#curriculum = new Curriculum({ ...config, ...past, size });
   }
 
-  /** The ticket at a position of the sequence; `attempt` 1 is its one reissue, with another seed. */
+  /** Returns the ticket at a position of the sequence; `attempt` 1 is its only reissue, with another seed. */
   at(order: number, attempt: number): TicketContent {
     const { seed, groupSize, sampling } = this.#config;
     const random = createRandom(`${seed} ticket ${order} ${attempt}`);
@@ -67,41 +67,41 @@ export class TicketSource {
     };
   }
 
-  /** The order of an attempt at one of these tickets; undefined where its id is not of the run. */
+  /** Returns the order of a ticket; undefined if its id does not belong to the run. */
   orderOf(attempt: Attempt): number | undefined {
     return this.#ids.orderOf(attempt);
   }
 
-  /** The same, issued when `issuedAtVersion` was to sample: no newer one may, where sampling lags. */
+  /** Returns the ticket as issued at a version; with a sample lag, only that version may sample it. */
   issued(order: number, attempt: number, issuedAtVersion: number): Ticket {
     const pin = this.#config.sampleLag > 0 ? { pinnedVersion: issuedAtVersion } : {};
     return { ...this.at(order, attempt), issuedAtVersion, ...pin };
   }
 
-  /** Whether it is settled for good what a ticket is about, so that it may be issued. */
+  /** Whether a ticket's problem is final, so that the ticket may be issued. */
   isSettled(order: number): boolean {
     return this.#curriculum?.isSettled(order) ?? true;
   }
 
-  /** Whether a ticket is about another problem than an epoch would have in its place. */
+  /** Whether a ticket repeats a problem instead of taking the next one of the epoch. */
   isReplay({ order, problemId }: Pick<Ticket, 'order' | 'problemId'>): boolean {
     return problemId !== this.#problemIds[this.#epochs.problemAt(order)];
   }
 
-  /** A group was trained on or skipped, so it is among what the next checkpoint covers. */
+  /** Records the result of a group that was trained on or skipped. */
   consumed({ group, scores }: ScoredGroup): void {
     const problem = this.#indexes.get(group.ticket.problemId);
-    if (problem === undefined) return; // not possible of a group that was admitted
+    if (problem === undefined) return; // cannot happen for an admitted group
     const correct = scores.filter(({ isCorrect }) => isCorrect).length;
     this.#curriculum?.record(problem, { rollouts: scores.length, correct });
   }
 
-  /** What is known of problems as of now, for a checkpoint of this moment. */
+  /** The results of the problems so far, for a checkpoint of the current weights. */
   get tried(): Tried {
     return this.#curriculum?.tried ?? [];
   }
 
-  /** What a checkpoint keeps of the sequence, and what to call once the ledger has it. */
+  /** Returns the state for a checkpoint, and a function to call once the ledger has it. */
   checkpoint(table: TicketsSoFar, tried: Tried): { state?: CurriculumState; written: () => void } {
     return this.#curriculum?.checkpoint(table, tried) ?? { written: () => undefined };
   }
