@@ -25,29 +25,29 @@ const evalLag = new Gauge({
 
 const evaluations = new Counter({
   name: 'rl_evaluations_total',
-  help: 'Evaluations by how they ended; one is skipped when training overtook it before it began.',
+  help: 'Evaluations by outcome; one is skipped if a newer one falls due before it starts.',
   labelNames: ['outcome'],
 });
 
 export interface EvaluationsOptions {
   readonly evaluator: Pick<Evaluator, 'run'>;
-  /** Steps from one evaluation to the next while training goes on, each making a version; 0: none meanwhile. */
+  /** Steps between two evaluations during training; 0: none during training. */
   readonly everyVersions: number;
-  /** The last one of the run's earlier lives. */
+  /** The last result of the run's earlier sessions. */
   readonly last: EvalResult | undefined;
-  /** Writes a result down. */
+  /** Stores a result. */
   readonly emit: (result: EvalResult) => Promise<void>;
-  /** Given each evaluation as it begins; resolves when it has ended, however it has. */
+  /** Receives each evaluation as it starts; resolves when it has succeeded or failed. */
   readonly watch: (evaluation: Promise<void>) => Promise<void>;
-  /** Ends the evaluation under way, and all that would follow. */
+  /** Ends the running evaluation and prevents further ones. */
   readonly signal: AbortSignal;
   readonly log: Logger;
 }
 
 /**
- * The run's evaluations: one at a time, while training goes on. When training is so fast that another
- * one falls due behind one that already waits, the newer takes its place: what is measured late says
- * little, and each keeps the weights of its version from being retired.
+ * Runs the evaluations of a run, one at a time, while training goes on. If an evaluation falls due while
+ * another one waits, the newer replaces it: a late result says little, and every pending evaluation
+ * prevents the weights of its version from being retired.
  */
 export class Evaluations {
   readonly #options: EvaluationsOptions;
@@ -59,50 +59,53 @@ export class Evaluations {
   constructor(options: EvaluationsOptions) {
     this.#options = options;
     this.#last = options.last;
-    // From 0 on, so that an alert can tell that there is none; without the series where none is due.
+    // Export a 0 so that an alert can detect missing evaluations; no series if none are due.
     if (options.everyVersions > 0) evaluations.inc({ outcome: 'finished' }, 0);
   }
 
-  /** Versions that are, or are about to be, measured: their weights must not be retired. */
+  /** Versions under evaluation or waiting for one: their weights must not be retired. */
   get pinnedVersions(): number[] {
     return [this.#running?.version, this.#waiting].filter((version) => version !== undefined);
   }
 
-  /** The result for a version, if it is the one that was measured last. */
+  /** Returns the result for a version, if that was evaluated last. */
   of(version: number): EvalResult | undefined {
     return this.#last?.version === version ? this.#last : undefined;
   }
 
   /**
-   * A step has made a version: has it measured if one is due again. That goes by the steps, whose
-   * checkpoints are at fixed ones too; after a crash versions are numbered on from another.
+   * Starts or queues an evaluation of a new version if one is due. Evaluations are due by step, as
+   * checkpoints are, because a crash makes version numbers jump.
    */
   consider({ step, version }: { readonly step: number; readonly version: number }): void {
     const { everyVersions, log } = this.#options;
     if (everyVersions === 0 || step % everyVersions !== 0) return;
     if (this.#waiting !== undefined) {
       evaluations.inc({ outcome: 'skipped' });
-      log.warn({ version: this.#waiting, newer: version }, 'not evaluated: a newer one is due');
+      log.warn(
+        { version: this.#waiting, newer: version },
+        'evaluation skipped: a newer one is due',
+      );
     }
-    this.#enter(version);
+    this.#enqueue(version);
   }
 
-  /** Measures a version now, behind what is under way, unless it has been; resolves when it has. */
+  /** Evaluates a version after the running evaluations, unless that is done already; resolves when it has ended. */
   async measure(version: number): Promise<EvalResult | undefined> {
     if (this.of(version) === undefined && !this.pinnedVersions.includes(version)) {
       await this.settled();
-      this.#enter(version);
+      this.#enqueue(version);
     }
     await this.settled();
     return this.of(version);
   }
 
-  /** Resolves when none is under way. */
+  /** Resolves when no evaluation is running. */
   async settled(): Promise<void> {
     while (this.#running !== undefined) await this.#running.ended;
   }
 
-  /** The newest result that was not told in this way yet, by the names of `metrics.jsonl`. */
+  /** Returns the newest result not returned yet, by its names in `metrics.jsonl`. */
   takeMetrics(): Record<string, number> {
     const result = this.#unreported;
     this.#unreported = undefined;
@@ -119,12 +122,12 @@ export class Evaluations {
     };
   }
 
-  #enter(version: number): void {
+  #enqueue(version: number): void {
     this.#waiting = version;
-    this.#next();
+    this.#startNext();
   }
 
-  #next(): void {
+  #startNext(): void {
     if (this.#running !== undefined || this.#waiting === undefined) return;
     if (this.#options.signal.aborted) return;
     const version = this.#waiting;
@@ -132,13 +135,13 @@ export class Evaluations {
     const ended = this.#options.watch(
       this.#measure(version).finally(() => {
         this.#running = undefined;
-        this.#next();
+        this.#startNext();
       }),
     );
     this.#running = { version, ended };
   }
 
-  /** An evaluation that fails must not end the training that it looks at. */
+  /** Runs an evaluation; a failure is logged and does not end the training. */
   async #measure(version: number): Promise<void> {
     const { evaluator, emit, signal, log } = this.#options;
     try {
@@ -146,19 +149,19 @@ export class Evaluations {
       this.#last = result;
       this.#unreported = result;
       evaluations.inc({ outcome: 'finished' });
-      show(result);
+      exportMetrics(result);
       const { answers: _each, ...rates } = result;
       log.info(rates, 'evaluated');
       await emit(result);
     } catch (caught) {
       if (signal.aborted) return;
       evaluations.inc({ outcome: 'failed' });
-      log.error({ version, reason: errorText(caught) }, 'could not evaluate');
+      log.error({ version, reason: errorText(caught) }, 'evaluation failed');
     }
   }
 }
 
-function show(result: EvalResult): void {
+function exportMetrics(result: EvalResult): void {
   evalLag.set(result.lag);
   evalScore.reset();
   const all = { difficulty: 'all', ...result };
@@ -167,12 +170,12 @@ function show(result: EvalResult): void {
   }
 }
 
-/** None where all problems are of one difficulty: it would say the same twice. */
+/** The rates by difficulty; empty if all problems have one difficulty, as the total already covers it. */
 function difficultiesOf({ byDifficulty }: EvalResult): EvalResult['byDifficulty'] {
   return byDifficulty.length > 1 ? byDifficulty : [];
 }
 
-/** `sampled`, `greedy`, `pass@4`, … */
+/** Named rates: `sampled`, `greedy`, `pass@4`, … */
 function ratesOf({ sampled, greedy, passAt }: SolveRates): [string, number][] {
   const passes = Object.entries(passAt).map(([k, rate]): [string, number] => [`pass@${k}`, rate]);
   return [['sampled', sampled], ['greedy', greedy], ...passes];
@@ -188,26 +191,31 @@ export interface OpenEvaluationsOptions {
   readonly newestVersion: () => number;
   readonly isQuarantined: (actor: string) => boolean;
   readonly past: readonly EvalEvent[];
-  readonly version: number; // that this session begins with
+  readonly version: number; // at the start of this session
   readonly onResult: (result: EvalResult) => Promise<void>;
   readonly scope: TaskScope;
   readonly signal: AbortSignal;
   readonly log: Logger;
 }
 
-/** The run's evaluations, told in its events and in `evals.jsonl`, and what takes in their answers. */
+/** Opens the evaluations, which report to the run's events and `evals.jsonl`, and their evaluator. */
 export async function openEvaluations(
   options: OpenEvaluationsOptions,
 ): Promise<{ evaluations: Evaluations; evaluator: Evaluator }> {
   const { settings, config, dataset, runDir, broker, past, version, signal, log } = options;
   const { evalProblems, evalSamples: samples, evalEveryVersions } = settings;
   const journal = await Journal.open(runDir, evalsJournal, past, version - 1, { log, signal });
-  await broker.clearQueue('tickets.eval'); // of evaluations that an earlier life did not finish
+  await broker.clearQueue('tickets.eval'); // tickets of evaluations that an earlier session did not finish
   const problems = dataset.test.slice(0, evalProblems);
   const { publish, newestVersion, isQuarantined } = options;
   const evaluator = new Evaluator({
-    ...{ config, problems, samples, publish },
-    ...{ newestVersion, isQuarantined, log },
+    config,
+    problems,
+    samples,
+    publish,
+    newestVersion,
+    isQuarantined,
+    log,
   });
   const evaluations = new Evaluations({
     evaluator,
