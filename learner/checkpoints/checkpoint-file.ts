@@ -9,9 +9,9 @@ import { Checkpoint } from '../../shared/wire/ledger.js';
 const Content = z.strictObject({ v: z.literal(1), run: z.string(), checkpoint: Checkpoint });
 
 /**
- * The newest checkpoint in the run's folder. It is synced, as the ledger is not: nats-server leaves
- * what it acknowledged to the operating system for up to two minutes, so after a power failure its
- * ledger may be that much behind, and name a state that has been deleted since.
+ * The copy of the newest checkpoint in the run's folder. Unlike the ledger it is synced to disk:
+ * nats-server leaves acknowledged writes in the page cache for up to two minutes, so after a power failure
+ * the ledger may be that much older, and name a state that has been deleted since.
  */
 export class CheckpointFile {
   readonly path: string;
@@ -24,25 +24,25 @@ export class CheckpointFile {
     this.#log = log;
   }
 
-  /** @returns undefined if there is none of this run, or none that can be read. */
+  /** @returns undefined if there is no readable checkpoint of this run. */
   async read(): Promise<Checkpoint | undefined> {
     try {
       const { run, checkpoint } = Content.parse(await readJson(this.path));
       if (run === this.#run) return checkpoint;
       this.#log.warn(
         { file: this.path, run },
-        'the checkpoint in the run folder is of another run',
+        'checkpoint in the run folder belongs to another run',
       );
     } catch (caught) {
       const isMissing = caught instanceof Error && 'code' in caught && caught.code === 'ENOENT';
       if (isMissing) return undefined;
       const reason = errorText(caught);
-      this.#log.warn({ file: this.path, reason }, 'the checkpoint in the run folder is unreadable');
+      this.#log.warn({ file: this.path, reason }, 'checkpoint in the run folder unreadable');
     }
     return undefined;
   }
 
-  /** @returns whether it is on the disk; a run goes on without, as NATS has the checkpoint too. */
+  /** @returns whether it is on disk; if not, the run goes on, since NATS has the checkpoint too. */
   async write(checkpoint: Checkpoint): Promise<boolean> {
     try {
       const content = { v: 1, run: this.#run, checkpoint } satisfies z.input<typeof Content>;
@@ -50,7 +50,7 @@ export class CheckpointFile {
       return true;
     } catch (caught) {
       const reason = errorText(caught);
-      this.#log.warn({ file: this.path, reason }, 'no copy of the checkpoint in the run folder');
+      this.#log.warn({ file: this.path, reason }, 'checkpoint not copied to the run folder');
       return false;
     }
   }

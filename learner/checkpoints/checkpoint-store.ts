@@ -3,13 +3,13 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
 import { CheckpointFile } from './checkpoint-file.js';
 
-/** A checkpoint, and which copy of it was found. */
+/** A checkpoint, and the place where this copy was found. */
 export interface FoundCheckpoint {
   readonly checkpoint: Checkpoint;
-  readonly where: string; // for a message
+  readonly where: string; // for messages
 }
 
-/** Where a checkpoint is to be; anywhere else it is a copy. */
+/** The authoritative place of a checkpoint; all other places hold copies. */
 export const ledger = 'the ledger';
 
 export interface CheckpointStoreOptions {
@@ -23,14 +23,14 @@ export interface CheckpointStoreOptions {
 }
 
 /**
- * The checkpoints of a run: in the ledger, which decides, and two copies, since one damaged file must
- * not cost a run. The history has a copy of every checkpoint, the run's folder one of the newest,
- * which also outlasts a power failure.
+ * The checkpoints of a run. The ledger is authoritative, and there are two copies, so that one damaged
+ * file does not cost the run: the history has a copy of every checkpoint, and the run's folder one of
+ * the newest, which also survives a power failure.
  */
 export class CheckpointStore {
   readonly #options: CheckpointStoreOptions;
   readonly #file: CheckpointFile;
-  #serial = 0; // of the newest that was found or written
+  #serial = 0; // of the newest checkpoint found or written
   #stateOnDisk: string | undefined;
 
   constructor(options: CheckpointStoreOptions) {
@@ -38,27 +38,27 @@ export class CheckpointStore {
     this.#file = new CheckpointFile(options.runDir, options.broker.run, options.log);
   }
 
-  /** Path of the state that the copy in the run's folder names: it must not be deleted. */
+  /** Path of the state named by the copy in the run's folder; it must not be deleted. */
   get stateOnDisk(): string | undefined {
     return this.#stateOnDisk;
   }
 
-  /** Every checkpoint that is still known, the newest first; each once. */
+  /** Yields every checkpoint that still exists, newest first, each once. */
   async *found(): AsyncGenerator<FoundCheckpoint, void, undefined> {
     const seen = new Set<number>();
-    const few = await this.#readNewest();
-    this.#serial = Math.max(0, ...few.map(({ checkpoint }) => serialOf(checkpoint)));
-    for (const found of few.slice(0, 1)) {
+    const newest = await this.#readNewest();
+    this.#serial = Math.max(0, ...newest.map(({ checkpoint }) => serialOf(checkpoint)));
+    for (const found of newest.slice(0, 1)) {
       seen.add(serialOf(found.checkpoint));
       yield found;
     }
-    // Rarely asked for: the history may hold very many.
+    // Read only if the newest cannot be restored: the history may hold very many.
     const { events } = this.#options.broker;
     const older: FoundCheckpoint[] = [];
     for await (const { checkpoint } of events.every('checkpoint')) {
       older.push({ checkpoint, where: 'the history' });
     }
-    for (const found of newestFirst([...few, ...older])) {
+    for (const found of newestFirst([...newest, ...older])) {
       const serial = serialOf(found.checkpoint);
       if (seen.has(serial)) continue;
       seen.add(serial);
@@ -67,7 +67,7 @@ export class CheckpointStore {
   }
 
   /**
-   * Writes a checkpoint: the ledger first, which refuses a learner that leads no more, then the copies.
+   * Writes a checkpoint to the ledger, which refuses a learner that no longer leads, then to the copies.
    *
    * @throws {Error} if another learner leads.
    */
@@ -79,7 +79,7 @@ export class CheckpointStore {
       v: 1,
       at: Date.now(),
       kind: 'checkpoint',
-      checkpoint: bounded(next),
+      checkpoint: withoutResults(next),
     });
     if (await this.#file.write(next)) this.#stateOnDisk = next.statePath;
   }
@@ -101,7 +101,7 @@ export class CheckpointStore {
   }
 }
 
-/** Of equals the first stays first; learners of before did not count their checkpoints. */
+/** Stable, because earlier learners wrote checkpoints without a serial number. */
 function newestFirst(found: readonly FoundCheckpoint[]): FoundCheckpoint[] {
   return found.toSorted((a, b) => serialOf(b.checkpoint) - serialOf(a.checkpoint));
 }
@@ -111,9 +111,9 @@ function serialOf({ serial }: Checkpoint): number {
 }
 
 /**
- * The checkpoint as the history keeps it. What difficulty-aware sampling has learnt of each problem grows
- * with the dataset, and the history keeps every checkpoint: after a damage it is learnt again.
+ * The checkpoint as the history stores it, without the per-problem results of difficulty-aware sampling.
+ * They grow with the dataset and the history keeps every checkpoint; if the ledger is lost, they are learnt again.
  */
-function bounded({ curriculum, ...rest }: Checkpoint): Checkpoint {
+function withoutResults({ curriculum, ...rest }: Checkpoint): Checkpoint {
   return curriculum === undefined ? rest : { ...rest, curriculum: { ...curriculum, tried: [] } };
 }

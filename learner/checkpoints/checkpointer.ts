@@ -11,7 +11,7 @@ import type { TicketTableState } from '../groups/ticket-table.js';
 import { markHandled } from '../../shared/base/task-scope.js';
 import type { IdleClock } from '../step/idle-clock.js';
 import type { CheckpointStore } from './checkpoint-store.js';
-import { superfluous, type RetentionRules } from './retention.js';
+import { statesToDelete, type RetentionRules } from './retention.js';
 import type { UnackedGroups } from '../groups/unacked-groups.js';
 
 const checkpointStep = new Gauge({
@@ -28,15 +28,15 @@ export interface Consumed {
   readonly rewinds: readonly Rewind[];
   readonly curriculum?: CurriculumState | undefined;
   readonly messages: readonly number[]; // sequence numbers to acknowledge
-  /** To be told once the ledger has it. */
+  /** Called once the checkpoint is in the ledger. */
   readonly onWritten?: () => void;
 }
 
-/** A state that the backend has, or is about to have. */
+/** A state that the backend has saved, or is about to save. */
 export interface SavedState {
-  /** Makes it the run's checkpoint, once it is known what these weights have consumed. */
+  /** Makes the state the run's checkpoint, together with what its weights have consumed. */
   write(consumed: Consumed): Promise<void>;
-  /** These weights are not to be gone back to. */
+  /** Deletes the state: the run must never restore these weights. */
   discard(): Promise<void>;
 }
 
@@ -45,30 +45,36 @@ export interface CheckpointerOptions extends Pick<RetentionRules, 'keepEveryStep
   readonly client: Pick<TinkerClient, 'deleteCheckpoint'>;
   readonly run: Pick<TrainingRun, 'saveState'>;
   readonly ticketKey: TicketKey;
-  /** How long actors hold a ticket; undefined while that is not known. */
+  /** Median hold time of a ticket; undefined while it is not known. */
   readonly usualHoldSeconds: () => number | undefined;
   readonly unacked: UnackedGroups;
   readonly idle: IdleClock;
-  /** The state that the weights came from, if they were restored. */
+  /** The state that the weights were restored from, if any. */
   readonly restored: { readonly step: number; readonly path: string } | undefined;
-  /** Those that earlier lives of the run have kept. */
+  /** States kept by earlier sessions of the run. */
   readonly states: readonly KeptState[];
   readonly log: Logger;
 }
 
 /**
- * Checkpoints in the one order that loses nothing: the backend confirms the saved state, the ledger
- * names it together with what it has consumed, and only then are the consumed messages acknowledged.
+ * Writes checkpoints in the only order that loses nothing:
+ *
+ * 1. the backend confirms the saved state;
+ * 2. the ledger names the state together with what its weights have consumed;
+ * 3. the consumed messages are acknowledged.
+ *
+ * A crash before step 3 delivers those messages again, and the ticket table in the ledger shows that they
+ * are consumed. An acknowledgement before step 2 would lose groups that no checkpoint covers.
  */
 export class Checkpointer {
   readonly #options: CheckpointerOptions;
   readonly #oneAtATime = pLimit(1);
   #saved: { readonly step: number; readonly path: Promise<string> } | undefined;
   #states: KeptState[]; // that the backend has, oldest first
-  readonly #discarded = new Set<string>(); // paths of states that are to be deleted
-  readonly #scores: Map<number, number>; // of steps that were evaluated, their states saved or not
+  readonly #discarded = new Set<string>(); // paths of states to delete
+  readonly #scores: Map<number, number>; // of evaluated steps, whether their states are saved or not
   #underEvaluation: () => readonly number[] = () => [];
-  #written: Checkpoint | undefined; // by this life of the run, the newest
+  #written: Checkpoint | undefined; // the newest of this session
   #writtenStep: number;
 
   constructor(options: CheckpointerOptions) {
@@ -86,38 +92,38 @@ export class Checkpointer {
     }
   }
 
-  /** Of the newest checkpoint in the ledger; a new run has one of step 0. */
+  /** The step of the newest checkpoint in the ledger; a new run has one of step 0. */
   get writtenStep(): number {
     return this.#writtenStep;
   }
 
-  /** What evaluations of earlier lives made of the weights of a step. */
+  /** Adds the evaluation scores of steps of earlier sessions. */
   remember(scores: Iterable<readonly [step: number, score: number]>): void {
     for (const [step, score] of scores) this.#scores.set(step, score);
   }
 
-  /** @param steps whose evaluation is under way, whenever it is asked. */
+  /** Keeps the states of steps under evaluation. @param steps returns those steps. */
   waitFor(steps: () => readonly number[]): void {
     this.#underEvaluation = steps;
   }
 
   /**
-   * What an evaluation made of the weights of a step, saved or yet to be: the best ones are kept. It may
-   * come when no further checkpoint does. Resolves when the ledger says so, if it lists them.
+   * Records the evaluation score of a step, whose state may be saved later: the best state is kept. If the
+   * ledger lists the state, rewrites it at once, since no further checkpoint may follow; resolves after that.
    */
   scored(step: number, score: number): Promise<void> {
     this.#scores.set(step, score);
     return this.#oneAtATime(async () => {
       const isListed = this.#states.some((state) => state.step === step);
-      if (!isListed || this.#written === undefined) return; // the next one will tell of it
+      if (!isListed || this.#written === undefined) return; // the next checkpoint includes it
       await this.#writeLedger(this.#written);
       await this.#dropOldStates();
     });
   }
 
   /**
-   * Saves the weights as they are when the operations called so far have run; weights of a step that
-   * is saved already are not saved again. The save is in the backend's queue when this returns.
+   * Saves the weights as they are after the operations called so far; a step that is saved already is
+   * not saved again. The save is in the backend's queue when this returns.
    */
   save(step: number): SavedState {
     if (this.#saved?.step !== step) {
@@ -171,20 +177,20 @@ export class Checkpointer {
     this.#written = checkpoint;
   }
 
-  /** The ledger lists a state until it is known to be gone, so that no crash forgets it. */
+  /** Deletes old states. The ledger lists a state until its deletion succeeds, so no crash can orphan it. */
   async #dropOldStates(): Promise<void> {
     const { keepEverySteps, checkpoints } = this.#options;
     const rules = { keepEverySteps, underEvaluation: this.#underEvaluation() };
     await this.#dropDiscarded();
-    for (const { path } of superfluous(this.#scoredStates, rules)) {
-      // The copy may be behind, while there is no room for a newer one, and a power failure may make it the newest.
+    for (const { path } of statesToDelete(this.#scoredStates, rules)) {
+      // While the disk is full the copy may be older, and after a power failure it may be the newest checkpoint left.
       if (path === checkpoints.stateOnDisk) continue;
       if (!(await this.#delete(path))) continue;
       this.#states = this.#states.filter((state) => state.path !== path);
     }
   }
 
-  /** What the backend does not delete now is tried again with the next checkpoint. */
+  /** Deletes discarded states; a failed deletion is retried with the next checkpoint. */
   async #dropDiscarded(): Promise<void> {
     for (const path of this.#discarded) {
       if (await this.#delete(path)) this.#discarded.delete(path);
@@ -198,7 +204,7 @@ export class Checkpointer {
     });
   }
 
-  /** @returns false if it is to be tried again, with the next checkpoint. */
+  /** @returns false if the deletion must be retried with the next checkpoint. */
   async #delete(path: string): Promise<boolean> {
     try {
       await this.#options.client.deleteCheckpoint(path);

@@ -13,27 +13,27 @@ import type { RunConfig } from '../../shared/run/run-config.js';
 import type { TicketTableState } from '../groups/ticket-table.js';
 import { type CheckpointStore, ledger } from './checkpoint-store.js';
 import { deleteOrphans } from './retention.js';
-import { nothingToRestore, type Traces } from './traces.js';
+import { restoreError, type Traces } from './traces.js';
 
-/** Where a learner starts: from nothing, or from what the last checkpoint says. */
+/** The starting point of a session: a new run, or one restored from its last checkpoint. */
 export interface OpenedRun {
   readonly run: TrainingRun;
   readonly step: number;
-  readonly version: number; // to publish the weights as
+  readonly version: number; // under which to publish the weights
   readonly isResumed: boolean;
   readonly progress: number; // of the run, 0 to 1
   readonly curriculum: CurriculumState | undefined;
   readonly table: TicketTableState | undefined;
-  readonly ticketKey: TicketKey | undefined; // that the checkpoint's tickets were issued with
-  readonly rewinds: readonly Rewind[]; // that the run has gone through
-  readonly state: { readonly step: number; readonly path: string } | undefined; // restored from
-  readonly states: readonly SavedState[]; // that earlier lives have kept
-  readonly usualHoldSeconds: number | undefined; // of a ticket
+  readonly ticketKey: TicketKey | undefined; // with which the checkpoint's tickets were issued
+  readonly rewinds: readonly Rewind[]; // of the run so far
+  readonly state: { readonly step: number; readonly path: string } | undefined; // from which the weights were restored
+  readonly states: readonly SavedState[]; // kept by earlier sessions
+  readonly usualHoldSeconds: number | undefined; // median hold time of a ticket
 }
 
 export interface OpeningOptions {
   readonly broker: Pick<Broker, 'run' | 'policy' | 'events'>;
-  readonly traces: Traces; // of the run, before anything of it was opened
+  readonly traces: Traces; // of the run, read before opening it
   readonly client: Pick<
     TinkerClient,
     'createLoraModel' | 'restoreLoraModel' | 'listCheckpoints' | 'deleteCheckpoint'
@@ -45,14 +45,14 @@ export interface OpeningOptions {
 }
 
 /**
- * Creates the run with the backend, or restores it from its newest checkpoint whose state the backend
- * still has. Restored weights get a version number above all that were ever published: actors know
- * versions that only rise, and the ones between may differ from what is trained now. The ledger knows
- * of it before anybody can sample by that number, so that another crash, before the next checkpoint,
- * does not make us forget it.
+ * Creates the run at the backend, or restores it from the newest checkpoint whose state the backend
+ * still has. Restored weights get a version number above all that were ever published, because actors
+ * rely on rising versions and the lost versions in between had different weights. This rewind is written to
+ * the ledger before an actor can sample with the new version, so that another crash before the next
+ * checkpoint cannot lose it.
  *
- * @throws {UserError} if the run has been trained and no checkpoint of it can be restored: to begin it
- * again would overwrite what there is of it.
+ * @throws {UserError} if the run has been trained and no checkpoint of it can be restored: starting it
+ *   again would overwrite its data.
  */
 export async function openRun(options: OpeningOptions): Promise<OpenedRun> {
   const { broker, client, checkpoints, traces, config, log } = options;
@@ -89,7 +89,7 @@ export async function openRun(options: OpeningOptions): Promise<OpenedRun> {
     if (!isInLedger) log.warn({ step, where, failures }, 'the ledger is damaged; run recovered');
     return resume(options, restored.run, checkpoint, isInLedger);
   }
-  throw nothingToRestore(broker.run, traces, failures);
+  throw restoreError(broker.run, traces, failures);
 }
 
 async function resume(
@@ -100,14 +100,14 @@ async function resume(
 ): Promise<OpenedRun> {
   const { step, progress, statePath, nextOrder, consumedBelow, consumedAbove, counts } = checkpoint;
   const { states } = checkpoint;
-  // A copy may be older than what the backend has, and who restores it by hand may want that.
+  // Not for a copy: it may be older than the states at the backend, which an operator may want to restore by hand.
   if (isInLedger && states !== undefined) {
     const needed = [...states, { path: statePath }];
     const confirmLead = () => leadership.confirm();
     await deleteOrphans({ client, policy: broker.policy, states: needed, confirmLead, log });
   }
   const version = Math.max(checkpoint.version, (await newestVersion(broker)) + 1);
-  // One with this number was on its way when its learner died, and nobody has seen the version.
+  // A rewind to this version or a higher one was never published: its learner crashed first.
   const rewinds = (checkpoint.rewinds ?? []).filter(({ from }) => from < version);
   if (version > checkpoint.version) rewinds.push({ from: version, to: checkpoint.version });
   if (version > checkpoint.version || !isInLedger) {
@@ -129,7 +129,7 @@ async function resume(
   };
 }
 
-/** @returns why it cannot be restored, if the backend does not have the state or cannot read it. */
+/** @returns the restored run, or the reason if the backend does not have the state or cannot read it. */
 async function restore(
   client: OpeningOptions['client'],
   model: Parameters<OpeningOptions['client']['restoreLoraModel']>[0],
@@ -139,7 +139,7 @@ async function restore(
   } catch (caught) {
     if (caught instanceof BadRequest) return { failure: errorText(caught) };
     if (!(caught instanceof Unavailable)) throw caught;
-    // TuFT answers 500 where it does not have a state, which a server in trouble does as well.
+    // TuFT answers 500 if it does not have the state, but so does a server in trouble.
     const { runId } = parseTinkerPath(model.statePath);
     const left = await client.listCheckpoints(runId).catch(() => undefined);
     if (left?.some(({ path }) => path === model.statePath) ?? true) throw caught;
@@ -147,7 +147,7 @@ async function restore(
   }
 }
 
-/** The highest version that was ever published, wherever that is still known; -1 if none is. */
+/** Returns the highest version known to have been published; -1 if none is known. */
 async function newestVersion({ policy, events }: OpeningOptions['broker']): Promise<number> {
   const [current, versions, announced] = await Promise.all([
     policy.current(),
@@ -158,10 +158,10 @@ async function newestVersion({ policy, events }: OpeningOptions['broker']): Prom
 }
 
 /**
- * The base model, if the run is held near it: an adapter that is never trained, whose product is 0. A
- * forward pass of it brings all logprobs of a minibatch by one request, at the run's temperature,
- * where a sampling session of the base takes a request a rollout and knows no temperature. It has
- * the run's own rank, since a server may have prepared for no other.
+ * Opens the base model if the run has a KL penalty: an adapter that is never trained, so its product is 0.
+ * One forward pass of it returns all logprobs of a minibatch at the run's temperature, whereas a sampling
+ * session of the base takes one request per rollout and has no temperature. It uses the run's rank, since
+ * a server may support no other.
  */
 export async function openBase(
   client: Pick<TinkerClient, 'createLoraModel'>,

@@ -18,7 +18,7 @@ import { StepDamaged } from '../step/damage.js';
 
 const recoveries = new Counter({
   name: 'rl_learner_recoveries_total',
-  help: 'Times that the run was restored from its checkpoint: the backend failed, or lies damaged a step.',
+  help: 'Times that the run was restored from its checkpoint: backend failures and steps damaged by false logprobs.',
   labelNames: ['reason'],
 });
 
@@ -26,76 +26,76 @@ export interface RecoveryOptions {
   readonly backendUrl: string;
   readonly apiKey: string;
   readonly checkpointDir?: string | undefined;
-  /** How long the backend may be away at the start; later it is given longer. */
+  /** Seconds to wait for the backend at the start; later attempts wait longer. */
   readonly startPatienceSeconds: number;
   readonly log: Logger;
-  /** Ends the waiting between two attempts. */
+  /** Ends the pause between two attempts. */
   readonly stop: AbortSignal;
   /** Ends the connection to the backend. */
   readonly signal: AbortSignal;
-  /** A leader that was replaced may fail in any way, as its successor deletes what nothing names. */
+  /** Checked after each failure: a replaced leader may fail in any way, as its successor deletes orphaned checkpoints. */
   readonly leadership: Pick<Leadership, 'signal' | 'confirm'>;
-  /** The newest checkpoint: attempts that get further than the last one are not counted as failed. */
+  /** The newest checkpoint; an attempt that made progress resets the count of failures. */
   readonly progress: () => Promise<Checkpoint | undefined>;
   /** Waits before the next attempt, unless `signal` aborts; replaced in tests. */
   readonly pause?: ((ms: number, signal: AbortSignal) => Promise<void>) | undefined;
 }
 
-/** One session with one connection to the backend; `scope` watches all that it starts in the background. */
+/** One session with one connection to the backend; `scope` watches its background tasks. */
 export type Session<Result> = (client: TinkerClient, scope: TaskScope) => Promise<Result>;
 
 const confirmMs = 5_000;
 
-/** Attempts without a new checkpoint between them before the run is given up. */
+/** Failed attempts without a new checkpoint before the run is given up. */
 const maxAttempts = 5;
 
 /**
- * Runs `session` with a connection to the backend, and again with a new one when the backend lost the
- * run, the order of its operations or its patience, or when lies of an actor damaged a step: the session
- * then starts from the checkpoint, once all that the one before had started has settled.
+ * Runs `session` with a connection to the backend. Starts another session from the checkpoint, with a new
+ * connection, if the backend lost the run, lost the order of operations or was unavailable too long, or if
+ * false logprobs of an actor damaged a step. All tasks of the failed session have settled by then.
  *
- * @throws {UserError} for what no repetition mends.
- * @throws {Error} whatever failed, if another learner leads: this one may wait for its turn again.
+ * @throws {UserError} if retrying cannot help.
+ * @throws {Error} the failure itself, if another learner leads: this one may wait for its turn again.
  */
 export async function withRecovery<Result>(
   options: RecoveryOptions,
   session: Session<Result>,
 ): Promise<Result> {
-  const { startPatienceSeconds, log, stop, leadership, progress, pause = sleepUnless } = options;
+  const { startPatienceSeconds, log, stop, leadership, progress, pause = abortableSleep } = options;
   let lastStep = -1;
   let failures = 0;
   for (let attempts = 0; ;) {
     try {
-      // At the start a wrong address is likelier than a long absence; later it is not.
+      // At the start a wrong address is likelier than a long outage; later it is not.
       const patienceSeconds = attempts === 0 ? startPatienceSeconds : 600;
       return await runOnce(options, 1_000 * patienceSeconds, session);
     } catch (caught) {
-      const error = rootOf(caught);
-      // A server that is away cannot say who leads, and is no reason to wait.
+      const error = rootCause(caught);
+      // Bounded, because an unavailable server cannot say who leads.
       const confirmed = leadership.confirm().catch(() => undefined);
       await Promise.race([confirmed, sleep(confirmMs, undefined, { ref: false })]);
       leadership.signal.throwIfAborted();
       if (error instanceof BadRequest || error instanceof BadAnswer) {
-        throw new UserError(`the backend refused what training asked of it: ${error.message}`, {
+        throw new UserError(`the backend refused a training request: ${error.message}`, {
           cause: caught,
         });
       }
-      if (stop.aborted || !isMendable(error)) throw error;
+      if (stop.aborted || !isRecoverable(error)) throw error;
 
       const step = (await progress())?.step ?? 0;
       if (step > lastStep) attempts = failures = 0;
       lastStep = step;
       attempts += 1;
-      const isDamage = error instanceof StepDamaged;
-      if (!isDamage) failures += 1; // after a damage one actor less is believed
+      const isStepDamaged = error instanceof StepDamaged;
+      if (!isStepDamaged) failures += 1; // a damaged step quarantines an actor, so it cannot recur forever
       if (failures > maxAttempts) {
         throw new UserError(
-          `the backend failed ${failures} times since step ${step}, at last so: ${errorText(error)}`,
+          `the backend failed ${failures} times since step ${step}; the last error: ${errorText(error)}`,
           { cause: caught },
         );
       }
       recoveries.inc({ reason: (error as Error).name });
-      const level = isDamage ? 'error' : 'warn';
+      const level = isStepDamaged ? 'error' : 'warn';
       log[level]({ reason: errorText(error), step }, 'restoring the run from its last checkpoint');
       await pause(Math.min(500 * 2 ** attempts, 30_000), stop);
     }
@@ -103,11 +103,11 @@ export async function withRecovery<Result>(
 }
 
 /**
- * Runs the session. Its first failure, and its end, close the connection to the backend, so that nothing waits
- * for a backend that hangs; then all that the session has started settles. What waits for NATS or for room on a
- * disk goes on waiting, as the next session would, until the learner is to stop.
+ * Runs the session. Its first failure, and its end, close the connection to the backend, so that no task waits
+ * for a backend that hangs; then all tasks of the session settle. A task that waits for NATS or for disk space
+ * keeps waiting until the learner stops, as the next session would.
  *
- * @throws what failed first; what fails as a consequence says less.
+ * @throws the first failure, since the failures that follow from it say less.
  */
 async function runOnce<Result>(
   { backendUrl: baseUrl, apiKey, checkpointDir, log, signal, leadership }: RecoveryOptions,
@@ -128,23 +128,23 @@ async function runOnce<Result>(
     return await session(client, scope);
   } catch (caught) {
     const first: unknown = scope.signal.aborted ? scope.signal.reason : caught;
-    log.warn({ reason: errorText(first) }, 'the session failed, waiting for what it has started');
+    log.warn({ reason: errorText(first) }, 'session failed, waiting for its tasks to settle');
     throw first;
   }
 }
 
-async function sleepUnless(ms: number, signal: AbortSignal): Promise<void> {
+async function abortableSleep(ms: number, signal: AbortSignal): Promise<void> {
   await sleep(ms, undefined, { signal });
 }
 
-/** What began it: operations behind a failed one complain of a conflict, and name the cause. */
-function rootOf(error: unknown): unknown {
+/** The original error: operations queued after a failed one fail with a sequence conflict that names it as `cause`. */
+function rootCause(error: unknown): unknown {
   return error instanceof SequenceConflict && error.cause instanceof Error
-    ? rootOf(error.cause)
+    ? rootCause(error.cause)
     : error;
 }
 
-function isMendable(error: unknown): boolean {
+function isRecoverable(error: unknown): boolean {
   return (
     error instanceof RunLost ||
     error instanceof SequenceConflict ||

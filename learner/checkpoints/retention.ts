@@ -6,22 +6,22 @@ import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import type { SavedState } from '../../shared/wire/ledger.js';
 
 export interface RetentionRules {
-  /** States of steps that this divides are kept for good; 0: none for that. */
+  /** States of steps divisible by this are never deleted; 0: no such rule. */
   readonly keepEverySteps: number;
-  /** Steps that are being evaluated: their states may turn out to be the best. */
+  /** Steps under evaluation, whose states may turn out to be the best. */
   readonly underEvaluation: readonly number[];
 }
 
-/** The newest states: the one in the ledger, and one to fall back on by hand. */
-const rolling = 2;
+/** Newest states that are kept: the one in the ledger, and one to fall back on by hand. */
+const newestKept = 2;
 
 /**
- * Which saved states nobody needs any more: all but the newest two, one every so many steps, and the
- * one of the best evaluation, of equals the newer, or whose evaluation is under way.
+ * Returns the saved states that can be deleted. Kept are the newest two, those of every `keepEverySteps`
+ * steps, the one with the best evaluation score (the newer of equals), and those under evaluation.
  *
  * @param states in the order in which they were saved.
  */
-export function superfluous(
+export function statesToDelete(
   states: readonly SavedState[],
   { keepEverySteps, underEvaluation }: RetentionRules,
 ): SavedState[] {
@@ -31,7 +31,7 @@ export function superfluous(
     undefined,
   );
   return states
-    .slice(0, -rolling)
+    .slice(0, -newestKept)
     .filter((state) => state !== best && !underEvaluation.includes(state.step))
     .filter(({ step }) => keepEverySteps === 0 || step % keepEverySteps !== 0);
 }
@@ -39,22 +39,22 @@ export function superfluous(
 export interface OrphansOptions {
   readonly client: Pick<TinkerClient, 'listCheckpoints' | 'deleteCheckpoint'>;
   readonly policy: Pick<PolicyStore, 'versions' | 'at'>;
-  /** The states of the run; none that is not among them is needed. */
+  /** All states that the run needs. */
   readonly states: readonly { readonly path: string }[];
   /** Throws if another learner leads. */
   readonly confirmLead: () => Promise<void>;
   readonly log: Logger;
 }
 
-/** What learners call what they save; whatever else a run has at the backend is somebody else's. */
-const ours = /^(state|policy)-\d{6,}$/;
+/** Names of checkpoints that learners save; other checkpoints were saved by someone else. */
+const savedByLearner = /^(state|policy)-\d{6,}$/;
 
 /**
- * Deletes what former learners of the run saved and nothing names: a crash came before it was named, or
- * the backend could not delete it while it was. To be called before this session saves anything. Only
- * runs at the backend of which something is named are known.
+ * Deletes orphans: checkpoints that earlier learners of the run saved and that nothing names, because of a
+ * crash before they were named or a failed deletion. Call it before this session saves anything. It covers
+ * only those runs at the backend of which at least one checkpoint is named.
  *
- * @returns how many were deleted; never rejects, since it does no harm if they stay.
+ * @returns the number deleted; never rejects, since orphans that stay do no harm.
  */
 export async function deleteOrphans(options: OrphansOptions): Promise<number> {
   const { client, policy, states, confirmLead, log } = options;
@@ -67,16 +67,16 @@ export async function deleteOrphans(options: OrphansOptions): Promise<number> {
     }
     const runs = new Set([...named].map((path) => parseTinkerPath(path).runId));
     const found = (await Promise.all([...runs].map((run) => client.listCheckpoints(run)))).flat();
-    // After the list was made: so nothing in it is of a successor, which has not begun yet.
+    // Confirmed after listing, so the list has no checkpoints of a successor.
     await confirmLead();
     for (const { path } of found) {
-      if (named.has(path) || !ours.test(parseTinkerPath(path).name)) continue;
+      if (named.has(path) || !savedByLearner.test(parseTinkerPath(path).name)) continue;
       await client.deleteCheckpoint(path);
       deleted += 1;
     }
   } catch (caught) {
-    log.warn({ reason: errorText(caught) }, 'unnamed weights not deleted');
+    log.warn({ reason: errorText(caught) }, 'orphaned checkpoints not deleted');
   }
-  if (deleted > 0) log.info({ deleted }, 'deleted weights that nothing names');
+  if (deleted > 0) log.info({ deleted }, 'orphaned checkpoints deleted');
   return deleted;
 }

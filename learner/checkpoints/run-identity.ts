@@ -6,7 +6,7 @@ import { RunConfig } from '../../shared/run/run-config.js';
 import { configDifferences, type LearnerConfig } from '../config.js';
 
 /**
- * The model to train, as the backend calls it.
+ * Returns the name of the model to train, as the backend knows it.
  *
  * @throws {UserError} if the backend does not serve it, or serves several and none was named.
  */
@@ -17,7 +17,7 @@ export function chooseModel(
   const names = models.map(({ name }) => name);
   const served = names.length === 0 ? 'none' : names.join(', ');
   if (modelName !== undefined) {
-    // A server that lists none may still have it; creating the run will tell.
+    // A server that lists no models may still have it; creating the run shows whether it does.
     if (names.length === 0 || names.includes(modelName)) return modelName;
     throw new UserError(
       `the backend at ${backendUrl} does not serve --model-name ${modelName}; it serves ${served}`,
@@ -30,10 +30,10 @@ export function chooseModel(
 }
 
 /**
- * The configuration that this run has, which is ours if it has none yet.
+ * Returns the configuration of the run: the stored one, else `ours`, which is then stored.
  *
- * @param copy of it in the run's folder, which counts where NATS has lost it.
- * @throws {UserError} if the run began with another one: its weights would continue as something else.
+ * @param copy the configuration in the run's folder, used if NATS has lost its own.
+ * @throws {UserError} if the run was started with another configuration, which its weights depend on.
  */
 export async function settleConfig(
   store: Pick<RunConfigStore, 'get' | 'put'>,
@@ -49,23 +49,23 @@ export async function settleConfig(
   }
   throw new UserError(
     [
-      `run ${ours.run} exists with another configuration; choose another --run, or give what it has:`,
+      `run ${ours.run} exists with another configuration; choose another --run, or use its configuration:`,
       ...differences.map((difference) => `  - ${difference}`),
     ].join('\n'),
   );
 }
 
-/** The configuration in a file; undefined if there is none of this run. */
+/** Reads the configuration in a file; undefined if the file has none of this run. */
 export async function readConfig(path: string, run: string): Promise<RunConfig | undefined> {
   const text = await readFile(path, 'utf8').catch(() => '{}');
-  const found = RunConfig.safeParse(parsed(text));
+  const found = RunConfig.safeParse(parseJson(text));
   return found.success && found.data.run === run ? found.data : undefined;
 }
 
-function parsed(text: string): unknown {
+function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    return undefined; // cut off
+    return undefined; // truncated
   }
 }

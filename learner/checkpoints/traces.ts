@@ -12,15 +12,15 @@ export interface TracesOptions {
   readonly log: Logger;
 }
 
-/** What there is of a run, a line for each place; empty where a run has not begun. */
+/** Where a run has left data, one line per place; empty for a run that has not begun. */
 export interface Traces {
   readonly inNats: readonly string[];
   readonly inFolder: readonly string[];
-  /** Path of a checkpoint in the folder that is of another run of this name. */
+  /** Path of a checkpoint in the folder that belongs to another run of the same name. */
   readonly foreignFile?: string | undefined;
 }
 
-/** Looks for a run in every place where one that has begun leaves something. */
+/** Checks every place where a run leaves data. */
 export async function findTraces({ broker, runDir, log }: TracesOptions): Promise<Traces> {
   const { names } = broker;
   const [checkpoints, ticketIds, events, newest, versions, tickets] = await Promise.all([
@@ -47,7 +47,7 @@ export async function findTraces({ broker, runDir, log }: TracesOptions): Promis
     step > 0 && `${file.path}: a checkpoint of step ${step}`,
     lines > 0 && `${metrics}: ${lines} steps`,
   ];
-  // Every run has a ticket key of its own, and every checkpoint a copy of it.
+  // Every run has its own ticket key, and every checkpoint a copy of it.
   const inCheckpoints = [...checkpoints, newest?.checkpoint].map((each) => each?.ticketKey);
   const keys = [ticketIds?.key, ...inCheckpoints].filter((key) => key !== undefined);
   const ours = copy?.ticketKey;
@@ -61,8 +61,10 @@ export async function findTraces({ broker, runDir, log }: TracesOptions): Promis
 }
 
 /**
- * @throws {UserError} if the folder has a run that NATS does not know, or another one of the same name: to train
- *   there would overwrite it, and its checkpoint must not be taken for ours.
+ * Refuses a run folder that does not belong to the run in NATS.
+ *
+ * @throws {UserError} if the folder has a run that NATS does not know, or another run of the same name: training
+ *   would overwrite it, and its checkpoint could be mistaken for one of this run.
  */
 export function assertKnownToNats(run: string, { inNats, inFolder, foreignFile }: Traces): void {
   if (inNats.length > 0 && foreignFile !== undefined) {
@@ -73,7 +75,7 @@ export function assertKnownToNats(run: string, { inNats, inFolder, foreignFile }
         ...inFolder.map((trace) => `  - ${trace}`),
         'What NATS has:',
         ...inNats.map((trace) => `  - ${trace}`),
-        'To go on with the run of the folder, give its NATS server with --nats-url. To go on with the run of NATS, ' +
+        'To continue the run of the folder, give its NATS server with --nats-url. To continue the run in NATS, ' +
           'give its folder with --run-dir, or move this folder away.',
       ].join('\n'),
     );
@@ -83,14 +85,14 @@ export function assertKnownToNats(run: string, { inNats, inFolder, foreignFile }
     [
       `NATS holds nothing of run ${run}, which has been trained:`,
       ...inFolder.map((trace) => `  - ${trace}`),
-      'If this is not the NATS server of that run, give the right --nats-url. If its files are gone, put them back; ' +
-        'or begin a new run: with another --run, or after this folder has been moved away.',
+      'If this is not the NATS server of that run, give the right --nats-url. If its files are gone, restore them; ' +
+        'or start a new run: choose another --run, or move this folder away.',
     ].join('\n'),
   );
 }
 
-/** @param failures the checkpoints that were found, and why each cannot be used. */
-export function nothingToRestore(
+/** The error for a trained run that cannot be restored. @param failures why each checkpoint found cannot be used. */
+export function restoreError(
   run: string,
   { inNats, inFolder }: Traces,
   failures: readonly string[],
@@ -100,9 +102,9 @@ export function nothingToRestore(
     [
       `run ${run} has been trained, and no checkpoint of it can be restored:`,
       ...found.map((failure) => `  - ${failure}`),
-      'What there is of it:',
+      'What is left of it:',
       ...[...inNats, ...inFolder].map((trace) => `  - ${trace}`),
-      "Nothing was changed. Put back the files of NATS, or the backend's checkpoint folder, and start again; or begin a new run with another --run.",
+      "Nothing was changed. Restore the files of NATS, or the backend's checkpoint folder, and start again; or start a new run with another --run.",
     ].join('\n'),
   );
 }

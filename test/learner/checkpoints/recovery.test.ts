@@ -62,7 +62,7 @@ async function refusedWhile(leads: boolean): Promise<unknown> {
 describe('a learner that the backend refuses something', () => {
   it('says so to the user while it leads', async () => {
     const caught = await refusedWhile(true);
-    assert.match(String(caught), /UserError: the backend refused what training asked of it/);
+    assert.match(String(caught), /UserError: the backend refused a training request/);
   });
 
   it('says that another one leads where that is so, since it may wait for its turn again', async () => {
@@ -153,7 +153,7 @@ describe('a learner whose steps are damaged by lies', () => {
   });
 });
 
-const failedMessage = 'the session failed, waiting for what it has started';
+const failedMessage = 'session failed, waiting for its tasks to settle';
 
 function messageOf(line: string): string {
   return (JSON.parse(line) as { readonly msg: string }).msg;

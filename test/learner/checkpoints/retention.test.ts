@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { superfluous } from '../../../learner/checkpoints/retention.js';
+import { statesToDelete } from '../../../learner/checkpoints/retention.js';
 
 const state = (step: number, score?: number) => ({
   step,
@@ -11,7 +11,7 @@ const dropped = (
   states: ReturnType<typeof state>[],
   keepEverySteps = 0,
   underEvaluation: number[] = [],
-) => superfluous(states, { keepEverySteps, underEvaluation }).map(({ step }) => step);
+) => statesToDelete(states, { keepEverySteps, underEvaluation }).map(({ step }) => step);
 
 describe('the states that a run keeps', () => {
   it('are the newest two', () => {
