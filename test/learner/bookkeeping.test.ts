@@ -15,7 +15,7 @@ import { gate, silent } from '../support/broker.js';
 import { evalResult, rollout, rolloutGroup, scoredGroup, ticket } from '../support/messages.js';
 
 describe('the idle clock', () => {
-  it('counts only time without work in flight, under its cause', async () => {
+  it('the idle clock counts only time without work in flight, by its cause', async () => {
     let now = 0;
     const clock = new IdleClock(() => now);
     clock.waitFor('groups');
@@ -36,7 +36,7 @@ describe('the idle clock', () => {
     assert.deepEqual(clock.seconds, { groups: 4, window: 2, version: 0 });
   });
 
-  it('counts work that fails as ended', async () => {
+  it('the idle clock treats failed work as ended', async () => {
     let now = 0;
     const clock = new IdleClock(() => now);
     clock.waitFor('version');
@@ -47,7 +47,7 @@ describe('the idle clock', () => {
 });
 
 describe('the training clock', () => {
-  it('adds up the times that it runs, and says when the limit is reached', () => {
+  it('the training clock adds up its running times and aborts at the limit', () => {
     let now = 0;
     const clock = new TrainingClock(1, () => now);
     {
@@ -55,7 +55,7 @@ describe('the training clock', () => {
       now = 40;
       assert(!running.signal.aborted);
     }
-    now = 1_000; // an evaluation
+    now = 1_000; // an evaluation ran meanwhile
     assert.equal(clock.seconds, 40);
     {
       using running = clock.start();
@@ -68,8 +68,8 @@ describe('the training clock', () => {
   });
 });
 
-describe('the scored groups that the broker still holds', () => {
-  it('are counted as awaiting a checkpoint once their tickets are at an end, or replaced', async () => {
+describe('the unacknowledged groups', () => {
+  it('unacked groups count as awaiting a checkpoint once their tickets are consumed or replaced', async () => {
     const metric = async () => {
       const text = await register.getSingleMetricAsString('rl_groups_awaiting_checkpoint');
       return Number(text.trim().split(' ').at(-1));
@@ -100,8 +100,8 @@ describe('the checkpointer', () => {
     const ledger: Checkpoint[] = [];
     const saved = gate();
     const unacked = new UnackedGroups();
-    const record = (what: string) => () => {
-      happened.push(what);
+    const record = (event: string) => () => {
+      happened.push(event);
       return Promise.resolve();
     };
     for (const seq of [1, 2, 3]) {
@@ -145,10 +145,10 @@ describe('the checkpointer', () => {
     return { happened, ledger, saved, unacked, checkpointer, table };
   }
 
-  it('acknowledges what the weights consumed only when the ledger names them', async () => {
+  it('the checkpointer acknowledges consumed messages only after the ledger names their state', async () => {
     const { happened, saved, unacked, checkpointer, table } = setUp();
-    const ended = new Set([11, 13]); // orders
-    const covered = () => unacked.covered((order) => ended.has(order));
+    const consumed = new Set([11, 13]); // orders
+    const covered = () => unacked.covered((order) => consumed.has(order));
     const saving = checkpointer.save(5);
     const written = saving.write({
       step: 5,
@@ -158,7 +158,7 @@ describe('the checkpointer', () => {
       rewinds: [],
       messages: covered(),
     });
-    ended.add(12); // by the next step
+    consumed.add(12); // by the next step
     assert.deepEqual(happened, ['save state-000005']);
     saved.open();
     await written;
@@ -167,7 +167,7 @@ describe('the checkpointer', () => {
     assert.deepEqual(covered(), [2]);
   });
 
-  it('forgets weights that are not to be gone back to, and saves them anew if they are after all', async () => {
+  it('the checkpointer deletes a discarded state and saves its step again on request', async () => {
     const { happened, saved, checkpointer, table } = setUp();
     saved.open();
     await checkpointer.save(5).discard();
@@ -184,7 +184,7 @@ describe('the checkpointer', () => {
     ]);
   });
 
-  it('prolongs what no checkpoint covers yet, and nothing else', async () => {
+  it('unacked groups extend the ack wait of exactly the messages that no checkpoint covers', async () => {
     const { happened, saved, unacked, checkpointer, table } = setUp();
     saved.open();
     const consumed = { step: 5, version: 5, progress: 0, table, rewinds: [], messages: [1, 3] };
@@ -194,7 +194,7 @@ describe('the checkpointer', () => {
     assert.deepEqual(happened, ['working 2']);
   });
 
-  it('saves the weights of a step once, and keeps two states', async () => {
+  it('the checkpointer saves each step once and keeps the two newest states', async () => {
     const { happened, saved, checkpointer, table } = setUp();
     saved.open();
     const consumed = { version: 5, progress: 0.5, table, rewinds: [], messages: [] };
@@ -203,12 +203,12 @@ describe('the checkpointer', () => {
     await checkpointer.save(5).write({ ...consumed, step: 5 });
     await checkpointer.save(6).write({ ...consumed, step: 6 });
     assert.deepEqual(
-      happened.filter((what) => !what.startsWith('ledger')),
+      happened.filter((event) => !event.startsWith('ledger')),
       ['save state-000005', 'save state-000006', 'delete tinker://run/weights/old'],
     );
   });
 
-  it('keeps one every so many steps and the best, however many lives the run has', async () => {
+  it('the checkpointer keeps every tenth step and the best state, across sessions', async () => {
     const former = { step: 2, path: 'tinker://former/weights/state-000002' };
     const { happened, ledger, saved, checkpointer, table } = setUp({
       keepEverySteps: 10,
@@ -240,7 +240,7 @@ describe('the history of a run', () => {
     metrics: { reward },
   });
 
-  it('ends at the announcement, without the steps that a crash undid', async () => {
+  it('the history ends at the announced version, without the steps that a crash rolled back', async () => {
     const events: RunEvent[] = [
       { v: 1, at: 0, kind: 'version', version: 0 },
       { v: 1, at: 0, kind: 'eval', result: evalResult() },
@@ -251,7 +251,7 @@ describe('the history of a run', () => {
     ];
     async function* read() {
       for (const event of events) yield await Promise.resolve(event);
-      await new Promise(() => undefined); // live from here: reading on would never end
+      await new Promise(() => undefined); // live from here: reading would never end
     }
     const history = await readHistory({ read } as never, 7, 2);
     assert.deepEqual(history.steps, [step(1, 0.1), step(2, 0.25)]);
@@ -260,7 +260,7 @@ describe('the history of a run', () => {
 });
 
 describe("the statistics of a step's groups", () => {
-  it('counts each group once: skipped ones when they come, the others when they are trained', () => {
+  it('the group statistics count each group once: on arrival if skipped, otherwise when trained', () => {
     const groupStats = new GroupStats();
     const make = (correct: boolean[], lengths: number[]) => {
       const group = rolloutGroup({ rollouts: lengths.map((length) => rollout(length)) });
@@ -290,7 +290,7 @@ describe("the statistics of a step's groups", () => {
     assert.equal(rates['length_ks_distance'], 0);
   });
 
-  it('takes the rewards as most actors have them, too', () => {
+  it('the group statistics include the rewards that the majority of actors report', () => {
     const groupStats = new GroupStats();
     for (const [actor, reward] of [
       ['honest', 0.5],
@@ -306,7 +306,7 @@ describe("the statistics of a step's groups", () => {
     assert.equal(rates['env/all/reward/lower'], 0);
   });
 
-  it('exports the mean reward of the step that ended last, and keeps it where a step has no answers', async () => {
+  it('the exported mean reward is that of the last step that has answers', async () => {
     const exported = async () => {
       const { values } = await register.getSingleMetric('rl_reward')!.get();
       return values.map(({ value }) => value);
@@ -328,7 +328,7 @@ describe("the statistics of a step's groups", () => {
     assert.deepEqual(await exported(), [0.25]);
   });
 
-  it('tells replayed problems from those whose turn it was', () => {
+  it('the group statistics separate replayed problems from fresh ones', () => {
     const groupStats = new GroupStats(({ problemId }) => problemId === 'again');
     const make = (problemId: string, correct: readonly boolean[]) => {
       const scored = scoredGroup({ group: rolloutGroup({ ticket: ticket({ problemId }) }) });
@@ -346,7 +346,7 @@ describe("the statistics of a step's groups", () => {
     assert.equal(new GroupStats().take()['replayed/group_share'], undefined);
   });
 
-  it('shows when short answers are trained on before long ones', () => {
+  it('the length distance grows when short answers are trained on before long ones', () => {
     const groupStats = new GroupStats();
     const [short, long] = [2, 9].map((n) =>
       scoredGroup({ group: rolloutGroup({ rollouts: [rollout(n), rollout(n)] }) }),
@@ -359,7 +359,7 @@ describe("the statistics of a step's groups", () => {
 });
 
 describe('the summary', () => {
-  it('covers the whole run, by time of training', () => {
+  it('the summary covers the whole run and takes rates over the training time', () => {
     const metrics = { seconds: 2, idle_seconds: 0.5, 'scored/rollouts': 8, 'scored/tokens': 80 };
     const event = { v: 1, at: 0, kind: 'step' } as const;
     const summary = summarize({

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { CheckpointTrial, type Candidate } from '../../../learner/checkpoints/checkpointer.js';
 
-/** A trial, and what became of the states of which it heard. */
+/** A trial, and the record of what it did with each state. */
 function observed() {
   const done: string[] = [];
   const candidate = (step: number): Candidate => ({
@@ -12,18 +12,27 @@ function observed() {
       discard: () => Promise.resolve(void done.push(`discard ${step}`)),
     },
     consumed: () => ({
-      ...{ step, version: step, progress: 0, rewinds: [], messages: [] },
+      step,
+      version: step,
+      progress: 0,
+      rewinds: [],
+      messages: [],
       table: { nextOrder: 0, consumedBelow: 0, consumedAbove: [], counts },
     }),
   });
   return { trial: new CheckpointTrial(), done, candidate };
 }
 const counts = {
-  ...{ issued: 0, trained: 0, skippedZeroVariance: 0, stale: 0, dead: 0, outstanding: 0 },
+  issued: 0,
+  trained: 0,
+  skippedZeroVariance: 0,
+  stale: 0,
+  dead: 0,
+  outstanding: 0,
 };
 
-describe('a saved state on probation', () => {
-  it('is the checkpoint once the step after it was healthy, due itself or not', async () => {
+describe('a saved state on trial', () => {
+  it('a saved state becomes the checkpoint once the next step was healthy, saved or not', async () => {
     const { trial, done, candidate } = observed();
     await trial.judged(true, candidate(1));
     assert.deepEqual(done, []);
@@ -34,7 +43,7 @@ describe('a saved state on probation', () => {
     assert.deepEqual(done, ['write 1', 'write 3']);
   });
 
-  it('is deleted when the step after it was not, and so is the state behind that one', async () => {
+  it('a saved state is deleted if the next step was unhealthy, and so is the state of that step', async () => {
     const { trial, done, candidate } = observed();
     await trial.judged(true, candidate(1));
     await trial.judged(false, candidate(2));
@@ -45,21 +54,21 @@ describe('a saved state on probation', () => {
     assert.deepEqual(done.slice(2), []);
   });
 
-  it('is taken for what it is when the run ends with its step', async () => {
+  it('a saved state becomes the checkpoint, unjudged, if the run ends with its step', async () => {
     const { trial, done, candidate } = observed();
     await trial.judged(true, candidate(5));
     await trial.end(candidate(5));
     assert.deepEqual(done, ['write 5']);
   });
 
-  it('gives way to the state of a later step with which the run ends', async () => {
+  it('a saved state is deleted if the run ends with a later step, whose state becomes the checkpoint', async () => {
     const { trial, done, candidate } = observed();
     await trial.judged(true, candidate(5));
     await trial.end(candidate(6));
     assert.deepEqual(done, ['write 6', 'discard 5']);
   });
 
-  it('is deleted when the run is given up', async () => {
+  it('a saved state is deleted if the run is given up', async () => {
     const { trial, done, candidate } = observed();
     await trial.judged(true, candidate(5));
     await trial.end();

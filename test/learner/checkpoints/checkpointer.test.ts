@@ -9,11 +9,16 @@ import { newTicketKey } from '../../../shared/wire/ticket-ids.js';
 import { silent } from '../../support/broker.js';
 
 const counts = {
-  ...{ issued: 0, trained: 0, skippedZeroVariance: 0, stale: 0, dead: 0, outstanding: 0 },
+  issued: 0,
+  trained: 0,
+  skippedZeroVariance: 0,
+  stale: 0,
+  dead: 0,
+  outstanding: 0,
 };
 const table = { nextOrder: 0, consumedBelow: 0, consumedAbove: [], counts };
 
-/** A checkpointer whose backend deletes as told. */
+/** A checkpointer whose backend deletes states with `deletes`. */
 function bench(
   deletes: (path: string) => Promise<void>,
   states: SavedState[] = [],
@@ -39,7 +44,7 @@ function bench(
   const save = (step: number) =>
     checkpointer
       .save(step)
-      .write({ ...{ step, version: step, progress: 0, table, rewinds: [], messages: [] } });
+      .write({ step, version: step, progress: 0, table, rewinds: [], messages: [] });
   return { ledger, save, checkpointer };
 }
 
@@ -49,7 +54,7 @@ describe('the state of the best evaluation', () => {
   const deleting = () => Promise.resolve();
   const scores = ({ states }: Checkpoint) => states!.map(({ step, score }) => [step, score]);
 
-  it('is known by the ledger at once, also when no checkpoint follows', async () => {
+  it('the ledger lists the score of a state at once, even if no checkpoint follows', async () => {
     const { ledger, save, checkpointer } = bench(deleting);
     await save(1);
     await save(2);
@@ -62,7 +67,7 @@ describe('the state of the best evaluation', () => {
     assert.deepEqual({ ...ledger.at(-1)!, states: [] }, { ...before, states: [] });
   });
 
-  it('is known when its evaluation ended before it was written', async () => {
+  it('a score that is known before its checkpoint is written is listed with the state', async () => {
     const { ledger, save, checkpointer } = bench(deleting);
     await checkpointer.scored(1, 0.7);
     assert.equal(ledger.length, 0);
@@ -73,7 +78,7 @@ describe('the state of the best evaluation', () => {
     assert.deepEqual(listed(ledger.at(-1)!), [1, 3, 4, 5]);
   });
 
-  it('is kept while its evaluation is under way, and goes when that says so', async () => {
+  it('a state under evaluation is kept until a worse score is known', async () => {
     const { ledger, save, checkpointer } = bench(deleting);
     let underEvaluation = [1];
     checkpointer.waitFor(() => underEvaluation);
@@ -86,7 +91,7 @@ describe('the state of the best evaluation', () => {
     assert.deepEqual(listed(ledger.at(-1)!), [3, 4, 5]);
   });
 
-  it('is no other one when a learner begins anew, whatever the ledger had heard of', async () => {
+  it('the best state of an earlier session stays the best in a new session', async () => {
     const path = (step: number) => `tinker://former/weights/${step}`;
     const former = [10, 20, 30].map((step) => ({ step, path: path(step) }));
     const { ledger, save, checkpointer } = bench(deleting, former);
@@ -107,51 +112,51 @@ describe('the state of the best evaluation', () => {
 });
 
 describe('a checkpoint', () => {
-  it('says how long actors hold a ticket, for the learner that resumes from it', async () => {
+  it('a checkpoint stores the median hold time for the learner that resumes from it', async () => {
     const { ledger, save } = bench(() => Promise.resolve());
     await save(1);
     assert.equal(ledger.at(-1)!.usualHoldSeconds, 1.5);
   });
 });
 
-describe('a state that nobody needs any more', () => {
-  it('stays in the ledger until the backend has deleted it', async () => {
-    let isAway = true;
-    const asked: string[] = [];
+describe('an old state', () => {
+  it('an old state stays in the ledger until the backend has deleted it', async () => {
+    let isUnavailable = true;
+    const deletions: string[] = [];
     const { ledger, save } = bench((path) => {
-      asked.push(path);
-      return isAway ? Promise.reject(new Error('the backend is away')) : Promise.resolve();
+      deletions.push(path);
+      return isUnavailable ? Promise.reject(new Error('backend unavailable')) : Promise.resolve();
     });
     for (const step of [1, 2, 3, 4]) await save(step);
     assert.deepEqual(listed(ledger.at(-1)!), [1, 2, 3, 4]);
-    isAway = false;
+    isUnavailable = false;
     await save(5);
     await save(6);
     assert.deepEqual(listed(ledger.at(-1)!), [4, 5, 6]);
-    assert.deepEqual(asked.slice(0, 3), ['state-000001', 'state-000001', 'state-000002']);
+    assert.deepEqual(deletions.slice(0, 3), ['state-000001', 'state-000001', 'state-000002']);
   });
 
-  it('is tried again if it was discarded and the backend could not delete it', async () => {
-    let isAway = true;
-    const asked: string[] = [];
+  it('the deletion of a discarded state is retried after the backend failed to delete it', async () => {
+    let isUnavailable = true;
+    const deletions: string[] = [];
     const { save, checkpointer } = bench((path) => {
-      asked.push(path);
-      return isAway ? Promise.reject(new Error('the backend is away')) : Promise.resolve();
+      deletions.push(path);
+      return isUnavailable ? Promise.reject(new Error('backend unavailable')) : Promise.resolve();
     });
     await checkpointer.save(1).discard();
-    isAway = false;
+    isUnavailable = false;
     await save(2);
     await save(3);
-    assert.deepEqual(asked, ['state-000001', 'state-000001']);
+    assert.deepEqual(deletions, ['state-000001', 'state-000001']);
   });
 
-  it('stays while the copy of the checkpoint in the run folder names it', async () => {
+  it('an old state stays while the checkpoint copy in the run folder names it', async () => {
     const { ledger, save } = bench(() => Promise.resolve(), [], 'state-000001');
     for (const step of [1, 2, 3, 4, 5]) await save(step);
     assert.deepEqual(listed(ledger.at(-1)!), [1, 3, 4, 5]);
   });
 
-  it('is forgotten if the backend will never delete it', async () => {
+  it('an old state that the backend will never delete is removed from the ledger', async () => {
     const { ledger, save } = bench(() => Promise.reject(new PermanentError('not to be deleted')));
     for (const step of [1, 2, 3, 4]) await save(step);
     assert.deepEqual(listed(ledger.at(-1)!), [2, 3, 4]);

@@ -14,7 +14,7 @@ import { newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
 import { silent } from '../../support/broker.js';
 import { checkpoint, runConfig } from '../../support/messages.js';
 
-/** What NATS has of a run. */
+/** The data of a run in NATS. */
 interface Server {
   ledger: Checkpoint[]; // newest first
   history: Checkpoint[]; // oldest first
@@ -32,7 +32,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(runDir, { recursive: true }));
 
-/** Opens the run; states at the backend are those of `has`, all if it is not given. */
+/** Opens the run. @param has the states at the backend; all if not given. */
 async function open(server: Partial<Server>, has?: readonly string[]) {
   const { ledger = [], history = [], currentVersion, announcedVersion } = server;
   const versions = server.versions ?? (currentVersion === undefined ? [] : [currentVersion]);
@@ -96,14 +96,14 @@ const state = (step: number) => `tinker://run/weights/step-${step}`;
 const at = (step: number, over: Partial<Checkpoint> = {}) =>
   checkpoint({ step, version: step, serial: step + 1, statePath: state(step), ...over });
 
-describe('a run that is opened', () => {
-  it('begins with version 0, and has never been restored', async () => {
+describe('opening a run', () => {
+  it('a new run begins with version 0 and no rewinds', async () => {
     const { opened, written } = await open({});
     assert.deepEqual([opened.version, opened.rewinds], [0, []]);
     assert.deepEqual(written, []);
   });
 
-  it('gives restored weights a number above all that were published, and the ledger knows it', async () => {
+  it('restored weights get a version above all published ones, and the ledger has the rewind', async () => {
     const before = [{ from: 5, to: 3 }];
     const saved = checkpoint({ step: 4, version: 6, rewinds: before });
     const { opened, written } = await open({ ledger: [saved], currentVersion: 8 });
@@ -112,7 +112,7 @@ describe('a run that is opened', () => {
     assert.deepEqual(written, [{ ...saved, rewinds, serial: 1 }]);
   });
 
-  it('gives them a number above all of which anything is left, where the manifest is gone', async () => {
+  it('restored weights get a version above all known ones even if the manifest is gone', async () => {
     const ledger = [checkpoint({ version: 6 })];
     const version = async (server: Partial<Server>) =>
       (await open({ ledger, ...server })).opened.version;
@@ -120,14 +120,14 @@ describe('a run that is opened', () => {
     assert.equal(await version({ announcedVersion: 9 }), 10);
   });
 
-  it('reads a ledger from before rewinds were kept', async () => {
+  it('a ledger written before rewinds existed can be read', async () => {
     const saved = checkpoint({ version: 6 });
     delete saved.rewinds;
     const { opened } = await open({ ledger: [saved], currentVersion: 6 });
     assert.deepEqual(opened.rewinds, [{ from: 7, to: 6 }]);
   });
 
-  it('gives the number again that a crash kept from being published', async () => {
+  it('a version that a crash kept from being published is used again', async () => {
     const rewinds = [{ from: 9, to: 6 }];
     const ledger = [checkpoint({ version: 6, rewinds })];
     const { opened, written } = await open({ ledger, currentVersion: 8 });
@@ -135,7 +135,7 @@ describe('a run that is opened', () => {
     assert.deepEqual(written.at(-1)?.rewinds, rewinds);
   });
 
-  it('keeps the number of weights that were saved and not published yet', async () => {
+  it('weights that were saved and not published yet keep their version', async () => {
     const { opened, written } = await open({
       ledger: [checkpoint({ version: 6 })],
       currentVersion: 4,
@@ -146,7 +146,7 @@ describe('a run that is opened', () => {
 });
 
 describe('a run whose ledger is damaged', () => {
-  it('goes on from the copy in its history', async () => {
+  it('a run without a ledger resumes from the copy in its history', async () => {
     const { opened, written } = await open({ history: [at(1), at(2)], currentVersion: 2 });
     assert.deepEqual([opened.step, opened.isResumed], [2, true]);
     assert.deepEqual(
@@ -155,13 +155,13 @@ describe('a run whose ledger is damaged', () => {
     );
   });
 
-  it('goes on from the history where the ledger has an older checkpoint only', async () => {
+  it('a run resumes from its history if the ledger has only an older checkpoint', async () => {
     const { opened, written } = await open({ ledger: [at(1)], history: [at(1), at(2)] });
     assert.equal(opened.step, 2);
     assert.equal(written.at(-1)?.step, 2);
   });
 
-  it('goes on from the copy in its folder after a power failure, if that is the newest', async () => {
+  it('a run resumes from the copy in its folder if a power failure made that the newest', async () => {
     const content = { v: 1, run: 'r', checkpoint: at(3) };
     await writeFile(join(runDir, 'checkpoint.json'), JSON.stringify(content));
     const { opened } = await open({ ledger: [at(1)], history: [at(1)] });
@@ -172,15 +172,15 @@ describe('a run whose ledger is damaged', () => {
     assert.equal((await open({ ledger: [at(1)], history: [at(1)] })).opened.step, 1);
   });
 
-  it('goes on from the newest state that the backend still has', async () => {
+  it('a run resumes from the newest state that the backend still has', async () => {
     const server = { ledger: [at(4), at(2)], history: [at(0), at(1), at(2), at(3), at(4)] };
     const { opened, restored, written } = await open(server, [state(0), state(3)]);
     assert.equal(opened.step, 3);
     assert.deepEqual(restored, [state(4), state(3)]);
-    assert.equal(written.at(-1)?.serial, 6); // above the one that could not be restored
+    assert.equal(written.at(-1)?.serial, 6); // above that of the checkpoint that could not be restored
   });
 
-  it('deletes no state that an older copy of the checkpoint does not name', async () => {
+  it('a run restored from a copy deletes no state that the copy does not name', async () => {
     const states = [{ step: 4, path: state(4) }];
     const has = [state(4), 'tinker://run/weights/state-000009'];
     const whole = await open({ ledger: [at(4, { states })] }, has);
@@ -189,7 +189,7 @@ describe('a run whose ledger is damaged', () => {
     assert.deepEqual([damaged.opened.step, damaged.deleted], [4, []]);
   });
 
-  it('is not begun again: who starts it hears what there is of it', async () => {
+  it('a trained run that cannot be restored is refused, with a list of what is left of it', async () => {
     const message = /no checkpoint is left[^]*policy_r: policy versions up to 38/;
     await assert.rejects(open({ currentVersion: 38 }), { name: 'UserError', message });
     await assert.rejects(open({ tickets: 4 }), /TICKETS_r: 4 tickets were issued/);
@@ -202,7 +202,7 @@ describe('a run whose ledger is damaged', () => {
     });
   });
 
-  it('is restored later where the backend is in trouble and has the state', async () => {
+  it('opening a run fails with the error of the backend if that may still have the state', async () => {
     const server = { ledger: [at(4)], history: [at(3)] };
     const { client } = await open(server);
     const trouble = new Unavailable({ operation: 'o', url: 'u', status: 500, detail: 'd' });
@@ -218,13 +218,13 @@ describe('a run whose ledger is damaged', () => {
     const options = { broker, traces, leadership, checkpoints, config: runConfig(), log: silent };
     client.listCheckpoints = () => Promise.resolve([{ path: state(4) }]);
     await assert.rejects(openRun({ ...options, client: client as never }), trouble);
-    client.listCheckpoints = () => Promise.resolve([]); // TuFT's 500 for a state that it lacks
+    client.listCheckpoints = () => Promise.resolve([]); // TuFT answers 500 for a missing state
     await assert.rejects(openRun({ ...options, client: client as never }), /does not have tinker:/);
   });
 });
 
-describe('a run of which NATS has nothing', () => {
-  it('is not begun in a folder that has its history', async () => {
+describe('a run unknown to NATS', () => {
+  it('a run unknown to NATS is refused in a folder that has its history', async () => {
     await writeFile(join(runDir, 'metrics.jsonl'), '{"step":1}\n{"step":2}\n');
     await assert.rejects(open({}), (error: Error) => {
       assert.match(error.message, /NATS holds nothing of run r, which has been trained:/);
@@ -234,13 +234,13 @@ describe('a run of which NATS has nothing', () => {
     assert.equal(await readFile(join(runDir, 'metrics.jsonl'), 'utf8'), '{"step":1}\n{"step":2}\n');
   });
 
-  it('is not begun in a folder that has its checkpoint alone', async () => {
+  it('a run unknown to NATS is refused in a folder that has only its checkpoint', async () => {
     const content = { v: 1, run: 'r', checkpoint: at(3) };
     await writeFile(join(runDir, 'checkpoint.json'), JSON.stringify(content));
     await assert.rejects(open({}), /checkpoint\.json: a checkpoint of step 3/);
   });
 
-  it('begins in a folder where nothing was trained', async () => {
+  it('a run unknown to NATS begins in a folder where nothing was trained', async () => {
     const content = { v: 1, run: 'r', checkpoint: at(0) };
     await writeFile(join(runDir, 'checkpoint.json'), JSON.stringify(content));
     await writeFile(join(runDir, 'metrics.jsonl'), '');
@@ -255,11 +255,11 @@ describe('a folder with the checkpoint of another run of the same name', () => {
     await writeFile(join(runDir, 'checkpoint.json'), JSON.stringify(content));
   };
 
-  it('is refused, by the ticket key that NATS has, and both runs are named', async () => {
+  it('a folder is refused if its ticket key differs from the one in NATS, and both runs are named', async () => {
     await putCopy(other);
     const servers: Partial<Server>[] = [
       { ledger: [at(4)], ticketKey: ours },
-      { ledger: [at(4, { ticketKey: ours })] }, // where the ledger has lost the key itself
+      { ledger: [at(4, { ticketKey: ours })] }, // the ledger has lost the key itself
       { ledger: [at(4)], history: [at(4, { ticketKey: ours })] },
     ];
     for (const server of servers) {
@@ -272,7 +272,7 @@ describe('a folder with the checkpoint of another run of the same name', () => {
     }
   });
 
-  it('is another case than a folder whose checkpoint is of this run, or from before runs had keys', async () => {
+  it('a folder is accepted if its ticket key is that of the run, or if NATS has no key', async () => {
     await putCopy(ours);
     assert.equal((await open({ ledger: [at(4)], ticketKey: ours })).opened.step, 9);
     assert.equal((await open({ ledger: [at(4)] })).opened.step, 9);
@@ -280,7 +280,7 @@ describe('a folder with the checkpoint of another run of the same name', () => {
 });
 
 describe('the copy of a checkpoint in the history', () => {
-  it('leaves out what difficulty-aware sampling has learnt of each problem, which the ledger has', async () => {
+  it('the copy of a checkpoint in the history leaves out the results of difficulty-aware sampling', async () => {
     const written: Checkpoint[] = [];
     const emitted: { checkpoint: Checkpoint }[] = [];
     const ledger = { write: (entry: Checkpoint) => Promise.resolve(void written.push(entry)) };

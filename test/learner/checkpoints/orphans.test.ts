@@ -7,14 +7,14 @@ import { silent } from '../../support/broker.js';
 async function sweep(
   checkpoints: readonly string[],
   { states, samplers }: { states: readonly string[]; samplers: readonly string[] },
-  isAway = false,
+  isUnavailable = false,
   confirmLead = () => Promise.resolve(),
 ) {
   const left = new Set(checkpoints);
   const client = {
     listCheckpoints: (run: string) =>
-      isAway
-        ? Promise.reject(new Error('the backend is away'))
+      isUnavailable
+        ? Promise.reject(new Error('backend unavailable'))
         : Promise.resolve(
             [...left]
               .filter((path) => path.startsWith(`tinker://${run}/`))
@@ -37,11 +37,11 @@ async function sweep(
   return { deleted, left: [...left] };
 }
 
-describe('weights of a run that nothing names', () => {
+describe('checkpoints of a run that nothing names', () => {
   const state = 'tinker://a/weights/state-000002';
   const sampler = 'tinker://b/sampler_weights/policy-000007';
 
-  it('are deleted at the runs of former learners, and no others', async () => {
+  it('orphaned checkpoints of earlier learners are deleted, and no others', async () => {
     const orphans = [
       'tinker://a/weights/state-000004',
       'tinker://a/sampler_weights/policy-000004',
@@ -56,14 +56,14 @@ describe('weights of a run that nothing names', () => {
     assert.deepEqual(left, [state, sampler, ...others]);
   });
 
-  it('stay when another learner leads by now, which may have saved them', async () => {
+  it('orphaned checkpoints stay if another learner leads, which may have saved them', async () => {
     const deposed = () => Promise.reject(new Error('another learner leads'));
     const orphan = 'tinker://a/weights/state-000004';
     const named = { states: [state], samplers: [] };
     assert.deepEqual((await sweep([state, orphan], named, false, deposed)).left, [state, orphan]);
   });
 
-  it('stay where the backend does not answer, which keeps no learner from its work', async () => {
+  it('orphaned checkpoints stay if the backend does not answer, and the learner goes on', async () => {
     const { deleted } = await sweep([state], { states: [state], samplers: [] }, true);
     assert.equal(deleted, 0);
   });

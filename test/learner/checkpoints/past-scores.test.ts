@@ -10,8 +10,8 @@ const evaluated = (version: number, sampled: number): EvalEvent => {
   return { v: 1, at: 0, kind: 'eval', result: evalResult({ version, sampled }) };
 };
 
-describe('the scores of earlier lives', () => {
-  it('belong to the steps whose versions were measured, the start included', () => {
+describe('the scores of earlier sessions', () => {
+  it('past scores belong to the steps whose versions were evaluated, including step 0', () => {
     const steps = [step(1, 1), step(2, 2)];
     assert.deepEqual(pastScores({ steps, evals: [evaluated(0, 0.1), evaluated(2, 0.4)] }), [
       [0, 0.1],
@@ -19,8 +19,8 @@ describe('the scores of earlier lives', () => {
     ]);
   });
 
-  it('are not those of weights that a crash undid', () => {
-    const steps = [step(1, 1), step(2, 5), step(3, 6)]; // 2 and 3 were made before, as versions 2 and 3
+  it('past scores leave out versions that a crash rolled back', () => {
+    const steps = [step(1, 1), step(2, 5), step(3, 6)]; // steps 2 and 3 were also made before the crash, as versions 2 and 3
     const evals = [evaluated(2, 0.9), evaluated(3, 0.9), evaluated(6, 0.4)];
     assert.deepEqual(pastScores({ steps, evals }), [[3, 0.4]]);
   });

@@ -16,12 +16,16 @@ import { apiKey, modelName, startOn, tinyModel } from '../../local-backend/runni
 
 const failure = { operation: 'o', url: 'u', detail: 'not found' };
 const adam = {
-  ...{ learningRate: 1e-3, beta1: 0.9, beta2: 0.95, eps: 1e-8 },
-  ...{ weightDecay: 0, gradClipNorm: 0 },
+  learningRate: 1e-3,
+  beta1: 0.9,
+  beta2: 0.95,
+  eps: 1e-8,
+  weightDecay: 0,
+  gradClipNorm: 0,
 };
 const never = new AbortController().signal;
 
-/** Runs sessions with a backend of their own, as the learner that leads, without pauses. */
+/** Runs sessions as the leading learner, with their own backend and without pauses. */
 async function recovering<Result>(
   session: Session<Result>,
   over: Partial<RecoveryOptions> = {},
@@ -45,34 +49,34 @@ async function recovering<Result>(
   );
 }
 
-/** Ends a session with what the backend says when it lacks what it was asked for. */
-async function refusedWhile(leads: boolean): Promise<unknown> {
+/** Returns the error of a session whose request the backend refused. */
+async function refusedRequest(isLeader: boolean): Promise<unknown> {
   const replaced = new AbortController();
   const leadership = {
     signal: replaced.signal,
     confirm: () => {
-      if (!leads) replaced.abort(new Error('another learner leads run r now'));
-      return leads ? Promise.resolve() : Promise.reject(new Error('replaced'));
+      if (!isLeader) replaced.abort(new Error('another learner leads run r now'));
+      return isLeader ? Promise.resolve() : Promise.reject(new Error('replaced'));
     },
   };
   const refused = () => Promise.reject(new BadRequest(failure));
   return await recovering(refused, { leadership }).catch((caught: unknown) => caught);
 }
 
-describe('a learner that the backend refuses something', () => {
-  it('says so to the user while it leads', async () => {
-    const caught = await refusedWhile(true);
+describe('a request that the backend refuses', () => {
+  it('a refused request is a user error while the learner leads', async () => {
+    const caught = await refusedRequest(true);
     assert.match(String(caught), /UserError: the backend refused a training request/);
   });
 
-  it('says that another one leads where that is so, since it may wait for its turn again', async () => {
-    const caught = await refusedWhile(false);
+  it('a refused request is reported as lost leadership if another learner leads', async () => {
+    const caught = await refusedRequest(false);
     assert.equal(String(caught), 'Error: another learner leads run r now');
   });
 });
 
 describe('a session that fails', () => {
-  it('ends its calls of a backend that hangs, and settles its writes before the next one begins', async () => {
+  it('a failed session ends its backend calls, and settles its writes before the next session', async () => {
     const order: string[] = [];
     const release = gate();
     const log = pino({}, { write: (line) => order.push(messageOf(line)) });
@@ -105,14 +109,14 @@ describe('a session that fails', () => {
     await setImmediate();
     release.open();
     await recovered;
-    const told = [failedMessage, 'call ended', 'first write', 'second write', 'pause'];
+    const expected = [failedMessage, 'call ended', 'first write', 'second write', 'pause'];
     assert.deepEqual(
-      order.filter((entry) => told.includes(entry) || entry === 'second session'),
-      [...told, 'second session'],
+      order.filter((entry) => expected.includes(entry) || entry === 'second session'),
+      [...expected, 'second session'],
     );
   });
 
-  it('is judged by its first failure, which ends the call that it waits for', async () => {
+  it('a session fails with its first failure, which also ends its pending backend call', async () => {
     let sessions = 0;
     await using model = await tinyModel(1);
     await using backend = await startOn(model.path);
@@ -134,10 +138,10 @@ describe('a session that fails', () => {
   });
 });
 
-describe('a learner whose steps are damaged by lies', () => {
-  it('pauses longer after each that brought no checkpoint, and goes on as long as it takes', async () => {
+describe('a run whose steps are damaged by false logprobs', () => {
+  it('recovery pauses longer after each damaged step without a checkpoint, and never gives up', async () => {
     const pauses: number[] = [];
-    const steps = [0, 0, 0, 0, 0, 0, 0, 0, 7]; // of the newest checkpoint, as each session ends
+    const steps = [0, 0, 0, 0, 0, 0, 0, 0, 7]; // of the newest checkpoint at the end of each session
     const result = await recovering(
       () => {
         if (pauses.length === steps.length) return Promise.resolve('done');

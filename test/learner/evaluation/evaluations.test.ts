@@ -11,8 +11,8 @@ describe('evaluations every 10 steps', () => {
   const [three] = evalResult().byDifficulty;
   const byDifficulty = [three!, { ...three!, difficulty: '4 numbers', greedy: 0 }];
   let begun: number[];
-  let told: number[];
-  let finish: ((how: 'well' | 'badly') => Promise<void>)[]; // each of those begun
+  let emitted: number[];
+  let finish: ((outcome: 'success' | 'failure') => Promise<void>)[]; // one for each evaluation begun
   let stop: AbortController;
   const step = (step: number, version = step) => ({ step, version });
   const open = (last?: EvalResult) =>
@@ -21,8 +21,8 @@ describe('evaluations every 10 steps', () => {
         run: (version) =>
           new Promise((resolve, reject) => {
             begun.push(version);
-            finish.push(async (how) => {
-              if (how === 'well') resolve(evalResult({ version, lag: 4, byDifficulty }));
+            finish.push(async (outcome) => {
+              if (outcome === 'success') resolve(evalResult({ version, lag: 4, byDifficulty }));
               else reject(new Error('every ticket died'));
               await setImmediate();
             });
@@ -32,7 +32,7 @@ describe('evaluations every 10 steps', () => {
       last,
       watch: (evaluation) => evaluation,
       emit: ({ version }) => {
-        told.push(version);
+        emitted.push(version);
         return Promise.resolve();
       },
       signal: stop.signal,
@@ -41,82 +41,82 @@ describe('evaluations every 10 steps', () => {
 
   beforeEach(() => {
     begun = [];
-    told = [];
+    emitted = [];
     finish = [];
     stop = new AbortController();
   });
 
-  it('begin when one is due, and pin its version until it has ended', async () => {
+  it('an evaluation begins when it is due, and pins its version until it has ended', async () => {
     const evaluations = open();
     for (let n = 1; n <= 12; n++) evaluations.consider(step(n));
     assert.deepEqual([begun, evaluations.pinnedVersions], [[10], [10]]);
-    await finish[0]!('well');
-    assert.deepEqual([told, evaluations.pinnedVersions], [[10], []]);
+    await finish[0]!('success');
+    assert.deepEqual([emitted, evaluations.pinnedVersions], [[10], []]);
     assert.equal(evaluations.of(10)?.version, 10);
   });
 
-  it('are made one after the other; of those that wait, the newest alone', async () => {
+  it('evaluations run one after another, and only the newest waiting one is kept', async () => {
     const evaluations = open();
     for (let n = 1; n <= 39; n++) evaluations.consider(step(n));
     assert.deepEqual([begun, evaluations.pinnedVersions], [[10], [10, 30]]);
-    await finish[0]!('well');
+    await finish[0]!('success');
     assert.deepEqual([begun, evaluations.pinnedVersions], [[10, 30], [30]]);
-    await finish[1]!('well');
-    assert.deepEqual(told, [10, 30]);
+    await finish[1]!('success');
+    assert.deepEqual(emitted, [10, 30]);
   });
 
-  it('stay at the same steps when a crash has raised the versions', () => {
+  it('evaluations stay at the same steps after a crash has raised the versions', () => {
     const evaluations = open(evalResult({ version: 50 }));
     for (let n = 46; n < 60; n++) evaluations.consider(step(n, n + 7));
     assert.deepEqual(begun, [57]);
   });
 
-  it('measure the last version behind what is under way, and not twice', async () => {
+  it('the last version is evaluated after the running evaluation, and only once', async () => {
     const evaluations = open();
     evaluations.consider(step(10));
     const last = evaluations.measure(14);
     assert.deepEqual(begun, [10]);
-    await finish[0]!('well');
+    await finish[0]!('success');
     await setImmediate();
     assert.deepEqual(begun, [10, 14]);
-    await finish[1]!('well');
+    await finish[1]!('success');
     assert.equal((await last)?.version, 14);
     assert.equal((await evaluations.measure(14))?.version, 14);
-    assert.deepEqual(told, [10, 14]);
+    assert.deepEqual(emitted, [10, 14]);
   });
 
-  it('use what is under way, if that is the last version', async () => {
+  it('the running evaluation is reused if it is of the last version', async () => {
     const evaluations = open();
     evaluations.consider(step(10));
     const last = evaluations.measure(10);
-    await finish[0]!('well');
+    await finish[0]!('success');
     assert.equal((await last)?.version, 10);
     assert.deepEqual(begun, [10]);
   });
 
-  it('that fail end nothing else, and are made again when due', async () => {
+  it('a failed evaluation ends nothing else, and the next one runs when it is due', async () => {
     const evaluations = open();
     evaluations.consider(step(10));
     const result = evaluations.measure(10);
-    await finish[0]!('badly');
+    await finish[0]!('failure');
     assert.equal(await result, undefined);
     evaluations.consider(step(11));
     evaluations.consider(step(20));
-    assert.deepEqual([begun, told], [[10, 20], []]);
+    assert.deepEqual([begun, emitted], [[10, 20], []]);
   });
 
-  it('do not begin after the wish to stop', async () => {
+  it('no evaluation begins after the stop signal', async () => {
     const evaluations = open();
     stop.abort();
     assert.equal(await evaluations.measure(3), undefined);
     assert.deepEqual(begun, []);
   });
 
-  it('are told once in metrics.jsonl, and in the metrics until the next', async () => {
+  it('a result appears once in metrics.jsonl, and in the exported metrics until the next one', async () => {
     const evaluations = open();
     evaluations.consider(step(10));
     assert.deepEqual(evaluations.takeMetrics(), {});
-    await finish[0]!('well');
+    await finish[0]!('success');
     const metrics = evaluations.takeMetrics();
     assert.deepEqual(
       [

@@ -19,7 +19,7 @@ const limits = fc
     sampleLag: Math.min(rest.sampleLag, rest.maxStepsOffPolicy),
     groupsPerBatch: minibatchSize * rest.numMinibatches * rest.numSubsteps,
   }));
-const patient = limits.map((bounds) => ({ ...bounds, windowPolicy: 'wait' as const }));
+const waitingLimits = limits.map((bounds) => ({ ...bounds, windowPolicy: 'wait' as const }));
 const choices = fc.array(fc.nat(), { maxLength: 400, size: 'max' });
 const fates = fc
   .array(
@@ -38,8 +38,8 @@ const fates = fc
         list[order % list.length]!,
   );
 
-describe('admission, whatever actors and the backend do when', () => {
-  it('keeps the capacity law and the staleness bound, and ends', () => {
+describe('admission under any interleaving of actors and backend', () => {
+  it('admission keeps the capacity law and the staleness bound, and every run ends', () => {
     fc.assert(
       fc.property(limits, fates, choices, (bounds, fateOf, moves) => {
         const model = new FleetModel(bounds, fateOf);
@@ -48,7 +48,7 @@ describe('admission, whatever actors and the backend do when', () => {
         const { table, step } = model.admission;
         assert.equal(step, bounds.maxSteps);
         assert.equal(table.counts.trained, bounds.maxSteps * bounds.groupsPerBatch);
-        assert.equal(table.outstanding, 0); // nobody works for a step that is not wanted
+        assert.equal(table.outstanding, 0); // no ticket is out for an unwanted step
         const trained = model.batches.flat();
         assert.equal(new Set(trained).size, trained.length);
       }),
@@ -56,9 +56,9 @@ describe('admission, whatever actors and the backend do when', () => {
     );
   });
 
-  it('drops nothing as stale when it waits, and trains every trainable ticket', () => {
+  it('admission that waits drops no group as stale and trains every trainable ticket', () => {
     fc.assert(
-      fc.property(patient, fates, choices, (bounds, fateOf, moves) => {
+      fc.property(waitingLimits, fates, choices, (bounds, fateOf, moves) => {
         const model = new FleetModel(bounds, fateOf);
         for (const move of moves) model.move(move);
         model.drain();
@@ -73,7 +73,7 @@ describe('admission, whatever actors and the backend do when', () => {
     );
   });
 
-  it('gives a slow group up, when it drops, as soon as a version makes it useless', () => {
+  it('admission that drops gives up a slow group as soon as a version makes it useless', () => {
     const bounds = { groupsPerBatch: 2, numSubsteps: 1, numMinibatches: 1 };
     const model = new FleetModel(
       { ...bounds, maxStepsOffPolicy: 1, windowPolicy: 'drop', maxSteps: 8 },
@@ -92,7 +92,7 @@ describe('admission, whatever actors and the backend do when', () => {
     assert(!model.batches.flat().includes(0));
   });
 
-  it('makes the batches of a plain loop when no step may be off-policy', () => {
+  it('admission without off-policy steps makes the batches of a plain synchronous loop', () => {
     fc.assert(
       fc.property(limits, fates, choices, (bounds, fateOf, moves) => {
         const synchronous = { ...bounds, maxStepsOffPolicy: 0, sampleLag: 0 };
@@ -109,7 +109,7 @@ function isTrainable(fate: Fate): boolean {
   return fate === 'trainable' || fate === 'slow';
 }
 
-/** Synchronous training as one would write it down: ask until the batch is full, then step. */
+/** Plain synchronous training: issue tickets until the batch is full, then step. */
 function plainLoop(
   { groupsPerBatch, maxSteps }: { groupsPerBatch: number; maxSteps: number },
   fateOf: (order: number) => Fate,
@@ -126,7 +126,7 @@ function plainLoop(
   return batches;
 }
 
-describe('admission, one group a step, one step off-policy', () => {
+describe('admission with one group per step and one step off-policy', () => {
   const bounds = {
     groupsPerBatch: 1,
     numSubsteps: 1,
@@ -136,7 +136,7 @@ describe('admission, one group a step, one step off-policy', () => {
     maxSteps: Infinity,
   } as const;
 
-  it('lags as many steps behind in what it publishes as are confirmed and not published', () => {
+  it('the publish lag is the number of steps that are confirmed and not published', () => {
     const admission = new Admission<string>(bounds, { step: 0, version: 0 });
     issueAll(admission);
     admission.arrive(0, 'first', [0]);
@@ -153,7 +153,7 @@ describe('admission, one group a step, one step off-policy', () => {
     assert.equal(admission.publishLag, 0);
   });
 
-  it('refuses a group that a crash made too old, and issues its ticket once more', () => {
+  it('admission refuses a group that a crash made too old, and reissues its ticket once', () => {
     const counts = {
       issued: 2,
       trained: 0,
@@ -169,7 +169,7 @@ describe('admission, one group a step, one step off-policy', () => {
       table,
       rewinds: [{ from: 9, to: 3 }],
     });
-    admission.arrive(0, 'of a lost step', [6]); // three steps from version 3
+    admission.arrive(0, 'of a lost step', [6]); // three steps away from version 3
     assert.deepEqual(
       admission.refuseStale().map(({ order, outcome }) => ({ order, outcome })),
       [{ order: 0, outcome: 'reissue' }],
@@ -193,12 +193,12 @@ describe('admission, one group a step, one step off-policy', () => {
       admission.refuseStale().map(({ outcome }) => outcome),
       ['gone'],
     );
-    assert.equal(admission.room, 1); // a ticket of another problem takes it now
+    assert.equal(admission.room, 1); // for a new ticket
   });
 
-  it('gives the groups of a step that is not completed back', () => {
-    const two = { ...bounds, groupsPerBatch: 2, numMinibatches: 2 };
-    const admission = new Admission<string>(two, { step: 0, version: 0 });
+  it('admission puts back the groups of a step that is cut short', () => {
+    const twoGroups = { ...bounds, groupsPerBatch: 2, numMinibatches: 2 };
+    const admission = new Admission<string>(twoGroups, { step: 0, version: 0 });
     issueAll(admission);
     admission.arrive(1, 'group', [0]);
     assert.deepEqual(admission.cut()?.orders, [1]);
@@ -207,7 +207,7 @@ describe('admission, one group a step, one step off-policy', () => {
     assert.equal(admission.table.counts.trained, 0);
   });
 
-  it('trains restored tickets in their order, as their deadlines are not known', () => {
+  it('admission trains restored tickets in order, because their deadlines are unknown', () => {
     const counts = {
       issued: 4,
       trained: 1,
@@ -226,7 +226,7 @@ describe('admission, one group a step, one step off-policy', () => {
   });
 });
 
-describe('admission when sampling is held back by two versions', () => {
+describe('admission with a sample lag of two versions', () => {
   const bounds = {
     groupsPerBatch: 3,
     numSubsteps: 1,
@@ -235,9 +235,9 @@ describe('admission when sampling is held back by two versions', () => {
   } as const;
   const lagging = { ...bounds, maxStepsOffPolicy: 2, sampleLag: 2, maxSteps: 7 };
 
-  it('trains on data exactly two versions old, however many groups are skipped on the way', () => {
+  it('admission with a sample lag of 2 trains on data exactly two versions old, despite skipped groups', () => {
     const admission = new Admission<string>(lagging, { step: 0, version: 0 });
-    const seen: number[][] = [];
+    const stalenesses: number[][] = [];
     while (!admission.isComplete) {
       for (let offer = admission.offer(); offer !== undefined; offer = admission.offer()) {
         admission.issue();
@@ -247,20 +247,20 @@ describe('admission when sampling is held back by two versions', () => {
       }
       const minibatch = admission.cut();
       assert(minibatch !== undefined);
-      seen.push([...minibatch.staleness]);
+      stalenesses.push([...minibatch.staleness]);
       admission.confirmStep();
       admission.publish(admission.confirmedVersion);
     }
-    // At first there is no older policy than the one that training began with.
+    // The first steps have no policy older than the initial one.
     assert.deepEqual(
-      seen,
+      stalenesses,
       [0, 1, 2, 2, 2, 2, 2].map((lag) => [lag, lag, lag]),
     );
     assert.equal(admission.table.counts.stale, 0);
   });
 });
 
-describe('admission with two optimizer steps to a step of eight groups', () => {
+describe('admission with two optimizer steps per step of eight groups', () => {
   const bounds = {
     groupsPerBatch: 8,
     numSubsteps: 2,
@@ -276,7 +276,7 @@ describe('admission with two optimizer steps to a step of eight groups', () => {
     for (let order = 0; order < 14; order++) admission.arrive(order, 'group', [0]);
   });
 
-  it('makes a version of both, and counts the staleness of a group in versions', () => {
+  it('two optimizer steps make one version, and staleness counts versions', () => {
     const cuts = Array.from({ length: 5 }, () => admission.cut()!);
     assert.deepEqual(
       cuts.map(({ orders }) => orders),
@@ -306,18 +306,18 @@ describe('admission with two optimizer steps to a step of eight groups', () => {
     assert.equal(admission.version, 1);
   });
 
-  it('keeps, when it is stopped between them, what the first has trained: a shorter step', () => {
+  it('a step cut short after its first optimizer step keeps the groups of that as a shorter step', () => {
     for (let i = 0; i < 3; i++) admission.cut();
     admission.cutShort(1);
     assert.deepEqual([admission.version, admission.unconfirmedSteps], [1, 1]);
     admission.confirmStep();
     const { trained, outstanding } = admission.table.counts;
     assert.deepEqual([admission.step, trained, outstanding], [1, 4, 12]);
-    assert.equal(admission.table.entry(4)?.state, 'arrived'); // of the minibatch after it
+    assert.equal(admission.table.entry(4)?.state, 'arrived'); // in the third minibatch, which was put back
   });
 });
 
-/** Issues all that the law allows. */
+/** Issues all tickets that the capacity law allows. */
 function issueAll(admission: Admission<string>): void {
   while (admission.offer() !== undefined) admission.issue();
 }

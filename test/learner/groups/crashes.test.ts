@@ -1,13 +1,13 @@
 import { describe, it } from 'node:test';
 import { createRandom } from '../../../shared/base/random.js';
-import { assertGoesOn, CrashModel } from '../support/crash-model.js';
+import { assertTrainingContinues, CrashModel } from '../support/crash-model.js';
 
-describe('a run whose learner, actors and server may end at any moment', () => {
-  it('can always go on: no ticket is lost between an acknowledgement and a repetition', async () => {
+describe('a run whose learner, actors and server may crash at any moment', () => {
+  it('a run can train on after any crashes: no ticket is lost between acknowledgement and repetition', async () => {
     for (let seed = 0; seed < 250; seed += 1) {
       const model = new CrashModel(createRandom(`crash ${seed}`));
       for (let i = 0; i < 200; i += 1) await model.move();
-      await assertGoesOn(model, `history ${seed}`);
+      await assertTrainingContinues(model, `history ${seed}`);
     }
   });
 });

@@ -35,7 +35,7 @@ const noPast = { version: 0, issued: 0 };
 const ids = new TicketIds(newTicketKey());
 const nothing = { margin: 4, state: undefined, ids };
 
-/** A learner's receiver with nothing around it; deliveries remember how they were settled. */
+/** A group receiver without a broker; `settled` records how each delivery was settled. */
 class Bench {
   readonly tickets: TicketSource;
   readonly unacked = new UnackedGroups();
@@ -47,7 +47,7 @@ class Bench {
   });
   readonly published: Ticket[] = [];
   readonly settled: string[] = [];
-  readonly accused: string[] = []; // of impossible claims
+  readonly accused: string[] = []; // actors reported for impossible logprobs
   readonly #changes = new Changes();
   #seq = 0;
 
@@ -93,7 +93,7 @@ class Bench {
     });
   }
 
-  /** Issues all that the law allows. */
+  /** Issues all tickets that the capacity law allows. */
   async issue(): Promise<void> {
     const full = new AbortController();
     const issuing = issueTickets(
@@ -117,7 +117,7 @@ class Bench {
     await issuing;
   }
 
-  /** The scored group of a ticket, as an honest actor and scorer would send it. */
+  /** Returns the scored group of a ticket, as an honest actor and reward service would send it. */
   group(order: number, exactRewards = mixed, over: Partial<Ticket> = {}): ScoredGroup {
     const content = this.tickets.at(order, over.attempt ?? 0);
     const ticket = { ...content, issuedAtVersion: 0, ...over };
@@ -130,8 +130,8 @@ class Bench {
   }
 
   deliver(value: ScoredGroup, seq = ++this.#seq): Promise<void> {
-    const settle = (how: string) => () => {
-      this.settled.push(`${seq} ${how}`);
+    const settle = (outcome: string) => () => {
+      this.settled.push(`${seq} ${outcome}`);
       return Promise.resolve();
     };
     const lease = { seq, working: () => undefined, ack: settle('ack') };
@@ -147,7 +147,7 @@ class Bench {
     return this.receiver.receive(delivery);
   }
 
-  /** Messages that a checkpoint would let go of now. */
+  /** Messages that a checkpoint taken now would cover. */
   get covered(): number[] {
     return this.unacked.covered((order) => this.admission.table.isConsumed(order));
   }
@@ -157,7 +157,7 @@ class Bench {
   }
 }
 
-describe('the group receiver, of a learner with four tickets out', () => {
+describe('the group receiver with four tickets issued', () => {
   let bench: Bench;
   beforeEach(async () => {
     bench = new Bench();
@@ -165,13 +165,13 @@ describe('the group receiver, of a learner with four tickets out', () => {
     assert.equal(bench.published.length, 4);
   });
 
-  it('keeps a group and its message until a checkpoint covers them', async () => {
+  it('an admitted group and its message are kept until a checkpoint covers them', async () => {
     await bench.deliver(bench.group(2));
     assert.equal(bench.states[2], '2 arrived');
     assert.deepEqual([bench.settled, bench.covered], [[], []]);
   });
 
-  it('notes at which version a group came, so that the wait in the queue can be told apart', async () => {
+  it('the receiver records the version at which a group arrived, apart from the one that sampled it', async () => {
     await bench.deliver(bench.group(0));
     await bench.deliver(bench.group(1));
     bench.admission.cut();
@@ -182,7 +182,7 @@ describe('the group receiver, of a learner with four tickets out', () => {
     assert.equal(bench.admission.table.entry(2)?.group?.sampledBy[0], 0);
   });
 
-  it('skips a group without variance, judged on exact rewards, and asks for exactly one more', async () => {
+  it('a group without variance in its exact rewards is skipped, and exactly one more ticket is issued', async () => {
     await bench.deliver(bench.group(0, ['1/10', '2/20']));
     assert.equal(bench.admission.table.counts.skippedZeroVariance, 1);
     assert.deepEqual(bench.covered, [1]);
@@ -193,7 +193,7 @@ describe('the group receiver, of a learner with four tickets out', () => {
     );
   });
 
-  it('keeps a group without variance to train on, if it is told to', async () => {
+  it('a group without variance is kept for training if zeroVariance is train', async () => {
     const keeping = new Bench(false, noPast, { zeroVariance: 'train' });
     await keeping.issue();
     await keeping.deliver(keeping.group(0, ['0', '0']));
@@ -201,7 +201,7 @@ describe('the group receiver, of a learner with four tickets out', () => {
     assert.equal(keeping.admission.table.counts.skippedZeroVariance, 0);
   });
 
-  it('trains on the first group of a ticket, and keeps a second one until a checkpoint covers both', async () => {
+  it('only the first group of a ticket counts, and both messages are kept until a checkpoint covers them', async () => {
     await bench.deliver(bench.group(0, ['0', '0']));
     await bench.deliver(bench.group(0));
     await bench.deliver(bench.group(1));
@@ -210,7 +210,7 @@ describe('the group receiver, of a learner with four tickets out', () => {
     assert.deepEqual([bench.settled, bench.covered], [[], [1, 2]]);
   });
 
-  it('never acknowledges the only copy when its message is delivered twice', async () => {
+  it('a message that is delivered twice is not acknowledged as a duplicate of itself', async () => {
     await bench.deliver(bench.group(0), 7);
     await bench.deliver(bench.group(0), 7);
     await bench.deliver(bench.group(1, ['0', '0']), 8);
@@ -233,26 +233,22 @@ describe('the group receiver, of a learner with four tickets out', () => {
     ['token_out_of_range', (b) => withPrompt(b.group(0), [3, 11])],
   ];
   for (const [reason, make] of refusals) {
-    it(`refuses for good: ${reason}`, async () => {
+    it(`a bad group is dead-lettered as ${reason}`, async () => {
       const scored = make(bench);
       await bench.deliver(scored);
       assert.deepEqual(bench.settled, [`1 dead ${reason}`]);
-      // A ticket whose group is refused is dead; one that never was leaves the table as it is.
+      // The ticket of a refused group is dead; an unknown ticket leaves the table unchanged.
       assert.equal(bench.admission.table.counts.dead, reason === 'unknown_ticket' ? 0 : 1);
     });
   }
 
-  const impossible: [what: string, logprobs: number[], other?: Partial<Rollout>][] = [
-    ['logprobs that no policy gives so many tokens', [-50, -50, -50]],
-    ['one token of a probability that is never drawn', [-0.1, -45, -0.1]],
-    [
-      'two tokens in the same place, each as certain',
-      [0, 0, 0],
-      { tokens: Int32Array.of(4, 2, 3) },
-    ],
+  const impossible: [claim: string, logprobs: number[], other?: Partial<Rollout>][] = [
+    ['logprobs too low for three sampled tokens', [-50, -50, -50]],
+    ['one token of negligible probability', [-0.1, -45, -0.1]],
+    ['two certain tokens in the same place', [0, 0, 0], { tokens: Int32Array.of(4, 2, 3) }],
   ];
-  for (const [what, logprobs, other] of impossible) {
-    it(`refuses ${what}, names the actor and asks others once more`, async () => {
+  for (const [claim, logprobs, other] of impossible) {
+    it(`a group with ${claim} is refused, its actor reported and its ticket reissued`, async () => {
       const claims = { behaviorLogprobs: Float32Array.from(logprobs) };
       const scored = withRollout(bench.group(0), { ...claims, ...other });
       if (other !== undefined) scored.group.rollouts[1] = rollout(3, claims);
@@ -260,7 +256,7 @@ describe('the group receiver, of a learner with four tickets out', () => {
       assert.deepEqual(bench.settled, ['1 dead impossible_logprobs']);
       assert.deepEqual(bench.accused, ['actor-0']);
       assert.equal(bench.states[0], '0 stale');
-      // The learner hears of its own dead letter, which is not the end of the second attempt.
+      // The learner reads its own dead letter, which must not end the second attempt.
       bench.receiver.die(0, 0, { stage: 'learner', reason: 'impossible_logprobs', cause: noCause });
       await bench.issue();
       const { order, attempt } = bench.published.at(-1)!;
@@ -270,7 +266,7 @@ describe('the group receiver, of a learner with four tickets out', () => {
     });
   }
 
-  it('leaves the second attempt to its actor when the first one is told a lie about too late', async () => {
+  it('a late false group of the first attempt does not affect the second attempt', async () => {
     bench.admission.table.refuseAsStale(0);
     await bench.issue();
     await bench.deliver(
@@ -279,24 +275,24 @@ describe('the group receiver, of a learner with four tickets out', () => {
     assert.equal(bench.states[0], '0 issued');
   });
 
-  it('refuses what is older than its ticket allows', async () => {
+  it('a group sampled by a version older than its ticket allows is refused', async () => {
     const later = new Bench(true, { version: 3, issued: 2 });
     await later.deliver(later.group(0, mixed, { issuedAtVersion: 2 })); // its tokens are of version 0
     assert.deepEqual(later.settled, ['1 dead too_old_version']);
   });
 
-  it('counts a ticket as dead when its message was given up, unless its group is here', async () => {
+  it('a dead-lettered ticket counts as dead, unless its group has arrived', async () => {
     await bench.deliver(bench.group(0));
     bench.receiver.die(0, 0, { stage: 'actor', reason: 'test', cause: noCause });
     bench.receiver.die(1, 0, { stage: 'actor', reason: 'test', cause: noCause });
-    bench.receiver.die(1, 0, { stage: 'actor', reason: 'told twice', cause: noCause });
+    bench.receiver.die(1, 0, { stage: 'actor', reason: 'repeated', cause: noCause });
     assert.equal(bench.admission.table.counts.dead, 1);
     assert.deepEqual(bench.states, ['0 arrived', '2 issued', '3 issued']);
   });
 });
 
-describe('the group receiver, of groups that could not be sent', () => {
-  it('knows a policy for broken when none but those come', async () => {
+describe('the group receiver and a broken policy', () => {
+  it('a policy counts as broken when every answer to it is a death by non-finite logprobs', async () => {
     const bench = new Bench();
     const death = {
       stage: 'actor',
@@ -314,24 +310,24 @@ describe('the group receiver, of groups that could not be sent', () => {
     assert.equal(bench.brokenPolicy.breakage.groups, 0);
     for (let order = 12; order < 23; order += 1) {
       await bench.issue();
-      bench.receiver.die(order, 0, { stage: 'actor', reason: 'test', cause: noCause }); // of something else
+      bench.receiver.die(order, 0, { stage: 'actor', reason: 'test', cause: noCause }); // another cause
       assert.equal(bench.brokenPolicy.breakage.groups, 0);
     }
     for (let order = 23; order < 34; order += 1) {
       await bench.issue();
       bench.receiver.die(order, 0, death);
     }
-    await new Promise((resolve) => setImmediate(resolve)); // the trainer is asked
+    await new Promise((resolve) => setImmediate(resolve)); // lets the policy probe finish
     assert(bench.brokenPolicy.signal.aborted);
     assert(Object.keys(dropTotals()).includes('dropped/actor/not_finite'));
   });
 });
 
-describe('the group receiver, of what is told of tickets that were never issued', () => {
-  const death = { stage: 'actor', reason: 'a lie', cause: noCause };
+describe('the group receiver and tickets that were never issued', () => {
+  const death = { stage: 'actor', reason: 'forged', cause: noCause };
   const orders = (bench: Bench) => bench.published.map(({ order }) => order);
 
-  it('ignores deaths ahead of the sequence, but of the ticket that is being sent', async () => {
+  it('deaths ahead of the sequence are ignored, except of the ticket that is being published', async () => {
     const bench = new Bench();
     await bench.issue();
     for (const order of [4, 5, 6, 1_000]) bench.receiver.die(order, 0, death);
@@ -341,29 +337,29 @@ describe('the group receiver, of what is told of tickets that were never issued'
     assert.equal(bench.admission.table.counts.dead, 1);
   });
 
-  it('is not led to let a ticket die by refusing a forged group of it', async () => {
+  it('the dead letter of a refused forged group does not kill the ticket that is issued later', async () => {
     const bench = new Bench();
     await bench.issue();
     await bench.deliver(bench.group(6));
     assert.deepEqual(bench.settled, ['1 dead unknown_ticket']);
-    bench.receiver.die(6, 0, { stage: 'learner', reason: 'unknown_ticket', cause: noCause }); // as the dead letters tell
+    bench.receiver.die(6, 0, { stage: 'learner', reason: 'unknown_ticket', cause: noCause }); // from the dead letters
     for (const order of [0, 1, 2, 3]) await bench.deliver(bench.group(order, ['0', '0']));
     await bench.issue();
     assert.deepEqual(orders(bench).slice(4), [4, 5, 6, 7]);
   });
 
-  it('lets no ticket of others die by a group or a death that guesses its id', async () => {
+  it('a group or a death with a guessed ticket id does not kill the ticket', async () => {
     const bench = new Bench();
     await bench.issue();
     for (const ticketId of ['train-00000002', `train-00000002-${'0'.repeat(16)}`, ids.of(2, 1)]) {
       await bench.deliver(bench.group(2, mixed, { ticketId, problemId: 'p-9' }));
-      assert.equal(bench.tickets.orderOf({ ticketId, attempt: 0 }), undefined); // as deaths are looked up
+      assert.equal(bench.tickets.orderOf({ ticketId, attempt: 0 }), undefined); // the lookup that deaths use
     }
     const refused = [1, 2, 3].map((seq) => `${seq} dead unknown_ticket`);
     assert.deepEqual([bench.settled, bench.states[2]], [refused, '2 issued']);
   });
 
-  it('believes a restored learner only of orders that one before it can have reached', async () => {
+  it('a restored learner accepts only orders that an earlier learner can have reached', async () => {
     const bench = new Bench(true, { version: 3, issued: 0 }); // up to order 3
     for (const order of [3, 4, 5]) bench.receiver.die(order, 0, death);
     await bench.deliver(bench.group(3));
@@ -376,20 +372,20 @@ describe('the group receiver, of what is told of tickets that were never issued'
     assert.deepEqual(orders(bench), [0, 1, 2, 4, 5, 6]);
   });
 
-  it('ignores deaths of attempts that there cannot be, or not yet', async () => {
+  it('deaths of attempts that cannot exist, or not yet, are ignored', async () => {
     const bench = new Bench();
     await bench.issue();
     bench.receiver.die(0, 2, death);
     assert.equal(bench.states[0], '0 issued');
     await bench.deliver(bench.group(0));
-    bench.receiver.die(0, 1, death); // nobody was asked for it once more
+    bench.receiver.die(0, 1, death); // the second attempt was not issued
     assert(!bench.receiver.isAnswered(0, 1));
   });
 
-  it('counts a death under the stages that there are, whatever the dead letter says', async () => {
+  it('a death is counted under a known stage, whatever the dead letter says', async () => {
     const bench = new Bench();
     await bench.issue();
-    bench.receiver.die(0, 0, { stage: 'gpu-17', reason: 'a lie', cause: noCause });
+    bench.receiver.die(0, 0, { stage: 'gpu-17', reason: 'forged', cause: noCause });
     bench.receiver.die(1, 0, { stage: 'reward', reason: 'test', cause: noCause });
     const names = Object.keys(dropTotals());
     assert(names.includes('dropped/unknown/dead_letter'));
@@ -398,34 +394,34 @@ describe('the group receiver, of what is told of tickets that were never issued'
   });
 });
 
-describe('the group receiver, of a learner that was restored with two tickets out', () => {
+describe('the group receiver of a learner restored with two tickets issued', () => {
   let bench: Bench;
   beforeEach(() => {
     bench = new Bench(true, { version: 3, issued: 2 });
   });
 
-  it('keeps groups of tickets that only the lost steps issued until it issues them itself', async () => {
+  it('a group of a ticket that only lost steps issued is kept until the ticket is issued again', async () => {
     await bench.deliver(bench.group(2));
     assert.deepEqual([bench.settled, bench.states], [[], ['0 issued', '1 issued']]);
     await bench.issue();
     assert.deepEqual(
       bench.published.map(({ order }) => order),
       [3],
-    ); // not the one that is here
+    ); // the group of order 2 has arrived
     assert.deepEqual(bench.states, ['0 issued', '1 issued', '2 arrived', '3 issued']);
   });
 
-  it('takes the group of a ticket that it sent again in vain: the stream had it from before', async () => {
+  it('a ticket whose repetition the stream dropped accepts the group of the first copy', async () => {
     await bench.issue();
     assert.equal(bench.published[0]!.issuedAtVersion, 3);
     await bench.deliver(bench.group(2, mixed, { issuedAtVersion: 0 }));
     assert.deepEqual(bench.settled, []);
     assert.equal(bench.states[2], '2 arrived');
     await bench.deliver(bench.group(3, mixed, { issuedAtVersion: 4 }));
-    assert.deepEqual(bench.settled, ['2 dead altered_ticket']); // nobody issued it later
+    assert.deepEqual(bench.settled, ['2 dead altered_ticket']); // no learner issued it that late
   });
 
-  it('does not send a ticket again that was given up before', async () => {
+  it('a ticket that died before the crash is not published again', async () => {
     bench.receiver.die(2, 0, { stage: 'actor', reason: 'before the crash', cause: noCause });
     await bench.issue();
     assert.deepEqual(
@@ -435,26 +431,26 @@ describe('the group receiver, of a learner that was restored with two tickets ou
     assert.equal(bench.admission.table.counts.dead, 1);
   });
 
-  it('still refuses a ticket that never was', async () => {
+  it('a restored learner still refuses a group with an altered ticket', async () => {
     await bench.deliver(bench.group(2, mixed, { problemId: 'p-9' }));
     assert.deepEqual(bench.settled, ['1 dead altered_ticket']);
   });
 
-  it('takes the second attempt of a ticket that the lost steps had refused as stale', async () => {
+  it('a restored learner accepts the second attempt of a ticket that lost steps refused as stale', async () => {
     await bench.deliver(bench.group(0, mixed, { attempt: 1 }));
     assert.equal(bench.states[0], '0 arrived');
   });
 });
 
-describe('the group receiver, of a learner that went back behind the second attempt at a ticket', () => {
-  // The stream drops for an hour what is sent again, so what came of either attempt must not be let go of.
+describe('the group receiver of a learner restored to before the second attempt of a ticket', () => {
+  // For an hour the stream drops repetitions, so the answer to either attempt must be kept.
   const outdated = { stage: 'actor', reason: 'too old', cause: { kind: 'outdated' } } as const;
   let bench: Bench;
   beforeEach(() => {
     bench = new Bench(true, { version: 9, issued: 4 });
   });
 
-  it('takes its group as soon as the first one is refused again, whichever came first', async () => {
+  it('a kept second attempt is used once the first is refused again, in either order of arrival', async () => {
     for (const attempts of [
       [0, 1],
       [1, 0],
@@ -471,17 +467,17 @@ describe('the group receiver, of a learner that went back behind the second atte
     }
   });
 
-  it('does so, too, when the ticket was in the checkpoint', async () => {
+  it('a kept second attempt is also used if the ticket was in the checkpoint', async () => {
     await bench.deliver(bench.group(0));
     await bench.deliver(bench.group(0, mixed, { attempt: 1 }));
     bench.admission.refuseStale();
     await bench.issue();
     assert.deepEqual(bench.published, []);
     assert.equal(bench.admission.table.entry(0)!.attempt, 1);
-    assert.deepEqual(bench.covered, [1]); // the second is out
+    assert.deepEqual(bench.covered, [1]); // the first attempt, as the second has replaced it
   });
 
-  it('knows of its death as soon as the first one is refused again', async () => {
+  it('a kept death of the second attempt applies once the first is refused again', async () => {
     await bench.deliver(bench.group(0));
     bench.receiver.die(0, 1, outdated);
     assert.equal(bench.states[0], '0 arrived');
@@ -495,14 +491,14 @@ describe('the group receiver, of a learner that went back behind the second atte
     assert.equal(bench.admission.table.counts.stale, 2);
   });
 
-  it('keeps the group of one attempt as long as the other may still be needed', async () => {
+  it('the group of one attempt is kept while the other may still be needed', async () => {
     await bench.deliver(bench.group(0, ['0', '0'], { attempt: 1 }));
     await bench.deliver(bench.group(0));
     assert(bench.admission.table.isConsumed(0));
     assert.deepEqual([bench.settled, bench.covered], [[], [1, 2]]);
   });
 
-  it('does not take a late first attempt in place of the second', async () => {
+  it('a late group of the first attempt does not replace the second attempt', async () => {
     await bench.deliver(bench.group(0));
     bench.admission.refuseStale();
     await bench.issue();
@@ -513,8 +509,8 @@ describe('the group receiver, of a learner that went back behind the second atte
   });
 });
 
-describe('the group receiver, of a stale group', () => {
-  it('lets go of the first attempt only when the second is out', async () => {
+describe('the group receiver and a stale group', () => {
+  it('a stale group is covered by a checkpoint only once its second attempt is published', async () => {
     const bench = new Bench(true, { version: 9, issued: 4 });
     await bench.deliver(bench.group(0)); // of version 0
     bench.admission.refuseStale();
@@ -532,14 +528,14 @@ describe('the group receiver, of a stale group', () => {
   });
 });
 
-describe('the group receiver, of a group from a quarantined actor', () => {
-  it('never trains on it, and asks for it once more, though it has no variance', async () => {
+describe('the group receiver and a quarantined actor', () => {
+  it("a quarantined actor's group is not trained on, and its ticket is reissued even without variance", async () => {
     const bench = new Bench();
     await bench.issue();
     const scored = bench.group(0, ['1', '1']);
     await bench.deliver({ ...scored, group: { ...scored.group, actor: 'tamperer' } });
-    const isBarred = ({ scored: { group } }: ArrivedGroup) => group.actor === 'tamperer';
-    const refused = bench.admission.refuseStale(isBarred);
+    const isExcluded = ({ scored: { group } }: ArrivedGroup) => group.actor === 'tamperer';
+    const refused = bench.admission.refuseStale(isExcluded);
     assert.deepEqual(
       refused.map(({ order, outcome }) => [order, outcome]),
       [[0, 'reissue']],
@@ -549,25 +545,25 @@ describe('the group receiver, of a group from a quarantined actor', () => {
     assert.deepEqual(bench.covered, [1]);
     await bench.deliver(bench.group(0, mixed, { attempt: 1 }));
     assert.equal(bench.states[0], '0 arrived');
-    assert.deepEqual(bench.admission.refuseStale(isBarred), []);
+    assert.deepEqual(bench.admission.refuseStale(isExcluded), []);
   });
 });
 
-describe('the group receiver, of a ticket that was taken from who held it too long', () => {
+describe('the group receiver and a withdrawn ticket', () => {
   let bench: Bench;
   beforeEach(async () => {
     bench = new Bench();
     await bench.issue();
     bench.receiver.withdraw(1, 0);
   });
-  const asked = () => bench.published.slice(4).map(({ order, attempt }) => [order, attempt]);
+  const reissued = () => bench.published.slice(4).map(({ order, attempt }) => [order, attempt]);
 
-  it('asks for it once more, and the second time for another one in its place', async () => {
+  it('a withdrawn ticket is issued once more, and the second time replaced by a new ticket', async () => {
     await bench.issue();
-    bench.receiver.withdraw(1, 0); // told twice
+    bench.receiver.withdraw(1, 0); // reported twice
     bench.receiver.withdraw(1, 1);
     await bench.issue();
-    assert.deepEqual(asked(), [
+    assert.deepEqual(reissued(), [
       [1, 1],
       [4, 0],
     ]);
@@ -575,13 +571,13 @@ describe('the group receiver, of a ticket that was taken from who held it too lo
     assert.deepEqual([issued, stale, outstanding], [6, 2, 4]);
   });
 
-  it('takes an answer that comes before it is asked for again, in place of the second', async () => {
+  it('an answer that arrives before the reissue makes the second attempt unnecessary', async () => {
     await bench.deliver(bench.group(1));
     await bench.issue();
-    assert.deepEqual([asked(), bench.states[1]], [[], '1 arrived']);
+    assert.deepEqual([reissued(), bench.states[1]], [[], '1 arrived']);
   });
 
-  it('drops an answer that comes after that, and trains on the second alone', async () => {
+  it('an answer that arrives after the reissue is dropped, and only the second attempt counts', async () => {
     await bench.issue();
     await bench.deliver(bench.group(1));
     assert.equal(bench.states[1], '1 issued');
@@ -591,14 +587,14 @@ describe('the group receiver, of a ticket that was taken from who held it too lo
     assert.equal(bench.admission.table.entry(1)?.group?.scored.group.ticket.attempt, 1);
   });
 
-  it('leaves a ticket alone whose group has just come', async () => {
+  it('a ticket whose group has just arrived is not withdrawn', async () => {
     await bench.deliver(bench.group(2));
     bench.receiver.withdraw(2, 0);
     assert.equal(bench.states[2], '2 arrived');
   });
 });
 
-describe('the group receiver, of a ticket whose group grew too old while it was sampled', () => {
+describe('the group receiver and a group that became too old during sampling', () => {
   const outdated = { stage: 'actor', reason: 'too old', cause: { kind: 'outdated' } } as const;
   let bench: Bench;
   beforeEach(async () => {
@@ -607,7 +603,7 @@ describe('the group receiver, of a ticket whose group grew too old while it was 
     bench.receiver.die(1, 0, outdated);
   });
 
-  it('asks for it once more, and counts the first attempt as stale', async () => {
+  it('an outdated ticket is issued once more, and its first attempt counts as stale', async () => {
     assert.equal(bench.states[1], '1 stale');
     await bench.issue();
     assert.deepEqual(
@@ -618,9 +614,9 @@ describe('the group receiver, of a ticket whose group grew too old while it was 
     assert.deepEqual([issued, stale, outstanding], [5, 1, 4]);
   });
 
-  it('gives the ticket up the second time: another one takes its place', async () => {
+  it('a ticket that is outdated twice is given up and replaced by a new ticket', async () => {
     await bench.issue();
-    bench.receiver.die(1, 0, outdated); // told twice
+    bench.receiver.die(1, 0, outdated); // reported twice
     bench.receiver.die(1, 1, outdated);
     await bench.issue();
     assert.deepEqual(
@@ -634,17 +630,17 @@ describe('the group receiver, of a ticket whose group grew too old while it was 
     assert.deepEqual([issued, stale, dead, outstanding], [6, 2, 0, 4]);
   });
 
-  it('takes a group of it that came all the same, in place of the second attempt', async () => {
+  it('a group that arrives after its death as outdated makes the second attempt unnecessary', async () => {
     await bench.deliver(bench.group(1));
     await bench.issue();
     assert.equal(bench.published.length, 4);
     assert.equal(bench.states[1], '1 arrived');
   });
 
-  it('comes to the same end in a learner that was restored, from what is written of it', async () => {
+  it('a restored learner gives up a ticket whose two attempts both died as outdated', async () => {
     const restored = new Bench(true, { version: 3, issued: 4 });
     restored.receiver.die(1, 0, outdated);
-    restored.receiver.die(1, 1, outdated); // of the second attempt, which the lost steps had issued
+    restored.receiver.die(1, 1, outdated); // the second attempt, issued by the lost steps
     await restored.issue();
     assert.deepEqual(
       restored.published.map(({ order }) => order),
@@ -657,8 +653,8 @@ describe('the group receiver, of a ticket whose group grew too old while it was 
   });
 });
 
-describe('a learner that samples by difficulty', () => {
-  it('issues no ticket that a crash could turn into another, until the ledger has its problem', async () => {
+describe('the group receiver with difficulty-aware sampling', () => {
+  it('no ticket is issued before the ledger determines its problem', async () => {
     const bench = new Bench(false, noPast, { replayShare: 0.5 });
     const orders = () => bench.published.map(({ order }) => order);
     const { table } = bench.admission;
@@ -674,14 +670,14 @@ describe('a learner that samples by difficulty', () => {
 describe('the sequence of tickets', () => {
   const problems = Array.from({ length: 7 }, (_, i) => `p-${i}`);
 
-  it('pins tickets to the version that they are issued with, where sampling lags', () => {
+  it('a ticket is pinned to the version of its issue if there is a sample lag', () => {
     const newest = new TicketSource(config, problems, nothing).issued(3, 0, 8);
     assert.deepEqual([newest.issuedAtVersion, newest.pinnedVersion], [8, undefined]);
     const lagging = new TicketSource({ ...config, sampleLag: 2 }, problems, nothing);
     assert.deepEqual(lagging.issued(3, 0, 8), { ...newest, pinnedVersion: 8 });
   });
 
-  it('is the same for whoever asks, in whatever order', () => {
+  it('the ticket sequence is a function of the configuration, whatever the order of calls', () => {
     const [a, b] = [
       new TicketSource(config, problems, nothing),
       new TicketSource(config, problems, nothing),
@@ -695,7 +691,7 @@ describe('the sequence of tickets', () => {
     );
   });
 
-  it('draws every problem once an epoch, in another order each time', () => {
+  it('every epoch draws each problem once, in a different order', () => {
     const source = new TicketSource(config, problems, nothing);
     const epoch = (n: number) => problems.map((_, i) => source.at(n * 7 + i, 0).problemId);
     assert.deepEqual([...epoch(0)].sort(), problems);
@@ -703,7 +699,7 @@ describe('the sequence of tickets', () => {
     assert.notDeepEqual(epoch(0), epoch(1));
   });
 
-  it('gives a second attempt the same problem, another seed and an id of its own', () => {
+  it('a second attempt has the same problem, another seed and its own id', () => {
     const source = new TicketSource(config, problems, nothing);
     const [first, second] = [source.at(5, 0), source.at(5, 1)];
     assert.equal(second.problemId, first.problemId);
@@ -711,7 +707,7 @@ describe('the sequence of tickets', () => {
       [second, first].map(({ ticketId }) => orderOf(ticketId)),
       [5, 5],
     );
-    assert.notEqual(second.ticketId, first.ticketId); // who was given the first cannot guess it
+    assert.notEqual(second.ticketId, first.ticketId); // the holder of the first id cannot guess it
     assert.notEqual(second.samplingParams.seed, first.samplingParams.seed);
   });
 });

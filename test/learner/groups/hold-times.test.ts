@@ -10,37 +10,37 @@ function holdTimes(seconds: readonly number[]): HoldTimes {
   return times;
 }
 
-describe('how long a ticket may be held', () => {
-  it('is ten minutes while nothing is known of what answers take', () => {
+describe('the hold limit of a ticket', () => {
+  it('the hold limit is ten minutes while hold times are unknown', () => {
     assert.deepEqual([holdTimes([]).limit, holdTimes([1, 1, 1]).limit], [600, 600]);
     assert.equal(holdTimes([]).unusual, 30);
   });
 
-  it('follows from what was usual before a restart until enough is known', () => {
+  it('the hold limit follows the median from before a restart until enough tickets have finished', () => {
     const times = new HoldTimes({ leaseSeconds: 30, usualBefore: 5 });
     assert.deepEqual([times.limit, times.unusual], [100, 25]);
     for (let i = 0; i < 4; i += 1) times.record(8);
     assert.equal(times.limit, 160);
   });
 
-  it('is twenty times what half of the tickets take, and no less than two leases', () => {
+  it('the hold limit is twenty times the median, and at least two leases', () => {
     assert.equal(holdTimes([1, 1, 1, 1]).limit, 60);
     assert.equal(holdTimes([4, 9, 8, 7, 100]).limit, 160);
     assert.deepEqual([holdTimes([1, 1, 1, 1]).unusual, holdTimes([8, 8, 8, 8]).unusual], [10, 40]);
   });
 
-  it('is moved by no minority, however slow it is', () => {
+  it('the hold limit is not moved by a slow minority', () => {
     const honest = Array.from({ length: 140 }, () => 5);
     const slow = Array.from({ length: 110 }, () => 10_000);
     assert.equal(holdTimes([...honest, ...slow]).limit, 100);
   });
 
-  it('forgets what is long ago, so that it follows answers that grow longer', () => {
+  it('the hold limit forgets old tickets, so that it follows answers that grow longer', () => {
     const before = Array.from({ length: 1_000 }, () => 5);
     assert.equal(holdTimes([...before, ...Array.from({ length: 200 }, () => 50)]).limit, 1_000);
   });
 
-  it('doubles as long as all are late, and is itself again when one was in time', () => {
+  it('the hold limit doubles while all tickets are late, and resets when one is in time', () => {
     const times = holdTimes([4, 4, 4, 4]);
     times.exceeded();
     times.exceeded();
@@ -51,7 +51,7 @@ describe('how long a ticket may be held', () => {
     assert.equal(times.limit, 86_400);
   });
 
-  it('is what the user says, whatever answers take', () => {
+  it('a hold limit set by the user ignores the measured hold times', () => {
     const times = new HoldTimes({ fixedSeconds: 5, leaseSeconds: 30 });
     times.exceeded();
     for (let i = 0; i < 10; i += 1) times.record(100);

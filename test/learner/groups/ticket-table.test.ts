@@ -9,7 +9,7 @@ function tableOf(tickets: number): TicketTable<string> {
 }
 
 describe('the ticket table', () => {
-  it('accounts for every ticket at every end', () => {
+  it('the ticket table accounts for every outcome of a ticket', () => {
     const table = tableOf(5);
     for (const order of [0, 1, 4]) table.arrive(order, `group ${order}`, 2);
     assert.deepEqual(table.take([0, 1]), ['group 0', 'group 1']);
@@ -32,7 +32,7 @@ describe('the ticket table', () => {
     });
   });
 
-  it('remembers what is consumed above the first ticket that is not', () => {
+  it('the ticket table remembers tickets consumed above the first unconsumed one', () => {
     const table = tableOf(4);
     table.skip(1);
     table.skip(3);
@@ -42,7 +42,7 @@ describe('the ticket table', () => {
     assert.deepEqual([table.state.consumedBelow, table.state.consumedAbove], [2, [3]]);
   });
 
-  it('counts a reissue as one stale and one more issued', () => {
+  it('the ticket table counts a reissue as one stale and one more issued', () => {
     const table = tableOf(1);
     table.arrive(0, 'old', 2);
     assert.equal(table.refuseAsStale(0), 'reissue');
@@ -54,7 +54,7 @@ describe('the ticket table', () => {
     assert.deepEqual([table.counts.stale, table.outstanding], [2, 0]);
   });
 
-  it('restores from its state what is still outstanding', () => {
+  it('the ticket table restores its outstanding tickets from its state', () => {
     const table = tableOf(4);
     table.skip(2);
     const restored = TicketTable.restore<string>(table.state, (rank) => 10 + rank);
@@ -69,7 +69,7 @@ describe('the ticket table', () => {
     assert.deepEqual(restored.state, table.state);
   });
 
-  it('refuses a move that the ticket is not ready for', () => {
+  it('the ticket table rejects a transition that the state of a ticket does not allow', () => {
     const table = tableOf(1);
     assert.throws(() => table.take([0]), /ticket 0 is issued, expected arrived/);
     table.skip(0);

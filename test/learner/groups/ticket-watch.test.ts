@@ -7,8 +7,8 @@ import type { Attempt } from '../../../shared/wire/ticket-ids.js';
 import { createRandom } from '../../../shared/base/random.js';
 import { FlowModel } from '../support/flow-model.js';
 
-describe('a learner that looks for lost and overdue tickets', () => {
-  it('finds each that is in no queue, and none that is, whatever is held and happens between its questions', async () => {
+describe('the ticket watch in a simulated fleet', () => {
+  it('the ticket watch finds every lost ticket and no other, whatever happens between its queries', async () => {
     let [lost, overdue, held] = [0, 0, 0];
     for (let seed = 0; seed < 200; seed += 1) {
       const model = new FlowModel(createRandom(`flow ${seed}`));
@@ -18,14 +18,14 @@ describe('a learner that looks for lost and overdue tickets', () => {
         assert.deepEqual(wrong, [], `history ${seed}, move ${i}`);
       }
       await model.settle();
-      const inVain = model.awaited.filter((id) => !model.inHands.includes(id));
-      assert.deepEqual(inVain, [], `history ${seed} waits in vain`);
+      const unanswered = model.awaited.filter((id) => !model.inHands.includes(id));
+      assert.deepEqual(unanswered, [], `history ${seed} waits for lost tickets`);
       assert.deepEqual(model.found.toSorted(), [...model.lost].toSorted(), `history ${seed}`);
       lost += model.lost.size;
       overdue += model.overdue.length;
       held += model.inHands.length;
     }
-    assert(lost > 200, `${lost} were lost in all`);
+    assert(lost > 200, `${lost} were lost in total`);
     assert(overdue > 50 && held > 50, `${overdue} were overdue, ${held} held by reward services`);
   });
 });
@@ -35,27 +35,27 @@ class Bench {
   awaited: Attempt[] = [];
   queue: TicketLook = { tickets: [], isWhole: true };
   seconds = 0;
-  isAnyoneThere = true;
-  isAllowed = true;
-  readonly told: string[] = [];
+  hasActors = true;
+  canWithdraw = true;
+  readonly events: string[] = [];
   readonly holdTimes = new HoldTimes({ fixedSeconds: 10, leaseSeconds: 1 });
   readonly watch = new TicketWatch({
     awaited: () => this.awaited,
     look: () => Promise.resolve(this.queue),
     pass: () => ({ isOver: () => Promise.resolve(true), inHands: [] }),
     withdraw: (seq) => {
-      this.told.push(`withdraw ${seq}`);
-      return Promise.resolve(this.isAllowed);
+      this.events.push(`withdraw ${seq}`);
+      return Promise.resolve(this.canWithdraw);
     },
-    isAnyoneThere: () => this.isAnyoneThere,
+    isAnyoneThere: () => this.hasActors,
     holdTimes: this.holdTimes,
     now: () => this.seconds,
-    onLost: ({ ticketId }) => this.told.push(`${ticketId} lost`),
-    onOverdue: ({ ticketId, attempt }) => this.told.push(`${ticketId}.${attempt} overdue`),
-    onHeld: ({ tickets }) => this.told.push(`${tickets} held`),
+    onLost: ({ ticketId }) => this.events.push(`${ticketId} lost`),
+    onOverdue: ({ ticketId, attempt }) => this.events.push(`${ticketId}.${attempt} overdue`),
+    onHeld: ({ tickets }) => this.events.push(`${tickets} held`),
   });
 
-  async looks(count: number, everySeconds = 2): Promise<void> {
+  async poll(count: number, everySeconds = 2): Promise<void> {
     for (let i = 0; i < count; i += 1) {
       this.seconds += everySeconds;
       await this.watch.look();
@@ -66,8 +66,8 @@ class Bench {
 const first = { ticketId: 'train-00000000', attempt: 0 };
 const second = { ticketId: 'train-00000001', attempt: 0 };
 
-describe('a watch over two tickets with a limit of ten seconds', () => {
-  it('lets a ticket wait for an actor as long as it takes, and counts from when one has it', async () => {
+describe('the ticket watch with a limit of ten seconds', () => {
+  it('the hold time of a ticket starts when an actor takes it, however long it waited before', async () => {
     const bench = new Bench();
     bench.awaited = [first, second];
     bench.queue = {
@@ -77,62 +77,62 @@ describe('a watch over two tickets with a limit of ten seconds', () => {
       ],
       isWhole: true,
     };
-    await bench.looks(6);
-    assert.deepEqual(bench.told, []);
-    await bench.looks(1);
-    assert.deepEqual(bench.told, ['withdraw 1', 'train-00000000.0 overdue', '1 held']);
+    await bench.poll(6);
+    assert.deepEqual(bench.events, []);
+    await bench.poll(1);
+    assert.deepEqual(bench.events, ['withdraw 1', 'train-00000000.0 overdue', '1 held']);
   });
 
-  it('counts no time in which nobody was there to sample, or the learner itself stood still', async () => {
+  it('hold time does not grow while no actor is live, or while the learner itself stalls', async () => {
     const bench = new Bench();
     bench.awaited = [first];
     bench.queue = { tickets: [{ seq: 1, ticket: first, isTaken: true }], isWhole: true };
-    bench.isAnyoneThere = false;
-    await bench.looks(100);
-    bench.isAnyoneThere = true;
-    await bench.looks(2, 3_600);
-    assert.deepEqual(bench.told, []);
-    await bench.looks(1);
-    assert.deepEqual(bench.told, []);
-    await bench.looks(1);
-    assert.equal(bench.told.length, 3);
+    bench.hasActors = false;
+    await bench.poll(100);
+    bench.hasActors = true;
+    await bench.poll(2, 3_600);
+    assert.deepEqual(bench.events, []);
+    await bench.poll(1);
+    assert.deepEqual(bench.events, []);
+    await bench.poll(1);
+    assert.equal(bench.events.length, 3);
   });
 
-  it('takes back the second attempt where the table knows of the first alone', async () => {
+  it('the ticket watch withdraws a second attempt even if the table knows only the first', async () => {
     const bench = new Bench();
     bench.awaited = [first];
     const again = { ...first, attempt: 1 };
     bench.queue = { tickets: [{ seq: 9, ticket: again, isTaken: true }], isWhole: true };
-    await bench.looks(7);
-    assert.deepEqual(bench.told, ['withdraw 9', 'train-00000000.1 overdue', '1 held']);
+    await bench.poll(7);
+    assert.deepEqual(bench.events, ['withdraw 9', 'train-00000000.1 overdue', '1 held']);
   });
 
-  it('goes on warning of what the server does not let it take', async () => {
+  it('the ticket watch keeps warning about a ticket that it cannot withdraw', async () => {
     const bench = new Bench();
-    bench.isAllowed = false;
+    bench.canWithdraw = false;
     bench.awaited = [first];
     bench.queue = { tickets: [{ seq: 1, ticket: first, isTaken: true }], isWhole: true };
-    await bench.looks(8);
-    assert.deepEqual(bench.told, ['withdraw 1', '1 held', 'withdraw 1', '1 held']);
+    await bench.poll(8);
+    assert.deepEqual(bench.events, ['withdraw 1', '1 held', 'withdraw 1', '1 held']);
   });
 
-  it('calls nothing lost while part of the queue cannot be read', async () => {
+  it('the ticket watch reports no ticket as lost while part of the queue is unreadable', async () => {
     const bench = new Bench();
     bench.awaited = [first];
     bench.queue = { tickets: [], isWhole: false };
-    await bench.looks(10);
-    assert.deepEqual(bench.told, []);
+    await bench.poll(10);
+    assert.deepEqual(bench.events, []);
     bench.queue = { tickets: [], isWhole: true };
-    await bench.looks(2);
-    assert.deepEqual(bench.told, ['train-00000000 lost']);
+    await bench.poll(2);
+    assert.deepEqual(bench.events, ['train-00000000 lost']);
     bench.awaited = [second];
-    await bench.looks(1);
-    bench.queue = { tickets: [], isWhole: false }; // it may have come back, and cannot be read
-    await bench.looks(1);
-    assert.deepEqual(bench.told.slice(1), []);
+    await bench.poll(1);
+    bench.queue = { tickets: [], isWhole: false }; // the ticket may be back, unreadable
+    await bench.poll(1);
+    assert.deepEqual(bench.events.slice(1), []);
   });
 
-  it('learns from each ticket that ended by itself how long tickets take, from no other', async () => {
+  it('hold times are recorded only of tickets that finished without being withdrawn', async () => {
     const bench = new Bench();
     const { holdTimes } = bench;
     for (let i = 0; i < 4; i += 1) {
@@ -140,19 +140,19 @@ describe('a watch over two tickets with a limit of ten seconds', () => {
       bench.watch.published(ticket);
       bench.awaited = [ticket];
       bench.queue = { tickets: [{ seq: 1, ticket, isTaken: true }], isWhole: true };
-      await bench.looks(2);
+      await bench.poll(2);
       bench.awaited = [];
       assert.equal(holdTimes.median, undefined);
-      await bench.looks(1);
+      await bench.poll(1);
     }
     assert.equal(holdTimes.median, 4);
     bench.awaited = [first];
     bench.watch.published(first);
     bench.queue = { tickets: [{ seq: 1, ticket: first, isTaken: true }], isWhole: true };
-    await bench.looks(7);
-    assert.deepEqual(bench.told.slice(1), ['train-00000000.0 overdue', '1 held']);
+    await bench.poll(7);
+    assert.deepEqual(bench.events.slice(1), ['train-00000000.0 overdue', '1 held']);
     bench.awaited = [];
-    await bench.looks(2);
+    await bench.poll(2);
     assert.equal(holdTimes.median, 4);
   });
 });

@@ -9,12 +9,12 @@ import type { DeathCause } from '../../../shared/wire/death-cause.js';
 import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import type { Ticket } from '../../../shared/wire/ticket.js';
 import { rollout, rolloutGroup, scoredGroup } from '../../support/messages.js';
-import { beginLife, limits, Queue, type Life, type Saved } from './crash-parts.js';
+import { startSession, limits, Queue, type LearnerSession, type Saved } from './crash-parts.js';
 
 /**
- * A run without processes and sockets, in which learner, actors and server may end at any moment:
- * real decisions of learner and actor on queues that behave as JetStream's. Training must be able to go
- * on from every state that it can get into.
+ * A run without processes and sockets, in which learner, actors and server may crash at any moment: the
+ * real decisions of learner and actor, on queues that behave as JetStream's. Training must be able to
+ * continue from every reachable state.
  */
 export class CrashModel {
   readonly #random: Random;
@@ -22,17 +22,17 @@ export class CrashModel {
   readonly #scored = new Queue<ScoredGroup>();
   readonly #deaths: { ticket: Ticket; reason: string; cause: DeathCause }[] = [];
   #cancel = new EarlyCancel();
-  #heard = 0; // the version that actors know of
+  #actorVersion = 0; // the newest version that actors know of
   #ledger: Saved = { step: 0, version: 0, rewinds: [] };
   #newest = { version: 0, smallestUsefulVersion: 0, consumedBelow: 0 };
-  #life: Life;
+  #session: LearnerSession;
 
   constructor(random: Random) {
     this.#random = random;
-    this.#life = this.#begin(false);
+    this.#session = this.#restart(false);
   }
 
-  /** One thing happens, or nothing if it cannot now. */
+  /** Makes a random move, or none if that is impossible now. */
   async move(): Promise<void> {
     const isOneIn = (n: number): boolean => this.#random.int(n) === 0;
     const moves = isOneIn(16) ? rare : usual;
@@ -57,10 +57,10 @@ export class CrashModel {
         await this.#deliver();
         break;
       case 'death':
-        this.#hearDeath();
+        this.#receiveDeath();
         break;
       case 'version':
-        this.#hearVersion();
+        this.#receiveVersion();
         break;
       case 'step':
         this.#step();
@@ -70,24 +70,24 @@ export class CrashModel {
     }
   }
 
-  /** Nothing goes wrong any more, and everybody has the time for all that there is to do. */
+  /** Lets all pending work finish, without further faults. */
   async settle(): Promise<void> {
     const { held } = this.#tickets;
-    this.#hearVersion();
-    while (this.#life.deathsHeard < this.#deaths.length) this.#hearDeath();
+    this.#receiveVersion();
+    while (this.#session.deathsHeard < this.#deaths.length) this.#receiveDeath();
     while (this.#undelivered.length > 0) await this.#deliver();
     await this.#issue(false);
     for (let i = held.size; i > 0; i -= 1) this.#sample(false);
     this.#step();
   }
 
-  /** Steps of the weights as they are now. */
+  /** Number of steps that the current weights were trained for. */
   get steps(): number {
-    return this.#life.admission.step;
+    return this.#session.admission.step;
   }
 
   get state(): string {
-    const { table } = this.#life.admission;
+    const { table } = this.#session.admission;
     const entries = table
       .entries()
       .map(({ order, state, attempt }) => `${order}.${attempt} ${state}`);
@@ -99,18 +99,18 @@ export class CrashModel {
   }
 
   get #undelivered(): number[] {
-    return [...this.#scored.held.keys()].filter((seq) => !this.#life.delivered.has(seq));
+    return [...this.#scored.held.keys()].filter((seq) => !this.#session.delivered.has(seq));
   }
 
-  #begin(isResumed: boolean): Life {
+  #restart(isResumed: boolean): LearnerSession {
     const version = isResumed ? this.#newest.version + 1 : 0;
-    this.#life = beginLife(this.#ledger, version, isResumed, this.#tickets.soFar);
+    this.#session = startSession(this.#ledger, version, isResumed, this.#tickets.soFar);
     this.#publish();
-    return this.#life;
+    return this.#session;
   }
 
   #publish(): void {
-    const { admission } = this.#life;
+    const { admission } = this.#session;
     const { version, table, rewinds } = admission;
     const smallest = smallestUsefulVersion(version, limits.maxStepsOffPolicy, rewinds);
     const { consumedBelow } = table;
@@ -118,16 +118,19 @@ export class CrashModel {
     admission.publish(version);
   }
 
-  /** @param isUnheard whether the answer to the first publication gets lost, and the learner with it. */
-  async #issue(isUnheard: boolean): Promise<void> {
-    const { admission, tickets, receiver, changes, unacked } = this.#life;
+  /** @param crashes whether the learner crashes before it receives the first publish acknowledgement. */
+  async #issue(crashes: boolean): Promise<void> {
+    const { admission, tickets, receiver, changes, unacked } = this.#session;
     const over = new AbortController();
     const issuing = issueTickets<ArrivedGroup>(
       {
-        ...{ admission, tickets, receiver, changes },
+        admission,
+        tickets,
+        receiver,
+        changes,
         publish: (ticket) => {
           this.#tickets.publish(`${ticket.ticketId}.${ticket.attempt}`, ticket);
-          if (!isUnheard) return Promise.resolve();
+          if (!crashes) return Promise.resolve();
           over.abort();
           return Promise.reject(new Error('no answer'));
         },
@@ -144,7 +147,7 @@ export class CrashModel {
     if (wasCut) this.#crash();
   }
 
-  /** @param isInterrupted whether the actor dies before it has acknowledged the ticket. */
+  /** @param isInterrupted whether the actor crashes before it has acknowledged the ticket. */
   #sample(isInterrupted: boolean): void {
     const all = [...this.#tickets.held];
     if (all.length === 0) return;
@@ -152,12 +155,12 @@ export class CrashModel {
     using work = this.#cancel.watch(ticket, never);
     const { signal } = work;
     const isConsumed = signal.aborted;
-    if (!isConsumed && this.#heard < ticket.issuedAtVersion) return; // its version is on the way
+    if (!isConsumed && this.#actorVersion < ticket.issuedAtVersion) return; // its version has not arrived yet
     if (!isInterrupted) this.#tickets.held.delete(seq);
     if (isConsumed) return;
-    const version = this.#heard;
+    const version = this.#actorVersion;
     work.drawsFrom(version);
-    if (this.#random.int(4) === 0) this.#hearVersion(); // while it samples
+    if (this.#random.int(4) === 0) this.#receiveVersion(); // during sampling
     if (isUseless(signal)) {
       const why = signal.reason as Error;
       const cause = why instanceof GroupOutdated ? why.deathCause : ({ kind: 'other' } as const);
@@ -180,62 +183,67 @@ export class CrashModel {
     if (seqs.length === 0) return;
     const seq = seqs[this.#random.int(seqs.length)]!;
     const { value } = this.#scored.held.get(seq)!;
-    this.#life.delivered.add(seq);
-    const lease = { seq, working: () => undefined, ack: () => this.#take(seq) };
-    await this.#life.receiver.receive({
+    this.#session.delivered.add(seq);
+    const lease = { seq, working: () => undefined, ack: () => this.#remove(seq) };
+    await this.#session.receiver.receive({
       ...lease,
       lease,
-      ...{ value, subject: 'scored', deliveryCount: 1 },
+      value,
+      subject: 'scored',
+      deliveryCount: 1,
       nak: () => undefined,
       dead: (reason) => {
         this.#deaths.push({ ticket: value.group.ticket, reason, cause: { kind: 'other' } });
-        return this.#take(seq);
+        return this.#remove(seq);
       },
     });
   }
 
-  #take(seq: number): Promise<void> {
+  #remove(seq: number): Promise<void> {
     this.#scored.held.delete(seq);
     return Promise.resolve();
   }
 
-  #hearDeath(): void {
-    const death = this.#deaths[this.#life.deathsHeard];
+  #receiveDeath(): void {
+    const death = this.#deaths[this.#session.deathsHeard];
     if (death === undefined) return;
-    this.#life.deathsHeard += 1;
+    this.#session.deathsHeard += 1;
     const { ticket, ...why } = death;
-    this.#life.receiver.die(orderOf(ticket.ticketId)!, ticket.attempt, { stage: 'actor', ...why });
+    this.#session.receiver.die(orderOf(ticket.ticketId)!, ticket.attempt, {
+      stage: 'actor',
+      ...why,
+    });
   }
 
-  #hearVersion(): void {
-    this.#heard = this.#newest.version;
+  #receiveVersion(): void {
+    this.#actorVersion = this.#newest.version;
     this.#cancel.published(this.#newest);
   }
 
   #step(): void {
-    const { admission } = this.#life;
+    const { admission } = this.#session;
     admission.refuseStale();
     if (admission.cut() === undefined) return;
     admission.confirmStep();
     this.#publish();
   }
 
-  /** @param isCut whether the learner dies before everything that it covers is acknowledged. */
+  /** @param isCut whether the learner crashes before all covered messages are acknowledged. */
   async #checkpoint(isCut: boolean): Promise<void> {
-    const { admission, unacked } = this.#life;
+    const { admission, unacked } = this.#session;
     const { table, step, version } = admission;
     this.#ledger = { step, version, rewinds: admission.rewindsInReach, table: table.state };
     const covered = unacked.covered((order) => table.isConsumed(order));
-    const heard = isCut ? covered.slice(0, this.#random.int(covered.length + 1)) : covered;
-    await unacked.settle(heard);
+    const acknowledged = isCut ? covered.slice(0, this.#random.int(covered.length + 1)) : covered;
+    await unacked.settle(acknowledged);
     if (isCut) this.#crash();
   }
 
   #crash(): void {
-    this.#begin(true);
+    this.#restart(true);
   }
 
-  /** An operator, or a faulty network, sends a message once more under another id. */
+  /** An operator or a faulty network repeats a message under another id. */
   #repeat(): void {
     const all = [...this.#scored.held];
     const some = all[this.#random.int(Math.max(1, all.length))];
@@ -243,7 +251,7 @@ export class CrashModel {
   }
 }
 
-/** A call, since the compiler takes a signal for unchanged between two looks at it. */
+/** A function, since the compiler assumes that a signal does not change between two reads. */
 function isUseless(signal: AbortSignal): boolean {
   return signal.aborted;
 }
@@ -255,9 +263,9 @@ const usual = [
   ...(['death', 'version', 'step', 'step', 'checkpoint'] as const),
 ];
 
-/** Fails unless training goes on from where the model is. */
-export async function assertGoesOn(model: CrashModel, what: string): Promise<void> {
+/** Fails unless training continues from the current state of the model. */
+export async function assertTrainingContinues(model: CrashModel, what: string): Promise<void> {
   const goal = model.steps + 3;
   for (let i = 0; i < 60 && model.steps < goal; i += 1) await model.settle();
-  assert(model.steps >= goal, `${what} stands still: ${model.state}`);
+  assert(model.steps >= goal, `${what} is stuck: ${model.state}`);
 }

@@ -25,7 +25,7 @@ const config = runConfig({ groupSize: 2, sampling: { temperature: 1, maxTokens: 
 const problems = ['p-0', 'p-1', 'p-2'];
 const ids = new TicketIds(newTicketKey());
 
-/** What a checkpoint brings back. */
+/** The part of a checkpoint that a restored learner uses. */
 export interface Saved {
   readonly step: number;
   readonly version: number;
@@ -34,8 +34,8 @@ export interface Saved {
 }
 
 /**
- * A work queue as JetStream keeps it: what was published before under the same id is dropped, also
- * when it has long been taken out. Only a restart of the server makes it forget what it no longer holds.
+ * A JetStream work queue: a message whose id was published before is dropped, even if the first one was
+ * removed long ago. Only a restart of the server forgets the ids of removed messages.
  */
 export class Queue<T> {
   readonly held = new Map<number, { readonly id: string; readonly value: T }>();
@@ -48,7 +48,7 @@ export class Queue<T> {
     this.held.set(++this.#seq, { id, value });
   }
 
-  /** How many were ever stored. */
+  /** Number of messages ever stored. */
   get soFar(): number {
     return this.#seq;
   }
@@ -58,28 +58,28 @@ export class Queue<T> {
   }
 }
 
-/** The parts of a learner that decide about groups, from one restart to the next. */
-export interface Life {
+/** The parts of one learner session that decide about groups. */
+export interface LearnerSession {
   readonly admission: Admission<ArrivedGroup>;
   readonly tickets: TicketSource;
   readonly unacked: UnackedGroups;
   readonly receiver: GroupReceiver;
   readonly changes: Changes;
-  readonly delivered: Set<number>; // of the scored queue
+  readonly delivered: Set<number>; // sequence numbers of the scored queue
   deathsHeard: number;
 }
 
 /**
- * A learner that begins, or begins again where the ledger says, as the first to publish `version`.
+ * Starts a learner session, new or restored from the ledger, which publishes `version` first.
  *
- * @param ticketsSoFar published by those before it.
+ * @param ticketsSoFar number of tickets that earlier sessions published.
  */
-export function beginLife(
+export function startSession(
   ledger: Saved,
   version: number,
   isResumed: boolean,
   ticketsSoFar: number,
-): Life {
+): LearnerSession {
   const { step, table } = ledger;
   const rewind = { from: version, to: ledger.version };
   const rewinds = isResumed ? [...ledger.rewinds, rewind] : ledger.rewinds;
@@ -91,12 +91,19 @@ export function beginLife(
   const budget = ticketBound(limits.maxStepsOffPolicy, limits.groupsPerBatch);
   const issuedBelow = isResumed ? admission.table.nextOrder + ticketsSoFar + budget : 0;
   const receiver = new GroupReceiver({
-    ...{ admission, tickets, unacked, changes, isResumed, issuedBelow },
+    admission,
+    tickets,
+    unacked,
+    changes,
+    isResumed,
+    issuedBelow,
     audit: { isQuarantined: () => false, refused: () => Promise.resolve() },
     groupStats: new GroupStats(),
     noSignalStreak: new NoSignalWatch(0),
     brokenPolicy: new BrokenPolicyWatch({
-      ...{ groupsPerBatch: 1, firstVersion: 0, log: silent },
+      groupsPerBatch: 1,
+      firstVersion: 0,
+      log: silent,
       isBroken: () => Promise.resolve(true),
     }),
     vocabSize: 10,

@@ -16,28 +16,28 @@ interface Actor {
   sampledBy: readonly number[];
 }
 
-/** What befalls a ticket; a function of its order alone. Slow ones end only when all else waits. */
+/** The outcome of a ticket, a function of its order alone. Slow tickets finish only when all else waits. */
 export type Fate = 'trainable' | 'slow' | 'uniform' | 'dead';
 
 /**
- * A run without clocks and sockets: a queue of tickets, actors that come, work, lose their lease, die
- * and go, groups that are scored in any order, and the learner's own steps, each of which may happen
- * whenever it can. What may not happen, however they interleave, is asserted after every move.
+ * A run without clocks and sockets: a queue of tickets, actors that join, work, lose their lease and
+ * leave, groups that are scored in any order, and the learner's own steps. Any possible move may happen at
+ * any time; the capacity law and the balance of the table are asserted after every move.
  */
 export class FleetModel {
   readonly admission: Admission<Sampled>;
-  /** The groups of each step, as they were taken. */
+  /** The orders of each step's groups, as they were taken. */
   readonly batches: number[][] = [];
-  stale = 0; // groups that came too late
-  abandoned = 0; // and those that were given up while they were sampled, as they would have
+  stale = 0; // groups that arrived too late
+  abandoned = 0; // groups that were given up during sampling, as they would have been too late
   readonly #limits: AdmissionLimits;
   readonly #fateOf: (order: number) => Fate;
   readonly #queue: IssuedTicket[] = [];
   readonly #actors: Actor[] = [];
   readonly #scored: Sampled[] = [];
-  readonly #deadLetters: IssuedTicket[] = []; // of groups that were given up
-  readonly #everPublished = new Set<string>(); // the stream takes the same attempt once
-  readonly #settled = new Set<IssuedTicket>(); // gone from the stream
+  readonly #deadLetters: IssuedTicket[] = []; // of abandoned groups
+  readonly #everPublished = new Set<string>(); // the stream accepts each attempt once
+  readonly #settled = new Set<IssuedTicket>(); // removed from the stream
   #offered: IssuedTicket | undefined;
   #batch: number[] = [];
   #nextToPublish = 1;
@@ -48,7 +48,7 @@ export class FleetModel {
     this.admission = new Admission<Sampled>(limits, { step: 0, version: 0 });
   }
 
-  /** Does the move that `choice` names, if it can be done now. @returns whether it was. */
+  /** Makes the move that `choice` encodes, if it is possible now. @returns whether it was made. */
   move(choice: number): boolean {
     const { moves } = this;
     const isDone = moves[choice % moves.length]!(Math.floor(choice / moves.length));
@@ -56,7 +56,7 @@ export class FleetModel {
     return isDone;
   }
 
-  /** Lets everything happen, in turns and the slow last, until nothing can happen any more. */
+  /** Makes all moves in turn, slow tickets last, until no move is possible. */
   drain(): void {
     const { moves } = this;
     const helpful = moves.map((_, i) => i).filter((i) => !this.#isOptional(moves[i]!));
@@ -76,14 +76,14 @@ export class FleetModel {
       this.#adopt,
       this.#finish,
       this.#deliver,
-      this.#tellOfAbandoned,
+      this.#reportAbandoned,
       this.#cut,
       this.#confirm,
       this.#publish,
     ];
   }
 
-  /** The learner offers a ticket, and at another time knows that the stream has it. */
+  /** The learner offers a ticket, and in a later move learns that the stream has it. */
   readonly #issue = (): boolean => {
     if (this.#offered === undefined) {
       this.#offered = this.admission.offer();
@@ -102,14 +102,14 @@ export class FleetModel {
     return true;
   };
 
-  /** An actor goes, or dies: its ticket returns to the front of the queue. */
+  /** An actor leaves or crashes: its ticket returns to the front of the queue. */
   readonly #leave = (who: number): boolean => {
     const [actor] = this.#actors.splice(who % Math.max(1, this.#actors.length), 1);
     if (actor?.ticket !== undefined) this.#giveBack(actor.ticket);
     return actor !== undefined;
   };
 
-  /** An actor seems dead and is not: another may sample its ticket too, and both deliver. */
+  /** A live actor loses its lease: another one may sample its ticket too, and both deliver. */
   readonly #loseLease = (who: number): boolean => {
     const actor = this.#busy(who);
     return actor !== undefined && this.#giveBack(actor.ticket);
@@ -132,7 +132,7 @@ export class FleetModel {
     return true;
   };
 
-  /** An actor takes up the newest version between two tokens. */
+  /** An actor adopts the newest version between two tokens. */
   readonly #adopt = (who: number): boolean => {
     const actor = this.#busy(who);
     const newest = this.admission.publishedVersion;
@@ -154,27 +154,27 @@ export class FleetModel {
     return true;
   }
 
-  /** Removes it from the stream, even if it was given to someone else meanwhile. */
+  /** Removes a ticket from the stream, even if it was redelivered meanwhile. */
   #acknowledge(ticket: IssuedTicket): void {
     this.#settled.add(ticket);
     const at = this.#queue.indexOf(ticket);
     if (at !== -1) this.#queue.splice(at, 1);
   }
 
-  /** Any scored group arrives: the reward service keeps no order. */
+  /** Delivers any scored group: the reward service keeps no order. */
   readonly #deliver = (which: number): boolean => {
     const [group] = this.#scored.splice(which % Math.max(1, this.#scored.length), 1);
     if (group === undefined) return false;
     const { order, sampledBy, attempt } = group;
     const fate = this.#fateOf(order);
-    if (this.admission.table.entry(order)?.state !== 'issued') return true; // another copy was first
+    if (this.admission.table.entry(order)?.state !== 'issued') return true; // another copy arrived first
     if (fate === 'uniform') this.admission.table.skip(order);
     else if (fate === 'dead') this.admission.table.die(order);
     else this.admission.arrive(order, group, sampledBy, attempt);
     return true;
   };
 
-  readonly #tellOfAbandoned = (): boolean => {
+  readonly #reportAbandoned = (): boolean => {
     const ticket = this.#deadLetters.shift();
     if (ticket === undefined) return false;
     const entry = this.admission.table.entry(ticket.order);
@@ -208,7 +208,7 @@ export class FleetModel {
     return true;
   };
 
-  /** Versions reach the actors in order, after their step, but maybe before it is confirmed here. */
+  /** Versions reach the actors in order, after their step, possibly before its confirmation. */
   readonly #publish = (): boolean => {
     if (this.#nextToPublish > this.admission.version) return false;
     this.admission.publish(this.#nextToPublish++);
@@ -216,7 +216,7 @@ export class FleetModel {
     return true;
   };
 
-  /** What actors do when they hear of a version. A group that nobody needs goes without a trace. */
+  /** Actors give up groups that a new version makes useless. A group of a consumed ticket leaves no dead letter. */
   #cancelUseless(): void {
     const { publishedVersion, table } = this.admission;
     const useful = smallestUsefulVersion(publishedVersion, this.#limits.maxStepsOffPolicy, []);
@@ -242,7 +242,7 @@ export class FleetModel {
     return busy[who % Math.max(1, busy.length)];
   }
 
-  /** Whether each ticket names the version that is to sample it. */
+  /** Whether each ticket names the version that must sample it. */
   get #isPinned(): boolean {
     return (this.#limits.sampleLag ?? 0) > 0;
   }
@@ -251,7 +251,7 @@ export class FleetModel {
     return this.#actors.every(({ ticket }) => ticket !== undefined);
   }
 
-  /** What need not happen for the run to go on. */
+  /** Whether the run can finish without this move. */
   #isOptional(move: (argument: number) => boolean): boolean {
     return move === this.#join || move === this.#leave || move === this.#loseLease;
   }

@@ -5,7 +5,7 @@ import type { QueueLook } from '../../../shared/broker/queue-look.js';
 import type { Attempt } from '../../../shared/wire/ticket-ids.js';
 import type { Random } from '../../../shared/base/random.js';
 
-/** A queue as JetStream keeps it: what is acknowledged leaves, and numbers are given once. */
+/** A JetStream work queue: acknowledged messages leave it, and sequence numbers are used once. */
 class Queue {
   readonly messages = new Map<number, string>(); // ticket ids by sequence number
   #published = new Set<string>();
@@ -18,7 +18,7 @@ class Queue {
     this.messages.set(++this.#last, id);
   }
 
-  /** A power failure takes the newest messages. The server knows again what it still has. */
+  /** A power failure loses the newest messages, and with them their ids for deduplication. @returns their ids. */
   restart(without: number): string[] {
     const gone = [...this.messages].slice(this.messages.size - without);
     for (const [seq] of gone) this.messages.delete(seq);
@@ -28,7 +28,7 @@ class Queue {
     return gone.map(([, id]) => id);
   }
 
-  /** Somebody is given the message; those before it were given to somebody before. */
+  /** Delivers the message; messages before it were delivered before. */
   deliver(seq: number): void {
     this.#deliveredTo = Math.max(this.#deliveredTo, seq);
   }
@@ -39,47 +39,47 @@ class Queue {
   }
 }
 
-/** Taken and passed on, and not acknowledged yet. */
-interface Hand {
+/** A message that was taken and passed on, and is not acknowledged yet. */
+interface Unacked {
   readonly from: Queue;
   readonly seq: number;
 }
 
 /**
- * Tickets on their way through actors and reward services to a learner that looks for lost ones.
- * Anything may happen between any two questions that it asks the server. Some that take a message keep
- * it for good: actors lose it to the learner when its time is up, reward services do not.
+ * Tickets on their way through actors and reward services to a learner that watches for lost ones.
+ * Anything may happen between two queries of the learner. Some consumers hoard a message: the learner
+ * withdraws it from an actor when its time is up, but not from a reward service.
  */
 export class FlowModel {
-  /** Found by the learner. */
+  /** Tickets that the learner reported as lost. */
   readonly found: string[] = [];
-  /** Taken from who held them. */
+  /** Tickets that the learner withdrew. */
   readonly overdue: string[] = [];
-  /** That nobody will ever hear of. */
+  /** Tickets that will never be answered. */
   readonly lost = new Set<string>();
   readonly #random: Random;
   readonly #queues = { tickets: new Queue(), rollouts: new Queue(), scored: new Queue() };
   readonly #dead: string[] = []; // not read yet
-  readonly #hands: Hand[] = [];
-  readonly #hoarded = new Set<string>(); // nobody else is given them
+  readonly #unacked: Unacked[] = [];
+  readonly #hoarded = new Set<string>(); // never redelivered
   readonly #received = new Set<number>(); // sequence numbers of scored groups
   readonly #awaited = new Set<string>();
-  readonly #questions: (() => void)[] = [];
+  readonly #queries: (() => void)[] = [];
   readonly #watch: TicketWatch;
   #seconds = 0;
-  #look: Promise<void> | undefined;
+  #poll: Promise<void> | undefined;
   #issued = 0;
 
   constructor(random: Random) {
     this.#random = random;
     const answer = <T>(read: () => T) =>
       new Promise<T>((resolve) => {
-        this.#questions.push(() => {
+        this.#queries.push(() => {
           resolve(read());
         });
       });
     const { tickets, rollouts, scored } = this.#queues;
-    const looks = {
+    const queries = {
       rollouts: () => answer(() => rollouts.look),
       answered: (seq: number) => answer(() => attemptAt(rollouts, seq)),
       scored: () => answer(() => scored.messages.size),
@@ -94,7 +94,7 @@ export class FlowModel {
           });
           return { tickets: queued, isWhole: true };
         }),
-      pass: () => new Passage(looks, () => this.#received.size),
+      pass: () => new Passage(queries, () => this.#received.size),
       withdraw: (seq) =>
         answer(() => {
           const id = tickets.messages.get(seq);
@@ -122,12 +122,12 @@ export class FlowModel {
     return [...this.#awaited];
   }
 
-  /** Groups that a reward service keeps for good. */
+  /** Groups that a reward service hoards. */
   get inHands(): string[] {
     return [...this.#queues.rollouts.messages.values()].filter((id) => this.#hoarded.has(id));
   }
 
-  /** One thing happens, or nothing if it cannot now. */
+  /** Makes a random move, or none if that is impossible now. */
   async move(): Promise<void> {
     const moves = this.#random.int(12) === 0 ? rare : usual;
     const { tickets, rollouts, scored } = this.#queues;
@@ -168,21 +168,21 @@ export class FlowModel {
     }
   }
 
-  /** Nothing goes wrong any more, and everybody has the time for all that there is to do. */
+  /** Lets all pending work finish, without further faults. */
   async settle(): Promise<void> {
     const { tickets, rollouts, scored } = this.#queues;
     const isFree = (id: string) => !this.#hoarded.has(id);
     const hasFree = ({ messages }: Queue) => [...messages.values()].some(isFree);
-    while (hasFree(tickets) || hasFree(rollouts) || this.#hands.length > 0) {
+    while (hasFree(tickets) || hasFree(rollouts) || this.#unacked.length > 0) {
       this.#passOn(tickets, rollouts);
       this.#passOn(rollouts, scored);
       this.#acknowledge();
     }
     while (this.#received.size < scored.messages.size) this.#receive();
-    // Until the time of what is held is up; to end the passage under way, to tell what it found, and once more.
-    for (let looks = 0; looks < 60; looks += 1) {
+    // Enough polls for the held tickets to expire, the current passage to end, and its findings to be reported.
+    for (let polls = 0; polls < 60; polls += 1) {
       do await this.#ask();
-      while (this.#look !== undefined);
+      while (this.#poll !== undefined);
     }
   }
 
@@ -192,33 +192,38 @@ export class FlowModel {
     this.#awaited.add(id);
   }
 
-  /** Somebody has done what a message asks for; he may be the second one to do so. */
+  /** A consumer has processed a message, possibly for the second time. */
   #passOn(from: Queue, to: Queue): void {
     const [seq, id] = this.#any(from) ?? [];
     if (seq === undefined) return;
     from.deliver(seq);
     to.publish(id!);
-    this.#hands.push({ from, seq });
+    this.#unacked.push({ from, seq });
   }
 
-  /** An actor, or a reward service, takes a message and never settles it. */
+  /** An actor or a reward service takes a message and never settles it. */
   #hoard(): void {
     const from = this.#random.int(2) === 0 ? this.#queues.tickets : this.#queues.rollouts;
     const [seq, id] = this.#any(from) ?? [];
-    if (seq === undefined || this.#hands.some((hand) => hand.from === from && hand.seq === seq))
+    if (
+      seq === undefined ||
+      this.#unacked.some((taken) => taken.from === from && taken.seq === seq)
+    )
       return;
     from.deliver(seq);
     this.#hoarded.add(id!);
   }
 
   #acknowledge(): void {
-    const [hand] = this.#hands.splice(this.#random.int(this.#hands.length || 1), 1);
-    hand?.from.messages.delete(hand.seq);
+    const [message] = this.#unacked.splice(this.#random.int(this.#unacked.length || 1), 1);
+    message?.from.messages.delete(message.seq);
   }
 
   #receive(): void {
-    const unheard = [...this.#queues.scored.messages].filter(([seq]) => !this.#received.has(seq));
-    const next = unheard[this.#random.int(unheard.length || 1)];
+    const unreceived = [...this.#queues.scored.messages].filter(
+      ([seq]) => !this.#received.has(seq),
+    );
+    const next = unreceived[this.#random.int(unreceived.length || 1)];
     if (next === undefined) return;
     const [seq, id] = next;
     this.#received.add(seq);
@@ -226,12 +231,12 @@ export class FlowModel {
   }
 
   async #ask(): Promise<void> {
-    if (this.#look === undefined) {
+    if (this.#poll === undefined) {
       for (const id of this.#dead.splice(0)) this.#awaited.delete(id);
-      this.#look = this.#watch.look().finally(() => {
-        this.#look = undefined;
+      this.#poll = this.#watch.look().finally(() => {
+        this.#poll = undefined;
       });
-    } else this.#questions.shift()?.();
+    } else this.#queries.shift()?.();
     await new Promise((resolve) => setImmediate(resolve));
   }
 
@@ -242,7 +247,7 @@ export class FlowModel {
     if (seq === undefined) return;
     from.deliver(seq);
     this.#dead.push(id!);
-    this.#hands.push({ from, seq });
+    this.#unacked.push({ from, seq });
   }
 
   /** An actor acknowledges a ticket and sends nothing. */
@@ -259,13 +264,13 @@ export class FlowModel {
     const gone = queues.flatMap((queue) =>
       queue.restart(queue === unlucky ? this.#random.int(queue.messages.size + 1) : 0),
     );
-    // What was held under a number that will be given anew is another message.
-    this.#hands.length = 0;
+    // The sequence numbers are used again, for other messages.
+    this.#unacked.length = 0;
     if (unlucky === this.#queues.scored) this.#received.clear();
     this.#markLost(gone);
   }
 
-  /** Unless something of them is still on its way, or was heard of. */
+  /** Marks tickets as lost, unless they are still on their way or were answered. */
   #markLost(ids: readonly string[]): void {
     const there = Object.values(this.#queues).flatMap(({ messages }) => [...messages.values()]);
     const alive = new Set([...there, ...this.#dead]);

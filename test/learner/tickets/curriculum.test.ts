@@ -16,14 +16,14 @@ const start = { ...options, state: undefined };
 const nothingConsumed = { isConsumed: () => false };
 
 describe('a curriculum that replays half of the time', () => {
-  it('goes through the epochs until something was tried', () => {
+  it('the curriculum follows the epochs until a problem was tried', () => {
     const [curriculum, epochs] = [new Curriculum(start), new EpochOrder(3, 50)];
     for (let order = 0; order < 120; order++) {
       assert.equal(curriculum.problemAt(order), epochs.problemAt(order));
     }
   });
 
-  it('then comes back to the problem with signal, and explores as before in between', () => {
+  it('the curriculum replays the problem with signal, and follows the epochs otherwise', () => {
     const [curriculum, epochs] = [new Curriculum(start), new EpochOrder(3, 50)];
     curriculum.record(7, { rollouts: 4, correct: 2 });
     curriculum.checkpoint({ nextOrder: 10, ...nothingConsumed });
@@ -37,7 +37,7 @@ describe('a curriculum that replays half of the time', () => {
     }
   });
 
-  it('leaves tickets alone that are issued, or about to be, when a checkpoint is taken', () => {
+  it('a checkpoint does not change tickets that are issued or about to be issued', () => {
     const [curriculum, before] = [new Curriculum(start), new Curriculum(start)];
     curriculum.record(7, { rollouts: 4, correct: 2 });
     curriculum.checkpoint({ nextOrder: 10, ...nothingConsumed });
@@ -46,7 +46,7 @@ describe('a curriculum that replays half of the time', () => {
     }
   });
 
-  it('holds back the tickets beyond, until the checkpoint is in the ledger', () => {
+  it('tickets beyond a checkpoint wait until it is in the ledger', () => {
     const curriculum = new Curriculum(start);
     assert(curriculum.isSettled(1_000));
     const first = curriculum.checkpoint({ nextOrder: 10, ...nothingConsumed });
@@ -58,10 +58,10 @@ describe('a curriculum that replays half of the time', () => {
     assert(curriculum.isSettled(18));
   });
 
-  it('raises the share of groups with signal where most problems have none', () => {
+  it('replay raises the share of groups with signal if most problems have none', () => {
     const groupSize = 8;
     const options = { seed: 1, size: 400, groupSize, margin: 0, state: undefined };
-    // Of ten problems one is solved half of the time, the others always or never.
+    // One problem in ten is solved half of the time, the others always or never.
     const solveRate = (problem: number) => (problem % 10 === 0 ? 0.5 : problem % 2);
     const shareWithSignal = (replayShare: number) => {
       const [curriculum, random] = [new Curriculum({ ...options, replayShare }), createRandom('')];
@@ -84,7 +84,7 @@ describe('a curriculum that replays half of the time', () => {
     assert(replayed > 2 * fresh, `${replayed} against ${fresh}`);
   });
 
-  it('forgets the problems of tickets that are consumed', () => {
+  it('the curriculum forgets the problems of consumed tickets', () => {
     const curriculum = new Curriculum(start);
     const table = { nextOrder: 4, isConsumed: (order: number) => order < 3 };
     const { state } = curriculum.checkpoint(table);
@@ -96,10 +96,10 @@ describe('a curriculum that replays half of the time', () => {
   });
 
   /**
-   * A run of many lives: tickets are issued and consumed, checkpoints taken, of that moment or of one
-   * before, and written at another time, and it crashes; whatever happens, a ticket that was issued keeps its problem.
+   * A run with many crashes: tickets are issued and consumed, and checkpoints of the current or an earlier
+   * moment are taken and written later. Whatever happens, an issued ticket keeps its problem.
    */
-  it('gives every ticket one problem, whatever crashes', () => {
+  it('a ticket keeps its problem through any sequence of crashes', () => {
     const move = fc.record({
       what: fc.constantFrom(
         'issue',
@@ -107,7 +107,7 @@ describe('a curriculum that replays half of the time', () => {
         'issue',
         'consume',
         'consume',
-        'look',
+        'snapshot',
         'take',
         'write',
         'crash',
@@ -117,14 +117,16 @@ describe('a curriculum that replays half of the time', () => {
     });
     fc.assert(
       fc.property(fc.array(move, { maxLength: 300 }), (moves) => {
-        const issued = new Map<number, number>(); // in any life
+        const issued = new Map<number, number>(); // in any session
         let [nextOrder, consumed] = [0, new Set<number>()];
         let curriculum = new Curriculum(start);
         let ledger = { nextOrder, consumed: [...consumed], state: undefined as unknown };
         const now = () => ({
-          ...{ nextOrder, consumed: [...consumed], tried: curriculum.tried },
+          nextOrder,
+          consumed: [...consumed],
+          tried: curriculum.tried,
         });
-        let seen: ReturnType<typeof now> | undefined;
+        let snapshot: ReturnType<typeof now> | undefined;
         let taken: { entry: typeof ledger; written: () => void }[] = [];
         for (const { what, which, correct } of moves) {
           if (what === 'issue' && curriculum.isSettled(nextOrder)) {
@@ -140,11 +142,11 @@ describe('a curriculum that replays half of the time', () => {
             assert.equal(curriculum.problemAt(order), issued.get(order), `ticket ${order}`);
             consumed.add(order);
             curriculum.record(issued.get(order)!, { rollouts: 4, correct });
-          } else if (what === 'look') {
-            seen ??= now();
+          } else if (what === 'snapshot') {
+            snapshot ??= now();
           } else if (what === 'take') {
-            const { tried, ...entry } = seen ?? now();
-            seen = undefined;
+            const { tried, ...entry } = snapshot ?? now();
+            snapshot = undefined;
             const isConsumed = (order: number) => entry.consumed.includes(order);
             const { state, written } = curriculum.checkpoint({ nextOrder, isConsumed }, tried);
             taken.push({ entry: { ...entry, state }, written });
@@ -155,7 +157,7 @@ describe('a curriculum that replays half of the time', () => {
           } else if (what === 'crash') {
             nextOrder = ledger.nextOrder;
             consumed = new Set(ledger.consumed);
-            [taken, seen] = [[], undefined];
+            [taken, snapshot] = [[], undefined];
             const state = ledger.state as CurriculumState | undefined;
             curriculum = new Curriculum({ ...options, state: state && overTheWire(state) });
           }
@@ -167,7 +169,7 @@ describe('a curriculum that replays half of the time', () => {
 });
 
 describe('the pool of problems that were tried', () => {
-  it('draws each in proportion to its signal', () => {
+  it('a replay draw picks problems in proportion to their signal', () => {
     // Beta(4.5, 0.5) and Beta(2.5, 2.5), groups of two: 2·ab / ((a + b)(a + b + 1)).
     const [sure, open] = [(2 * 4.5 * 0.5) / 30, (2 * 2.5 * 2.5) / 30];
     const tried = [
@@ -183,7 +185,7 @@ describe('the pool of problems that were tried', () => {
     assert.equal(new ReplayDraw([], 2).at(0.5), undefined);
   });
 
-  it('forgets those with the least signal when they become too many', () => {
+  it('the replay pool forgets the problems with the least signal when there are too many', () => {
     const pool = new ReplayPool(4, []);
     for (let problem = 0; problem < 5_000; problem++) {
       pool.record(problem, { rollouts: 4, correct: problem % 2 === 0 ? 4 : 2 });
@@ -191,12 +193,12 @@ describe('the pool of problems that were tried', () => {
     const kept = pool.snapshot().map(([problem]) => problem);
     assert.equal(kept.length, 4_096);
     assert.equal(kept.filter((problem) => problem % 2 === 1).length, 2_500);
-    assert(!kept.includes(0) && kept.includes(4_998)); // the longest unheard of go first
+    assert(!kept.includes(0) && kept.includes(4_998)); // the least recently updated go first
     assert.equal(pool.snapshot().length, 4_096);
   });
 });
 
-/** As the ledger hands it back. */
+/** The state after a round trip through the ledger. */
 function overTheWire(state: CurriculumState): CurriculumState {
   return decode(CurriculumState, 'ledger', encode(CurriculumState, state));
 }
