@@ -205,7 +205,7 @@ export class GroupReceiver {
   /** Whether this learner, or an earlier one that crashed, may have issued this attempt. */
   #mayBeIssued(order: number, attempt: number): boolean {
     const { admission, issuedBelow } = this.#options;
-    const { nextOrder } = admission.table; // that ticket may be published while its acknowledgement is late
+    const { nextOrder } = admission.table; // the next ticket may be out already, unacknowledged
     return attempt <= 1 && order < Math.max(nextOrder + 1, issuedBelow);
   }
 

@@ -18,7 +18,7 @@ export interface HeldTickets {
 export interface TicketWatchOptions {
   /** Attempts that are issued and not answered yet. */
   readonly awaited: () => readonly Attempt[];
-  /** Reads the queue of tickets; undefined if the server cannot be asked. */
+  /** Reads the queue of tickets; undefined if the server does not answer. */
   readonly look: () => Promise<TicketLook | undefined>;
   /** Starts to follow the tickets that have left their queue through the later queues. */
   readonly pass: () => Pick<Passage, 'isOver' | 'inHands'>;
@@ -39,7 +39,7 @@ export interface TicketWatchOptions {
 }
 
 /**
- * Finds the tickets that a run would wait for without end.
+ * Finds the tickets that a run would otherwise wait for indefinitely.
  *
  * - **Lost** tickets are in no queue. NATS keeps what it acknowledged when a process ends, but a power failure may
  *   lose messages that were not on disk yet, an actor may acknowledge a ticket and send nothing, and an operator

@@ -360,7 +360,7 @@ describe('the group receiver and tickets that were never issued', () => {
   });
 
   it('a restored learner accepts only orders that an earlier learner can have reached', async () => {
-    const bench = new Bench(true, { version: 3, issued: 0 }); // up to order 3
+    const bench = new Bench(true, { version: 3, issued: 0 }); // issuedBelow is 4
     for (const order of [3, 4, 5]) bench.receiver.die(order, 0, death);
     await bench.deliver(bench.group(3));
     await bench.deliver(bench.group(4));
