@@ -14,8 +14,9 @@ import { EarlyCancel } from './early-cancel.js';
 import { joinRun } from './join-run.js';
 import { openSampler } from './sampler/open-sampler.js';
 import { PolicyFollower } from './policy-follower.js';
-import { renewLease } from './renew-lease.js';
 import { sampleTickets } from './sample-tickets.js';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { UserError } from '../shared/base/errors.js';
 
 /** The actor service: leases tickets, samples their groups with the newest policy, delivers them. */
 export async function main(
@@ -121,4 +122,30 @@ function unreadiness(broker: Broker, policies: PolicyFollower): string | undefin
   if (broker.trouble !== undefined) return broker.trouble;
   if (policies.version !== undefined) return undefined;
   return policies.refusal ?? 'waiting for the first policy version';
+}
+
+const renewEveryMs = 2_000;
+
+/**
+ * Tells the run every 2 s that this actor lives and which is the oldest version that it still needs,
+ * so that the learner retires none of those. Resolves once `signal` aborts.
+ *
+ * @param lease what to tell; undefined while the actor needs no version yet.
+ */
+export async function renewLease(
+  actors: Pick<Broker['actors'], 'renew'>,
+  lease: () => ActorLease | undefined,
+  log: Logger,
+  signal: AbortSignal,
+): Promise<void> {
+  for (;;) {
+    const current = lease();
+    try {
+      if (current !== undefined) await actors.renew(current);
+    } catch (err) {
+      if (err instanceof UserError || signal.aborted) throw err;
+      log.warn({ err }, 'lease not renewed, trying again');
+    }
+    await sleep(renewEveryMs, undefined, { signal });
+  }
 }

@@ -6,16 +6,14 @@ import { UserError } from '../shared/base/errors.js';
 import { aborted, TaskScope } from '../shared/base/task-scope.js';
 import { countDroppedGroup, countWastedTokens } from '../shared/service/telemetry/drops.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
-import { ticketAttributes } from '../shared/wire/ticket-attributes.js';
+import { type Split, Ticket, ticketAttributes } from '../shared/wire/ticket.js';
 import { startSpan, type Span } from '../shared/service/telemetry/tracing.js';
 import { RolloutGroup } from '../shared/wire/rollout-group.js';
-import { Ticket, type Split } from '../shared/wire/ticket.js';
 import { messageIdOf } from '../shared/wire/ticket-ids.js';
 import type { Activity } from './activity.js';
 import { GroupOutdated, TicketConsumed, type EarlyCancel } from './early-cancel.js';
-import { groupRequest, type PromptSource } from './group-request.js';
+import { groupRequest, type PromptSource, rolloutGroup, tokenCount } from './group-request.js';
 import type { Hold, PolicyFollower } from './policy-follower.js';
-import { rolloutGroup, tokenCount } from './rollout-group.js';
 import type { Sampler } from './sampler/sampler.js';
 
 export interface SampleTicketsOptions {

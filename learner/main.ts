@@ -9,7 +9,7 @@ import { isAbort } from '../shared/base/task-scope.js';
 import { checkModelDirectory, readModelDirectory } from '../shared/model/model-directory.js';
 import { ticketBound } from '../shared/rl/capacity.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
-import { largestGroupBytes } from '../shared/wire/group-bytes.js';
+import { largestGroupBytes } from '../shared/wire/rollout-group.js';
 import { runService, type ServiceContext } from '../shared/service/run-service.js';
 import { openTask, taskSpec } from '../shared/tasks/registry.js';
 import { writeWhenRoom } from '../shared/service/telemetry/disk-room.js';

@@ -1,12 +1,15 @@
-import type { Tokenizer } from '../shared/model/tokenizer.js';
+import { loadTokenizer, type Tokenizer } from '../shared/model/tokenizer.js';
 import type { Dataset, TaskProblem } from '../shared/tasks/dataset.js';
 import { promptTokens } from '../shared/tasks/prompt.js';
-import { openTask, TaskSpec } from '../shared/tasks/registry.js';
+import { openTask, TaskSpec, withDataAt } from '../shared/tasks/registry.js';
 import type { Task } from '../shared/tasks/task.js';
 import type { RolloutGroup } from '../shared/wire/rollout-group.js';
 import type { RunConfig } from '../shared/run/run-config.js';
 import type { Score } from '../shared/wire/scored-group.js';
 import { bySplit, problemOfTicket, refuseForeignTicket, refuseMismatch } from './check-group.js';
+import { UserError } from '../shared/base/errors.js';
+import { readModelDirectory } from '../shared/model/model-directory.js';
+import type { RewardServiceConfig } from './config.js';
 
 /** What scoring a text takes: a task and its problems. */
 export interface TextJudge {
@@ -67,4 +70,30 @@ export function createJudge(
     const end = tokens.findIndex((token) => tokenizer.eosTokenIds.includes(token));
     return tokenizer.decode(end === -1 ? tokens : tokens.subarray(0, end));
   }
+}
+
+/**
+ * A judge of the run, from this machine's copies of its problems and its tokenizer.
+ *
+ * @throws {UserError} if either is not the one that the run trains with, or cannot be read.
+ */
+export async function loadJudge(
+  run: RunConfig,
+  config: Pick<RewardServiceConfig, 'modelDir' | 'datasetPath'>,
+): Promise<Judge> {
+  const dataset = await openTask(withDataAt(run.task, config.datasetPath)).load();
+  if (dataset.digest !== run.datasetDigest) {
+    throw new UserError(
+      `the problems here have the digest ${dataset.digest}, those of run ${run.run} ${run.datasetDigest}; ` +
+        'give this service the same file (--dataset-path) and the same release of offbeat as the learner',
+    );
+  }
+  const model = await readModelDirectory(config.modelDir);
+  if (model.digest !== run.model.digest) {
+    throw new UserError(
+      `the model in ${config.modelDir} has the digest ${model.digest}, that of run ${run.run} ` +
+        `(${run.model.name}) ${run.model.digest}; name the learner's model with --model-dir`,
+    );
+  }
+  return createJudge(run, dataset, await loadTokenizer(model), model.config.vocabSize);
 }

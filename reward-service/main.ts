@@ -7,7 +7,7 @@ import { serveHealth } from '../shared/service/telemetry/health-server.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import { RewardServiceConfig, scoreKey } from './config.js';
 import { serveScores } from './http-server.js';
-import { loadJudge } from './load-judge.js';
+import { loadJudge } from './judge.js';
 import { scoreRollouts } from './score-rollouts.js';
 
 /** Scores the rollouts of a run: any number of replicas share the work, and none keeps state. */

@@ -1,7 +1,7 @@
 import type { Broker } from '../shared/broker/broker.js';
 import { consume } from '../shared/broker/consume.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
-import { ticketAttributes } from '../shared/wire/ticket-attributes.js';
+import { ticketAttributes } from '../shared/wire/ticket.js';
 import { startSpan } from '../shared/service/telemetry/tracing.js';
 import { RolloutGroup } from '../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../shared/wire/scored-group.js';

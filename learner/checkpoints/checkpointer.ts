@@ -5,8 +5,12 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { Rewind } from '../../shared/rl/staleness.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
-import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
-import type { Checkpoint, SavedState as KeptState, TicketKey } from '../../shared/wire/ledger.js';
+import type {
+  Checkpoint,
+  CurriculumState,
+  SavedState as KeptState,
+  TicketKey,
+} from '../../shared/wire/ledger.js';
 import type { TicketTableState } from '../groups/ticket-table.js';
 import { markHandled } from '../../shared/base/task-scope.js';
 import type { IdleClock } from '../step/idle-clock.js';

@@ -7,8 +7,12 @@ import type { TinkerClient } from '../../shared/tinker/client.js';
 import { BadRequest, Unavailable } from '../../shared/tinker/errors.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
-import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
-import type { Checkpoint, SavedState, TicketKey } from '../../shared/wire/ledger.js';
+import type {
+  Checkpoint,
+  CurriculumState,
+  SavedState,
+  TicketKey,
+} from '../../shared/wire/ledger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { TicketTableState } from '../groups/ticket-table.js';
 import { type CheckpointStore, ledger } from './checkpoint-store.js';

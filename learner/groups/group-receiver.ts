@@ -1,6 +1,6 @@
 import type { Death } from '../../shared/broker/dead-letter-watch.js';
 import type { Delivery } from '../../shared/broker/delivery.js';
-import { isUniform } from '../../shared/rl/zero-variance.js';
+import { isUniform } from '../../shared/rl/advantages.js';
 import { countDroppedGroup, countWastedTokens } from '../../shared/service/telemetry/drops.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';

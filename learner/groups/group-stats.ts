@@ -1,6 +1,6 @@
 import { Counter, Gauge } from 'prom-client';
 import { type ActorReward, rewardsOfMajority } from '../../shared/rl/divergence.js';
-import { ksDistance } from '../../shared/rl/length-bias.js';
+import { ksDistance } from '../../shared/rl/off-policy.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 

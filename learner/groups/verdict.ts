@@ -1,7 +1,6 @@
-import { alteredFields } from '../../shared/wire/altered-ticket.js';
+import { alteredFields, type Ticket } from '../../shared/wire/ticket.js';
 import { claimedMass, evidenceAgainstUniform } from '../../shared/rl/claim-evidence.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
-import type { Ticket } from '../../shared/wire/ticket.js';
 import type { TicketEntry } from './ticket-table.js';
 
 /** Why a scored group with a valid schema must still not be trained on. */

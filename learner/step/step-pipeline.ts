@@ -3,7 +3,7 @@ import type { Changes } from '../../shared/base/changes.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import { startSpan } from '../../shared/service/telemetry/tracing.js';
-import { ticketAttributes } from '../../shared/wire/ticket-attributes.js';
+import { ticketAttributes } from '../../shared/wire/ticket.js';
 import {
   type Candidate,
   type Checkpointer,

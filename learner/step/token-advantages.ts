@@ -1,6 +1,4 @@
-import { batchAdvantages } from '../../shared/rl/advantages.js';
-import { lengthPenalty } from '../../shared/rl/length-penalty.js';
-import { advantageScales } from '../../shared/rl/normalization.js';
+import { advantageScales, batchAdvantages, lengthPenalty } from '../../shared/rl/advantages.js';
 import {
   entropyCoefficient,
   entropyTerms,

@@ -1,6 +1,6 @@
 import { createRandom } from '../../shared/base/random.js';
 import { type Attempts, signalProbability, withGroup } from '../../shared/rl/signal.js';
-import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
+import type { CurriculumState } from '../../shared/wire/ledger.js';
 
 /**
  * The sequence of problems that visits each problem once per epoch, in a different order each epoch. It is

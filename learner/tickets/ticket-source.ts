@@ -1,5 +1,5 @@
 import { createRandom } from '../../shared/base/random.js';
-import type { CurriculumState } from '../../shared/wire/curriculum-state.js';
+import type { CurriculumState } from '../../shared/wire/ledger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';

@@ -3,7 +3,7 @@ import { Events } from 'nats';
 import type { z } from 'zod';
 import { errorText } from '../base/errors.js';
 import { encode } from '../wire/codec.js';
-import { GroupSizes, largestGroupBytes } from '../wire/group-bytes.js';
+import { GroupSizes, largestGroupBytes } from '../wire/rollout-group.js';
 import type { Split } from '../wire/ticket.js';
 import { ActorLeases } from './actor-leases.js';
 import { type Backlog, readBacklog } from './backlog.js';

@@ -1,4 +1,4 @@
-import type { Graph, Value } from './graph/graph.js';
+import type { Dim, Graph, Value } from './graph/graph.js';
 import {
   add,
   cast,
@@ -11,7 +11,13 @@ import {
   where,
 } from './graph/operators.js';
 import type { ModelConfig } from './model-config.js';
-import type { TokenDims } from './token-dims.js';
+
+/** The shape of the tokens that pass through the model: `rows` = batch · time tokens in all. */
+export interface TokenDims {
+  readonly batch: Dim;
+  readonly time: Dim;
+  readonly rows: Dim;
+}
 
 /** Position 0, 1, … of each token, as int64 [time]. */
 export function timeRange(graph: Graph, time: string): Value {

@@ -3,7 +3,7 @@ import { complaintsOf, type Complaint } from './config-complaints.js';
 import type { Graph, Value } from './graph/graph.js';
 import { cast, cos, mul, reshape, sin } from './graph/operators.js';
 import type { ModelConfig } from './model-config.js';
-import type { TokenDims } from './token-dims.js';
+import type { TokenDims } from './causal-attention.js';
 
 /** How a model tells its tokens' positions: it turns pairs of each query and key by an angle. */
 export interface RotaryEmbedding {

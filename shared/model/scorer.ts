@@ -1,5 +1,5 @@
 import { PermanentError } from '../base/errors.js';
-import { batchByLength, paddedIntegers } from './batching.js';
+import { batchByLength, paddedIntegers } from './packing.js';
 import { Graph } from './graph/graph.js';
 import { floatOutput, floats, Session } from './graph/session.js';
 import { adaptedModules, loraFeeds } from './lora-graph.js';

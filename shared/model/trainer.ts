@@ -2,7 +2,15 @@ import { PermanentError } from '../base/errors.js';
 import { checkData, checkInputs, type Datum } from '../rl/datum.js';
 import { losses, lossSettings, type LossInput, type LossName } from '../rl/losses.js';
 import type { Gradients } from './adamw.js';
-import { batchByLength } from './batching.js';
+import {
+  batchByLength,
+  packedBias,
+  packedPositions,
+  type PackedRow,
+  packSharedPrefixes,
+  packValues,
+  unpackValues,
+} from './packing.js';
 import { differentiate } from './graph/differentiate.js';
 import { Graph } from './graph/graph.js';
 import { floatOutput, floats, integers, Session, type Feeds } from './graph/session.js';
@@ -10,14 +18,6 @@ import { loss } from './loss-graph.js';
 import { adaptedModules, loraFeeds, type AdaptedModules } from './lora-graph.js';
 import type { Adapter } from './lora.js';
 import type { ModelConfig } from './model-config.js';
-import {
-  packedBias,
-  packedPositions,
-  packSharedPrefixes,
-  packValues,
-  unpackValues,
-  type PackedRow,
-} from './packing.js';
 import { readWeights, type ModelFolder } from './model-weights.js';
 import type { Tensor } from './safetensors.js';
 import { Scorer } from './scorer.js';

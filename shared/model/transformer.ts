@@ -4,7 +4,7 @@ import { lowRankUpdate, type LoraValues } from './lora-graph.js';
 import type { ModelConfig } from './model-config.js';
 import { linearModules } from './parameters.js';
 import { rotaryWaves } from './rotary.js';
-import type { TokenDims } from './token-dims.js';
+import type { TokenDims } from './causal-attention.js';
 
 export interface TransformerInputs {
   /** The model's weights by their Hugging Face names: constants, or inputs when they are trained. */

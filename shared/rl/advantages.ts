@@ -1,5 +1,5 @@
-import { mean } from '../base/statistics.js';
-import type { AdvantageKind } from './objective.js';
+import { mean, sum } from '../base/statistics.js';
+import type { AdvantageKind, ExtraTerms, Normalization } from './objective.js';
 
 /** The kinds that know of no other group. */
 export type GroupAdvantageKind = Exclude<AdvantageKind, 'batch_std'>;
@@ -67,4 +67,95 @@ function centred(rewards: readonly number[]): number[] {
 
 function deviation(rewards: readonly number[]): number {
   return Math.sqrt(mean(centred(rewards).map((advantage) => advantage * advantage)));
+}
+
+/**
+ * What an answer loses for its length, before it is compared with its group: nothing up to
+ * `freeTokens`, then in proportion, `weight` at `maxTokens`. It shapes what is learnt from a group;
+ * rewards as they are reported, and whether a group has variance, stay as they were scored.
+ *
+ * Source: the soft overlong punishment of DAPO (Yu et al. 2025, arXiv:2503.14476).
+ *
+ * @param penalty its weight in units of the reward, and fewer free tokens than `maxTokens`.
+ * @param tokens of the answer.
+ * @returns at most 0.
+ */
+export function lengthPenalty(
+  { weight, freeTokens }: ExtraTerms['lengthPenalty'],
+  tokens: number,
+  maxTokens: number,
+): number {
+  const excess = Math.min(Math.max(0, tokens - freeTokens), maxTokens - freeTokens);
+  return excess === 0 ? 0 : (-weight * excess) / (maxTokens - freeTokens);
+}
+
+export interface NormalizationContext {
+  /** How many of these minibatches make an optimizer step. */
+  readonly numMinibatches: number;
+  /** The longest answer that the policy may give, in tokens. */
+  readonly maxTokens: number;
+}
+
+/**
+ * The factor on the advantages of each rollout of a minibatch. Backend losses are sums over tokens,
+ * so the weight of a token in an optimizer step's gradient is decided here. An optimizer step is the
+ * mean of its minibatches, since they are sent off before the others are known.
+ *
+ * - `none`: 1. A long rollout weighs more, and so does a bigger batch.
+ * - `token`: a minibatch is a mean over its tokens (DAPO, Yu et al. 2025, arXiv:2503.14476).
+ * - `sequence`: a minibatch is a mean over its rollouts, each a mean over its tokens (GRPO, Shao et
+ *   al. 2024, arXiv:2402.03300): a token of a short answer weighs more.
+ * - `group`: a minibatch is a mean over its groups, each a mean over its tokens.
+ * - `constant`: a minibatch is a mean over its rollouts, each a sum over its tokens divided by
+ *   `maxTokens`: no length is preferred (Dr. GRPO, Liu et al. 2025, arXiv:2503.20783).
+ *
+ * @param groups [groups][G] tokens that each rollout of the minibatch sampled, all at least 1.
+ * @returns [groups][G] one factor per rollout.
+ */
+export function advantageScales(
+  normalization: Normalization,
+  groups: readonly (readonly number[])[],
+  { numMinibatches, maxTokens }: NormalizationContext,
+): number[][] {
+  const rollouts = groups.flat().length;
+  const tokens = sum(groups.flat());
+  const divisor = (length: number, group: readonly number[]): number => {
+    switch (normalization) {
+      case 'none':
+        return 1;
+      case 'token':
+        return tokens * numMinibatches;
+      case 'sequence':
+        return length * rollouts * numMinibatches;
+      case 'group':
+        return sum(group) * groups.length * numMinibatches;
+      case 'constant':
+        return maxTokens * rollouts * numMinibatches;
+    }
+  };
+  return groups.map((group) => group.map((length) => 1 / divisor(length, group)));
+}
+
+/**
+ * Whether all rollouts of a group earned exactly the same, so that every advantage is 0 and the
+ * group trains nothing. Judged on fractions over the whole group: floating-point rewards may differ
+ * in the last bit, and leave-one-out peers may agree where the group does not.
+ *
+ * @param exactRewards [G] as `-?\d+(/\d+)?`, in lowest terms or not.
+ * @throws {RangeError} if the group is empty or a reward is not a fraction.
+ */
+export function isUniform(exactRewards: readonly string[]): boolean {
+  if (exactRewards.length === 0) throw new RangeError('isUniform: the group is empty');
+  const [first, ...others] = exactRewards.map(parseFraction);
+  return others.every(
+    (other) => other.numerator * first!.denominator === first!.numerator * other.denominator,
+  );
+}
+
+function parseFraction(text: string): { numerator: bigint; denominator: bigint } {
+  const [, numerator, denominator = '1'] = /^(-?\d+)(?:\/(\d+))?$/.exec(text) ?? [];
+  if (numerator === undefined || /^0+$/.test(denominator)) {
+    throw new RangeError(`isUniform: ${JSON.stringify(text)} is not a fraction`);
+  }
+  return { numerator: BigInt(numerator), denominator: BigInt(denominator) };
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { rolloutGroup, tokenCount } from '../../actor/rollout-group.js';
+import { rolloutGroup, tokenCount } from '../../actor/group-request.js';
 import { decode, encode, WireError } from '../../shared/wire/codec.js';
 import { notFinite } from '../../shared/wire/death-cause.js';
 import { RolloutGroup, type Rollout } from '../../shared/wire/rollout-group.js';

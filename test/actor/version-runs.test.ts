@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { extendRuns, firstRuns } from '../../actor/version-runs.js';
+import { extendRuns, firstRuns } from '../../actor/sampler/segments.js';
 
 describe('version runs', () => {
   it('begin with the first version', () => {

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { groupAdvantages } from '../../shared/rl/advantages.js';
-import { advantageScales } from '../../shared/rl/normalization.js';
+import { advantageScales, groupAdvantages } from '../../shared/rl/advantages.js';
 import type { Datum } from '../../shared/rl/datum.js';
 import { AdvantageKind, Normalization } from '../../shared/rl/objective.js';
 import { auditPasses, expectedAdvantages, type TrainingSettings } from './audit-passes.js';

@@ -1,4 +1,4 @@
-import { isUniform } from '../../shared/rl/zero-variance.js';
+import { isUniform } from '../../shared/rl/advantages.js';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import { readModelDirectory } from '../../shared/model/model-directory.js';
 import type { Tokenizer } from '../../shared/model/tokenizer.js';

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { openTask } from '../../shared/tasks/registry.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
-import { loadJudge } from '../../reward-service/load-judge.js';
+import { loadJudge } from '../../reward-service/judge.js';
 import { countdownSpec } from '../support/countdown-task.js';
 import { runConfig } from '../support/messages.js';
 import { tinyModel } from '../support/tiny-model.js';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { Broker } from '../../shared/broker/broker.js';
 import { ticketOf } from '../../shared/broker/dead-letter-watch.js';
-import { isUniform } from '../../shared/rl/zero-variance.js';
+import { isUniform } from '../../shared/rl/advantages.js';
 import { decode } from '../../shared/wire/codec.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';

@@ -1,6 +1,6 @@
 import type { AdamParams } from '../../shared/rl/adam-params.js';
 import { adamWStep, freshMoments, type Gradients, type Moments } from '../../shared/model/adamw.js';
-import { paddedFloats, paddedIntegers } from '../../shared/model/batching.js';
+import { paddedFloats, paddedIntegers } from '../../shared/model/packing.js';
 import { differentiate } from '../../shared/model/graph/differentiate.js';
 import { Graph } from '../../shared/model/graph/graph.js';
 import { floatOutput, floats, Session, type Feeds } from '../../shared/model/graph/session.js';

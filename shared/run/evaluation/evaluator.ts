@@ -1,11 +1,10 @@
 import { Changes } from '../../base/changes.js';
 import { PermanentError } from '../../base/errors.js';
 import type { Logger } from '../../service/telemetry/logger.js';
-import { alteredFields } from '../../wire/altered-ticket.js';
+import { alteredFields, type Ticket } from '../../wire/ticket.js';
 import type { Answers, EvalResult } from '../../wire/eval-result.js';
 import type { RunConfig } from '../run-config.js';
 import type { ScoredGroup } from '../../wire/scored-group.js';
-import type { Ticket } from '../../wire/ticket.js';
 import { type Attempt, randomPart } from '../../wire/ticket-ids.js';
 import { solveRates, type EvalProblem } from './solve-rates.js';
 

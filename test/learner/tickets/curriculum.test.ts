@@ -9,7 +9,7 @@ import {
 } from '../../../learner/tickets/curriculum.js';
 import { createRandom } from '../../../shared/base/random.js';
 import { encode, decode } from '../../../shared/wire/codec.js';
-import { CurriculumState } from '../../../shared/wire/curriculum-state.js';
+import { CurriculumState } from '../../../shared/wire/ledger.js';
 
 const options = { seed: 3, groupSize: 4, replayShare: 0.5, size: 50, margin: 6 };
 const start = { ...options, state: undefined };

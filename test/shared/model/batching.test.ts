@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { batchByLength } from '../../../shared/model/batching.js';
+import { batchByLength } from '../../../shared/model/packing.js';
 
 describe('batching by length', () => {
   it('puts sequences of similar length together, within the budget of padded tokens', () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { paddedIntegers } from '../../../shared/model/batching.js';
+import { paddedIntegers } from '../../../shared/model/packing.js';
 import { Decoder } from '../../../shared/model/decoder.js';
 import { Graph } from '../../../shared/model/graph/graph.js';
 import { floatOutput, Session } from '../../../shared/model/graph/session.js';

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { batchAdvantages, groupAdvantages } from '../../../shared/rl/advantages.js';
-import { lengthPenalty } from '../../../shared/rl/length-penalty.js';
-import { advantageScales } from '../../../shared/rl/normalization.js';
-import { isUniform } from '../../../shared/rl/zero-variance.js';
+import {
+  advantageScales,
+  batchAdvantages,
+  groupAdvantages,
+  isUniform,
+  lengthPenalty,
+} from '../../../shared/rl/advantages.js';
 import type { Normalization } from '../../../shared/rl/objective.js';
 import { assertClose } from './close.js';
 

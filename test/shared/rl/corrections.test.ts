@@ -2,13 +2,14 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import {
-  correctTokens,
-  needsProximal,
   type CorrectedTokens,
+  correctTokens,
+  importanceWeights,
+  logRatiosOf,
+  maskSides,
+  needsProximal,
 } from '../../../shared/rl/corrections.js';
-import { importanceWeights, logRatiosOf } from '../../../shared/rl/importance-weights.js';
 import { lossAndGradient } from '../../../shared/rl/losses.js';
-import { maskSides } from '../../../shared/rl/masks.js';
 import type { Correction } from '../../../shared/rl/objective.js';
 import type { LossName } from '../../../shared/rl/losses.js';
 import { assertClose } from './close.js';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { ksDistance } from '../../../shared/rl/length-bias.js';
 import {
+  ksDistance,
   offPolicyStats,
   offPolicyStatsByStaleness,
   unbounded,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { encode } from '../../../shared/wire/codec.js';
-import { largestGroupBytes } from '../../../shared/wire/group-bytes.js';
+import { largestGroupBytes } from '../../../shared/wire/rollout-group.js';
 import { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import { rollout, rolloutGroup, scoredGroup, ticket } from '../../support/messages.js';
 
