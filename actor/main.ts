@@ -1,6 +1,6 @@
 import type { Broker } from '../shared/broker/broker.js';
 import { connectBroker } from '../shared/broker/connect.js';
-import { loadConfig } from '../shared/service/config.js';
+import { type Environment, loadConfig } from '../shared/service/config.js';
 import { aborted, TaskScope } from '../shared/base/task-scope.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
 import { runService } from '../shared/service/run-service.js';
@@ -19,10 +19,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { UserError } from '../shared/base/errors.js';
 
 /** The actor service: leases tickets, samples their groups with the newest policy, delivers them. */
-export async function main(
-  argv: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
-): Promise<void> {
+export async function main(argv: readonly string[], env: Environment): Promise<void> {
   await runService('actor', async ({ log, signal }) => {
     const config = loadConfig(ActorConfig, 'actor', argv, env);
     await TaskScope.run(signal, [(ending) => serve(config, log, ending)]);

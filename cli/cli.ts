@@ -207,7 +207,7 @@ async function serviceHelp(service: ServiceName): Promise<string> {
 
 async function runService(service: ServiceName, flags: readonly string[]): Promise<void> {
   const module = (await import(serviceFile(service, 'main.js'))) as {
-    main(argv: readonly string[], env: NodeJS.ProcessEnv): Promise<void>;
+    main(argv: readonly string[], env: Environment): Promise<void>;
   };
   await module.main(flags, process.env);
 }

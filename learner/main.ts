@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { connectBroker } from '../shared/broker/connect.js';
-import { loadConfig } from '../shared/service/config.js';
+import { type Environment, loadConfig } from '../shared/service/config.js';
 import { evaluationTickets } from '../shared/run/evaluation/evaluator.js';
 import { givenUpCode } from '../shared/base/exit-codes.js';
 import { makeFolder } from '../shared/base/make-folder.js';
@@ -25,10 +25,7 @@ import { runSession, type SessionResult } from './session/session.js';
 import { printError } from '../shared/service/telemetry/print-error.js';
 
 /** The learner service: issues tickets, trains on what comes back, publishes what it learnt. */
-export async function main(
-  argv: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
-): Promise<void> {
+export async function main(argv: readonly string[], env: Environment): Promise<void> {
   await runService('learner', async (context) => {
     const settings = loadConfig(LearnerConfig, 'learner', argv, env);
     try {

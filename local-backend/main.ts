@@ -1,15 +1,12 @@
 import { aborted, TaskScope } from '../shared/base/task-scope.js';
-import { loadConfig } from '../shared/service/config.js';
+import { type Environment, loadConfig } from '../shared/service/config.js';
 import { runService } from '../shared/service/run-service.js';
 import { serveHealth } from '../shared/service/telemetry/health-server.js';
 import { LocalBackendConfig } from './config.js';
 import { startLocalBackend } from './local-backend.js';
 
 /** The embedded Tinker server as a process of its own. */
-export async function main(
-  argv: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
-): Promise<void> {
+export async function main(argv: readonly string[], env: Environment): Promise<void> {
   await runService('local-backend', async ({ log, signal }) => {
     const config = loadConfig(LocalBackendConfig, 'local-backend', argv, env);
     let isLoaded = false;

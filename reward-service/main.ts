@@ -1,6 +1,6 @@
 import { TaskScope } from '../shared/base/task-scope.js';
 import { connectBroker } from '../shared/broker/connect.js';
-import { loadConfig } from '../shared/service/config.js';
+import { type Environment, loadConfig } from '../shared/service/config.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
 import { runService } from '../shared/service/run-service.js';
 import { serveHealth } from '../shared/service/telemetry/health-server.js';
@@ -11,10 +11,7 @@ import { loadJudge } from './judge.js';
 import { scoreRollouts } from './score-rollouts.js';
 
 /** Scores the rollouts of a run: any number of replicas share the work, and none keeps state. */
-export async function main(
-  argv: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
-): Promise<void> {
+export async function main(argv: readonly string[], env: Environment): Promise<void> {
   await runService('reward-service', async ({ log, signal }) => {
     const config = loadConfig(RewardServiceConfig, 'reward-service', argv, env);
     await TaskScope.run(signal, [(ending) => serve(config, log, ending)]);

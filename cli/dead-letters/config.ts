@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { loadConfig } from '../../shared/service/config.js';
+import { type Environment, loadConfig } from '../../shared/service/config.js';
 import { UserError } from '../../shared/base/errors.js';
 import { whichRun } from '../existing-run/which-run.js';
 
@@ -29,7 +29,7 @@ export interface DeadLettersRequest {
 /** Reads `replay 3 4 --run NAME`. @throws {UserError} */
 export function loadRequest(
   [word, ...rest]: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
+  env: Environment,
 ): DeadLettersRequest {
   const action = actions.find((name) => name === word);
   if (action === undefined) {

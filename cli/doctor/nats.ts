@@ -20,6 +20,7 @@ import { accessWith, identitiesIn, identitiesOf } from '../nats-server/keys.js';
 import { startNats } from '../nats-server/start.js';
 import { graceMs } from '../processes/members.js';
 import { finding, ok, type Finding, type Trouble } from './finding.js';
+import type { Environment } from '../../shared/service/config.js';
 
 export interface NatsQuestion {
   readonly natsUrl: string;
@@ -144,7 +145,7 @@ function mib(bytes: number): string {
 }
 
 interface OwnNatsQuestion {
-  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly env: Environment;
   readonly log: Logger;
   readonly signal: AbortSignal;
   readonly hurry: AbortSignal;

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { httpAddress, number, string, int } from '../../shared/service/config-fields.js';
-import { loadConfig } from '../../shared/service/config.js';
+import { type Environment, loadConfig } from '../../shared/service/config.js';
 import { whichRun } from '../existing-run/which-run.js';
 
 /** Which version of which run to measure, and how. */
@@ -47,10 +47,7 @@ export type EvalConfig = z.infer<typeof EvalConfig>;
 export const evalService = 'offbeat-eval';
 
 /** @throws {UserError} listing every problem at once. */
-export function loadEvalConfig(
-  argv: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
-): EvalConfig {
+export function loadEvalConfig(argv: readonly string[], env: Environment): EvalConfig {
   const config = loadConfig(EvalConfig, evalService, argv, env);
   return { ...config, apiKey: config.apiKey ?? (env['TINKER_API_KEY'] || undefined) };
 }

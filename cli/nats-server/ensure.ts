@@ -10,9 +10,10 @@ import {
   releaseArchive,
   type Release,
 } from './download.js';
+import type { Environment } from '../../shared/service/config.js';
 
 export interface EnsureOptions {
-  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly env: Environment;
   /** Told what takes time, before it does. */
   readonly report: (line: string) => void;
   readonly signal?: AbortSignal;

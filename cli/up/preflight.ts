@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { connectBroker, shownAddress } from '../../shared/broker/connect.js';
-import { loadConfig } from '../../shared/service/config.js';
+import { type Environment, loadConfig } from '../../shared/service/config.js';
 import { UserError } from '../../shared/base/errors.js';
 import { checkModelDirectory, embeddedModelPath } from '../../shared/model/model-directory.js';
 import { openTask, TaskSettings, taskSpec } from '../../shared/tasks/registry.js';
@@ -22,7 +22,7 @@ import type { UpConfig, UpRequest } from './up-config.js';
 interface PreflightOptions {
   readonly request: UpRequest;
   readonly run: string;
-  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly env: Environment;
   readonly report: (line: string) => void; // told what may take a while
   readonly signal: AbortSignal;
 }

@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { kebab } from '../../shared/service/config.js';
+import { type Environment, kebab } from '../../shared/service/config.js';
 import { UserError } from '../../shared/base/errors.js';
 import type { Launch } from './launch.js';
 import { checkRequest, withEnd, UpConfig, withKey, type UpRequest } from './up-config.js';
@@ -32,7 +32,7 @@ export function resumed(
   learner: z.ZodObject,
   request: UpRequest,
   launch: Launch,
-  env: Readonly<Record<string, string | undefined>>,
+  env: Environment,
 ): UpRequest {
   const { run } = launch;
   const problems: string[] = [];

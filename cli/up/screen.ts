@@ -1,4 +1,5 @@
 import type { Writable } from 'node:stream';
+import type { Environment } from '../../shared/service/config.js';
 
 /** Where a person looks during a run: lines that stay, and on a terminal one that is rewritten. */
 export interface Screen {
@@ -17,7 +18,7 @@ export interface ScreenOptions {
     readonly isTTY?: boolean;
     readonly columns?: number;
   };
-  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly env: Environment;
   readonly now: () => number; // ms
 }
 

@@ -1,5 +1,5 @@
 import { aborted } from '../../shared/base/task-scope.js';
-import { loadConfig } from '../../shared/service/config.js';
+import { type Environment, loadConfig } from '../../shared/service/config.js';
 import { runService } from '../../shared/service/run-service.js';
 import { openTask, taskSpec } from '../../shared/tasks/registry.js';
 import { serveHealth } from '../../shared/service/telemetry/health-server.js';
@@ -9,10 +9,7 @@ import { createTextJudge } from '../judge.js';
 import { ScoreServerConfig } from './config.js';
 
 /** Scores over HTTP alone, for those who have neither a run nor NATS. */
-export async function main(
-  argv: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
-): Promise<void> {
+export async function main(argv: readonly string[], env: Environment): Promise<void> {
   await runService('score-server', async ({ log, signal }) => {
     const config = loadConfig(ScoreServerConfig, 'score-server', argv, env);
     const { httpHost, httpPort, healthHost, healthPort } = config;

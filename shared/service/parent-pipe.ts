@@ -1,3 +1,5 @@
+import type { Environment } from './config.js';
+
 /** Set by a launcher that holds the other end of its child's standard input for as long as it lives. */
 export const parentPipe = 'OFFBEAT_PARENT_PIPE';
 
@@ -6,10 +8,7 @@ export const parentPipe = 'OFFBEAT_PARENT_PIPE';
  * died, SIGKILL included, which no signal handler and no parent-process-id check can promise.
  * Does nothing unless OFFBEAT_PARENT_PIPE=1, and never keeps the process alive by itself.
  */
-export function onParentGone(
-  env: Readonly<Record<string, string | undefined>>,
-  whenGone: () => void,
-): void {
+export function onParentGone(env: Environment, whenGone: () => void): void {
   if (env[parentPipe] !== '1') return;
   const { stdin } = process;
   let isGone = false;

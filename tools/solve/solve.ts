@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { UserError } from '../../shared/base/errors.js';
 import { describeFlags } from '../../shared/service/config-help.js';
-import { loadConfig } from '../../shared/service/config.js';
+import { type Environment, loadConfig } from '../../shared/service/config.js';
 import { type RewardSpec, exampleRow, problemOfRow } from '../../shared/tasks/countdown/task.js';
 import { readRows, tableSpec } from '../../shared/tasks/data/table.js';
 import { maxNumbers, nearest, solve, type Question } from './solver.js';
@@ -40,7 +40,7 @@ ${describeFlags(SolveConfig.shape, solveService)}
  */
 export async function solveCommand(
   words: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
+  env: Environment,
   print: (text: string) => void,
 ): Promise<number> {
   const isNumber = (word: string) => /^-?\d+$/.test(word);

@@ -12,10 +12,11 @@ import type { StopSignals } from '../../cli/processes/stop-signals.js';
 import { asFlags } from '../../cli/up/up-config.js';
 import type { PlannedRun } from './plan.js';
 import { readRunFolder, type RunResult } from './results.js';
+import type { Environment } from '../../shared/service/config.js';
 
 export interface RunOneOptions {
   readonly runsDir: string; // of this experiment alone: what lies there under the run's name goes
-  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly env: Environment;
   readonly stop: StopSignals;
   readonly onLine: (line: string) => void; // of its progress
 }

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { string } from '../../shared/service/config-fields.js';
-import { flagsOf, loadConfig } from '../../shared/service/config.js';
+import { type Environment, flagsOf, loadConfig } from '../../shared/service/config.js';
 import { UserError } from '../../shared/base/errors.js';
 import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
 
@@ -21,10 +21,7 @@ export type SweepConfig = z.infer<typeof SweepConfig> & { readonly file: string 
 export const sweepService = 'offbeat-sweep';
 
 /** @throws {UserError} listing every problem at once. */
-export function loadSweepConfig(
-  argv: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
-): SweepConfig {
+export function loadSweepConfig(argv: readonly string[], env: Environment): SweepConfig {
   refuseFlagsKeptByNpm('sweep', flagsOf(SweepConfig.shape), argv, env);
   const [file, ...flags] = argv;
   if (file === undefined || file.startsWith('-')) {

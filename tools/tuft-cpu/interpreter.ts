@@ -1,5 +1,6 @@
 import { runCommand } from '../../cli/run-command.js';
 import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js';
+import type { Environment } from '../../shared/service/config.js';
 
 /** A Python that ran, can make virtual environments, and told its version. */
 export interface PythonInterpreter {
@@ -15,7 +16,7 @@ const names = ['python3', 'python3.13', 'python3.12', 'python3.11'];
 const probe = `import sys, venv, ensurepip; print("python", *sys.version_info[:2])`;
 
 export interface FindPythonOptions {
-  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly env: Environment;
   readonly folders?: readonly string[];
 }
 

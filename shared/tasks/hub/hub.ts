@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText, UserError } from '../../base/errors.js';
 import { cacheFolder } from '../../base/package-root.js';
 import { printError } from '../../service/telemetry/print-error.js';
+import type { Environment } from '../../service/config.js';
 
 /** Where datasets of the Hugging Face hub come from, and where they stay. */
 export interface Hub {
@@ -14,7 +15,7 @@ export interface Hub {
 }
 
 /** The hub as its own tools find it, by HF_ENDPOINT and HF_TOKEN; OFFBEAT_DATASETS is the folder. */
-export function hubOf(env: Readonly<Record<string, string | undefined>>): Hub {
+export function hubOf(env: Environment): Hub {
   const { HF_ENDPOINT: endpoint, HF_TOKEN: token, OFFBEAT_DATASETS: folder } = env;
   return {
     endpoint: (endpoint || 'https://huggingface.co').replace(/\/+$/, ''),
