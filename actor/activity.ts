@@ -1,15 +1,15 @@
 import { Counter, Gauge } from 'prom-client';
 import { IdleTime } from '../shared/base/idle-time.js';
 
-/** What a leased ticket is doing. A ticket that waits for the sampler's turn is in none of these. */
+/** The stage of a leased ticket. A ticket that waits for the sampler is in none of these. */
 export type Stage = 'policy' | 'sampling' | 'publish';
 
-/** Why nothing is sampled: no ticket to lease, no policy new enough, or nowhere to put the result. */
+/** The reason why nothing is sampled: no ticket to lease, no policy new enough, or a full result stream. */
 export type IdleCause = 'ticket' | 'policy' | 'publish';
 
 /**
- * Why the actor samples nothing now, or undefined while it samples. What stands furthest down the
- * stream is the cause: a full rollout stream explains missing progress better than a missing policy.
+ * The reason why the actor samples nothing now; undefined while it samples. The stage furthest
+ * downstream is the cause: a full rollout stream explains missing progress better than a missing policy.
  */
 export function idleCause(counts: Readonly<Record<Stage, number>>): IdleCause | undefined {
   if (counts.sampling > 0) return undefined;
@@ -17,7 +17,7 @@ export function idleCause(counts: Readonly<Record<Stage, number>>): IdleCause | 
   return counts.policy > 0 ? 'policy' : 'ticket';
 }
 
-/** Keeps account of what the actor's tickets are doing and of the time in which none is sampled. */
+/** Counts the actor's tickets by stage and the time in which none is sampled. */
 export class Activity {
   readonly #counts: Record<Stage, number> = { policy: 0, sampling: 0, publish: 0 };
   readonly #idle: IdleTime<IdleCause>;
@@ -28,7 +28,7 @@ export class Activity {
     this.#idle.idleFor(idleCause(this.#counts));
   }
 
-  /** Enters a stage until the result is disposed of. */
+  /** Counts a ticket in a stage until the result is disposed of. */
   enter(stage: Stage): Disposable {
     this.#count(stage, 1);
     return {
@@ -38,12 +38,12 @@ export class Activity {
     };
   }
 
-  /** Accounts for the time up to now; what happens after belongs to the new state. */
+  /** Adds the idle time up to now to the counters. */
   settle(): void {
     this.#idle.settle();
   }
 
-  /** Seconds so far in which nothing was sampled. */
+  /** Seconds so far without sampling, by cause. */
   get idleSeconds(): Readonly<Record<IdleCause, number>> {
     return this.#idle.seconds;
   }
@@ -62,11 +62,11 @@ const idleSeconds = new Counter({
   name: 'rl_actor_idle_seconds_total',
   help: 'Time in which this actor sampled nothing, by what it waited for.',
   labelNames: ['cause'],
-  collect: () => measured?.settle(), // also a wait that has not ended yet
+  collect: () => measured?.settle(), // includes a wait that has not ended yet
 });
 const inFlight = new Gauge({
   name: 'rl_actor_inflight',
-  help: 'Groups that this actor samples at the moment.',
+  help: 'Groups that this actor is sampling now.',
   collect: () => {
     inFlight.set(measured?.sampling ?? 0);
   },
@@ -78,7 +78,7 @@ const limit = new Gauge({
 let measured: Activity | undefined;
 
 /**
- * The activity of this process, exported as metrics.
+ * The activity of this process, which is exported as metrics.
  *
  * @param concurrency groups that it can sample at once.
  */

@@ -8,13 +8,13 @@ export interface PromptCheck {
   readonly task: Pick<Task, 'prompt'>;
   readonly dataset: Pick<Dataset, 'train' | 'test'>;
   readonly tokenizer: Pick<Tokenizer, 'encode' | 'chatText' | 'unknownTokenId'>;
-  readonly modelDir: string; // for the complaint
+  readonly modelDir: string; // for the error message
   readonly maxContext: number | undefined; // tokens of prompt and answer together
   readonly maxTokens: number; // of an answer
 }
 
 /**
- * Makes sure that the model can read the run's prompts, before anyone waits for its answers.
+ * Checks at startup that the model can read the run's prompts.
  *
  * @throws {UserError} naming the characters that it has no token for, or if not even the shortest
  *   prompt leaves room for an answer.
@@ -35,7 +35,7 @@ export function checkPrompts(check: PromptCheck): void {
   refuseIfNoneFits(prompts, check);
 }
 
-/** Of the prompts' own words; a chat template knows its tokenizer. */
+/** Characters of the prompts' own text without a token; chat templates are made for their tokenizer. */
 function unreadableCharacters(
   prompts: readonly Prompt[],
   { tokenizer: { encode, unknownTokenId } }: PromptCheck,

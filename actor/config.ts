@@ -5,7 +5,7 @@ import { natsSettings } from '../shared/broker/access.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 import { RunName } from '../shared/wire/run-name.js';
 
-/** Where an actor finds things and how it samples. What is sampled, the run's configuration says. */
+/** An actor's connections and sampling settings. The run's configuration says what to sample. */
 export const ActorConfig = z
   .object({
     ...natsSettings,
@@ -14,28 +14,26 @@ export const ActorConfig = z
       .string()
       .regex(/^[A-Za-z0-9_-]{1,128}$/, 'expected 1 to 128 letters, digits, - or _')
       .default(() => defaultName(hostname(), process.pid)) // part of a subject and of a key
-      .describe(
-        'name of this actor, which no other actor of the run has; by default host and pid.',
-      ),
+      .describe('name of this actor, unique in the run; by default host and pid.'),
     sampler: z
       .enum(['onnx', 'tinker'])
       .default('onnx')
-      .describe('where to sample: onnx in this process, tinker by the backend.'),
+      .describe('where to sample: onnx in this process, tinker on the backend.'),
     modelDir: string
       .default(embeddedModelPath)
       .describe("Hugging Face directory of the run's model; tinker needs no weights in it."),
     datasetPath: string
       .optional()
-      .describe("the run's data, if it is here in a file under another path than the learner's."),
+      .describe("path of the run's data on this machine, if it differs from the learner's."),
     threads: int.positive().default(1).describe('CPU threads of the onnx sampler.'),
     inFlightUpdates: z
       .boolean()
       .default(true)
-      .describe('adopt a new version inside a group; --no-in-flight-updates: only between groups.'),
+      .describe('adopt a new version within a group; --no-in-flight-updates: only between groups.'),
     backendUrl: z
       .url()
       .optional()
-      .describe('the Tinker server that the learner trains by; only for --sampler tinker.'),
+      .describe('Tinker server on which the learner trains; only for --sampler tinker.'),
     apiKey: string.optional().describe('key for --backend-url.'),
     splits: z
       .enum(['both', 'train', 'eval'])
@@ -45,22 +43,22 @@ export const ActorConfig = z
       .positive()
       .max(1024)
       .default(8)
-      .describe('groups under way at once; onnx samples side by side all that wait, in waves.'),
+      .describe('groups in progress at once; onnx samples all waiting groups together, in waves.'),
     segmentTokens: int
       .nonnegative()
       .default(0)
-      .describe('tokens of one call of the tinker sampler; 0: the whole answer, by one version.'),
+      .describe('tokens per call of the tinker sampler; 0: the whole answer, from one version.'),
     stallSeconds: number
       .min(5)
       .max(86_400)
       .optional()
       .describe(
-        'after how long without a sign of life the sampler counts as hung, and its tickets go back: onnx ends with an ' +
-          'error, to be started again, tinker gives up the call; by default 10 times the longest so far, at least 60, ' +
+        'time without progress after which the sampler counts as hung and its tickets go back: onnx exits with an ' +
+          'error, to be restarted; tinker gives up the call; by default 10 times the longest so far, at least 60, ' +
           'and before the first 600 or, with tinker, 3600.',
       ),
     healthHost: string.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
-    healthPort: port.default(0).describe('and its port; 0: any, see the log.'),
+    healthPort: port.default(0).describe('health port; 0 picks a free one (logged).'),
   })
   .check(({ value, issues }) => {
     const complain = (key: keyof typeof value, message: string) =>
@@ -75,7 +73,7 @@ export const ActorConfig = z
   });
 export type ActorConfig = z.infer<typeof ActorConfig>;
 
-/** A name that no other process of this fleet has, in the characters that a subject allows. */
+/** A name unique in the fleet, in the characters that a subject allows. */
 export function defaultName(host: string, pid: number): string {
   return `${host.replace(/[^A-Za-z0-9_-]/g, '-').slice(0, 100)}-${pid}`;
 }

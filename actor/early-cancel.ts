@@ -2,7 +2,7 @@ import { GivenUp } from '../shared/wire/death-cause.js';
 import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 
-/** The group began with a version that is too old by now: no token that follows could mend that. */
+/** The group's first token comes from a version that is now too old, so the group cannot be trained on. */
 export class GroupOutdated extends GivenUp {
   override readonly name = 'GroupOutdated';
 
@@ -18,16 +18,16 @@ export class GroupOutdated extends GivenUp {
   }
 }
 
-/** The learner needs no group of this ticket any more: it has one, or has given the ticket up. */
+/** The learner no longer needs a group for this ticket: it has one, or has given the ticket up. */
 export class TicketConsumed extends Error {
   override readonly name = 'TicketConsumed';
 }
 
-/** A ticket that is being worked on, until it is disposed of. */
+/** A ticket in progress, until it is disposed of. */
 export interface WatchedTicket extends Disposable {
   /** Aborts with the process, or with one of the errors above as its reason. */
   readonly signal: AbortSignal;
-  /** The group's next tokens are drawn from `version`; the first one told is that of its oldest. */
+  /** Records that the group's next tokens are drawn from `version`; the first call gives its oldest version. */
   drawsFrom(version: number): void;
 }
 
@@ -35,9 +35,9 @@ type WorkTicket = Pick<Ticket, 'split' | 'order' | 'ticketId' | 'issuedAtVersion
 type News = Pick<PolicyManifest, 'version' | 'smallestUsefulVersion' | 'consumedBelow'>;
 
 /**
- * Abandons what a newly published version has made useless, wherever it is: a ticket that was just
- * leased, a group that waits for its turn, one between two of its tokens. A group that has no token
- * yet is never too old, since the newest policy samples it.
+ * Cancels work that a newly published version has made useless, at any stage: a ticket just leased, a
+ * group waiting for the sampler, a group between two of its tokens. A group without tokens is never
+ * too old, because the newest policy samples it.
  */
 export class EarlyCancel {
   readonly #checks = new Set<() => void>();
@@ -69,18 +69,17 @@ export class EarlyCancel {
   }
 }
 
-/** Why a ticket's group can never be trained on; undefined if it may be. */
+/** The reason why a ticket's group can never be trained on; undefined if it still can. */
 function uselessness(
   { split, order, ticketId, issuedAtVersion }: WorkTicket,
   oldestToken: number | undefined,
   { version, consumedBelow = 0, smallestUsefulVersion }: News,
 ): Error | undefined {
   if (split === 'eval') return undefined; // held-out problems have neither deadline nor order
-  // A learner that went back issues again what the one before it had consumed: news older than the
-  // ticket say nothing about it.
+  // A learner restored from a checkpoint issues again tickets that its predecessor had consumed, so a
+  // manifest older than the ticket does not apply to it.
   const isKnown = version >= issuedAtVersion;
-  if (isKnown && order < consumedBelow)
-    return new TicketConsumed(`${ticketId} has come to its end already`);
+  if (isKnown && order < consumedBelow) return new TicketConsumed(`${ticketId} has already ended`);
   if (oldestToken === undefined || oldestToken >= smallestUsefulVersion) return undefined;
   return new GroupOutdated(oldestToken, smallestUsefulVersion);
 }

@@ -9,7 +9,7 @@ import type { SampledRollout } from '../shared/model/decoder.js';
 import { notFinite } from '../shared/wire/death-cause.js';
 import type { RolloutGroup } from '../shared/wire/rollout-group.js';
 
-/** What turns a ticket into a prompt. The ticket names the problem; it is looked up here. */
+/** Dependencies that turn a ticket into a prompt. The ticket only names the problem. */
 export interface PromptSource {
   readonly dataset: Pick<Dataset, 'problem'>;
   readonly task: Pick<Task, 'prompt' | 'stop'>;
@@ -18,9 +18,9 @@ export interface PromptSource {
 }
 
 /**
- * What to sample for a ticket.
+ * The sampling request of a ticket.
  *
- * @throws {PermanentError} if the problem is unknown here, or its prompt leaves the model no room.
+ * @throws {PermanentError} if the problem is unknown, or its prompt leaves too little room for an answer.
  */
 export function groupRequest(ticket: Ticket, source: PromptSource): GroupRequest {
   const problem = source.dataset.problem(ticket.problemId);
@@ -48,7 +48,7 @@ export function groupRequest(ticket: Ticket, source: PromptSource): GroupRequest
   };
 }
 
-/** What is known of a group when its last token was sampled. */
+/** A group whose last token was sampled. */
 export interface SampledGroup {
   readonly ticket: Ticket;
   readonly actor: string;
@@ -61,8 +61,8 @@ export interface SampledGroup {
 /**
  * The message that carries a sampled group to the reward service.
  *
- * A log-softmax in 32 bits may end a hair above 0 for a certain token; what is above is 0. Anything
- * else that is wrong (a missing rollout) is left for the schema to refuse.
+ * A float32 log-softmax may be slightly above 0 for a certain token; such values become 0. Any other
+ * error (a missing rollout) is left for the schema to refuse.
  *
  * @throws {GivenUp} if a logprob is not finite.
  */
@@ -94,7 +94,7 @@ function versionAt({ versions }: SampledRollout, position: number): number {
   return versions.find(([, count]) => position < (end += count))?.[0] ?? 0;
 }
 
-/** The tokens that the group's rollouts have together, prompt not counted. */
+/** The total number of tokens of the group's rollouts, without the prompt. */
 export function tokenCount(group: RolloutGroup): number {
   return group.rollouts.reduce((sum, { tokens }) => sum + tokens.length, 0);
 }

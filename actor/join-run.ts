@@ -11,19 +11,19 @@ import type { Task } from '../shared/tasks/task.js';
 import type { RunConfig } from '../shared/run/run-config.js';
 import type { ActorConfig } from './config.js';
 
-/** What an actor holds itself and must agree on with the learner. */
+/** The data and model files of an actor; they must be the same as the learner's. */
 export interface JoinedRun {
   readonly task: Task;
   readonly dataset: Dataset;
   readonly tokenizer: Tokenizer;
-  readonly directory: ModelDirectory | undefined; // absent when only the tokenizer is here
+  readonly directory: ModelDirectory | undefined; // absent when the directory has only the tokenizer
 }
 
 /**
  * Loads the run's dataset and this actor's model directory.
  *
- * Where the backend samples, the tokenizer is enough of the model, and its digest is compared only
- * where the weights happen to be.
+ * If the backend samples, the actor needs only the tokenizer, and the model's digest is compared only
+ * if the weights are present.
  *
  * @throws {UserError} if the dataset or the model differs from what the run is trained on.
  */

@@ -26,7 +26,7 @@ export async function main(argv: readonly string[], env: Environment): Promise<v
   });
 }
 
-/** Everything between a checked configuration and the end of the process. */
+/** Runs the actor with a checked configuration until it stops. */
 async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Promise<void> {
   let missing: () => string | undefined = () => 'connecting to NATS';
   await using health = await serveHealth(config.healthHost, config.healthPort, () => {
@@ -106,15 +106,15 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     (ending) => renewLease(broker.actors, lease, log, ending),
     async (ending) => {
       await sampleTickets(sampling, AbortSignal.any([ending, expelled.signal]));
-      await aborted(ending); // idle, so that nobody starts it again and again
+      await aborted(ending); // stays idle, because an exit would make the supervisor restart it in a loop
     },
   ]);
 }
 
 const quarantined =
-  'the learner has quarantined this actor, since its logprobs are not those of the policy: look at its model and release, and start it under another name';
+  'the learner has quarantined this actor, because its logprobs are not those of the policy: check its model and release, and start it under another name';
 
-/** Why the actor cannot sample now, or undefined when it can. */
+/** The reason why the actor cannot sample now; undefined when it can. */
 function unreadiness(broker: Broker, policies: PolicyFollower): string | undefined {
   if (broker.trouble !== undefined) return broker.trouble;
   if (policies.version !== undefined) return undefined;
@@ -124,10 +124,10 @@ function unreadiness(broker: Broker, policies: PolicyFollower): string | undefin
 const renewEveryMs = 2_000;
 
 /**
- * Tells the run every 2 s that this actor lives and which is the oldest version that it still needs,
- * so that the learner retires none of those. Resolves once `signal` aborts.
+ * Renews this actor's lease every 2 s. The lease names the oldest version that the actor still needs,
+ * so that the learner retires no version in use. Resolves once `signal` aborts.
  *
- * @param lease what to tell; undefined while the actor needs no version yet.
+ * @param lease the current lease; undefined while the actor needs no version yet.
  */
 export async function renewLease(
   actors: Pick<Broker['actors'], 'renew'>,
@@ -141,7 +141,7 @@ export async function renewLease(
       if (current !== undefined) await actors.renew(current);
     } catch (err) {
       if (err instanceof UserError || signal.aborted) throw err;
-      log.warn({ err }, 'lease not renewed, trying again');
+      log.warn({ err }, 'lease not renewed, retrying');
     }
     await sleep(renewEveryMs, undefined, { signal });
   }

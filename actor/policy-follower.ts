@@ -17,14 +17,14 @@ export interface Hold extends Disposable {
 export interface PolicyFollowerOptions {
   readonly store: Pick<PolicyStore, 'watch' | 'at'>;
   readonly sampler: Pick<Sampler, 'load' | 'drop'>;
-  /** Told of every version as soon as it is published, long before it is loaded. */
+  /** Called with every version as soon as it is published, long before it is loaded. */
   readonly onPublished?: (manifest: PolicyManifest) => void;
   readonly log: Logger;
   readonly retryDelayMs?: number; // between attempts to load a version
   readonly refusedDelayMs?: number; // the same for one whose weights were damaged
 }
 
-/** From the publication of a version to its first token here. */
+/** The time from the publication of a version to its first token on this actor. */
 export interface FirstToken {
   readonly version: number;
   readonly seconds: number;
@@ -34,11 +34,11 @@ export interface FirstToken {
 interface Held {
   manifest: PolicyManifest;
   readonly loading: Promise<void>;
-  readonly loader: AbortSignal; // of whoever had it loaded
+  readonly loader: AbortSignal; // signal of the caller that loaded it
   uses: number;
 }
 
-/** Versions that nobody uses but that stay loaded: evals are pinned to versions that were newest. */
+/** Number of unused versions that stay loaded: evaluations are pinned to recent versions. */
 const keptUnused = 2;
 
 const policyVersion = new Gauge({
@@ -47,28 +47,28 @@ const policyVersion = new Gauge({
 });
 const adoptionSeconds = new Histogram({
   name: 'rl_actor_policy_adoption_seconds',
-  help: 'From the publication of a policy version to the moment at which the next token may use it.',
+  help: 'Time from the publication of a policy version until the next token can use it.',
   buckets: [0.01, 0.03, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30],
 });
 const firstTokenSeconds = new Histogram({
   name: 'rl_publish_to_first_token_seconds',
-  help: 'From the publication of a version to the first token that this actor draws, or asks the backend for, with it.',
+  help: 'Time from the publication of a version to the first token that this actor draws with it or requests from the backend.',
   buckets: [0.01, 0.03, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30],
 });
 
 const refusedVersions = new Counter({
   name: 'rl_actor_policies_refused_total',
-  help: 'Policy versions that this actor does not sample with, since their weights are damaged or not finite.',
+  help: 'Policy versions that this actor refused because their weights are damaged or not finite.',
   labelNames: ['reason'],
 });
 
 /**
  * Keeps the newest published policy loaded in the sampler, and an older one while a ticket is pinned
- * to it. Versions that are overtaken before they could be loaded are skipped.
+ * to it. Versions that a newer one replaces before they are loaded are skipped.
  */
 export class PolicyFollower {
   readonly #held = new Map<number, Held>(); // the least recently used first
-  readonly #changes = new Changes(); // of newest and wanted
+  readonly #changes = new Changes(); // notifies of changes of newest and wanted
   readonly #startedAt = Date.now();
   #newest: PolicyManifest | undefined; // loaded
   #newestDrawn = -1; // the newest version that drew a token here
@@ -83,12 +83,12 @@ export class PolicyFollower {
     return this.#newest?.version;
   }
 
-  /** Why the version that was to be loaded last is not in use; undefined if it is. */
+  /** The reason why the last version to load is not in use; undefined if it is. */
   get refusal(): string | undefined {
     return this.#refusal;
   }
 
-  /** A token is being drawn with this version: the first one tells how long its publication took. */
+  /** Records that a token is drawn with this version; the first one measures the delay since publication. */
   drawsFrom(version: number): void {
     const manifest = this.#held.get(version)?.manifest;
     if (manifest === undefined || version <= this.#newestDrawn) return;
@@ -99,7 +99,7 @@ export class PolicyFollower {
     this.#firstToken = { version, seconds };
   }
 
-  /** How long the newest version took that has drawn a token here since it was published. */
+  /** The newest version that has drawn a token here, and the seconds from its publication to that token. */
   get firstToken(): FirstToken | undefined {
     return this.#firstToken;
   }
@@ -113,9 +113,9 @@ export class PolicyFollower {
   }
 
   /**
-   * Follows the published versions until `signal` aborts. A version that cannot be loaded is tried
-   * again, visibly, until a newer one takes its place. Meanwhile the last good one stays in use, so
-   * weights that are damaged or not finite stop no work but that of tickets that ask for them.
+   * Follows the published versions until `signal` aborts. A version that cannot be loaded is retried,
+   * with a log line each time, until a newer one replaces it. Meanwhile the last good version stays in
+   * use, so damaged or non-finite weights stop only the tickets that ask for that version.
    *
    * @throws {UserError} if the sampler can never use what is published.
    */
@@ -175,12 +175,12 @@ export class PolicyFollower {
       } catch (err) {
         if (err instanceof UserError || signal.aborted) throw err;
         if (err instanceof PermanentError) {
-          // Damage may have happened on the way; what is not finite stays so, and costs little to see.
+          // Damage may have happened in transit, so retry; weights that are not finite are cheap to detect again.
           if (this.#wanted !== manifest) continue;
           await Promise.race([this.#change(signal), sleep(refusedDelayMs, undefined, { signal })]);
           continue;
         }
-        log.warn({ err, version: manifest.version }, 'cannot load the policy, trying again');
+        log.warn({ err, version: manifest.version }, 'policy not loaded, retrying');
         await sleep(retryDelayMs, undefined, { signal });
       }
     }
@@ -190,14 +190,14 @@ export class PolicyFollower {
     using _hold = await this.#hold(manifest, signal);
     const held = this.#held.get(manifest.version);
     if (held !== undefined && isNews(manifest, held.manifest)) {
-      await this.#load(manifest, signal); // in place of what was published before
+      await this.#load(manifest, signal); // replaces the version published before
       held.manifest = manifest;
     }
     this.#newest = manifest;
     this.#refusal = undefined;
     policyVersion.set(manifest.version);
     const seconds = (Date.now() - manifest.publishedAt) / 1_000;
-    // What was published before this process ran waited for the process, not for the adoption.
+    // A version published before this process started waited for the process, not for adoption.
     if (manifest.publishedAt >= this.#startedAt) adoptionSeconds.observe(Math.max(0, seconds));
     this.options.log.info({ version: manifest.version, seconds }, 'policy adopted');
     this.#changes.notify();
@@ -212,7 +212,7 @@ export class PolicyFollower {
       uses: 0,
     };
     this.#held.set(version, held);
-    held.uses++; // before the wait: what is being waited for is in use
+    held.uses++; // before the wait, so that the version counts as in use meanwhile
     try {
       await held.loading;
     } catch (error) {
@@ -245,7 +245,7 @@ export class PolicyFollower {
       refusedVersions.inc({ reason });
       this.options.log.error(
         { version, reason, why: errorText(err), inUse: this.version },
-        'policy version refused; the last good one stays in use',
+        'policy version refused, last good version stays in use',
       );
       this.#refusal = `policy version ${version} is refused: ${errorText(err)}`;
       throw err;
@@ -268,7 +268,7 @@ export class PolicyFollower {
   }
 }
 
-/** A newer version, or the same one published again, such as with a new sampling session. */
+/** Whether the manifest is newer, or the same version published again, e.g. with a new sampling session. */
 function isNews(manifest: PolicyManifest, known: PolicyManifest | undefined): boolean {
   if (known === undefined || manifest.version > known.version) return true;
   return manifest.version === known.version && manifest.publishedAt > known.publishedAt;

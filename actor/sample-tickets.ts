@@ -25,14 +25,14 @@ export interface SampleTicketsOptions {
   readonly activity: Activity;
   readonly earlyCancel: EarlyCancel;
   readonly inFlightUpdates: boolean;
-  readonly splits: readonly Split[]; // whose tickets to take
+  readonly splits: readonly Split[]; // splits whose tickets to take
   readonly log: Logger;
-  readonly onGroup: () => void; // after each group that was delivered
+  readonly onGroup: () => void; // called after each delivered group
 }
 
 const sampledTokens = new Counter({
   name: 'rl_actor_tokens_total',
-  help: 'Tokens that this actor sampled, prompts not counted.',
+  help: 'Tokens that this actor sampled, without prompts.',
   labelNames: ['split'],
 });
 const sampledRollouts = new Counter({
@@ -42,16 +42,16 @@ const sampledRollouts = new Counter({
 });
 const groupSeconds = new Histogram({
   name: 'rl_actor_group_seconds',
-  help: 'Time that sampling one group took, from its first token to its last.',
+  help: 'Time to sample one group, from its first token to its last.',
   labelNames: ['split'],
   buckets: [0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 30, 60, 120, 300],
 });
 
 /**
- * Leases tickets and delivers the group of each, until `signal` aborts. A ticket is acknowledged
- * after its group was stored; until then it belongs to whoever takes it up when this actor stops.
- * One whose group a new version has made useless goes back to the learner as a dead letter, which is
- * how the learner comes to know of it whatever crashes; one that has ended already is let go.
+ * Leases tickets and delivers the group of each, until `signal` aborts. A ticket is acknowledged after
+ * its group is stored; if this actor stops before, another actor takes the ticket. A ticket whose group
+ * a new version has made useless goes to the learner as a dead letter, so that the learner gets to know
+ * of it even after a crash; a ticket that has already ended is acknowledged unsampled.
  */
 export async function sampleTickets(
   options: SampleTicketsOptions,
@@ -60,7 +60,7 @@ export async function sampleTickets(
   const { broker, actor, sampler, activity, log, onGroup } = options;
   const subject = broker.names.subjects.rollouts(actor);
   const turn = pLimit(sampler.concurrency);
-  const refusal = new AbortController(); // its reason: what the user must mend before any ticket works
+  const refusal = new AbortController(); // its reason: what the user must fix before any ticket works
   const lease = (split: Split) => (ending: AbortSignal) =>
     consume(
       broker,
@@ -79,7 +79,7 @@ export async function sampleTickets(
         } catch (error) {
           if (error instanceof UserError) refusal.abort(error);
           if (!(error instanceof TicketConsumed)) throw error;
-          log.info({ ticketId: ticket.ticketId, reason: error.message }, 'ticket left unsampled');
+          log.info({ ticketId: ticket.ticketId, reason: error.message }, 'ticket skipped');
           countDroppedGroup('actor', 'duplicate');
         }
       },
@@ -162,7 +162,7 @@ function sampleSpan(
   return span;
 }
 
-/** What `work` comes to; once the signal has aborted, its reason rather than what became of `work`. */
+/** The result of `work`; rejects with the reason of `signal` once it has aborted. */
 async function unlessAborted<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
   try {
     return await work;

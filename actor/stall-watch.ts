@@ -1,15 +1,15 @@
-/** Notices when a sampler that has something to do gives no sign of life. */
+/** Detects a sampler that has work but makes no progress. */
 export class StallWatch {
   readonly #fixedSeconds: number | undefined;
   readonly #firstSeconds: number;
   readonly #leastSeconds: number;
-  #longest: number | undefined; // silence so far that ended, in seconds
+  #longest: number | undefined; // longest silence that ended, in seconds
   #silent = 0; // seconds
 
   /**
-   * @param fixedSeconds a limit that somebody set; undefined: it follows from what the sampler takes.
-   * @param firstSeconds the limit as long as there was no sign at all.
-   * @param leastSeconds the least that it is afterwards.
+   * @param fixedSeconds a configured limit; undefined: derived from the sampler's own pace.
+   * @param firstSeconds the limit until the first progress.
+   * @param leastSeconds the smallest limit afterwards.
    */
   constructor(fixedSeconds: number | undefined, firstSeconds: number, leastSeconds = 60) {
     this.#fixedSeconds = fixedSeconds;
@@ -25,19 +25,19 @@ export class StallWatch {
       : Math.max(this.#leastSeconds, 10 * this.#longest);
   }
 
-  /** A sign of life after so many seconds of work, or else after those that have passed here. */
+  /** Records progress after so many seconds of work; by default those counted by this watch. */
   sign(seconds = this.#silent): void {
     this.#longest = Math.max(seconds, this.#longest ?? 0);
     this.#silent = 0;
   }
 
-  /** There was nothing to do. */
+  /** Resets the silence, because there was nothing to do. */
   rest(): void {
     this.#silent = 0;
   }
 
   /**
-   * So many seconds of work went by. @returns how long it has been silent, if that is too long.
+   * Counts seconds of work without progress. @returns the length of the silence if it is too long.
    */
   pass(seconds: number): number | undefined {
     this.#silent += seconds;

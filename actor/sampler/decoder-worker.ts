@@ -1,6 +1,6 @@
 /**
- * The thread that owns the model. Sampling blocks it, so while groups are being sampled the calls
- * that arrived are received between two tokens: that is how a new version is adopted in flight.
+ * The worker thread that owns the model. Sampling blocks it, so during sampling it receives pending
+ * calls between two tokens; this is how a new version is adopted in flight.
  */
 import { parentPort } from 'node:worker_threads';
 import { Decoder, type Policy } from '../../shared/model/decoder.js';
@@ -15,9 +15,9 @@ import {
   type SampledRollout,
 } from './sampler.js';
 
-/** What the decoder's thread does; calls run as they arrive. */
+/** The calls of the decoder thread; each runs as it arrives. */
 export interface DecoderCalls {
-  /** Comes first. @throws {UserError} on a broken model directory. */
+  /** Must be the first call. @throws {UserError} on a broken model directory. */
   start(input: { modelPath: string; threads: number }): Promise<void>;
   load(input: { version: number; safetensors: Uint8Array; rank: number; alpha: number }): void;
   drop(version: number): void;
@@ -27,7 +27,7 @@ export interface DecoderCalls {
   abandon(id: number): void;
 }
 
-/** Sent once a second while tokens are drawn; or: the next tokens of these groups are drawn from this version. */
+/** Sent once a second while tokens are drawn, or when the next tokens of these groups use another version. */
 export type DecoderEvent = 'alive' | { readonly ids: readonly number[]; readonly version: number };
 
 interface QueuedGroup {
@@ -36,7 +36,7 @@ interface QueuedGroup {
   readonly policy: PolicyChoice;
 }
 
-/** A group with the policy that it begins with, which it keeps even if that is dropped meanwhile. */
+/** A group and the policy that it started with; it keeps that policy even if it is dropped meanwhile. */
 interface HeldGroup extends QueuedGroup {
   readonly held: Policy;
   readonly progress: { isAbandoned: boolean; tokens: number };
@@ -45,12 +45,12 @@ interface HeldGroup extends QueuedGroup {
 if (parentPort === null) throw new Error('decoder-worker runs as a worker thread only');
 let started: Decoder | undefined;
 const policies = new Map<number, Policy>();
-const groups = new Map<number, HeldGroup>(); // by id: those that wait and those under way
+const groups = new Map<number, HeldGroup>(); // by id: waiting and in progress
 const queue = new WaveQueue(
   ({ policy }: HeldGroup, [first]) => canShareWave(policy, first!.policy),
   sampleWave,
 );
-let aliveAt = -Infinity; // reported last, in ms
+let aliveAt = -Infinity; // time of the last report, in ms
 const aliveEveryMs = 1_000;
 
 function decoder(): Decoder {
@@ -122,7 +122,7 @@ async function sampleWave(
   return wave.map(({ progress }, i) => sampled[i] ?? { wastedTokens: progress.tokens });
 }
 
-/** Now and then, so that a decoder that is slow can be told from one that hangs. */
+/** Reports progress at most once a second, so that a slow decoder is not mistaken for a hung one. */
 function reportAlive(): void {
   if (performance.now() - aliveAt < aliveEveryMs) return;
   aliveAt = performance.now();

@@ -14,28 +14,28 @@ import { aborted } from '../../shared/base/task-scope.js';
 export interface OnnxSamplerOptions {
   readonly directory: ModelDirectory;
   readonly threads: number; // of the matrix products
-  readonly concurrency: number; // groups under way at once: those being sampled and those that wait
+  readonly concurrency: number; // groups in progress at once, sampled or waiting
   readonly policies: Pick<PolicyStore, 'fetchAdapter'>;
-  readonly stallSeconds?: number | undefined; // without a sign of life; undefined: by what it takes
+  readonly stallSeconds?: number | undefined; // limit without progress; undefined: derived from its pace
   readonly log: Logger;
-  readonly signal: AbortSignal; // gives up loading the model
+  readonly signal: AbortSignal; // stops loading the model
 }
 
 const tickMs = 1_000;
 const firstStallSeconds = 600; // the first prompts on a slow machine
-const abandonMs = 5_000; // that the decoder may take to let go of a group
-const endMs = 5_000; // and to end
-const killMs = 10_000; // the rest of the process, where it does not end
+const abandonMs = 5_000; // time for the decoder to abandon a group
+const endMs = 5_000; // time for the decoder to end
+const killMs = 10_000; // then the process is killed
 
 /**
- * Samples with the model itself, which lives in a worker thread, so that the main thread stays free
- * for NATS and HTTP. This is its main thread's side.
+ * Samples with the model in a worker thread, so that the main thread stays free for NATS and HTTP.
+ * This class is the main thread's side.
  */
 export class OnnxSampler implements Sampler {
   readonly kind = 'onnx';
   readonly concurrency: number;
   readonly maxContext: number;
-  readonly #groups = new Map<number, Progress | undefined>(); // those being sampled, by id
+  readonly #groups = new Map<number, Progress | undefined>(); // groups being sampled, by id
   readonly #decoder: WorkerCalls<DecoderCalls, DecoderEvent>;
   readonly #stalls: StallWatch;
   #watching: NodeJS.Timeout | undefined;
@@ -106,15 +106,15 @@ export class OnnxSampler implements Sampler {
     let deadline: NodeJS.Timeout | undefined;
     const abandon = (): void => {
       this.#decoder.post('abandon', id);
-      // A decoder that hangs does not answer, and stopping must not wait for it.
+      // A hung decoder does not answer, and shutdown must not wait for it.
       deadline = setTimeout(() => {
-        hopeless.abort(new Error('the decoder does not let go of the group'));
+        hopeless.abort(new Error('the decoder does not abandon the group'));
       }, abandonMs);
     };
     signal.addEventListener('abort', abandon, { once: true });
     this.#groups.set(id, progress);
     try {
-      // The call gives its memory away, and the prompt is needed again.
+      // The call transfers its buffer, and the prompt is needed again.
       const copy = { ...request, prompt: request.prompt.slice() };
       const group = { id, request: copy, policy };
       const sampled = await this.#decoder.call('sample', group, hopeless.signal);
@@ -144,12 +144,12 @@ export class OnnxSampler implements Sampler {
     this.#decoder.giveUp(new Error('the sampler was closed'));
     const ended = this.#decoder[Symbol.asyncDispose]().then(() => true);
     if (await Promise.race([ended, sleep(endMs, false, { ref: false })])) return;
-    // A thread that hangs outside JavaScript cannot be ended, and keeps the process from ending.
-    this.options.log.error({ killMs }, 'the decoder cannot be ended: this process will be killed');
+    // A thread that hangs in native code cannot be ended and keeps the process alive.
+    this.options.log.error({ killMs }, 'decoder cannot be stopped, killing this process');
     setTimeout(() => process.kill(process.pid, 'SIGKILL'), killMs);
   }
 
-  /** Counts the time that the decoder is silent while it has something to do. */
+  /** Measures how long the decoder makes no progress while it has work. */
   #watch(): void {
     let lookedAt = performance.now();
     this.#watching = setInterval(() => {
@@ -159,14 +159,14 @@ export class OnnxSampler implements Sampler {
         this.#stalls.rest();
         return;
       }
-      // A process that was stopped for an hour has not waited for an hour.
+      // A suspended process did not wait for the decoder, so the elapsed time does not count.
       const silent = this.#stalls.pass(Math.min(since, 2 * tickMs) / 1_000);
       if (silent === undefined) return;
       const groups = this.#groups.size;
       this.#decoder.giveUp(
         new Error(
-          `the actor's decoder hangs: no sign of life for ${Math.round(silent)} s, with ${groups} groups to sample; ` +
-            'their tickets go back, and this actor must be started again',
+          `the actor's decoder hangs: no progress for ${Math.round(silent)} s, with ${groups} groups to sample; ` +
+            'their tickets go back, and this actor must be restarted',
         ),
       );
     }, tickMs).unref();

@@ -17,7 +17,7 @@ export interface OpenSamplerOptions {
   readonly signal: AbortSignal;
 }
 
-/** The sampler that the configuration asks for, ready to load its first version. */
+/** Opens the sampler that the configuration asks for, ready to load its first version. */
 export async function openSampler(options: OpenSamplerOptions): Promise<Sampler> {
   const { config, runConfig, joined, broker, log, signal } = options;
   const { sampler, threads, concurrency, segmentTokens, stallSeconds, backendUrl, apiKey } = config;
@@ -46,6 +46,6 @@ export async function openSampler(options: OpenSamplerOptions): Promise<Sampler>
     });
   }
   throw new UserError(
-    `--sampler ${sampler} lacks what it samples with; see --model-dir, --backend-url and --api-key`,
+    `--sampler ${sampler} lacks a setting that it needs; see --model-dir, --backend-url and --api-key`,
   );
 }

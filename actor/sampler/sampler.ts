@@ -3,48 +3,48 @@ import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 
 export type { GroupRequest, SampledRollout };
 
-/** With which policy a group is sampled. */
+/** The policy that samples a group. */
 export interface PolicyChoice {
-  readonly version: number; // to start with; it was loaded
-  readonly adoptsNewer: boolean; // whether the newest loaded version takes over inside the group
+  readonly version: number; // the first one; it is loaded
+  readonly adoptsNewer: boolean; // whether the newest loaded version takes over within the group
 }
 
 /**
- * Whether two groups may use the same policy at every token, so that they can be sampled side by side. Groups
+ * Whether two groups use the same policy at every token, so that they can be sampled together. Groups
  * that adopt newer versions all follow the newest; other groups need the same version.
  */
 export function canShareWave(a: PolicyChoice, b: PolicyChoice): boolean {
   return a.adoptsNewer === b.adoptsNewer && (a.adoptsNewer || a.version === b.version);
 }
 
-/** What a sampler tells of a group while it samples. */
+/** Callbacks by which a sampler reports the progress of a group. */
 export interface Progress {
-  /** The group's next tokens are drawn from this version: told at its start and of each change. */
+  /** The group's next tokens are drawn from this version; called at the start and at each change. */
   drawsFrom(version: number): void;
-  /** The group was abandoned with so many tokens that were drawn for nothing. */
+  /** The group was abandoned, which wasted this many tokens. */
   wasted(tokens: number): void;
 }
 
 /**
- * Samples groups with the policy versions that were loaded into it. One instance is the whole
- * sampling power of an actor; everything else in the actor is the same for all of them.
+ * Samples groups with the policy versions loaded into it. An actor has one instance; the rest of the
+ * actor does not depend on its kind.
  */
 export interface Sampler extends AsyncDisposable {
   readonly kind: 'onnx' | 'tinker';
-  /** How many groups it can usefully sample at once. */
+  /** The number of groups that it can usefully sample at once. */
   readonly concurrency: number;
-  /** The most tokens that prompt and answer may have together, if it is known. */
+  /** The maximum tokens of prompt and answer together, if known. */
   readonly maxContext: number | undefined;
 
   /**
    * Makes a version ready to be sampled with. Resolves when the next token may use it.
    *
-   * @throws {UserError} if this kind of sampler can never use what the manifest offers.
+   * @throws {UserError} if this kind of sampler cannot use the manifest.
    * @throws {PermanentError} if the weights are damaged or not finite.
    */
   load(manifest: PolicyManifest, signal: AbortSignal): Promise<void>;
 
-  /** Forgets a version. Groups that already sample with it keep it to their end. */
+  /** Unloads a version. Groups that already sample with it keep it until they end. */
   drop(version: number): void;
 
   /** The rollouts of one group, in no particular order. Rejects soon after `signal` aborts. */
@@ -55,6 +55,6 @@ export interface Sampler extends AsyncDisposable {
     progress?: Progress,
   ): Promise<SampledRollout[]>;
 
-  /** Resolves once `signal` aborts; rejects as soon as the sampler can never sample again. */
+  /** Resolves once `signal` aborts; rejects as soon as the sampler has failed for good. */
   guard(signal: AbortSignal): Promise<void>;
 }

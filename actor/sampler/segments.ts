@@ -7,7 +7,7 @@ import type { PolicyChoice } from './sampler.js';
 /**
  * How many tokens the next sample call may produce.
  *
- * @param segmentTokens tokens a call; 0 asks for the rest of the answer at once.
+ * @param segmentTokens tokens per call; 0 asks for the rest of the answer at once.
  * @returns 0 when the answer is complete.
  */
 export function nextSegmentLength(
@@ -19,7 +19,7 @@ export function nextSegmentLength(
   return segmentTokens === 0 ? rest : Math.min(rest, segmentTokens);
 }
 
-/** The rollout so far, longer by a segment that `version` sampled. */
+/** The rollout extended by a segment that `version` sampled. */
 export function appendSegment(
   rollout: SampledRollout | undefined,
   { tokens, logprobs, stopReason }: SampledSequence,
@@ -34,8 +34,8 @@ export function appendSegment(
 }
 
 /**
- * The rollout up to its first stop string and no further. A call sees no stop string that began in the
- * call before it, and a server may hand out tokens behind one.
+ * The rollout cut after its first stop string. A call does not detect a stop string that began in the
+ * previous call, and a server may return tokens after one.
  */
 export function endAtStop(
   rollout: SampledRollout,
@@ -53,10 +53,10 @@ export function endAtStop(
 }
 
 /**
- * The version that a rollout goes on with: a server may end a call before it has all of its tokens, also
- * one of a group that is to be of a single version.
+ * The version that continues a rollout. Needed for single-version groups too, because a server may end
+ * a call before all tokens are sampled.
  *
- * @param loaded the versions that can be sampled with now.
+ * @param loaded the versions that are loaded now.
  */
 export function continuingVersion(
   { version, adoptsNewer }: PolicyChoice,
@@ -65,14 +65,14 @@ export function continuingVersion(
   return adoptsNewer ? Math.max(version, ...loaded) : version;
 }
 
-/** What the continuation of a rollout starts from: [P + T] prompt and everything sampled so far. */
+/** [P + T] The prompt and all tokens sampled so far, from which a rollout continues. */
 export function continuedPrompt(prompt: Int32Array, rollout: SampledRollout): Int32Array {
   return joinTokens(prompt, rollout.tokens);
 }
 
 /**
- * The seed of one continuation. Rollouts of a group share the ticket's seed, but each continues by
- * a call of its own, which would draw the same numbers again from the same seed.
+ * The seed of one continuation. Rollouts of a group share the ticket's seed, but each continues in its
+ * own call, which would draw the same random numbers again from the same seed.
  */
 export function continuationSeed(seed: number, rolloutIndex: number, sampled: number): number {
   return createRandom(`${seed}/${rolloutIndex}/${sampled}`).int(2 ** 31);
@@ -108,8 +108,8 @@ export function firstRuns(runs: Readonly<VersionRuns>, count: number): VersionRu
 /**
  * The runs after `count` more tokens by `version`.
  *
- * @param count tokens; 0 leaves the runs as they are, since a run is never empty.
- * @throws {RangeError} if `version` is lower than the last: a policy never goes back inside a rollout.
+ * @param count tokens; 0 leaves the runs as they are, because a run is never empty.
+ * @throws {RangeError} if `version` is lower than the last: versions never decrease within a rollout.
  */
 export function extendRuns(
   runs: Readonly<VersionRuns>,

@@ -26,20 +26,20 @@ export interface TinkerSamplerOptions {
   readonly tokenizer: Pick<Tokenizer, 'decode'>; // the model's
   readonly concurrency: number; // groups at once
   readonly segmentTokens: number; // a call; 0: the whole answer in one call, by one version
-  readonly stallSeconds?: number | undefined; // that a call may take; undefined: by what they take
+  readonly stallSeconds?: number | undefined; // limit of a call; undefined: derived from earlier calls
   readonly log: Logger;
   readonly signal: AbortSignal;
 }
 
-/** One call to the backend: the sequences that a version makes of a request. */
+/** One call to the backend: samples the sequences of a request with one version. */
 type SampleCall = (version: number, request: GroupRequest) => Promise<SampledSequence[]>;
 
 const retryDelayMs = 5_000;
-/** A lost sampling session is opened anew by the learner or not at all, as for an old version. */
+/** Only the learner reopens a lost sampling session, and only for recent versions. */
 const maxLostAttempts = 12;
-const firstStallSeconds = 3_600; // a long answer by a backend that has many to give
+const firstStallSeconds = 3_600; // a long answer from a busy backend
 
-/** Samples by calls to the backend, on the sampling session that the learner opened for each version. */
+/** Samples on the backend, in the sampling session that the learner opened for each version. */
 export class TinkerSampler implements Sampler {
   readonly kind = 'tinker';
   readonly concurrency: number;
@@ -83,7 +83,7 @@ export class TinkerSampler implements Sampler {
     this.#versions.delete(version);
   }
 
-  /** The group starts as one call; in segments, each rollout goes on by calls of its own. */
+  /** Samples a group: one call starts it; with segments, each rollout continues by its own calls. */
   async sample(
     request: GroupRequest,
     policy: PolicyChoice,
@@ -91,7 +91,7 @@ export class TinkerSampler implements Sampler {
     progress?: Progress,
   ): Promise<SampledRollout[]> {
     const segmentTokens = policy.adoptsNewer ? this.options.segmentTokens : 0;
-    let drawn = 0; // by calls that have ended: of an aborted one nobody tells
+    let drawn = 0; // by completed calls; an aborted call does not report its tokens
     const call: SampleCall = async (version, part) => {
       progress?.drawsFrom(version);
       const segments = await this.#call(version, part, signal);
@@ -149,7 +149,7 @@ export class TinkerSampler implements Sampler {
     return endAtStop(rollout, this.options.tokenizer.decode, stopStrings);
   }
 
-  /** One sample call. While the backend is away it is repeated: the ticket's lease is prolonged. */
+  /** One sample call, retried while the backend is unavailable; the ticket's lease is extended meanwhile. */
   async #call(
     version: number,
     request: GroupRequest,
@@ -167,7 +167,7 @@ export class TinkerSampler implements Sampler {
           maxTokens,
           temperature,
           seed,
-          // Of one kind only; with texts, a server stops at the model's own end of sequence, too.
+          // The API takes either texts or ids; with texts, a server also stops at the model's end of sequence.
           stop: stopStrings.length > 0 ? [...stopStrings] : [...stopTokenIds],
           signal,
           deadlineMs: 1_000 * this.#stalls.limit,
@@ -179,7 +179,7 @@ export class TinkerSampler implements Sampler {
         if (err instanceof RunLost) lost++;
         else if (!(err instanceof Unavailable)) throw err;
         if (lost === maxLostAttempts) throw err;
-        this.options.log.warn({ err, version }, 'the backend does not sample, trying again');
+        this.options.log.warn({ err, version }, 'sampling failed, retrying');
         await sleep(retryDelayMs, undefined, { signal });
       }
     }
