@@ -14,7 +14,7 @@ export type RefusalReason =
   | 'wrong_token'
   | 'wrong_version';
 
-/** A group that no reward can be given to: it is dead-lettered with this reason. */
+/** A group that cannot be scored; it is dead-lettered with this reason. */
 export class GroupRefused extends PermanentError {
   override readonly name = 'GroupRefused';
   constructor(
@@ -26,10 +26,10 @@ export class GroupRefused extends PermanentError {
 }
 
 /**
- * The problem that a ticket names, from this service's own data: nothing that an actor sends decides
- * what its rollouts are judged by.
+ * The problem that a ticket names, from this service's own data, so that an actor cannot influence how
+ * its rollouts are scored.
  *
- * @throws {GroupRefused} if there is none, or the ticket says train of a held-out problem or the reverse.
+ * @throws {GroupRefused} if there is none, or the ticket puts it in the wrong split.
  */
 export function problemOfTicket(dataset: SplitDataset, ticket: Ticket): TaskProblem {
   const { problemId, split, ticketId } = ticket;
@@ -51,11 +51,11 @@ export function bySplit({ train, test }: Pick<Dataset, 'train' | 'test'>): Split
 }
 
 /**
- * Makes sure that a ticket asks for what the tickets of this run do: a group brings its own copy of it,
- * and with that the bounds that it is held to. How many answers an evaluation asks for is known to
- * the learner alone, but never more at once than training does.
+ * Checks that a ticket is within the bounds of this run, because a group carries its own copy of the
+ * ticket. Only the learner knows how many answers an evaluation asks for, but a group never has more
+ * than one of training.
  *
- * @throws {GroupRefused} naming what the ticket asks for and what the run does.
+ * @throws {GroupRefused} naming the value in the ticket and the bound of the run.
  */
 export function refuseForeignTicket(ticket: Ticket, run: TicketBounds): void {
   const { ticketId, split, groupSize, samplingParams } = ticket;
@@ -73,26 +73,26 @@ export function refuseForeignTicket(ticket: Ticket, run: TicketBounds): void {
   }
 }
 
-/** What the configuration of a run says of its tickets. */
+/** The part of a run's configuration that bounds its tickets. */
 export type TicketBounds = Pick<RunConfig, 'groupSize' | 'sampling'>;
 
 /**
- * Makes sure that the group was sent by the actor that it names: NATS lets an actor publish on the
- * subject of its own name alone.
+ * Checks that the group was sent by the actor that it names: NATS lets an actor publish only on the
+ * subject of its own name.
  *
- * @throws {GroupRefused} if it came by another subject.
+ * @throws {GroupRefused} if it came on another subject.
  */
 export function requireOwnSubject(group: RolloutGroup, subject: string, expected: string): void {
   if (subject === expected) return;
   const { actor, ticket } = group;
   throw new GroupRefused(
     'wrong_actor',
-    `the group of ticket ${ticket.ticketId} names ${actor} but came by ${subject}, not ${expected}`,
+    `the group of ticket ${ticket.ticketId} names ${actor} but came on ${subject}, not ${expected}`,
   );
 }
 
 /**
- * Makes sure that the group is an answer to its ticket, as far as a message can show it.
+ * Checks that the group answers its ticket, as far as the message shows it.
  *
  * @param promptTokens [P] of the ticket's problem under the run's prompt template.
  * @throws {GroupRefused} naming the rollout, what was found and what was expected.

@@ -8,26 +8,28 @@ import { natsSettings } from '../shared/broker/access.js';
 import { RunName } from '../shared/wire/run-name.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 
-/** Where `POST /score` is served, and to whom. */
+/** Address and access of `POST /score`. */
 export const scoreSettings = {
   httpHost: string.default('127.0.0.1').describe('address of POST /score.'),
-  httpPort: port.default(0).describe('and its port; 0: any, see the log.'),
+  httpPort: port.default(0).describe('port of POST /score; 0 picks a free one (logged).'),
   httpKey: z
     .string()
     .regex(/^[\x21-\x7e]{16,}$/, 'expected at least 16 characters, without blanks')
     .optional()
     .describe(
-      'key that POST /score wants in X-API-Key; where --http-host is not loopback, this or a file is needed.',
+      'key that POST /score requires in X-API-Key; if --http-host is not loopback, this or a file is required.',
     ),
-  httpKeyFile: string.optional().describe('file with that key, which not everybody may read.'),
+  httpKeyFile: string
+    .optional()
+    .describe('file with that key; other users must not be able to read it.'),
   httpOpen: z
     .boolean()
     .default(false)
-    .describe('serve POST /score beyond this machine without a key, to whoever reaches it.'),
+    .describe('serve POST /score beyond this machine without a key.'),
 };
 type ScoreSettings = z.infer<z.ZodObject<typeof scoreSettings>>;
 
-/** A rule for a configuration with `scoreSettings`: nobody but this machine scores without a key. */
+/** A rule for a configuration with `scoreSettings`: requests from other machines need a key. */
 export function checkScoreSettings({ value, issues }: z.core.ParsePayload<ScoreSettings>): void {
   const { httpHost, httpKey, httpKeyFile, httpOpen } = value;
   const complain = (key: keyof ScoreSettings, message: string) =>
@@ -38,21 +40,21 @@ export function checkScoreSettings({ value, issues }: z.core.ParsePayload<ScoreS
   } else if (hasKey && httpOpen) {
     complain(
       'httpOpen',
-      'there is a key, which everybody would need all the same; remove one of the two',
+      'there is a key, which every request would need all the same; remove one of the two',
     );
   } else if (!hasKey && !httpOpen && !isLoopback(httpHost)) {
     complain(
       'httpHost',
-      'others than this machine reach it, and each could keep this service busy; give --http-key or ' +
-        '--http-key-file, or --http-open if something in front of it decides who may',
+      'other machines can reach it, and each could keep this service busy; give --http-key or ' +
+        '--http-key-file, or --http-open if a proxy in front of it controls access',
     );
   }
 }
 
 /**
- * The key that `POST /score` wants, if any.
+ * The key that `POST /score` requires, if any.
  *
- * @throws {UserError} if its file cannot be read, may be read by everybody, or holds no key.
+ * @throws {UserError} if its file cannot be read, is readable by other users, or holds no key.
  */
 export async function scoreKey({
   httpKey,
@@ -63,7 +65,7 @@ export async function scoreKey({
     (await readSecretFile(httpKeyFile, '--http-key-file')).trim(),
   );
   if (!parsed.success) {
-    // Its text stays out of the message: it may be another secret.
+    // The message must not quote the file: it may hold another secret.
     throw new UserError(
       `--http-key-file ${httpKeyFile} holds no key: expected one line of at least 16 characters, without blanks`,
     );
@@ -72,7 +74,7 @@ export async function scoreKey({
   return parsed.data;
 }
 
-/** Where a replica finds things. What is trained, it reads from the run's configuration in NATS. */
+/** A replica's connections. It reads the task from the run's configuration in NATS. */
 export const RewardServiceConfig = z
   .object({
     ...natsSettings,
@@ -80,17 +82,17 @@ export const RewardServiceConfig = z
     name: string
       .max(128)
       .default(`${hostname()}-${process.pid}`.slice(-128))
-      .describe('name of this replica, told with each score; by default host and pid.'),
+      .describe('name of this replica, sent with each score; by default host and pid.'),
     modelDir: string
       .default(embeddedModelPath)
       .describe(
-        "Hugging Face directory of the run's model, which must be the learner's to the byte.",
+        "Hugging Face directory of the run's model, identical to the learner's byte for byte.",
       ),
     datasetPath: string
       .optional()
-      .describe("the run's data, if it is here in a file under another path than the learner's."),
+      .describe("path of the run's data on this machine, if it differs from the learner's."),
     healthHost: string.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
-    healthPort: port.default(0).describe('and its port; 0: any, see the log.'),
+    healthPort: port.default(0).describe('health port; 0 picks a free one (logged).'),
     ...scoreSettings,
   })
   .check(checkScoreSettings);

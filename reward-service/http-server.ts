@@ -19,23 +19,23 @@ import { Turns } from './turns.js';
 export interface ScoreServerOptions {
   readonly host: string;
   readonly port: number;
-  /** What clients of /score must send in X-API-Key, if anything. */
+  /** The key that clients of /score must send in X-API-Key, if any. */
   readonly key: string | undefined;
   readonly judge: TextJudge;
   readonly log: Logger;
   readonly turns?: Turns;
-  /** From its abort on, answers are the last on their connection, so that clients go elsewhere. */
+  /** Once it aborts, every answer closes its connection, so that clients switch to another replica. */
   readonly signal: AbortSignal;
   readonly arrival?: ArrivalLimits;
 }
 
 const maxBodyBytes = 1 << 20;
 const defaultArrival: ArrivalLimits = { headersMs: 10_000, wholeMs: 10_000 };
-const drainMs = 2_000; // how long answers under way may take when the server stops
+const drainMs = 2_000; // time for pending answers when the server stops
 
 /**
  * Serves `POST /score` for users outside NATS: JSON in, scores out; `GET /openapi.json` describes it.
- * Errors are JSON too, `{"error": "what is wrong"}`. Disposing lets the requests under way finish.
+ * Errors are JSON too, `{"error": "what is wrong"}`. Disposing lets pending requests finish.
  *
  * @throws {UserError} when the address cannot be bound.
  */
@@ -89,7 +89,7 @@ export async function serveScores(options: ScoreServerOptions): Promise<HttpServ
     const stopTimer = httpSeconds.startTimer();
     const { status, body, headers } = await answer(request);
     stopTimer({ status });
-    // A refused request may still be sending: its connection is of no further use.
+    // The client of a refused request may still be sending, so its connection cannot be reused.
     const isLast = status !== 200 || signal.aborted;
     return {
       status,
@@ -128,7 +128,7 @@ interface Route {
   readonly answer: (request: IncomingMessage) => Promise<unknown>;
 }
 
-/** @throws {RequestRefused} 401 without the key, 403 with another. */
+/** @throws {RequestRefused} 401 without a key, 403 with a wrong one. */
 function refuseStranger({ headers }: IncomingMessage, key: string | undefined): void {
   if (key === undefined) return;
   const given = headers['x-api-key'];

@@ -11,28 +11,28 @@ import { UserError } from '../shared/base/errors.js';
 import { readModelDirectory } from '../shared/model/model-directory.js';
 import type { RewardServiceConfig } from './config.js';
 
-/** What scoring a text takes: a task and its problems. */
+/** A task and its problems, which is all that scoring a text needs. */
 export interface TextJudge {
   /**
-   * The task, with `changes` in the place of its own prompt or rewards.
+   * The task, with `changes` instead of its own prompt or rewards.
    *
-   * @throws {z.ZodError} if the task cannot have them.
+   * @throws {z.ZodError} if the task does not accept them.
    */
   task(changes?: TaskChanges): Task;
   problem(id: string): TaskProblem | undefined;
 }
 
-/** Parts of the task's specification, not looked at yet. */
+/** Parts of the task's specification, not yet validated. */
 export interface TaskChanges {
   readonly prompt?: unknown;
   readonly reward?: unknown;
 }
 
-/** Gives the rewards of one run: all that it knows is the run's configuration and data. */
+/** Scores the rollouts of one run, from only the run's configuration and data. */
 export interface Judge extends TextJudge {
   /**
    * @returns [G] the scores of a group in its order.
-   * @throws {GroupRefused} if the group does not answer its ticket, or that cannot be one of the run.
+   * @throws {GroupRefused} if the group does not answer its ticket, or the ticket is not one of the run.
    */
   scoreGroup(group: RolloutGroup): Score[];
 }
@@ -65,7 +65,7 @@ export function createJudge(
     },
   };
 
-  /** Decoded here, so that an actor cannot send one text and train on another. */
+  /** Decoded here from the tokens, so that the text that is scored is the one that is trained on. */
   function completionText(tokens: Int32Array): string {
     const end = tokens.findIndex((token) => tokenizer.eosTokenIds.includes(token));
     return tokenizer.decode(end === -1 ? tokens : tokens.subarray(0, end));
@@ -73,9 +73,9 @@ export function createJudge(
 }
 
 /**
- * A judge of the run, from this machine's copies of its problems and its tokenizer.
+ * Loads a judge of the run from this machine's copies of its problems and its tokenizer.
  *
- * @throws {UserError} if either is not the one that the run trains with, or cannot be read.
+ * @throws {UserError} if either differs from the run's, or cannot be read.
  */
 export async function loadJudge(
   run: RunConfig,

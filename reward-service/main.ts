@@ -10,7 +10,7 @@ import { serveScores } from './http-server.js';
 import { loadJudge } from './judge.js';
 import { scoreRollouts } from './score-rollouts.js';
 
-/** Scores the rollouts of a run: any number of replicas share the work, and none keeps state. */
+/** The reward service: scores the rollouts of a run. Replicas share the work and keep no state. */
 export async function main(argv: readonly string[], env: Environment): Promise<void> {
   await runService('reward-service', async ({ log, signal }) => {
     const config = loadConfig(RewardServiceConfig, 'reward-service', argv, env);

@@ -3,16 +3,15 @@ import { TaskSpec } from '../shared/tasks/registry.js';
 import { Score } from '../shared/wire/scored-group.js';
 import { maxItems, ScoreRequest } from './score-requests.js';
 
-/** What is wrong with a request. */
+/** The body of an error response. */
 export const ScoreError = z.strictObject({
   error: z.string().describe('What is wrong, and where in the body.'),
 });
 
 /**
- * The description of the HTTP service in OpenAPI 3.1, for clients and for people. Its schemas are
- * those that requests are checked with.
+ * The OpenAPI 3.1 description of the HTTP service. Its schemas are the ones that validate requests.
  *
- * @param needsKey whether this server asks for a key.
+ * @param needsKey whether this server requires a key.
  */
 export function openApiDocument({ needsKey }: { needsKey: boolean }): object {
   return {
@@ -55,7 +54,7 @@ export function openApiDocument({ needsKey }: { needsKey: boolean }): object {
         get: {
           operationId: 'describe',
           summary: 'This document.',
-          responses: { '200': { description: 'It.', content: json({ type: 'object' }) } },
+          responses: { '200': { description: 'The document.', content: json({ type: 'object' }) } },
         },
       },
     },
@@ -78,7 +77,7 @@ export function openApiDocument({ needsKey }: { needsKey: boolean }): object {
   };
 }
 
-/** What the parts of a task may be, which the request itself leaves to the task. */
+/** Schemas of the task's parts, which the request schema leaves open. */
 const TaskParts = z.union(
   TaskSpec.options.map(({ shape }) =>
     z.strictObject({
@@ -88,7 +87,7 @@ const TaskParts = z.union(
   ),
 );
 
-/** With the parts of a task spelt out, and the rule that JSON Schema cannot see in a check. */
+/** The request schema with the task's parts, and the rule that JSON Schema cannot derive from a check. */
 function scoreRequest() {
   const { properties, ...rest } = schemaOf(ScoreRequest);
   const { description } = ScoreRequest.shape.task;

@@ -4,39 +4,42 @@ import type { TaskProblem } from '../shared/tasks/dataset.js';
 import type { Score } from '../shared/wire/scored-group.js';
 import type { TextJudge } from './judge.js';
 
-/** A request that cannot be answered as it is; the status and message tell its sender what to change. */
+/** A request that cannot be answered; status and message say what the sender must change. */
 export class RequestRefused extends Error {
   override readonly name = 'RequestRefused';
   constructor(
     readonly status: number,
     message: string,
-    /** When the same request may be answered, in seconds; undefined: never. */
+    /** Seconds after which the same request can be retried; undefined: never. */
     readonly retryAfterSeconds?: number,
   ) {
     super(message);
   }
 }
 
-/** More than one message may ask for at once. */
+/** Maximum items per request. */
 export const maxItems = 1_000;
 
-/** One completion to score: of a problem held here by its id, or of any other by its content. */
+/** One completion to score: for a problem of the dataset by id, or for any other by its content. */
 export const ScoreRequest = z
   .strictObject({
-    problemId: z.string().min(1).max(256).optional().describe('A problem held here, or else'),
+    problemId: z
+      .string()
+      .min(1)
+      .max(256)
+      .optional()
+      .describe('Id of a problem that this service has; or give problem.'),
     problem: z
       .record(z.string(), z.unknown())
       .optional()
-      .describe(
-        'any other, as a line of a data file states it: {"nums": [3, 7, 21], "target": 84}.',
-      ),
+      .describe('Any other problem, as a row of a data file: {"nums": [3, 7, 21], "target": 84}.'),
     completion: z
       .string()
-      .describe('The sampled text alone: without the prompt, but with the stop sequence, if any.'),
+      .describe('The sampled text: without the prompt, but with the stop sequence, if any.'),
     task: z
       .strictObject({ prompt: z.unknown().optional(), reward: z.unknown().optional() })
       .optional()
-      .describe('A prompt or rewards in the place of those that the service was started with.'),
+      .describe('A prompt or rewards to use instead of those of the service.'),
   })
   .refine(({ problemId, problem }) => (problemId === undefined) !== (problem === undefined), {
     message: 'give either problemId or problem',
@@ -49,7 +52,7 @@ const Batch = z.array(ScoreRequest).max(maxItems);
  * Answers the body of a `POST /score`: an object with its score, an array with theirs in order. Yields
  * after each completion; the work between two yields is linear in the body.
  *
- * @throws {RequestRefused} 400 naming each wrong field, 404 naming a problem that is not held here.
+ * @throws {RequestRefused} 400 naming each wrong field, 404 naming an unknown problem.
  */
 export function* answerScoreRequest(
   judge: TextJudge,
@@ -65,7 +68,7 @@ export function* answerScoreRequest(
   return scores;
 }
 
-/** A thousand completions with a prompt each have a fifth of it. */
+/** Five times what a thousand completions with a prompt each need. */
 const bodyBounds = { values: 200_000, containers: 50_000, depth: 32 };
 
 function readRequests(body: string): ScoreRequest | ScoreRequest[] {
@@ -86,7 +89,7 @@ function check<Schema extends z.ZodType>(schema: Schema, json: unknown): z.outpu
   throw refusal(parsed.error);
 }
 
-/** @param within where in the body the request stands. */
+/** @param within path of the request in the body. */
 function scoreOf(judge: TextJudge, request: ScoreRequest, ...within: string[]): Score {
   const task = explained([...within, 'task'], () => judge.task(request.task));
   return task.score(problemIn(judge, request, within), request.completion);
@@ -108,7 +111,7 @@ function problemIn(
   return problem;
 }
 
-/** What `make` makes; its complaints name the part of the request that they are about. */
+/** The result of `make`; its errors name the part of the request that they refer to. */
 function explained<T>(part: readonly string[], make: () => T): T {
   try {
     return make();
@@ -124,7 +127,7 @@ function refusal({ issues }: z.ZodError, within: readonly string[] = []): Reques
   return new RequestRefused(400, shown.join('; '));
 }
 
-const shownChars = 300; // of a complaint, which may quote what was sent
+const shownChars = 300; // of an error, which may quote the request
 
 function excerpt(text: string): string {
   return text.length <= shownChars ? text : `${text.slice(0, shownChars)}…`;

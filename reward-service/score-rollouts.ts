@@ -25,12 +25,12 @@ export interface ScoreRolloutsOptions {
 }
 
 const concurrency = 8; // groups whose scores are on their way to the stream
-const drainMs = 5_000; // that a group in hand may still take after the signal
+const drainMs = 5_000; // time for groups in progress after the signal
 
 /**
- * Scores each group of the run once and hands it on, until the signal: then those in hand are
- * finished and nothing new is taken. A group is acknowledged when its scores are stored; one that
- * comes twice is stored once, by its message id.
+ * Scores each group of the run once and sends its scores on. After the signal it finishes the groups
+ * in progress and takes no new ones. A group is acknowledged when its scores are stored; one that is
+ * delivered twice is stored once, by its message id.
  */
 export async function scoreRollouts(options: ScoreRolloutsOptions): Promise<void> {
   const { broker, judge, scorer, log, signal } = options;
@@ -64,7 +64,7 @@ export async function scoreRollouts(options: ScoreRolloutsOptions): Promise<void
       );
       stopTimer();
       if (isDuplicate) {
-        log.info({ ticketId, attempt }, 'scored before');
+        log.info({ ticketId, attempt }, 'group already scored');
         return;
       }
       scoredGroups.inc({ split });
@@ -86,7 +86,7 @@ export async function scoreRollouts(options: ScoreRolloutsOptions): Promise<void
   }
 }
 
-/** Aborts so many milliseconds after `signal` does. */
+/** A signal that aborts this many milliseconds after `signal`. */
 function delayed(signal: AbortSignal, ms: number): AbortSignal {
   const later = new AbortController();
   const abort = () => {

@@ -4,18 +4,18 @@ import { RequestRefused } from './score-requests.js';
 export type Steps<T> = Generator<void, T>;
 
 export interface TurnOptions {
-  /** How long a request works before everything else that waits on this thread goes first, in ms. */
+  /** Time in ms that a request works before it yields to everything else on this thread. */
   readonly sliceMs?: number;
-  /** How long a request may take in all, from the end of its body on, in ms. */
+  /** Maximum time of a request in ms, from the end of its body. */
   readonly wholeMs?: number;
-  /** Time in ms, rising, and a wait until everything else had its turn; replaced in tests. */
+  /** A monotonic clock in ms, and a wait that lets everything else run; replaced in tests. */
   readonly now?: () => number;
   readonly pause?: () => Promise<void>;
 }
 
 /**
- * Gives the thread to one request at a time, and takes it back every few milliseconds: the rollouts of
- * the run are scored on the same thread, so however many requests there are, a group waits for one slice.
+ * Runs one request at a time and yields the thread every few milliseconds. The rollouts of the run are
+ * scored on the same thread, so a group waits for at most one slice, however many requests there are.
  */
 export class Turns {
   readonly #sliceMs: number;
@@ -32,9 +32,9 @@ export class Turns {
   }
 
   /**
-   * The result of the steps and how long they worked, in ms, once those before them have ended.
+   * The result of the steps and their working time in ms, after all earlier requests have ended.
    *
-   * @throws {RequestRefused} 503 when their time is over, in the queue or between two steps.
+   * @throws {RequestRefused} 503 when their time is up, in the queue or between two steps.
    */
   run<T>(steps: Steps<T>): Promise<{ value: T; busyMs: number }> {
     const deadline = this.#now() + this.#wholeMs;

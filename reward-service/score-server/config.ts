@@ -4,7 +4,7 @@ import { checkScoreSettings, RewardServiceConfig, scoreSettings } from '../confi
 
 const { healthHost, healthPort } = RewardServiceConfig.shape;
 
-/** What is scored, as the learner would be told, and where. */
+/** The task, with the same settings as the learner's, and the address of the server. */
 export const ScoreServerConfig = z
   .object({
     ...TaskSettings.shape,
@@ -12,7 +12,7 @@ export const ScoreServerConfig = z
     httpPort: scoreSettings.httpPort
       .unwrap()
       .default(10_620)
-      .describe('and its port; 0: any, see the log.'),
+      .describe('port of POST /score; 0 picks a free one (logged).'),
     healthHost,
     healthPort,
   })

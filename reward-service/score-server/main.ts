@@ -8,7 +8,7 @@ import { serveScores } from '../http-server.js';
 import { createTextJudge } from '../judge.js';
 import { ScoreServerConfig } from './config.js';
 
-/** Scores over HTTP alone, for those who have neither a run nor NATS. */
+/** The score server: scores over HTTP only, without a run or NATS. */
 export async function main(argv: readonly string[], env: Environment): Promise<void> {
   await runService('score-server', async ({ log, signal }) => {
     const config = loadConfig(ScoreServerConfig, 'score-server', argv, env);

@@ -61,7 +61,7 @@ describe('reward services that end in the middle of their work', { timeout: 180_
     assert.equal((await run.broker.depths()).dead, 0);
     // Half done would be: scored by one who ended, but not acknowledged, so scored again.
     for (const replica of [...replicas, last]) {
-      assert(!replica.log.some(({ msg }) => msg === 'scored before'));
+      assert(!replica.log.some(({ msg }) => msg === 'group already scored'));
     }
   });
 
