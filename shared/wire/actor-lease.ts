@@ -2,19 +2,19 @@ import { z } from 'zod';
 
 const seconds = z.number().nonnegative();
 
-/** What an actor says of itself every few seconds: that it lives, what it uses, and how it fares. */
+/** The lease that an actor renews every few seconds: the version that it uses and its current load. */
 export const ActorLease = z.strictObject({
   v: z.literal(1),
   actor: z.string().min(1).max(128),
   version: z.int().nonnegative(), // the policy version that it samples with now
   sampler: z.enum(['onnx', 'tinker']),
-  groups: z.int().nonnegative(), // sampled since it started
-  inFlight: z.int().nonnegative(), // groups that it samples at the moment
+  groups: z.int().nonnegative(), // groups sampled since it started
+  inFlight: z.int().nonnegative(), // groups being sampled now
   limit: z.int().positive(), // groups that it can sample at once
   idleSeconds: z.strictObject({ ticket: seconds, policy: seconds, publish: seconds }), // since it started
-  firstToken: z // of the newest version that it has drawn with
+  firstToken: z // by the newest version that has drawn a token
     .strictObject({ version: z.int().nonnegative(), seconds }) // since the publication
-    .optional(), // none that was published since it started
+    .optional(), // absent: no version published since it started
   lastSeenAt: z.number(), // ms since the epoch
 });
 export type ActorLease = z.infer<typeof ActorLease>;

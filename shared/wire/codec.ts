@@ -3,15 +3,15 @@ import { z } from 'zod';
 import { PermanentError } from '../base/errors.js';
 import { unpack } from './unpack.js';
 
-/** A message that does not mean what its subject promises. It stays wrong however often it comes. */
+/** A message that does not match the schema of its subject. Redelivery cannot help. */
 export class WireError extends PermanentError {
   override readonly name = 'WireError';
 }
 
 /**
- * The bytes of a message: MessagePack, in which typed arrays travel as little-endian blocks.
+ * Encodes a message as MessagePack; typed arrays become little-endian blocks.
  *
- * @throws {WireError} if the value breaks its own schema, so that nothing malformed leaves.
+ * @throws {WireError} if the value violates its schema, so that no malformed message is sent.
  */
 export function encode<Schema extends z.ZodType>(
   schema: Schema,
@@ -23,7 +23,7 @@ export function encode<Schema extends z.ZodType>(
 }
 
 /**
- * The message in `data`.
+ * Decodes the message in `data`.
  *
  * @param subject where it came from, for the error.
  * @throws {WireError} naming each wrong field, its path and what was expected.
@@ -47,7 +47,7 @@ export function decode<Schema extends z.ZodType>(
 const shownIssues = 10;
 const shownChars = 2_000;
 
-/** Some of what is wrong: all of it may be as long as the message, and it goes into logs and dead letters. */
+/** The first few problems. The full list could be as long as the message, and goes to logs and dead letters. */
 function describe({ issues }: z.ZodError): string {
   const shown = issues
     .slice(0, shownIssues)

@@ -3,16 +3,16 @@ import { z } from 'zod';
 const count = z.int().nonnegative();
 const share = z.number().min(0).max(1);
 
-/** How well some held-out problems are solved, exactly. Means over the problems that were answered. */
+/** Solve rates on held-out problems: means over the problems that have answers. */
 export const SolveRates = z.strictObject({
   problems: z.int().positive(),
-  sampled: share, // of the answers at the sampling temperature
-  greedy: share, // of the most probable answers
-  passAt: z.record(z.string().regex(/^\d+$/), share), // by k: of problems, one of k answers is right
+  sampled: share, // share of correct answers at the sampling temperature
+  greedy: share, // share of correct greedy answers
+  passAt: z.record(z.string().regex(/^\d+$/), share), // by k: share of problems with a correct answer among k
 });
 export type SolveRates = z.infer<typeof SolveRates>;
 
-/** The answers to each held-out problem, [P] in the dataset's order; none where a ticket died. */
+/** Answers to each held-out problem, [P] in the dataset's order; 0 where a ticket died. */
 export const Answers = z
   .strictObject({ correct: z.array(count), total: z.array(count) })
   .check(({ value: { correct, total }, issues }) => {
@@ -24,13 +24,13 @@ export const Answers = z
   });
 export type Answers = z.infer<typeof Answers>;
 
-/** What one evaluation found out about one policy version. */
+/** The result of one evaluation of one policy version. */
 export const EvalResult = z.strictObject({
-  version: count, // the one that was measured, whatever was newest meanwhile
-  lag: count, // by how many versions training had gone on when the last answer came
+  version: count, // the version that was measured
+  lag: count, // versions that training had advanced when the last answer arrived
   seconds: z.number().nonnegative(),
   temperature: z.number().positive(), // of `sampled`
-  samples: z.int().positive(), // answers to each problem at that temperature; greedily there is one
+  samples: z.int().positive(), // answers to each problem at that temperature; plus one greedy
   ...SolveRates.shape,
   byDifficulty: z.array(z.strictObject({ difficulty: z.string().min(1), ...SolveRates.shape })),
   lost: count, // tickets that died

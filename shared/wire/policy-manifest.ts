@@ -5,7 +5,7 @@ export const PolicyManifest = z.strictObject({
   v: z.literal(1),
   version: z.int().nonnegative(), // 0 is the base policy; each step makes the next
   samplerPath: z.string().startsWith('tinker://'),
-  samplingSessionId: z.string().min(1).optional(), // shared by all actors that sample by the backend
+  samplingSessionId: z.string().min(1).optional(), // shared by all actors that sample on the backend
   adapter: z
     .strictObject({
       object: z.string().min(1), // in the run's object store; a PEFT adapter_model.safetensors
@@ -14,8 +14,8 @@ export const PolicyManifest = z.strictObject({
       rank: z.int().positive(),
       alpha: z.number().positive(),
     })
-    .optional(), // absent when the backend does not hand out weights
-  smallestUsefulVersion: z.int().nonnegative(), // older rollouts than this can no longer be trained
+    .optional(), // absent if the backend does not export weights
+  smallestUsefulVersion: z.int().nonnegative(), // older rollouts can no longer be trained on
   consumedBelow: z.int().nonnegative().optional(), // training tickets of lower orders have ended
   quarantined: z.array(z.string().min(1).max(128)).optional(), // actors whose groups are refused
   publishedAt: z.number(), // ms since the epoch

@@ -5,8 +5,8 @@ import { maxGroupSize, Ticket } from './ticket.js';
 type VersionRun = [version: number, tokens: number];
 
 /**
- * Runs of tokens sampled by one policy version, in order: [version, number of tokens]. Only the first wrong
- * one is named: a message may bring a million of them.
+ * Runs of tokens sampled by one policy version, in order: [version, number of tokens]. Only the first
+ * error is reported, because a message may contain a million of them.
  */
 const VersionRuns = z
   .custom<VersionRun[]>(
@@ -31,12 +31,12 @@ function isInteger(value: unknown, least: number): boolean {
   return typeof value === 'number' && Number.isSafeInteger(value) && value >= least;
 }
 
-/** One sampled answer, with what is needed to train on it off-policy. */
+/** One sampled answer, with the data for off-policy training. */
 export const Rollout = z
   .strictObject({
     tokens: Int32Block, // [T], the stop token included when `stopReason` is stop
     behaviorLogprobs: Float32Block, // [T], of the distribution that each token was drawn from
-    versions: VersionRuns, // the policy version behind each token, run-length coded
+    versions: VersionRuns, // the policy version of each token, run-length coded
     stopReason: z.enum(['stop', 'length']),
   })
   .check(({ value, issues }) => {
@@ -78,7 +78,7 @@ export const RolloutGroup = z
   });
 export type RolloutGroup = z.output<typeof RolloutGroup>;
 
-/** The part of a run's configuration that bounds the size of its groups; the rest is not read. */
+/** The part of a run's configuration that bounds the size of its groups. */
 export const GroupSizes = z.object({
   groupSize: z.int().min(2),
   sampling: z.object({ maxTokens: z.int().positive() }),
@@ -86,19 +86,19 @@ export const GroupSizes = z.object({
 export type GroupSizes = z.infer<typeof GroupSizes>;
 
 /**
- * More bytes than any group of a run has as a message, rollouts and scores together: whoever reads one
- * need not make room for more, whoever sent it. Groups as they are take about a third of it, since
- * hardly two tokens of a row are of different versions.
+ * An upper bound on the bytes of a group message of a run, with rollouts and scores, so that readers
+ * can limit their buffers. Typical groups take about a third of it, because few neighbouring tokens
+ * differ in version.
  *
- * @param sizes of its largest groups; those of evaluations are no larger.
+ * @param sizes sizes of training groups; evaluation groups are no larger.
  */
 export function largestGroupBytes({ groupSize, sampling: { maxTokens } }: GroupSizes): number {
   return bytesOnce + groupSize * (maxTokens * bytesPerToken + bytesPerRollout);
 }
 
-/** A prompt of a million tokens, since no setting bounds it, and what little else there is once. */
+/** A prompt of a million tokens, since no setting bounds it, and the other fields of the group. */
 const bytesOnce = 4 * 2 ** 20;
-/** An id and a logprob of 4 bytes each, and a run of versions for it alone: two integers in an array. */
+/** An id and a logprob of 4 bytes each, and a version run of its own: two integers in an array. */
 const bytesPerToken = 8 + 1 + 9 + 9;
-/** Names and lengths of its fields, and two fractions of 1,024 digits. */
+/** Field names and lengths, and two fractions of 1,024 digits. */
 const bytesPerRollout = 4_096;

@@ -5,7 +5,7 @@ import { Split } from './ticket.js';
 
 const eventBase = { v: z.literal(1), at: z.number() }; // ms since the epoch
 
-/** The run's history: dashboards, reports and metrics.jsonl are views of it. */
+/** An event in the run's history, from which dashboards, reports and metrics.jsonl are built. */
 export const RunEvent = z.discriminatedUnion('kind', [
   z.strictObject({
     ...eventBase,
@@ -21,30 +21,30 @@ export const RunEvent = z.discriminatedUnion('kind', [
     actor: z.string().min(1).max(128), // whose groups are refused from now on
     why: z.enum(['gap', 'likelihood', 'fleet', 'impossible']).optional(), // absent: gap
     gap: z.number(), // nats a token; likelihood: nats of evidence; fleet: multiple of others; impossible: groups
-    bound: z.number(), // that it should have kept
-    groups: z.int().positive(), // that were looked at
+    bound: z.number(), // that the gap exceeded
+    groups: z.int().positive(), // groups audited
     version: z.int().nonnegative(),
   }),
   z.strictObject({
     ...eventBase,
-    kind: z.literal('held'), // tickets are in the hands of actors for longer than usual
+    kind: z.literal('held'), // actors have held tickets for longer than usual
     split: Split,
     tickets: z.int().positive(),
-    withdrawn: z.int().nonnegative(), // of them, since they were held beyond the limit
+    withdrawn: z.int().nonnegative(), // tickets withdrawn because they were held beyond the limit
     longestSeconds: z.number().nonnegative(),
     limitSeconds: z.number().positive(),
   }),
   z.strictObject({
     ...eventBase,
     kind: z.literal('share'),
-    actor: z.string().min(1).max(400), // that has used up what one may have there
+    actor: z.string().min(1).max(400), // that has used up its quota there
     stream: z.enum(['rollouts', 'uploads', 'dead']),
     messages: z.int().positive(),
   }),
   z.strictObject({ ...eventBase, kind: z.literal('version'), version: z.int().nonnegative() }),
-  // A learner has begun to lead: the server refuses what an earlier leader sends after this event.
+  // A learner became the leader: the server refuses messages of earlier leaders after this event.
   z.strictObject({ ...eventBase, kind: z.literal('leader'), holder: z.string().min(1) }),
-  // A copy of what the ledger was given, for a run whose ledger is damaged.
+  // A copy of the checkpoint, in case the ledger is damaged.
   z.strictObject({ ...eventBase, kind: z.literal('checkpoint'), checkpoint: Checkpoint }),
   z.strictObject({
     ...eventBase,

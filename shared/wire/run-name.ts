@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** A run's name: part of subjects, buckets, file names and URLs, so letters, digits, - and _ only. */
+/** A run's name. It is part of subjects, buckets, file names and URLs: letters, digits, - and _ only. */
 export const RunName = z
   .string()
   .regex(/^[A-Za-z0-9][A-Za-z0-9_-]{0,47}$/, 'expected 1 to 48 letters, digits, - or _');

@@ -8,15 +8,15 @@ const Fraction = z
   .max(1_024)
   .regex(/^-?\d+(\/\d+)?$/);
 
-/** The reward of one rollout and the parts that it was made of. */
+/** The reward of one rollout and its parts. */
 export const Score = z.strictObject({
-  reward: z.number().describe('What the completion earns.'),
-  exactReward: Fraction.describe('The same as a fraction: two of these can be equal.'),
-  hasFormat: z.boolean().describe('An answer could be found.'),
-  isValid: z.boolean().describe('It is of the form that the task asks for.'),
-  isCorrect: z.boolean().describe('And it is the right one.'),
-  reason: z.string().max(64).describe('What was found, such as correct, wrong_value or no_answer.'),
-  value: Fraction.optional().describe('What a valid answer comes to.'),
+  reward: z.number().describe('Reward of the completion.'),
+  exactReward: Fraction.describe('The same as an exact fraction, so that rewards can be compared.'),
+  hasFormat: z.boolean().describe('Whether an answer was found.'),
+  isValid: z.boolean().describe('Whether the answer has the form that the task asks for.'),
+  isCorrect: z.boolean().describe('Whether the answer is correct.'),
+  reason: z.string().max(64).describe('Outcome, such as correct, wrong_value or no_answer.'),
+  value: Fraction.optional().describe('Value of a valid answer.'),
 });
 export type Score = z.infer<typeof Score>;
 

@@ -3,16 +3,16 @@ import { orderName, orderOf } from '../base/ticket-name.js';
 import type { TicketKey } from './ledger.js';
 import type { Ticket } from './ticket.js';
 
-/** One of the times that a ticket was issued. */
+/** One attempt of a ticket: each time it is issued is a new attempt. */
 export type Attempt = Pick<Ticket, 'ticketId' | 'attempt'>;
 
 /**
- * The ids of a run's training tickets: `train-00000007-0123456789abcdef`, the ticket's order and a part that only
- * who knows the key can compute, another one for each attempt. A queue drops what it was sent before under the
- * same id, so who could guess the id of a ticket that he was not given could have its answer dropped.
+ * The ids of a run's training tickets, such as `train-00000007-0123456789abcdef`: the ticket's order and a MAC
+ * of order and attempt. A queue drops a second message with the same id, so a client that could guess the id of
+ * another client's ticket could suppress its answer.
  *
- * The id is a function of key, order and attempt, so a learner that starts again sends a ticket again under the
- * id that it had. Orders below `keyedFrom` were issued by a release whose ids had no such part, and keep them.
+ * The id is a function of key, order and attempt, so a restarted learner sends a ticket again under the same id.
+ * Orders below `keyedFrom` were issued by a release whose ids had no MAC, and keep those ids.
  */
 export class TicketIds {
   readonly key: TicketKey;
@@ -21,7 +21,7 @@ export class TicketIds {
     this.key = key;
   }
 
-  /** Of the n-th ticket of the run, at its first attempt (0) or its second (1). */
+  /** The id of the run's n-th ticket at its first (0) or second (1) attempt. */
   of(order: number, attempt: number): string {
     const name = orderName(order);
     if (order < this.key.keyedFrom) return name;
@@ -29,7 +29,7 @@ export class TicketIds {
     return `${name}-${mac.slice(0, macDigits)}`;
   }
 
-  /** The order of an attempt that this run issued or will issue; undefined where the id is made up. */
+  /** The order of an attempt of this run; undefined if the id is forged. */
   orderOf({ ticketId, attempt }: Attempt): number | undefined {
     const order = orderOf(ticketId);
     if (order === undefined) return undefined;
@@ -41,25 +41,25 @@ export class TicketIds {
 
 const macDigits = 16; // 64 bits
 
-/** The key of a run that begins now, or whose tickets of orders below `keyedFrom` are out without one. */
+/** A new key, for a new run or for one whose tickets of orders below `keyedFrom` were issued without a key. */
 export function newTicketKey(keyedFrom = 0): TicketKey {
   return { v: 1, secret: randomBytes(32).toString('hex'), keyedFrom };
 }
 
-/** A part for an id that nobody can guess, where no process has to find the same id again. */
+/** A random, unguessable part for an id that no process has to recompute. */
 export function randomPart(): string {
   return randomBytes(macDigits / 2).toString('hex');
 }
 
 /**
- * What a message of this attempt is published under, be it the ticket, its rollouts or their scores: each
- * queue stores it once, however often it is sent.
+ * The message id under which this attempt's ticket, rollouts and scores are published, so that each
+ * queue stores each of them once.
  */
 export function messageIdOf({ ticketId, attempt }: Attempt): string {
   return `${ticketId}.${attempt}`;
 }
 
-/** The attempt that such an id names; undefined for any other text. */
+/** The attempt in such a message id; undefined for any other text. */
 export function attemptOf(messageId: string): Attempt | undefined {
   const [, id, attempt] = /^(.{1,128})\.(\d{1,9})$/.exec(messageId) ?? [];
   return id === undefined ? undefined : { ticketId: id, attempt: Number(attempt) };

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** Which problems a ticket draws on: those that are trained on, or the held-out ones. */
+/** The problems that a ticket is drawn from: training or held-out ones. */
 export const Split = z.enum(['train', 'eval']);
 export type Split = z.infer<typeof Split>;
 
@@ -11,14 +11,14 @@ export const SamplingParams = z.strictObject({
 });
 export type SamplingParams = z.infer<typeof SamplingParams>;
 
-/** Rollouts of one group; a reader makes room for no more. */
+/** Maximum rollouts of one group, which bounds what readers allocate. */
 export const maxGroupSize = 4_096;
 
 /** The permission to sample one group. Its stream's size is the staleness budget. */
 export const Ticket = z.strictObject({
   v: z.literal(1), // wire version: bump it when an older reader would misread the message
-  ticketId: z.string().min(1).max(128), // unique in the run, and not to be guessed: see TicketIds
-  order: z.int().nonnegative(), // position in the run's sequence of tickets: the first goes first
+  ticketId: z.string().min(1).max(128), // unique in the run and unguessable, see TicketIds
+  order: z.int().nonnegative(), // position in the run's sequence of tickets; lower orders are sampled first
   problemId: z.string().min(1).max(256),
   split: Split,
   groupSize: z.int().positive().max(maxGroupSize),
@@ -44,7 +44,7 @@ function unequalFields<Fields extends object>(a: Fields, b: Fields): string[] {
   return [...keys].filter((key) => a[key] !== b[key]);
 }
 
-/** What every span tells of its ticket. */
+/** The attributes of a ticket on every tracing span. */
 export function ticketAttributes(ticket: Ticket): Record<string, string | number> {
   return {
     'offbeat.split': ticket.split,

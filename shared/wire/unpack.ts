@@ -1,13 +1,12 @@
 import { decode } from '@msgpack/msgpack';
 
-/** Deeper than any message of ours; the decoder itself knows no bound. */
+/** Deeper than any of our messages; the decoder itself has no bound. */
 const maxDepth = 32;
 
 /**
- * The value in a MessagePack body. Its shape is measured first: an array's header may claim billions
- * of elements in five bytes, and the decoder makes room for them before it looks whether they come,
- * over again for each array inside the other. An empty array or block takes a byte or two, and a hundred
- * in memory.
+ * Decodes a MessagePack body after measuring its shape. An array header can claim billions of elements
+ * in five bytes, and the decoder allocates them before it reads any, again for each nested array. An
+ * empty array or block takes a byte or two in the body but a hundred in memory.
  *
  * @throws {RangeError} if the bytes claim more elements than they can hold, end early, are nested more than
  *   32 deep, or are more than one array, map or block in 2.5 bytes; what the decoder throws for other mistakes.
@@ -17,11 +16,11 @@ export function unpack(data: Uint8Array): unknown {
   return decode(data);
 }
 
-/** The smallest part that a message of ours has many of is a pair of small integers, of 3 bytes. */
+/** The smallest part that our messages have many of is a pair of small integers, which takes 3 bytes. */
 const bytesPerPart = 2.5;
 const partsOnce = 1_000;
 
-/** Whether the decoder makes an object of what begins with this byte. */
+/** Whether the decoder allocates an object for a value with this first byte. */
 function isPart(type: number): boolean {
   return (
     (type >= 0x80 && type < 0xa0) ||
@@ -31,13 +30,13 @@ function isPart(type: number): boolean {
   );
 }
 
-/** Walks over the headers. Every element takes a byte at least, so what is claimed can be bounded. */
+/** Walks over the headers. Every element takes at least a byte, which bounds the claims. */
 function measure(data: Uint8Array): void {
   const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
   const maxParts = partsOnce + data.byteLength / bytesPerPart;
   let parts = 0;
-  const open = [1]; // elements that are still to come, of the value itself and of each container in it
-  let claimed = 1; // all of these together
+  const open = [1]; // elements still to come, of the value and of each container in it
+  let claimed = 1; // sum of open
   let at = 0;
   while (claimed > 0) {
     while (open.at(-1) === 0) open.pop();
@@ -59,7 +58,7 @@ function measure(data: Uint8Array): void {
   }
 }
 
-/** What the value at `at` takes: bytes of its own, and elements that follow. */
+/** The size of the value at `at`: its own bytes and the elements that follow. */
 function headerAt(view: DataView, at: number): { bytes: number; elements: number } {
   const type = view.getUint8(at);
   if (type < 0x80 || type >= 0xe0) return { bytes: 1, elements: 0 }; // small integers
@@ -89,7 +88,7 @@ const fixedBytes: Readonly<Record<number, number>> = {
 interface Sized {
   readonly width: number; // bytes of the length
   readonly extra: number; // bytes between it and the content: an extension's type
-  readonly perUnit: 0 | 1 | 2; // elements that a unit of length stands for; 0: it is a byte
+  readonly perUnit: 0 | 1 | 2; // elements per unit of length; 0: the unit is a byte
 }
 
 const sized: Readonly<Record<number, Sized>> = {
