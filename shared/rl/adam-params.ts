@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** The settings of AdamW, always all of them: servers differ in their defaults. */
+/** All settings of AdamW; none is optional, because servers differ in their defaults. */
 export const AdamParams = z.strictObject({
   learningRate: z.number().positive(),
   beta1: z.number().min(0).lt(1),

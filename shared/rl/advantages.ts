@@ -1,14 +1,13 @@
 import { mean, sum } from '../base/statistics.js';
 import type { AdvantageKind, ExtraTerms, Normalization } from './objective.js';
 
-/** The kinds that know of no other group. */
+/** The kinds that depend on a single group. */
 export type GroupAdvantageKind = Exclude<AdvantageKind, 'batch_std'>;
 
 /**
- * The advantages of a batch: those of its groups, each for itself, or for `batch_std` the centred
- * ones of all groups divided by their common deviation, sqrt(mean of their squares) + 1e-6. So an
- * easy and a hard problem keep the same weight, which `mean_std` takes away, and the scale of the
- * rewards drops out all the same.
+ * The advantages of a batch, group by group. `batch_std` divides the centred rewards of all groups by
+ * their common deviation, sqrt(mean of their squares) + 1e-6. Unlike `mean_std`, it keeps the relative
+ * weight of easy and hard problems, and it still removes the scale of the rewards.
  *
  * Source of `batch_std`: REINFORCE++-baseline (Hu et al. 2025, arXiv:2501.03262); AReaL's default.
  *
@@ -58,7 +57,7 @@ const scaleOf: Record<GroupAdvantageKind, (rewards: readonly number[]) => number
   leave_one_out: (rewards) => rewards.length / (rewards.length - 1),
 };
 
-/** Exactly 0 for equal rewards, where a rounded mean would leave a residue to be scaled up. */
+/** Rewards minus their mean; exactly 0 for equal rewards, where rounding would leave a residue. */
 function centred(rewards: readonly number[]): number[] {
   const first = rewards[0]!;
   const offset = mean(rewards.map((reward) => reward - first));
@@ -70,14 +69,14 @@ function deviation(rewards: readonly number[]): number {
 }
 
 /**
- * What an answer loses for its length, before it is compared with its group: nothing up to
- * `freeTokens`, then in proportion, `weight` at `maxTokens`. It shapes what is learnt from a group;
- * rewards as they are reported, and whether a group has variance, stay as they were scored.
+ * The penalty on the reward of a long answer, applied before the comparison with its group: 0 up to
+ * `freeTokens`, then linear down to -`weight` at `maxTokens`. It affects only the advantages; reported
+ * rewards and the zero-variance check use the rewards as scored.
  *
  * Source: the soft overlong punishment of DAPO (Yu et al. 2025, arXiv:2503.14476).
  *
- * @param penalty its weight in units of the reward, and fewer free tokens than `maxTokens`.
- * @param tokens of the answer.
+ * @param penalty weight in units of the reward; freeTokens below `maxTokens`.
+ * @param tokens length of the answer.
  * @returns at most 0.
  */
 export function lengthPenalty(
@@ -90,16 +89,16 @@ export function lengthPenalty(
 }
 
 export interface NormalizationContext {
-  /** How many of these minibatches make an optimizer step. */
+  /** Number of minibatches per optimizer step. */
   readonly numMinibatches: number;
-  /** The longest answer that the policy may give, in tokens. */
+  /** Maximum answer length in tokens. */
   readonly maxTokens: number;
 }
 
 /**
- * The factor on the advantages of each rollout of a minibatch. Backend losses are sums over tokens,
- * so the weight of a token in an optimizer step's gradient is decided here. An optimizer step is the
- * mean of its minibatches, since they are sent off before the others are known.
+ * The factor on the advantages of each rollout of a minibatch. Backend losses are sums over tokens, so
+ * this factor sets the weight of a token in an optimizer step's gradient. An optimizer step is the mean
+ * of its minibatches, because each is sent before the next ones are known.
  *
  * - `none`: 1. A long rollout weighs more, and so does a bigger batch.
  * - `token`: a minibatch is a mean over its tokens (DAPO, Yu et al. 2025, arXiv:2503.14476).
@@ -109,7 +108,7 @@ export interface NormalizationContext {
  * - `constant`: a minibatch is a mean over its rollouts, each a sum over its tokens divided by
  *   `maxTokens`: no length is preferred (Dr. GRPO, Liu et al. 2025, arXiv:2503.20783).
  *
- * @param groups [groups][G] tokens that each rollout of the minibatch sampled, all at least 1.
+ * @param groups [groups][G] number of sampled tokens of each rollout, all at least 1.
  * @returns [groups][G] one factor per rollout.
  */
 export function advantageScales(
@@ -137,9 +136,9 @@ export function advantageScales(
 }
 
 /**
- * Whether all rollouts of a group earned exactly the same, so that every advantage is 0 and the
- * group trains nothing. Judged on fractions over the whole group: floating-point rewards may differ
- * in the last bit, and leave-one-out peers may agree where the group does not.
+ * Whether all rollouts of a group earned exactly the same reward, so that every advantage is 0 and the
+ * group trains nothing. Compares fractions over the whole group: floating-point rewards may differ in
+ * the last bit, and leave-one-out peers may agree when the group does not.
  *
  * @param exactRewards [G] as `-?\d+(/\d+)?`, in lowest terms or not.
  * @throws {RangeError} if the group is empty or a reward is not a fraction.

@@ -1,29 +1,29 @@
 export interface CapacityState {
   readonly groupsPerBatch: number;
   readonly maxStepsOffPolicy: number;
-  /** The version that the confirmed steps have made. */
+  /** The version that the confirmed steps have produced. */
   readonly version: number;
   /**
-   * The newest version that actors can sample with: behind `version` while one is on its way, ahead
-   * of it when the actors heard of a step before its confirmation did.
+   * The newest version that actors can sample with: below `version` while one is being published, above
+   * it when a version is published before its step is confirmed.
    */
   readonly publishedVersion: number;
-  /** Tickets issued and not yet trained or dropped, those of the step in progress included. */
+  /** Tickets issued and not yet trained or dropped, including those of the step in progress. */
   readonly outstanding: number;
-  /** Steps that the run still wants, the one in progress included; may be Infinity. */
+  /** Steps left in the run, including the one in progress; may be Infinity. */
   readonly stepsLeft: number;
 }
 
 /**
- * How many tickets may be issued now: the capacity law,
+ * The number of tickets that may be issued now, by the capacity law:
  *
  *     outstanding + taken by the step in progress ≤ (max_steps_off_policy + 1) · groups_per_batch.
  *
  * A ticket issued now is sampled by `publishedVersion` or a newer one, so it must be trained by
- * version `publishedVersion + maxStepsOffPolicy` at the latest. The steps until then have room for
- * the bound's groups and no more; with that many ahead of it, it cannot come too late. A version
- * still on its way to the actors costs a step's worth of tickets, and a step that nobody wants gets
- * none.
+ * version `publishedVersion + maxStepsOffPolicy` at the latest. The steps until then can train
+ * exactly the bound's groups, so with no more tickets outstanding none is too late. A version not yet
+ * published to the actors costs one step's tickets, and no tickets are issued beyond the last
+ * step.
  *
  * Source: AReaL (Fu et al. 2025, arXiv:2505.24298), its `(η + v + 1)·B - (accepted + running)`,
  * made exact per group by `chooseGroups`.
@@ -35,19 +35,19 @@ export function ticketRoom(state: CapacityState): number {
   return Math.max(0, steps * state.groupsPerBatch - state.outstanding);
 }
 
-/** The law's bound: no moment has more tickets outstanding than this. */
+/** The law's bound: the maximum number of outstanding tickets at any time. */
 export function ticketBound(maxStepsOffPolicy: number, groupsPerBatch: number): number {
   return (maxStepsOffPolicy + 1) * groupsPerBatch;
 }
 
 /**
- * No learner can have issued a ticket of this order, nor of a higher one, whatever it did since its last
- * checkpoint. Groups without variance and deaths make room for ever more tickets before the next one, so
- * the budget is no bound; but each took a place in the stream. The last learner's last may come late.
+ * An order that no learner can have reached since its last checkpoint. Zero-variance groups and dead
+ * tickets free capacity for further tickets before the next checkpoint, so the budget is no bound; but
+ * each ticket took a place in the stream. The previous learner's last tickets may still arrive.
  *
- * @param nextOrder of the checkpoint; 0 without one.
- * @param ticketsSoFar that the stream of tickets was ever given, of whatever kind.
- * @param bound of the tickets outstanding.
+ * @param nextOrder that of the checkpoint; 0 without one.
+ * @param ticketsSoFar number of tickets of any kind ever published to the ticket stream.
+ * @param bound maximum number of outstanding tickets.
  */
 export function issuedBelow(nextOrder: number, ticketsSoFar: number, bound: number): number {
   return nextOrder + ticketsSoFar + bound;

@@ -1,21 +1,21 @@
 import type { TokenPairs } from './off-policy.js';
 
-/** A rollout as its actor reports it; each array has one entry a token. */
+/** A rollout as its actor reports it; each array has one entry per token. */
 export interface ClaimedRollout {
   readonly tokens: ArrayLike<number>; // [T]
-  readonly behaviorLogprobs: ArrayLike<number>; // [T] that the actor claims
+  readonly behaviorLogprobs: ArrayLike<number>; // [T] as claimed by the actor
   readonly versions: readonly (readonly [version: number, count: number])[]; // cover T tokens
 }
 
 /**
- * How strongly tokens speak against the probabilities q that an actor claims to have drawn them with:
+ * The evidence of tokens against the probabilities q with which an actor claims to have drawn them, as
  * the logarithm of an e-value. Under honest claims the chance that it exceeds ln(1/α) is at most α,
  * whatever the policy, the problem and the length of the answers.
  *
  * Why: let p be any distribution that was fixed before the token was drawn, and r = p/q. If the token
  * comes from q, then E[r] = Σ_v q_v · p_v/q_v ≤ 1, and so is E[1 - w + w·r] for each share w in [0, 1].
- * Hence the product over tokens is a supermartingale that starts at 1, also where the draw decides how
- * long the answer is, and so is the mean of such products over several w. By Markov's inequality it
+ * Hence the product over tokens is a supermartingale that starts at 1, even if the draws determine the
+ * length of the answer, and so is the mean of such products over several w. By Markov's inequality it
  * exceeds 1/α with a chance of at most α. w = 1 finds claims that are too low everywhere (the product is
  * the likelihood ratio); w = 1/n finds a single token out of n.
  *
@@ -24,7 +24,7 @@ export interface ClaimedRollout {
  *
  * Source: Grünwald, de Heide, Koolen 2024 (Safe testing); Waudby-Smith and Ramdas 2024 (betting).
  *
- * @param logRatios ln(p/q) of each token, a rollout each.
+ * @param logRatios ln(p/q) of each token, one array per rollout.
  * @returns nats; 0 for no tokens.
  */
 export function claimEvidence(logRatios: readonly ArrayLike<number>[]): number {
@@ -45,10 +45,10 @@ export function claimEvidence(logRatios: readonly ArrayLike<number>[]): number {
 }
 
 /**
- * The evidence before anything was computed: p is the uniform distribution over the vocabulary. So over
- * n tokens of a vocabulary of V, claims of a mean below -ln V - ln(1/α)/n speak against themselves, and
- * so does a single one below about α/(n·V): a token of probability ε is drawn with probability ε, and
- * there are at most n·V chances of that.
+ * The evidence that needs no computed logprobs: p is the uniform distribution over the vocabulary. Over
+ * n tokens of a vocabulary of V, claims with a mean below -ln V - ln(1/α)/n are refuted, and so is a
+ * single one below about α/(n·V): a token of probability ε is drawn with probability ε, and there are
+ * at most n·V chances of that.
  */
 export function evidenceAgainstUniform(
   rollouts: readonly Pick<ClaimedRollout, 'behaviorLogprobs'>[],
@@ -72,11 +72,10 @@ export function evidenceAgainstPolicy(rollouts: readonly TokenPairs[]): number {
 }
 
 /**
- * The largest sum of probabilities that a group claims for different tokens at the same place: rollouts
- * that begin alike, token by token and version by version, draw their next token from one distribution.
- * An honest group has at most 1, but for the rounding of the server. Claims that are too high, which no
- * likelihood can refute, show here: two rollouts that begin with different tokens, each claimed as certain,
- * have 2.
+ * The largest sum of probabilities that a group claims for different tokens at one position. Rollouts
+ * with the same prefix (tokens and versions) draw their next token from one distribution, so an honest
+ * group has at most 1, up to rounding on the server. This detects claims that are too high, which no
+ * likelihood can refute: two rollouts that begin with different tokens, each claimed as certain, have 2.
  */
 export function claimedMass(rollouts: readonly ClaimedRollout[]): number {
   const byPlace = rollouts.map((rollout) => ({ rollout, versions: versionsByToken(rollout) }));
@@ -105,10 +104,10 @@ export function claimedMass(rollouts: readonly ClaimedRollout[]): number {
   return largest;
 }
 
-/** ln(1 - w + w·e^logRatio), also where e^logRatio has no float. */
+/** ln(1 - w + w·e^logRatio), without overflow of e^logRatio. */
 function logOfBet(w: number, logRatio: number): number {
   if (w === 1) return logRatio;
-  if (logRatio > 30) return Math.log(w) + logRatio; // what is left out is below e^-30 / w
+  if (logRatio > 30) return Math.log(w) + logRatio; // the omitted term is below e^-30 / w
   return Math.log1p(w * Math.expm1(logRatio));
 }
 

@@ -4,25 +4,25 @@ import { mean, sum } from '../base/statistics.js';
 /** One rollout, each array [T]. */
 export interface UncorrectedTokens {
   readonly behavior: ArrayLike<number>; // logprobs of the policy that sampled
-  readonly proximal: ArrayLike<number>; // logprobs of the policy as the step finds it
+  readonly proximal: ArrayLike<number>; // logprobs of the policy at the start of the step
   readonly advantages: ArrayLike<number>;
 }
 
-/** What the backend's loss is given for one rollout, and what was done to it. */
+/** The corrected inputs of the backend's loss for one rollout, with the weights and masks applied. */
 export interface CorrectedTokens {
-  readonly logprobs: Float64Array; // [T] that the loss takes its ratio against
+  readonly logprobs: Float64Array; // [T] the denominator of the loss's ratio
   readonly advantages: Float64Array; // [T]
   readonly weights: Float64Array; // [T] importance weights, also of masked tokens; 1 without any
   readonly sides: MaskSides; // [T]
 }
 
 /**
- * Corrects a rollout by rewriting what the backend's loss is given, so that every loss can be
- * corrected through an API that has no word for it.
+ * Corrects a rollout by rewriting the inputs of the backend's loss, so that every loss can be corrected
+ * through an API without corrections.
  *
- * - A mask takes away the advantage. A masked token's logprob becomes the proximal one, so that
- *   neither `dro`'s pull nor a ratio without bounds remains of it.
- * - Weights w multiply the advantage, and the loss's ratio becomes that against the proximal policy.
+ * - A mask sets the advantage to 0 and replaces the token's logprob by the proximal one, which also
+ *   removes `dro`'s quadratic pull and unbounded ratios.
+ * - Weights w multiply the advantage, and the loss's ratio is taken against the proximal policy.
  *   With `ppo` this is decoupled PPO: w·min(r·A, clip(r)·A), r = π / π_proximal and w the truncated
  *   π_proximal / π_behavior (Hilton et al. 2022, arXiv:2110.00641; AReaL, Fu et al. 2025,
  *   arXiv:2505.24298). Before the first optimizer step on a batch r is 1, and every loss has the
@@ -58,7 +58,7 @@ export function correctTokens(
   };
 }
 
-/** Whether a correction needs the proximal logprobs, and with them one more pass. */
+/** Whether a correction needs the proximal logprobs and so one more pass. */
 export function needsProximal({ weights, mask }: Correction): boolean {
   return weights.kind !== 'none' || mask.kind !== 'none';
 }
@@ -66,10 +66,10 @@ export function needsProximal({ weights, mask }: Correction): boolean {
 export type WeightKind = 'token' | 'sequence';
 
 /**
- * ln(π_proximal / π_behavior) of each token, held within ±20 as in verl: one broken token must not
- * turn a weight into infinity.
+ * ln(π_proximal / π_behavior) of each token, clamped to ±20 as in verl, so that one broken token cannot
+ * make a weight infinite.
  *
- * @param proximal [T] logprobs under the policy as the step finds it.
+ * @param proximal [T] logprobs under the policy at the start of the step.
  * @param behavior [T] logprobs under the policy that sampled.
  * @throws {RangeError} if the two differ in length.
  */
@@ -80,7 +80,7 @@ export function logRatiosOf(
   if (proximal.length !== behavior.length) {
     throw new RangeError(`${proximal.length} proximal logprobs, ${behavior.length} of behavior`);
   }
-  return Float64Array.from(behavior, (q, t) => held(proximal[t]! - q));
+  return Float64Array.from(behavior, (q, t) => clampLogRatio(proximal[t]! - q));
 }
 
 /**
@@ -101,8 +101,7 @@ export function importanceWeights(
 }
 
 /**
- * By token: min(r, cap). Biased, since the ratios of the tokens before are left out, and of small
- * variance.
+ * By token: min(r, cap). Biased, because the ratios of earlier tokens are left out, but of low variance.
  *
  * Cost: one forward. Source: the ρ of IMPALA (Espeholt et al. 2018, arXiv:1802.01561); for language
  * models AIPO (Wu et al. 2025, arXiv:2505.24034).
@@ -118,11 +117,11 @@ export function tokenWeights(logRatios: Float64Array, cap: number): Float64Array
  * Cost: one forward. Source: verl's Rollout Correction (`docs/algo/rollout_corr.md`).
  */
 export function sequenceWeights(logRatios: Float64Array, cap: number): Float64Array {
-  const logRatio = held(logRatios.reduce((total, value) => total + value, 0));
+  const logRatio = clampLogRatio(logRatios.reduce((total, value) => total + value, 0));
   return new Float64Array(logRatios.length).fill(Math.min(Math.exp(logRatio), cap));
 }
 
-function held(logRatio: number): number {
+function clampLogRatio(logRatio: number): number {
   return Math.min(Math.max(logRatio, -20), 20);
 }
 
@@ -133,14 +132,14 @@ export interface MaskBounds {
 }
 export type MaskKind = 'icepop' | 'sequence' | 'geometric';
 
-/** [T] What becomes of each token: -1 masked below the bounds, 1 above them, 0 kept. */
+/** [T] -1: masked, ratio below the bounds; 1: masked, above them; 0: kept. */
 export type MaskSides = Int8Array;
 
 /**
- * Masks what is too far off-policy to learn from, by the log-ratios of one rollout.
+ * Masks tokens that are too far off-policy to learn from, by the log-ratios of one rollout.
  *
- * Cost of every mask: one `forward` besides the `forward_backward`, since the API has no word for
- * them and the ratios must be known here first.
+ * Cost of every mask: one `forward` besides the `forward_backward`, because the API has no masks and
+ * the learner needs the ratios first.
  *
  * @param logRatios [T] ln(π_proximal / π_behavior) of each token.
  */
@@ -156,7 +155,7 @@ export function maskSides(kind: MaskKind, logRatios: Float64Array, bounds: MaskB
 }
 
 /**
- * IcePop: a token whose own ratio is out of bounds is masked, whichever sign its advantage has.
+ * IcePop: masks a token whose own ratio is out of bounds, whatever the sign of its advantage.
  *
  * Cost: one forward. Source: Ring-1T (Ling Team 2025, arXiv:2510.18855), with bounds 0.5 and 5.
  */
@@ -165,8 +164,8 @@ export function icepopMask(logRatios: Float64Array, bounds: MaskBounds): MaskSid
 }
 
 /**
- * A rollout is masked as a whole when the product of its ratios is out of bounds: that is how much
- * likelier the whole answer has become, and it strays the more the longer the answer is.
+ * Masks a whole rollout when the product of its ratios is out of bounds. The product is the ratio of
+ * the whole answer's probabilities, and its spread grows with the length of the answer.
  *
  * Cost: one forward. Source: masked importance sampling (Liu et al. 2025, "When Speed Kills
  * Stability"), as in verl and OpenRLHF.
@@ -176,8 +175,8 @@ export function sequenceMask(logRatios: Float64Array, bounds: MaskBounds): MaskS
 }
 
 /**
- * A rollout is masked as a whole when the geometric mean of its ratios is out of bounds: a drift of
- * all of its tokens, whatever their number.
+ * Masks a whole rollout when the geometric mean of its ratios is out of bounds. This detects a drift of
+ * all its tokens, whatever their number.
  *
  * Cost: one forward. Source: GSPO's ratio (Zheng et al. 2025, arXiv:2507.18071), as a mask in verl
  * and SkyRL, which takes 0.99 and 1.01 for answers of thousands of tokens.

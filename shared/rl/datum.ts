@@ -2,8 +2,8 @@ import { PermanentError } from '../base/errors.js';
 import { lossInputs, losses, type LossInput, type LossName } from './losses.js';
 
 /**
- * One sequence to train on. Position i scores `targetTokens[i]` given `tokens[0..i]`: the caller has
- * done the shift, the backend does none. A loss is a sum over positions; 0 in `weights` or
+ * One sequence to train on. Position i scores `targetTokens[i]` given `tokens[0..i]`: the caller
+ * shifts the targets, the backend does not. A loss is a sum over positions; 0 in `weights` or
  * `advantages` leaves a position out, except where the loss counts every position.
  */
 export interface Datum {
@@ -13,8 +13,8 @@ export interface Datum {
 }
 
 /**
- * Refuses data that would train on nonsense: an empty sequence, an array of another length than the
- * tokens, a negative token, a NaN.
+ * Refuses malformed data: an empty sequence, an array whose length differs from that of the tokens, a
+ * negative token, a NaN.
  *
  * @throws {PermanentError} naming the datum, the array and the position.
  */

@@ -8,11 +8,11 @@ export interface ActorKl {
 }
 
 /**
- * The divergence of a step without the half of its actors that shows the most, so that the claims of one
- * actor, or of a minority, can end no run. A policy that diverges is seen by all actors.
+ * The divergence of a step without the half of its actors with the largest values, so that the claims of
+ * a minority of actors cannot end a run. If the policy diverges, all actors show it.
  *
- * @returns the mean over the tokens of the others, and whom it leaves out; 0 without any actor, and no
- *   finite number as soon as one actor's is none, since then the weights are broken.
+ * @returns the mean over the tokens of the others, and the actors left out; 0 without actors; not finite
+ *   if any actor's value is not finite, because then the weights are broken.
  */
 export function klOfMajority(actors: readonly ActorKl[]): {
   readonly kl: number;
@@ -26,18 +26,18 @@ export function klOfMajority(actors: readonly ActorKl[]): {
   return { kl: tokens === 0 ? 0 : sum / tokens, without: left.map(({ actor }) => actor) };
 }
 
-/** What the rollouts of one actor earned. */
+/** The rewards of one actor's rollouts. */
 export interface ActorReward {
   readonly rollouts: number;
   readonly reward: number; // mean
 }
 
 /**
- * The mean reward of a step without the half of its actors that earned the least, and without the half
- * that earned the most. A policy that collapses is seen by all actors, so `upper` falls only with most of
- * them; and `lower` rises only with most of them, so that no minority makes what follows look like a fall.
+ * The mean reward of a step without the half of its actors with the lowest rewards (`upper`), and without
+ * the half with the highest (`lower`). If the policy collapses, all actors show it, so `upper` falls only
+ * when most actors fall. `lower` rises only when most rise, so a minority cannot fake a later collapse.
  *
- * @returns both the mean over all rollouts where there is one actor; NaN without any.
+ * @returns with one actor both are the mean over all rollouts; NaN without actors.
  */
 export function rewardsOfMajority(actors: readonly ActorReward[]): {
   readonly upper: number;
@@ -51,31 +51,31 @@ export function rewardsOfMajority(actors: readonly ActorReward[]): {
   return { upper: mean(sorted.slice(left)), lower: mean(sorted.slice(0, sorted.length - left)) };
 }
 
-/** What one step shows of the health of training. */
+/** The health measurements of one step. */
 export interface StepHealth {
-  /** kl_sample_train_v2 of most actors, nats a token; no finite number once the logprobs are none. */
+  /** kl_sample_train_v2 of most actors, nats per token; not finite if logprobs are not finite. */
   readonly kl: number;
-  /** Mean reward of the rollouts that the step consumed, as most actors have it at least. */
+  /** Mean reward of the step's rollouts, without the half of the actors that earned the least. */
   readonly reward: number;
-  /** As most actors have it at most: what later rewards are measured by. By default the same. */
+  /** The same without the half that earned the most; later rewards are compared with it. Default: `reward`. */
   readonly lowerReward?: number;
 }
 
 export interface DivergenceLimits {
-  /** Largest KL that counts as healthy, nats a token; Infinity: any finite one. */
+  /** Largest healthy KL, nats per token; Infinity: any finite one. */
   readonly maxKl: number;
-  /** The reward has collapsed below this share of the best there was; 0: never. */
+  /** A reward below this share of the best earlier average is a collapse; 0: never. */
   readonly minRewardShare: number;
-  /** So many unhealthy steps in a row are a divergence. Rewards are averaged over as many. */
+  /** This many unhealthy steps in a row are a divergence. Rewards are averaged over as many steps. */
   readonly patience: number;
 }
 
-/** What is remembered of the steps so far. */
+/** The state kept between steps. */
 export interface Health {
   readonly rewards: readonly number[]; // of the last steps, at most `patience`
-  readonly lowerRewards: readonly number[]; // of as many
+  readonly lowerRewards: readonly number[]; // of the same steps
   readonly bestReward: number; // the best average of `lowerRewards`
-  readonly unhealthySteps: number; // in a row, up to now
+  readonly unhealthySteps: number; // in a row, up to the last step
 }
 
 export const healthAtStart: Health = {
@@ -86,8 +86,8 @@ export const healthAtStart: Health = {
 };
 
 /**
- * healthy: the weights may be kept. suspect: they may not. diverged: nor can a later step be hoped to
- * mend it.
+ * healthy: the weights may be kept. suspect: they may not. diverged: they may not, and training stops
+ * because later steps are not expected to recover.
  */
 export type Verdict =
   | { readonly state: 'healthy' }
@@ -95,8 +95,8 @@ export type Verdict =
 
 /**
  * Whether training still converges after one more step. A step is unhealthy when its KL is above the
- * bound, or when the reward, averaged over the last `patience` steps, is below the given share of the best such
- * average before. A KL that is no finite number is a divergence at once.
+ * bound, or when the reward, averaged over the last `patience` steps, is below the given share of the best earlier
+ * average. A KL that is not finite is a divergence at once.
  */
 export function judgeStep(
   before: Health,
@@ -118,10 +118,10 @@ export function judgeStep(
 }
 
 /**
- * Whether a policy whose groups have no variance any more has lost what it could do, so that it earns
- * less than the given share of the best there was. Otherwise it has learnt what there is, or never began.
+ * Whether a policy whose groups no longer have variance has collapsed: it earns less than the given share
+ * of the best earlier reward. Otherwise it has learnt everything, or never learnt anything.
  *
- * @param reward mean of the rollouts of those groups.
+ * @param reward mean over the rollouts of those groups.
  */
 export function isCollapse(
   { lowerRewards, bestReward }: Health,

@@ -1,34 +1,34 @@
 import { median } from '../base/statistics.js';
 
-/** A group as a step found it: how far its claims are from the policy in training. */
+/** How far the claimed logprobs of a group are from those of the policy in training. */
 export interface AgedGroup {
   readonly actor: string;
-  /** By the age of the tokens (their staleness, or what else must be equal to compare): [age]. */
+  /** Gaps by the age of the tokens (their staleness, or another key that must be equal to compare). */
   readonly gaps: ReadonlyMap<string, { readonly tokens: number; readonly sum: number }>; // Σ |claimed - current|, nats
 }
 
-/** How an actor's groups compare with those of the others in one step. */
+/** The comparison of an actor's groups with those of the others in one step. */
 export interface FleetRank {
-  /** Logarithm of an e-value: at most 1 is expected of an actor that differs from nobody. */
+  /** Logarithm of an e-value, whose expectation is at most 1 for an actor like the others. */
   readonly evidence: number;
-  /** Of each of its groups, the gap as a multiple of what the others have at the same ages. */
+  /** For each of its groups, the gap as a multiple of the others' gap at the same ages. */
   readonly ratios: readonly number[];
 }
 
-/** With fewer others nobody can say which of two is wrong. */
+/** With fewer others it is undecidable which of two actors is wrong. */
 const leastOthers = 2;
 
 /**
- * Compares each actor's groups with those of the others at equal age, within one step. What the policy
- * has moved since is the same for all tokens of an age, so it cancels, however fast it moves.
+ * Compares each actor's groups with those of the others at equal age, within one step. The
+ * movement of the policy is the same for all tokens of an age, so it cancels, however fast it is.
  *
  * The evidence uses ranks alone. If the actor is like the others, its n groups are any n of the N that
- * were compared, so the number T of them among the n largest is hypergeometric. The bet
- * E = ½ + ½ · mean over t = 1..n of 1{T ≥ t} / P(T ≥ t) has the expectation 1 then, whatever the gaps'
- * distribution is.
+ * were compared, so the number T of them among the n largest is hypergeometric. Then the
+ * bet E = ½ + ½ · mean over t = 1..n of 1{T ≥ t} / P(T ≥ t) has expectation 1 for any distribution of
+ * the gaps.
  *
- * @param groups of one step, all trained by the same weights.
- * @param noise a gap below this is rounding; nats a token.
+ * @param groups those of one step, all scored with the same weights.
+ * @param noise a gap below this counts as rounding; nats per token.
  * @returns an entry for each actor that could be compared; ages that fewer than two others have are left out.
  */
 export function rankAtEqualAge(
@@ -49,7 +49,7 @@ export function rankAtEqualAge(
     const isOwn = ({ group }: (typeof scored)[number]) => group.actor === actor;
     const own = scored.filter(isOwn);
     const n = own.length;
-    // Of equal scores those of the others count as larger.
+    // On ties, the scores of the others count as larger.
     const top = scored
       .toSorted((a, b) => b.score - a.score || Number(isOwn(a)) - Number(isOwn(b)))
       .slice(0, n)
@@ -69,7 +69,7 @@ export function rankAtEqualAge(
 
 /** ln(½ + ½ · mean over t of 1{top ≥ t} / P(T ≥ t)), T hypergeometric. */
 function evidenceOfRank(top: number, n: number, total: number): number {
-  let logTail = -Infinity; // of P(T ≥ t), from t = n down
+  let logTail = -Infinity; // ln P(T ≥ t), from t = n down
   let logSum = -Infinity;
   for (let t = n; t >= 1; t--) {
     if (total - n >= n - t) {
@@ -81,7 +81,7 @@ function evidenceOfRank(top: number, n: number, total: number): number {
   return logAdd(Math.log(0.5), Math.log(0.5) + logSum - Math.log(n));
 }
 
-/** For each age the mean gap of each actor's tokens, nats a token. */
+/** The mean gap of each actor's tokens by age, nats per token. */
 function levelsByAge(groups: readonly AgedGroup[]): Map<string, Map<string, number>> {
   const sums = new Map<string, Map<string, { tokens: number; sum: number }>>();
   for (const { actor, gaps } of groups) {
@@ -96,7 +96,7 @@ function levelsByAge(groups: readonly AgedGroup[]): Map<string, Map<string, numb
   return new Map([...sums].map(([age, ofAge]) => [age, new Map([...ofAge].map(mean))]));
 }
 
-/** The group's gap over what `level` has for the same ages; undefined if there is a level for less than half of it. */
+/** The ratio of the group's gap to `level` at the same ages; undefined if `level` covers less than half of its tokens. */
 function multipleOf(
   { gaps }: AgedGroup,
   level: (age: string) => number | undefined,

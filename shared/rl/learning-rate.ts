@@ -1,20 +1,20 @@
 import { z } from 'zod';
 
-/** How the learning rate goes over a run. */
+/** The learning rate schedule of a run. */
 export const Schedule = z.strictObject({
   kind: z.enum(['constant', 'linear', 'cosine']),
-  warmupSteps: z.int().nonnegative(), // until the peak is reached, in equal parts; 0: from the start
-  finalShare: z.number().min(0).max(1), // what is left of the peak at the end; constant has no end
+  warmupSteps: z.int().nonnegative(), // linear steps up to the peak; 0: no warm-up
+  finalShare: z.number().min(0).max(1), // share of the peak at the end; unused by constant
 });
 export type Schedule = z.infer<typeof Schedule>;
 
 /**
- * The learning rate of a step's optimizer steps: the peak, times how far the warm-up is, times what the
- * decay leaves of it. The warm-up goes by steps; the decay goes by progress, so that it fits a run
- * that ends by the clock as well.
+ * The learning rate of a step's optimizer steps: the peak times the warm-up factor times the decay
+ * factor. The warm-up depends on steps; the decay depends on progress, so that it also fits a run with
+ * a time limit.
  *
- * @param step counts from 1, over all lives of the run.
- * @param progress how far the run is, 0 to 1.
+ * @param step counts from 1, over all sessions of the run.
+ * @param progress of the run, 0 to 1.
  */
 export function learningRateAt(
   peak: number,
@@ -28,29 +28,29 @@ export function learningRateAt(
   return peak * warm * (kind === 'constant' ? 1 : decayed);
 }
 
-/** From 1 at the start to 0 at the end. */
+/** The decay curve: 1 at the start, 0 at the end. */
 const shareLeft: Record<Schedule['kind'], (progress: number) => number> = {
   constant: () => 1,
   linear: (progress) => 1 - progress,
   cosine: (progress) => 0.5 * (1 + Math.cos(Math.PI * progress)),
 };
 
-/** How far a run was when this life of it began, and what this life has to go. */
+/** The progress at the start of this session of a run, and the limits of the session. */
 export interface RunProgress {
-  readonly progressBefore: number; // 0 to 1, as its checkpoint says
+  readonly progressBefore: number; // 0 to 1, from the checkpoint
   readonly stepBefore: number;
   readonly maxSteps: number; // of the run; Infinity: no such limit
-  readonly maxSeconds: number; // of this life; Infinity: no such limit
+  readonly maxSeconds: number; // of this session; Infinity: no such limit
 }
 
 /**
- * How far the run is: this life goes from where the checkpoint left off to 1 at its own end, in equal
- * steps, or by time when the run has no last step; with both limits by whichever is nearer its end.
- * So a resumed run goes on at the learning rate that it had, also with another limit than before;
- * with the same `maxSteps`, progress is step / maxSteps in every life.
+ * The progress of the run. A session goes linearly from the checkpoint's progress to 1 at its own end:
+ * by steps, or by time if the run has no last step; with both limits, by the one nearer its end. So a
+ * resumed run continues at its learning rate, even with another limit than before; with the same
+ * `maxSteps`, progress is step / maxSteps in every session.
  *
- * @param step steps that the run has made.
- * @param seconds of training in this life.
+ * @param step steps done by the run.
+ * @param seconds of training in this session.
  * @returns 0 to 1; `progressBefore` in a run without limits.
  */
 export function progressAt(runProgress: RunProgress, step: number, seconds: number): number {

@@ -1,34 +1,34 @@
 import { median } from '../base/statistics.js';
 import type { TokenPairs } from './off-policy.js';
 
-/** When an actor's claims about its own tokens are believed. */
+/** The thresholds of the audit of the logprobs that actors claim. */
 export interface AuditLimits {
-  /** Groups of an actor that are looked at together: the newest ones. */
+  /** Number of newest groups per actor that are audited together. */
   readonly window: number;
-  /** Fewer are no evidence. */
+  /** Minimum number of groups for a verdict. */
   readonly minGroups: number;
-  /** A gap below this is numerical noise, whatever the others have; nats a token. */
+  /** A gap below this is numerical noise, whatever the gap of the others; nats per token. */
   readonly noise: number;
-  /** How many times the gap of the others an actor may have. */
+  /** Largest allowed gap as a multiple of the others' gap. */
   readonly factor: number;
-  /** The gap that an actor may have where there is nobody to compare it with; nats a token. */
+  /** Largest allowed gap if there is no other actor to compare with; nats per token. */
   readonly alone: number;
-  /** Evidence against an actor that ends the doubt, in nats: e^-proof is the rate of false alarms. */
+  /** Evidence that convicts an actor, in nats: e^-proof is the rate of false alarms. */
   readonly proof: number;
-  /** So many groups of an actor with impossible claims are no accident. */
+  /** Number of groups with impossible claims that convicts an actor. */
   readonly maxRefused: number;
 }
 
-/** An actor whose logprobs are not those of the policy that it says it sampled with. */
+/** An actor whose logprobs are not those of the policy version that it names. */
 export interface Outsider {
   readonly actor: string;
-  readonly gap: number; // nats a token, the median of its newest groups
-  readonly bound: number; // that it should have kept
-  readonly groups: number; // that were looked at
+  readonly gap: number; // nats per token, the median of its newest groups
+  readonly bound: number; // that the gap exceeded
+  readonly groups: number; // number audited
 }
 
 /**
- * How far the logprobs that an actor claims for a group are from those of the policy that it names.
+ * The distance of the logprobs that an actor claims for a group from those of the policy that it names.
  *
  * @param rollouts pairs of claimed and computed logprobs, of the same weights.
  * @returns mean |claimed - computed| over all tokens, nats a token; 0 for no tokens.
@@ -44,11 +44,11 @@ export function logprobGap(rollouts: readonly TokenPairs[]): number {
 }
 
 /**
- * The actors that leave the fleet's band. Each is compared with the median of the others, so that
- * it cannot widen its own band, and one with many groups has no more weight than one with few. Servers
- * differ in how exactly they compute, but by the same for all: hence a multiple of what is usual.
+ * The actors outside the fleet's band. Each is compared with the median of the others, so that it cannot
+ * widen its own band and the number of its groups gives it no weight. The bound is a multiple of the
+ * usual gap, because the numerical precision of a server affects all actors alike.
  *
- * @param gaps of each actor's audited groups, the oldest first.
+ * @param gaps those of each actor's audited groups, the oldest first.
  */
 export function outsiders(
   gaps: ReadonlyMap<string, readonly number[]>,

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { unbounded, type RatioBounds } from './off-policy.js';
 
-/** What a loss may read of each position besides its current logprob. */
+/** Inputs of a loss at each position besides the current logprob. */
 export const lossInputs = ['weights', 'logprobs', 'advantages'] as const;
 export type LossInput = (typeof lossInputs)[number];
 
@@ -10,9 +10,9 @@ export type LossSetting = 'clip_low_threshold' | 'clip_high_threshold' | 'beta';
 
 type Values<Key extends string> = Readonly<Record<Key, number>>;
 
-/** What a setting is where nothing sets it. */
+/** The defaults of a setting. */
 interface Defaults {
-  readonly learner: number; // sent by the learner, always: servers differ
+  readonly learner: number; // always sent by the learner, because servers differ
   readonly server: number; // used by TuFT and the local backend when a request leaves it out
 }
 
@@ -61,7 +61,7 @@ const thresholds = (settings: Values<'clip_low_threshold' | 'clip_high_threshold
  * Thresholds bound the ratio itself: (0.8, 1.2) is what PPO papers call ε = 0.2. `cispo` with (0, C)
  * is token-level truncated importance sampling.
  *
- * Cost: one `forward_backward`; one `forward` more for a loss that no input scales (`dro`), since its
+ * Cost: one `forward_backward`; one `forward` more for a loss that no input scales (`dro`), because its
  * prompt has a gradient too and needs behavior logprobs, which actors do not report.
  *
  * Source: TuFT `loss_fn/*.py`; CISPO is MiniMax-M1 (arXiv:2506.13585), DRO is Richemond et al. 2024
@@ -109,7 +109,7 @@ const table = {
   }),
   dro: defineLoss({
     inputs: ['logprobs', 'advantages'],
-    scaledBy: undefined, // the quadratic term counts at every position, the prompt's too
+    scaledBy: undefined, // the quadratic term applies to every position, including the prompt
     settings: { beta: { learner: 0.01, server: 0.01 } },
     clip: () => unbounded,
     term: (logprob, { logprobs: behavior, advantages: advantage }, { beta }) => {
@@ -130,7 +130,7 @@ export type LossName = keyof typeof table;
 export const LossName = z.enum(Object.keys(table) as LossName[]);
 export const losses: Readonly<Record<LossName, Loss>> = table;
 
-/** All settings of a loss: those given, and the defaults of one side for the others. */
+/** All settings of a loss: the given ones, and the defaults of one side for the others. */
 export function lossSettings(
   name: LossName,
   given: Readonly<Record<string, number | undefined>>,
@@ -141,7 +141,7 @@ export function lossSettings(
 }
 
 /**
- * The ratio's bounds that a loss and its settings imply.
+ * The bounds on the importance ratio that a loss and its settings imply.
  *
  * @throws {RangeError} if a setting of the loss is missing.
  */

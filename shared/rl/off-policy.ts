@@ -32,13 +32,13 @@ export interface RatioBounds {
   readonly high: number;
 }
 
-/** No clipping at all: what `importance_sampling` and `dro` do. */
+/** No clipping, as in `importance_sampling` and `dro`. */
 export const unbounded: RatioBounds = { low: 0, high: Infinity };
 
 /**
  * The divergences, in the names and with the signs of tinker-cookbook (`kl_sample_train_v1`, `_v2`).
- * Log-ratios are held within ±20 before they are exponentiated, as in verl: one broken token must
- * not turn every statistic into infinity.
+ * Log-ratios are clamped to ±20 before exponentiation, as in verl, so that one broken token cannot make
+ * every statistic infinite.
  *
  * @param rollouts only tokens that the policy sampled; prompt positions do not belong here.
  * @returns undefined when there is no token.
@@ -100,7 +100,7 @@ export function offPolicyStats(
   };
 }
 
-/** The statistics of each staleness apart, in rising order; what stale data costs shows here. */
+/** The statistics by staleness, in rising order, which show the cost of stale data. */
 export function offPolicyStatsByStaleness(
   rollouts: readonly (TokenPairs & { readonly staleness: number })[],
   bounds: RatioBounds,
@@ -117,15 +117,15 @@ export function offPolicyStatsByStaleness(
   return result;
 }
 
-/** How many rollouts had each completion length, in tokens. */
+/** Number of rollouts by completion length in tokens. */
 export type LengthCounts = ReadonlyMap<number, number>;
 
 /**
  * The Kolmogorov–Smirnov distance between two length distributions: the largest gap between their
- * cumulative shares. 0 when they agree; 1 when all of one is shorter than all of the other.
+ * cumulative shares. 0 if they are equal; 1 if all of one is shorter than all of the other.
  *
- * Between the rollouts that were admitted and those that were trained on, it shows whether the
- * learner prefers what finishes first, which is what is short and easy.
+ * Computed between admitted and trained rollouts, it shows whether the learner prefers rollouts that
+ * finish early, which are short and easy.
  *
  * @returns 0 when either has no rollout yet.
  */

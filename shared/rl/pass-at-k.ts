@@ -15,13 +15,13 @@ export function passAtK(k: number, correct: number, answers: number): number {
   if (!(correct >= 0 && correct <= answers)) {
     throw new RangeError(`passAtK: ${correct} of ${answers} answers are correct`);
   }
-  if (answers - correct < k) return 1; // too few wrong ones for k of them
+  if (answers - correct < k) return 1; // fewer than k wrong answers
   let allWrong = 1;
   for (let n = answers - correct + 1; n <= answers; n++) allWrong *= 1 - k / n;
   return 1 - allWrong;
 }
 
-/** The values of k that are worth telling for so many answers: powers of two, and all of them. */
+/** The values of k to report: powers of two below `answers`, and `answers` itself. */
 export function passLevels(answers: number): number[] {
   const levels: number[] = [];
   for (let k = 1; k < answers; k *= 2) levels.push(k);

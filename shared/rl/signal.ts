@@ -1,17 +1,17 @@
-/** How often a problem was answered, and how often correctly; discounted, so not whole. */
+/** Discounted counts of rollouts and correct ones for a problem; not integers. */
 export interface Attempts {
   readonly rollouts: number;
   readonly correct: number;
 }
 
 /**
- * The probability that a new group of a problem has signal: that some of its answers are correct and
- * some are not, so that its advantages are not all 0.
+ * The probability that a new group of a problem has signal: some of its answers are correct and some
+ * are not, so that its advantages are not all 0.
  *
  * The solve rate p is taken as Beta(1/2 + correct, 1/2 + wrong), the posterior of Jeffreys' prior,
- * since most problems are either nearly always or hardly ever solved. 1 - p^G - (1 - p)^G is averaged
- * over it, with E[p^G] = Π_{i<G} (a + i) / (a + b + i). So a problem that was solved 16 times of 16
- * is not written off: it may yet be at 95 %.
+ * because most problems are solved nearly always or hardly ever. 1 - p^G - (1 - p)^G is averaged
+ * over it, with E[p^G] = Π_{i<G} (a + i) / (a + b + i). So a problem solved 16 times out of 16
+ * is not excluded: its solve rate may still be 95 %.
  *
  * @param groupSize G, at least 2.
  */
@@ -27,7 +27,7 @@ export function signalProbability({ rollouts, correct }: Attempts, groupSize: nu
   return 1 - allCorrect - allWrong;
 }
 
-/** What is known of a problem after another group of it; older groups count half as much each time. */
+/** The counts of a problem after another group; each new group halves the weight of older ones. */
 export function withGroup(before: Attempts | undefined, group: Attempts): Attempts {
   const { rollouts, correct } = before ?? { rollouts: 0, correct: 0 };
   return {
@@ -36,5 +36,5 @@ export function withGroup(before: Attempts | undefined, group: Attempts): Attemp
   };
 }
 
-/** The policy that answered has changed since. */
+/** Older answers count less, because the policy has changed since. */
 const discount = 0.5;

@@ -1,6 +1,6 @@
 /**
- * What a crash did to the version numbers. They only ever rise, so a restored learner publishes the
- * weights of version `to` again as `from`; the versions between them belong to steps that were lost.
+ * The effect of a crash on the version numbers. They only rise, so a restored learner publishes the
+ * weights of version `to` again as `from`; the versions between belong to lost steps.
  */
 export interface Rewind {
   readonly from: number; // greater than `to`
@@ -8,17 +8,17 @@ export interface Rewind {
 }
 
 /**
- * How many steps lie between the policy in training and the oldest token of a group. A step trains one batch
- * and makes one version, by however many optimizer steps.
+ * The number of steps between the policy in training and the oldest token of a group. A step trains one
+ * batch and makes one version, with any number of optimizer steps.
  *
  * Without a rewind: the version in training minus the version of the oldest token. With rewinds the
  * versions are a tree, and the steps are counted along its branches: back from the sampled version to
- * where the two forked, and forward again. So groups from before a crash keep the staleness that they
- * had, and those of lost steps count as far as their weights really are.
+ * the fork, and forward again. So groups from before a crash keep their staleness, and groups of lost
+ * steps have the true distance of their weights.
  *
- * @param version of the policy that trains on the group.
+ * @param version version of the policy that trains on the group.
  * @param sampledBy [≥ 1] the versions of the group's tokens.
- * @param rewinds of the run, `from` rising.
+ * @param rewinds those of the run, `from` rising.
  */
 export function staleness(
   version: number,
@@ -28,7 +28,7 @@ export function staleness(
   return Math.max(...sampledBy.map((sampled) => distance(version, sampled, rewinds)));
 }
 
-/** The last version that may train on a group, which is `maxStepsOffPolicy` steps stale by then. */
+/** The last version that may train on a group, which is then `maxStepsOffPolicy` steps stale. */
 export function deadline(
   version: number,
   sampledBy: readonly number[],
@@ -39,8 +39,8 @@ export function deadline(
 }
 
 /**
- * The lowest version whose rollouts may still be trained on by `version` or a later one. It is one
- * of those that the weights went through: lost steps have higher numbers than where they forked off.
+ * The lowest version whose rollouts may still be trained on by `version` or a later one. It is on
+ * the branch of the current weights: lost steps have higher numbers than their fork.
  */
 export function smallestUsefulVersion(
   version: number,
@@ -50,7 +50,7 @@ export function smallestUsefulVersion(
   let at = version;
   let left = maxStepsOffPolicy;
   for (const { from, to } of rewinds.toReversed()) {
-    if (from > at) continue; // of steps that were lost
+    if (from > at) continue; // belongs to lost steps
     if (at - from > left) break;
     left -= at - from;
     at = to;
@@ -59,8 +59,8 @@ export function smallestUsefulVersion(
 }
 
 /**
- * The rewinds that still decide, for a checkpoint of `version` and everything that is trained from
- * it, whether a group is within the bound; so the list of a long run stays short.
+ * The rewinds that can still affect whether a group is within the bound, for a checkpoint of `version`
+ * and everything trained from it. This keeps the list of a long run short.
  */
 export function rewindsInReach(
   version: number,
@@ -71,12 +71,12 @@ export function rewindsInReach(
   return rewinds.filter(({ from }) => from > smallest);
 }
 
-/** The steps of the way from one version to the other in the tree of versions. */
+/** The number of steps between two versions in the tree of versions. */
 function distance(one: number, other: number, rewinds: readonly Rewind[]): number {
   let [low, high] = one < other ? [one, other] : [other, one];
   let steps = 0;
   for (;;) {
-    // Every version comes from a lower one, so the higher of the two is not before their fork.
+    // Every version derives from a lower one, so the higher of the two is not before their fork.
     const rewind = rewinds.findLast(({ from }) => from <= high);
     if (rewind === undefined || rewind.from <= low) return steps + high - low;
     steps += high - rewind.from;

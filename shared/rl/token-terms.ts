@@ -1,21 +1,21 @@
 /**
- * Two terms that are added to the advantage of each token, both of one form: with a cost c_t known of
- * every sampled token, coefficient · (mean(c) - c_t). The mean, over all tokens of a minibatch, is a
- * baseline: it changes no expected gradient, because E[∇ log π] is 0, and takes away variance.
+ * Two terms that are added to the advantage of each token. Both have the form coefficient · (mean(c) - c_t)
+ * for a cost c_t of each sampled token. The mean, over all tokens of a minibatch, is a baseline: it leaves
+ * the expected gradient unchanged, because E[∇ log π] is 0, and reduces the variance.
  */
 
 /**
  * A penalty on KL(π ‖ base), with log π_behavior - log π_base as the cost of a token: the k1
  * estimator, whose mean over samples is the divergence.
  *
- * What it lowers is the divergence of each token given its prefix. Of what a token does to the
- * divergence of those behind it nothing is counted, as in tinker-cookbook without discounting.
+ * It lowers the divergence of each token given its prefix. The effect of a token on the divergence of
+ * later tokens is not counted, as in tinker-cookbook without discounting.
  *
- * Cost: one `forward` of the base model; the behavior logprobs are here already.
+ * Cost: one `forward` of the base model; the behavior logprobs are already known.
  *
  * Source: tinker-cookbook, `rl/metrics.py`, `incorporate_kl_penalty`.
  *
- * @param behavior [B][T] logprobs of the tokens, a rollout each.
+ * @param behavior [B][T] logprobs of the tokens, one array per rollout.
  * @param base [B][T] their logprobs under the base model, at the same temperature.
  * @returns [B][T] to be added to the advantages.
  * @throws {RangeError} if the arrays of a rollout differ in length.
@@ -40,16 +40,16 @@ export function klTerms(
  * A bonus on the entropy of the policy, with log π as the cost of a token: surprising tokens gain,
  * expected ones lose.
  *
- * Why: H = -Σ_a π(a) log π(a), so ∇H = -Σ_a (log π(a) + 1) ∇π(a) = E_a[-log π(a) · ∇ log π(a)], the
- * 1 falling away with Σ ∇π = 0. One sampled token gives this without bias, and the loss's importance
- * ratio makes up for another policy having sampled it. What is raised is the entropy of the next
- * token at the prefixes that occur; how a token changes which prefixes follow is left out, as in the
+ * Why: H = -Σ_a π(a) log π(a), so ∇H = -Σ_a (log π(a) + 1) ∇π(a) = E_a[-log π(a) · ∇ log π(a)], where
+ * the 1 drops out because Σ ∇π = 0. One sampled token estimates this without bias, and the loss's
+ * importance ratio corrects for the policy that sampled it. The bonus raises the entropy of the next
+ * token at the prefixes that occur; the effect of a token on later prefixes is left out, as in the
  * entropy bonus of A3C (Mnih et al. 2016, arXiv:1602.01783). On stale tokens the behavior logprob
- * stands in for the current one, which is off by as much as the policy has moved.
+ * replaces the current one; the error is as large as the movement of the policy.
  *
  * It is `klTerms` with a uniform base. Cost: no pass.
  *
- * @param behavior [B][T] logprobs of the tokens, a rollout each.
+ * @param behavior [B][T] logprobs of the tokens, one array per rollout.
  * @returns [B][T] to be added to the advantages.
  */
 export function entropyTerms(
@@ -63,11 +63,11 @@ export function entropyTerms(
 }
 
 /**
- * The coefficient of the entropy term when entropy has a floor to be held: 0 while the sampled
- * entropy is at the target or above, and the full coefficient as it goes to 0, in proportion between.
+ * The coefficient of the entropy term with a target entropy: 0 while the sampled entropy is at or above
+ * the target, rising linearly to the full coefficient at entropy 0.
  *
- * @param target nats a token; undefined: the full coefficient always.
- * @param sampledEntropy mean of -log π_behavior over the tokens at hand.
+ * @param target nats per token; undefined: always the full coefficient.
+ * @param sampledEntropy mean of -log π_behavior over the tokens.
  */
 export function entropyCoefficient(
   coefficient: number,
@@ -78,7 +78,7 @@ export function entropyCoefficient(
   return coefficient * Math.min(Math.max((target - sampledEntropy) / target, 0), 1);
 }
 
-/** The mean over all tokens; 0 of none. */
+/** The mean over all tokens; 0 without tokens. */
 export function tokenMean(rollouts: readonly ArrayLike<number>[]): number {
   let sum = 0;
   let tokens = 0;

@@ -1,33 +1,33 @@
-/** A ticket that no step has taken yet. */
+/** A ticket not yet taken by a step. */
 export interface WindowTicket {
   readonly order: number; // its position in the run's sequence of tickets
   readonly deadline: number; // the last version that may train on its group
-  readonly hasArrived: boolean; // its scored group is here
+  readonly hasArrived: boolean; // its scored group has arrived
 }
 
 /**
- * What happens at the window's edge, when a group is missing that must be trained now or never:
- * `wait` for it, or train what is here and `drop` it when it comes.
+ * The policy for a missing group that must be trained now or never: `wait` for it, or train on the groups
+ * that have arrived and `drop` it later.
  */
 export type WindowPolicy = 'wait' | 'drop';
 
-/** Where the learner stands when it wants a minibatch. */
+/** The state of the learner when it needs a minibatch. */
 export interface StepState {
   readonly version: number; // of the weights that the step in progress trains
-  readonly taken: number; // groups that this step has already
+  readonly taken: number; // groups that this step already has
   readonly groupsPerBatch: number;
 }
 
 /**
- * The groups of the next minibatch: among those that have arrived, the first tickets first.
+ * The groups of the next minibatch: those that have arrived, in ticket order.
  *
- * With `wait`, only as far as every other ticket can still be trained by its deadline: a slow group is
- * overtaken while there is time and waited for when there is none, so that it is never dropped for
- * being slow. With `drop`, a slow group is never waited for, and what comes too late is lost.
+ * With `wait`, a group is taken only if every other ticket can still be trained by its deadline: a slow
+ * group is overtaken while there is time and waited for when there is none, so it is never dropped for
+ * being slow. With `drop`, the learner never waits for a slow group, and a group that is too late is lost.
  *
  * The test of `wait` is that of deadline scheduling: through version d there are
  * `(d - version + 1) · groupsPerBatch - taken` places left, and the tickets due by then must fit.
- * The capacity law makes this true when a ticket is issued; this choice keeps it true.
+ * The capacity law ensures this when a ticket is issued; this choice preserves it.
  *
  * @param tickets in ticket order; those past their deadline must have been refused before.
  * @returns `size` orders, in ticket order; undefined while the right ones have not arrived.
@@ -50,8 +50,8 @@ export function chooseGroups(
 
 /**
  * The groups of the next minibatch of synchronous training: the first `size` tickets, whenever their
- * groups arrive. All of the batch must be trained now, so nothing is lost by waiting for the first, and
- * what is trained in which order does not depend on how fast anything was.
+ * groups arrive. The whole batch must be trained now, so waiting loses nothing, and the training order
+ * does not depend on timing.
  *
  * @param tickets in ticket order.
  */
@@ -61,7 +61,7 @@ export function nextInOrder(tickets: readonly WindowTicket[], size: number): num
   return areHere ? next.map(({ order }) => order) : undefined;
 }
 
-/** Takes a place for one ticket after another; refuses one whose place another ticket may need. */
+/** Assigns places to one ticket after another; refuses a ticket whose place another one may need. */
 function placesBesideOthers(
   tickets: readonly WindowTicket[],
   step: StepState,
@@ -74,12 +74,12 @@ function placesBesideOthers(
   );
   for (const { deadline } of tickets) {
     const due = deadline - step.version;
-    if (due < 0) continue; // cannot be saved, so nothing is kept free for it
+    if (due < 0) continue; // past its deadline, so no place is reserved for it
     for (let i = due; i < runProgress; i++) slack[i]! -= 1;
   }
 
   return ({ deadline }) => {
-    // Taking it uses a place that the tickets due before it may need.
+    // Taking it uses a place that tickets with earlier deadlines may need.
     const due = Math.max(0, deadline - step.version);
     if (slack.slice(0, due).some((places) => places < 1)) return false;
     for (let i = 0; i < due; i++) slack[i]! -= 1;
