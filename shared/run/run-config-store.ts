@@ -5,7 +5,7 @@ import type { Link } from '../broker/link.js';
 import { runConfigKey } from '../broker/names.js';
 import { RunConfig } from './run-config.js';
 
-/** What to train, as the learner wrote it and everyone else reads it. */
+/** The stored configuration of a run: written by the learner, read by all other services. */
 export class RunConfigStore {
   readonly #link: Link;
   readonly #bucket: KeyValue;
@@ -28,20 +28,20 @@ export class RunConfigStore {
   }
 
   /**
-   * Whether a learner has written it, which it does once all streams of the run are there: only then
-   * may anything be read that a run keeps. Safe to ask at any moment.
+   * Whether a learner has written the configuration, which it does after creating all streams of the
+   * run. Nothing of the run may be read before. Safe to call at any time.
    */
   isWritten(): Promise<boolean> {
     return this.#bucket.isInUse();
   }
 
-  /** Waits until a learner has written it, saying so in the log at once and every 10 seconds. */
+  /** Waits until a learner has written the configuration, and logs that at once and every 10 seconds. */
   async wait(signal: AbortSignal): Promise<RunConfig> {
-    for (let looks = 0; ; looks++) {
+    for (let polls = 0; ; polls++) {
       signal.throwIfAborted();
       const config = (await this.isWritten()) ? await this.get() : undefined;
       if (config !== undefined) return config;
-      if (looks % 40 === 0) {
+      if (polls % 40 === 0) {
         const { run } = this.#link.names;
         this.#link.log.info({ run }, 'waiting for a learner to write the run configuration');
       }

@@ -6,17 +6,17 @@ import { Correction, ExtraTerms } from '../rl/objective.js';
 import { adam, advantages, batching, fieldsOf, sampling } from './hyperparameters.js';
 import { RunName } from '../wire/run-name.js';
 
-/** What to train: written once by the learner, read by everyone else, so that they cannot disagree. */
+/** The configuration of a run, written once by the learner and read by all other services. */
 export const RunConfig = z.strictObject({
   v: z.literal(2),
   run: RunName,
   seed: z.int().nonnegative(),
   model: z.strictObject({
-    name: z.string().min(1), // as the backend calls it
-    digest: z.string().min(1), // of its config, weights and tokenizer: actors must hold the same
+    name: z.string().min(1), // the name on the backend
+    digest: z.string().min(1), // of config, weights and tokenizer; actors must have the same
   }),
   task: TaskSpec,
-  datasetDigest: z.string().min(1), // of the problems themselves: everybody must hold the same
+  datasetDigest: z.string().min(1), // of the problems; all services must have the same
   sampling: z.strictObject(fieldsOf(sampling)),
   ...fieldsOf(batching),
   lora: z.strictObject({ rank: z.int().positive(), seed: z.int().nonnegative() }),

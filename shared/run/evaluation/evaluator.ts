@@ -11,66 +11,66 @@ import { solveRates, type EvalProblem } from './solve-rates.js';
 export interface EvaluatorOptions {
   readonly config: Pick<RunConfig, 'seed' | 'sampling' | 'groupSize'>;
   readonly problems: readonly EvalProblem[]; // held out
-  readonly samples: number; // answers to each at the sampling temperature
+  readonly samples: number; // answers to each problem at the sampling temperature
   readonly publish: (ticket: Ticket, signal: AbortSignal) => Promise<void>;
-  /** That actors can sample with by now. */
+  /** The newest version that actors can sample with. */
   readonly newestVersion: () => number;
-  /** Of these no answer counts. */
+  /** Actors whose answers do not count. */
   readonly isQuarantined: (actor: string) => boolean;
   readonly log: Logger;
 }
 
-/** How many tickets one evaluation has; all of them may be out at once, whoever answers them. */
+/** Number of tickets of one evaluation; all of them may be outstanding at once. */
 export function evaluationTickets(problems: number, samples: number, groupSize: number): number {
   return problems * (parts(samples, groupSize).length + 1);
 }
 
 interface OpenTicket {
   readonly ticket: Ticket;
-  readonly problem: number; // its place among the problems
+  readonly problem: number; // its index among the problems
   readonly kind: keyof EvalResult['answers'];
 }
 
-/** One evaluation under way: its tickets that are out, and what has come back. */
+/** An evaluation in progress: its outstanding tickets and the answers so far. */
 interface Running {
   readonly version: number;
   readonly open: Map<string, OpenTicket>;
-  issued: number; // of its tickets
-  published: number; // of these, in order
+  issued: number; // number of its tickets
+  published: number; // number of these, in order
   readonly answers: EvalResult['answers'];
   lost: number;
 }
 
 /**
- * Measures one policy version on the held-out problems, with actors and a reward service: by tickets
- * that name the version exactly. Each problem is answered a few times at the sampling temperature,
- * and once by the most probable tokens. The seeds are the same for every version. No ticket asks for more
- * answers than those of training do, so all groups of a run have one bound.
+ * Measures one policy version on the held-out problems with the actors and the reward service, using
+ * tickets pinned to that version. Each problem is answered several times at the sampling temperature and
+ * once greedily. The seeds are the same for every version. No ticket asks for more answers than training
+ * tickets do, so one bound holds for all groups of a run.
  */
 export class Evaluator {
   readonly #options: EvaluatorOptions;
-  readonly #ends = new Changes(); // the last open ticket was closed
+  readonly #ends = new Changes(); // notified when the last open ticket is closed
   #running: Running | undefined;
 
   constructor(options: EvaluatorOptions) {
     this.#options = options;
   }
 
-  /** Of the evaluation under way: its tickets, and those whose answers are not here yet. */
+  /** Tickets of the evaluation in progress, and those without an answer yet. */
   get tickets(): { readonly issued: number; readonly open: number } {
     return { issued: this.#running?.issued ?? 0, open: this.#running?.open.size ?? 0 };
   }
 
-  /** What is out and has not been heard of. */
+  /** The outstanding tickets without an answer. */
   get awaited(): Attempt[] {
     const { open = new Map<string, OpenTicket>(), published = 0 } = this.#running ?? {};
     return [...open.values()].map(({ ticket }) => ticket).filter(({ order }) => order < published);
   }
 
   /**
-   * One at a time.
+   * Evaluates a version; only one evaluation can run at a time.
    *
-   * @throws {Error} if every ticket died; the signal's reason, once it aborts.
+   * @throws {Error} if every ticket died; the signal's reason once it aborts.
    */
   async run(version: number, signal: AbortSignal): Promise<EvalResult> {
     const { config, log, problems, samples, newestVersion } = this.#options;
@@ -90,7 +90,7 @@ export class Evaluator {
       this.#running = undefined;
     }
     const { lost, answers } = running;
-    if (lost > 0) log.warn({ version, lost }, 'evaluated without the tickets that died');
+    if (lost > 0) log.warn({ version, lost }, 'evaluation lacks dead tickets');
     return {
       version,
       lag: Math.max(0, newestVersion() - version),
@@ -104,10 +104,10 @@ export class Evaluator {
   }
 
   /**
-   * Takes in a scored group; one of an evaluation that a crash ended has nothing to tell any more.
+   * Records a scored group; ignores groups of an evaluation that a crash ended.
    *
-   * @throws {PermanentError} if it is no answer to its ticket. Its message is then given up, and of that
-   *   `die` is told.
+   * @throws {PermanentError} if it does not answer its ticket. Its message is then given up and `die` is
+   *   called.
    */
   receive({ group, scores }: ScoredGroup): void {
     const { ticketId } = group.ticket;
@@ -135,7 +135,7 @@ export class Evaluator {
     this.#close(running, ticketId);
   }
 
-  /** The ticket's message was given up: the evaluation goes on without it. */
+  /** Continues the evaluation without a ticket whose message was given up. */
   die(ticketId: string): void {
     const running = this.#running;
     if (running?.open.has(ticketId) !== true) return;
@@ -161,7 +161,7 @@ export class Evaluator {
     if (open.size === 0) this.#ends.notify();
   }
 
-  /** All tickets of an evaluation, entered as open before the first is out. */
+  /** All tickets of an evaluation, registered as open before the first is published. */
   #issue(running: Running): Ticket[] {
     const { config, problems, samples } = this.#options;
     const { version, open } = running;
@@ -174,7 +174,7 @@ export class Evaluator {
     const tickets = kinds.flatMap(({ kind, groupSize, temperature }, k) =>
       problems.map(({ id: problemId }, problem) => {
         const order = k * problems.length + problem;
-        const ticketId = `eval-${version}-${order}-${randomPart()}`; // another one each time
+        const ticketId = `eval-${version}-${order}-${randomPart()}`; // unique for each attempt
         const samplingParams = {
           temperature,
           maxTokens: config.sampling.maxTokens,
@@ -192,7 +192,7 @@ export class Evaluator {
   }
 }
 
-/** `total` as a sum of whole numbers of which none is above `most`. */
+/** `total` split into integers of at most `most`. */
 function parts(total: number, most: number): number[] {
   const count = Math.ceil(total / most);
   return Array.from({ length: count }, (_, i) => Math.min(most, total - i * most));

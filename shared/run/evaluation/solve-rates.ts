@@ -2,18 +2,18 @@ import { mean } from '../../base/statistics.js';
 import { passAtK, passLevels } from '../../rl/pass-at-k.js';
 import type { Answers, EvalResult, SolveRates } from '../../wire/eval-result.js';
 
-/** A problem as far as an evaluation knows it. */
+/** The part of a problem that an evaluation uses. */
 export interface EvalProblem {
   readonly id: string;
-  readonly difficulty: string; // how it is classed when results are told by difficulty
+  readonly difficulty: string; // the class under which its results are reported
 }
 
 /**
- * What the answers to some problems come to.
+ * The solve rates of some problems.
  *
  * @param problems [P] in the order of the answers.
  * @returns the rates over all problems, and over those of each difficulty, in order of their names.
- * @throws {Error} if no answer at all came, of one kind or the other.
+ * @throws {Error} if there is no sampled or no greedy answer at all.
  */
 export function solveRates(
   problems: readonly EvalProblem[],
@@ -24,7 +24,7 @@ export function solveRates(
     answers,
   );
   if (all === undefined) {
-    throw new Error('the evaluation came to nothing: every one of its tickets died');
+    throw new Error('the evaluation failed: all of its tickets died');
   }
   const difficulties = [...new Set(problems.map(({ difficulty }) => difficulty))].sort(naturally);
   const byDifficulty = difficulties.flatMap((difficulty) => {
@@ -35,7 +35,7 @@ export function solveRates(
   return { ...all, byDifficulty };
 }
 
-/** @param members places of the problems. */
+/** @param members indices of the problems. */
 function ratesOf(
   members: readonly number[],
   { sampled, greedy }: EvalResult['answers'],
@@ -55,7 +55,7 @@ function ratesOf(
   };
 }
 
-/** `10 numbers` behind `3 numbers`. */
+/** Sorts `10 numbers` after `3 numbers`. */
 function naturally(a: string, b: string): number {
   return a.localeCompare(b, 'en', { numeric: true });
 }
