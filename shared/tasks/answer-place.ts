@@ -1,6 +1,6 @@
 import { z } from 'zod';
 
-/** Where the answer stands in a completion: all of it, or between two tags. */
+/** The place of the answer in a completion: the whole completion, or between two tags. */
 export const AnswerPlace = z.union([
   z.literal('whole'),
   z.strictObject({
@@ -11,15 +11,15 @@ export const AnswerPlace = z.union([
 export type AnswerPlace = z.infer<typeof AnswerPlace>;
 type Tags = Exclude<AnswerPlace, 'whole'>;
 
-/** Only this much of a completion's end is read: an answer is what a completion comes to. */
+/** Characters read at the end of a completion, where the answer is. */
 export const maxReadChars = 1 << 16;
 
-/** The only white space that an answer may have: what looks like it, such as a no-break space, is none. */
+/** The only white space allowed in an answer; lookalikes such as a no-break space are not. */
 export function isBlank(char: string): boolean {
   return char === ' ' || char === '\t' || char === '\r' || char === '\n';
 }
 
-/** The text without the blanks at its ends. */
+/** The text without leading and trailing blanks. */
 export function trimBlanks(text: string): string {
   let start = 0;
   let end = text.length;
@@ -28,15 +28,15 @@ export function trimBlanks(text: string): string {
   return text.slice(start, end);
 }
 
-/** The answers that a prompt itself shows: each block, tags included, with the words found before it. */
+/** The answers that a prompt shows: each block, including tags, with the text before it. */
 export type PromptAnswers = ReadonlyMap<string, ReadonlySet<string>>;
 
 /**
- * The answer that a completion gives: all of it, or the text in the last complete pair of tags near its
+ * The answer in a completion: the whole text, or the text in the last complete pair of tags near its
  * end. An echo of the prompt's own examples is not an answer.
  *
- * @param examples of the prompt, from `answersIn`.
- * @param completion the sampled text alone, without the prompt, but with its stop sequence.
+ * @param examples those of the prompt, from `answersIn`.
+ * @param completion the sampled text without the prompt, but with its stop sequence.
  * @returns undefined if there is no answer.
  */
 export function answerText(
@@ -49,14 +49,14 @@ export function answerText(
   return trimBlanks(text) === '' ? undefined : text;
 }
 
-/** Enough to tell the prompt's words from a policy's, and few enough to recognise a partial echo. */
+/** Enough to distinguish the prompt's text from the policy's, and few enough to detect a partial echo. */
 const leadChars = 8;
 
 /**
- * The answers that a prompt shows, each with up to 8 characters before it: `xample: ` belongs to the
- * example, and the same block after other words is an answer.
+ * The answers that a prompt shows, each with up to 8 characters before it: after `xample: ` the block is
+ * the example, after other text it is an answer.
  *
- * Each character is searched at most three times, since a prompt may come with a request.
+ * Each character is searched at most three times, because a request may contain its own prompt.
  *
  * @returns such as `<answer>(1+2)/3</answer>` → {`xample: `}.
  */
@@ -68,7 +68,7 @@ export function answersIn(place: AnswerPlace, prompt: string): PromptAnswers {
     const first = prompt.indexOf(opening, from);
     const close = first === -1 ? -1 : prompt.indexOf(closing, first + opening.length);
     if (close === -1) return found;
-    // The opening tag nearest to the closing one, searched within these two: never from the start.
+    // Search the opening tag backwards from the closing one, never from the start of the text.
     const open = first + Math.max(0, prompt.slice(first, close).lastIndexOf(opening));
     from = close + closing.length;
     const block = prompt.slice(open, from);
@@ -78,7 +78,7 @@ export function answersIn(place: AnswerPlace, prompt: string): PromptAnswers {
   }
 }
 
-/** The last words before a place; a Chinese character says as much as three Latin ones. */
+/** The end of the text before a place; a Chinese character counts as three Latin ones. */
 function leadTo(prompt: string, place: number): string {
   let start = place;
   for (let chars = 0; start > 0; start--) {
@@ -88,9 +88,9 @@ function leadTo(prompt: string, place: number): string {
   return prompt.slice(start, place).trimStart();
 }
 
-const maxEchoes = 128; // of the prompt's blocks that may follow an answer
+const maxEchoes = 128; // blocks of the prompt that may follow an answer
 
-/** Searches from the end, in time linear in the text: each step ends before what was searched. */
+/** Searches from the end, in time linear in the text: each step ends before the part already searched. */
 function lastBlock(
   text: string,
   { open: opening, close: closing }: Tags,
@@ -111,7 +111,7 @@ function lastBlock(
   return undefined;
 }
 
-/** Whether one of the leads, of at most 8 characters each, stands right before `place`. */
+/** Whether one of the leads, at most 8 characters each, is right before `place`. */
 function endsWithOneOf(text: string, place: number, leads: ReadonlySet<string>): boolean {
   for (let chars = 0; chars <= Math.min(leadChars, place); chars++) {
     if (leads.has(text.slice(place - chars, place))) return true;

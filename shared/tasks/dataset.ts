@@ -2,24 +2,24 @@ import { createHash } from 'node:crypto';
 import { UserError } from '../base/errors.js';
 import { createRandom } from '../base/random.js';
 
-/** What every part of a run knows of a problem; the rest only its task does. */
+/** The task-independent part of a problem. */
 export interface TaskProblem {
-  /** Says the problem's content: the same in every run and process, another for another problem. */
+  /** Derived from the problem's content: the same in every run and process, unique per problem. */
   readonly id: string;
-  /** The kind that it is of, such as `4 numbers`: evaluations tell kinds apart. */
+  /** The class under which evaluations report the problem, such as `4 numbers`. */
   readonly difficulty: string;
 }
 
-/** Problems to train on and problems held out, the same in every process that loads the same data. */
+/** Training and held-out problems, the same in every process that loads the same data. */
 export interface Dataset<Problem extends TaskProblem = TaskProblem> {
-  /** Of all problems in order: two processes with equal digests hold the same data. */
+  /** Digest of all problems in order: processes with equal digests have the same data. */
   readonly digest: string;
   readonly train: readonly Problem[];
   readonly test: readonly Problem[];
   problem(id: string): Problem | undefined;
 }
 
-/** @param task part of the digest: no problem of one task is one of another. */
+/** @param task part of the digest, so that datasets of different tasks differ. */
 export function datasetOf<Problem extends TaskProblem>(
   task: string,
   test: readonly Problem[],
@@ -35,11 +35,11 @@ export function datasetOf<Problem extends TaskProblem>(
 }
 
 /**
- * Test is the first `testSize` rows and train the rest, shuffled by the seed after that cut.
+ * Splits rows: the first `testSize` are test, the rest are train, shuffled by the seed.
  *
  * Source: TuFT's Countdown guide, §1.
  *
- * @param source names the rows in a complaint.
+ * @param source name of the data in error messages.
  * @throws {UserError} if nothing remains to train on.
  */
 export function splitRows<Problem extends TaskProblem>(

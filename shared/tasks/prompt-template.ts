@@ -7,21 +7,21 @@ import type { Prompt } from './prompt.js';
 const text = z.string().min(1);
 
 /**
- * How problems are put to the model and where it answers, as data: it travels in the run's
- * configuration, so that nobody has another one. `{{name}}` stands for a part of the problem.
+ * The prompt of a task and the place of the answer, as data in the run's configuration, so that all
+ * services use the same one. `{{name}}` stands for a part of the problem.
  */
 export const PromptTemplate = z
   .strictObject({
     name: text.max(64),
-    text: text.optional(), // plain, or
-    chat: z // through the chat template of the model's tokenizer
+    text: text.optional(), // plain text, or
+    chat: z // formatted by the chat template of the model's tokenizer
       .array(z.strictObject({ role: z.enum(['system', 'user', 'assistant']), content: z.string() }))
       .min(1)
       .max(1_000)
       .optional(),
-    opening: z.string().default(''), // of a chat: what the assistant has already said
+    opening: z.string().default(''), // of a chat: the beginning of the assistant's answer
     answer: AnswerPlace,
-    stop: z.array(text).max(100).default([]), // texts at which sampling ends, beside the end of the sequence
+    stop: z.array(text).max(100).default([]), // texts that end sampling, besides the end of the sequence
   })
   .check(({ value, issues }) => {
     const complain = (path: string, message: string) =>
@@ -46,14 +46,14 @@ export function fillTemplate(
   return { chat, opening: fill(template.opening) };
 }
 
-/** All that a template shows, each part on a line of its own. */
+/** All texts of a template, one per line. */
 export function shownText({ text: plain, chat = [], opening }: TemplateText): string {
   return [plain ?? '', ...chat.map(({ content }) => content), opening].join('\n');
 }
 
 type TemplateText = Pick<PromptTemplate, 'text' | 'chat' | 'opening'>;
 
-/** A rule for a task's templates: they name no part but `parts`, and at least one. */
+/** A rule for a task's templates: they use only `parts`, and at least one. */
 export function namesOnly(parts: readonly string[]) {
   return ({ value, issues }: z.core.ParsePayload<PromptTemplate>): void => {
     const used = [...shownText(value).matchAll(placeholder)].map(([, name]) => name!);
@@ -68,7 +68,7 @@ export function namesOnly(parts: readonly string[]) {
 
 const placeholder = /\{\{\s*([A-Za-z_]+)\s*\}\}/g;
 
-/** The styles of a task by name, each in the languages that it exists in. */
+/** The styles of a task by name, each in the available languages. */
 export type Styles<Template> = Readonly<
   Record<string, Readonly<Partial<Record<PromptLanguage, Template>> & { en: Template }>>
 >;
@@ -77,9 +77,9 @@ export const promptLanguages = ['en', 'zh'] as const;
 export type PromptLanguage = (typeof promptLanguages)[number];
 
 /**
- * The template that `--prompt-style` asks for: one of the task's own, or the user's file.
+ * The template that `--prompt-style` names: one of the task's own, or the user's file.
  *
- * @throws {UserError} naming what there is, or each wrong key of the file.
+ * @throws {UserError} listing the available styles, or each wrong key of the file.
  */
 export async function chooseTemplate<Schema extends z.ZodType>(
   schema: Schema,

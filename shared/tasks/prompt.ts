@@ -1,6 +1,6 @@
 /** The part of a tokenizer that a prompt needs; `Tokenizer` of shared/model is one. */
 export interface PromptTokenizer {
-  /** The chat in the words of the model's template, up to where the assistant answers. */
+  /** The chat formatted by the model's template, up to the start of the assistant's answer. */
   chatText(messages: readonly ChatMessage[]): string;
   encode(text: string): Int32Array;
 }
@@ -10,12 +10,12 @@ export interface ChatMessage {
   readonly content: string;
 }
 
-/** What the policy is asked to continue. */
+/** A prompt that the policy continues. */
 export type Prompt =
-  | { readonly text: string } // as it is
+  | { readonly text: string } // plain text
   | {
-      readonly chat: readonly ChatMessage[]; // in the words of the tokenizer's chat template
-      readonly opening: string; // what the assistant has already said
+      readonly chat: readonly ChatMessage[]; // formatted by the tokenizer's chat template
+      readonly opening: string; // the beginning of the assistant's answer
     };
 
 /** The prompt's text, as the model reads it. */
@@ -23,7 +23,7 @@ export function promptText(prompt: Prompt, tokenizer: Pick<PromptTokenizer, 'cha
   return 'text' in prompt ? prompt.text : tokenizer.chatText(prompt.chat) + prompt.opening;
 }
 
-/** [P] the prompt's tokens: actors and reward service must come to the same. */
+/** [P] the prompt's tokens: must be the same in actors and reward service. */
 export function promptTokens(prompt: Prompt, tokenizer: PromptTokenizer): Int32Array {
   return tokenizer.encode(promptText(prompt, tokenizer));
 }

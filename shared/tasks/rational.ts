@@ -1,6 +1,6 @@
 /**
- * An exact fraction with a positive denominator. Arithmetic leaves it unreduced, so it costs
- * multiplications alone; `reduced` and `fractionText` give lowest terms.
+ * An exact fraction with a positive denominator. Arithmetic does not reduce it, so it needs
+ * only multiplications; `reduced` and `fractionText` give lowest terms.
  */
 export interface Rational {
   readonly numerator: bigint;
@@ -10,14 +10,14 @@ export interface Rational {
 export const zero: Rational = { numerator: 0n, denominator: 1n };
 export const one: Rational = { numerator: 1n, denominator: 1n };
 
-/** @throws {RangeError} unless `value` is an integer that a double holds exactly. */
+/** @throws {RangeError} unless `value` is a safe integer. */
 export function integer(value: number): Rational {
   if (!Number.isSafeInteger(value)) throw new RangeError(`${value} is not a safe integer`);
   return { numerator: BigInt(value), denominator: 1n };
 }
 
 /**
- * The number as a person wrote it: 0.1 is 1/10, where its double is a little more.
+ * The number as written in decimal: 0.1 becomes 1/10, although its double is slightly more.
  *
  * @throws {RangeError} if the value is not finite.
  */
@@ -84,10 +84,10 @@ export function fractionText(a: Rational): string {
   return denominator === 1n ? numerator.toString() : `${numerator}/${denominator}`;
 }
 
-/** The nearest double, or within two units of its last place when the parts exceed 2^53. */
+/** The nearest double, or within two units in the last place if the parts exceed 2^53. */
 export function toNumber(a: Rational): number {
   const { numerator, denominator } = reduced(a);
-  // Beyond 1,000 bits a part has no double of its own; the leading bits decide the quotient.
+  // A part beyond 1,000 bits would overflow a double; the leading bits determine the quotient.
   const excess = BigInt(Math.max(hexDigits(numerator), hexDigits(denominator)) - 250) * 4n;
   return excess > 0n
     ? Number(numerator >> excess) / Number(denominator >> excess)

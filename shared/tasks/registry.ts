@@ -8,7 +8,7 @@ import { tableSpec } from './data/table.js';
 export const tasks = [countdown, integerAnswers] as const;
 type Tasks = typeof tasks;
 
-/** A task with all that it needs, as the run's configuration has it. */
+/** The specification of a task in the run's configuration. */
 export const TaskSpec = z.discriminatedUnion(
   'name',
   tasks.map(({ spec }) => spec) as unknown as SpecsOf<Tasks>,
@@ -18,16 +18,16 @@ type SpecsOf<List extends readonly { readonly spec: unknown }[]> = {
 };
 export type TaskSpec = z.infer<typeof TaskSpec>;
 
-/** The task that a run trains on. Nothing is read before its `load`. */
+/** Opens the task that a run trains on. Nothing is read before its `load`. */
 export function openTask(spec: TaskSpec): Task {
   return definitionOf(spec.name).open(spec);
 }
 
 /**
- * The task with its data in a file of this machine. Whether it is the same data, its digest shows.
+ * The task with its data in a local file. The digest shows whether it is the same data.
  *
- * @param path of the file; undefined, or of no use to a task that generates its data: all as it was.
- * @throws {UserError} if the file is of no known kind.
+ * @param path that of the file; ignored if undefined or if the task generates its data.
+ * @throws {UserError} if the file is of an unknown kind.
  */
 export function withDataAt(spec: TaskSpec, path: string | undefined): TaskSpec {
   const { dataset } = spec;
@@ -41,13 +41,13 @@ export const TaskSettings = z.object({
   task: z
     .enum(tasks.map(({ name }) => name))
     .default(tasks[0].name)
-    .describe('what is learnt.'),
+    .describe('task to learn.'),
   ...CommonSettings.shape,
   ...flagsOf(tasks),
 });
 export type TaskSettings = z.infer<typeof TaskSettings>;
 
-/** Reports what is wrong with settings of the task each of which is right, under their keys. */
+/** Reports invalid combinations of valid task settings, under their keys. */
 export function checkTask(settings: TaskSettings, complain: Complain): void {
   const given: Readonly<Record<string, unknown>> = settings;
   const own = definitionOf(settings.task);
@@ -64,13 +64,13 @@ export function checkTask(settings: TaskSettings, complain: Complain): void {
 /**
  * The task that the settings ask for.
  *
- * @throws {UserError} if they name something that is not there.
+ * @throws {UserError} if they name something that does not exist.
  */
 export function taskSpec(settings: TaskSettings): Promise<TaskSpec> {
   return definitionOf(settings.task).configure(settings);
 }
 
-/** A task without its own types: under its name it only meets settings and specifications of that name. */
+/** A task without its own types; it is only used with settings and specifications of its own name. */
 interface AnyTask {
   readonly settings: object;
   check?(settings: TaskSettings, complain: Complain): void;
@@ -85,7 +85,7 @@ function definitionOf(task: TaskSpec['name']): AnyTask {
 /**
  * The flags of all tasks together.
  *
- * @throws {Error} if a task uses a name that means something else already: it would get another one's values.
+ * @throws {Error} if a task uses a name that is already taken, because it would get the other flag's values.
  */
 export function flagsOf<Definition extends { readonly name: string; readonly settings: object }>(
   definitions: readonly Definition[],
@@ -103,7 +103,7 @@ export function flagsOf<Definition extends { readonly name: string; readonly set
   return flags as Intersection<Definition['settings']>;
 }
 
-/** What has the properties of all members of a union. */
+/** The intersection of all members of a union. */
 type Intersection<Union> = (Union extends unknown ? (value: Union) => void : never) extends (
   value: infer All,
 ) => void

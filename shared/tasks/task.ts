@@ -6,77 +6,77 @@ import { promptLanguages } from './prompt-template.js';
 import type { Prompt } from './prompt.js';
 
 /**
- * A verifiable task as one run has it configured: where its problems come from, how one is put to the
- * model, and what an answer earns. Learner, actors and reward service know tasks by this alone.
+ * A verifiable task as configured for a run: its problems, their prompts and the rewards of answers.
+ * Learner, actors and reward service use tasks only through this interface.
  *
- * A problem that is handed to `prompt` or `score` came from the same task's `load` or `problemOf`.
+ * A problem passed to `prompt` or `score` must come from the same task's `load` or `problemOf`.
  */
 export interface Task<Problem extends TaskProblem = TaskProblem> {
   /**
    * The problems, the same in every process that loads the same specification.
    *
-   * @throws {UserError} naming what cannot be read or made, and the remedy.
+   * @throws {UserError} if problems cannot be read or generated, with the remedy.
    */
   load(): Promise<Dataset<Problem>>;
 
-  /** What the policy is asked to continue. */
+  /** The prompt that the policy continues. */
   prompt(problem: Problem): Prompt;
 
-  /** Texts at which an answer ends, beside the end of the sequence. */
+  /** Texts that end an answer, besides the end of the sequence. */
   readonly stop: readonly string[];
 
   /**
-   * The reward of one completion and the parts that it was made of.
+   * The reward of one completion and its parts.
    *
-   * @param completion the sampled text alone, without the prompt.
+   * @param completion the sampled text without the prompt.
    */
   score(problem: Problem, completion: string): Score;
 
   /**
-   * The problem that a row of a data file states, for those who score what no run has.
+   * The problem in a row of a data file, for scoring problems outside the run's dataset.
    *
-   * @throws {z.ZodError} if it states none.
+   * @throws {z.ZodError} if the row is not a problem.
    */
   problemOf(row: unknown): Problem;
 }
 
-/** Flags of one task alone. Each is optional: that no other task has use for it shows by its being given. */
+/** Flags of one task only. Each is optional, so that a flag given for another task can be reported. */
 type OwnFlags = Readonly<Record<string, z.ZodOptional>>;
 
-/** The learner's settings as one task reads them: those of every task and its own. */
+/** The learner's settings that one task reads: the common ones and its own. */
 type SettingsOf<Flags extends OwnFlags> = CommonSettings & {
   readonly [Key in keyof Flags]?: z.output<Flags[Key]>;
 };
 
-/** Reports that a setting does not go with others, under its key. */
+/** Reports under its key that a setting conflicts with others. */
 export type Complain = (key: string, message: string) => void;
 
-/** A task as it is added to Offbeat: one of these in the list of `registry.ts`. */
+/** The definition of a task; adding one to the list in `registry.ts` adds the task to Offbeat. */
 interface TaskDefinition<
   Name extends string,
   Flags extends OwnFlags,
   Spec extends z.ZodObject<{ name: z.ZodLiteral<Name>; dataset: z.ZodType; prompt: z.ZodType }>,
   Problem extends TaskProblem,
 > {
-  readonly name: Name; // as `--task` takes it
+  readonly name: Name; // the value of `--task`
 
   /** The flags that only this task has. */
   readonly settings: Flags;
 
-  /** The task as a run's configuration has it: all that decides what a problem, a prompt, a score is. */
+  /** The schema of the task in a run's configuration: everything that determines problems, prompts and scores. */
   readonly spec: Spec;
 
-  /** Reports what is wrong with settings each of which is right. */
+  /** Reports invalid combinations of valid settings. */
   check?(settings: SettingsOf<Flags>, complain: Complain): void;
 
   /**
-   * The specification that the settings ask for.
+   * The specification for the settings.
    *
-   * @throws {UserError} if the data or the prompt style is not there.
+   * @throws {UserError} if the data or the prompt style does not exist.
    */
   configure(settings: SettingsOf<Flags>): Promise<z.infer<Spec>>;
 
-  /** The task with this specification. Nothing is read before its `load`. */
+  /** Opens the task with this specification. Nothing is read before its `load`. */
   open(spec: z.infer<Spec>): Task<Problem>;
 }
 
@@ -92,31 +92,33 @@ export function defineTask<
   return definition;
 }
 
-/** The learner's settings that every task has. */
+/** The learner's settings common to all tasks. */
 export const CommonSettings = z.object({
   dataset: string
     .optional()
     .describe(
-      'a file *.jsonl, *.csv or *.parquet, or OWNER/NAME on the Hugging Face hub; or generator, which ' +
-        'countdown has and defaults to.',
+      'a file *.jsonl, *.csv or *.parquet, OWNER/NAME on the Hugging Face hub, or generator (only ' +
+        'countdown, its default).',
     ),
   testSize: int
     .positive()
     .default(1_024)
-    .describe('problems held out for evaluation: the first ones.'),
+    .describe('number of first problems held out for evaluation.'),
   datasetSeed: int
     .min(0)
     .default(0)
-    .describe('of the generator, or of the order in a file; --seed leaves the problems alone.'),
+    .describe(
+      'seed of the generator, or of the order of a file; --seed does not affect the problems.',
+    ),
   promptStyle: string
     .default('compact')
     .describe(
-      'how a problem is put to the model: compact (all that the embedded model knows), fewshot, think, ' +
+      'prompt style: compact (the only one for the embedded model), fewshot, think, ' +
         'or a template file *.json of your own.',
     ),
   promptLanguage: z
     .enum(promptLanguages)
     .default('en')
-    .describe('of the prompt; compact has no words.'),
+    .describe('language of the prompt; compact has no words.'),
 });
 export type CommonSettings = z.infer<typeof CommonSettings>;

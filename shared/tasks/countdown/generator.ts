@@ -4,7 +4,7 @@ import { operators, print, type Expression, type Operator } from './parser.js';
 import { problemKey, problemOf, type Problem } from './problem.js';
 import type { GeneratorSpec } from './task.js';
 
-/** What a single draw depends on: how many numbers, how large they and the target may be. */
+/** The parameters of a single draw: the number of numbers, and the ranges of numbers and target. */
 type Difficulty = Pick<
   GeneratorSpec,
   'numbers' | 'minNumber' | 'maxNumber' | 'minTarget' | 'maxTarget'
@@ -18,9 +18,9 @@ export interface SolvedProblem {
 
 /**
  * The problems of a generated dataset, the held-out ones (`testSize`) first. No two have the same
- * numbers and target. The seed alone fixes the sequence: other sizes only cut it elsewhere.
+ * numbers and target. Only the seed determines the sequence; the sizes determine where it is cut.
  *
- * @throws {UserError} when the ranges hold fewer different problems than asked for.
+ * @throws {UserError} if the ranges contain fewer different problems than requested.
  */
 export function generateProblems(spec: GeneratorSpec): SolvedProblem[] {
   const random = createRandom(spec.seed);
@@ -46,15 +46,15 @@ export function generateProblems(spec: GeneratorSpec): SolvedProblem[] {
 }
 
 /**
- * One random solved problem, which may repeat an earlier one; undefined when this draw failed.
+ * One random problem with a solution, which may repeat an earlier one; undefined if this draw failed.
  *
- * The distribution: how many numbers, the shape of the expression and each operator are uniform;
+ * The distribution: the number of numbers, the shape of the expression and each operator are uniform;
  * then numbers, uniform in minNumber..maxNumber, are redrawn until every step of the expression is a
  * positive integer and the last one in minTarget..maxTarget. So all four operators are common in the
  * witnesses (of 100,000 problems of 3 numbers up to 99 and targets up to 100, in percent: 29 +,
  * 35 -, 15 *, 20 /; redrawing whole expressions would leave hardly a product or quotient), and
- * targets are spread evenly but for the smallest tenth, which gets 17 percent. The problem shows
- * its numbers in an order that says nothing about the witness.
+ * targets are spread evenly except for the smallest tenth, which gets 17 percent. The problem shows
+ * its numbers in an order independent of the witness.
  */
 export function drawProblem(random: Random, difficulty: Difficulty): SolvedProblem | undefined {
   const { numbers: counts, minNumber = 1, maxNumber, minTarget = 1, maxTarget } = difficulty;
@@ -73,14 +73,14 @@ export function drawProblem(random: Random, difficulty: Difficulty): SolvedProbl
 }
 
 /**
- * An expression that uses each of the numbers once, in any order and shape, with any operators:
- * right in form, and worth anything.
+ * A random well-formed expression that uses each number once, in any order and shape, with any operators
+ * and any value.
  */
 export function drawExpression(random: Random, numbers: readonly number[]): string {
   return print(filledIn(randomTemplate(random, 0, numbers.length), random.shuffle(numbers)));
 }
 
-const maxRedraws = 64; // then this shape and these operators hardly fit the ranges: take others
+const maxRedraws = 64; // then this shape and these operators do not fit the ranges; draw others
 const maxDrawsInVain = 10_000;
 
 /** An expression whose leaves are positions in a list of numbers still to be drawn. */
@@ -123,11 +123,11 @@ function positiveInteger(template: Template, numbers: readonly number[]): number
 }
 
 /**
- * The problems that the embedded model knows and that `npm start` trains on by default. Its first
+ * The problems for which the embedded model was trained, and the default of `npm start`. Its first
  * `testSize` problems are held out: neither pre-training nor RL ever sees them.
  *
- * Problems are drawn without repeats, and the ranges hold some 42,000, so the later ones are ever
- * rarer kinds: a train split of 30,000 would be another distribution than the held-out problems
+ * Problems are drawn without repeats from about 42,000, so later ones are increasingly of rare kinds: a
+ * train split of 30,000 would have another distribution than the held-out problems
  * (a base model that solved 28 % of those solved 16 % of the last).
  */
 export const embeddedDataset: GeneratorSpec = {

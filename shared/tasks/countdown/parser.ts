@@ -19,7 +19,7 @@ interface Negation {
   readonly negated: Expression;
 }
 
-/** The exact value, or undefined when something is divided by zero. */
+/** The exact value, or undefined on a division by zero. */
 export function evaluate(expression: Expression): Rational | undefined {
   if (typeof expression === 'number') return rational.integer(expression);
   if ('negated' in expression) {
@@ -42,7 +42,7 @@ export function evaluate(expression: Expression): Rational | undefined {
 }
 
 /**
- * The expression as text without blanks, in parentheses only where its value would change without:
+ * The expression as text without blanks, with parentheses only where the value needs them:
  * `a+(b-c)` prints as `a+b-c`, `a-(b-c)` as it is.
  */
 export function print(expression: Expression): string {
@@ -73,18 +73,18 @@ function isSum(expression: Expression): boolean {
 /** A non-negative integer, or one of the characters `+-*` `/()`. */
 export type Token = number | '+' | '-' | '*' | '/' | '(' | ')';
 
-/** Why a text is no expression. */
+/** The reason why a text is not an expression. */
 export type Refusal = 'too_long' | 'too_deep' | 'bad_token' | 'bad_syntax' | 'unbalanced';
 
-/** So the cost of one answer is bounded, whatever was sampled: linear in at most so many characters. */
+/** Bounds the cost of one answer, which is linear in its characters. */
 export const maxChars = 1_000;
-export const maxDepth = 32; // of parentheses and signs inside one another
-const maxDigits = 15; // of one number, so that a double holds it exactly
+export const maxDepth = 32; // of nested parentheses and signs
+const maxDigits = 15; // of a number, so that a double represents it exactly
 
 /**
  * The tokens of a text: integers without leading zeros, operators and parentheses, with blanks, tabs
- * and line ends between them. Any other character is refused: no Unicode digits or minus signs, no
- * decimal point, exponent or hexadecimal.
+ * and line ends between them. Any other character is refused, including Unicode digits and minus
+ * signs, decimal points, exponents and hexadecimal.
  */
 export function tokenize(text: string): Token[] | Refusal {
   if (text.length > maxChars) return 'too_long';
@@ -108,15 +108,15 @@ export function tokenize(text: string): Token[] | Refusal {
 }
 
 /**
- * The expression that the tokens spell, by recursive descent:
+ * Parses the tokens by recursive descent:
  *
  *     sum     = product { ("+" | "-") product }
  *     product = factor { ("*" | "/") factor }
  *     factor  = number | "-" factor | "(" sum ")"
  *
- * The minus sign is allowed in front of any factor, because a chain such as `-3+7*21` is arithmetic
- * too: no target from 0 on can be reached with it that could not be without. There is no sign `+`,
- * no `**`, no `//` and no product without its `*`.
+ * A minus sign is allowed in front of any factor, because a chain such as `-3+7*21` is valid arithmetic;
+ * it makes no further target from 0 on reachable. Unary `+`, `**`, `//` and implicit products are
+ * refused.
  */
 export function parse(tokens: readonly Token[]): Expression | Refusal {
   let position = 0;

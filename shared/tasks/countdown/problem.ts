@@ -2,20 +2,20 @@
 export interface Problem {
   /** The question itself, `3,7,21=64`: the same in every run and process. */
   readonly id: string;
-  readonly difficulty: string; // how many numbers there are
-  readonly numbers: readonly number[]; // in the order in which the prompt shows them
+  readonly difficulty: string; // the number of numbers
+  readonly numbers: readonly number[]; // in the order of the prompt
   readonly target: number;
 }
 
-/** A problem under the id that its content gives it. */
+/** The problem with these numbers and target; its id is derived from them. */
 export function problemOf(numbers: readonly number[], target: number): Problem {
   const id = `${numbers.join(',')}=${target}`;
   return { id, difficulty: `${numbers.length} numbers`, numbers, target };
 }
 
 /**
- * What makes two problems the same question: the target and the numbers in any order. Held-out
- * problems stay held out only if no trained one has the same key.
+ * The key that is equal for two problems with the same target and the same numbers in any order. No
+ * training problem may have the key of a held-out problem.
  */
 export function problemKey(problem: Pick<Problem, 'numbers' | 'target'>): string {
   return `${problem.numbers.toSorted((a, b) => a - b).join(',')}=${problem.target}`;

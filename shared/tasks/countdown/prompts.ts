@@ -3,7 +3,7 @@ import { fillTemplate, type Styles } from '../prompt-template.js';
 import type { Problem } from './problem.js';
 import type { CountdownPrompt } from './task.js';
 
-/** The prompt styles that come with Countdown; a user's own file says the same in JSON. */
+/** The built-in prompt styles of Countdown; a user's template file has the same form in JSON. */
 export const styles = {
   /** For the embedded model, which reads characters: `3 7 21=64:`, answered by `(21-7)…`. */
   compact: {
@@ -84,7 +84,7 @@ export const styles = {
   },
 } satisfies Styles<CountdownPrompt>;
 
-/** What the policy is asked to continue. */
+/** The prompt for a problem, which the policy continues. */
 export function renderPrompt(
   template: Pick<CountdownPrompt, 'text' | 'chat' | 'opening'>,
   { numbers, target }: Problem,

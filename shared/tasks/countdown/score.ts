@@ -13,7 +13,7 @@ import { evaluate, parse, tokenize, type Refusal, type Token } from './parser.js
 import type { Problem } from './problem.js';
 import type { CountdownPrompt, RewardSpec } from './task.js';
 
-/** Where a prompt's answers stand, and what of the prompt itself looks like one. */
+/** The place of the answer in a completion, and the prompt's own examples that look like answers. */
 interface AnswerForm extends Pick<CountdownPrompt, 'answer' | 'allowsTargetTail'> {
   readonly examples: PromptAnswers;
 }
@@ -24,10 +24,10 @@ export function answerForm(prompt: CountdownPrompt): AnswerForm {
 }
 
 /**
- * The expression that a completion gives as its answer.
+ * Extracts the expression that a completion gives as its answer.
  *
- * @param completion the sampled text alone, without the prompt, but with its stop sequence.
- * @param targetTail whether the tail `= target` is taken off before the answer is judged.
+ * @param completion the sampled text without the prompt, but with its stop sequence.
+ * @param targetTail whether a tail `= target` is removed before scoring.
  * @returns the expression's text; undefined if there is no answer.
  */
 export function extractAnswer(
@@ -47,7 +47,7 @@ function withoutTargetTail(answer: string, target: number): string {
   return hasTail ? answer.slice(0, equals) : answer;
 }
 
-/** Everything that a score can say of an answer. */
+/** The outcomes of scoring an answer. */
 type Reason =
   'correct' | 'wrong_value' | 'no_answer' | 'wrong_numbers' | 'division_by_zero' | Refusal;
 
@@ -65,12 +65,12 @@ export const zeroOrOne: RewardSpec = {
  *
  * With f = `formatScore`, y the answer's value and all arithmetic exact:
  * - correct: 1; no answer at all: 0;
- * - otherwise, by shaping: none 0; constant f; continuous f for what has no value or not the right
- *   numbers, and f + (1 - f) / (1 + |y - target|) for a valid expression of another value.
+ * - otherwise, by shaping: none 0; constant f; continuous f for an answer without a value or with
+ *   wrong numbers, and f + (1 - f) / (1 + |y - target|) for a valid expression with another value.
  *
- * Source: TuFT's Countdown guide, §3.2; the rules in full, and where they differ: `scoring.md`.
+ * Source: TuFT's Countdown guide, §3.2; `scoring.md` has the full rules and the differences.
  *
- * @param completion the sampled text alone, without the prompt.
+ * @param completion the sampled text without the prompt.
  */
 export function scoreAnswer(
   form: AnswerForm,
@@ -105,7 +105,7 @@ export function scoreAnswer(
   };
 }
 
-/** The value of an answer that uses the numbers as it must, or what is wrong with it. */
+/** The value of an answer that uses the numbers correctly, or the reason why it is wrong. */
 function valueOf(
   answer: string,
   { numbers }: Problem,
@@ -113,14 +113,14 @@ function valueOf(
 ): Rational | Exclude<Reason, 'correct'> {
   const tokens = tokenize(answer);
   if (typeof tokens === 'string') return tokens;
-  // Before parsing, as in TuFT; it also bounds the size of everything that is computed after.
+  // Checked before parsing, as in TuFT; this also bounds the size of all later computation.
   if (!usesAsItMust(tokens, numbers, numbersToUse)) return 'wrong_numbers';
   const expression = parse(tokens);
   if (typeof expression === 'string') return expression;
   return evaluate(expression) ?? 'division_by_zero';
 }
 
-/** Whether the numbers are those of the problem, or with `some` a part of them, none too often. */
+/** Whether the numbers are those of the problem, or with `some` a sub-multiset of them. */
 function usesAsItMust(
   tokens: readonly Token[],
   numbers: readonly number[],
@@ -136,7 +136,7 @@ function usesAsItMust(
   return numbersToUse === 'all' ? left.length === 0 : left.length < numbers.length;
 }
 
-/** What a valid expression earns whose value misses the target by `error`. */
+/** The reward of a valid expression whose value misses the target by `error`. */
 function consolation(error: Rational, { formatScore, shaping }: RewardSpec): Rational {
   if (shaping === 'none') return rational.zero;
   const floor = rational.decimal(formatScore);

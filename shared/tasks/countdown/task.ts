@@ -11,11 +11,11 @@ import { embeddedDataset, generateProblems } from './generator.js';
 import { problemOf, type Problem } from './problem.js';
 import { styles, renderPrompt } from './prompts.js';
 
-/** Problems made on the spot from the seed, the same in every process. */
+/** Problems generated from the seed, the same in every process. */
 export const GeneratorSpec = z.strictObject({
   kind: z.literal('generator'),
   seed: z.int().nonnegative(),
-  numbers: z.array(z.int().min(2).max(6)).min(1), // how many numbers a problem may have
+  numbers: z.array(z.int().min(2).max(6)).min(1), // allowed numbers of numbers per problem
   minNumber: z.int().positive().optional(), // 1
   maxNumber: z.int().positive(),
   minTarget: z.int().positive().optional(), // 1
@@ -33,7 +33,7 @@ export const RewardSpec = z.strictObject({
     .describe('Reward of an answer in the right form that is not correct.'),
   shaping: z
     .enum(['none', 'constant', 'continuous'])
-    .describe('none: 0 or 1 and nothing between; continuous: more for a value near the target.'),
+    .describe('none: 0 or 1 only; continuous: more for a value near the target.'),
   numbersToUse: z
     .enum(['all', 'some'])
     .default('all')
@@ -45,7 +45,7 @@ export const RewardSpec = z.strictObject({
 });
 export type RewardSpec = z.infer<typeof RewardSpec>;
 
-/** What a template may show of a problem: `3, 7, 21`, `3 7 21`, and `64`. */
+/** The parts of a problem that a template may show: `3, 7, 21`, `3 7 21`, and `64`. */
 const promptParts = ['numbers', 'numbers_spaced', 'target'] as const;
 
 export const CountdownPrompt = PromptTemplate.safeExtend({
@@ -54,7 +54,7 @@ export const CountdownPrompt = PromptTemplate.safeExtend({
 }).check(namesOnly(promptParts));
 export type CountdownPrompt = z.infer<typeof CountdownPrompt>;
 
-/** Countdown as a run has it configured. */
+/** The configuration of Countdown in a run. */
 export const CountdownSpec = z.strictObject({
   name: z.literal('countdown'),
   dataset: z.discriminatedUnion('kind', [GeneratorSpec, TableSpec, HubSpec]),
@@ -63,7 +63,7 @@ export const CountdownSpec = z.strictObject({
 });
 export type CountdownSpec = z.infer<typeof CountdownSpec>;
 
-/** What the generator makes by default: what the embedded model knows. */
+/** Defaults of the generator: the problems for which the embedded model was trained. */
 const { numbers, maxNumber, maxTarget, trainSize } = embeddedDataset;
 
 const generatorSettings = {
@@ -71,13 +71,13 @@ const generatorSettings = {
     .string()
     .regex(/^[2-6](,[2-6])*$/, 'expected numbers from 2 to 6, separated by commas, as in 3,4')
     .optional()
-    .describe(`how many numbers a generated problem may have; ${numbers.join(',')}.`),
-  minNumber: int.positive().optional().describe('the least number of a generated problem; 1.'),
+    .describe(`allowed numbers of numbers in a generated problem; ${numbers.join(',')}.`),
+  minNumber: int.positive().optional().describe('the smallest number of a generated problem; 1.'),
   maxNumber: int
     .positive()
     .optional()
     .describe(`the largest number of a generated problem; ${maxNumber}.`),
-  minTarget: int.positive().optional().describe('the least target of a generated problem; 1.'),
+  minTarget: int.positive().optional().describe('the smallest target of a generated problem; 1.'),
   maxTarget: int
     .positive()
     .optional()
@@ -85,7 +85,7 @@ const generatorSettings = {
   trainSize: int.positive().optional().describe(`generated problems to train on; ${trainSize}.`),
 };
 
-/** The learner's settings that only Countdown has. */
+/** The learner's settings for Countdown only. */
 const countdownSettings = {
   ...generatorSettings,
   formatScore: number
@@ -96,7 +96,7 @@ const countdownSettings = {
   shaping: z
     .enum(['none', 'constant', 'continuous'])
     .optional()
-    .describe('none: reward 0 or 1 and nothing between; constant. For countdown.'),
+    .describe('none: reward 0 or 1 only; constant. For countdown.'),
   numbersToUse: z
     .enum(['all', 'some'])
     .optional()
@@ -105,13 +105,13 @@ const countdownSettings = {
     .enum(['by_style', 'accept', 'refuse'])
     .optional()
     .describe(
-      'whether an answer may end in "= 64", its target; by_style: where the prompt says so.',
+      'whether an answer may end in "= 64", its target; by_style: if the prompt style allows it.',
     ),
 };
 
 type Settings = CommonSettings & z.infer<z.ZodObject<typeof countdownSettings>>;
 
-/** What is wrong with settings that each are right. */
+/** Reports invalid combinations of valid settings. */
 function checkCountdown(
   settings: Settings,
   complain: (key: string, message: string) => void,
@@ -124,11 +124,11 @@ function checkCountdown(
   }
   const given: Readonly<Record<string, unknown>> = settings;
   for (const key of Object.keys(generatorSettings).filter((key) => given[key] !== undefined)) {
-    complain(key, 'it is about generated problems, and --dataset names others; remove one');
+    complain(key, 'it applies to generated problems, but --dataset names a file; remove one');
   }
 }
 
-/** @throws {UserError} if the data or the prompt style is not there. */
+/** @throws {UserError} if the data or the prompt style does not exist. */
 async function countdownSpec(settings: Settings): Promise<CountdownSpec> {
   const { datasetSeed: seed, testSize, promptStyle, promptLanguage } = settings;
   const table = tableOf(settings);
@@ -146,7 +146,7 @@ async function countdownSpec(settings: Settings): Promise<CountdownSpec> {
   };
 }
 
-/** The table that problems come from; undefined if they are generated. */
+/** The table with the problems; undefined if they are generated. */
 function tableOf({ dataset }: Settings): string | undefined {
   return dataset === 'generator' ? undefined : dataset;
 }
@@ -188,8 +188,8 @@ function openCountdown({ dataset, prompt, reward }: CountdownSpec): Task<Problem
 }
 
 /**
- * The first `testSize` problems are held out. The rows of a file are shuffled behind that cut;
- * generated problems come in random order already.
+ * Holds out the first `testSize` problems. The remaining rows of a file are shuffled; generated problems
+ * are already in random order.
  */
 async function loadDataset(spec: CountdownSpec['dataset']): Promise<Dataset<Problem>> {
   if (spec.kind === 'generator') {
@@ -201,16 +201,16 @@ async function loadDataset(spec: CountdownSpec['dataset']): Promise<Dataset<Prob
   return splitRows('countdown', rows, { ...spec, source: sourceOf(spec) });
 }
 
-/** A good row of a data file. */
+/** An example row of a data file, for error messages. */
 export const exampleRow = { nums: [3, 7, 21], target: 84 };
 
-/** One row of a file; other keys beside these are left unread. */
+/** One row of a file; other keys are ignored. */
 const Row = z.object({
   nums: z.array(z.int().min(0).max(999_999_999)).min(2).max(16),
   target: z.int().min(-999_999_999).max(999_999_999),
 });
 
-/** The problem that a row of a data file states. */
+/** The problem in a row of a data file. */
 export function problemOfRow(row: unknown): Problem {
   const { nums, target } = Row.parse(row, { error: plainWords });
   return problemOf(nums, target);

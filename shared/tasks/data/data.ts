@@ -6,7 +6,7 @@ import { hubOf, HubFailure, type Hub } from '../hub/hub.js';
 import type { CommonSettings, Complain } from '../task.js';
 import { readRows, split, tableKind, tableSpec, TableSpec } from './table.js';
 
-/** Files of a dataset on the Hugging Face hub, in one revision and with their checksums. */
+/** Files of one revision of a dataset on the Hugging Face hub, with their checksums. */
 export const HubSpec = z.strictObject({
   kind: z.literal('hub'),
   repository: z.string().regex(/^[A-Za-z0-9][\w.-]*\/[A-Za-z0-9][\w.-]*$/), // OWNER/NAME
@@ -16,15 +16,15 @@ export const HubSpec = z.strictObject({
 });
 export type HubSpec = z.infer<typeof HubSpec>;
 
-/** Where the rows of a task come from: a file, or files of the hub one after another. */
+/** The source of a task's rows: a file, or files of the hub in order. */
 export const DataSpec = z.discriminatedUnion('kind', [TableSpec, HubSpec]);
 export type DataSpec = z.infer<typeof DataSpec>;
 
 /**
- * The data that `--dataset` names: a file by its path, or on the hub `OWNER/NAME`, also
- * `OWNER/NAME@REVISION` and `OWNER/NAME:FILE`.
+ * The data that `--dataset` names: a file path, or `OWNER/NAME`, `OWNER/NAME@REVISION` or
+ * `OWNER/NAME:FILE` on the hub.
  *
- * @throws {UserError} if it is neither, or the hub does not have it or cannot be reached.
+ * @throws {UserError} if it is neither, or the hub lacks it or cannot be reached.
  */
 export async function dataSpec(
   dataset: string,
@@ -40,7 +40,7 @@ export async function dataSpec(
   return { kind: 'hub', repository, commit: listing.commit, files, ...how };
 }
 
-/** The data of a task that generates none, as its settings name it; see `checkData`. */
+/** The data that the settings name, for a task without a generator; see `checkData`. */
 export function dataOf({
   dataset = '',
   datasetSeed: seed,
@@ -49,7 +49,7 @@ export function dataOf({
   return dataSpec(dataset, { seed, testSize });
 }
 
-/** Reports settings that name no data, for a task that generates none. */
+/** Reports settings without data, for a task without a generator. */
 export function checkData(task: string, { dataset }: CommonSettings, complain: Complain): void {
   if (dataset === undefined || dataset === 'generator') {
     complain('dataset', `the task ${task} has no generator; name a file of problems`);
@@ -60,7 +60,7 @@ export function checkData(task: string, { dataset }: CommonSettings, complain: C
  * The rows of the data in order, each as `problemOf` reads it.
  *
  * @param example a good row, as `readRows` takes it.
- * @throws {UserError} if something cannot be fetched or read, naming it and the remedy.
+ * @throws {UserError} if a file cannot be fetched or read, with the remedy.
  */
 export async function readData<Problem>(
   spec: DataSpec,
@@ -80,12 +80,12 @@ export async function readData<Problem>(
   return problems;
 }
 
-/** What the data is called in a complaint. */
+/** The name of the data in error messages. */
 export function sourceOf(spec: DataSpec): string {
   return spec.kind === 'hub' ? spec.repository : spec.path;
 }
 
-/** The file that was asked for, or those of the train split. */
+/** The requested file, or those of the train split. */
 function chosenFiles(
   repository: string,
   { files, commit }: DatasetListing,
@@ -115,8 +115,8 @@ async function explained<T>(repository: string, fetching: () => Promise<T>): Pro
     if (!(caught instanceof HubFailure || caught instanceof UserError)) throw caught;
     throw new UserError(
       `cannot fetch the dataset ${repository}: ${caught.message}.\n` +
-        'A copy does as well: name its file *.parquet, *.jsonl or *.csv by --dataset where a run is started, ' +
-        'and by --dataset-path where an actor or reward service is',
+        'You can use a local copy: name its file *.parquet, *.jsonl or *.csv with --dataset when starting a run, ' +
+        'and with --dataset-path for an actor or reward service',
       { cause: caught },
     );
   }

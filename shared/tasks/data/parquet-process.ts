@@ -1,4 +1,4 @@
-/** Reads the parquet file of its first argument, and writes the columns of the others to its output. */
+/** Reads the parquet file named by the first argument and writes the columns named by the others to stdout. */
 import { readFile } from 'node:fs/promises';
 import { serialize } from 'node:v8';
 import { parquetReadObjects } from 'hyparquet';
@@ -17,6 +17,6 @@ async function read(): Promise<Outcome> {
   }
 }
 
-// Of a column that fails after the library gave up for the sake of another, nobody else hears.
+// Another column may fail after the library has already rejected; that failure needs no report.
 process.on('unhandledRejection', () => undefined);
 process.stdout.write(serialize(await read()));

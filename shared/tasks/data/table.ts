@@ -7,14 +7,14 @@ import { parse } from 'csv-parse/sync';
 import { z } from 'zod';
 import { errorText, UserError } from '../../base/errors.js';
 
-/** The kinds of files that problems come in, which are their endings too. */
+/** The supported kinds of files, which are also their endings. */
 const tableKinds = ['jsonl', 'csv', 'parquet'] as const;
 export type TableKind = (typeof tableKinds)[number];
 
-/** A row that may still be found to be none. */
+/** A row of a file, which is parsed on demand and may be malformed. */
 interface TableRow {
   readonly place: string; // `line 3`
-  /** @throws if it cannot be read. */
+  /** @throws if the row cannot be parsed. */
   readonly read: () => unknown;
 }
 
@@ -23,8 +23,8 @@ type Example = Readonly<Record<string, unknown>>;
 /**
  * The rows of a file in order.
  *
- * @param example a good row: its keys are the columns that are wanted, and in a CSV, where all is
- *   text, a cell is read as the kind of value that stands there.
+ * @param example a valid row: its keys are the columns to read; CSV cells are converted to the types of
+ *   its values.
  * @throws {UserError} if the file cannot be read.
  */
 async function readTable(
@@ -74,7 +74,7 @@ async function csvRows(path: string, example: Example): Promise<TableRow[]> {
   }));
 }
 
-/** A number, or numbers such as `3 7 21` and `[3, 7, 21]`, where the example has such; else the text. */
+/** The cell as a number or as numbers (`3 7 21`, `[3, 7, 21]`) if the example has them, else as text. */
 function valueOf(cell: string, like: unknown): unknown {
   if (typeof like === 'number') return numberOf(cell);
   if (!Array.isArray(like)) return cell;
@@ -95,7 +95,7 @@ async function parquetTable(path: string, example: Example): Promise<Iterable<Ta
   }));
 }
 
-/** 64-bit integers as numbers, where a double holds them exactly. */
+/** Converts 64-bit integers to numbers if a double represents them exactly. */
 function plain(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(plain);
   if (typeof value !== 'bigint') return value;
@@ -103,17 +103,17 @@ function plain(value: unknown): unknown {
 }
 
 const reader = fileURLToPath(new URL('./parquet-process.js', import.meta.url));
-const maxBytes = 2 ** 31; // of all rows, as the reader hands them over
+const maxBytes = 2 ** 31; // of all rows, as serialized by the reader
 
-/** What the reader hands over. */
+/** The output of the reader process. */
 export type Outcome = { readonly rows: readonly Row[] } | { readonly error: string };
 type Row = Readonly<Record<string, unknown>>;
 
 /**
- * The rows of a parquet file. They are read in a process of its own, because a broken file can end it:
- * one that claims more values than an array may have is fatal to V8.
+ * The rows of a parquet file. They are read in a separate process, because a broken file can crash it: a
+ * file that claims more values than an array may have is fatal to V8.
  *
- * @throws {Error} if the file is none, is broken, or lacks a column.
+ * @throws {Error} if the file is not parquet, is broken, or lacks a column.
  */
 async function parquetRows(path: string, columns: readonly string[]) {
   const { stdout } = await promisify(execFile)(process.execPath, [reader, path, ...columns], {
@@ -128,13 +128,13 @@ async function parquetRows(path: string, columns: readonly string[]) {
   return outcome.rows;
 }
 
-/** How the rows of some data are parted. */
+/** The split of the rows into train and test. */
 export const split = {
-  seed: z.int().nonnegative(), // of the order in which they are trained on
+  seed: z.int().nonnegative(), // of the training order
   testSize: z.int().positive(), // the first rows are held out
 };
 
-/** A file of problems, one a row. */
+/** A file of problems, one per row. */
 export const TableSpec = z.strictObject({
   kind: z.enum(tableKinds),
   path: z.string().min(1),
@@ -143,9 +143,9 @@ export const TableSpec = z.strictObject({
 export type TableSpec = z.infer<typeof TableSpec>;
 
 /**
- * The file that `--dataset` names; its ending tells how it is read.
+ * The file that `--dataset` names; its ending determines the kind.
  *
- * @throws {UserError} naming the endings that there are.
+ * @throws {UserError} listing the supported endings.
  */
 export function tableSpec(
   path: string,
@@ -155,7 +155,7 @@ export function tableSpec(
   const kind = tableKind(path);
   if (kind !== undefined) return { kind, path, ...how };
   throw new UserError(
-    `${flag} ${path} is no kind of file that is known; name one that ends in ` +
+    `${flag} ${path} is of an unknown kind; name a file that ends in ` +
       tableKinds.map((kind) => `.${kind}`).join(' or '),
   );
 }
@@ -167,9 +167,9 @@ export function tableKind(path: string): TableKind | undefined {
 const maxComplaints = 5;
 
 /**
- * The rows of a file, each as `problemOf` reads it.
+ * The rows of a file, each converted by `problemOf`.
  *
- * @param example a good row: what it has, is read, as what it has it for; it is shown next to bad ones.
+ * @param example a valid row, whose keys and value types are read; it is shown next to bad rows.
  * @throws {UserError} naming the file, or each bad row of it.
  */
 export async function readRows<Problem>(

@@ -9,22 +9,22 @@ const Path = z
   .regex(/^[^\\\0]+$/)
   .refine((path) => path.split('/').every((part) => !['', '.', '..'].includes(part)));
 
-/** A file of a dataset, and how to know that it is whole. */
+/** A file of a dataset with its size and checksum. */
 export const HubFile = z.strictObject({
   path: Path, // inside the dataset: `data/train-00000-of-00001.parquet`
   size: z.int().nonnegative(), // bytes
-  /** Of a large file the SHA-256 of its content; of another one git's, a SHA-1 that covers the size too. */
+  /** Large files: SHA-256 of the content. Other files: git's blob id, a SHA-1 of size and content. */
   checksum: z.string().regex(/^(sha256:[0-9a-f]{64}|git:[0-9a-f]{40})$/),
 });
 export type HubFile = z.infer<typeof HubFile>;
 
-/** The files of a dataset in one revision, which never change. */
+/** The files of one revision of a dataset, which never change. */
 export interface DatasetListing {
   readonly commit: string;
   readonly files: readonly HubFile[];
 }
 
-/** The hub's answer, of which we read this much. */
+/** The part of the hub's answer that we read. */
 const Answer = z.object({
   sha: z.string().regex(/^[0-9a-f]{40}$/),
   siblings: z.array(
@@ -38,10 +38,10 @@ const Answer = z.object({
 });
 
 /**
- * What a dataset holds. While the hub cannot be reached, it is what it held when it last was.
+ * Lists the files of a dataset. If the hub cannot be reached, returns the last stored list.
  *
  * @param repository `OWNER/NAME`, and `revision` a branch, a tag or a commit.
- * @throws {HubFailure} if it cannot be reached and never was.
+ * @throws {HubFailure} if it cannot be reached and no list is stored.
  * @throws {UserError} if there is no such dataset.
  */
 export async function listDataset(

@@ -7,12 +7,12 @@ import type { HubFile } from './dataset-listing.js';
 import { ask, HubFailure, persistently, reasonOf, type Hub } from './hub.js';
 
 /**
- * A file of a dataset on this machine, fetched if it is not there. What was fetched before a failure,
- * also by a process that has ended, is kept and continued; nothing counts before its checksum agrees.
+ * Downloads a file of a dataset if it is not on this machine. A partial download, even by a process that
+ * has ended, is kept and continued; the file is accepted only if its checksum matches.
  *
  * @returns its path.
  * @throws {HubFailure} if it cannot be fetched now.
- * @throws {UserError} if the hub refuses it, or the file in its place is another one.
+ * @throws {UserError} if the hub refuses it, or a different file exists at its path.
  */
 export async function fetchFile(
   hub: Hub,
@@ -24,7 +24,7 @@ export async function fetchFile(
   const found = await sizeOf(path);
   if (found !== undefined) {
     if (found === file.size && (await hasChecksum(path, file))) return path;
-    throw new UserError(`${path} is not the file that the hub has there; delete it, or mend it`);
+    throw new UserError(`${path} is not the file that the hub has there; delete it, or repair it`);
   }
   await mkdir(dirname(path), { recursive: true });
   const part = await takeOver(path);
@@ -39,16 +39,16 @@ export async function fetchFile(
   return path;
 }
 
-/** Appends to the part what it lacks of the file. */
+/** Appends the missing bytes to the partial file. */
 async function continuePart(hub: Hub, from: string, part: string, size: number): Promise<void> {
   const have = (await sizeOf(part)) ?? 0;
   if (have === size) return;
   const stalled = new AbortController();
   const timer = setTimeout(() => {
-    stalled.abort(new Error(`nothing came for ${hub.stallMs / 1_000} s`));
+    stalled.abort(new Error(`no data for ${hub.stallMs / 1_000} s`));
   }, hub.stallMs);
   try {
-    // As it is: a range of compressed bytes would be no range of the file.
+    // Uncompressed, because a range of compressed bytes is not a range of the file.
     const range: Record<string, string> = have > 0 ? { range: `bytes=${have}-` } : {};
     const headers = { 'accept-encoding': 'identity', ...range };
     const response = await ask(hub, from, { headers, signal: stalled.signal });
@@ -82,8 +82,8 @@ async function continuePart(hub: Hub, from: string, part: string, size: number):
 class TooLong extends HubFailure {}
 
 /**
- * Where this process writes the file. A part carries the number of its process, so that no two write
- * into one; that of a process which has ended is taken over.
+ * The partial file of this process. Its name contains the process id, so that no two processes write to
+ * it; the partial file of a process that has ended is taken over.
  */
 async function takeOver(path: string): Promise<string> {
   const prefix = `${basename(path)}.part-`;
@@ -91,7 +91,7 @@ async function takeOver(path: string): Promise<string> {
   for (const name of await readdir(dirname(path))) {
     const pid = Number(name.slice(prefix.length));
     if (!name.startsWith(prefix) || pid === process.pid || isRunning(pid)) continue;
-    // Another process may be quicker.
+    // Another process may have taken it over first.
     await rename(join(dirname(path), name), own).catch(() => undefined);
   }
   return own;

@@ -4,17 +4,17 @@ import { cacheFolder } from '../../base/package-root.js';
 import { printError } from '../../service/telemetry/print-error.js';
 import type { Environment } from '../../service/config.js';
 
-/** Where datasets of the Hugging Face hub come from, and where they stay. */
+/** Address of the Hugging Face hub and the local folder of its datasets. */
 export interface Hub {
   readonly endpoint: string; // https://huggingface.co
   readonly token?: string;
-  readonly folder: string; // of what was fetched
+  readonly folder: string; // of downloaded files
   readonly wait: (ms: number) => Promise<unknown>;
-  readonly report: (line: string) => void; // told why it takes longer
-  readonly stallMs: number; // after which an answer that brings nothing more is given up
+  readonly report: (line: string) => void; // prints why it takes longer
+  readonly stallMs: number; // timeout of a response without further data
 }
 
-/** The hub as its own tools find it, by HF_ENDPOINT and HF_TOKEN; OFFBEAT_DATASETS is the folder. */
+/** The hub from HF_ENDPOINT and HF_TOKEN, as for its own tools; OFFBEAT_DATASETS is the folder. */
 export function hubOf(env: Environment): Hub {
   const { HF_ENDPOINT: endpoint, HF_TOKEN: token, OFFBEAT_DATASETS: folder } = env;
   return {
@@ -27,18 +27,18 @@ export function hubOf(env: Environment): Hub {
   };
 }
 
-/** The hub did not do its part this time; it may the next. */
+/** A failure of the hub that a retry may resolve. */
 export class HubFailure extends Error {
   override readonly name = 'HubFailure';
 }
 
-/** More than one bad minute; then a person should know. */
+/** Retries last more than a minute; then the user gets the error. */
 const maxAttempts = 6;
 
 /**
- * Tries again after network failures, with pauses of 1 s, 2 s, 4 s, … between, and reports each.
+ * Retries after network failures, with pauses of 1 s, 2 s, 4 s, …, and reports each.
  *
- * @throws {HubFailure} saying what went wrong the last time.
+ * @throws {HubFailure} with the last failure.
  * @throws what else `attempt` throws, at once.
  */
 export async function persistently<T>(hub: Hub, attempt: () => Promise<T>): Promise<T> {
@@ -57,9 +57,9 @@ export async function persistently<T>(hub: Hub, attempt: () => Promise<T>): Prom
 }
 
 /**
- * Asks the hub for a path. What it redirects to gets no token: fetch leaves it out across origins.
+ * Requests a path of the hub. Redirects to another origin get no token, because fetch drops it.
  *
- * @throws {HubFailure} if it does not answer, or says that it cannot now.
+ * @throws {HubFailure} if it does not answer, or is temporarily unavailable.
  * @throws {UserError} if it refuses.
  */
 export async function ask(
@@ -91,7 +91,7 @@ export async function ask(
   throw new HubFailure(`${url} answered ${status}`);
 }
 
-/** What is behind a failed fetch, which by itself says `fetch failed`. */
+/** The cause of a failed fetch, whose own message is only `fetch failed`. */
 export function reasonOf(caught: unknown): string {
   return errorText(caught instanceof Error && caught.cause !== undefined ? caught.cause : caught);
 }

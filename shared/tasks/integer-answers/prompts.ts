@@ -3,13 +3,13 @@ import type { PromptTemplate } from '../prompt-template.js';
 
 const tags = { open: '<answer>', close: '</answer>' };
 
-/** The prompt styles that come with integer answers; a user's own file says the same in JSON. */
+/** The built-in prompt styles of integer answers; a user's template file has the same form in JSON. */
 export const styles = {
-  /** The question as it is; the completion is the answer. */
+  /** The question alone; the completion is the answer. */
   compact: {
     en: { name: 'compact', text: '{{question}}', opening: '', answer: 'whole', stop: [] },
   },
-  /** For models that only continue texts: a solved question, then ours. */
+  /** For base models: a solved question, then ours. */
   fewshot: {
     en: {
       name: 'fewshot',
@@ -32,7 +32,7 @@ export const styles = {
       stop: ['</answer>'],
     },
   },
-  /** For chat models that reason. */
+  /** For reasoning chat models. */
   think: {
     en: {
       name: 'think',

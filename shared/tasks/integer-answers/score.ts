@@ -9,7 +9,7 @@ import {
 import * as rational from '../rational.js';
 import type { Problem, IntegerAnswersSpec } from './task.js';
 
-/** Where a prompt's answers stand, and what of the prompt itself looks like one. */
+/** The place of the answer in a completion, and the prompt's own examples that look like answers. */
 interface AnswerForm {
   readonly answer: AnswerPlace;
   readonly examples: PromptAnswers;
@@ -18,12 +18,12 @@ interface AnswerForm {
 /**
  * The reward of one completion: `1[correct] + p · (1[format] - 1)` for the format penalty p.
  *
- * The last integer of the answer counts, or where there is no answer in the right place, that of the
- * whole completion. It has the format if it stands in its place alone.
+ * The last integer of the answer counts, or without an answer in the right place, the last integer of
+ * the whole completion. The format is right if the integer is alone in its place.
  *
  * Source: the Tinker cookbook's first RL recipe, on GSM8K, with p = 0.1.
  *
- * @param completion the sampled text alone, without the prompt.
+ * @param completion the sampled text without the prompt.
  */
 export function scoreAnswer(
   { answer: place, examples }: AnswerForm,
@@ -49,17 +49,17 @@ export function scoreAnswer(
   };
 }
 
-/** An integer as a text writes it. */
+/** An integer in a text. */
 interface WrittenInteger {
   readonly text: string; // such as `-1,234` or `72.0`
   readonly value: bigint;
 }
 
-const maxDigits = 30; // longer ones are no answer to anything
+const maxDigits = 30; // longer ones are not answers
 
 /**
- * The integers of a text in order: `72`, `-5`, `1,234`, `72.00`. A minus sign behind a digit or a
- * parenthesis subtracts and is no sign. What has a fraction, as 7.25, is no integer.
+ * The integers of a text in order: `72`, `-5`, `1,234`, `72.00`. A minus sign after a digit or a
+ * parenthesis is a subtraction. A number with a fraction, such as 7.25, is not an integer.
  */
 export function integersIn(text: string): WrittenInteger[] {
   return [...text.matchAll(writtenNumber)].flatMap(([written, sign, whole, fraction]) => {

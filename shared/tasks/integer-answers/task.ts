@@ -16,10 +16,10 @@ import { type CommonSettings, defineTask, type Task } from '../task.js';
 import { integersIn, scoreAnswer } from './score.js';
 import { styles } from './prompts.js';
 
-/** A question in words, whose answer is an integer. */
+/** A question in words with an integer answer. */
 export interface Problem {
   readonly id: string; // a digest of question and answer
-  readonly difficulty: string; // how long the question is, in words
+  readonly difficulty: string; // length of the question in words
   readonly question: string;
   readonly answer: bigint;
 }
@@ -33,12 +33,12 @@ export function problemOfRow(row: unknown): Problem {
 
 const maxAnswerChars = 1_000;
 
-/** The answer may be a number, or a text that ends in it behind `####`, as in GSM8K. */
+/** The answer may be a number, or a text that ends in `#### ` and the number, as in GSM8K. */
 const Answer = z.union([z.int(), z.string()]).transform((answer, context) => {
   const text = String(answer);
   const mark = text.lastIndexOf('####');
   const ending = (mark === -1 ? text : text.slice(mark + 4)).trim();
-  // Longer than any integer that is one: not searched, since a request may bring a megabyte of digits.
+  // Longer than any valid integer; only this much is searched, because a request may contain a megabyte of digits.
   const [only, ...others] = ending.length > maxAnswerChars ? [] : integersIn(ending);
   if (only?.text === ending && others.length === 0) return only.value;
   context.addIssue(
@@ -49,7 +49,7 @@ const Answer = z.union([z.int(), z.string()]).transform((answer, context) => {
 
 const Row = z.object({ question: z.string().trim().min(1).max(20_000), answer: Answer });
 
-/** Questions by how many words they have: the nearest thing to a difficulty that a text shows. */
+/** The difficulty of a question, approximated by its number of words. */
 function lengthOf(question: string): string {
   const words = question.split(/\s+/).length;
   const bound = [10, 30, 60].find((most) => words <= most);
@@ -58,29 +58,29 @@ function lengthOf(question: string): string {
 
 export const IntegerAnswersPrompt = PromptTemplate.check(namesOnly(['question']));
 
-/** Integer answers as a run has them configured. */
+/** The configuration of integer answers in a run. */
 export const IntegerAnswersSpec = z.strictObject({
   name: z.literal('integer-answers'),
   dataset: DataSpec,
   prompt: IntegerAnswersPrompt,
   reward: z.strictObject({
-    formatPenalty: z.number().min(0).max(1), // what an answer loses that is not in the right form
+    formatPenalty: z.number().min(0).max(1), // penalty of an answer in the wrong form
   }),
 });
 export type IntegerAnswersSpec = z.infer<typeof IntegerAnswersSpec>;
 
-/** The learner's settings that only integer answers have. */
+/** The learner's settings for integer answers only. */
 const integerAnswersSettings = {
   formatPenalty: number
     .min(0)
     .max(1)
     .optional()
-    .describe('what an answer loses that is not in the right form; 0.1. For integer-answers.'),
+    .describe('penalty of an answer in the wrong form; 0.1. For integer-answers.'),
 };
 
 type Settings = CommonSettings & z.infer<z.ZodObject<typeof integerAnswersSettings>>;
 
-/** @throws {UserError} if the data or the prompt style is not there. */
+/** @throws {UserError} if the data or the prompt style does not exist. */
 async function integerAnswersSpec(settings: Settings): Promise<IntegerAnswersSpec> {
   const { promptStyle, promptLanguage } = settings;
   return {

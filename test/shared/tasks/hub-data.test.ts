@@ -162,7 +162,8 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     await rm(place());
     await assert.rejects(readDespite(...Array.from({ length: 6 }, () => wrong)), {
       name: 'UserError',
-      message: /has another checksum than sha256:[0-9a-f]{64}\.\nA copy does as well: .*--dataset /,
+      message:
+        /has another checksum than sha256:[0-9a-f]{64}\.\nYou can use a local copy: .*--dataset /,
     });
     assert.equal(server.asked.length, 6);
     assert.deepEqual(await readdir(dirname(place())), []);
@@ -189,7 +190,7 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
   it('that is not there is refused at once', async () => {
     await assert.rejects(specOf('no/such'), {
       name: 'UserError',
-      message: /cannot fetch the dataset no\/such: .* answered 404.*\nA copy does as well/,
+      message: /cannot fetch the dataset no\/such: .* answered 404.*\nYou can use a local copy/,
     });
     assert.deepEqual(waits, []);
   });
@@ -221,7 +222,7 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     assert.deepEqual(await read(await specOf()), rows);
     await assert.rejects(specOf('another/dataset'), {
       name: 'UserError',
-      message: /127\.0\.0\.1:9\/.* does not answer \(.*\)\.\nA copy does as well/,
+      message: /127\.0\.0\.1:9\/.* does not answer \(.*\)\.\nYou can use a local copy/,
     });
   });
 

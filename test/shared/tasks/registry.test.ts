@@ -83,7 +83,7 @@ describe('settings that do not go together', () => {
   });
 
   const refused: [flags: string[], says: RegExp][] = [
-    [['--dataset=a.jsonl', '--numbers=3'], /^numbers: it is about generated problems/],
+    [['--dataset=a.jsonl', '--numbers=3'], /^numbers: it applies to generated problems/],
     [['--min-number=31'], /^minNumber: it exceeds --max-number/],
     [['--max-target=5', '--min-target=6'], /^minTarget: it exceeds --max-target/],
     [['--task=integer-answers'], /^dataset: .* has no generator; name a file/],
