@@ -1,10 +1,10 @@
 import type { AdamParams } from '../rl/adam-params.js';
 import type { Tensor } from './safetensors.js';
 
-/** Sums of gradients since the last step, by parameter; each in its parameter's shape. */
+/** Gradients accumulated since the last step, by parameter, each in its parameter's shape. */
 export type Gradients = Map<string, Float32Array>;
 
-/** What AdamW remembers of each parameter. */
+/** The AdamW state of each parameter. */
 export interface Moments {
   step: number;
   readonly first: Map<string, Float32Array>;

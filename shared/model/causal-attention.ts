@@ -12,7 +12,7 @@ import {
 } from './graph/operators.js';
 import type { ModelConfig } from './model-config.js';
 
-/** The shape of the tokens that pass through the model: `rows` = batch · time tokens in all. */
+/** The dimensions of the tokens in a batch: `rows` = batch · time. */
 export interface TokenDims {
   readonly batch: Dim;
   readonly time: Dim;
@@ -28,7 +28,7 @@ export function timeRange(graph: Graph, time: string): Value {
   });
 }
 
-/** 0 where a token may look (itself and before), -∞ where it may not: [time, time]. */
+/** The causal mask [time, time]: 0 for a token itself and earlier ones, -∞ for later ones. */
 export function causalBias(graph: Graph, time: string): Value {
   const range = timeRange(graph, time);
   const isVisible = lessOrEqual(
@@ -40,7 +40,7 @@ export function causalBias(graph: Graph, time: string): Value {
 }
 
 /**
- * Grouped-query attention of every token to those that `bias` shows it.
+ * Grouped-query attention of every token to the tokens that `bias` allows.
  *
  * @param bias 0 or -∞, of a shape that broadcasts to [batch, kvHeads, heads / kvHeads, time, time].
  */

@@ -2,13 +2,13 @@
 const alphabet = '0123456789+-*/() =:';
 const special = ['<pad>', '<eos>', '<unk>'];
 
-/** How many tokens the character tokenizer has. */
+/** The vocabulary size of the character tokenizer. */
 export const characterVocabSize = special.length + alphabet.length;
 export const characterEosTokenId = special.indexOf('<eos>');
 
 /**
- * The files of a tokenizer that makes a token of each character: a BPE without merges, which every
- * reader of `tokenizer.json` understands.
+ * The files of a tokenizer with one token per character: a BPE without merges, which every reader of
+ * `tokenizer.json` supports.
  *
  * @returns file name → text, for a Hugging Face model directory.
  */

@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 
-/** Why a model's config.json is refused: a key, what it says, and what it would have to say. */
+/** A reason why a model's config.json is refused: the key, its value and the remedy. */
 export interface Complaint {
   readonly key: string;
   readonly value: unknown; // undefined: the key is missing
@@ -14,7 +14,7 @@ export function describe({ key, value, remedy }: Complaint): string {
   return `${key} is ${text.length > 80 ? `${text.slice(0, 80)}…` : text}: ${remedy}`;
 }
 
-/** What a schema found wrong in `json`, which is the value of the key `parent` if there is one. */
+/** The schema errors in `json`, which is the value of the key `parent` if given. */
 export function complaintsOf(error: z.ZodError, json: unknown, parent?: string): Complaint[] {
   const complain = (keys: readonly PropertyKey[], remedy: string): Complaint => ({
     key: [...(parent === undefined ? [] : [parent]), ...keys].join('.') || 'the file',

@@ -20,20 +20,20 @@ import { head, transformer } from './transformer.js';
 
 /*
  * Sampling groups takes two graphs. `prefillGraph` reads each prompt once and draws every rollout's
- * first token. `decodeGraph` advances all rollouts by one token: each attends to its group's prompt,
- * which they share, and to what it has written itself. Rows are ordered by group, the same number
- * for each: batch = groups · perGroup.
+ * first token. `decodeGraph` advances all rollouts by one token: each attends to the shared prompt of its
+ * group and to its own tokens. Rows are ordered by group, with the same number per group: batch =
+ * groups · perGroup.
  *
- * Keys are cached transposed, so that attending is one MatMul, and the layers lie stacked, because
- * each tensor that crosses into a run costs time:
+ * Keys are cached transposed, so that attention is one MatMul, and all layers are stacked in one tensor,
+ * because each tensor passed to a run costs time:
  *   prompt_key [layers, all, 1, kvHeads, D, prompt]  prompt_value [layers, all, 1, kvHeads, prompt, D]
  *   past_key   [layers, before, kvHeads, D, past]    past_value   [layers, before, kvHeads, past, D]
  */
 
 /**
  * Inputs: `tokens` [groups, prompt], padded at their ends; `ends` [groups], the row of each prompt's
- * last token among all groups · prompt; sampling's and LoRA's.
- * Outputs: sampling's and the prompts' cache.
+ * last token among all groups · prompt; those of sampling and LoRA.
+ * Outputs: those of sampling, and the prompts' cache.
  */
 export function prefillGraph(
   config: ModelConfig,
@@ -49,7 +49,7 @@ export function prefillGraph(
   const ends = graph.input('ends', 'int64', ['groups']);
   const lora = stackedLoraInputs(graph, config, modules);
   const weight = source(graph);
-  // No token sees those after it, so what stands in the padding at the end disturbs nobody.
+  // No token attends to later ones, so the padding at the end has no effect.
   const attention = causalAttention(graph, config, dims, causalBias(graph, dims.time));
 
   const hidden = transformer(graph, config, {
@@ -76,9 +76,9 @@ export function prefillGraph(
 }
 
 /**
- * Inputs: `tokens` [groups, perGroup], the newest tokens; `rows` [batch], the rows of the step before
- * that they continue; `positions` [batch, 1], where they stand; `groups` [groups], which of all
- * prompts they belong to; `prompt_bias` [all, 1, 1, 1, prompt], -∞ on padding; the caches, sampling's
+ * Inputs: `tokens` [groups, perGroup], the newest tokens; `rows` [batch], the rows of the previous
+ * step that they continue; `positions` [batch, 1]; `groups` [groups], the indices of their prompts among
+ * all; `prompt_bias` [all, 1, 1, 1, prompt], -∞ on padding; the caches, sampling's
  * and LoRA's inputs. Outputs: sampling's, and `key` and `value`: the past with this token appended.
  */
 export function decodeGraph(

@@ -14,7 +14,7 @@ import type { Tokenizer } from './tokenizer.js';
 
 export type { GroupRequest, SampledRollout };
 
-/** A policy version in a form that can sample. Its adapter must not change once it has been used. */
+/** A policy version to sample with. Its adapter must not change after its first use. */
 export interface Policy {
   readonly version: number;
   readonly adapter: Adapter;
@@ -39,7 +39,7 @@ export class Decoder {
   readonly #openTokenizer: (() => Promise<Texts>) | undefined;
   #texts: Promise<Texts> | undefined;
 
-  /** @param openTokenizer called once, when a request with stop strings comes. */
+  /** @param openTokenizer called once, at the first request with stop strings. */
   constructor(
     config: ModelConfig,
     weights: ReadonlyMap<string, Tensor>,
@@ -54,27 +54,27 @@ export class Decoder {
 
   static async load(directory: ModelFolder, { threads }: { threads: number }): Promise<Decoder> {
     return new Decoder(directory.config, await readWeights(directory), threads, async () => {
-      const { loadTokenizer } = await import('./tokenizer.js'); // large, and seldom needed here
+      const { loadTokenizer } = await import('./tokenizer.js'); // large and rarely needed, so loaded lazily
       return loadTokenizer(directory);
     });
   }
 
-  /** One group alone; see `sampleGroups`. */
+  /** Samples one group; see `sampleGroups`. */
   async sampleGroup(request: GroupRequest, policy: () => Policy): Promise<SampledRollout[]> {
     const [rollouts] = await this.sampleGroups([request], policy);
     return rollouts!;
   }
 
   /**
-   * Samples groups side by side: each prompt is read once, then all rollouts advance together, a
-   * token a step, and leave as they finish. A step costs little more for many rollouts than for few.
+   * Samples several groups together: each prompt is read once, then all rollouts advance by one token per
+   * step until they finish. A step costs little more for many rollouts than for few.
    *
-   * @param policy asked before each token, so that a newer version is adopted between two tokens;
-   *   it may throw to abandon everything. All versions adapt the same modules.
-   * @param isWanted asked before each token, with the tokens that the group has; one that nobody
-   *   wants any more is abandoned.
+   * @param policy called before each token, so that a newer version is adopted between two tokens; it
+   *   may throw to abandon everything. All versions adapt the same modules.
+   * @param isWanted called before each token, with the number of tokens of the group; a group that is no
+   *   longer wanted is abandoned.
    * @returns for each request its `count` rollouts, or undefined if it was abandoned; the same seed
-   *   and policies give the same rollouts, whatever is sampled beside them (up to rounding).
+   *   and policies give the same rollouts, independent of the other groups (up to rounding).
    * @throws {UserError} when prompt and answer do not fit the model's positions.
    */
   async sampleGroups(
@@ -152,7 +152,7 @@ export class Decoder {
     }
   }
 
-  /** The feeds of an adapter, kept for as long as the adapter lives. */
+  /** The feeds of an adapter, cached until the adapter is garbage collected. */
   #loraFeeds(adapter: Adapter): Feeds {
     let feeds = this.#feeds.get(adapter);
     if (feeds === undefined) this.#feeds.set(adapter, (feeds = stackedLoraFeeds(adapter)));
@@ -184,8 +184,8 @@ export class Decoder {
 }
 
 /**
- * The rows of one step: for each group as many as the group with most live rollouts needs. Where a
- * group has fewer, its first row fills the place, and what comes of it is ignored.
+ * The rows of one step: every group has as many as the group with the most live rollouts. A group with
+ * fewer repeats its first row, and the results of these rows are ignored.
  */
 class Grid {
   constructor(
@@ -193,7 +193,7 @@ class Grid {
     readonly perGroup: number,
   ) {}
 
-  /** What chance contributes to the step, and how it is to be used; rows · groups of each. */
+  /** The random numbers and sampling parameters of the step; rows · groups of each. */
   chance(): Feeds {
     const temperatures = this.#column(({ request }) => request.temperature || 1);
     const uniform = this.#column((group, place) => (place < group.live.length ? group.draw() : 0));
@@ -206,7 +206,7 @@ class Grid {
     };
   }
 
-  /** What a decoding step needs to know of its rows. */
+  /** The row inputs of a decoding step. */
   feeds(): Feeds {
     const { groups, perGroup } = this;
     const at = ({ live }: GroupDraft, place: number) => live[place] ?? live[0]!;
@@ -224,7 +224,7 @@ class Grid {
     };
   }
 
-  /** Gives each live rollout the token of its row; those that are done by it live no longer. */
+  /** Appends to each live rollout the token of its row, and removes the rollouts that are finished. */
   append(sampled: InferenceSession.OnnxValueMapType, version: number): void {
     const tokens = sampled['token']!.data as BigInt64Array;
     const logprobs = floatOutput(sampled, 'logprob');
@@ -248,7 +248,7 @@ class Grid {
   }
 }
 
-/** The prompts side by side, padded at their ends, and where the last token of each stands. */
+/** The prompts in one batch, padded at their ends, and the row of the last token of each. */
 function promptFeeds(requests: readonly GroupRequest[]): Feeds {
   const width = Math.max(...requests.map(({ prompt }) => prompt.length));
   const tokens = new Int32Array(requests.length * width);

@@ -6,13 +6,13 @@ import { linearModules } from './parameters.js';
 import type { ModelConfig } from './model-config.js';
 import type { Tensor } from './safetensors.js';
 
-/** LoRA's matrices as inputs of a graph: a new adapter is new input tensors, nothing is rebuilt. */
+/** LoRA's matrices as inputs of a graph, so that a new adapter needs no new graph. */
 export interface LoraValues {
   readonly scale: Value; // alpha / rank, scalar
   readonly matrices: ReadonlyMap<string, Value>; // by the adapter's keys
 }
 
-/** The adapted modules of every layer, such as `self_attn.q_proj`, sorted: what a graph is built for. */
+/** The adapted modules of every layer, such as `self_attn.q_proj`, sorted; a graph is built for one such list. */
 export type AdaptedModules = readonly string[];
 
 export function adaptedModules(adapter: Adapter): AdaptedModules {
@@ -41,7 +41,7 @@ export function loraInputs(
   return { scale: graph.input('lora_scale', 'float32', []), matrices };
 }
 
-/** An adapter as what a run is fed: nothing if it adapts no module. The tensors share its memory. */
+/** The feeds of an adapter; empty if it adapts no module. The tensors share its memory. */
 export function loraFeeds(adapter: Adapter): Feeds {
   if (adapter.tensors.size === 0) return {};
   const feeds: Feeds = { lora_scale: floats(Float32Array.of(adapter.alpha / adapter.rank), []) };
@@ -50,9 +50,9 @@ export function loraFeeds(adapter: Adapter): Feeds {
 }
 
 /**
- * Declares an input for each module, in which the matrices of all layers lie one after another. A run
- * pays some 10 µs for every tensor that it is handed, which is more than a step of a small model's
- * decoding takes for the arithmetic.
+ * Declares one input per module, which stacks the matrices of all layers. A run takes about 10 µs per
+ * input tensor; with one input per matrix that is more than the arithmetic of a small model's decoding
+ * step.
  */
 export function stackedLoraInputs(
   graph: Graph,
@@ -74,7 +74,7 @@ export function stackedLoraInputs(
   return { scale: graph.input('lora_scale', 'float32', []), matrices };
 }
 
-/** An adapter as what a run of a graph with stacked inputs is fed. */
+/** The feeds of an adapter for a graph with stacked inputs. */
 export function stackedLoraFeeds(adapter: Adapter): Feeds {
   if (adapter.tensors.size === 0) return {};
   const stacks = new Map<string, Tensor[]>();

@@ -10,7 +10,7 @@ import {
   type Tensor,
 } from './safetensors.js';
 
-/** A LoRA adapter: what RL trains and what a policy version is made of. */
+/** A LoRA adapter: the weights that RL trains, and the content of a policy version. */
 export interface Adapter {
   readonly rank: number;
   readonly alpha: number; // the update is alpha / rank · B·A
@@ -27,9 +27,9 @@ export interface AdapterOptions {
 }
 
 /**
- * A fresh adapter, which changes nothing yet: A is drawn Kaiming-uniform, B is zero, as in PEFT.
+ * A new adapter, which does not change the model yet: A is Kaiming-uniform, B is zero, as in PEFT.
  *
- * @throws {PermanentError} when neither attention nor the MLP is to be adapted.
+ * @throws {PermanentError} if neither attention nor the MLP is adapted.
  */
 export function createAdapter(config: ModelConfig, options: AdapterOptions): Adapter {
   const { rank, alpha, seed, attn, mlp } = options;
@@ -51,7 +51,7 @@ export function createAdapter(config: ModelConfig, options: AdapterOptions): Ada
   return { rank, alpha, tensors };
 }
 
-/** The adapter that adapts nothing: the base policy. */
+/** The empty adapter: the base policy. */
 export const noAdapter: Adapter = { rank: 1, alpha: 1, tensors: new Map() };
 
 const peftPrefix = 'base_model.model.model.';
@@ -84,7 +84,7 @@ export function encodeAdapter(
 }
 
 /**
- * The adapter in a PEFT `adapter_model.safetensors`.
+ * Reads the adapter in a PEFT `adapter_model.safetensors`.
  *
  * @throws {PermanentError} when the file is broken, or its matrices do not pair up at this rank.
  */
@@ -116,16 +116,16 @@ export function decodeAdapter(
   return { rank, alpha, tensors: new Map(ordered) };
 }
 
-/** Weights that are NaN or infinite: whoever samples with them gets tokens without logprobs. */
+/** Weights that are NaN or infinite; sampling with them gives tokens without finite logprobs. */
 export class WeightsNotFinite extends PermanentError {
   override readonly name = 'WeightsNotFinite';
 }
 
 /**
- * Makes sure that each weight of an `adapter_model.safetensors` is a finite number, in float32, float16 or
- * bfloat16. Gives way to other work after each tensor.
+ * Checks that each weight of an `adapter_model.safetensors` (float32, float16 or bfloat16) is finite.
+ * Yields to other work after each tensor.
  *
- * @throws {WeightsNotFinite} naming the first weight that is none.
+ * @throws {WeightsNotFinite} naming the first weight that is not finite.
  * @throws {PermanentError} when the file is broken.
  */
 export async function requireFinite(safetensors: Uint8Array): Promise<void> {
@@ -148,9 +148,9 @@ function elementOf(bytes: Uint8Array, place: number, dtype: 'F32' | 'F16' | 'BF1
 }
 
 /**
- * Makes sure that a model can be run with an adapter.
+ * Checks that an adapter fits a model.
  *
- * @throws {PermanentError} when a matrix is not one of the model's, or a module is not adapted in all layers.
+ * @throws {PermanentError} if a matrix is not one of the model's, or a module is not adapted in all layers.
  */
 export function checkAdapter(adapter: Adapter, config: ModelConfig): void {
   const expected = new Map<string, string>();

@@ -13,9 +13,9 @@ import {
 } from './graph/operators.js';
 
 /**
- * Appends a loss of `shared/rl/losses.ts`, summed over every token of every sequence, in the form that
- * can be differentiated. Inputs: those and the settings of the loss, and `mask` [batch, time], 1 on tokens and
- * 0 on padding.
+ * Appends a loss of `shared/rl/losses.ts`, summed over every token of every sequence, in
+ * differentiable form. Inputs: those of the loss, its settings, and `mask` [batch, time], 1 on tokens and 0 on
+ * padding.
  *
  * @param logprobs [batch, time]
  * @returns the loss, a scalar.

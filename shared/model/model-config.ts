@@ -3,7 +3,7 @@ import { UserError } from '../base/errors.js';
 import { complaintsOf, describe, type Complaint } from './config-complaints.js';
 import { readRotary, ropeKeys, type RotaryEmbedding } from './rotary.js';
 
-/** What a decoder-only transformer of the Qwen3, Qwen2 or Llama family is made of. */
+/** The architecture of a decoder-only transformer of the Qwen3, Qwen2 or Llama family. */
 export interface ModelConfig {
   readonly family: 'qwen3' | 'qwen2' | 'llama';
   readonly vocabSize: number;
@@ -18,7 +18,7 @@ export interface ModelConfig {
   readonly maxPositions: number;
   readonly hasTiedHead: boolean; // the output head is the embedding
   readonly hasQueryKeyNorm: boolean; // RMSNorm on each head's query and key (Qwen3)
-  /** Which linear maps add a bias: Qwen2's query, key and value do; of others, where config.json says so. */
+  /** Linear maps with a bias: Qwen2's query, key and value, and others if config.json says so. */
   readonly biases: {
     readonly queryKeyValue: boolean;
     readonly output: boolean;
@@ -122,7 +122,7 @@ function defaultHeadDim({ model_type, hidden_size, num_attention_heads }: Huggin
   return model_type === 'qwen3' ? 128 : hidden_size / num_attention_heads;
 }
 
-/** A window is harmless where no layer has it, or where it is as wide as the model is long. */
+/** A sliding window is harmless if no layer uses it, or if it covers all positions. */
 function slidingWindowComplaints(hf: HuggingFaceConfig, maxPositions: number): Complaint[] {
   const remedy = `only full attention runs; ${otherModel} without sliding windows`;
   const strange = hf.layer_types?.find(

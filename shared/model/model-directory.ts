@@ -7,9 +7,9 @@ import { packageRoot } from '../base/package-root.js';
 import { parseModelConfig } from './model-config.js';
 import { checkWeights, weightPaths, type ModelFolder } from './model-weights.js';
 
-/** A Hugging Face directory whose model this project can run. */
+/** A Hugging Face directory with a supported model. */
 export interface ModelDirectory extends ModelFolder {
-  /** SHA-256 over configuration, weights and tokenizer: two processes with one digest hold one model. */
+  /** SHA-256 over configuration, weights and tokenizer; equal digests mean equal models. */
   readonly digest: string;
 }
 
@@ -17,8 +17,7 @@ export interface ModelDirectory extends ModelFolder {
 export const embeddedModelPath = join(packageRoot, 'shared', 'model', 'base');
 
 /**
- * Reads `config.json` and makes sure that tokenizer and weights are there and fit, without reading
- * the weights themselves.
+ * Reads `config.json` and checks that tokenizer and weights exist and fit, without reading the weights.
  *
  * @throws {UserError} naming the missing file, the weight, or the key of config.json that is not supported.
  */
@@ -31,7 +30,7 @@ export async function checkModelDirectory(path: string): Promise<ModelFolder> {
 }
 
 /**
- * Checks a model directory and computes its digest, for which every byte is read.
+ * Checks a model directory and computes its digest, which reads every byte.
  *
  * @throws {UserError} as `checkModelDirectory` does.
  */

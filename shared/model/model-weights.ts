@@ -9,7 +9,7 @@ import { parameterShapes } from './parameters.js';
 import { SafetensorsFile } from './safetensors-file.js';
 import type { Tensor } from './safetensors.js';
 
-/** Where a model's files lie, and what its config.json says. */
+/** The path of a model's files and its configuration. */
 export interface ModelFolder {
   readonly path: string;
   readonly config: ModelConfig;
@@ -19,7 +19,7 @@ const head = 'lm_head.weight';
 const embedding = 'model.embed_tokens.weight';
 
 /**
- * Makes sure, from the headers of the files, that every weight is there in the shape that it must have.
+ * Checks from the file headers that every weight exists with the expected shape.
  *
  * @throws {UserError} naming the weight or the file that is wrong.
  */
@@ -40,7 +40,7 @@ export async function checkWeights({ path, config }: ModelFolder): Promise<void>
   }
   if (!config.hasTiedHead || !fileOf.has(head)) return;
   const digest = (name: string) => tensorDigest(fileOf.get(name)!, name);
-  // Programs differ in which of the two they take.
+  // Programs differ in which of the two they read.
   if ((await digest(head)) !== (await digest(embedding))) {
     throw new UserError(
       `${join(path, 'config.json')}: tie_word_embeddings is true, but ${head} differs from ${embedding}; set it to false if the model has a head of its own, else remove ${head}`,
@@ -49,16 +49,16 @@ export async function checkWeights({ path, config }: ModelFolder): Promise<void>
 }
 
 /**
- * Every weight of the model as float32, by its Hugging Face name.
+ * Reads every weight of the model as float32, by its Hugging Face name.
  *
- * @throws {UserError} when a file is broken, or a weight has another shape than config.json says.
+ * @throws {UserError} if a file is broken, or the shape of a weight contradicts config.json.
  */
 export async function readWeights(directory: ModelFolder): Promise<Map<string, Tensor>> {
   const wanted = parameterShapes(directory.config);
   const weights = new Map<string, Tensor>();
   for await (const file of weightFiles(directory)) {
     for (const [name, { dims }] of file.tensors) {
-      if (!wanted.has(name)) continue; // such as a tied head that was stored all the same
+      if (!wanted.has(name)) continue; // such as a tied head that was stored anyway
       weights.set(name, { dims, data: await file.read(name) });
     }
   }
@@ -96,7 +96,7 @@ async function readIndex(path: string): Promise<Record<string, string>> {
   }
 }
 
-/** The files with the weights, one open at a time, none with a weight in a shape that does not fit. */
+/** The weight files, opened one at a time, after checking the shapes in each. */
 async function* weightFiles({ path, config }: ModelFolder): AsyncGenerator<SafetensorsFile> {
   const wanted = parameterShapes(config);
   for (const filePath of await weightPaths(path)) {
@@ -121,7 +121,7 @@ async function openFile(path: string): Promise<SafetensorsFile> {
   }
 }
 
-/** A digest of one tensor, read piece by piece. */
+/** The digest of one tensor, read in pieces. */
 async function tensorDigest(path: string, name: string): Promise<string> {
   await using file = await openFile(path);
   const hash = createHash('sha256').update(file.tensors.get(name)!.dtype);

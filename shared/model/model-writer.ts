@@ -6,7 +6,7 @@ import { parseModelConfig } from './model-config.js';
 import { parameterShapes } from './parameters.js';
 import { encodeSafetensors, type Tensor } from './safetensors.js';
 
-/** The sizes of a Qwen3-architecture model that is made here rather than downloaded. */
+/** The sizes of a Qwen3-architecture model that this project creates. */
 export interface ModelSizes {
   readonly vocabSize: number;
   readonly hiddenSize: number;
@@ -45,8 +45,8 @@ export function qwen3ConfigText(sizes: ModelSizes): string {
 }
 
 /**
- * Random weights: norms 1, biases 0, everything else normal with deviation 0.02, and those that
- * write into the residual stream smaller by sqrt(2 · layers).
+ * Random weights: norms 1, biases 0, all others normal with deviation 0.02, divided by sqrt(2 · layers) for
+ * those that write into the residual stream.
  *
  * Source: GPT-2's initialization (Radford et al. 2019).
  */

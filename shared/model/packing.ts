@@ -1,23 +1,23 @@
 import { type Feeds, floats, integers } from './graph/session.js';
 
-/** What packing needs to know of a sequence. */
+/** The part of a sequence that packing needs. */
 export interface Packable {
   readonly tokens: Int32Array; // [N]
   readonly targetTokens: Int32Array; // [N]
-  readonly idle: number; // how many positions from the start contribute nothing to the loss
+  readonly idle: number; // positions from the start that do not contribute to the loss
 }
 
 /** One sequence's own part of a row. */
 export interface Segment {
   readonly sequence: number; // its index
   readonly offset: number; // where its own part begins in the row
-  readonly length: number; // of its own part: what follows the shared prefix
+  readonly length: number; // of its own part, after the shared prefix
 }
 
 /**
- * Sequences that begin alike, in one row: the prefix that they share, once, then what each has of
- * its own. The rollouts of a group share their prompt, so that a row of short answers has about half
- * of the tokens that the sequences have apart.
+ * Sequences with a common prefix in one row: the shared prefix once, then the own part of each. The
+ * rollouts of a group share their prompt, so a row of short answers has about half the tokens of the
+ * separate sequences.
  */
 export interface PackedRow {
   readonly prefix: number; // tokens of the shared prefix
@@ -26,10 +26,10 @@ export interface PackedRow {
 }
 
 /**
- * Packs neighbours that share a prefix into rows. Only positions that are idle in every sequence of
- * the row are shared: there nothing is lost by computing them once.
+ * Packs neighbours that share a prefix into rows. Only positions that are idle in every sequence of the
+ * row are shared, so computing them once loses nothing.
  *
- * @param maxRowTokens longest row that is built of several sequences: attention's cost is quadratic.
+ * @param maxRowTokens longest row of several sequences; the cost of attention is quadratic.
  */
 export function packSharedPrefixes(
   sequences: readonly Packable[],
@@ -41,7 +41,7 @@ export function packSharedPrefixes(
     let end = first + 1;
     for (; end < sequences.length; end++) {
       const shared = sharedLength(sequences[first]!, sequences[end]!, prefix);
-      // A neighbour that shares less would make all the others repeat what they share.
+      // A neighbour with a shorter common prefix would shorten the prefix of all the others.
       if (shared === 0 || (end > first + 1 && shared < prefix)) break;
       if (rowLength(sequences, first, end + 1, shared) > maxRowTokens) break;
       prefix = shared;
@@ -53,7 +53,7 @@ export function packSharedPrefixes(
   return rows;
 }
 
-/** How many positions, at most `limit`, two sequences have alike and idle. */
+/** The number of leading positions, at most `limit`, that are equal and idle in two sequences. */
 function sharedLength(a: Packable, b: Packable, limit: number): number {
   const most = Math.min(limit, b.idle);
   let shared = 0;
@@ -94,7 +94,7 @@ function rowOf(
   return { prefix, segments, length: offset };
 }
 
-/** A row's values, from each sequence's own array: the prefix from the first, then each one's rest. */
+/** Packs each sequence's array into a row: the prefix of the first, then the own part of each. */
 export function packValues<A extends Int32Array | Float32Array>(
   row: PackedRow,
   arrays: readonly A[],
@@ -107,7 +107,7 @@ export function packValues<A extends Int32Array | Float32Array>(
   return into;
 }
 
-/** One sequence's values, gathered from its row's: the inverse of `packValues`. */
+/** Unpacks one sequence's values from its row: the inverse of `packValues`. */
 export function unpackValues(row: PackedRow, segment: Segment, values: Float32Array): Float32Array {
   const own = new Float32Array(row.prefix + segment.length);
   own.set(values.subarray(0, row.prefix));
@@ -115,7 +115,7 @@ export function unpackValues(row: PackedRow, segment: Segment, values: Float32Ar
   return own;
 }
 
-/** The position of each of a row's tokens in its own sequence, [time]; padding stands at 0. */
+/** The position of each of a row's tokens in its own sequence, [time]; padding has position 0. */
 export function packedPositions(row: PackedRow, time: number): Int32Array {
   const positions = new Int32Array(time);
   for (let i = 0; i < row.prefix; i++) positions[i] = i;
@@ -126,8 +126,8 @@ export function packedPositions(row: PackedRow, time: number): Int32Array {
 }
 
 /**
- * Who may look at whom in a row: 0 or -∞, [time, time]. A token sees the prefix and its own segment
- * up to itself; padding sees itself alone, so that its softmax is defined.
+ * The attention mask of a row: 0 or -∞, [time, time]. A token attends to the prefix and its own segment
+ * up to itself; padding attends only to itself, so that its softmax is defined.
  */
 export function packedBias(row: PackedRow, time: number, into: Float32Array): void {
   into.fill(-Infinity);
@@ -142,10 +142,10 @@ export function packedBias(row: PackedRow, time: number, into: Float32Array): vo
 }
 
 /**
- * Splits sequences into batches of similar length, so that little is spent on padding.
+ * Splits sequences into batches of similar length, so that there is little padding.
  *
  * @param lengths tokens in each sequence.
- * @param maxTokens padded tokens in a batch, at most; a longer sequence travels alone.
+ * @param maxTokens padded tokens in a batch, at most; a longer sequence is a batch of its own.
  * @returns the sequences' indices, batch by batch, the shortest first; the same input gives the
  *   same batches.
  */

@@ -7,13 +7,13 @@ export interface GroupRequest {
   readonly temperature: number; // 0: greedy
   readonly maxTokens: number; // of each rollout, the stop token included
   readonly stopTokenIds: readonly number[];
-  readonly stopStrings?: readonly string[]; // texts that end a rollout, with the token that completes one
+  readonly stopStrings?: readonly string[]; // texts that end a rollout; the token that completes one is kept
   readonly seed: number;
 }
 
 /** One sampled answer. */
 export interface SampledRollout {
-  readonly tokens: Int32Array; // [T], with the stop token if it came
+  readonly tokens: Int32Array; // [T], including the stop token, if any
   readonly behaviorLogprobs: Float32Array; // [T], of the distribution each token was drawn from
   readonly versions: [version: number, count: number][]; // run-length coded, T in all
   readonly stopReason: 'stop' | 'length';
@@ -63,10 +63,10 @@ export class RolloutDraft {
   }
 }
 
-/** A group while its rollouts grow: those that are still live, and the chance that drives them. */
+/** A group being sampled: its live rollouts and their random generator. */
 export class GroupDraft {
   readonly rollouts: readonly RolloutDraft[];
-  /** Rows of the step before, of the rollouts that go on; beside each its rollout. */
+  /** The live rollouts, each with its row in the previous step. */
   live: { readonly row: number; readonly rollout: RolloutDraft }[] = [];
   readonly #random;
 
@@ -78,7 +78,7 @@ export class GroupDraft {
     this.#random = createRandom(`group ${request.seed}`);
   }
 
-  /** Tokens of all its rollouts. */
+  /** Number of tokens of all its rollouts. */
   get length(): number {
     return this.rollouts.reduce((sum, rollout) => sum + rollout.length, 0);
   }

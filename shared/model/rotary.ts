@@ -5,13 +5,13 @@ import { cast, cos, mul, reshape, sin } from './graph/operators.js';
 import type { ModelConfig } from './model-config.js';
 import type { TokenDims } from './causal-attention.js';
 
-/** How a model tells its tokens' positions: it turns pairs of each query and key by an angle. */
+/** The rotary position embedding: rotates pairs of elements of each query and key by an angle. */
 export interface RotaryEmbedding {
   readonly theta: number;
   readonly scaling: RotaryScaling;
 }
 
-/** How the angles were changed so that more positions fit than the model was first trained on. */
+/** The change of the angles that extends the positions beyond those of the first training. */
 type RotaryScaling =
   | { readonly type: 'none' }
   | { readonly type: 'linear'; readonly factor: number }
@@ -19,13 +19,13 @@ type RotaryScaling =
       readonly type: 'yarn';
       readonly factor: number;
       readonly originalMaxPositions: number;
-      /** Pairs that turn more often than this within the original positions are left alone. */
+      /** Pairs that turn more often than this within the original positions are unchanged. */
       readonly betaFast: number;
-      /** Pairs that turn less often than this are slowed down by the whole factor. */
+      /** Pairs that turn less often than this are slowed down by the full factor. */
       readonly betaSlow: number;
-      /** Whether the ramp between the two begins and ends at whole pairs. */
+      /** Whether the ramp between the two begins and ends at integer pair indices. */
       readonly isTruncated: boolean;
-      readonly attentionFactor: number | undefined; // by default that of the paper
+      readonly attentionFactor: number | undefined; // default: that of the paper
       readonly mscale: number | undefined;
       readonly mscaleAllDim: number | undefined;
     }
@@ -38,16 +38,16 @@ type RotaryScaling =
     };
 
 interface RotarySpectrum {
-  /** [D/2] by which angle pair i turns from one position to the next, in radians, as float32. */
+  /** [D/2] The angle of pair i per position, in radians, as float32. */
   readonly frequencies: Float32Array;
-  /** What queries and keys are multiplied by as they are turned. */
+  /** The factor applied to rotated queries and keys. */
   readonly amplitude: number;
 }
 
 /**
  * The rotary embedding's frequencies for heads of D elements. Unscaled, pair i turns by
- * theta^(-2i/D) a position. The power and its inverse are rounded to float32, as transformers rounds
- * them: at position 100,000 their last bit is worth 0.01 radians.
+ * theta^(-2i/D) per position. The power and its inverse are rounded to float32, as in transformers: at
+ * position 100,000 their last bit makes a difference of 0.01 radians.
  *
  * Sources: RoPE (Su et al. 2021, arXiv:2104.09864); position interpolation (`linear`, Chen et al.
  * 2023, arXiv:2306.15595); YaRN (`yarn`, Peng et al. 2023, arXiv:2309.00071), whose attention factor
@@ -80,10 +80,10 @@ export function rotarySpectrum(
 type Scaling<Type> = Extract<RotaryScaling, { type: Type }>;
 type FrequencyMap = (frequency: number, pair: number) => number;
 
-/** Interpolates slow pairs, keeps fast ones, and blends along a ramp over the pairs between. */
+/** Interpolates slow pairs, keeps fast ones, and blends the pairs between linearly. */
 function yarnScaling(scaling: Scaling<'yarn'>, theta: number, headDim: number): FrequencyMap {
   const { factor, originalMaxPositions, betaFast, betaSlow, isTruncated } = scaling;
-  /** The pair, as a real number, that turns so many times within the original positions. */
+  /** The real-valued index of the pair that turns this many times within the original positions. */
   const pairTurning = (rotations: number) =>
     (headDim * Math.log(originalMaxPositions / (rotations * 2 * Math.PI))) / (2 * Math.log(theta));
   const start = pairTurning(betaFast);
@@ -104,7 +104,7 @@ function yarnAmplitude(scaling: Scaling<'yarn'>): number {
   return mscale && mscaleAllDim ? amplitude(mscale) / amplitude(mscaleAllDim) : amplitude(1);
 }
 
-/** Slows long waves down, keeps short ones, and blends by wavelength between. */
+/** Slows down long waves, keeps short ones, and blends those between by wavelength. */
 function llama3Scaling(scaling: Scaling<'llama3'>): FrequencyMap {
   const { factor, originalMaxPositions, lowFrequencyFactor, highFrequencyFactor } = scaling;
   return (frequency) => {
@@ -118,9 +118,9 @@ function llama3Scaling(scaling: Scaling<'llama3'>): FrequencyMap {
 
 const theta = z.number().positive().nullish();
 const positions = z.int().positive().nullish();
-const wholeHeads = z.literal(1, 'only heads that are turned as a whole run').nullish();
+const wholeHeads = z.literal(1, 'only rotation of whole heads is supported').nullish();
 
-/** The keys of config.json that say how the model tells positions. */
+/** The keys of config.json for the position embedding. */
 export const ropeKeys = {
   rope_theta: theta,
   rope_parameters: z.looseObject({}).nullish(), // where transformers 5 keeps theta and scaling
@@ -134,7 +134,7 @@ const common = { rope_theta: theta, partial_rotary_factor: wholeHeads };
 const factor = z.number().min(1);
 const positive = z.number().positive();
 
-/** Strict, because a setting that is overlooked would bend every angle. */
+/** Strict, because an ignored setting would make every angle wrong. */
 const RopeSettings = z.discriminatedUnion(
   'rope_type',
   [
@@ -172,10 +172,10 @@ const RopeSettings = z.discriminatedUnion(
 type RopeSettings = z.infer<typeof RopeSettings>;
 
 /**
- * The rotary embedding, and how many positions it makes room for. As in transformers, `rope_scaling`
- * wins over `rope_parameters`, and theta beside the scaling over theta outside.
+ * Reads the rotary embedding and the number of positions that it supports. As in transformers,
+ * `rope_scaling` overrides `rope_parameters`, and theta inside the scaling overrides theta outside.
  *
- * @param complaints what is wrong is appended here; the result is then of no use.
+ * @param complaints problems are appended here; the result is then unusable.
  */
 export function readRotary(
   hf: RopeKeys & { readonly max_position_embeddings: number },
@@ -210,7 +210,7 @@ function scalingOf(settings: RopeSettings, hf: Parameters<typeof readRotary>[0])
   switch (settings.rope_type) {
     case 'default':
       return { type: 'none' };
-    case 'dynamic': // scales only what is longer than max_position_embeddings, which is refused
+    case 'dynamic': // scales only beyond max_position_embeddings, where sequences are refused
       return { type: 'none' };
     case 'linear':
       return { type: 'linear', factor: settings.factor };
@@ -238,8 +238,8 @@ function scalingOf(settings: RopeSettings, hf: Parameters<typeof readRotary>[0])
 }
 
 /**
- * How many positions a scaling stretches the model to. Models ship with `linear` and `yarn` added and
- * max_position_embeddings left as it was; Llama 3.1's says the stretched length itself.
+ * The number of positions after scaling. Models with `linear` and `yarn` keep the original
+ * max_position_embeddings; that of Llama 3.1 is the extended length.
  *
  * Source: vLLM's rule, which samples for TuFT.
  */
@@ -251,8 +251,8 @@ function roomFor(scaling: RotaryScaling, hf: { readonly max_position_embeddings:
 
 /**
  * Cosines and sines of every token's angles, times the amplitude: [batch, time, D/2] each. They are
- * computed where they are needed, because tables of all positions would fill the memory: 67 MB a
- * graph for Llama 3.1's 131,072.
+ * computed on demand, because tables of all positions need much memory: 67 MB per graph for Llama
+ * 3.1's 131,072.
  *
  * @param positions [batch, time] int64
  */

@@ -2,7 +2,7 @@ import { open, type FileHandle } from 'node:fs/promises';
 import { headerLength, lengthBytes, parseHeader, toFloat32 } from './safetensors.js';
 import type { TensorPlace } from './safetensors.js';
 
-/** A safetensors file on disk. Only what is asked for is read, so that it may be of any size. */
+/** A safetensors file on disk. Only the requested tensors are read, so the file may have any size. */
 export class SafetensorsFile implements AsyncDisposable {
   readonly path: string;
   readonly tensors: ReadonlyMap<string, TensorPlace>;
@@ -39,7 +39,7 @@ export class SafetensorsFile implements AsyncDisposable {
     return toFloat32({ dtype, dims, bytes: await readRange(this.#handle, begin, end) });
   }
 
-  /** The bytes of one of `tensors`, piece by piece. */
+  /** The bytes of one of `tensors`, in pieces. */
   async *pieces(name: string): AsyncGenerator<Uint8Array> {
     const { begin, end } = this.#place(name);
     for (let at = begin; at < end; at += pieceBytes) {

@@ -7,7 +7,7 @@ export interface Tensor {
   readonly data: Float32Array; // as many elements as the product of dims
 }
 
-/** Where a tensor lies in a safetensors file. */
+/** The position of a tensor in a safetensors file. */
 export interface TensorPlace {
   readonly dtype: 'F32' | 'F16' | 'BF16';
   readonly dims: readonly number[];
@@ -22,7 +22,7 @@ export interface TensorEntry extends Pick<TensorPlace, 'dtype' | 'dims'> {
 
 const bytesPerElement = { F32: 4, F16: 2, BF16: 2 } as const;
 const exponentBits = { F32: 0x7f800000, F16: 0x7c00, BF16: 0x7f80 } as const;
-const maxHeaderBytes = 100_000_000; // the reference reader's own bound
+const maxHeaderBytes = 100_000_000; // the bound of the reference reader
 
 const Header = z.record(
   z.string(),
@@ -33,15 +33,15 @@ const Header = z.record(
   }),
 );
 
-/** How many bytes a file starts with that say how long its header is. */
+/** Size in bytes of the header length at the start of a file. */
 export const lengthBytes = 8;
 
 /**
- * The length of a safetensors file's header, which follows the length itself.
+ * Reads the length of a safetensors file's header, which follows the length.
  *
  * @param start the file's first bytes.
  * @param name the file, for errors.
- * @throws {PermanentError} when the file cannot have such a header.
+ * @throws {PermanentError} if the file cannot have such a header.
  */
 export function headerLength(start: Uint8Array, fileBytes: number, name: string): number {
   if (fileBytes < lengthBytes) return refuse(name, `it has ${fileBytes} bytes`);
@@ -54,7 +54,7 @@ export function headerLength(start: Uint8Array, fileBytes: number, name: string)
 }
 
 /**
- * The tensors that a header names.
+ * Parses the tensors in a header.
  *
  * @param header its bytes, JSON.
  * @throws {PermanentError} when an offset, shape or dtype does not fit the file.
@@ -82,7 +82,7 @@ export function parseHeader(
 }
 
 /**
- * The tensors of a safetensors file in memory; their bytes are views of it.
+ * Parses a safetensors file in memory; the tensors' bytes are views of it.
  *
  * @param name the file, for errors.
  * @throws {PermanentError} when a length, offset or dtype does not fit the file.
@@ -109,7 +109,7 @@ function readHeader(bytes: Uint8Array, name: string): z.infer<typeof Header> {
   const { __metadata__: _, ...tensors } = json as Record<string, unknown>;
   const parsed = Header.safeParse(tensors);
   if (parsed.success) return parsed.data;
-  const { path, message } = parsed.error.issues[0]!; // of perhaps thousands
+  const { path, message } = parsed.error.issues[0]!; // the first of perhaps thousands
   return refuse(name, `its header is wrong at ${path.join(' ')}: ${message}`);
 }
 
@@ -117,7 +117,7 @@ function refuse(name: string, why: string): never {
   throw new PermanentError(`${name} is not a valid safetensors file: ${why}`);
 }
 
-/** The elements of an entry as float32, in memory of their own. Half precision is widened exactly. */
+/** The elements of an entry as float32, in new memory. Half precision is widened exactly. */
 export function toFloat32({ dtype, bytes }: TensorEntry): Float32Array {
   const copy = new Uint8Array(bytes).buffer; // not slice(): a Buffer's slice copies nothing
   if (dtype === 'F32') return new Float32Array(copy);
@@ -134,13 +134,13 @@ export function toFloat32({ dtype, bytes }: TensorEntry): Float32Array {
 }
 
 /**
- * The place of the first element that is NaN or infinite; undefined if all are finite. In each of the formats
- * these are the numbers whose exponent has all bits set, so nothing is converted.
+ * The index of the first element that is NaN or infinite; undefined if all are finite. In all three formats
+ * these are the numbers with all exponent bits set, so no conversion is needed.
  */
 export function firstNotFinite({ dtype, bytes }: TensorEntry): number | undefined {
   const { byteOffset, byteLength } = bytes;
   const isAligned = byteOffset % bytesPerElement[dtype] === 0;
-  const aligned = isAligned ? bytes : new Uint8Array(bytes); // a copy begins at 0
+  const aligned = isAligned ? bytes : new Uint8Array(bytes); // a copy is aligned
   const start = isAligned ? byteOffset : 0;
   const length = byteLength / bytesPerElement[dtype];
   const mask = exponentBits[dtype];
@@ -152,7 +152,7 @@ export function firstNotFinite({ dtype, bytes }: TensorEntry): number | undefine
   return undefined;
 }
 
-/** A safetensors file of float32 tensors, in the order given. */
+/** Encodes float32 tensors as a safetensors file, in the given order. */
 export function encodeSafetensors(
   tensors: ReadonlyMap<string, Tensor>,
   metadata: Readonly<Record<string, string>> = {},
@@ -176,7 +176,7 @@ export function encodeSafetensors(
   return file;
 }
 
-/** IEEE 754 binary16 to a number. */
+/** Converts IEEE 754 binary16 to a number. */
 function halfToFloat(half: number): number {
   const sign = half & 0x8000 ? -1 : 1;
   const exponent = (half >> 10) & 0x1f;

@@ -12,15 +12,15 @@ import {
 } from './graph/operators.js';
 
 /**
- * Appends the draw of one token a row from softmax(logits / temperature), by inverting the
+ * Appends the draw of one token per row from softmax(logits / temperature), by inverting the
  * cumulative distribution at a uniform number. Inputs, each [batch, 1]: `uniform` in [0, 1),
  * `temperature`, and `greedy` bool, which takes the most probable token instead.
  *
  * Outputs: `token` [batch] int64 and `logprob` [batch], natural log, of the distribution that the
- * token was drawn from: 0 when greedy, for then it is certain.
+ * token was drawn from; 0 when greedy, because the token is then certain.
  *
- * @param logits [groups, vocabSize], a row for the rollouts of each group while they have one prompt;
- *   or [batch, vocabSize], a row for each rollout.
+ * @param logits [groups, vocabSize], one row per group, before the rollouts differ; or
+ *   [batch, vocabSize], one row per rollout.
  */
 export function sampleToken(graph: Graph, logits: Value, vocabSize: number): void {
   const uniform = graph.input('uniform', 'float32', ['batch', 1]);
@@ -32,7 +32,7 @@ export function sampleToken(graph: Graph, logits: Value, vocabSize: number): voi
   const cumulative = graph.apply('CumSum', [exp(graph, logprobs), graph.int(1)], {
     dims: logprobs.dims,
   });
-  // Rounding lets the total miss 1 by a little; the threshold is a share of what it really is.
+  // Rounding makes the total differ slightly from 1, so the threshold is a share of the actual total.
   const total = graph.apply('ReduceMax', [cumulative, graph.ints(1)], { dims: ['batch', 1] });
   const isBelow = graph.apply('LessOrEqual', [cumulative, mul(graph, uniform, total)], {
     dims: logprobs.dims,
@@ -55,7 +55,7 @@ export function sampleToken(graph: Graph, logits: Value, vocabSize: number): voi
   graph.output('logprob', reshape(graph, logprob, ['batch']));
 }
 
-/** Each group's row once for each of its rollouts: [batch, vocabSize]. */
+/** Repeats each group's row for each of its rollouts: [batch, vocabSize]. */
 function perRollout(graph: Graph, logits: Value, vocabSize: number): Value {
   const batch = graph.length('batch');
   const perGroup = div(graph, batch, graph.length('groups'));

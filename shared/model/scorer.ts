@@ -11,7 +11,7 @@ import { frozen, sequenceLogprobs } from './sequence-graph.js';
 
 const maxTokensPerBatch = 4096;
 
-/** Says how likely given tokens are under a policy. */
+/** Computes the logprobs of given tokens under a policy. */
 export class Scorer {
   readonly #config: ModelConfig;
   readonly #weights: ReadonlyMap<string, Tensor>;
@@ -30,8 +30,8 @@ export class Scorer {
 
   /**
    * @param tokens for each sequence the input tokens [N].
-   * @param targets for each sequence the tokens to judge [N]: targets[i] given tokens[0…i].
-   * @param adapter the policy; without one the base model.
+   * @param targets for each sequence the tokens to score [N]: targets[i] given tokens[0…i].
+   * @param adapter the policy; undefined: the base model.
    * @param temperature divides the logits.
    * @returns for each sequence the logprobs [N] of its targets.
    * @throws {PermanentError} when a sequence is longer than the model's positions.

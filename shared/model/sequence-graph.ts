@@ -6,10 +6,10 @@ import type { ModelConfig } from './model-config.js';
 import type { Tensor } from './safetensors.js';
 import { head, transformer } from './transformer.js';
 
-/** How a graph gets at the model's weights. */
+/** How a graph gets the model's weights. */
 export type WeightSource = (graph: Graph) => (name: string) => Value;
 
-/** The weights as constants: what LoRA and sampling need. */
+/** The weights as constants, for LoRA and sampling. */
 export function frozen(weights: ReadonlyMap<string, Tensor>): WeightSource {
   return (graph) => {
     const values = new Map<string, Value>();
@@ -24,7 +24,7 @@ export function frozen(weights: ReadonlyMap<string, Tensor>): WeightSource {
   };
 }
 
-/** The weights as inputs: what pre-training needs. */
+/** The weights as inputs, for pre-training. */
 export function trainable(weights: ReadonlyMap<string, Tensor>): WeightSource {
   return (graph) => {
     const values = new Map(
@@ -34,19 +34,19 @@ export function trainable(weights: ReadonlyMap<string, Tensor>): WeightSource {
   };
 }
 
-/** How the sequences lie in the rows of a batch. */
+/** The layout of sequences in the rows of a batch. */
 export type Layout =
   | 'plain' // one sequence a row, from its start
-  | 'packed'; // several, which see what `attention_bias` shows them
+  | 'packed'; // several per row, separated by `attention_bias`
 
-/** The tokens of a batch of padded sequences: `rows` = batch · time of them in all. */
+/** The dimensions of a batch of padded sequences: `rows` = batch · time. */
 const dims = { batch: 'batch', time: 'time', rows: 'rows' };
 
 /**
  * Appends the whole model over padded sequences. Inputs: `tokens` [batch, time] and LoRA's matrices;
  * in the packed layout also `positions` [batch, time] and `attention_bias` [batch, 1, 1, time, time].
  *
- * @returns `logits` [rows, vocabSize] of the token after each.
+ * @returns `logits` [rows, vocabSize] of the next token.
  */
 export function sequenceLogits(
   graph: Graph,
@@ -79,7 +79,7 @@ export function sequenceLogits(
 }
 
 /**
- * Given tokens 0…t, how likely is target t? Inputs: those of `sequenceLogits`, `targets`
+ * Appends the logprob of each target t given tokens 0…t. Inputs: those of `sequenceLogits`, `targets`
  * [batch, time] and `temperature` scalar.
  *
  * @returns `logprobs` [batch, time], natural log, of softmax(logits / temperature).

@@ -1,9 +1,9 @@
 /**
- * How many tokens of a rollout belong to it when it ends at the first stop string: up to and with
- * the token that completes it. Undefined if the text holds none.
+ * The number of tokens of a rollout up to and including the one that completes its first stop string;
+ * undefined if the text contains none.
  *
  * @param tokens [T]
- * @param decode text of the first tokens; a longer prefix must not lose what a shorter one held.
+ * @param decode text of the first tokens; the text of a longer prefix must contain every stop string of a shorter one.
  */
 export function lengthAtStop(
   tokens: Int32Array,
@@ -16,8 +16,8 @@ export function lengthAtStop(
   };
   if (stopStrings.length === 0 || !holdsStop(tokens.length)) return undefined;
 
-  let without = 0; // a prefix that holds no stop string
-  let within = tokens.length; // one that does
+  let without = 0; // length of a prefix without a stop string
+  let within = tokens.length; // length of a prefix with one
   while (within - without > 1) {
     const middle = Math.floor((without + within) / 2);
     if (holdsStop(middle)) within = middle;
@@ -27,23 +27,23 @@ export function lengthAtStop(
 }
 
 /**
- * Notices, as a rollout grows token by token, that a stop string is complete. Text is made of the last
- * tokens alone, and only where the newest one could be the end of a stop string: most never are.
+ * Detects a complete stop string while a rollout grows token by token. Decodes only the last tokens, and
+ * only if the newest token could end a stop string, which most tokens cannot.
  */
 export class StopWatch {
   readonly #decode: (tokens: readonly number[]) => string;
   readonly #stopStrings: readonly string[];
-  readonly #tailLength: number; // tokens that the longest stop string can have
+  readonly #tailLength: number; // maximum number of tokens in the longest stop string
   readonly #mayEnd = new Map<number, boolean>(); // by token
 
   constructor(decode: (tokens: readonly number[]) => string, stopStrings: readonly string[]) {
     this.#decode = decode;
     this.#stopStrings = stopStrings;
-    // A token spells at least a byte.
+    // A token has at least one byte.
     this.#tailLength = Math.max(0, ...stopStrings.map((stop) => Buffer.byteLength(stop)));
   }
 
-  /** @param tokens [T] of one rollout so far, which did not stop before its last. */
+  /** @param tokens [T] of one rollout so far; no earlier token completed a stop string. */
   isStopped(tokens: readonly number[]): boolean {
     if (this.#stopStrings.length === 0 || !this.#couldEndWith(tokens.at(-1)!)) return false;
     const tail = this.#decode(tokens.slice(-this.#tailLength));
@@ -54,7 +54,7 @@ export class StopWatch {
     let mayEnd = this.#mayEnd.get(token);
     if (mayEnd === undefined) {
       const text = this.#decode([token]);
-      // A replacement character stands for a part of one that tokens share.
+      // A replacement character stands for an incomplete character that is split over several tokens.
       mayEnd =
         text.includes('\ufffd') || this.#stopStrings.some((stop) => text.includes(stop.at(-1)!));
       this.#mayEnd.set(token, mayEnd);

@@ -9,26 +9,26 @@ export interface ChatMessage {
   readonly content: string;
 }
 
-/** Text to token ids and back, as the model's own `tokenizer.json` defines it. */
+/** Converts text to token ids and back, as defined by the model's `tokenizer.json`. */
 export interface Tokenizer {
-  /** Without special tokens: a prompt says itself what it begins with. */
+  /** Encodes without adding special tokens, because the prompt contains those that it needs. */
   readonly encode: (text: string) => Int32Array;
-  /** Special tokens are left out of the text. */
+  /** Decodes without special tokens. */
   readonly decode: (tokens: ArrayLike<number>) => string;
   /**
-   * A conversation as the model's chat template writes it, up to where the assistant begins to speak.
+   * The conversation formatted by the model's chat template, up to the start of the assistant's answer.
    *
    * @throws {UserError} if the model has no chat template.
    */
   readonly chatText: (messages: readonly ChatMessage[]) => string;
   /** A rollout ends at the first of these. */
   readonly eosTokenIds: readonly number[];
-  /** What stands for text that no other token spells; undefined where every text can be spelt. */
+  /** The token for text outside the vocabulary; undefined if every text can be encoded. */
   readonly unknownTokenId: number | undefined;
 }
 
 /**
- * Loads the tokenizer of a local directory; nothing is ever fetched.
+ * Loads the tokenizer of a local directory; nothing is downloaded.
  *
  * @throws {UserError} when the directory's tokenizer files are missing or broken.
  */
@@ -51,11 +51,11 @@ export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> 
     return {
       encode: (text) => Int32Array.from(tokenizer.encode(text, { add_special_tokens: false })),
       decode: (tokens) =>
-        tokens.length === 0 // which the library refuses
+        tokens.length === 0 // the library refuses empty input
           ? ''
           : tokenizer.decode(Array.from(tokens), {
               skip_special_tokens: true,
-              clean_up_tokenization_spaces: false, // text is judged as it was sampled
+              clean_up_tokenization_spaces: false, // text is scored as sampled
             }),
       chatText: (messages) => {
         if (tokenizer.chat_template === null) {
@@ -70,7 +70,7 @@ export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> 
         });
       },
       eosTokenIds,
-      unknownTokenId: tokenizer.unk_token_id, // its type forgets that there may be none
+      unknownTokenId: tokenizer.unk_token_id, // may be undefined, contrary to its type
     };
   } catch (cause) {
     throw new UserError(
@@ -80,7 +80,7 @@ export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> 
   }
 }
 
-/** The file where Python's transformers keeps the chat template since version 5; its library here does not look. */
+/** The file where Python's transformers keeps the chat template since version 5; the JavaScript library does not read it. */
 async function readTemplate(path: string): Promise<string | null> {
   try {
     return await readFile(join(path, 'chat_template.jinja'), 'utf8');

@@ -53,7 +53,7 @@ export class Trainer {
 
   /**
    * @param config the loss's settings, and `temperature` (default 1), which divides the logits.
-   * @param gradients what dLoss/dAdapter is added to.
+   * @param gradients dLoss/dAdapter is added to these.
    * @throws {PermanentError} when a datum does not fit the loss or the model.
    */
   async forwardBackward(
@@ -104,7 +104,7 @@ export class Trainer {
     return { logprobs, lossSum };
   }
 
-  /** The logprobs of the targets alone. */
+  /** Computes only the logprobs of the targets. */
   forward(adapter: Adapter, data: readonly Datum[], temperature: number): Promise<Float32Array[]> {
     return this.#scorer.logprobs(
       data.map(({ tokens }) => tokens),
@@ -149,7 +149,7 @@ export class Trainer {
   }
 }
 
-/** @throws {PermanentError} naming a datum with more tokens or others than the model takes. */
+/** @throws {PermanentError} naming a datum with too many tokens or tokens outside the vocabulary. */
 function checkFits(
   data: readonly Datum[],
   name: LossName,
@@ -166,13 +166,13 @@ function checkFits(
   });
 }
 
-/** How many positions from the start add nothing to the loss. */
+/** The number of positions from the start that do not contribute to the loss. */
 function idleLength({ inputs }: Datum, name: LossName): number {
   const { scaledBy } = losses[name];
   if (scaledBy === undefined) return 0;
   const scale = inputs[scaledBy]!;
   const first = scale.findIndex((factor) => factor !== 0);
-  return first === -1 ? scale.length - 1 : first; // a segment keeps a token of its own
+  return first === -1 ? scale.length - 1 : first; // a segment keeps at least one own token
 }
 
 /** The tensors of one batch of packed rows, padded to `time`. */

@@ -7,14 +7,14 @@ import { rotaryWaves } from './rotary.js';
 import type { TokenDims } from './causal-attention.js';
 
 export interface TransformerInputs {
-  /** The model's weights by their Hugging Face names: constants, or inputs when they are trained. */
+  /** The model's weights by their Hugging Face names: constants, or inputs if they are trained. */
   readonly weight: (name: string) => Value;
   readonly lora: LoraValues | undefined;
   readonly tokens: Value; // [rows] int64
   readonly positions: Value; // [batch, time] int64, of each token in its own sequence
   readonly dims: TokenDims;
   /**
-   * Attention proper, which each graph does in its own way.
+   * The attention of one layer, which differs between graphs.
    *
    * @param query [batch, time, heads · D], and key and value [batch, time, kvHeads · D]
    * @returns [rows, heads · D]

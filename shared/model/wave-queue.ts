@@ -3,12 +3,12 @@ interface Waiter<Result> {
   readonly reject: (error: unknown) => void;
 }
 
-/** Whether `item` can be sampled beside those of `wave`, of which there is at least one. */
+/** Whether `item` can be sampled together with the items of `wave`, which is not empty. */
 export type JoinsWave<Item> = (item: Item, wave: readonly Item[]) => boolean;
 
 /**
- * What is sampled side by side next: the first of the queue, and each later item that may join it and
- * those chosen before.
+ * The items of the next wave: the first of the queue, and each later item that may join those already
+ * chosen.
  *
  * @returns in the order of the queue; empty only if the queue is.
  */
@@ -18,34 +18,34 @@ export function takeWave<Item>(queue: Iterable<Item>, joins: JoinsWave<Item>): I
   return wave;
 }
 
-/** A queue of sampling requests, which are sampled in waves: several side by side, then the next. */
+/** A queue of sampling requests, which are sampled in waves of several requests at once. */
 export class WaveQueue<Item extends object, Result> {
   readonly #waiting = new Map<Item, Waiter<Result>>(); // in order of arrival
   #isServed = false;
 
-  /** @param sampleWave samples a wave; gives the results in its order. */
+  /** @param sampleWave samples a wave and returns the results in its order. */
   constructor(
     private readonly joins: JoinsWave<Item>,
     private readonly sampleWave: (wave: readonly Item[]) => Promise<readonly Result[]>,
   ) {}
 
-  /** How many items wait for a wave. */
+  /** The number of waiting items. */
   get depth(): number {
     return this.#waiting.size;
   }
 
-  /** Adds an item, an object of its own, that waits for `serve`. @returns its result. */
+  /** Adds an item (a distinct object), which waits for `serve`. @returns its result. */
   add(item: Item): Promise<Result> {
     return new Promise((resolve, reject) => this.#waiting.set(item, { resolve, reject }));
   }
 
-  /** Removes an item that still waits, and settles it with `result`. */
+  /** Removes a waiting item and settles it with `result`. */
   withdraw(item: Item, result: Result): void {
     this.#waiting.get(item)?.resolve(result);
     this.#waiting.delete(item);
   }
 
-  /** Samples wave after wave until nothing waits, unless an earlier call is doing so. */
+  /** Samples waves until the queue is empty; returns at once if another call is already doing so. */
   async serve(): Promise<void> {
     if (this.#isServed) return;
     this.#isServed = true;

@@ -18,7 +18,7 @@ export function differentiate(graph: Graph, loss: Value, parameters: readonly Va
   const path = [...graph.nodes];
   const dependent = new Set(parameters.map((parameter) => parameter.name));
   for (const { op, inputs, outputs } of path) {
-    if (op === 'Identity') continue; // stopGradient: what comes out is a constant
+    if (op === 'Identity') continue; // stopGradient: its output is a constant
     if (inputs.some(({ name }) => dependent.has(name))) {
       for (const { name } of outputs) dependent.add(name);
     }
@@ -43,7 +43,7 @@ export function differentiate(graph: Graph, loss: Value, parameters: readonly Va
   });
 }
 
-/** The derivatives by those inputs of a node that lead to a parameter. */
+/** The derivatives by the inputs of a node that depend on a parameter. */
 function* derivatives(
   graph: Graph,
   node: Node,

@@ -26,7 +26,7 @@ import {
  */
 type GradientRule = (graph: Graph, node: Node, gradient: Value, index: number) => Value;
 
-/** One rule an operator. Each is tested against finite differences. */
+/** One rule per operator. Each is tested against finite differences. */
 export const gradientRules: Readonly<Record<string, GradientRule>> = {
   Add: (graph, node, gradient, index) => unbroadcast(graph, gradient, node.inputs[index]!.dims),
 
@@ -49,7 +49,7 @@ export const gradientRules: Readonly<Record<string, GradientRule>> = {
   Sigmoid: (graph, { outputs: [y] }, gradient) =>
     mul(graph, gradient, mul(graph, y!, sub(graph, graph.float(1), y!))),
 
-  // At a tie the first operand takes the whole gradient, so clip passes it on at its bounds.
+  // On a tie the first operand gets the whole gradient, so clip passes it at its bounds.
   Min: (graph, { inputs }, gradient, index) =>
     selected(graph, gradient, lessOrEqual(graph, inputs[0]!, inputs[1]!), inputs, index),
   Max: (graph, { inputs }, gradient, index) =>
@@ -105,7 +105,7 @@ export const gradientRules: Readonly<Record<string, GradientRule>> = {
     return sub(graph, gradient, mul(graph, exp(graph, y!), total));
   },
 
-  // Rows that were taken more than once add up. ScatterElements, because ONNX Runtime's ScatterND
+  // Gradients of rows taken more than once add up. ScatterElements, because ONNX Runtime's ScatterND
   // loses additions to the same row when several threads run.
   Gather: (graph, { inputs: [x, indices] }, gradient) => {
     const [, width] = x!.dims as [Dim, Dim];
@@ -140,7 +140,7 @@ export const gradientRules: Readonly<Record<string, GradientRule>> = {
     return div(graph, sub(graph, scaled, mul(graph, normalized, along)), root);
   },
 
-  // A rotation's derivative is the rotation back.
+  // The derivative of a rotation is the inverse rotation.
   RotaryEmbedding: (graph, { inputs: [, cos, sin], attributes }, gradient) =>
     rotate(graph, gradient, {
       cos: cos!,
@@ -149,7 +149,7 @@ export const gradientRules: Readonly<Record<string, GradientRule>> = {
     }),
 };
 
-/** Sums a gradient over the axes along which its value was stretched. */
+/** Sums a gradient over the axes along which its value was broadcast. */
 function unbroadcast(graph: Graph, gradient: Value, dims: readonly Dim[]): Value {
   const extra = gradient.dims.length - dims.length;
   const axes = gradient.dims.flatMap((dim, axis) => {

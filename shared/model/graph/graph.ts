@@ -26,7 +26,7 @@ export interface Constant {
   readonly data: Float32Array | BigInt64Array;
 }
 
-/** A constant whose elements are handed to the session beside the graph: the model's weights. */
+/** A constant whose elements are passed to the session separately: the model's weights. */
 export interface Weight {
   readonly value: Value;
   readonly data: Float32Array;
@@ -35,8 +35,8 @@ export interface Weight {
 /**
  * A graph of ONNX operators under construction.
  *
- * Nodes are appended in an order in which they can run. A symbolic dimension gets its length from
- * the first input that has it, so shapes that depend on the run can be written inside the graph.
+ * Nodes are appended in execution order. A symbolic dimension gets its length from the first input that
+ * has it, so the graph can use shapes that depend on the run.
  */
 export class Graph {
   readonly nodes: Node[] = [];
@@ -71,7 +71,7 @@ export class Graph {
     return value;
   }
 
-  /** A float32 constant; a number alone is a scalar. */
+  /** A float32 constant; a plain number becomes a scalar. */
   float(data: number | Float32Array, dims: readonly number[] = []): Value {
     if (typeof data === 'number') {
       return this.#once(`float ${data}`, () => this.#constant(Float32Array.of(data), dims));
@@ -142,7 +142,7 @@ export class Graph {
     );
   }
 
-  /** Lets equal constants and lengths be one value. */
+  /** Shares one value between equal constants and lengths. */
   #once(key: string, build: () => Value): Value {
     const known = this.#shared.get(key);
     if (known !== undefined) return known;

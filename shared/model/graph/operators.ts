@@ -5,7 +5,7 @@ import type { Dim, Graph, Value } from './graph.js';
  * the ONNX operator of the same name (opset 23), https://onnx.ai/onnx/operators/.
  */
 
-/** The shape of an elementwise operator's result: axes are aligned at the end, 1 stretches. */
+/** The shape of an elementwise operator's result: axes are aligned at the end, length 1 broadcasts. */
 export function broadcastDims(a: readonly Dim[], b: readonly Dim[]): Dim[] {
   const rank = Math.max(a.length, b.length);
   return Array.from({ length: rank }, (_, i) => {
@@ -95,7 +95,7 @@ export function gemm(graph: Graph, a: Value, b: Value, options: GemmOptions = {}
   );
 }
 
-/** The same elements in another shape. At most one axis may have a length unknown to the graph. */
+/** The same elements in another shape. At most one axis may have an unknown length. */
 export function reshape(graph: Graph, x: Value, dims: readonly Dim[]): Value {
   const symbols = dims.filter((dim) => typeof dim === 'string');
   const target =
@@ -131,7 +131,7 @@ export function concat(graph: Graph, parts: readonly Value[], axis: number, leng
   return graph.apply('Concat', parts, { dims, type: parts[0]!.type }, { axis });
 }
 
-/** Values of one shape side by side along a new first axis. */
+/** Stacks values of one shape along a new first axis. */
 export function stack(graph: Graph, parts: readonly Value[]): Value {
   const { dims, type } = parts[0]!;
   const lifted = parts.map((part) =>
@@ -174,9 +174,9 @@ const reduction =
     return graph.apply(op, [x, graph.ints(...axes)], { dims, type: x.type }, { keepdims: 1 });
   };
 
-/** Sum over `axes`, which stay with length 1. */
+/** Sum over `axes`, which are kept with length 1. */
 export const reduceSum = reduction('ReduceSum');
-/** Mean over `axes`, which stay with length 1. */
+/** Mean over `axes`, which are kept with length 1. */
 export const reduceMean = reduction('ReduceMean');
 
 const overLastAxis =

@@ -12,7 +12,7 @@ const opset = 23; // the first with RMSNormalization and RotaryEmbedding
 const irVersion = 10;
 const elementTypes: Record<ElementType, number> = { float32: 1, int64: 7, bool: 9 };
 
-/** The graph as the bytes of an ONNX model whose weights are external data: each in a file of its own name. */
+/** Serializes the graph as an ONNX model whose weights are external data, each in a file with its own name. */
 export function serialize(graph: Graph): Uint8Array {
   const names = new Map(graph.outputs.map(({ name, value }) => [value.name, name]));
   const call = (value: Value) => names.get(value.name) ?? value.name;

@@ -6,8 +6,8 @@ export { OrtTensor };
 export type Feeds = Record<string, OrtTensor>;
 
 /**
- * A graph made ready to run by ONNX Runtime on the CPU. A run is a synchronous native call that
- * blocks its thread, so services keep sessions in worker threads.
+ * A graph loaded into ONNX Runtime on the CPU. A run is a synchronous native call that blocks its
+ * thread, so services use sessions in worker threads.
  */
 export class Session {
   readonly #session: InferenceSession;
@@ -16,7 +16,7 @@ export class Session {
     this.#session = session;
   }
 
-  /** @param threads how many threads one run may use: the CPU limit at most. */
+  /** @param threads maximum threads per run, at most the CPU limit. */
   static async create(graph: Graph, threads: number): Promise<Session> {
     const session = await InferenceSession.create(serialize(graph), {
       executionProviders: ['cpu'],
@@ -24,10 +24,10 @@ export class Session {
       executionMode: 'sequential',
       intraOpNumThreads: threads,
       interOpNumThreads: 1,
-      // Threads that spin between operators would take the cores from the other processes.
+      // Threads that spin between operators would take CPU time from other processes.
       extra: {
         session: { intra_op: { allow_spinning: '0' } },
-        // It turns a Gather of one layer into a Split of all and as many Squeezes.
+        // This optimization turns a Gather of one layer into a Split of all layers and as many Squeezes.
         optimization: {
           disable_specified_optimizers: 'GatherToSplitFusion;GatherSliceToSplitFusion',
         },
@@ -51,7 +51,7 @@ export function floats(data: Float32Array, dims: readonly number[]): OrtTensor {
   return new OrtTensor('float32', data, dims);
 }
 
-/** An int64 tensor with the given whole numbers. */
+/** An int64 tensor with the given integers. */
 export function integers(data: ArrayLike<number>, dims: readonly number[]): OrtTensor {
   return new OrtTensor('int64', BigInt64Array.from(Array.from(data, BigInt)), dims);
 }
