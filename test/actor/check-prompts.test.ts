@@ -8,7 +8,7 @@ import { datasetOf } from '../../shared/tasks/dataset.js';
 import { integerAnswersSpec } from '../support/integer-answers-task.js';
 import { tinyModel } from '../support/tiny-model.js';
 
-describe('the prompts of a run, for the character tokenizer', () => {
+describe('the check of the prompts of a run', () => {
   let model: Awaited<ReturnType<typeof tinyModel>>;
   let tokenizer: Tokenizer;
   before(async () => {
@@ -30,11 +30,11 @@ describe('the prompts of a run, for the character tokenizer', () => {
     });
   };
 
-  it('may be anything in its alphabet', () => {
+  it('accepts prompts in the alphabet of the character tokenizer', () => {
     check(['12*(3+4)=:', '3 7 21=64:']);
   });
 
-  it('are refused with the characters that it lacks, wherever they are', () => {
+  it('names the characters that the tokenizer lacks, wherever they are', () => {
     assert.throws(
       () => {
         check(['1+1', 'How much?']);
@@ -52,7 +52,7 @@ describe('the prompts of a run, for the character tokenizer', () => {
     }, /no token for .*, … \(\d+ in all\)/);
   });
 
-  it('are read whatever they say by a tokenizer that can spell all texts', () => {
+  it('accepts any prompt for a tokenizer that can encode all texts', () => {
     const bytes = {
       encode: (text: string) => Int32Array.from(Buffer.from(text)),
       chatText: () => '',
@@ -61,7 +61,7 @@ describe('the prompts of a run, for the character tokenizer', () => {
     check(['How much?', '多少？'], { tokenizer: bytes });
   });
 
-  it('are refused when not even the shortest leaves room for an answer', () => {
+  it('refuses prompts when even the shortest leaves no room for an answer', () => {
     const long = '1+'.repeat(22);
     check([long, `${long}1`]);
     assert.throws(

@@ -17,24 +17,24 @@ describe('the configuration of an actor', () => {
     assert.equal(load('--no-in-flight-updates').inFlightUpdates, false);
   });
 
-  it('lacks an address and a key when it is to sample by the backend', () => {
+  it('needs an address and a key to sample on the backend', () => {
     assert.throws(() => load('--sampler', 'tinker'), /--backend-url[^]*--api-key/);
   });
 
-  it('is complete with both', () => {
+  it('accepts an address and a key for the backend', () => {
     const backend = ['--backend-url', 'http://127.0.0.1:10610', '--api-key', 'tml-1'];
     assert.equal(load('--sampler', 'tinker', ...backend, '--segment-tokens', '16').concurrency, 8);
   });
 
-  it('refuses segments where the sampler has none', () => {
+  it('refuses segments for a sampler that has none', () => {
     assert.throws(() => load('--segment-tokens', '16'), /--segment-tokens.*is "?16"?.*tinker/);
   });
 
-  it('refuses a name that is no token of a subject', () => {
+  it('refuses a name that is not a valid subject token', () => {
     assert.throws(() => load('--name', 'a.b'), /--name .*"a\.b"/);
   });
 
-  it('makes a name of a host with dots', () => {
+  it('derives a valid name from a host name with dots', () => {
     assert.equal(defaultName('node-1.cluster.local', 42), 'node-1-cluster-local-42');
   });
 });

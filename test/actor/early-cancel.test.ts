@@ -20,7 +20,7 @@ describe('work on a ticket, when a version is published', () => {
     assert.deepEqual(reason.deathCause, { kind: 'outdated' });
   });
 
-  it('goes on while no token is drawn, since the newest version will draw them all', () => {
+  it('continues while no token is drawn, because the newest version will draw them all', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(fifth, never);
     cancel.published({ version: 9, smallestUsefulVersion: 9 });
@@ -29,7 +29,7 @@ describe('work on a ticket, when a version is published', () => {
     assert(!work.signal.aborted);
   });
 
-  it('is abandoned when it begins with a version that is too old already', () => {
+  it('is abandoned when it starts with a version that is already too old', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(fifth, never);
     cancel.published({ version: 9, smallestUsefulVersion: 9 });
@@ -37,7 +37,7 @@ describe('work on a ticket, when a version is published', () => {
     assert(work.signal.aborted);
   });
 
-  it('is abandoned when the ticket has come to its end: another copy of it was answered', () => {
+  it('is abandoned when the ticket has ended because another copy of it was answered', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(fifth, never);
     cancel.published({ version: 9, smallestUsefulVersion: 0, consumedBelow: 5 });
@@ -46,14 +46,14 @@ describe('work on a ticket, when a version is published', () => {
     assert(work.signal.reason instanceof TicketConsumed);
   });
 
-  it('is never begun when it was known before that the ticket has come to its end', () => {
+  it('is not started when the ticket is already known to have ended', () => {
     const cancel = new EarlyCancel();
     cancel.published({ version: 9, smallestUsefulVersion: 0, consumedBelow: 6 });
     using work = cancel.watch(fifth, never);
     assert(work.signal.reason instanceof TicketConsumed);
   });
 
-  it('goes on when what is known of its end is older than the ticket: a restored learner issued it', () => {
+  it('continues when a restored learner issued the ticket after the news of its end', () => {
     const cancel = new EarlyCancel();
     cancel.published({ version: 8, smallestUsefulVersion: 0, consumedBelow: 6 });
     using work = cancel.watch(ticket({ order: 5, issuedAtVersion: 9 }), never);
@@ -64,7 +64,7 @@ describe('work on a ticket, when a version is published', () => {
     assert(work.signal.reason instanceof TicketConsumed);
   });
 
-  it('on held-out problems goes on whatever is published', () => {
+  it('continues on held-out problems whatever is published', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(ticket({ split: 'eval', order: 0 }), never);
     work.drawsFrom(0);
@@ -72,7 +72,7 @@ describe('work on a ticket, when a version is published', () => {
     assert(!work.signal.aborted);
   });
 
-  it('ends with the process too', () => {
+  it('ends with the process', () => {
     const stop = new AbortController();
     using work = new EarlyCancel().watch(fifth, stop.signal);
     stop.abort();

@@ -20,21 +20,21 @@ const source = {
   maxContext: 64,
 };
 
-describe('what is sampled for a ticket', () => {
-  it('is the prompt of its problem, with its own sampling parameters', () => {
+describe('the sampling request of a ticket', () => {
+  it('has the prompt of its problem and its own sampling parameters', () => {
     const { prompt, ...rest } = groupRequest(ticket(), source);
     assert.equal(String.fromCharCode(...prompt), '3 7 21=64:');
     const params = { count: 2, temperature: 1, maxTokens: 16, seed: 7 };
     assert.deepEqual(rest, { ...params, stopTokenIds: [2], stopStrings: [] });
   });
 
-  it('ends where the prompt style says', () => {
+  it('has the stop strings of the prompt style', () => {
     const task = countdown.open(countdownSpec({ prompt: styles.fewshot.en }));
     const { stopStrings } = groupRequest(ticket(), { ...source, task, maxContext: undefined });
     assert.deepEqual(stopStrings, ['</answer>']);
   });
 
-  it('is nothing when the problem is unknown', () => {
+  it('is refused when the problem is unknown', () => {
     const unknown = ticket({ ticketId: 't-9', problemId: 'nowhere' });
     assert.throws(
       () => groupRequest(unknown, source),
@@ -42,7 +42,7 @@ describe('what is sampled for a ticket', () => {
     );
   });
 
-  it('may fill the context to its last token, and not one more', () => {
+  it('may fill the context to its last token but not exceed it', () => {
     const room = source.maxContext - '3 7 21=64:'.length;
     const params = { temperature: 1, seed: 7 };
     const fits = ticket({ samplingParams: { ...params, maxTokens: room } });

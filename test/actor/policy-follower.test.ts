@@ -71,7 +71,7 @@ describe('following the policy', () => {
     assert.equal(policies.version, 3);
   });
 
-  it('skips versions that were overtaken while another was loaded', async () => {
+  it('skips versions that were superseded while another was loaded', async () => {
     let finish = (): void => undefined;
     const slow = new Promise<void>((resolve) => (finish = resolve));
     const { policies, publish, calls } = followed(({ version }) =>
@@ -84,7 +84,7 @@ describe('following the policy', () => {
     assert.deepEqual(calls, ['load 0', 'load 3']);
   });
 
-  it('tries a version again that could not be loaded', async () => {
+  it('retries a version that could not be loaded', async () => {
     let attempts = 0;
     const { policies, publish } = followed(() =>
       ++attempts < 3 ? Promise.reject(new Error('lost on the way')) : Promise.resolve(),
@@ -94,7 +94,7 @@ describe('following the policy', () => {
     assert.equal(attempts, 3);
   });
 
-  it('takes a version again that is published with a new session', async () => {
+  it('loads a version again when it is published with a new session', async () => {
     const { policies, publish, republish, calls } = followed();
     publish(0);
     (await policies.holdAtLeast(0, never))[Symbol.dispose]();
@@ -107,7 +107,7 @@ describe('following the policy', () => {
     assert.equal(hold.manifest.samplingSessionId, 'another');
   });
 
-  it('stays with the last good version when one is not finite or damaged, until the next', async () => {
+  it('keeps the last good version while the newest is damaged or not finite', async () => {
     const refused = async (reason: string) =>
       (await register.getSingleMetric('rl_actor_policies_refused_total')!.get()).values.find(
         ({ labels }) => labels['reason'] === reason,
@@ -141,7 +141,7 @@ describe('following the policy', () => {
     );
   });
 
-  it('loads again after a while what was damaged on the way', async () => {
+  it('retries after a delay a version that was damaged in transit', async () => {
     let attempts = 0;
     const { policies, publish } = followed(
       () =>
@@ -155,7 +155,7 @@ describe('following the policy', () => {
     assert.equal(attempts, 2);
   });
 
-  it('ends when the sampler can never use what is published', async () => {
+  it('fails when the sampler can never use what is published', async () => {
     const { publish, following } = followed(() => Promise.reject(new UserError('no adapter')));
     publish(0);
     await assert.rejects(following, /no adapter/);
@@ -193,14 +193,14 @@ describe('a pinned version', () => {
     assert.equal(pinned.manifest.version, 1);
   });
 
-  it('that is gone will never come', async () => {
+  it('is refused when it was retired', async () => {
     const { policies, publish } = followed();
     publish(3);
     using _newest = await policies.holdAtLeast(3, never);
     await assert.rejects(policies.holdExactly(1, never), PermanentError);
   });
 
-  it('is loaded for the others when the ticket that asked first needs it no more', async () => {
+  it('is still loaded for the other tickets when the first one no longer needs it', async () => {
     const { policies, publish, calls } = followed((_, signal) =>
       calls.length === 2
         ? new Promise((_, reject) => {
@@ -224,7 +224,7 @@ describe('a pinned version', () => {
     assert.deepEqual(calls, ['load 2', 'load 1', 'load 1']);
   });
 
-  it('is what must not be retired, as long as it is held', async () => {
+  it('counts as the oldest version in use as long as it is held', async () => {
     const { policies, publish } = followed();
     publish(0);
     const pinned = await policies.holdExactly(0, never);
@@ -236,8 +236,8 @@ describe('a pinned version', () => {
   });
 });
 
-describe('versions that nobody uses', () => {
-  it('are dropped, but for the newest and the last two before', async () => {
+describe('unused versions', () => {
+  it('are dropped, except the newest and the two before it', async () => {
     const { policies, publish, calls } = followed();
     for (const version of [0, 1, 2, 3, 4]) {
       publish(version);

@@ -32,7 +32,7 @@ describe('the message of a sampled group', () => {
   });
 
   for (const broken of [NaN, -Infinity, Infinity]) {
-    it(`is none with a logprob of ${broken}, and names the version that drew it`, () => {
+    it(`is refused with a logprob of ${broken}, naming the version that drew it`, () => {
       const logprobs = Float32Array.of(-0.5, -0.25, broken);
       const versions: [number, number][] = [
         [4, 2],
@@ -43,7 +43,7 @@ describe('the message of a sampled group', () => {
     });
   }
 
-  it('does not leave with a rollout missing', () => {
+  it('is not sent with a rollout missing', () => {
     assert.throws(() => encode(RolloutGroup, groupOf(rollout())), WireError);
   });
 });

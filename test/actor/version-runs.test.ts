@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { extendRuns, firstRuns } from '../../actor/sampler/segments.js';
 
 describe('version runs', () => {
-  it('begin with the first version', () => {
+  it('start with the first version', () => {
     assert.deepEqual(extendRuns([], 4, 2), [[4, 2]]);
   });
   it('grow while the version stays', () => {
@@ -16,7 +16,7 @@ describe('version runs', () => {
       [6, 1],
     ]);
   });
-  it('are cut where the tokens are', () => {
+  it('are cut with the tokens', () => {
     const runs: [number, number][] = [
       [4, 2],
       [6, 3],
@@ -28,10 +28,10 @@ describe('version runs', () => {
     assert.deepEqual(firstRuns(runs, 2), [[4, 2]]);
     assert.deepEqual(firstRuns(runs, 9), runs);
   });
-  it('have no empty run', () => {
+  it('contain no empty run', () => {
     assert.deepEqual(extendRuns([[4, 2]], 6, 0), [[4, 2]]);
   });
-  it('never go back', () => {
+  it('refuse a lower version after a higher one', () => {
     assert.throws(() => extendRuns([[4, 2]], 3, 1), /version 3 .* after version 4/);
   });
 });

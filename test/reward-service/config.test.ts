@@ -36,7 +36,7 @@ describe("the reward service's settings", () => {
     assert.equal(config.datasetPath, '/data/problems.jsonl');
   });
 
-  it('want a key where others than this machine can ask for scores', async () => {
+  it('require a key when other machines can request scores', async () => {
     const complaint =
       /--http-host \(or REWARD_SERVICE_HTTP_HOST\).*--http-key or --http-key-file, or --http-open/;
     for (const host of ['0.0.0.0', '::', '10.0.0.1', 'rewards.example']) {
@@ -51,7 +51,7 @@ describe("the reward service's settings", () => {
     assert.throws(() => load(contradiction), /--http-open .*there is a key/);
   });
 
-  it('may have the key of POST /score in a file for their owner alone', async () => {
+  it('accept the key of POST /score in a file that only its owner can read', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-key-'));
     const path = join(folder, 'key');
     try {

@@ -59,12 +59,12 @@ describe('POST /score', () => {
     assert.equal(await counted(), before + 2);
   });
 
-  it('says what is wrong with a request', async () => {
+  it('reports what is wrong with a request', async () => {
     assert.deepEqual(await post('{'), { status: 400, body: { error: 'the body is not JSON' } });
     assert.equal((await post(JSON.stringify({ problemId: 'x', completion: '' }))).status, 404);
   });
 
-  it('says where it is to those who ask for something else', async () => {
+  it('names its path in answers to other paths', async () => {
     const asGet = await fetch(url);
     assert.equal(asGet.status, 405);
     assert.deepEqual(await asGet.json(), { error: '/score takes POST only' });
@@ -75,7 +75,7 @@ describe('POST /score', () => {
     });
   });
 
-  it('is timed, the whole request by its status and the judging by itself', async () => {
+  it('measures the time of requests by status and the time of scoring', async () => {
     const counted = async (name: string, labels: string) => {
       const text = await register.getSingleMetricAsString(name);
       const line = text.split('\n').find((one) => one.startsWith(`${name}_count{${labels}}`));
@@ -93,7 +93,7 @@ describe('POST /score', () => {
     assert.deepEqual(await counts(), [answered + 1, refused + 1, judged + 1]);
   });
 
-  it('says when to come back where it has no time to score', async () => {
+  it('says when to retry if it has no time to score', async () => {
     let now = 0;
     const turns = new Turns({ wholeMs: 2_500, now: () => (now += 2_500) });
     await using busy = await serveScores({ ...options, turns });
@@ -104,7 +104,7 @@ describe('POST /score', () => {
     assert.equal(refused.headers.get('retry-after'), null);
   });
 
-  it('asks to be called elsewhere from now on, once it is to end', async () => {
+  it('closes connections once it is shutting down', async () => {
     const ending = new AbortController();
     await using closing = await serveScores({ ...options, signal: ending.signal });
     const ask = async () => {
@@ -119,7 +119,7 @@ describe('POST /score', () => {
     assert.equal(await ask(), 'close');
   });
 
-  it('refuses more than a megabyte, and goes on serving', async () => {
+  it('refuses more than a megabyte and continues serving', async () => {
     const { status, body } = await post(request('1'.repeat(1 << 20)));
     assert.equal(status, 413);
     assert.match(String(body['error']), /more than 1048576 bytes/);
@@ -140,7 +140,7 @@ describe('POST /score', () => {
     assert.equal((await post(request('7'))).status, 200);
   });
 
-  it('does not show how it failed', async () => {
+  it('does not expose internal errors', async () => {
     const { status, body } = await post(request('crash'));
     assert.equal(status, 500);
     assert(!JSON.stringify(body).includes('secret'));
@@ -158,7 +158,7 @@ describe('POST /score with a key', () => {
   const key = 'one-two-three-four-five';
   const body = JSON.stringify({ problemId: trained.id, completion: '(7-3)*21' });
 
-  it('is answered to those who send it, and to nobody else', async () => {
+  it('answers only requests with the key', async () => {
     await using server = await serveScores({ ...options, key });
     const url = `http://127.0.0.1:${server.port}`;
     const post = async (headers: Record<string, string>) => {
@@ -188,7 +188,7 @@ describe('POST /score with a key', () => {
 });
 
 describe('POST /score while the run is scored', () => {
-  it('gives its thread back between the completions of one request', async () => {
+  it('yields its thread between the completions of one request', async () => {
     const problem = { nums: [3, 7, 21], target: 84 };
     const busyMs = 6; // longer than a slice
     let scored = 0;
@@ -226,12 +226,12 @@ describe('a client of /score that sends as slowly as it can', { timeout: 60_000 
   const begin = 'POST /score HTTP/1.1\r\nhost: x\r\n';
   const tooSlow = /^HTTP\/1\.1 408 [^]*\r\n\r\n\{"error":"the request took too long to arrive"\}$/;
 
-  it('is shown out when its headers never end', async () => {
+  it('is disconnected when its headers never end', async () => {
     await using server = await start();
     assert.match(await sendSlowly(server.port, begin, 'x-more: 1\r\n'), tooSlow);
   });
 
-  it('is shown out when its body never ends, with a length and without', async () => {
+  it('is disconnected when its body never ends, with and without a length', async () => {
     await using server = await start();
     const counted = await sendSlowly(server.port, `${begin}content-length: 1000000\r\n\r\n`, ' ');
     assert.match(counted, tooSlow);
@@ -239,7 +239,7 @@ describe('a client of /score that sends as slowly as it can', { timeout: 60_000 
     assert.match(await sendSlowly(server.port, chunks, '1\r\n \r\n'), tooSlow);
   });
 
-  it('keeps nobody else waiting', async () => {
+  it('does not delay other clients', async () => {
     await using server = await start();
     const slow = Array.from({ length: 20 }, () => sendSlowly(server.port, begin, 'x-more: 1\r\n'));
     const response = await fetch(`http://127.0.0.1:${server.port}/openapi.json`);
@@ -247,7 +247,7 @@ describe('a client of /score that sends as slowly as it can', { timeout: 60_000 
     for (const said of await Promise.all(slow)) assert.match(said, tooSlow);
   });
 
-  it('is told so when what it sends is no HTTP at all', async () => {
+  it('gets an error when it does not send HTTP', async () => {
     await using server = await start();
     assert.match(
       await sendSlowly(server.port, 'hello\r\n\r\n', ''),

@@ -47,7 +47,7 @@ describe('the judge of a run', () => {
     assert.equal(judge.scoreGroup(group)[0]!.reward, 1);
   });
 
-  it('reads nothing behind the end of the sequence', () => {
+  it('ignores tokens after the end of the sequence', () => {
     const group = answers(tokenizer, ['(7-3)*21', '3']);
     const { tokens } = group.rollouts[0]!;
     const longer = Int32Array.of(...tokens, ...tokenizer.encode('+1'));
@@ -55,7 +55,7 @@ describe('the judge of a run', () => {
     assert.equal(score!.reason, 'correct');
   });
 
-  it('scores a text with other rewards or another prompt when asked to', () => {
+  it('scores a text with other rewards or another prompt on request', () => {
     const reward = { formatScore: 0.1, shaping: 'continuous' };
     assert.equal(judge.task().score(trained, '3*21+7').exactReward, '1/10');
     assert.equal(judge.task({ reward }).score(trained, '3*21+7').exactReward, '4/25');
@@ -79,7 +79,7 @@ describe('a group that does not answer its ticket is refused', () => {
   const group = (named: Parameters<typeof answers>[2] = {}) =>
     answers(tokenizer, ['(7-3)*21', '3'], named);
 
-  it('for a problem that this service does not know', () => {
+  it('for an unknown problem', () => {
     refused(group({ problemId: '1,2,3=4000' }), 'unknown_problem', /1,2,3=4000 of ticket t-0/);
   });
 
@@ -89,7 +89,7 @@ describe('a group that does not answer its ticket is refused', () => {
     refused(group({ split: 'eval' }), 'wrong_split', /is not in split eval/);
   });
 
-  it('for another number of rollouts than the run trains on, whatever its ticket says', () => {
+  it('for a number of rollouts other than that of the run, whatever its ticket says', () => {
     const [one, three] = [['3'], ['3', '7', '21']];
     refused(answers(tokenizer, one), 'wrong_group_size', /t-0 asks for 1 .* this run have 2/);
     refused(answers(tokenizer, three), 'wrong_group_size', /asks for 3 rollouts/);

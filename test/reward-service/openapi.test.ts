@@ -74,25 +74,25 @@ describe('GET /openapi.json', () => {
     return { status: response.status, body: await response.json() };
   };
 
-  it('is valid OpenAPI 3.1, for a validator that others maintain', async () => {
+  it('is valid OpenAPI 3.1 for an independent validator', async () => {
     const validator = new Validator();
     const { valid, errors } = await validator.validate(text);
     assert(valid, JSON.stringify(errors));
     assert.equal(validator.version, '3.1');
   });
 
-  it('finds what is wrong with a document that is not', async () => {
+  it('is checked by a validator that finds errors in an invalid document', async () => {
     const { valid } = await new Validator().validate(text.replace('"responses"', '"answers"'));
     assert(!valid);
   });
 
-  it('refers to nothing that is not in it', () => {
+  it('contains every schema that it refers to', () => {
     const named = [...text.matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name!);
     assert(named.length > 0);
     for (const name of named) assert(Object.hasOwn(document.components.schemas, name), name);
   });
 
-  it('has only examples that are answered, as it says', async () => {
+  it('has only examples that get the documented answers', async () => {
     const { requestBody } = document.paths['/score'].post;
     const examples = Object.values(requestBody.content['application/json'].examples);
     assert(examples.length > 0);
@@ -103,7 +103,7 @@ describe('GET /openapi.json', () => {
     }
   });
 
-  it('says whether it asks for a key, and how it is sent', async () => {
+  it('says whether a key is required and how to send it', async () => {
     const security = z.object({
       paths: z.object({
         '/score': z.object({ post: z.object({ security: z.unknown().optional() }) }),
@@ -133,7 +133,7 @@ describe('GET /openapi.json', () => {
     }
   });
 
-  it('says of every field what it is', () => {
+  it('describes every field', () => {
     for (const name of ['ScoreRequest', 'Score', 'Error']) {
       for (const [field, schema] of Object.entries(document.components.schemas[name]!.properties)) {
         assert.match(String((schema as { description?: string }).description), /\w/, field);

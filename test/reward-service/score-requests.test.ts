@@ -141,7 +141,7 @@ describe('a score request', () => {
     });
   }
 
-  it('is refused with no more of itself than an excerpt', () => {
+  it('is refused with only an excerpt of its content', () => {
     const long = 'k'.repeat(500_000);
     const asked = { problemId: trained.id, completion: '1' };
     const bodies = [
@@ -162,7 +162,7 @@ describe('a score request', () => {
     }
   });
 
-  it('with far more values than a request has is refused before it is parsed', () => {
+  it('is refused before parsing when it has far too many values', () => {
     const body = `[${'[],'.repeat(60_000)}[]]`;
     assert.throws(
       () => answeredAtOnce(judge, body),
@@ -170,7 +170,7 @@ describe('a score request', () => {
     );
   });
 
-  it('that is not JSON is refused', () => {
+  it('is refused when it is not JSON', () => {
     assert.throws(() => answeredAtOnce(judge, '{"completion": '), /the body is not JSON/);
   });
 });

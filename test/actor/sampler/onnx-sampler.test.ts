@@ -83,7 +83,7 @@ describe('the onnx sampler', () => {
     });
   }
 
-  it('samples with the version that it is told to, and says so', async () => {
+  it('samples with the requested version and reports it', async () => {
     await load(0);
     await load(1);
     for (const version of [0, 1]) {
@@ -121,7 +121,7 @@ describe('the onnx sampler', () => {
     }
   });
 
-  it('keeps to its version when newer ones arrive but are not to be adopted', async () => {
+  it('keeps its version when newer ones arrive but must not be adopted', async () => {
     await load(0);
     for (const { versions } of await sampleWhileLoading({ version: 0, adoptsNewer: false })) {
       assert.deepEqual(versions, [[0, 400]]);
@@ -139,7 +139,7 @@ describe('the onnx sampler', () => {
     );
   });
 
-  it('abandons a group between two tokens, and goes on with the next', async () => {
+  it('abandons a group between two tokens and continues with the next', async () => {
     await load(0);
     const stop = new AbortController();
     const endless = { ...long, count: 64, maxTokens: 500 };
@@ -157,7 +157,7 @@ describe('the onnx sampler', () => {
     assert.equal(next.length, 2);
   });
 
-  it('samples the groups that wait side by side, each as if it were alone', async () => {
+  it('samples waiting groups together with the same results as alone', async () => {
     await load(0);
     const choice = { version: 0, adoptsNewer: false };
     const requests = [11, 12, 13, 14].map((seed) => ({ ...short, seed }));
@@ -170,7 +170,7 @@ describe('the onnx sampler', () => {
     assert.deepEqual(tokens(together), tokens(alone));
   });
 
-  it('samples those beside a group that cannot be sampled', async () => {
+  it('samples the other groups of a wave when one cannot be sampled', async () => {
     await load(0);
     const choice = { version: 0, adoptsNewer: false };
     const [first, tooLong, last] = await Promise.allSettled([
@@ -183,7 +183,7 @@ describe('the onnx sampler', () => {
     assert.deepEqual([first.status, last.status], ['fulfilled', 'fulfilled']);
   });
 
-  it('abandons a group that still waits for its turn', async () => {
+  it('abandons a waiting group', async () => {
     await load(0);
     const stop = new AbortController();
     const choice = { version: 0, adoptsNewer: false };
@@ -194,7 +194,7 @@ describe('the onnx sampler', () => {
     assert.equal((await underWay).length, 2);
   });
 
-  it('refuses an adapter that is no adapter, and keeps what it has', async () => {
+  it('refuses a malformed adapter and keeps the loaded ones', async () => {
     await using other = await OnnxSampler.start({
       log: silent,
       directory,
@@ -207,13 +207,13 @@ describe('the onnx sampler', () => {
     await load(0);
   });
 
-  it('tells the user when a version comes without weights', async () => {
+  it('refuses a version without weights', async () => {
     await assert.rejects(sampler.load(manifest(0), never), (error: unknown) => {
       return error instanceof UserError && error.message.includes('--sampler tinker');
     });
   });
 
-  it('ends its guard with the reason when it can sample no more', async () => {
+  it('rejects its guard with the reason when it can no longer sample', async () => {
     const policies = { fetchAdapter: () => Promise.reject(new Error('not asked for')) };
     const other = await OnnxSampler.start({
       log: silent,

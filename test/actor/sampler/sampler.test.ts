@@ -4,17 +4,17 @@ import { canShareWave, type PolicyChoice } from '../../../actor/sampler/sampler.
 
 const choice = (version: number, adoptsNewer: boolean): PolicyChoice => ({ version, adoptsNewer });
 
-describe('groups that may be sampled side by side', () => {
-  it('are all that adopt newer versions, whichever version they begin with', () => {
+describe('groups that can share a wave', () => {
+  it('include all groups that adopt newer versions, whatever version they start with', () => {
     assert(canShareWave(choice(3, true), choice(4, true)));
   });
 
-  it('are those that keep the same version', () => {
+  it('include groups that keep the same version', () => {
     assert(canShareWave(choice(3, false), choice(3, false)));
     assert(!canShareWave(choice(3, false), choice(4, false)));
   });
 
-  it('are never one that adopts newer versions and one that keeps its own', () => {
+  it('never mix groups that adopt newer versions with groups that keep theirs', () => {
     assert(!canShareWave(choice(3, true), choice(3, false)));
   });
 });

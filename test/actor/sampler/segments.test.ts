@@ -17,7 +17,7 @@ const segment = (...tokens: number[]) => ({
 });
 
 describe('sampling in segments', () => {
-  it('asks for everything at once when there are none', () => {
+  it('asks for the whole answer at once when segments are off', () => {
     assert.equal(nextSegmentLength(0, 100, 0), 100);
     assert.equal(nextSegmentLength(100, 100, 0), 0);
   });
@@ -36,7 +36,7 @@ describe('sampling in segments', () => {
     );
   });
 
-  it('goes on with the newest version there is, or with its own where the group is of one version', () => {
+  it('continues with the newest version, or with its own in a single-version group', () => {
     assert.equal(continuingVersion({ version: 3, adoptsNewer: true }, [3, 4, 5]), 5);
     assert.equal(continuingVersion({ version: 3, adoptsNewer: false }, [3, 4, 5]), 3);
   });
@@ -59,12 +59,12 @@ describe('sampling in segments', () => {
     });
   });
 
-  it('continues from the prompt and what was sampled', () => {
+  it('continues from the prompt and the sampled tokens', () => {
     const start = continuedPrompt(Int32Array.of(9, 8), rollout());
     assert.deepEqual(start, Int32Array.of(9, 8, 1, 2, 3));
   });
 
-  it('gives each continuation of a group a seed of its own, the same every time', () => {
+  it('gives each continuation of a group its own reproducible seed', () => {
     const seeds = [0, 1, 2].flatMap((index) => [16, 32].map((n) => continuationSeed(7, index, n)));
     assert.equal(new Set(seeds).size, 6);
     assert.equal(continuationSeed(7, 1, 16), seeds[2]);

@@ -22,8 +22,8 @@ const request = {
   stopTokenIds: [9],
 };
 
-describe('a sampler whose backend has accepted a call and keeps it', () => {
-  it('gives the group back after the time that a call may take', async () => {
+describe('a sampler whose backend never answers a call', () => {
+  it('returns the group after the time limit of a call', async () => {
     await using server = await ScriptedServer.start();
     server.script('POST asample', { status: 202, json: { request_id: 'x', model_id: null } });
     server.script('POST retrieve_future', pending, ...Array<Reply>(40).fill(pending), sampled);

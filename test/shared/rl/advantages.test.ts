@@ -17,12 +17,12 @@ describe('group advantages of rewards 1, 0, 0, 1', () => {
     assert.deepEqual(groupAdvantages('mean_centred', rewards), [0.5, -0.5, -0.5, 0.5]);
   });
 
-  it('are divided by the deviation plus 1e-6, if asked for', () => {
+  it('are divided by the deviation plus 1e-6 for mean_std', () => {
     const expected = 0.5 / (0.5 + 1e-6);
     assertClose(groupAdvantages('mean_std', rewards), [expected, -expected, -expected, expected]);
   });
 
-  it('are the distances from the mean of the others, if asked for', () => {
+  it('are the distances from the mean of the others for leave_one_out', () => {
     // 1 - (0 + 0 + 1)/3 = 2/3 and 0 - (1 + 0 + 1)/3 = -2/3.
     const third = 2 / 3;
     assertClose(groupAdvantages('leave_one_out', rewards), [third, -third, -third, third]);
@@ -36,7 +36,7 @@ describe('group advantages', () => {
     }
   });
 
-  it('refuse a group of one, and a reward that is no number', () => {
+  it('refuse a group of one and a reward that is not a number', () => {
     assert.throws(() => groupAdvantages('mean_centred', [1]), /group of 1/);
     assert.throws(() => groupAdvantages('mean_centred', [1, NaN]), /rewards\[1\] is NaN/);
   });
@@ -55,7 +55,7 @@ describe('batch advantages of the groups 1, 0 and 3, 1', () => {
     assertClose(second!, [1 / deviation, -1 / deviation]);
   });
 
-  it('are those of each group for the other kinds', () => {
+  it('are computed per group for the other kinds', () => {
     assert.deepEqual(batchAdvantages('mean_centred', groups), [
       [0.5, -0.5],
       [1, -1],
@@ -111,17 +111,17 @@ describe('zero variance', () => {
     assert(isUniform(['0', '-0', '0/7']));
   });
 
-  it('tells rewards apart that are the same in floating point', () => {
+  it('distinguishes rewards that are equal in floating point', () => {
     const tiny = `1/1${'0'.repeat(30)}`;
     assert(!isUniform(['1', `1${'0'.repeat(29)}1/1${'0'.repeat(30)}`]));
     assert(!isUniform(['0', tiny]));
   });
 
-  it('is judged on the whole group', () => {
+  it('compares all rewards of the group', () => {
     assert(!isUniform(['1', '1', '1', '0']));
   });
 
-  it('refuses what is no fraction', () => {
+  it('refuses a reward that is not a fraction', () => {
     assert.throws(() => isUniform(['1/0']), /"1\/0" is not a fraction/);
     assert.throws(() => isUniform(['0.5']), /"0.5"/);
     assert.throws(() => isUniform([]), /empty/);

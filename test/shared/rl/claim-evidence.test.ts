@@ -37,12 +37,12 @@ const pairs = (behavior: number[][], current: number[][]) =>
 const claims = (rows: number[][]) => rows.map((row) => ({ behaviorLogprobs: row }));
 
 describe('the evidence of tokens against the probabilities that are claimed for them', () => {
-  it('is 0 where the claims are those of the policy, and without tokens', () => {
+  it('is 0 when the claims equal the policy, and without tokens', () => {
     assert.equal(claimEvidence([[0, 0], [0]]), 0);
     assert.equal(claimEvidence([]), 0);
   });
 
-  it('is that of an honest actor at most once in 1/α groups, however far the policy has moved', () => {
+  it('exceeds ln(1/α) for an honest actor at most once in 1/α groups, however far the policy has moved', () => {
     const evidences = Array.from({ length: 400 }, (_, i) => {
       const truth = distribution(`before ${i}`, 6);
       const moved = distribution(`after ${i}`, i % 2 === 0 ? 6 : 0.5); // a policy of its own
@@ -84,7 +84,7 @@ describe('the evidence of tokens against the probabilities that are claimed for 
   });
 });
 
-describe('the evidence before anything was computed', () => {
+describe('the evidence without computed logprobs', () => {
   const rows = (logprob: number) =>
     claims(Array.from({ length: 16 }, () => new Array<number>(20).fill(logprob)));
 
@@ -98,7 +98,7 @@ describe('the evidence before anything was computed', () => {
     assert(evidenceAgainstUniform(rows(-Math.log(100)), 100) < 1);
   });
 
-  it('is a proof against one token that hardly anybody draws', () => {
+  it('is a proof against one very unlikely token', () => {
     const one = rows(-1);
     one[3]!.behaviorLogprobs[5] = -50;
     assert(evidenceAgainstUniform(one, 100) > proof);
@@ -106,7 +106,7 @@ describe('the evidence before anything was computed', () => {
     assert(evidenceAgainstUniform(one, 100) < proof);
   });
 
-  it('is none against honest actors, whatever they draw from', () => {
+  it('stays low for honest actors, whatever their distribution', () => {
     for (const spread of [0, 0.1, 3, 30, 300]) {
       const truth = distribution(`spread ${spread}`, spread);
       const evidence = evidenceAgainstUniform(claims(drawn(truth, 'tokens')(truth)), 40);
@@ -115,7 +115,7 @@ describe('the evidence before anything was computed', () => {
   });
 });
 
-describe('the probability that a group claims for one place', () => {
+describe('the probability that a group claims for one position', () => {
   const rollout = (
     tokens: number[],
     chances: number[],
@@ -146,7 +146,7 @@ describe('the probability that a group claims for one place', () => {
     close(claimedMass([rollout([1, 5], [1, 1]), rollout([1, 6], [1, 1])]), 2);
   });
 
-  it('compares nothing after two rollouts have parted, nor across versions', () => {
+  it('does not compare rollouts after they diverge, nor across versions', () => {
     close(claimedMass([rollout([1, 5], [0.5, 1]), rollout([2, 6], [0.5, 1])]), 1);
     const [older, newer]: [number, number][][] = [[[0, 2]], [[1, 2]]];
     close(claimedMass([rollout([1, 5], [1, 1], older), rollout([2, 5], [1, 1], newer)]), 1);

@@ -62,13 +62,13 @@ describe('correcting tokens with ratios 1, 4, 1/2 and advantages 1, -1, 3', () =
   const correct = (over: Partial<Correction>): CorrectedTokens =>
     correctTokens({ ...none, ...over }, { behavior, proximal, advantages });
 
-  it('by nothing leaves the loss what it would have had, and needs no pass', () => {
+  it('with no correction leaves the inputs unchanged and needs no pass', () => {
     const { logprobs, advantages: left } = correct({});
     assert.deepEqual([[...logprobs], [...left]], [behavior, advantages]);
     assert(!needsProximal(none));
   });
 
-  it('by a mask takes away the advantage and the distance of a masked token', () => {
+  it('with a mask removes the advantage and the log-ratio of a masked token', () => {
     const mask = { kind: 'icepop', low: 0.4, high: 3 } as const;
     const { logprobs, advantages: left, sides } = correct({ mask });
     assert.deepEqual([...left], [1, 0, 3]);
@@ -77,13 +77,13 @@ describe('correcting tokens with ratios 1, 4, 1/2 and advantages 1, -1, 3', () =
     assert(needsProximal({ ...none, mask }));
   });
 
-  it('by weights scales the advantages, and lets the loss start at ratio 1', () => {
+  it('with weights scales the advantages and starts the loss at ratio 1', () => {
     const { logprobs, advantages: left } = correct({ weights: { kind: 'token', cap: 3 } });
     assertClose(left, [1, -3, 1.5]);
     assert.deepEqual([...logprobs], proximal);
   });
 
-  it('by both masks what it would have weighted', () => {
+  it('with both masks tokens that it would have weighted', () => {
     const { advantages: left, weights } = correct({
       weights: { kind: 'sequence', cap: 3 },
       mask: { kind: 'icepop', low: 0.4, high: 3 },

@@ -27,21 +27,21 @@ function verdicts(
 const states = (...parameters: Parameters<typeof verdicts>): string[] =>
   verdicts(...parameters).map(({ state }) => state);
 
-describe('the reward as most actors have it', () => {
+describe('the majority reward', () => {
   const [low, middle, high] = [0.1, 0.5, 0.9].map((reward) => ({ rollouts: 10, reward }));
 
   it('is the mean where there is one actor', () => {
     assert.deepEqual(rewardsOfMajority([middle!]), { upper: 0.5, lower: 0.5 });
   });
 
-  it('falls and rises with no minority, however many rollouts it has', () => {
+  it('does not follow a minority, however many rollouts it has', () => {
     const many = { ...low!, rollouts: 10_000 };
     assert.deepEqual(rewardsOfMajority([middle!, many]), { upper: 0.5, lower: 0.1 });
     const { upper, lower } = rewardsOfMajority([many, high!, middle!]);
     assert(Math.abs(upper - 0.7) < 1e-9 && lower < 0.102, `${upper} ${lower}`);
   });
 
-  it('is measured by the best that most actors had', () => {
+  it('is compared with the best majority reward', () => {
     const bounds = { ...limits, patience: 1 };
     const { health } = judgeStep(
       healthAtStart,
@@ -74,7 +74,7 @@ describe('training, judged with a patience of 2 steps', () => {
     assert.match(last.reason, /is 0.7 nats a token, above 0.5/);
   });
 
-  it('is forgiven when the KL comes back', () => {
+  it('is healthy again when the KL recovers', () => {
     const steps = [
       [0.6, 0.3],
       [0.1, 0.3],
@@ -83,7 +83,7 @@ describe('training, judged with a patience of 2 steps', () => {
     assert.deepEqual(states(steps), ['suspect', 'healthy', 'suspect']);
   });
 
-  it('is diverged at once when the KL is no number', () => {
+  it('is diverged at once when the KL is not finite', () => {
     const [verdict] = verdicts([[NaN, 0.3]]);
     assert.deepEqual(verdict, {
       state: 'diverged',
@@ -100,7 +100,7 @@ describe('training, judged with a patience of 2 steps', () => {
     assert.match(last.reason, /over 2 steps is 0.1, less than 0.5 of its best, 0.4/);
   });
 
-  it('ends for nothing but broken numbers when no bound is set', () => {
+  it('diverges only on non-finite numbers when no bound is set', () => {
     const none = { maxKl: Infinity, minRewardShare: 0, patience: 1 };
     const steps = [
       [9, 0.5],
@@ -116,16 +116,16 @@ describe('groups without variance', () => {
     return steps.reduce((health, step) => judgeStep(health, step, limits).health, healthAtStart);
   };
 
-  it('are a collapse when they earn less than the share of the best that there was', () => {
+  it('are a collapse when they earn less than the share of the best reward', () => {
     assert(isCollapse(after(0.2, 0.6, 0.6), 0.29, limits));
     assert(!isCollapse(after(0.2, 0.6, 0.6), 0.31, limits));
   });
 
-  it('are compared with the few steps that there were, if there was no average yet', () => {
+  it('are compared with the few earlier steps if there is no average yet', () => {
     assert(isCollapse(after(0.6), 0.1, limits));
   });
 
-  it('are no collapse before the first step, nor when nobody asks for that', () => {
+  it('are not a collapse before the first step, nor when the check is off', () => {
     assert(!isCollapse(healthAtStart, 0, limits));
     assert(!isCollapse(after(0.6, 0.6), 0, { ...limits, minRewardShare: 0 }));
   });

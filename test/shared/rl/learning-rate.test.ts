@@ -18,7 +18,7 @@ describe('a learning rate with its peak at 0.1', () => {
     assertClose(rates(schedule, points), [0.1, 0.1, 0.1]);
   });
 
-  it('falls in a line to its final share', () => {
+  it('falls linearly to its final share', () => {
     const schedule = { kind: 'linear', warmupSteps: 0, finalShare: 0.2 } as const;
     const points: [number, number][] = [
       [1, 0],
@@ -59,33 +59,33 @@ describe('the progress of a run', () => {
     maxSeconds: Infinity,
   };
 
-  it('goes by steps, or by time where there is no last step', () => {
+  it('depends on steps, or on time if there is no last step', () => {
     assert.equal(progressAt({ ...fresh, maxSteps: 40 }, 10, 1_000), 0.25);
     assert.equal(progressAt({ ...fresh, maxSeconds: 60 }, 10, 15), 0.25);
   });
 
-  it('goes by whichever limit is nearer', () => {
+  it('depends on the nearer limit', () => {
     const both = { ...fresh, maxSteps: 40, maxSeconds: 60 };
     assert.equal(progressAt(both, 10, 30), 0.5);
     assert.equal(progressAt(both, 30, 30), 0.75);
   });
 
-  it('stays where it is without a limit, and never passes the end', () => {
+  it('is constant without a limit and never exceeds 1', () => {
     assert.equal(progressAt({ ...fresh, progressBefore: 0.3 }, 10, 100), 0.3);
     assert.equal(progressAt({ ...fresh, maxSeconds: 60 }, 10, 90), 1);
   });
 
-  it('is step / maxSteps in every life of a run with the same last step', () => {
+  it('is step / maxSteps in every session of a run with the same last step', () => {
     const resumed = { ...fresh, progressBefore: 0.25, stepBefore: 10, maxSteps: 40 };
     assertClose([progressAt(resumed, 10, 0), progressAt(resumed, 22, 0)], [0.25, 22 / 40]);
   });
 
-  it('goes on where it was when a run is resumed with a longer way to go', () => {
+  it('continues from its value when a run is resumed with a higher limit', () => {
     const resumed = { ...fresh, progressBefore: 0.5, stepBefore: 20, maxSteps: 100 };
     assertClose([progressAt(resumed, 20, 0), progressAt(resumed, 60, 0)], [0.5, 0.75]);
   });
 
-  it('is over in a run that has its last step behind it', () => {
+  it('is 1 in a run that has passed its last step', () => {
     const over = { ...fresh, progressBefore: 1, stepBefore: 40, maxSteps: 40 };
     assert.equal(progressAt(over, 40, 0), 1);
   });

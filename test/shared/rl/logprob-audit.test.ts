@@ -21,11 +21,11 @@ describe('the gap of a group', () => {
 });
 
 describe("the fleet's band", () => {
-  it('holds those who differ by no more than noise', () => {
+  it('contains actors that differ only by noise', () => {
     assert.deepEqual(names({ a: [0.04, 0.04], b: [1e-6, 1e-6] }), []);
   });
 
-  it('is left by one whose logprobs are of another policy', () => {
+  it('excludes an actor whose logprobs are of another policy', () => {
     const [outsider, ...more] = outsiders(
       new Map([
         ['honest', [1e-6, 2e-6, 1e-6]],
@@ -37,7 +37,7 @@ describe("the fleet's band", () => {
     assert.deepEqual(more, []);
   });
 
-  it('is as wide as the arithmetic of the servers, which is the same for all', () => {
+  it('is as wide as the precision of the servers, which is the same for all', () => {
     assert.deepEqual(names({ a: [0.08, 0.08], b: [0.09, 0.07], c: [0.3, 0.3] }), []);
     assert.deepEqual(names({ a: [0.08, 0.08], b: [0.09, 0.07], c: [0.45, 0.45] }), ['c']);
   });
@@ -47,12 +47,12 @@ describe("the fleet's band", () => {
     assert.deepEqual(names({ a: [0, 0], b: [0, 2, 0] }), []);
   });
 
-  it('looks at the newest groups alone', () => {
+  it('considers only the newest groups', () => {
     assert.deepEqual(names({ a: [0, 0], b: [2, 2, 2, 0, 0, 0, 0] }), []);
     assert.deepEqual(names({ a: [0, 0], b: [0, 0, 0, 0, 2, 2, 2, 2] }), ['b']);
   });
 
-  it('is absolute for an actor that is alone, and where all the others are broken', () => {
+  it('is absolute for a single actor, and when all the others are broken', () => {
     assert.deepEqual(names({ a: [0.4, 0.4] }), []);
     assert.deepEqual(names({ a: [0.6, 0.6] }), ['a']);
     assert.deepEqual(names({ a: [0.6, 0.6], b: [3, 3] }), ['a', 'b']);

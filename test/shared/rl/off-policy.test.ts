@@ -26,7 +26,7 @@ describe('off-policy statistics of ratios 1, 2, 1/2', () => {
     assertClose([stats.essRatio], [3.5 ** 2 / (3 * (1 + 4 + 0.25))]);
   });
 
-  it('give the entropy of what was sampled, and the shares outside the bounds', () => {
+  it('give the entropy of the samples and the shares outside the bounds', () => {
     assertClose(
       [stats.sampledEntropy, stats.belowShare, stats.aboveShare, stats.tokens],
       [2, 1 / 3, 1 / 3, 3],
@@ -49,7 +49,7 @@ describe('off-policy statistics', () => {
     assertClose([stats.klV2], [0.5 * 0.5 * 20 ** 2]);
   });
 
-  it('are told apart by staleness, in rising order', () => {
+  it('are reported by staleness, in rising order', () => {
     const fresh = { ...rollout, staleness: 0 };
     const old = { behavior: [-1], current: [-1 + log2], staleness: 2 };
     const byStaleness = offPolicyStatsByStaleness([old, fresh, old], unbounded);
@@ -58,7 +58,7 @@ describe('off-policy statistics', () => {
     assertClose([byStaleness.get(2)!.klV1], [-log2]);
   });
 
-  it('do not exist without a token, and refuse arrays that do not match', () => {
+  it('are undefined without tokens and refuse arrays that do not match', () => {
     assert.equal(offPolicyStats([], unbounded), undefined);
     assert.throws(() => offPolicyStats([{ behavior: [-1], current: [] }], unbounded), /1 behavior/);
   });
@@ -80,7 +80,7 @@ describe('the distance between two length distributions', () => {
     assert.equal(ksDistance(counts(1, 2), counts(1, 2, 3, 4)), 0.5);
   });
 
-  it('is 1 when all of one is shorter, and 0 before there is anything to compare', () => {
+  it('is 1 when all of one is shorter, and 0 when either is empty', () => {
     assert.equal(ksDistance(counts(1, 2), counts(3)), 1);
     assert.equal(ksDistance(counts(), counts(3)), 0);
   });

@@ -35,13 +35,13 @@ describe('pass@k', () => {
     );
   });
 
-  it('refuses more tries than there are answers, and none', () => {
+  it('refuses k above the number of answers, and k of 0', () => {
     assert.throws(() => passAtK(5, 1, 4), /passAtK: k is 5, of 4 answers/);
     assert.throws(() => passAtK(0, 1, 4), /k is 0/);
     assert.throws(() => passAtK(1, 5, 4), /5 of 4 answers are correct/);
   });
 
-  it('is told for powers of two and for all the answers', () => {
+  it('is reported for powers of two and for all the answers', () => {
     assert.deepEqual([1, 2, 4, 6, 16].map(passLevels), [
       [1],
       [1, 2],

@@ -6,7 +6,7 @@ import { assertClose } from './close.js';
 describe('the probability that a group of two has signal', () => {
   const at = (rollouts: number, correct: number) => signalProbability({ rollouts, correct }, 2);
 
-  it('is 1/4 for a problem that nothing is known of', () => {
+  it('is 1/4 for an untried problem', () => {
     // Beta(1/2, 1/2): E[p²] = E[(1 - p)²] = (0.5·1.5) / (1·2) = 3/8.
     assertClose([at(0, 0)], [1 / 4]);
   });
@@ -22,8 +22,8 @@ describe('the probability that a group of two has signal', () => {
   });
 });
 
-describe('what is known of a problem', () => {
-  it('halves with every group that comes after', () => {
+describe('the counts of a problem', () => {
+  it('halve with every later group', () => {
     const first = withGroup(undefined, { rollouts: 4, correct: 1 });
     assert.deepEqual(first, { rollouts: 4, correct: 1 });
     assert.deepEqual(withGroup(first, { rollouts: 4, correct: 4 }), { rollouts: 6, correct: 4.5 });

@@ -20,13 +20,13 @@ describe('staleness', () => {
   describe('after version 4 was restored as version 9', () => {
     const rewinds = [{ from: 9, to: 4 }];
 
-    it('is what it was for groups from before', () => {
+    it('is unchanged for groups from before', () => {
       assert.equal(staleness(9, [4], rewinds), 0);
       assert.equal(staleness(9, [3], rewinds), 1);
       assert.equal(staleness(11, [3], rewinds), 3);
     });
 
-    it('counts the lost steps back and the new ones forward', () => {
+    it('counts the lost steps backward and the new ones forward', () => {
       assert.equal(staleness(9, [6], rewinds), 2);
       assert.equal(staleness(10, [6], rewinds), 3);
     });
@@ -35,11 +35,11 @@ describe('staleness', () => {
       assert.equal(staleness(9, [4, 7], rewinds), 3);
     });
 
-    it('counts as ever from there on', () => {
+    it('counts as usual from there on', () => {
       assert.equal(staleness(12, [10], rewinds), 2);
     });
 
-    it('leaves versions useful that their numbers would exclude', () => {
+    it('keeps versions useful that their numbers alone would exclude', () => {
       assert.equal(smallestUsefulVersion(9, 2, rewinds), 2);
       assert.equal(smallestUsefulVersion(10, 2, rewinds), 3);
       assert.equal(smallestUsefulVersion(12, 2, rewinds), 10);
@@ -73,7 +73,7 @@ const life = fc
   .map(({ steps, saved }) => ({ steps, saved: Math.min(steps, saved) }));
 
 describe('staleness over any number of crashes', () => {
-  it('is the number of steps that one weights have and the other have not', () => {
+  it('is the number of steps in one of the two histories but not in the other', () => {
     fc.assert(
       fc.property(fc.array(life, { minLength: 1, maxLength: 12 }), fc.nat(4), (lives, bound) => {
         const run = live(lives, bound);
@@ -137,7 +137,7 @@ describe('the capacity law, 2 steps off-policy and 8 groups a batch', () => {
     assert.equal(ticketRoom({ ...start, outstanding: 24 }), 0);
   });
 
-  it('allows a batch less for each version that the actors do not have yet', () => {
+  it('allows one batch less for each version that the actors do not have yet', () => {
     assert.equal(ticketRoom({ ...start, publishedVersion: 4 }), 16);
     assert.equal(ticketRoom({ ...start, publishedVersion: 2 }), 0);
     assert.equal(ticketRoom({ ...start, publishedVersion: 1, outstanding: 3 }), 0);
@@ -147,7 +147,7 @@ describe('the capacity law, 2 steps off-policy and 8 groups a batch', () => {
     assert.equal(ticketRoom({ ...start, publishedVersion: 6 }), 24);
   });
 
-  it('asks for nothing beyond the steps that are wanted', () => {
+  it('issues nothing beyond the last step', () => {
     assert.equal(ticketRoom({ ...start, stepsLeft: 1, outstanding: 5 }), 3);
     assert.equal(ticketRoom({ ...start, stepsLeft: 0 }), 0);
   });

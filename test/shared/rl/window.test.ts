@@ -24,13 +24,13 @@ describe('the window that waits, two groups a step, at version 0', () => {
     assert.deepEqual(chooseGroups('wait', tickets, step, 1), [1]); // one place is left beside it
   });
 
-  it('looks ahead: three groups that are due in two steps need one place of this one', () => {
+  it('looks ahead: three groups due within two steps need one place in this step', () => {
     const tickets = [away(0, 1), away(1, 1), away(2, 1), here(3, 2), here(4, 2)];
     assert.deepEqual(chooseGroups('wait', tickets, step, 1), [3]);
     assert.equal(chooseGroups('wait', tickets, step, 2), undefined);
   });
 
-  it('counts what the step has taken', () => {
+  it('counts the groups that the step has taken', () => {
     const tickets = [away(0, 0), here(1, 1)];
     assert.equal(chooseGroups('wait', tickets, { ...step, taken: 1 }, 1), undefined);
   });
@@ -44,7 +44,7 @@ describe('the window that waits, two groups a step, at version 0', () => {
     assert.deepEqual(chooseGroups('wait', [away(0, -1), here(1, 1), here(2, 1)], step, 2), [1, 2]);
   });
 
-  it('takes what is due when more is due than fits, rather than wait for ever', () => {
+  it('takes the due groups when more are due than fit, instead of waiting endlessly', () => {
     const tickets = [here(0, 2), here(1, 0), here(2, 0), here(3, 0)];
     assert.deepEqual(chooseGroups('wait', tickets, step, 2), [1, 2]);
   });
@@ -63,7 +63,7 @@ describe('the groups of synchronous training', () => {
     assert.deepEqual(nextInOrder(tickets.with(1, here(2, 0)), 3), [0, 2, 3]);
   });
 
-  it('wait for the tickets that are yet to come', () => {
+  it('wait for tickets that are not issued yet', () => {
     assert.equal(nextInOrder([here(0, 0)], 2), undefined);
   });
 });

@@ -9,8 +9,8 @@ import { RunConfig } from '../../../shared/run/run-config.js';
 import { silent } from '../../support/broker.js';
 import { runConfig } from '../../support/messages.js';
 
-describe('who waits for the run configuration', () => {
-  it('asks for no message before the bucket has one: nats-server 2.9.10 would crash', async () => {
+describe('waiting for the run configuration', () => {
+  it('requests no message before the bucket has one, because nats-server 2.9.10 would crash', async () => {
     const asked: string[] = [];
     let looks = 0;
     const bucket = {

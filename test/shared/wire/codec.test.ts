@@ -37,7 +37,7 @@ describe('the codec', () => {
     assert.deepEqual(back.tokens, Int32Array.of(2, 3));
   });
 
-  it('refuses a block that is not whole', () => {
+  it('refuses an incomplete block', () => {
     const body = pack({ tokens: new Uint8Array(5), logprobs: new Uint8Array(0) });
     assert.throws(() => decode(Blocks, 'x.y', body), {
       name: 'WireError',
@@ -45,7 +45,7 @@ describe('the codec', () => {
     });
   });
 
-  it('sends nothing that breaks its schema', () => {
+  it('refuses to encode a value that violates its schema', () => {
     const Positive = z.strictObject({ n: z.number().positive() });
     assert.throws(() => encode(Positive, { n: -1 }), /cannot send: n: Too small/);
   });
@@ -55,7 +55,7 @@ describe('the codec', () => {
     assert.throws(() => decode(Two, 'x', pack({ a: 1, b: 'x' })), /^WireError: x: a: .*; b: /);
   });
 
-  it('answers any bytes with a value or a WireError', () => {
+  it('decodes any bytes to a value or a WireError', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
         try {

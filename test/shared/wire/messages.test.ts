@@ -23,11 +23,11 @@ import {
 
 describe('every message', () => {
   for (const { name, schema, message } of everyMessage) {
-    it(`comes back as it was sent: ${name}`, () => {
+    it(`is decoded as it was sent: ${name}`, () => {
       assert.deepEqual(decode(schema, 'test', encode(schema, message)), message);
     });
 
-    it(`is refused with a field that nobody knows: ${name}`, () => {
+    it(`is refused with an unknown field: ${name}`, () => {
       const body = pack({ ...(unpack(encode(schema, message)) as object), surprise: 1 });
       assert.throws(() => decode(schema, 'test', body), /surprise/);
     });
@@ -37,7 +37,7 @@ describe('every message', () => {
       assert.throws(() => decode(schema, 'test', body), /test: v: /);
     });
 
-    it(`is refused when it was cut short: ${name}`, () => {
+    it(`is refused when it is truncated: ${name}`, () => {
       const bytes = encode(schema, message);
       const cut = fc.integer({ min: 0, max: bytes.byteLength - 1 });
       fc.assert(
@@ -81,7 +81,7 @@ describe('a rollout group', () => {
     );
   });
 
-  it('survives the trip with any tokens, logprobs and runs of versions', () => {
+  it('is decoded unchanged with any tokens, logprobs and version runs', () => {
     const run = fc.tuple(fc.nat(1e6), fc.integer({ min: 1, max: 9 }));
     const runs = fc.array(run, { minLength: 1, maxLength: 4 });
     fc.assert(
@@ -98,7 +98,7 @@ describe('a rollout group', () => {
   });
 });
 
-describe('a group that is a million mistakes', () => {
+describe('a group with a million errors', () => {
   const million = 1_000_000;
   const group = rolloutGroup();
   const { tokens, behaviorLogprobs, ...rest } = rollout(3);
@@ -129,7 +129,7 @@ describe('a group that is a million mistakes', () => {
     ],
   ];
   for (const [what, body, complaint] of cases) {
-    it(`is refused in a few words: ${what}`, () => {
+    it(`is refused with a short message: ${what}`, () => {
       assert.throws(
         () => decode(RolloutGroup, 'test', body()),
         (error: unknown) => {

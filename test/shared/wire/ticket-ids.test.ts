@@ -11,7 +11,7 @@ import {
 const key = { v: 1, secret: '0'.repeat(64), keyedFrom: 0 } as const;
 
 describe('the id of a training ticket', () => {
-  it('names its place among the tickets of the run', () => {
+  it('contains its order among the tickets of the run', () => {
     const ids = new TicketIds(newTicketKey());
     for (const order of [0, 5, 123_456_789]) {
       const id = ids.of(order, 0);
@@ -26,7 +26,7 @@ describe('the id of a training ticket', () => {
     assert.equal(new TicketIds(key).of(7, 1), 'train-00000007-9df715df4f6bd9b7');
   });
 
-  it('tells nothing of the ids of other tickets, of the other attempt, or of another run', () => {
+  it('reveals nothing about the ids of other tickets, attempts or runs', () => {
     const [ids, others] = [new TicketIds(newTicketKey()), new TicketIds(newTicketKey())];
     const parts = [ids.of(7, 0), ids.of(7, 1), ids.of(8, 0), others.of(7, 0)].map((id) =>
       id.slice(-16),
@@ -34,7 +34,7 @@ describe('the id of a training ticket', () => {
     assert.equal(new Set(parts).size, 4);
   });
 
-  it('is known for made up by its last part, and for that of another attempt', () => {
+  it('is recognised as forged by its last part, also with that of another attempt', () => {
     const ids = new TicketIds(newTicketKey());
     const madeUp = ['train-00000007', `train-00000007-${'0'.repeat(16)}`, ids.of(8, 0)];
     const asFirst = [...madeUp.slice(0, 2), ids.of(7, 1), 'eval-3-7-0123456789abcdef', ''];

@@ -55,7 +55,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     assert.equal(new Set(tickets.map(({ ticketId }) => ticketId)).size, 4);
   });
 
-  it('tells the rates, the answers to each problem and how far training has got meanwhile', async () => {
+  it('reports the rates, the answers to each problem and the progress of training meanwhile', async () => {
     const correct = [[true, false], [true, true], [false], [true]];
     newest = 8;
     tickets.forEach((ticket, i) => {
@@ -75,7 +75,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     });
   });
 
-  it('goes on without a ticket that died', async () => {
+  it('continues without a dead ticket', async () => {
     evaluator.die(tickets[0]!.ticketId);
     for (const ticket of tickets.slice(1)) {
       evaluator.receive(answered(ticket, new Array<boolean>(ticket.groupSize).fill(true)));
@@ -88,7 +88,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     assert.deepEqual(answers.sampled, { correct: [0, 2], total: [0, 2] });
   });
 
-  it('comes to nothing when every ticket dies, and another can be made', async () => {
+  it('fails when every ticket dies, and another can be started', async () => {
     for (const { ticketId } of tickets) evaluator.die(ticketId);
     await assert.rejects(result, /came to nothing: every one of its tickets died/);
     evaluator.run(4, stop.signal).catch(() => undefined);
@@ -127,7 +127,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     ]),
   ];
   for (const [field, over] of altered) {
-    it(`refuses an answer to the ticket with another ${field}, and ends without it`, async () => {
+    it(`refuses an answer to the ticket with another ${field} and finishes without it`, async () => {
       const [first, ...others] = tickets;
       const lie = { ...first!, ...over };
       const correct = new Array<boolean>(lie.groupSize).fill(true);
@@ -145,7 +145,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     });
   }
 
-  it('counts no answer of a quarantined actor, and ends without it', async () => {
+  it('ignores the answers of a quarantined actor and finishes without them', async () => {
     const [first, ...others] = tickets;
     const answer = answered(first!, [true, true]);
     assert.throws(() => {
@@ -194,11 +194,11 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     assert.deepEqual(answers.sampled, { correct: [4, 0], total: [9, 9] });
   });
 
-  it('is made one at a time', async () => {
+  it('runs one at a time', async () => {
     await assert.rejects(evaluator.run(4, stop.signal), /version 3 is still being evaluated/);
   });
 
-  it('ends with the wish to stop', async () => {
+  it('ends when its signal aborts', async () => {
     stop.abort();
     await assert.rejects(result, { name: 'AbortError' });
   });

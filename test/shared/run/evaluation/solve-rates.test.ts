@@ -21,7 +21,7 @@ describe('the rates of three problems with four answers each', () => {
     assertClose([passAt['1']!, passAt['2']!, passAt['4']!], [0.5, (0 + 5 / 6 + 1) / 3, 2 / 3]);
   });
 
-  it('are told by difficulty, in the order of its numbers', () => {
+  it('are reported by difficulty, in numeric order', () => {
     const { byDifficulty } = solveRates(problems, { sampled, greedy });
     assert.deepEqual(
       byDifficulty.map(({ difficulty, problems, sampled, greedy }) => [
@@ -34,7 +34,7 @@ describe('the rates of three problems with four answers each', () => {
     );
   });
 
-  it('leave out a problem that was not answered, and a difficulty of which none was', () => {
+  it('omit unanswered problems and difficulties without answers', () => {
     const lost = { correct: [0, 2, 4], total: [0, 4, 4] };
     const { sampled: rate, byDifficulty } = solveRates(problems, { sampled: lost, greedy });
     assert.equal(rate, 0.75);
@@ -44,14 +44,14 @@ describe('the rates of three problems with four answers each', () => {
     );
   });
 
-  it('do not exist without any answer of one kind', () => {
+  it('cannot be computed without any answer of one kind', () => {
     const none = { correct: [0, 0, 0], total: [0, 0, 0] };
     assert.throws(() => solveRates(problems, { sampled, greedy: none }), /came to nothing/);
   });
 });
 
 describe('the result of an evaluation', () => {
-  it('cannot have more right answers than answers, nor another number of problems', () => {
+  it('cannot have more correct answers than answers, nor another number of problems', () => {
     const { greedy } = evalResult().answers;
     const withSampled = (sampled: typeof greedy) => evalResult({ answers: { sampled, greedy } });
     assert(EvalResult.safeParse(evalResult()).success);
