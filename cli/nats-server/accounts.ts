@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
-import { runAccount } from '../../shared/broker/accounts.js';
+import { runAccount } from '../../shared/broker/permissions.js';
 import type { NatsUser } from './keys.js';
 
 /**

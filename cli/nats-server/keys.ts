@@ -1,15 +1,17 @@
 import { existsSync } from 'node:fs';
 import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { accountOf, importsOf, type Imports } from '../../shared/broker/accounts.js';
-import { runNames } from '../../shared/broker/names.js';
-import { newSeed, publicKeyOf } from '../../shared/broker/nkey.js';
 import {
+  accountOf,
+  importsOf,
+  type Imports,
   identityName,
   permissionsOf,
   type Identity,
   type Permissions,
 } from '../../shared/broker/permissions.js';
+import { runNames } from '../../shared/broker/names.js';
+import { newSeed, publicKeyOf } from '../../shared/broker/access.js';
 
 /** Someone whom a server lets in, and what it allows him. */
 export interface NatsUser {

@@ -1,9 +1,8 @@
 import { readFile } from 'node:fs/promises';
-import { credsAuthenticator, type ConnectionOptions, nkeyAuthenticator } from 'nats';
+import { credsAuthenticator, type ConnectionOptions, nkeyAuthenticator, nkeys } from 'nats';
 import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
 import { readSecretFile } from '../service/keys.js';
-import { publicKeyOf } from './nkey.js';
 
 const path = z.string().min(1).optional();
 
@@ -81,4 +80,26 @@ async function readText(path: string, flag: string): Promise<string> {
   } catch (cause) {
     throw new UserError(`cannot read ${flag} ${path} (${errorText(cause)})`, { cause });
   }
+}
+
+/** What this system uses of the client's keys, which come without types. */
+interface KeyPair {
+  getPublicKey(): string;
+  getSeed(): Uint8Array;
+}
+
+/** A new user's secret: Ed25519, in the text form of NATS. */
+export function newSeed(): string {
+  const pair = (nkeys as { createUser(): KeyPair }).createUser();
+  return Buffer.from(pair.getSeed()).toString('ascii');
+}
+
+/**
+ * The public half, which the server is told.
+ *
+ * @throws {Error} if it is no seed.
+ */
+export function publicKeyOf(seed: string): string {
+  const pairs = nkeys as { fromSeed(seed: Uint8Array): KeyPair };
+  return pairs.fromSeed(Buffer.from(seed, 'ascii')).getPublicKey();
 }

@@ -1,7 +1,13 @@
-import { askFor, type Link } from './link.js';
+import { Gauge } from 'prom-client';
+import { decode, WireError } from '../wire/codec.js';
+import { ScoredGroup } from '../wire/scored-group.js';
+import { askFor, type Link, streamState } from './link.js';
+import { MessageHeaders } from './message-headers.js';
 import type { Source } from './names.js';
+import type { ObjectBucket } from './object-bucket.js';
+import { bodyHeader } from './publish.js';
 import { countsDeliveries } from './run-layout.js';
-import { streamState } from './stream-state.js';
+import { lastSequence } from './tail.js';
 
 /** What waits in the queues of a run. */
 export interface Backlog {
@@ -9,13 +15,13 @@ export interface Backlog {
   readonly consumers: Readonly<Record<Source, ConsumerBacklog>>;
 }
 
-export interface StreamBacklog {
+interface StreamBacklog {
   readonly messages: number; // leased and unacknowledged ones included
   readonly oldestAgeSeconds: number; // 0 if there is none
   readonly published: number; // messages that it ever took
 }
 
-export interface ConsumerBacklog {
+interface ConsumerBacklog {
   readonly pending: number; // not delivered to anyone yet
   readonly ackPending: number; // delivered and not settled
 }
@@ -56,4 +62,74 @@ async function byName<Name extends string, T>(
 ): Promise<Record<Name, T>> {
   const entries = await Promise.all(names.map(async (name) => [name, await read(name)] as const));
   return Object.fromEntries(entries) as Record<Name, T>;
+}
+
+const atLimit = new Gauge({
+  name: 'rl_senders_at_limit',
+  help: 'Actors that have as many messages in a stream as one may have.',
+  labelNames: ['stream'],
+});
+
+/** A sender that has used up what one may have in a stream. */
+export interface FullShare {
+  readonly stream: 'rollouts' | 'uploads' | 'dead';
+  readonly sender: string; // as in the subject
+  readonly messages: number;
+}
+
+/** Who has used up his share of a stream, and is refused there; of dead letters, whose oldest go. */
+export async function fullShares(link: Link): Promise<FullShare[]> {
+  const found: FullShare[] = [];
+  for (const stream of ['rollouts', 'uploads', 'dead'] as const) {
+    const name = link.names.streams[stream];
+    const info = await askFor(link, `look at stream ${name}`, () => link.jsm.streams.info(name));
+    const share = info?.config.max_msgs_per_subject ?? -1;
+    // Asked for the subjects of a stream that is only being made, nats-server 2.9.10 ends with a panic.
+    const isPossible = info !== undefined && share > 0 && info.state.messages >= share;
+    const counts = isPossible
+      ? await askFor(link, `look at stream ${name}`, () =>
+          link.jsm.streams.info(name, { subjects_filter: '>' }),
+        )
+      : undefined;
+    const full = Object.entries(counts?.state.subjects ?? {}).filter(([, count]) => count >= share);
+    atLimit.set({ stream }, full.length);
+    for (const [subject, messages] of full) {
+      found.push({ stream, sender: subject.split('.').at(-1)!, messages });
+    }
+  }
+  return found;
+}
+
+/** A scored group that waits for the learner, or is in its hands. */
+export interface NewestScored {
+  readonly seq: number; // in its stream
+  readonly group: ScoredGroup;
+}
+
+/**
+ * The newest scored group of training, only looked at: no delivery of it is touched.
+ *
+ * @param seen the one that the caller has already: it is not read again.
+ * @returns undefined when there is none, or none but `seen`.
+ * @throws {WireError} if it is malformed; {PermanentError} if its body is damaged.
+ */
+export async function newestScored(
+  link: Link,
+  bodies: ObjectBucket,
+  seen: number,
+): Promise<NewestScored | undefined> {
+  const stream = link.names.streams.scored;
+  const last = await lastSequence(link, stream);
+  if (last === 0 || last === seen) return undefined;
+  const subject = link.names.subjects.scored('train');
+  const message = await askFor(link, `read ${stream}`, () =>
+    link.jsm.streams.getMessage(stream, { last_by_subj: subject }),
+  );
+  if (message === undefined || message.seq === seen) return undefined;
+  const headers = new MessageHeaders(message);
+  if (headers.isMalformed) throw new WireError(`${subject}: its headers are malformed`);
+  const object = headers.get(bodyHeader);
+  const data = object === undefined ? message.data : await bodies.get(object);
+  if (data === undefined) return undefined; // settled meanwhile
+  return { seq: message.seq, group: decode(ScoredGroup, subject, data) };
 }

@@ -6,24 +6,29 @@ import { encode } from '../wire/codec.js';
 import { GroupSizes, largestGroupBytes } from '../wire/rollout-group.js';
 import type { Split } from '../wire/ticket.js';
 import { ActorLeases } from './actor-leases.js';
-import { type Backlog, readBacklog } from './backlog.js';
+import {
+  type Backlog,
+  readBacklog,
+  type FullShare,
+  fullShares,
+  newestScored,
+  type NewestScored,
+} from './backlog.js';
 import { DeadLetters, type Original } from './dead-letters.js';
 import { ensureConsumer, ensureStream } from './ensure.js';
 import { EventLog } from './event-log.js';
-import { repairEveryMs, QueueRepair } from './queue-repair.js';
-import { skipHiddenNumbers } from './hidden-numbers.js';
+import { repairEveryMs, QueueRepair, skipHiddenNumbers } from './queue-repair.js';
 import { KeyValue } from './key-value.js';
 import type { Leadership, LeaseTiming } from './leadership.js';
 import { Ledger } from './ledger.js';
 import { ask, askFor, type Link } from './link.js';
 import { nameToken, runConfigKey, type RunNames, type Source } from './names.js';
-import { newestScored, type NewestScored } from './newest.js';
 import { ObjectBucket } from './object-bucket.js';
-import { Passage } from './passage.js';
+import { looksAt, Passage } from './passage.js';
 import { PolicyStore } from './policy-store.js';
 import { uploadChunkBytes, Uploads } from './uploads.js';
 import { publish, traceHeaders, type Receipt } from './publish.js';
-import { looksAt, TicketQueue } from './queue-look.js';
+import { TicketQueue } from './queue-look.js';
 import {
   consumerSettings,
   countsDeliveries,
@@ -31,7 +36,6 @@ import {
   streamSettings,
   streamsThatDelete,
 } from './run-layout.js';
-import { type FullShare, fullShares } from './shares.js';
 import { Sweep, sweepEveryMs } from './sweep.js';
 import { lastSequence } from './tail.js';
 

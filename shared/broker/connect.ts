@@ -7,7 +7,7 @@ import { Broker } from './broker.js';
 import { classify } from './failures.js';
 import type { Link } from './link.js';
 import { runNames, type Source } from './names.js';
-import { Outages } from './outages.js';
+import { Outages } from './retry.js';
 import { type Identity, inboxPrefix } from './permissions.js';
 
 export interface BrokerOptions extends NatsAccess {

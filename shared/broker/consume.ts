@@ -21,7 +21,7 @@ const redelivered = new Counter({
   labelNames: ['stage'],
 });
 
-export interface ConsumeOptions {
+interface ConsumeOptions {
   readonly signal: AbortSignal;
   readonly log: Logger;
   /** Who consumes, in metrics and dead letters: actor, reward, learner. */

@@ -2,13 +2,13 @@ import { randomUUID } from 'node:crypto';
 import type { StoredMsg } from 'nats';
 import { Counter } from 'prom-client';
 import { errorText, PermanentError, UserError } from '../base/errors.js';
-import { DeathCause } from '../wire/death-cause.js';
-import { ask, askFor, largestBody, type Link } from './link.js';
 import { traceHeader } from '../service/telemetry/tracing.js';
+import { DeathCause } from '../wire/death-cause.js';
+import { Allowance } from './allowance.js';
+import { ask, askFor, largestBody, type Link } from './link.js';
 import { MessageHeaders } from './message-headers.js';
 import { everyDeadLetter, originOf, takesFrom } from './names.js';
 import { type BodyStores, bodyHeader, digestOf, publish, traceHeaders } from './publish.js';
-import { Allowance } from './allowance.js';
 import { lastSequence, stored, tail } from './tail.js';
 
 const deadLettered = new Counter({

@@ -2,8 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { type ConsumerConfig, type ConsumerInfo, NatsError, type StreamInfo } from 'nats';
 import { errorText, UserError } from '../base/errors.js';
 import { classify } from './failures.js';
-import { ask, askFor, type Link } from './link.js';
-import { streamState } from './stream-state.js';
+import { ask, askFor, type Link, streamState } from './link.js';
 import type { ConsumerSettings, StreamSettings } from './run-layout.js';
 
 /**

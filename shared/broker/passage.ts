@@ -1,5 +1,8 @@
+import { readableId } from '../base/ticket-name.js';
 import type { Attempt } from '../wire/ticket-ids.js';
-import type { QueueLook } from './queue-look.js';
+import type { Split } from '../wire/ticket.js';
+import { type Link, streamState } from './link.js';
+import { lookInto, type QueueLook, ticketAt } from './queue-look.js';
 
 /** How the queues behind that of tickets are now; undefined while there is none. */
 export interface QueueLooks {
@@ -70,4 +73,24 @@ export class Passage {
       }
     }
   }
+}
+
+/** The queues behind that of tickets, as far as they are about one split. */
+export function looksAt(link: Link, split: Split): QueueLooks {
+  const { streams, subjects } = link.names;
+  return {
+    rollouts: () => lookInto(link, 'rollouts'),
+    answered: async (seq) => {
+      const ticket = await ticketAt(link, streams.rollouts, seq);
+      const ticketId = ticket && readableId(ticket.ticketId);
+      if (ticket !== undefined)
+        link.log.warn({ ticketId, seq }, 'a reward service holds a group for long');
+      return ticket;
+    },
+    async scored() {
+      const subject = subjects.scored(split);
+      const state = await streamState(link, streams.scored, subject);
+      return state && (state.subjects?.[subject] ?? 0);
+    },
+  };
 }

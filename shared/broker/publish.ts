@@ -23,7 +23,7 @@ export function traceHeaders(trace: string | undefined): Readonly<Record<string,
   return trace === undefined ? {} : { [traceHeader]: trace };
 }
 
-export interface Outgoing {
+interface Outgoing {
   readonly subject: string;
   readonly data: Uint8Array;
   /** The same id within the stream's window is stored once. */

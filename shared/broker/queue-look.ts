@@ -1,15 +1,12 @@
 import type { StreamState } from 'nats';
+import type { Attempt } from '../wire/ticket-ids.js';
 import type { Split } from '../wire/ticket.js';
-import { readableId } from '../base/ticket-name.js';
-import { type Attempt } from '../wire/ticket-ids.js';
 import { ticketOf } from './dead-letter-watch.js';
 import { isNotAllowed, isNotThere } from './failures.js';
 import { ask, askFor, type Link } from './link.js';
 import { MessageHeaders } from './message-headers.js';
 import type { Source } from './names.js';
-import type { QueueLooks } from './passage.js';
 import type { Receipt } from './publish.js';
-import { streamState } from './stream-state.js';
 
 /** What a queue holds at some moment. */
 export interface QueueLook {
@@ -37,27 +34,7 @@ export async function lookInto(link: Link, source: Source): Promise<QueueLook | 
   return { live, last, deliveredTo: consumer.delivered.stream_seq };
 }
 
-/** The queues behind that of tickets, as far as they are about one split. */
-export function looksAt(link: Link, split: Split): QueueLooks {
-  const { streams, subjects } = link.names;
-  return {
-    rollouts: () => lookInto(link, 'rollouts'),
-    answered: async (seq) => {
-      const ticket = await ticketAt(link, streams.rollouts, seq);
-      const ticketId = ticket && readableId(ticket.ticketId);
-      if (ticket !== undefined)
-        link.log.warn({ ticketId, seq }, 'a reward service holds a group for long');
-      return ticket;
-    },
-    async scored() {
-      const subject = subjects.scored(split);
-      const state = await streamState(link, streams.scored, subject);
-      return state && (state.subjects?.[subject] ?? 0);
-    },
-  };
-}
-
-export interface QueuedTicket {
+interface QueuedTicket {
   readonly seq: number; // in its stream
   readonly ticket: Attempt;
   readonly isTaken: boolean; // somebody was given it
@@ -153,7 +130,11 @@ const remedyOfOldRights =
   'the NATS server does not let the learner read and delete tickets: run `offbeat nats-config` again and reload it';
 
 /** The ticket that a message is or answers; undefined where it is gone, or has none. */
-async function ticketAt(link: Link, stream: string, seq: number): Promise<Attempt | undefined> {
+export async function ticketAt(
+  link: Link,
+  stream: string,
+  seq: number,
+): Promise<Attempt | undefined> {
   const message = await askFor(link, `read ${seq} of ${stream}`, () =>
     link.jsm.streams.getMessage(stream, { seq }),
   );

@@ -59,7 +59,7 @@ export const countsDeliveries: Readonly<Record<Source, boolean>> = {
  * After how long an unacknowledged message is delivered again, in milliseconds. Whoever holds one
  * longer says so; one that a breaking connection swallowed comes again after this time.
  */
-export const defaultAckWaitMs: Readonly<Record<Source, number>> = {
+const defaultAckWaitMs: Readonly<Record<Source, number>> = {
   'tickets.train': 30_000,
   'tickets.eval': 30_000,
   rollouts: 30_000,

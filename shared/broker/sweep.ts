@@ -1,12 +1,11 @@
 import { Counter } from 'prom-client';
 import { z } from 'zod';
 import { deadPrefix } from './dead-letters.js';
-import { ask, askFor, type Link } from './link.js';
+import { ask, askFor, type Link, streamState } from './link.js';
 import { MessageHeaders } from './message-headers.js';
 import { everyDeadLetter } from './names.js';
 import type { ObjectBucket } from './object-bucket.js';
 import { bodyHeader } from './publish.js';
-import { streamState } from './stream-state.js';
 import { stored } from './tail.js';
 
 const swept = new Counter({

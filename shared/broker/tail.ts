@@ -1,6 +1,5 @@
 import type { StoredMsg } from 'nats';
-import { askFor, type Link } from './link.js';
-import { streamState } from './stream-state.js';
+import { askFor, type Link, streamState } from './link.js';
 
 /**
  * Every message of a stream from the first, then each new one as it arrives, in order, until the

@@ -5,8 +5,7 @@ import type { Logger } from '../service/telemetry/logger.js';
 import { Answer } from './answer.js';
 import { protobufType } from './codec.js';
 import { BadAnswer, type Failure } from './errors.js';
-import { RetryBudget } from './retry-budget.js';
-import { wasNeverSent, wasRefused } from './retry.js';
+import { RetryBudget, wasNeverSent, wasRefused } from './retry.js';
 import { keepSecret } from '../service/telemetry/secrets.js';
 
 /** Where the server is, and what a test replaces: the network and time. */

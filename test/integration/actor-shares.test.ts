@@ -4,7 +4,7 @@ import { headers, NatsError } from 'nats';
 import { pino } from 'pino';
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
-import { fullShares } from '../../shared/broker/shares.js';
+import { fullShares } from '../../shared/broker/backlog.js';
 import { Sweep } from '../../shared/broker/sweep.js';
 import { uploadHeader } from '../../shared/broker/uploads.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { decodeJsonForwardBackward } from '../../local-backend/forward-backward-json.js';
 import { ForwardBackwardJsonRequest } from '../../shared/tinker/api.js';
 import { PermanentError } from '../../shared/base/errors.js';
-import { jsonForwardBackward } from '../../shared/tinker/json-request.js';
+import { jsonForwardBackward } from '../../shared/tinker/operations.js';
 import { sampleRequest as request } from '../support/sample-request.js';
 
 const target = { data: [6, 7, 8], dtype: 'int64', shape: [3] };

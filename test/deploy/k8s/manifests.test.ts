@@ -6,7 +6,7 @@ import { loadSchema, type ServiceName } from '../../../cli/load-schema.js';
 import { environmentName, loadConfig } from '../../../shared/service/config.js';
 import { givenUpCode, userErrorCode } from '../../../shared/base/exit-codes.js';
 import { graceMs } from '../../../learner/session/time-limits.js';
-import { runAccount } from '../../../shared/broker/accounts.js';
+import { runAccount } from '../../../shared/broker/permissions.js';
 import { runNames } from '../../../shared/broker/names.js';
 import { packageRoot } from '../../../shared/base/package-root.js';
 import { complaints, kustomize } from '../../support/kubernetes.js';

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { QueueRepair } from '../../../shared/broker/queue-repair.js';
 import type { Link } from '../../../shared/broker/link.js';
 import { runNames, type Source } from '../../../shared/broker/names.js';
-import { Outages } from '../../../shared/broker/outages.js';
+import { Outages } from '../../../shared/broker/retry.js';
 import { silent } from '../../support/broker.js';
 
 interface Queue {

@@ -2,8 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { ErrorCode, NatsError } from 'nats';
 import { classify } from '../../../shared/broker/failures.js';
-import { Outages } from '../../../shared/broker/outages.js';
-import { pauseMs, retry } from '../../../shared/broker/retry.js';
+import { Outages, pauseMs, retry } from '../../../shared/broker/retry.js';
 import { silent } from '../../support/broker.js';
 
 /** As the server answers: a status and an error code of its own. */

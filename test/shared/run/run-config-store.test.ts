@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { Link } from '../../../shared/broker/link.js';
 import { runNames } from '../../../shared/broker/names.js';
-import { Outages } from '../../../shared/broker/outages.js';
+import { Outages } from '../../../shared/broker/retry.js';
 import { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import { encode } from '../../../shared/wire/codec.js';
 import { RunConfig } from '../../../shared/run/run-config.js';

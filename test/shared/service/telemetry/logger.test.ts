@@ -3,7 +3,7 @@ import { Writable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { pino } from 'pino';
 import { z } from 'zod';
-import { newSeed } from '../../../../shared/broker/nkey.js';
+import { newSeed } from '../../../../shared/broker/access.js';
 import { loadConfig } from '../../../../shared/service/config.js';
 import { PermanentError } from '../../../../shared/base/errors.js';
 import { loggerOptions } from '../../../../shared/service/telemetry/logger.js';
