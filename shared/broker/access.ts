@@ -12,9 +12,9 @@ export const natsSettings = {
     .string()
     .min(1)
     .default('nats://127.0.0.1:4222')
-    .describe('the NATS server, with JetStream; tls:// insists on TLS.'),
-  natsNkeySeedFile: path.describe('file with the seed of the nkey that the server knows us by.'),
-  natsCredsFile: path.describe('or a .creds file, for a server that works with JWTs.'),
+    .describe('address of the NATS server, with JetStream; tls:// requires TLS.'),
+  natsNkeySeedFile: path.describe('file with the nkey seed of this service.'),
+  natsCredsFile: path.describe('or a .creds file, for a server that uses JWTs.'),
   natsCaFile: path.describe("PEM file of the authority that signed the server's certificate."),
 };
 
@@ -26,10 +26,10 @@ export interface NatsAccess {
 }
 
 /**
- * What the client must be told, from the files.
+ * Reads the files into connection options of the NATS client.
  *
- * @throws {UserError} if one cannot be read, is not what it should be, or is a secret that everybody
- * on this machine may read.
+ * @throws {UserError} if a file cannot be read, has the wrong content, or is a secret that every user of this
+ *   machine may read.
  */
 export async function credentials(
   access: NatsAccess,
@@ -56,9 +56,9 @@ async function readSeed(path: string): Promise<Uint8Array> {
   try {
     publicKeyOf(seed);
   } catch {
-    // Its text stays out of the message: it may be another secret.
+    // The message leaves the text out: it may be another secret.
     throw new UserError(
-      `--nats-nkey-seed-file ${path} has no seed of an nkey: 58 characters that begin with SU`,
+      `--nats-nkey-seed-file ${path} does not hold the seed of an nkey: 58 characters that begin with SU`,
     );
   }
   return new TextEncoder().encode(seed);
@@ -82,22 +82,22 @@ async function readText(path: string, flag: string): Promise<string> {
   }
 }
 
-/** What this system uses of the client's keys, which come without types. */
+/** The part of the client's key pair that is used here; the client has no types for it. */
 interface KeyPair {
   getPublicKey(): string;
   getSeed(): Uint8Array;
 }
 
-/** A new user's secret: Ed25519, in the text form of NATS. */
+/** Generates the secret of a new user: Ed25519, in the text form of NATS. */
 export function newSeed(): string {
   const pair = (nkeys as { createUser(): KeyPair }).createUser();
   return Buffer.from(pair.getSeed()).toString('ascii');
 }
 
 /**
- * The public half, which the server is told.
+ * Returns the public key, which goes into the server's configuration.
  *
- * @throws {Error} if it is no seed.
+ * @throws {Error} if the text is not a seed.
  */
 export function publicKeyOf(seed: string): string {
   const pairs = nkeys as { fromSeed(seed: Uint8Array): KeyPair };

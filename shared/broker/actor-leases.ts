@@ -4,7 +4,7 @@ import { KeyValue } from './key-value.js';
 import type { Link } from './link.js';
 import { nameToken } from './names.js';
 
-/** Which actors live, and which policy version each still samples with. */
+/** The leases of live actors: each names the policy version that its actor samples with. */
 export class ActorLeases {
   readonly #link: Link;
   readonly #bucket: KeyValue;
@@ -18,7 +18,7 @@ export class ActorLeases {
     await this.#bucket.put(ActorLease, nameToken(lease.actor), lease);
   }
 
-  /** The newest lease of every actor that was heard of within the hour. */
+  /** Returns the newest lease of every actor that renewed one within the last hour. */
   async list(): Promise<ActorLease[]> {
     const leases: ActorLease[] = [];
     for (const key of await this.#bucket.keys()) {
@@ -26,7 +26,10 @@ export class ActorLeases {
         const entry = await this.#bucket.get(ActorLease, key);
         if (entry !== undefined) leases.push(entry.value);
       } catch (caught) {
-        this.#link.log.warn({ actor: key, reason: errorText(caught) }, 'lease skipped');
+        this.#link.log.warn(
+          { actor: key, reason: errorText(caught) },
+          'unreadable actor lease skipped',
+        );
       }
     }
     return leases;

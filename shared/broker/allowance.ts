@@ -1,6 +1,6 @@
 const maxKeys = 10_000;
 
-/** Lets each of many do something a few times at once, and so often an hour after that. */
+/** A token bucket for each key: `atOnce` actions in a burst, refilled at `perHour`. */
 export class Allowance {
   readonly #atOnce: number;
   readonly #perMs: number;
@@ -11,13 +11,13 @@ export class Allowance {
     this.#perMs = perHour / 3_600_000;
   }
 
-  /** Whether `who` may do it once more, which then counts. */
+  /** Takes a token of `who`. @returns whether there was one. */
   take(who: string): boolean {
     const now = performance.now();
     const before = this.#left.get(who) ?? { tokens: this.#atOnce, at: now };
     const tokens = Math.min(this.#atOnce, before.tokens + (now - before.at) * this.#perMs);
     const isAllowed = tokens >= 1;
-    this.#left.delete(who); // so that those heard of last are forgotten last
+    this.#left.delete(who); // moves the key to the end: the least recently used one is evicted first
     this.#left.set(who, { tokens: isAllowed ? tokens - 1 : tokens, at: now });
     if (this.#left.size > maxKeys) this.#left.delete(this.#left.keys().next().value!);
     return isAllowed;

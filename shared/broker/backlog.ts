@@ -9,27 +9,27 @@ import { bodyHeader } from './publish.js';
 import { countsDeliveries } from './run-layout.js';
 import { lastSequence } from './tail.js';
 
-/** What waits in the queues of a run. */
+/** Messages waiting in the queues of a run. */
 export interface Backlog {
   readonly streams: Readonly<Record<QueueStream, StreamBacklog>>;
   readonly consumers: Readonly<Record<Source, ConsumerBacklog>>;
 }
 
 interface StreamBacklog {
-  readonly messages: number; // leased and unacknowledged ones included
-  readonly oldestAgeSeconds: number; // 0 if there is none
-  readonly published: number; // messages that it ever took
+  readonly messages: number; // including leased and unacknowledged ones
+  readonly oldestAgeSeconds: number; // 0 for an empty stream
+  readonly published: number; // messages ever stored
 }
 
 interface ConsumerBacklog {
-  readonly pending: number; // not delivered to anyone yet
-  readonly ackPending: number; // delivered and not settled
+  readonly pending: number; // not yet delivered
+  readonly ackPending: number; // delivered but not settled
 }
 
 const queueStreams = ['tickets', 'rollouts', 'scored', 'dead'] as const;
 type QueueStream = (typeof queueStreams)[number];
 
-/** Looks at every queue of the run; what does not exist yet is empty. */
+/** Reads the state of every queue of the run; a queue that does not exist yet counts as empty. */
 export async function readBacklog(link: Link): Promise<Backlog> {
   const [streams, consumers] = await Promise.all([
     byName(queueStreams, (stream) => readStream(link, link.names.streams[stream])),
@@ -43,7 +43,7 @@ const nothing = { messages: 0, first_ts: '', last_seq: 0 };
 async function readStream(link: Link, stream: string): Promise<StreamBacklog> {
   const { messages, first_ts, last_seq: published } = (await streamState(link, stream)) ?? nothing;
   if (messages === 0) return { messages: 0, oldestAgeSeconds: 0, published };
-  // By the clock of the server, which need not be ours.
+  // The timestamp is from the server's clock, which may differ from ours.
   const oldestAgeSeconds = Math.max(0, (Date.now() - Date.parse(first_ts)) / 1_000);
   return { messages, oldestAgeSeconds, published };
 }
@@ -66,25 +66,25 @@ async function byName<Name extends string, T>(
 
 const atLimit = new Gauge({
   name: 'rl_senders_at_limit',
-  help: 'Actors that have as many messages in a stream as one may have.',
+  help: 'Actors that have reached their limit of messages in a stream.',
   labelNames: ['stream'],
 });
 
-/** A sender that has used up what one may have in a stream. */
+/** A sender that has used up its share of a stream. */
 export interface FullShare {
   readonly stream: 'rollouts' | 'uploads' | 'dead';
   readonly sender: string; // as in the subject
   readonly messages: number;
 }
 
-/** Who has used up his share of a stream, and is refused there; of dead letters, whose oldest go. */
+/** Finds senders that have used up their share: the stream refuses them, or, for dead letters, drops their oldest. */
 export async function fullShares(link: Link): Promise<FullShare[]> {
   const found: FullShare[] = [];
   for (const stream of ['rollouts', 'uploads', 'dead'] as const) {
     const name = link.names.streams[stream];
     const info = await askFor(link, `look at stream ${name}`, () => link.jsm.streams.info(name));
     const share = info?.config.max_msgs_per_subject ?? -1;
-    // Asked for the subjects of a stream that is only being made, nats-server 2.9.10 ends with a panic.
+    // nats-server 2.9.10 panics when asked for the subjects of a stream that is still being created.
     const isPossible = info !== undefined && share > 0 && info.state.messages >= share;
     const counts = isPossible
       ? await askFor(link, `look at stream ${name}`, () =>
@@ -100,17 +100,17 @@ export async function fullShares(link: Link): Promise<FullShare[]> {
   return found;
 }
 
-/** A scored group that waits for the learner, or is in its hands. */
+/** A scored group that waits for the learner, or that the learner holds. */
 export interface NewestScored {
   readonly seq: number; // in its stream
   readonly group: ScoredGroup;
 }
 
 /**
- * The newest scored group of training, only looked at: no delivery of it is touched.
+ * Reads the newest scored group of training without affecting its delivery.
  *
- * @param seen the one that the caller has already: it is not read again.
- * @returns undefined when there is none, or none but `seen`.
+ * @param seen sequence number of the group that the caller already has, which is not read again.
+ * @returns undefined if there is no group other than `seen`.
  * @throws {WireError} if it is malformed; {PermanentError} if its body is damaged.
  */
 export async function newestScored(
@@ -130,6 +130,6 @@ export async function newestScored(
   if (headers.isMalformed) throw new WireError(`${subject}: its headers are malformed`);
   const object = headers.get(bodyHeader);
   const data = object === undefined ? message.data : await bodies.get(object);
-  if (data === undefined) return undefined; // settled meanwhile
+  if (data === undefined) return undefined; // the group was settled meanwhile
   return { seq: message.seq, group: decode(ScoredGroup, subject, data) };
 }

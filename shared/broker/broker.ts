@@ -39,7 +39,7 @@ import {
 import { Sweep, sweepEveryMs } from './sweep.js';
 import { lastSequence } from './tail.js';
 
-/** One process's connection to what its run keeps in NATS. Made by `connectBroker`. */
+/** One process's connection to the streams, buckets and consumers of its run in NATS. Created by `connectBroker`. */
 export class Broker implements AsyncDisposable {
   readonly names: RunNames;
   readonly policy: PolicyStore;
@@ -48,7 +48,7 @@ export class Broker implements AsyncDisposable {
   readonly events: EventLog;
   readonly deadLetters: DeadLetters;
   readonly tickets: TicketQueue;
-  /** For the other files of this folder and the run's configuration: the connection, and the bodies of large messages. */
+  /** For the other files of this folder and for the run's configuration. */
   readonly link: Link;
   readonly bodies: ObjectBucket;
   readonly uploads: Uploads;
@@ -62,7 +62,7 @@ export class Broker implements AsyncDisposable {
   #limits: RunLimits | undefined;
   #restorations = 0;
 
-  /** @param actor its name, where this is an actor's connection. */
+  /** @param actor the actor's name, if this connection is an actor's. */
   constructor(link: Link, ackWaitMs: Partial<Readonly<Record<Source, number>>>, actor?: string) {
     this.link = link;
     this.names = link.names;
@@ -89,32 +89,32 @@ export class Broker implements AsyncDisposable {
     return this.names.run;
   }
 
-  /** Whether the server is there now; after an outage the connection comes back by itself. */
+  /** Whether the connection is up now; after an outage it reconnects by itself. */
   get isConnected(): boolean {
     return !this.link.outages.isDown && !this.link.connection.isClosed();
   }
 
-  /** How often the run was restored because the connection had come back: the server may have lost something. */
+  /** How often the run was restored after a reconnect, since the server may have lost data. */
   get restorations(): number {
     return this.#restorations;
   }
 
-  /** Why the server is of no use now: it is away, has no room left, or does not answer. */
+  /** Why the server cannot be used now: it is disconnected, out of storage, or does not answer. */
   get trouble(): string | undefined {
     return this.isConnected ? this.link.outages.hindrance : 'NATS is disconnected';
   }
 
   /**
-   * Creates the run's streams, consumers and buckets, or adapts them to other limits; the learner's
-   * task alone. Repeated whenever the connection comes back, in case the server lost its storage; and
-   * from now on it is looked after what a killed server keeps twice, and what nobody needs any more is swept.
+   * Creates the run's streams, consumers and buckets, or adapts them to other limits; only the learner calls
+   * it. Runs again after every reconnect, in case the server lost its storage. It also starts the periodic
+   * queue repair and the sweep of unused bodies.
    *
    * @throws {UserError} if the server cannot give a setting that was asked for.
    */
   async ensureRun(limits: RunLimits): Promise<void> {
     this.#limits = limits;
     const streams = streamSettings(this.names, limits, uploadChunkBytes(this.link));
-    // One after the other: nats-server 2.9.10 was seen to panic in its API while a run was set up.
+    // Sequentially: nats-server 2.9.10 has panicked in its API while a run was being set up.
     for (const settings of streams) await ensureStream(this.link, settings);
     const { emptied, kept } = streamsThatDelete(this.names);
     for (const stream of emptied) await skipHiddenNumbers(this.link, stream, false);
@@ -125,11 +125,11 @@ export class Broker implements AsyncDisposable {
   }
 
   /**
-   * Publishes a message and returns when JetStream has stored it. While its stream is full or the
-   * server away it waits and tries again, saying so in the log.
+   * Publishes a message and resolves when JetStream has stored it. Retries while the stream is full or the
+   * server is unreachable, and logs that it waits.
    *
-   * @param options.trace `traceparent` of the span that led to it, which travels as a header.
-   * @param options.msgId what is published again with the same id within the hour is stored once.
+   * @param options.trace `traceparent` of the span that caused the message; sent as a header.
+   * @param options.msgId a message published again with the same id within an hour is stored once.
    * @throws {WireError} if the message breaks its schema; the signal's reason, once it aborts.
    */
   async publish<S extends z.ZodType>(
@@ -147,16 +147,16 @@ export class Broker implements AsyncDisposable {
     return publish(this.link, this, outgoing, options.signal);
   }
 
-  /** Stores a message that cannot be processed, with the reason, the stage and its first subject. */
+  /** Stores a message that cannot be processed, with the reason, the stage and its original subject. */
   async deadLetter(stage: string, reason: string, original: Original): Promise<void> {
     await this.deadLetters.store(stage, reason, original);
   }
 
   /**
-   * Waits until no other learner leads, then leads: from now on nothing that a former leader sends
+   * Waits until no other learner leads, then takes the lead: afterwards nothing that a former leader sends
    * changes the ledger or the history.
    *
-   * @param holder who this is; the same name takes over at once, as a restarted pod should.
+   * @param holder name of this learner; the same name takes over at once, as a restarted pod should.
    */
   async lead(holder: string, signal: AbortSignal, timing?: LeaseTiming): Promise<Leadership> {
     const leadership = await this.ledger.lead(holder, signal, timing);
@@ -170,54 +170,54 @@ export class Broker implements AsyncDisposable {
   }
 
   /**
-   * Drops a durable consumer and makes it anew, so that everything unacknowledged is delivered again
-   * at once. The learner does this to the scored ones before it consumes.
+   * Deletes and recreates a durable consumer, so that everything unacknowledged is redelivered at once. The
+   * learner resets its consumers of scored groups before it consumes.
    */
   async resetConsumer(source: Source): Promise<void> {
     if (this.#limits === undefined) throw new Error('resetConsumer before ensureRun');
     const { stream, durable } = this.names.consumer(source);
-    await askFor(this.link, `drop consumer ${durable}`, () =>
+    await askFor(this.link, `delete consumer ${durable}`, () =>
       this.link.jsm.consumers.delete(stream, durable),
     );
     await this.#ensureConsumer(source, this.#limits);
   }
 
-  /** Drops everything that waits in a queue, what is being worked on included. */
+  /** Deletes every message of a queue, including those being processed. */
   async clearQueue(source: Source): Promise<void> {
     const { stream, filter } = this.names.consumer(source);
     await ask(this.link, `clear ${filter}`, () => this.link.jsm.streams.purge(stream, { filter }));
   }
 
-  /** What waits in each queue, for how long, and in whose hands. */
+  /** Returns the number and age of the messages in each queue, and how many are unacknowledged. */
   backlog(): Promise<Backlog> {
     return readBacklog(this.link);
   }
 
   /**
-   * Begins to follow what came of the tickets that have left their queue by now.
+   * Starts following the tickets that have already left their queue.
    *
-   * @param held how many scored groups of the split have been received and not acknowledged.
+   * @param held returns how many scored groups of the split have been received but not acknowledged.
    */
   pass(split: Split, held: () => number): Passage {
     return new Passage(looksAt(this.link, split), held);
   }
 
-  /** How many tickets were ever published in the run, those that are done with included. */
+  /** How many tickets the run has ever published, including finished ones. */
   ticketsSoFar(): Promise<number> {
     return lastSequence(this.link, this.names.streams.tickets);
   }
 
-  /** The newest scored group of training that is not `seen`, only looked at. */
+  /** Reads the newest scored group of training, unless it is `seen`, without affecting its delivery. */
   newestScored(seen = 0): Promise<NewestScored | undefined> {
     return newestScored(this.link, this.bodies, seen);
   }
 
-  /** Which actors have used up what one may have in a stream. */
+  /** Finds actors that have used up their share of a stream. */
   fullShares(): Promise<FullShare[]> {
     return fullShares(this.link);
   }
 
-  /** How many messages each queue holds, leased and unacknowledged ones included. */
+  /** How many messages each queue holds, including leased and unacknowledged ones. */
   async depths(): Promise<Record<keyof Backlog['streams'], number>> {
     const { tickets, rollouts, scored, dead } = (await this.backlog()).streams;
     return {
@@ -228,19 +228,19 @@ export class Broker implements AsyncDisposable {
     };
   }
 
-  /** Whether the server holds anything of this run. */
+  /** Whether this run exists on the server. */
   async isThere(): Promise<boolean> {
     const { streams } = this.names;
-    const info = await askFor(this.link, `look for ${this.run}`, () =>
+    const info = await askFor(this.link, `find run ${this.run}`, () =>
       this.link.jsm.streams.info(streams.dead),
     );
     return info !== undefined;
   }
 
-  /** Deletes everything that the server holds of this run. */
+  /** Deletes everything that the server stores for this run. */
   async deleteRun(): Promise<void> {
     this.#limits = undefined;
-    this.#stopLooking();
+    this.#stopTimers();
     const none = { trainTickets: 0, evalTickets: 0 };
     for (const { name } of streamSettings(this.names, none)) {
       await askFor(this.link, `delete stream ${name}`, () => this.link.jsm.streams.delete(name));
@@ -249,19 +249,19 @@ export class Broker implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     const { connection, log } = this.link;
-    this.#stopLooking();
+    this.#stopTimers();
     if (connection.isClosed()) return;
     try {
-      // Sends what is buffered; without a server there is nowhere to send it.
+      // Sends buffered messages, if there is a server to send them to.
       const drained = this.isConnected ? connection.drain() : Promise.resolve();
       await Promise.race([drained, sleep(2_000, undefined, { ref: false })]);
     } catch (caught) {
-      log.warn({ reason: errorText(caught) }, 'could not drain the connection');
+      log.warn({ reason: errorText(caught) }, 'connection not drained');
     }
     await connection.close();
   }
 
-  /** Of a message that travels through the object store: it is a group, or was one until it was given up. */
+  /** Maximum size of a body in the object store: it is a group, or was one before it was dead-lettered. */
   async #maxBodyBytes(): Promise<number> {
     const config = await this.#config.get(GroupSizes, runConfigKey);
     return largestGroupBytes(config?.value ?? nothingSampled);
@@ -277,7 +277,7 @@ export class Broker implements AsyncDisposable {
     try {
       await this.#queueRepair.look();
     } catch (caught) {
-      this.link.log.debug({ reason: errorText(caught) }, 'could not look into the queues');
+      this.link.log.debug({ reason: errorText(caught) }, 'queue repair failed');
     }
   }
 
@@ -286,11 +286,11 @@ export class Broker implements AsyncDisposable {
     try {
       await this.#sweep.look();
     } catch (caught) {
-      this.link.log.warn({ reason: errorText(caught) }, 'could not sweep the bodies of messages');
+      this.link.log.warn({ reason: errorText(caught) }, 'sweep of message bodies failed');
     }
   }
 
-  #stopLooking(): void {
+  #stopTimers(): void {
     clearInterval(this.#repairs);
     clearInterval(this.#sweeps);
     this.#repairs = undefined;
@@ -302,14 +302,13 @@ export class Broker implements AsyncDisposable {
     for await (const { type, data } of connection.status()) {
       if (type === Events.Disconnect) {
         outages.begin();
-        if (!connection.isDraining() && !connection.isClosed())
-          log.warn('lost the connection to NATS');
+        if (!connection.isDraining() && !connection.isClosed()) log.warn('NATS connection lost');
       } else if (type === Events.Reconnect) {
         outages.end();
-        log.info('connected to NATS again');
+        log.info('NATS connection restored');
         void this.#restoreRun();
       } else if (type === Events.Error) {
-        log.error({ data }, 'NATS complains');
+        log.error({ data }, 'NATS reported an error');
       }
     }
   }
@@ -320,12 +319,12 @@ export class Broker implements AsyncDisposable {
       await this.ensureRun(this.#limits);
       this.#restorations += 1;
     } catch (caught) {
-      this.link.log.error({ reason: errorText(caught) }, 'could not restore the run');
+      this.link.log.error({ reason: errorText(caught) }, 'run not restored');
     }
   }
 }
 
-/** Until there is a configuration. */
+/** Used until the run has a configuration. */
 const nothingSampled = { groupSize: 0, sampling: { maxTokens: 0 } };
 
 const sources = Object.keys(countsDeliveries) as Source[];

@@ -14,19 +14,19 @@ export interface BrokerOptions extends NatsAccess {
   /** `nats://host:port`, with `user:password@` or `token@` where the server asks for one. */
   readonly natsUrl: string;
   readonly run: string;
-  /** Who this is, as the server's connection list shows it: `actor-0`. */
+  /** Client name in the server's connection list: `actor-0`. */
   readonly client: string;
-  /** Who this is to the server's permissions, which name its inbox; any, where the server has none. */
+  /** Identity under the server's permissions, which names the inbox; absent where the server has no permissions. */
   readonly identity?: Identity;
   readonly log: Logger;
   readonly signal: AbortSignal;
-  /** Overrides how long a message may stay unacknowledged, in milliseconds, where this process creates the run. */
+  /** Overrides how long a message may stay unacknowledged, in milliseconds, if this process creates the run. */
   readonly ackWaitMs?: Partial<Readonly<Record<Source, number>>>;
-  /** How long the first connection may take, in milliseconds. Later ones are tried for ever. */
+  /** How long the first connection may take, in milliseconds. Reconnects are tried without a limit. */
   readonly connectTimeoutMs?: number;
 }
 
-/** The server cannot be used, and why. */
+/** The NATS server cannot be used; `why` says which way. */
 export class NatsUnusable extends UserError {
   override readonly name = 'NatsUnusable';
 
@@ -40,11 +40,11 @@ export class NatsUnusable extends UserError {
 }
 
 /**
- * Connects to the run's NATS server and sees that JetStream is on.
+ * Connects to the run's NATS server and checks that JetStream is on.
  *
  * @throws {NatsUnusable} if nothing answers there for 10 seconds, the server refuses the credentials, or
  * JetStream is off.
- * @throws {UserError} if the address is wrong, or a file with credentials.
+ * @throws {UserError} if the address or a credentials file is invalid.
  */
 export async function connectBroker(options: BrokerOptions): Promise<Broker> {
   const { log, signal } = options;
@@ -63,7 +63,7 @@ export async function connectBroker(options: BrokerOptions): Promise<Broker> {
   }
 }
 
-/** The address without its credentials: what may be shown. */
+/** The address without its credentials, for messages. */
 export function shownAddress(natsUrl: string): string {
   const url = parseAddress(natsUrl);
   return `${url.protocol}//${url.host}`;
@@ -114,14 +114,14 @@ async function connectionOptions(options: BrokerOptions): Promise<ConnectionOpti
         ? { token: decodeURIComponent(username) }
         : {}),
     timeout: 5_000,
-    maxReconnectAttempts: -1, // a server that comes back after an hour finds us waiting
+    maxReconnectAttempts: -1, // reconnects even after an hour
     reconnectTimeWait: 250,
     reconnectJitter: 250,
-    pingInterval: 10_000, // a dead peer is noticed within 30 s, however silent the network
+    pingInterval: 10_000, // detects a dead peer within 30 s, also on a silent network
   };
 }
 
-/** A server that has just started answers before JetStream does; 503 may mean either. */
+/** Waits for JetStream: a server that has just started answers before JetStream does, and 503 may mean either. */
 async function reachJetStream(connection: NatsConnection, options: BrokerOptions) {
   const { natsUrl, log, signal, connectTimeoutMs = 5_000 } = options;
   const startedAt = performance.now();
@@ -143,14 +143,14 @@ async function reachJetStream(connection: NatsConnection, options: BrokerOptions
   }
 }
 
-/** A server that was started with JetStream says so for ever, also when it has switched it off. */
+/** A server started with JetStream keeps announcing it, even after switching it off. */
 function withoutJetStream({ info }: NatsConnection): string {
   return info?.jetstream === true
     ? 'has JetStream in its configuration and does not offer it now; a server whose disk is full switches it off ("JetStream out of resources, will be DISABLED" in its log): make room and restart it'
     : 'runs without JetStream; start it with `nats-server -js`, or add `jetstream {}` to its configuration';
 }
 
-/** What a server leaves an account without that came by a reload, until the next one. */
+/** Hint for an account that a reload added: the server gives it JetStream only at the next reload. */
 function ofNewAccount({ natsNkeySeedFile }: NatsAccess): string {
   return natsNkeySeedFile === undefined
     ? ''
@@ -160,7 +160,7 @@ function ofNewAccount({ natsNkeySeedFile }: NatsAccess): string {
 function parseAddress(natsUrl: string): URL {
   const url = URL.canParse(natsUrl) ? new URL(natsUrl) : undefined;
   if (url === undefined || !['nats:', 'tls:'].includes(url.protocol) || url.hostname === '') {
-    // Not shown in full: it may hold a password.
+    // The message shows only a part: the URL may hold a password.
     throw new UserError(
       `the NATS URL ${JSON.stringify(natsUrl.replace(/\/\/.*@/, '//…@'))} is not of the form nats://host:port`,
     );

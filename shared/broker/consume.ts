@@ -17,28 +17,28 @@ export type { Source } from './names.js';
 
 const redelivered = new Counter({
   name: 'broker_messages_redelivered_total',
-  help: 'Messages that had been delivered before.',
+  help: 'Messages that were delivered more than once.',
   labelNames: ['stage'],
 });
 
 interface ConsumeOptions {
   readonly signal: AbortSignal;
   readonly log: Logger;
-  /** Who consumes, in metrics and dead letters: actor, reward, learner. */
+  /** The consuming stage, for metrics and dead letters: actor, reward, learner. */
   readonly stage: string;
-  /** How many messages are handled at once; no more are taken from the queue. */
+  /** How many messages are handled at once; no more are fetched from the queue. */
   readonly concurrency: number;
-  /** `by-hand`: a handler that succeeds has kept the delivery, and settles it when it likes. */
+  /** `by-hand`: a handler that succeeds keeps the delivery and settles it later. */
   readonly settle?: 'after-handle' | 'by-hand';
 }
 
 /**
- * Hands each message of a queue to `handle` and settles it by how that went: acknowledged when it
- * succeeded, put aside when it never can (`PermanentError`, a malformed message, the last try), given
- * back for a second otherwise. While the handler runs the lease is prolonged, so a message goes to
- * someone else only when its holder is gone. Goes on across restarts of the server.
+ * Passes each message of a queue to `handle` and settles it by the outcome: acknowledged on success,
+ * dead-lettered if retrying cannot help (`PermanentError`, a malformed message, the last try), otherwise
+ * returned with a delay of one second. The lease is renewed while the handler runs, so a message is
+ * redelivered only when its holder is gone. Survives server restarts.
  *
- * Resolves once the signal has aborted and no handler runs any more.
+ * Resolves once the signal has aborted and every handler has finished.
  */
 export async function consume<S extends z.ZodType>(
   broker: Broker,
@@ -48,10 +48,10 @@ export async function consume<S extends z.ZodType>(
   handle: (delivery: Delivery<z.output<S>>) => Promise<void>,
 ): Promise<void> {
   const { signal, log, stage, concurrency } = options;
-  setMaxListeners(0, signal); // each lane listens to it: that many are no leak
+  setMaxListeners(0, signal); // one listener per lane is not a leak
   const puller = new Puller(broker.link, source, log, signal);
   const isStopping = () => signal.aborted;
-  const failures = new Map<number, number>(); // by sequence number, of messages that are not settled yet
+  const failures = new Map<number, number>(); // failed tries of unsettled messages, by sequence number
   const lane = async () => {
     for await (const message of puller.messages()) await take(message);
   };
@@ -61,12 +61,12 @@ export async function consume<S extends z.ZodType>(
     try {
       const settlement = new Settlement(broker, message, stage);
       if (isStopping())
-        settlement.nak(); // hand it back now, not when the ack wait runs out
+        settlement.nak(); // return it now instead of when the ack wait expires
       else await handleAndSettle(message, settlement);
     } catch (err) {
-      // The server will deliver it again when the ack wait is over.
+      // The server redelivers it when the ack wait expires.
       const { subject, seq } = message;
-      log.warn({ subject, seq, reason: errorText(err) }, 'message could not be settled');
+      log.warn({ subject, seq, reason: errorText(err) }, 'message not settled');
     }
   }
 
@@ -75,8 +75,10 @@ export async function consume<S extends z.ZodType>(
     const { deliveryCount } = message.info;
     if (deliveryCount > 1) redelivered.inc({ stage });
     if (countsDeliveries[source] && deliveryCount > maxTries) {
-      // The handler never got to say what is wrong: it took its process down with it each time.
-      return settlement.dead(`no one who took it lived to settle it, ${deliveryCount - 1} times`);
+      // The handler could not report an error: its process died each time.
+      return settlement.dead(
+        `every consumer died before settling it (${deliveryCount - 1} deliveries)`,
+      );
     }
     const failure = await attempt(message, settlement);
     if (failure === undefined) {
@@ -88,10 +90,10 @@ export async function consume<S extends z.ZodType>(
     if (failure instanceof GivenUp) return giveUp(failure.message, failure.deathCause);
     if (failure instanceof PermanentError) return giveUp(failure.message);
     if (isStopping()) {
-      settlement.nak(); // the failure may be no more than the shutdown
+      settlement.nak(); // the shutdown itself may have caused the failure
       return;
     }
-    if (tries >= maxTries) return giveUp(`failed ${tries} times, at last: ${failure.message}`);
+    if (tries >= maxTries) return giveUp(`failed ${tries} times, last error: ${failure.message}`);
     if (!countsDeliveries[source]) failures.set(seq, tries);
     settlement.nak(retryDelayMs);
 
@@ -101,7 +103,7 @@ export async function consume<S extends z.ZodType>(
     }
   }
 
-  /** What went wrong, if anything. */
+  /** Handles the message once. @returns the error, if it failed. */
   async function attempt(message: JsMsg, settlement: Settlement): Promise<Error | undefined> {
     const prolonging = setInterval(() => {
       settlement.lease.working();

@@ -3,7 +3,7 @@ import { type Attempt, attemptOf } from '../wire/ticket-ids.js';
 import { unpack } from '../wire/unpack.js';
 import type { DeadLetter } from './dead-letters.js';
 
-/** The ticket in a message that was given up, however little else of the message makes sense. */
+/** The ticket in a dead-lettered message, even if the rest of the message is invalid. */
 const TicketInside = z.object({ ticketId: z.string(), attempt: z.int().nonnegative() });
 const Anything = z.union([
   TicketInside, // a ticket
@@ -12,17 +12,17 @@ const Anything = z.union([
 ]);
 
 /**
- * Which ticket a dead letter was the end of: as its message says, else by the id that this was published
- * with, since a message may have died of its body being lost. Undefined if neither tells.
+ * Returns the ticket that a dead letter ended: from the message, else from the message id, since the message
+ * may have been dead-lettered because its body was lost. Undefined if neither names a ticket.
  */
 export function ticketOf({ data, msgId }: Pick<DeadLetter, 'data' | 'msgId'>): Attempt | undefined {
   return ticketInside(data) ?? (msgId === undefined ? undefined : attemptOf(msgId));
 }
 
-/** Who gave a message up, and why. */
+/** The stage that dead-lettered a message, and why. */
 export type Death = Pick<DeadLetter, 'stage' | 'reason' | 'cause'>;
 
-/** Tells of every ticket whose message was given up, those of before this process included. */
+/** Calls `onDeath` for every ticket whose message was dead-lettered, including earlier ones. */
 export async function watchDeadLetters(
   letters: AsyncIterable<Pick<DeadLetter, 'data' | 'msgId'> & Death>,
   onDeath: (ticket: Attempt, death: Death) => void,
@@ -38,6 +38,6 @@ function ticketInside(data: Uint8Array): Attempt | undefined {
   try {
     return Anything.safeParse(unpack(data)).data;
   } catch {
-    return undefined; // not even MessagePack
+    return undefined; // not MessagePack
   }
 }

@@ -13,59 +13,59 @@ import { lastSequence, stored, tail } from './tail.js';
 
 const deadLettered = new Counter({
   name: 'broker_messages_dead_lettered_total',
-  help: 'Messages that could not be processed and were put aside with a reason.',
+  help: 'Messages that could not be processed and were dead-lettered with a reason.',
   labelNames: ['stage'],
 });
 const notKept = new Counter({
   name: 'broker_dead_letters_not_kept_total',
-  help: 'Messages that were given up without being put aside, since their sender had too many.',
+  help: 'Messages that were given up without a dead letter, because their sender had too many.',
   labelNames: ['stage'],
 });
 
 /**
- * How many messages of one sender a process puts aside: some at once, then a few. They are for people and for
- * the books, and the books also find out by themselves what was lost.
+ * How many messages of one sender a process dead-letters: a burst, then a few an hour. Dead letters inform
+ * people and the learner's accounting, which also finds lost tickets without them.
  */
 const letterAllowance = { atOnce: 100, perHour: 360 };
-/** The same of those whose whole body goes to the object store. Of others the beginning is kept. */
+/** The same for letters whose whole body goes to the object store. Other large letters keep only the beginning. */
 const wholeAllowance = { atOnce: 8, perHour: 1 / 24 };
 const beginningBytes = 64 * 1024;
 
 /** A message that could not be processed. */
 export interface DeadLetter {
   readonly seq: number; // in the dead-letter stream
-  readonly stage: string; // who gave it up: actor, reward, learner
-  readonly reason: string; // a sentence for people
-  readonly cause: DeathCause; // what programs decide by; `other` if the letter does not say
-  readonly subject: string; // where it was published first
-  readonly msgId: string | undefined; // that it was published with, when known
-  readonly trace?: string; // `traceparent` that came with it, if any did
-  readonly data: Uint8Array; // as it was, unless that is `unreadable`
-  readonly unreadable?: string; // which part of it cannot be read, and why; `data` is what there is
+  readonly stage: string; // the stage that gave it up: actor, reward, learner
+  readonly reason: string; // for people
+  readonly cause: DeathCause; // for programs; `other` if the letter does not say
+  readonly subject: string; // where it was originally published
+  readonly msgId: string | undefined; // of the original message, when known
+  readonly trace?: string; // `traceparent` of the original message, if it had one
+  readonly data: Uint8Array; // the original body, unless `unreadable`
+  readonly unreadable?: string; // which part cannot be read, and why; `data` is the rest
   readonly at: number; // ms since the epoch
 }
 
-/** What is known of a message that is given up. */
+/** A message to be dead-lettered. */
 export interface Original {
   readonly subject: string;
-  readonly data: Uint8Array | (() => Promise<Uint8Array>); // asked for only if it is kept
+  readonly data: Uint8Array | (() => Promise<Uint8Array>); // called only if the letter is kept
   readonly msgId?: string;
-  readonly trace?: string; // `traceparent` that came with it
+  readonly trace?: string; // `traceparent` of the message
 }
 
 const fields = {
   reason: 'Offbeat-Reason',
   cause: 'Offbeat-Cause',
-  causeVersion: 'Offbeat-Cause-Version', // of the policy, where the cause names one
+  causeVersion: 'Offbeat-Cause-Version', // policy version, if the cause names one
   subject: 'Offbeat-Subject',
   msgId: 'Offbeat-Msg-Id',
-  bytes: 'Offbeat-Bytes', // of the whole, where only its beginning is kept
+  bytes: 'Offbeat-Bytes', // full size, if only the beginning is kept
 } as const;
 
-/** What the ids of dead letters begin with, and so the names of their bodies. */
+/** Prefix of the ids of dead letters and of the names of their bodies. */
 export const deadPrefix = 'dead-';
 
-/** The messages of a run that could not be processed, kept for people and for the books. */
+/** The messages of a run that could not be processed, kept for people and for the learner's accounting. */
 export class DeadLetters {
   readonly #link: Link;
   readonly #stores: BodyStores;
@@ -73,7 +73,7 @@ export class DeadLetters {
   readonly #letters = new Allowance(letterAllowance);
   readonly #wholes = new Allowance(wholeAllowance);
 
-  /** @param actor as a token, if it is an actor that gives up: it may write letters of its own alone. */
+  /** @param actor the actor as a token, if this process is one: it may write only its own letters. */
   constructor(link: Link, stores: BodyStores, actor?: string) {
     this.#link = link;
     this.#stores = stores;
@@ -81,10 +81,10 @@ export class DeadLetters {
   }
 
   /**
-   * Puts a message aside, unless its sender has too many here: then it is only counted and logged.
+   * Stores a dead letter, unless its sender has too many: then the message is only counted and logged.
    *
-   * @param id of this death: the same one is stored once, however often it is reported.
-   * @param cause what programs decide by; the reason is for people.
+   * @param id of the dead letter: the same id is stored once, however often it is reported.
+   * @param cause for programs; `reason` is for people.
    */
   async store(
     stage: string,
@@ -100,7 +100,7 @@ export class DeadLetters {
       notKept.inc({ stage });
       log.warn(
         { stage, subject, reason },
-        'message given up and not put aside: too many of one sender',
+        'message given up without a dead letter: sender over its limit',
       );
       return;
     }
@@ -126,28 +126,28 @@ export class DeadLetters {
     log.warn({ stage, subject, msgId, reason }, 'message given up');
   }
 
-  /** All of it, or its beginning where the whole would take more of the object store than its sender may. */
+  /** The whole body, or its beginning if the sender has used up its share of the object store. */
   #kept(data: Uint8Array, origin: string): Uint8Array {
     if (data.byteLength <= largestBody(this.#link)) return data;
     const isWhole = this.#actor === undefined && this.#wholes.take(origin);
     return isWhole ? data : data.subarray(0, Math.min(beginningBytes, largestBody(this.#link)));
   }
 
-  /** Every dead letter from the first, then each new one, until the signal aborts. */
+  /** Yields every dead letter from the first, then each new one, until the signal aborts. */
   async *read(signal: AbortSignal): AsyncGenerator<DeadLetter, void, undefined> {
     for await (const message of tail(this.#link, ...this.#everything, signal)) {
       yield await this.#letter(message);
     }
   }
 
-  /** The dead letters so far. */
+  /** Yields the dead letters stored so far. */
   async *past(signal: AbortSignal): AsyncGenerator<DeadLetter, void, undefined> {
     for await (const message of stored(this.#link, ...this.#everything, signal)) {
       yield await this.#letter(message);
     }
   }
 
-  /** The one that came last, unless it was removed. */
+  /** Returns the newest dead letter, unless it was removed. */
   async newest(signal: AbortSignal): Promise<DeadLetter | undefined> {
     const [stream, subject] = this.#everything;
     const last = await lastSequence(this.#link, stream);
@@ -159,19 +159,19 @@ export class DeadLetters {
   }
 
   /**
-   * Why it is not published again; undefined if it may be. Its sender made up the subject in it, and
-   * may not publish everywhere, where whoever replays it may.
+   * Returns why a letter may not be replayed; undefined if it may. The sender chose the subject in the
+   * letter, and the process that replays it may publish where the sender may not.
    */
   refusal({ stage, subject, unreadable }: DeadLetter): string | undefined {
-    if (unreadable !== undefined) return `it cannot be read whole, ${unreadable}; purge it`;
+    if (unreadable !== undefined) return `its body cannot be fully read (${unreadable}); purge it`;
     if (takesFrom(this.#link.names, stage, subject)) return undefined;
     return `its subject is ${JSON.stringify(subject)}, and stage ${stage} takes no messages from there; purge it`;
   }
 
   /**
-   * Publishes the message again where it came from. Resolves once it is stored there.
+   * Publishes the message again to its original subject. Resolves once it is stored there.
    *
-   * @throws {UserError} if there is a `refusal`.
+   * @throws {UserError} if `refusal` gives a reason.
    */
   async replay(letter: DeadLetter, signal: AbortSignal): Promise<void> {
     const { seq, subject, data, trace } = letter;
@@ -179,7 +179,7 @@ export class DeadLetters {
     if (refusal !== undefined) {
       throw new UserError(`dead letter ${seq} cannot be replayed: ${refusal}`);
     }
-    // Not its own id: the stream may remember that one and take the message for a repetition.
+    // A new id: the stream may remember the original one and drop the message as a duplicate.
     const msgId = `replay-${seq}-${digestOf(letter)}`;
     await publish(
       this.#link,
@@ -189,7 +189,7 @@ export class DeadLetters {
     );
   }
 
-  /** Removes one, and its body if that lies elsewhere. */
+  /** Removes a dead letter and its body in the object store, if it has one. */
   async remove(seq: number): Promise<void> {
     const { jsm, names } = this.#link;
     const stream = names.streams.dead;
@@ -212,14 +212,14 @@ export class DeadLetters {
   async #letter(message: StoredMsg): Promise<DeadLetter> {
     const headers = new MessageHeaders(message);
     const trace = headers.get(traceHeader);
-    // Letters of before the header existed, and causes that only newer programs know, are `other`.
+    // Letters older than this header, and causes that only newer versions know, are `other`.
     const cause = DeathCause.safeParse({
       kind: headers.get(fields.cause),
       version: headers.get(fields.causeVersion),
     });
     return {
       seq: message.seq,
-      stage: message.subject.split('.')[3]!, // NATS lets nobody publish there for another stage
+      stage: message.subject.split('.')[3]!, // NATS permissions prevent publishing for another stage
       reason: headers.get(fields.reason) ?? '',
       cause: cause.data ?? { kind: 'other' },
       subject: headers.get(fields.subject) ?? '',
@@ -232,23 +232,23 @@ export class DeadLetters {
     };
   }
 
-  /** Whoever may give messages up may name any object as the body, so a bad one must not fail a reader. */
+  /** Reads the body. A sender may name any object as the body, so an invalid one must not fail the reader. */
   async #body(
     { data }: StoredMsg,
     object: string | undefined,
     allBytes: string | undefined,
   ): Promise<Pick<DeadLetter, 'data' | 'unreadable'>> {
     if (allBytes !== undefined) {
-      const unreadable = `of its ${allBytes.slice(0, 20)} bytes only the first ${data.byteLength} were kept`;
+      const unreadable = `only the first ${data.byteLength} of its ${allBytes.slice(0, 20)} bytes were kept`;
       return { data, unreadable };
     }
     if (object === undefined) return { data };
     try {
       const body = await this.#stores.bodies.get(object);
       if (body !== undefined) return { data: body };
-      return { data, unreadable: `its body ${object.slice(0, 100)} is not there` };
+      return { data, unreadable: `its body ${object.slice(0, 100)} is missing` };
     } catch (caught) {
-      if (!(caught instanceof PermanentError)) throw caught; // the link failed, and the body may well be good
+      if (!(caught instanceof PermanentError)) throw caught; // the connection failed; the body may be intact
       return { data, unreadable: errorText(caught) };
     }
   }

@@ -10,24 +10,24 @@ import { digestOf, bodyHeader } from './publish.js';
 import { retry } from './retry.js';
 import { uploadHeader } from './uploads.js';
 
-/** What it takes to keep a message and to acknowledge it. */
+/** The part of a delivery that keeps its message leased and acknowledges it. */
 export type Lease = Pick<MessageLease, 'seq' | 'working' | 'ack'>;
 
-/** A message in the hands of a consumer, to be settled once. */
+/** A message delivered to a consumer, to be settled once. */
 export interface Delivery<T> extends Lease {
   readonly value: T;
   readonly subject: string;
   readonly deliveryCount: number; // 1 the first time
-  readonly trace?: string | undefined; // `traceparent` of the span that led to it
-  /** For who settles it when its content is long of no use: it alone keeps nothing of that. */
+  readonly trace?: string | undefined; // `traceparent` of the span that caused it
+  /** Settles the message without keeping its content in memory, for a consumer that settles it much later. */
   readonly lease: Lease;
-  /** Gives it back, to be delivered again after `delayMs` or at once. */
+  /** Returns it to the queue, to be redelivered after `delayMs` or at once. */
   nak(delayMs?: number): void;
-  /** Puts it aside with the reason, and out of the queue. */
+  /** Dead-letters it with the reason and removes it from the queue. */
   dead(reason: string): Promise<void>;
 }
 
-/** The settling of one message: whatever comes after the first ack, nak or dead does nothing. */
+/** Settles one message: only the first ack, nak or dead takes effect. */
 export class Settlement {
   readonly lease: MessageLease;
   readonly #broker: Broker;
@@ -61,24 +61,24 @@ export class Settlement {
       try {
         return await this.body();
       } catch {
-        return this.#message.data; // its body cannot be had, which may be why it dies
+        return this.#message.data; // the body is unreadable, which may be why the message is dead-lettered
       }
     };
     const { trace } = this;
     const original = { subject, data, ...(msgId ? { msgId } : {}), ...(trace && { trace }) };
-    // By what the queue holds, not by a body that may be gone when this is told again.
+    // Digest of the queued message, not of its body, which may be gone when this is repeated.
     const id = `${info.stream}-${seq}-${digestOf({ data: this.#message.data, msgId })}`;
     await this.#broker.deadLetters.store(this.#stage, reason, original, id, cause);
-    // Bare: nats-server 2.9 does not understand a reason and would deliver it again.
+    // Without a reason: nats-server 2.9 does not understand one and would redeliver the message.
     await this.lease.conclude('+TERM', 'dead');
   }
 
   /**
-   * What the message says, wherever that lies.
+   * Returns the body of the message, wherever it is stored.
    *
-   * @throws {PermanentError} if that can never be read: its headers are malformed, its body is damaged.
-   * @throws {Error} if its body is not there: another holder of the message may just have settled it, and
-   *   then it does not come again.
+   * @throws {PermanentError} if it can never be read: the headers are malformed or the body is damaged.
+   * @throws {Error} if the body is missing: another holder may just have settled the message, which is then
+   *   not redelivered.
    */
   async body(): Promise<Uint8Array> {
     const { subject, data } = this.#message;
@@ -87,29 +87,29 @@ export class Settlement {
     const { body } = this.lease;
     if (body === undefined) return data;
     const bytes = await body.read();
-    if (bytes === undefined) throw new Error(`${subject}: its body ${body.name} is not there`);
+    if (bytes === undefined) throw new Error(`${subject}: its body ${body.name} is missing`);
     return bytes;
   }
 }
 
 const settled = new Counter({
   name: 'broker_messages_settled_total',
-  help: 'Messages by what became of them.',
+  help: 'Settled messages, by outcome.',
   labelNames: ['stage', 'outcome'],
 });
 
 /**
- * How often an unanswered verdict is sent again before it is looked whether anybody is there to hear
- * it. The server says that nobody listens; but not to who works from another account than that of the streams.
+ * How many times an unanswered verdict is resent before the consumer is checked for existence. The server
+ * reports missing responders, but not across accounts, where the request times out instead.
  */
 const tries = new Map<string, number>([
   [ErrorCode.NoResponders, 8],
-  [ErrorCode.Timeout, 1], // each waits by itself
+  [ErrorCode.Timeout, 1], // each attempt already waits
 ]);
 
 /**
- * A message in the hands of a consumer without its content: who holds many for long, as the learner
- * does until a checkpoint, need not keep in memory what it has no more use for.
+ * A delivered message without its content: the learner holds many until a checkpoint and should not keep
+ * their content in memory.
  */
 export class MessageLease {
   readonly seq: number; // in its stream
@@ -117,8 +117,8 @@ export class MessageLease {
   readonly #stage: string;
   readonly #stream: string;
   readonly #consumer: string;
-  readonly #reply: string; // where the server waits for the verdict
-  /** Undefined where the message itself is all of it, and where its headers are malformed. */
+  readonly #reply: string; // subject that takes the verdict
+  /** Undefined if the message holds its own body, or if its headers are malformed. */
   readonly body: DistantBody | undefined;
   #isSettled = false;
 
@@ -128,24 +128,24 @@ export class MessageLease {
     this.seq = message.seq;
     this.#stream = message.info.stream;
     this.#consumer = message.info.consumer;
-    // The client's messages all have it; its interface keeps it to itself.
+    // Every message of the client has it, but the interface does not declare it.
     this.#reply = (message as JsMsg & { readonly reply: string }).reply;
     this.body = distantBody(broker, message);
   }
 
-  /** Asks for another whole ack wait. */
+  /** Restarts the ack wait. */
   working(): void {
     const { connection } = this.#broker.link;
     if (this.#isSettled || connection.isClosed() || connection.isDraining()) return;
     connection.publish(this.#reply, '+WPI');
   }
 
-  /** Done with it for good; resolves when the server has confirmed. */
+  /** Acknowledges the message; resolves when the server has confirmed. */
   async ack(): Promise<void> {
     if (this.settle()) await this.conclude('+ACK', 'acknowledged');
   }
 
-  /** Whoever settles it says so first. @returns false if that has happened before. */
+  /** Marks the message as settled. @returns false if it already was. */
   settle(): boolean {
     if (this.#isSettled) return false;
     this.#isSettled = true;
@@ -156,14 +156,14 @@ export class MessageLease {
     settled.inc({ stage: this.#stage, outcome });
   }
 
-  /** Takes it out of the queue, and its body with it. Resolves when the server has confirmed. */
+  /** Removes the message from the queue and deletes its body. Resolves when the server has confirmed. */
   async conclude(verdict: '+ACK' | '+TERM', outcome: 'acknowledged' | 'dead'): Promise<void> {
     await this.#confirm(verdict);
     this.count(outcome);
     await this.#dropBody();
   }
 
-  /** Sends until the server confirms, across its restarts: the client's own ackAck tries once. */
+  /** Resends until the server confirms, across its restarts: the client's own ackAck tries once. */
   async #confirm(verdict: '+ACK' | '+TERM'): Promise<void> {
     const { connection, log, outages, signal } = this.#broker.link;
     const what = `settle message ${this.seq} of ${this.#stream}`;
@@ -171,15 +171,15 @@ export class MessageLease {
       try {
         await connection.request(this.#reply, verdict, { timeout: 5_000 });
       } catch (caught) {
-        // Nobody listens for so long only if the consumer is gone, and its deliveries with it.
-        const patience = caught instanceof NatsError ? tries.get(caught.code) : undefined;
-        if (before < (patience ?? Infinity) || (await this.#consumerIsThere())) throw caught;
+        // Unanswered for this long, the consumer may have been deleted, and its deliveries with it.
+        const resends = caught instanceof NatsError ? tries.get(caught.code) : undefined;
+        if (before < (resends ?? Infinity) || (await this.#consumerExists())) throw caught;
         throw new Error(`cannot ${what}: its consumer is gone`, { cause: caught });
       }
     });
   }
 
-  async #consumerIsThere(): Promise<boolean> {
+  async #consumerExists(): Promise<boolean> {
     const { link } = this.#broker;
     const info = await askFor(link, `look at consumer ${this.#consumer}`, () =>
       link.jsm.consumers.info(this.#stream, this.#consumer),
@@ -192,20 +192,20 @@ export class MessageLease {
       await this.body?.delete();
     } catch (caught) {
       const { name: object } = this.body!;
-      this.#broker.link.log.warn({ object, reason: errorText(caught) }, 'body left behind'); // to be swept
+      this.#broker.link.log.warn({ object, reason: errorText(caught) }, 'body not deleted'); // the sweep deletes it
     }
   }
 }
 
-/** What a message says, where that lies elsewhere because it was too large. It does not keep the message. */
+/** A body that is stored outside its message because it was too large. Does not hold on to the message. */
 export interface DistantBody {
   readonly name: string; // for people
-  /** @throws {PermanentError} if it can never be read; undefined if it is not there. */
+  /** @returns undefined if it is missing. @throws {PermanentError} if it can never be read. */
   read(): Promise<Uint8Array | undefined>;
   delete(): Promise<void>;
 }
 
-/** Where the body of a message lies; undefined if that is the message itself. */
+/** Locates the body of a message; undefined if the message holds its own body. */
 export function distantBody(
   { bodies, uploads, names }: Pick<Broker, 'bodies' | 'uploads' | 'names'>,
   message: Pick<JsMsg, 'headers' | 'data' | 'subject'>,

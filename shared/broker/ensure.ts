@@ -6,8 +6,8 @@ import { ask, askFor, type Link, streamState } from './link.js';
 import type { ConsumerSettings, StreamSettings } from './run-layout.js';
 
 /**
- * Creates the stream, or brings an existing one to these settings, and compares them with what the
- * server says it has: a server drops settings that it does not know, in silence.
+ * Creates or updates the stream and compares the settings that the server reports with those requested: a
+ * server silently drops settings that it does not know.
  *
  * @throws {UserError} if the stream cannot have the settings.
  */
@@ -26,14 +26,14 @@ export async function ensureStream(link: Link, settings: StreamSettings): Promis
     const info = await ask(link, `create stream ${name}`, () =>
       found === undefined ? streams.add(wanted) : streams.update(name, wanted),
     );
-    complainOf(link, `stream ${name}`, differences(wanted, info.config));
+    requireNoDifferences(link, `stream ${name}`, differences(wanted, info.config));
     return info;
   } catch (caught) {
     throw refused(link, `stream ${name}`, caught);
   }
 }
 
-/** The same for a durable consumer. */
+/** Creates or updates a durable consumer in the same way. */
 export async function ensureConsumer(
   link: Link,
   stream: string,
@@ -51,14 +51,14 @@ export async function ensureConsumer(
         ? consumers.add(stream, settings)
         : consumers.update(stream, name, settings as Partial<ConsumerConfig>),
     );
-    complainOf(link, what, differences(settings, info.config));
+    requireNoDifferences(link, what, differences(settings, info.config));
     return info;
   } catch (caught) {
     throw refused(link, what, caught);
   }
 }
 
-/** The settings that came back different, as `max_msgs is 12, not 13`. */
+/** Lists the settings that the server reports differently, as `max_msgs is 12, not 13`. */
 export function differences(asked: object, echoed: object): string[] {
   const given = new Map<string, unknown>(Object.entries(echoed));
   return Object.entries(asked)
@@ -69,7 +69,7 @@ export function differences(asked: object, echoed: object): string[] {
     });
 }
 
-/** nats-server 2.9 deletes what a lowered limit no longer covers, so the limits stay above that. */
+/** Keeps the limits above the stored messages: nats-server 2.9 deletes messages beyond a lowered limit. */
 async function withoutLoss(
   link: Link,
   settings: StreamSettings,
@@ -86,27 +86,27 @@ async function withoutLoss(
   return { ...settings, max_msgs, max_msgs_per_subject: largest };
 }
 
-/** The names of a run's streams are in the server's permissions, so a release with another stream needs other ones. */
+/** The server's permissions name the streams of a run, so a release that adds a stream needs new permissions. */
 function notAllowed(name: string, caught: unknown): unknown {
   if (!(caught instanceof NatsError) || !caught.isPermissionError()) return caught;
   return new UserError(
-    `NATS does not allow this key to use stream ${name}: the server's configuration is of another release of Offbeat; write it again with \`offbeat nats-config\` (keys that are there stay) and reload the server twice`,
+    `NATS does not allow this key to use stream ${name}: the server's configuration was written by another release of Offbeat; write it again with \`offbeat nats-config\` (existing keys stay) and reload the server twice`,
     { cause: caught },
   );
 }
 
-function complainOf(link: Link, what: string, wrong: string[]): void {
+function requireNoDifferences(link: Link, what: string, wrong: string[]): void {
   if (wrong.length === 0) return;
   const version = link.connection.info?.version ?? 'of unknown version';
   throw new UserError(
-    `nats-server ${version} gave ${what} other settings than asked for: ${wrong.join('; ')}; use nats-server 2.9.10 or newer`,
+    `nats-server ${version} gave ${what} other settings than requested: ${wrong.join('; ')}; use nats-server 2.9.10 or newer`,
   );
 }
 
 function refused(link: Link, what: string, caught: unknown): unknown {
   if (caught instanceof UserError || classify(caught) !== 'other') return caught;
   return new UserError(
-    `NATS refused ${what} (${errorText(caught)}); choose another run name than ${link.names.run}, or delete what this server holds of it`,
+    `NATS refused ${what} (${errorText(caught)}); choose another run name than ${link.names.run}, or delete that run from this server`,
     { cause: caught },
   );
 }

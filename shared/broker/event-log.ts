@@ -8,10 +8,10 @@ import { type BodyStores, publish } from './publish.js';
 import { lastSequence, stored, tail } from './tail.js';
 
 /**
- * The run's history, which one learner writes at a time. Each event names the sequence number of the
- * one before it, and the server stores it only if that is the stream's newest. So the first event of a
- * new leader shuts the former one out, also if that was stopped for an hour and does not know it: what
- * it still sends is refused, never stored behind the history of its successor.
+ * The run's history, written by one learner at a time. Each event names the sequence number of its
+ * predecessor, and the server stores it only if that is the stream's newest. So the first event of a new
+ * leader fences the former one, even if that was suspended for an hour: its late events are refused, never
+ * stored after the history of its successor.
  */
 export class EventLog {
   readonly #link: Link;
@@ -25,20 +25,20 @@ export class EventLog {
     this.#stores = stores;
   }
 
-  /** Makes this process the one that writes: no event of a former leader is stored from now on. */
+  /** Makes this process the writer: the server refuses later events of a former leader. */
   lead(holder: string): Promise<void> {
     return this.#inTurn(async () => {
       do {
         this.#newest = await lastSequence(this.#link, this.#link.names.streams.events);
-        // Should the former leader add one last event in between, this one comes after that.
+        // If the former leader adds one last event in between, try again after it.
       } while (!(await this.#append({ v: 1, at: Date.now(), kind: 'leader', holder })));
     });
   }
 
   /**
-   * Adds an event. Resolves when the stream has it, and with it every event that was emitted before.
+   * Appends an event. Resolves when the stream has stored it and every event emitted before it.
    *
-   * @throws {Error} if another learner has begun to write: this one leads no more.
+   * @throws {Error} if another learner has started to write, so this one no longer leads.
    */
   emit(event: RunEvent): Promise<void> {
     return this.#inTurn(async () => {
@@ -57,12 +57,11 @@ export class EventLog {
     return written;
   }
 
-  /** @returns false if the newest event is not the one that it was to follow. */
+  /** @returns false if the stream's newest event is not the expected predecessor. */
   async #append(event: RunEvent): Promise<boolean> {
     const after = this.#newest!;
     const subject = this.#link.names.subjects.event(event.kind);
-    // The id only keeps a repeated attempt from being a second event: a resumed run may rightly
-    // come by the same step again.
+    // A random id only deduplicates retries: a resumed run may legitimately repeat a step.
     const outgoing = { subject, data: encode(RunEvent, event), msgId: randomUUID(), after };
     try {
       const { seq } = await publish(this.#link, this.#stores, outgoing, this.#link.signal);
@@ -70,14 +69,14 @@ export class EventLog {
       return true;
     } catch (caught) {
       if (classify(caught) !== 'conflict') throw caught;
-      // An earlier attempt may have been stored without its answer reaching us.
+      // An earlier attempt may have been stored although its answer was lost.
       if ((await this.#idAt(after + 1)) !== outgoing.msgId) return false;
       this.#newest = after + 1;
       return true;
     }
   }
 
-  /** The id that the message at a sequence number was published under. */
+  /** Returns the message id at a sequence number. */
   async #idAt(seq: number): Promise<string | undefined> {
     const stream = this.#link.names.streams.events;
     const message = await askFor(this.#link, `read ${stream}`, () =>
@@ -86,17 +85,17 @@ export class EventLog {
     return message?.header.get('Nats-Msg-Id');
   }
 
-  /** Every event from the first, then each new one as it happens, until the signal aborts. */
+  /** Yields every event from the first, then each new one, until the signal aborts. */
   read(signal: AbortSignal): AsyncGenerator<RunEvent, void, undefined> {
     return this.#decoded(tail(this.#link, ...this.#everything, signal));
   }
 
-  /** The events so far. */
+  /** Yields the events stored so far. */
   past(signal: AbortSignal): AsyncGenerator<RunEvent, void, undefined> {
     return this.#decoded(stored(this.#link, ...this.#everything, signal));
   }
 
-  /** The newest `count` events, or as many as there are, oldest first. */
+  /** Yields the newest `count` events, or fewer if the stream has fewer, oldest first. */
   async *latest(count: number, signal: AbortSignal): AsyncGenerator<RunEvent, void, undefined> {
     const [stream, subject] = this.#everything;
     const last = await lastSequence(this.#link, stream);
@@ -105,7 +104,7 @@ export class EventLog {
     );
   }
 
-  /** Every event of a kind so far, oldest first. */
+  /** Yields every stored event of a kind, oldest first. */
   async *every<Kind extends RunEvent['kind']>(
     kind: Kind,
   ): AsyncGenerator<Extract<RunEvent, { kind: Kind }>, void, undefined> {
@@ -116,7 +115,7 @@ export class EventLog {
     }
   }
 
-  /** How many events there are, those left out that only say who leads: 0 in a run that has not begun. */
+  /** Counts the events other than changes of the leader: 0 in a run that has not started. */
   async count(): Promise<number> {
     const { names, jsm } = this.#link;
     const stream = names.streams.events;
@@ -128,7 +127,7 @@ export class EventLog {
     return Object.values(rest).reduce((sum, messages) => sum + messages, 0);
   }
 
-  /** The newest event of a kind, if there is one that can be read. */
+  /** Returns the newest event of a kind, if it exists and is readable. */
   async newest<Kind extends RunEvent['kind']>(
     kind: Kind,
   ): Promise<Extract<RunEvent, { kind: Kind }> | undefined> {
@@ -153,7 +152,7 @@ export class EventLog {
       try {
         yield decode(RunEvent, subject, data);
       } catch (caught) {
-        this.#link.log.warn({ seq, reason: errorText(caught) }, 'event skipped');
+        this.#link.log.warn({ seq, reason: errorText(caught) }, 'unreadable event skipped');
       }
     }
   }

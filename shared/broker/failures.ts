@@ -1,28 +1,28 @@
 import { ErrorCode, NatsError } from 'nats';
 
 /**
- * What an error of NATS means to the caller.
+ * The meaning of a NATS error to the caller.
  *
- * - `full`: the stream holds all it may; there is room once somebody acknowledges.
+ * - `full`: the stream has reached its limit; acknowledgements free space.
  * - `away`: the server does not answer, or JetStream is still starting; try again.
  * - `absent`: the stream, consumer, key or object does not exist.
- * - `conflict`: somebody else wrote first.
- * - `closed`: this connection has ended and will not come back.
- * - `other`: trying again cannot help.
+ * - `conflict`: another process wrote first.
+ * - `closed`: this connection is closed for good.
+ * - `other`: retrying cannot help.
  */
 export type Failure = 'full' | 'away' | 'absent' | 'conflict' | 'closed' | 'other';
 
-/** Whether the server forbids it, so that its configuration is to be changed. */
+/** Whether the server's permissions forbid the request. */
 export function isNotAllowed(caught: unknown): boolean {
   return caught instanceof NatsError && caught.code === (ErrorCode.PermissionsViolation as string);
 }
 
-/** Whether the message that was to be deleted is none of the stream's. */
+/** Whether a message to be deleted is not in the stream. */
 export function isNotThere(caught: unknown): boolean {
   return caught instanceof NatsError && caught.api_error?.err_code === 10057;
 }
 
-/** "Full" and "no such stream" are both status 503: only `err_code` tells them apart. */
+/** Classifies an error. "Full" and "no such stream" are both status 503; only `err_code` distinguishes them. */
 export function classify(caught: unknown): Failure {
   if (!(caught instanceof NatsError)) return 'other';
   const errCode = caught.api_error?.err_code;
@@ -38,9 +38,8 @@ export function classify(caught: unknown): Failure {
 }
 
 /**
- * Whether bytes are what there is no room for, in the server, the account or the stream. No stream of ours
- * is bounded by bytes, so whoever set that limit has to do something about it, where a stream that is
- * full of messages is what holds publishers back as it should.
+ * Whether the server, the account or the stream is out of bytes. Our streams have no byte limits, so an
+ * operator must act, while a stream that is full of messages is ordinary backpressure.
  */
 export function isOutOfStorage(caught: unknown): boolean {
   const { err_code: errCode, description = '' } =
@@ -53,7 +52,7 @@ export function isOutOfStorage(caught: unknown): boolean {
   );
 }
 
-/** Whether the server could not write because its disk is full, as it says itself before it falls silent. */
+/** Whether the server reports that its disk is full, as it does before it stops answering. */
 export function isOfServersDisk(caught: unknown): boolean {
   const description = caught instanceof NatsError ? caught.api_error?.description : undefined;
   return /no space left|quota exceeded|read-only file system/.test(description ?? '');
@@ -79,7 +78,7 @@ const absentCodes = new Set([
 
 const conflictCodes = new Set([
   10071, // wrong last sequence
-  10164, // the same, of a server from 2.11 on that does not say which one it is
+  10164, // wrong last sequence, without the number (nats-server 2.11 and later)
 ]);
 
 const awayCodes = new Set<string>([

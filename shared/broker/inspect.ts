@@ -3,23 +3,23 @@ import type { Broker } from './broker.js';
 import { ask } from './link.js';
 import type { Permissions } from './permissions.js';
 
-/** What a NATS server says of itself and of the account that we have there. */
+/** Facts that a NATS server reports about itself and our account. */
 export interface ServerFacts {
   readonly version: string;
   readonly isCluster: boolean;
-  readonly maxPayload: number; // bytes of a message
+  readonly maxPayload: number; // bytes per message
   readonly storage: Allowance; // bytes on disk
   readonly streams: Allowance;
 }
 
 export interface Allowance {
   readonly used: number;
-  readonly limit: number | undefined; // none: as much as the server has
+  readonly limit: number | undefined; // undefined: no limit of its own
 }
 
 export async function inspectServer({ link }: Broker): Promise<ServerFacts> {
   const { version = '0.0.0', max_payload = 0, cluster } = link.connection.info ?? {};
-  const account = await ask(link, 'look at the account', () => link.jsm.getAccountInfo());
+  const account = await ask(link, 'read the account', () => link.jsm.getAccountInfo());
   const { max_storage, max_streams } = account.limits;
   return {
     version,
@@ -30,15 +30,15 @@ export async function inspectServer({ link }: Broker): Promise<ServerFacts> {
   };
 }
 
-/** In NATS -1 is no limit; 0 is one where an account has no JetStream, which `connectBroker` tells. */
+/** NATS reports -1 for no limit, and 0 for an account without JetStream, which `connectBroker` refuses. */
 function limitOf(value: number | undefined): number | undefined {
   return value === undefined || value <= 0 ? undefined : value;
 }
 
 /**
- * The subjects, of those that the permissions name, that the server refuses to this connection. Nothing is
- * changed: what is published names a stream that it expects and that does not exist, so that none stores
- * it, and requests have no body that could be obeyed. Calls that would act all the same are left out.
+ * Returns the subjects of the permissions that the server refuses to this connection. Changes nothing:
+ * published probes expect a stream that does not exist, so no stream stores them, and requests have no body.
+ * Calls that would still have an effect are skipped.
  */
 export async function refusedSubjects(broker: Broker, wanted: Permissions): Promise<string[]> {
   const { connection } = broker.link;
@@ -46,7 +46,7 @@ export async function refusedSubjects(broker: Broker, wanted: Permissions): Prom
   const probes = new Map(
     wanted.publish.filter(isHarmless).map((subject) => [concrete(subject), subject]),
   );
-  // It ends with the connection.
+  // Ends with the connection.
   void (async () => {
     for await (const { type, permissionContext } of connection.status()) {
       if (type !== Events.Error || permissionContext === undefined) continue;
@@ -60,8 +60,8 @@ export async function refusedSubjects(broker: Broker, wanted: Permissions): Prom
   const nowhere = headers();
   nowhere.set('Nats-Expected-Stream', 'OFFBEAT_DOCTOR_STORES_NOTHING');
   for (const subject of probes.keys()) connection.publish(subject, Empty, { headers: nowhere });
-  await connection.flush(); // errors come before the answer to this
-  await new Promise(setImmediate); // and are told of by then
+  await connection.flush(); // errors arrive before the answer to this
+  await new Promise(setImmediate); // and have been reported by then
   for (const subscription of subscriptions) {
     if (!subscription.isClosed()) subscription.unsubscribe();
   }
@@ -69,13 +69,13 @@ export async function refusedSubjects(broker: Broker, wanted: Permissions): Prom
   return known.filter((subject) => refused.has(subject));
 }
 
-/** To take a message, settle one or delete something cannot be tried without doing it. */
+/** Whether a subject can be probed: fetching, settling and deleting cannot be tried without effect. */
 function isHarmless(subject: string): boolean {
   if (!subject.startsWith('$JS.')) return true;
   return /^\$JS\.API\.(INFO$|STREAM\.(INFO|CREATE|UPDATE)\.|CONSUMER\.INFO\.)/.test(subject);
 }
 
-/** A subject that the pattern stands for. */
+/** Returns a concrete subject that matches the pattern. */
 function concrete(subject: string): string {
   return subject.replaceAll('*', 'doctor').replace(/>$/, 'doctor');
 }

@@ -6,13 +6,13 @@ import { classify } from './failures.js';
 import { ask, askFor, type Link } from './link.js';
 import { lastSequence, stored } from './tail.js';
 
-/** A value and the revision that a compare-and-set names. */
+/** A value and its revision, for compare-and-set. */
 export interface Entry<T> {
   readonly value: T;
   readonly revision: number;
 }
 
-/** A key-value bucket of the run. Reads ask the stream's leader, so they see every earlier write. */
+/** A key-value bucket of the run. Reads go to the stream's leader, so they see every earlier write. */
 export class KeyValue {
   readonly #link: Link;
   readonly #bucket: string;
@@ -24,7 +24,7 @@ export class KeyValue {
     this.#bucket = bucket;
   }
 
-  /** @throws {WireError} if the stored value is not what `schema` says. */
+  /** @throws {WireError} if the stored value does not match `schema`. */
   async get<S extends z.ZodType>(schema: S, key: string): Promise<Entry<z.output<S>> | undefined> {
     const entry = await this.#entry(key);
     if (entry?.operation !== 'PUT') return undefined;
@@ -32,7 +32,7 @@ export class KeyValue {
     return { value: decode(schema, `${this.#bucket}.${key}`, value), revision };
   }
 
-  /** Every value of a key that the bucket still has, the newest first; unreadable ones are left out. */
+  /** Returns the values of a key that the bucket still has, newest first, without unreadable ones. */
   async history<S extends z.ZodType>(schema: S, key: string): Promise<z.output<S>[]> {
     const [stream, subject] = [`KV_${this.#bucket}`, `$KV.${this.#bucket}.${key}`];
     const values: z.output<S>[] = [];
@@ -41,13 +41,13 @@ export class KeyValue {
       try {
         values.unshift(decode(schema, `${this.#bucket}.${key}`, data));
       } catch (caught) {
-        this.#link.log.warn({ stream, seq, reason: errorText(caught) }, 'value skipped');
+        this.#link.log.warn({ stream, seq, reason: errorText(caught) }, 'unreadable value skipped');
       }
     }
     return values;
   }
 
-  /** Replaces whatever is there. */
+  /** Writes unconditionally. */
   async put<S extends z.ZodType>(schema: S, key: string, value: z.output<S>): Promise<number> {
     const bytes = encode(schema, value);
     const kv = await this.#open();
@@ -55,10 +55,10 @@ export class KeyValue {
   }
 
   /**
-   * Writes only if nobody wrote since `expected` (undefined: if there is nothing yet).
+   * Writes only if `expected` is still the newest revision (undefined: only if the key has no value).
    *
-   * @returns the new revision, or `undefined` if somebody else was first. A write whose answer was
-   * lost and that is found in place counts as done.
+   * @returns the new revision, or `undefined` if another process wrote first. A write whose answer was lost
+   *   but which is found stored counts as done.
    */
   async compareAndSet<S extends z.ZodType>(
     schema: S,
@@ -80,13 +80,13 @@ export class KeyValue {
     }
   }
 
-  /** Whether the bucket exists and was ever written to. */
+  /** Whether the bucket exists and has ever been written to. */
   async isInUse(): Promise<boolean> {
     this.#isInUse ||= (await lastSequence(this.#link, `KV_${this.#bucket}`)) > 0;
     return this.#isInUse;
   }
 
-  /** Removes the key, leaving no marker behind. */
+  /** Removes the key without leaving a deletion marker. */
   async delete(key: string): Promise<void> {
     const { jsm } = this.#link;
     await askFor(this.#link, `delete ${key} of ${this.#bucket}`, () =>
@@ -106,7 +106,7 @@ export class KeyValue {
   }
 
   async #entry(key: string): Promise<KvEntry | undefined> {
-    if (!(await this.isInUse())) return undefined; // nor could it be asked for a key, see lastSequence
+    if (!(await this.isInUse())) return undefined; // nor may it be asked for a key, see lastSequence
     const kv = await this.#open();
     return (
       (await askFor(this.#link, `read ${key} of ${this.#bucket}`, () => kv.get(key))) ?? undefined
@@ -118,7 +118,7 @@ export class KeyValue {
   }
 
   async #open(): Promise<KV> {
-    // Bound to a stream that ensureRun makes: the client would create it with settings of its own.
+    // `bindOnly`: ensureRun creates the stream; the client would use other settings.
     this.#kv ??= await ask(this.#link, `open ${this.#bucket}`, () =>
       this.#link.js.views.kv(this.#bucket, { bindOnly: true, allow_direct: false }),
     );

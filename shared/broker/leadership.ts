@@ -7,12 +7,12 @@ import type { Link } from './link.js';
 /** The lease's key in the ledger. */
 export const leaderKey = 'leader';
 
-/** The right to train. Disposing of it lets another learner lead at once. */
+/** The right to train. Disposing of it releases the lease at once. */
 export interface Leadership extends AsyncDisposable {
   /** Aborts when another learner leads. */
   readonly signal: AbortSignal;
   /**
-   * Renews the lease now. A learner that was stopped for a while does not know yet that it leads no more.
+   * Renews the lease now. A learner that was suspended may not know yet that it lost the lease.
    *
    * @throws {Error} if another learner leads.
    */
@@ -21,19 +21,19 @@ export interface Leadership extends AsyncDisposable {
 
 export interface LeaseTiming {
   readonly renewEveryMs: number;
-  /** A lease that has not moved for so long is taken over. */
+  /** A lease that was not renewed for this long is taken over. */
   readonly expiresMs: number;
 }
 
 const defaultTiming: LeaseTiming = { renewEveryMs: 2_500, expiresMs: 15_000 };
 
 /**
- * Takes the lease as soon as it is free, or this holder's own, or has not been renewed for
- * `expiresMs` as this process saw it: clocks of different machines are never compared.
+ * Acquires the lease as soon as it is free, belongs to this holder, or has not been renewed for `expiresMs`
+ * by this process's clock: clocks of different machines are never compared.
  *
- * A leader that cannot reach NATS stays leader until it learns that another one leads. Meanwhile it
- * can neither acknowledge nor publish nor write a checkpoint, so it only risks work of its own, while
- * giving up would throw that work away at each restart of the server.
+ * A leader that cannot reach NATS stays leader until it learns that another one leads. Meanwhile it can
+ * neither acknowledge nor publish nor write a checkpoint, so it only risks its own work, while giving up
+ * would lose that work at each server restart.
  */
 export async function acquireLeadership(
   link: Link,
@@ -44,15 +44,15 @@ export async function acquireLeadership(
 ): Promise<Leadership> {
   const pauseMs = Math.min(timing.renewEveryMs, 1_000);
   let watched: { revision: number; sinceMs: number } | undefined;
-  let lookedAt = performance.now();
+  let polledAt = performance.now();
   let loggedAt = -Infinity;
   for (;;) {
     signal.throwIfAborted();
     const entry = await bucket.get(LeaderLease, leaderKey);
     const now = performance.now();
-    // Either the server was away, and with it the leader's chance to renew, or this process was stopped.
-    const wasAway = now - lookedAt > pauseMs + timing.renewEveryMs;
-    lookedAt = now;
+    // The server was unreachable, so the leader could not renew, or this process was suspended.
+    const wasAway = now - polledAt > pauseMs + timing.renewEveryMs;
+    polledAt = now;
     if (entry !== undefined && (watched?.revision !== entry.revision || wasAway)) {
       watched = { revision: entry.revision, sinceMs: now };
     }
@@ -61,14 +61,14 @@ export async function acquireLeadership(
       const lease: LeaderLease = { v: 1, holder, renewedAt: Date.now() };
       const revision = await bucket.compareAndSet(LeaderLease, leaderKey, lease, entry?.revision);
       if (revision !== undefined) {
-        link.log.info({ holder }, 'leads');
+        link.log.info({ holder }, 'leader lease acquired');
         return hold(link, bucket, holder, revision, timing);
       }
     } else if (now - loggedAt > 10_000) {
       loggedAt = now;
       link.log.warn(
         { leader: entry.value.holder, run: link.names.run },
-        'waiting, as another learner leads this run',
+        'waiting: another learner leads this run',
       );
     }
     await sleep(pauseMs, undefined, { signal });
@@ -94,12 +94,12 @@ function hold(
     const lease: LeaderLease = { v: 1, holder, renewedAt: Date.now() };
     const renewed = await bucket.compareAndSet(LeaderLease, leaderKey, lease, revision);
     if (renewed === undefined) {
-      link.log.error({ holder }, 'another learner leads this run now');
+      link.log.error({ holder }, 'leader lease lost to another learner');
       lost.abort(new Error(`another learner leads run ${link.names.run} now`));
     } else revision = renewed;
   }
 
-  /** One at a time: each names the revision that the one before it made. */
+  /** Renews sequentially: each renewal names the revision of the previous one. */
   function renewInTurn(): Promise<void> {
     const renewed = lastRenewal.then(renew);
     lastRenewal = renewed.catch(() => undefined);
@@ -117,7 +117,7 @@ function hold(
           lost.abort(caught); // this process is ending
           return;
         }
-        link.log.warn({ holder, reason: errorText(caught) }, 'could not renew the lease');
+        link.log.warn({ holder, reason: errorText(caught) }, 'leader lease not renewed');
       }
     }
   }
@@ -130,7 +130,7 @@ function hold(
     },
     async [Symbol.asyncDispose]() {
       released.abort();
-      // While the server is away this would wait for it, and the lease expires by itself anyway.
+      // Bounded: an unreachable server would block this, and the lease expires anyway.
       await Promise.race([release(), sleep(2_000, undefined, { ref: false })]);
     },
   };
@@ -142,7 +142,7 @@ function hold(
       const lease = await bucket.get(LeaderLease, leaderKey);
       if (lease?.revision === revision) await bucket.delete(leaderKey);
     } catch (caught) {
-      link.log.warn({ holder, reason: errorText(caught) }, 'could not release the lease');
+      link.log.warn({ holder, reason: errorText(caught) }, 'leader lease not released');
     }
   }
 }

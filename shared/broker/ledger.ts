@@ -4,11 +4,11 @@ import { KeyValue } from './key-value.js';
 import { acquireLeadership, leaderKey, type Leadership, type LeaseTiming } from './leadership.js';
 import type { Link } from './link.js';
 
-/** What the saved weights have consumed, and which learner may add to it. */
+/** The run's checkpoint in NATS, which records what the saved weights have consumed, and the lease of its leader. */
 export class Ledger {
   readonly #link: Link;
   readonly #bucket: KeyValue;
-  /** Of the checkpoint that this learner wrote or took over last. */
+  /** Revision of the checkpoint that this learner last wrote or took over. */
   #revision: number | undefined;
   #isRevisionKnown = false;
 
@@ -21,23 +21,23 @@ export class Ledger {
     return (await this.#bucket.get(Checkpoint, 'checkpoint'))?.value;
   }
 
-  /** The newest checkpoints that the ledger still has, the newest first. */
+  /** Returns the checkpoints that the ledger still has, newest first. */
   history(): Promise<Checkpoint[]> {
     return this.#bucket.history(Checkpoint, 'checkpoint');
   }
 
-  /** Who may train, as the lease says; it may be of a learner that has died since. */
+  /** Returns the leader lease; its holder may have died since. */
   async leader(): Promise<LeaderLease | undefined> {
     return (await this.#bucket.get(LeaderLease, leaderKey))?.value;
   }
 
-  /** The ids of the run's tickets; undefined before its first learner, or the first that keys them. */
+  /** Returns the run's ticket ids; undefined until a learner has stored their key. */
   async ticketIds(): Promise<TicketIds | undefined> {
     const entry = await this.#bucket.get(TicketKey, 'tickets');
     return entry && new TicketIds(entry.value);
   }
 
-  /** The same; where the ledger has no key, `key` is the run's from now on. */
+  /** Returns the run's ticket ids, storing `key` as the run's key if the ledger has none. */
   async settleTicketIds(key: TicketKey): Promise<TicketIds> {
     for (;;) {
       const ids = await this.ticketIds();
@@ -46,7 +46,7 @@ export class Ledger {
     }
   }
 
-  /** @throws {Error} if another learner has written since: its weights are the run's now. */
+  /** Writes a checkpoint. @throws {Error} if another learner has written one since, which is now the run's. */
   async write(checkpoint: Checkpoint): Promise<void> {
     if (!this.#isRevisionKnown) await this.#takeOver();
     const revision = await this.#bucket.compareAndSet(
@@ -64,9 +64,9 @@ export class Ledger {
   }
 
   /**
-   * Waits until no other learner leads, then leads, renewing the lease until it is disposed of.
+   * Waits until no other learner leads, then takes the lead and renews the lease until it is disposed of.
    *
-   * @param holder who this is; the same name takes over at once, as a restarted pod should.
+   * @param holder name of this learner; the same name takes over at once, as a restarted pod should.
    */
   async lead(holder: string, signal: AbortSignal, timing?: LeaseTiming): Promise<Leadership> {
     const leadership = await acquireLeadership(this.#link, this.#bucket, holder, signal, timing);
@@ -74,14 +74,14 @@ export class Ledger {
     return leadership;
   }
 
-  /** Rewrites the checkpoint as it is: its new revision makes any write of a former leader fail. */
+  /** Rewrites the checkpoint unchanged: its new revision makes any write of a former leader fail. */
   async #takeOver(): Promise<void> {
     for (;;) {
       const entry = await this.#bucket.get(Checkpoint, 'checkpoint');
       const revision =
         entry &&
         (await this.#bucket.compareAndSet(Checkpoint, 'checkpoint', entry.value, entry.revision));
-      if (entry !== undefined && revision === undefined) continue; // a last write came in between
+      if (entry !== undefined && revision === undefined) continue; // the former leader wrote in between
       this.#revision = revision;
       this.#isRevisionKnown = true;
       return;

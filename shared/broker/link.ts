@@ -4,7 +4,7 @@ import { classify } from './failures.js';
 import type { RunNames } from './names.js';
 import { type Outages, retry } from './retry.js';
 
-/** The open connection and what everything in this folder needs along with it. */
+/** The open connection with the dependencies that every file of this folder shares. */
 export interface Link {
   readonly connection: NatsConnection;
   readonly js: JetStreamClient;
@@ -12,17 +12,17 @@ export interface Link {
   readonly names: RunNames;
   readonly log: Logger;
   readonly outages: Outages;
-  /** Ends every wait that has no signal of its own. */
+  /** Ends every wait that has no other signal. */
   readonly signal: AbortSignal;
 }
 
-/** Asks the server, waiting out its absence. */
+/** Sends a request to the server, retrying while it is unreachable. */
 export function ask<T>(link: Link, what: string, question: () => Promise<T>): Promise<T> {
   const { log, signal, outages } = link;
   return retry({ what, log, signal, outages }, question);
 }
 
-/** Asks for something that may not exist: then `undefined`. */
+/** Like `ask`, but returns `undefined` if what is asked for does not exist. */
 export async function askFor<T>(
   link: Link,
   what: string,
@@ -36,16 +36,19 @@ export async function askFor<T>(
   }
 }
 
-/** Of a message, in bytes. Headers count towards the server's `max_payload`, so they get room. */
+/**
+ * Maximum body of a message, in bytes. Headers count towards the server's `max_payload`, so 4 KiB are
+ * reserved for them.
+ */
 export function largestBody(link: Link): number {
   return (link.connection.info?.max_payload ?? 1_048_576) - 4_096;
 }
 
 /**
- * What the server has in a stream; undefined where there is none.
+ * Returns the state of a stream; undefined if it does not exist.
  *
- * @param subjects of which it should count the messages, too, as a filter. Not of a stream that is only just being
- *   made: nats-server 2.9.10 ends with a panic.
+ * @param subjects filter of the subjects whose messages are counted too. Not for a stream that is still being
+ *   created: nats-server 2.9.10 panics.
  */
 export async function streamState(
   link: Link,

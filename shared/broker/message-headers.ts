@@ -1,11 +1,11 @@
 import type { JsMsg, MsgHdrs, StoredMsg } from 'nats';
 
 /**
- * What a sender wrote beside its message. nats-server passes on whatever bytes stand there, and the
- * client fails over and over at those that are no headers; so they are looked at here alone.
+ * The headers of a message. nats-server forwards any bytes as headers, and the client throws at each access
+ * to malformed ones, so all code reads headers through this class.
  */
 export class MessageHeaders {
-  readonly isMalformed: boolean; // then none of them can be read
+  readonly isMalformed: boolean; // then no header can be read
   readonly #headers: MsgHdrs | undefined;
 
   constructor(message: Pick<JsMsg, 'headers'> | Pick<StoredMsg, 'header'>) {
@@ -17,7 +17,7 @@ export class MessageHeaders {
     }
   }
 
-  /** Undefined where it is missing or empty. */
+  /** @returns undefined if the header is missing or empty. */
   get(name: string): string | undefined {
     return this.#headers?.get(name) || undefined;
   }

@@ -2,35 +2,35 @@ import { UserError } from '../base/errors.js';
 import { RunName } from '../wire/run-name.js';
 import type { Split } from '../wire/ticket.js';
 
-/** Where the bucket `config` holds the run's configuration. */
+/** Key of the run's configuration in the bucket `config`. */
 export const runConfigKey = 'run';
 
-/** A queue of a run that some service consumes. */
+/** A queue of a run that a service consumes. */
 export type Source = 'tickets.train' | 'tickets.eval' | 'rollouts' | 'scored.train' | 'scored.eval';
 
-/** Every name that a run uses in NATS. All carry the run, so that several runs can share one server. */
+/** The names that a run uses in NATS. All include the run's name, so that several runs can share one server. */
 export interface RunNames {
   readonly run: string;
   readonly streams: Readonly<
     Record<'tickets' | 'rollouts' | 'uploads' | 'scored' | 'dead' | 'events', string>
   >;
   readonly buckets: Readonly<Record<'config' | 'policy' | 'ledger' | 'actors', string>>;
-  /** `weights` holds adapters; `bodies` holds messages of the trusted that are too large to be one. */
+  /** `weights` holds adapters; `bodies` holds bodies of trusted services that are too large for a message. */
   readonly objects: Readonly<Record<'weights' | 'bodies', string>>;
   readonly subjects: {
     tickets(split: Split): string;
     rollouts(actor: string): string;
     uploads(actor: string): string;
     scored(split: Split): string;
-    /** @param origin a token, for who sent the message that was given up: an actor, else a split. */
+    /** @param origin token of the sender of the dead-lettered message: an actor, else a split. */
     dead(stage: string, origin: string): string;
     event(kind: string): string;
-    /** Heard, never stored: the manifest has just changed. */
+    /** Announces that the manifest has just changed; not stored in a stream. */
     readonly policyChanged: string;
   };
-  /** Where the sender of a group uploads what is too large for a message. */
+  /** Subject to which the sender of a group uploads a body that is too large for a message. */
   uploadsOf(rollouts: string): string;
-  /** The durable consumer of a source: its stream, its name, and what it filters. */
+  /** The durable consumer of a source: its stream, its name and its filter. */
   consumer(source: Source): {
     readonly stream: string;
     readonly durable: string;
@@ -38,7 +38,7 @@ export interface RunNames {
   };
 }
 
-/** @throws {UserError} if the run's name cannot be part of subjects and buckets. */
+/** Derives the names of a run. @throws {UserError} if the run's name cannot be part of subjects and buckets. */
 export function runNames(run: string): RunNames {
   if (!RunName.safeParse(run).success) {
     throw new UserError(
@@ -102,30 +102,30 @@ export function runNames(run: string): RunNames {
   };
 }
 
-/** Every dead letter, those of runs that were begun before their subjects named an origin included. */
+/** Subject of every dead letter, including older ones whose subject does not name an origin. */
 export function everyDeadLetter(names: RunNames): string {
   return names.subjects.dead('x', 'x').replace(/x\.x$/, '>');
 }
 
-/** Who sent a message that was given up, as a token: the actor of a group, else the split. */
+/** Returns the sender of a dead-lettered message as a token: the actor of a group, else the split. */
 export function originOf(subject: string): string {
   const token = subject.split('.').at(-1) ?? '';
   return /^[A-Za-z0-9_=-]+$/.test(token) ? token : 'unknown';
 }
 
-/** The queues that each stage takes messages from, so the only ones whose messages it gives up. */
+/** The queues that each stage consumes, so the only ones whose messages it may dead-letter. */
 const sourcesOf: ReadonlyMap<string, readonly Source[]> = new Map([
   ['actor', ['tickets.train', 'tickets.eval']],
   ['reward', ['rollouts']],
   ['learner', ['scored.train', 'scored.eval']],
 ]);
 
-/** Whether messages that this stage takes are published there: `rollouts.actor-0` for `reward`. */
+/** Whether this stage consumes messages of this subject: `rollouts.actor-0` for `reward`. */
 export function takesFrom(names: RunNames, stage: string, subject: string): boolean {
   return (sourcesOf.get(stage) ?? []).some((source) => isPublishedTo(names, source, subject));
 }
 
-/** Whether messages of this queue are published there: `rollouts.actor-0` for `rollouts`. */
+/** Whether messages of this queue have this subject: `rollouts.actor-0` for `rollouts`. */
 export function isPublishedTo(names: RunNames, source: Source, subject: string): boolean {
   const { filter } = names.consumer(source);
   if (!filter.endsWith('*')) return subject === filter;
@@ -134,8 +134,8 @@ export function isPublishedTo(names: RunNames, source: Source, subject: string):
 }
 
 /**
- * A name as one token of a subject or a key, different names staying different: what is not a
- * letter, a digit, - or _ becomes `=` and its bytes in hexadecimal, so `pod.7` is `pod=2E7`.
+ * Encodes a name as one token of a subject or key, injectively: each byte other than a letter, a digit, - or
+ * _ becomes `=` and its hexadecimal value, so `pod.7` is `pod=2E7`.
  */
 export function nameToken(name: string): string {
   const bytes = new TextEncoder().encode(name);

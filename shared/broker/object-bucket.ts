@@ -6,9 +6,9 @@ import { errorText, PermanentError } from '../base/errors.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
 import { held } from './tail.js';
 
-/** The entry of an object, laid out as every NATS client expects it. */
+/** The metadata entry of an object, in the layout that every NATS client expects. */
 const ObjectInfo = z.looseObject({
-  nuid: z.string().regex(/^[A-Za-z0-9-]{1,64}$/), // of its chunks: a token of their subject
+  nuid: z.string().regex(/^[A-Za-z0-9-]{1,64}$/), // token in the subject of its chunks
   size: z.int().nonnegative(),
   chunks: z.int().nonnegative(),
   digest: z.string().max(256),
@@ -18,19 +18,19 @@ type ObjectInfo = z.infer<typeof ObjectInfo>;
 
 const usualChunkBytes = 128 * 1024;
 const chunksInFlight = 16;
-const longestSubject = 4_096; // in bytes: nats-server takes no longer line from a publisher
+const longestSubject = 4_096; // in bytes: nats-server accepts no longer protocol line
 
 /**
- * A bucket for what is too large for a message. It is NATS' object store, read and written by requests
- * for single messages: the client's own would make a consumer on the server for each read, and who
- * may make consumers can have the server deliver what a bucket holds to any subject at all.
+ * A bucket for bodies that are too large for a message: NATS' object store, accessed by requests for single
+ * messages. The client's own implementation creates a consumer for each read, and a permission to create
+ * consumers would let its owner have the bucket's content delivered to any subject.
  */
 export class ObjectBucket {
   readonly #link: Link;
   readonly #bucket: string;
   readonly #maxBytes: () => Promise<number>;
 
-  /** @param maxBytes of one object: a larger one is not read, whoever stored it. */
+  /** @param maxBytes of one object: a larger one is never read. */
   constructor(link: Link, bucket: string, maxBytes: () => Promise<number>) {
     this.#link = link;
     this.#bucket = bucket;
@@ -40,7 +40,7 @@ export class ObjectBucket {
   /**
    * Stores the whole object or nothing.
    *
-   * @param options.replaces whether an object of this name may be there: it makes way for the new one.
+   * @param options.replaces whether an existing object of this name is replaced.
    */
   async put(name: string, bytes: Uint8Array, { replaces = false } = {}): Promise<void> {
     const old = replaces ? await this.#info(name) : undefined;
@@ -63,9 +63,9 @@ export class ObjectBucket {
   }
 
   /**
-   * The object, its SHA-256 verified; `undefined` if there is none, or it goes while it is read.
+   * Reads an object and verifies its SHA-256; `undefined` if it does not exist or is deleted during the read.
    *
-   * @throws {PermanentError} if it is larger than it may be, or is not what its entry tells of.
+   * @throws {PermanentError} if it is too large, or does not match its entry.
    */
   async get(name: string): Promise<Uint8Array | undefined> {
     const info = await this.#info(name);
@@ -78,13 +78,13 @@ export class ObjectBucket {
     }
     const bytes = await this.#chunks(info);
     if (digestOf(bytes) === info.digest) return bytes;
-    if ((await this.#info(name))?.nuid !== info.nuid) return undefined; // it was deleted meanwhile
+    if ((await this.#info(name))?.nuid !== info.nuid) return undefined; // deleted during the read
     throw new PermanentError(
-      `object ${name} of ${this.#bucket} is damaged: its entry tells of ${info.size} bytes with ${info.digest}, and ${bytes.byteLength} with ${digestOf(bytes)} are there`,
+      `object ${name} of ${this.#bucket} is damaged: its entry says ${info.size} bytes with ${info.digest}, but ${bytes.byteLength} with ${digestOf(bytes)} are stored`,
     );
   }
 
-  /** Removes the object and its entry, where the client's own delete would leave a marker for ever. */
+  /** Removes the object and its entry; the client's own delete would leave a marker. */
   async delete(name: string): Promise<void> {
     const info = await this.#info(name);
     if (info === undefined) return;
@@ -96,7 +96,7 @@ export class ObjectBucket {
   async #info(name: string): Promise<ObjectInfo | undefined> {
     const { jsm, log } = this.#link;
     const subject = this.#entrySubject(name);
-    // Who names such an object in a message makes it up, and asking for it could take more than a request.
+    // No such object can exist: the sender of a message made up the name, and it would not fit a request.
     if (subject.length > longestSubject) return undefined;
     const entry = await askFor(this.#link, `look at ${name} of ${this.#bucket}`, () =>
       jsm.streams.getMessage(this.#stream, { last_by_subj: subject }),
@@ -106,12 +106,12 @@ export class ObjectBucket {
       const info = ObjectInfo.parse(JSON.parse(new TextDecoder().decode(entry.data)));
       return info.deleted ? undefined : info;
     } catch (caught) {
-      log.warn({ object: name, reason: errorText(caught) }, 'an object without a readable entry');
+      log.warn({ object: name, reason: errorText(caught) }, 'object entry unreadable');
       return undefined;
     }
   }
 
-  /** At most the bytes that the entry tells of, however many chunks there are. */
+  /** Reads at most the size that the entry states, however many chunks are stored. */
   async #chunks({ nuid, size, chunks }: ObjectInfo): Promise<Uint8Array> {
     const parts: Uint8Array[] = [];
     let bytes = 0;
@@ -129,11 +129,11 @@ export class ObjectBucket {
   }
 
   /**
-   * Stores the chunks in their order, which is that of their sequence numbers. Many are on their way at
-   * once, so one that has to be sent again, after an outage or for want of room, may come behind those that
-   * followed it; then all are sent again, each when the one before is stored.
+   * Stores the chunks so that their sequence numbers rise in order. Many are in flight at once, so a chunk
+   * that is retried after an outage or a full stream may be stored after its successors; then all are sent
+   * again, one at a time.
    *
-   * @returns what they are stored under.
+   * @returns the nuid in the subject of the chunks.
    */
   async #storeChunks(name: string, chunks: readonly Uint8Array[]): Promise<string> {
     for (let inFlight = chunksInFlight; ; inFlight = 1) {
@@ -144,17 +144,17 @@ export class ObjectBucket {
         chunks.map((chunk, i) => limit(() => this.#publish(name, subject, chunk, `${nuid}-${i}`))),
       );
       if (seqs.every((seq, i) => i === 0 || seq > seqs[i - 1]!)) return nuid;
-      this.#link.log.warn({ object: name }, 'chunks came out of order, sending them one by one');
+      this.#link.log.warn({ object: name }, 'chunks stored out of order, resending one by one');
       try {
         await this.#purge(name, subject);
       } catch (caught) {
-        // An actor may not, so they go by their age.
-        this.#link.log.warn({ object: name, reason: errorText(caught) }, 'chunks left behind');
+        // An actor may not delete them, so they expire by age.
+        this.#link.log.warn({ object: name, reason: errorText(caught) }, 'chunks not deleted');
       }
     }
   }
 
-  /** @returns the sequence number of the message, also if it was stored before. */
+  /** @returns the sequence number of the message, even if it had been stored before. */
   async #publish(
     name: string,
     subject: string,

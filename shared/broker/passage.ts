@@ -4,49 +4,49 @@ import type { Split } from '../wire/ticket.js';
 import { type Link, streamState } from './link.js';
 import { lookInto, type QueueLook, ticketAt } from './queue-look.js';
 
-/** How the queues behind that of tickets are now; undefined while there is none. */
+/** Readers of the queues that follow the ticket queue; they return undefined while a queue does not exist. */
 export interface QueueLooks {
   readonly rollouts: () => Promise<QueueLook | undefined>;
-  /** Which ticket a message of the queue of rollouts answers; undefined where it is gone, or answers none. */
+  /** Returns the ticket that a message of the rollout queue answers; undefined if it is gone or answers none. */
   readonly answered: (seq: number) => Promise<Attempt | undefined>;
-  /** How many scored groups there are, those included that their checkpoint will acknowledge. */
+  /** Counts the scored groups, including those that a checkpoint has yet to acknowledge. */
   readonly scored: () => Promise<number | undefined>;
 }
 
-/** So many looks after a group was given to a reward service it is not waited for any more. */
-const patientLooks = 5;
+/** Polls after which a group held by a reward service is no longer waited for. */
+const maxHeldPolls = 5;
 
 /**
- * Follows what came of the tickets that had left their queue at some moment, until it can be in no queue any
- * more. Whoever takes a message acknowledges it only when the next queue, or that of dead letters, has
- * what became of it. So once every group that was among the rollouts at a look is gone from there,
- * everything from before is among the scored groups or beyond; and queues need not run empty for that.
+ * Follows the tickets that had left their queue at some moment until their results have passed every later
+ * queue. A consumer acknowledges a message only once its result is in the next queue or a dead letter. So
+ * when every group seen in the rollout queue at the first poll has left it, all earlier groups are scored or
+ * beyond; the queues need not be empty for that.
  *
- * A group that a reward service holds for long is looked into and waited for no more: `inHands` has its
- * ticket, and what came of all others is known without it.
+ * A group that a reward service holds for long is no longer waited for: `inHands` lists its ticket, and the
+ * fate of all others is known without it.
  */
 export class Passage {
   readonly #looks: QueueLooks;
   readonly #held: () => number;
   readonly #inHands: Attempt[] = [];
-  #waiting: Map<number, number> | undefined; // looks since it was given to somebody, by sequence number
+  #waiting: Map<number, number> | undefined; // polls since delivery, by sequence number
 
-  /** @param held how many scored groups have been received and not acknowledged. */
+  /** @param held returns how many scored groups have been received but not acknowledged. */
   constructor(looks: QueueLooks, held: () => number) {
     this.#looks = looks;
     this.#held = held;
   }
 
-  /** Tickets whose groups a reward service holds for long, so that they are not lost. */
+  /** Tickets whose groups a reward service has held for long; they are not lost. */
   get inHands(): readonly Attempt[] {
     return this.#inHands;
   }
 
   /**
-   * Looks how far it is by now.
+   * Polls the queues.
    *
-   * @returns whether it is over: of every ticket that had left its queue when this was first called, is not
-   *   lost and not in hands, the scored group has been received, or there is a dead letter.
+   * @returns true once each ticket that had left its queue at the first call is lost, in `inHands`,
+   *   dead-lettered, or its scored group has been received.
    */
   async isOver(): Promise<boolean> {
     if (this.#waiting === undefined || this.#waiting.size > 0) {
@@ -64,7 +64,7 @@ export class Passage {
     for (const [seq, looks] of waiting) {
       if (!live.has(seq)) {
         waiting.delete(seq);
-      } else if (looks >= patientLooks) {
+      } else if (looks >= maxHeldPolls) {
         const ticket = await this.#looks.answered(seq);
         if (ticket !== undefined) this.#inHands.push(ticket);
         waiting.delete(seq);
@@ -75,7 +75,7 @@ export class Passage {
   }
 }
 
-/** The queues behind that of tickets, as far as they are about one split. */
+/** Creates the readers for one split. */
 export function looksAt(link: Link, split: Split): QueueLooks {
   const { streams, subjects } = link.names;
   return {
@@ -84,7 +84,7 @@ export function looksAt(link: Link, split: Split): QueueLooks {
       const ticket = await ticketAt(link, streams.rollouts, seq);
       const ticketId = ticket && readableId(ticket.ticketId);
       if (ticket !== undefined)
-        link.log.warn({ ticketId, seq }, 'a reward service holds a group for long');
+        link.log.warn({ ticketId, seq }, 'group held long by a reward service');
       return ticket;
     },
     async scored() {

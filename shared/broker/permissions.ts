@@ -1,30 +1,29 @@
 import { everyDeadLetter, nameToken, type RunNames, type Source } from './names.js';
 
-/** Who a process is to NATS. Actors are told apart, so that none can speak for another. */
+/** The identity of a process in NATS. Each actor has its own, so that none can impersonate another. */
 export type Identity =
   | { readonly role: 'learner' | 'reward' | 'observer' | 'operator' }
   | { readonly role: 'actor'; readonly actor: string };
 
-/** The subjects that an identity may publish to and listen on; everything else is refused. */
+/** The subjects that an identity may publish to and subscribe to; the server refuses everything else. */
 export interface Permissions {
   readonly publish: readonly string[];
   readonly subscribe: readonly string[];
 }
 
 /**
- * What each role of a run needs of NATS, and no more:
+ * Returns the minimum that each role of a run needs in NATS:
  *
  * - an **actor** takes tickets, reads configuration, manifests and weights, and writes its own rollouts and
- *   its own lease. It cannot read the ledger, nor the rollouts of others, its own large ones included. Whatever it
- *   writes has a subject of its own, so that the server can bound what each actor may have.
+ *   its own lease. It cannot read the ledger or any rollouts, not even its own large ones. It writes
+ *   to subjects of its own, so that the server can limit each actor.
  * - the **reward** service takes rollouts and writes scores.
  * - the **learner** lays out the run, writes tickets, manifests, weights, ledger and events, takes scores.
  * - an **observer** reads everything and changes nothing.
- * - an **operator** may do anything with this run, and nothing with another one: it is for people.
+ * - an **operator** may do anything with this run and nothing with another one; people use it.
  *
- * Nobody but the learner and the operator may make consumers, since a consumer can have the server
- * deliver what a stream holds to any subject. Each has an inbox of its own, so that nobody can listen
- * to the answers that others are given.
+ * Only the learner and the operator may create consumers, since a consumer can have the server deliver a
+ * stream's messages to any subject. Each identity has its own inbox, so that no other can read its answers.
  */
 export function permissionsOf(identity: Identity, names: RunNames): Permissions {
   const { publish, subscribe = [] } = needsOf(identity, names);
@@ -34,7 +33,7 @@ export function permissionsOf(identity: Identity, names: RunNames): Permissions 
   };
 }
 
-/** Where the server's answers to this identity go. */
+/** Subject prefix of the server's answers to this identity. */
 export function inboxPrefix(identity: Identity): string {
   return `_INBOX.${identityName(identity)}`;
 }
@@ -178,7 +177,7 @@ function consumerApi(names: RunNames, call: string, source: Source): string {
   return `$JS.API.${call}.${stream}.${durable}`;
 }
 
-/** To take messages from a queue and to settle them. */
+/** Subjects needed to fetch messages from a queue and settle them. */
 function taking(names: RunNames, source: Source): string[] {
   const { stream, durable } = names.consumer(source);
   return [
@@ -188,7 +187,7 @@ function taking(names: RunNames, source: Source): string[] {
   ];
 }
 
-/** To make a queue's consumer, change it, and make it anew. */
+/** Subjects needed to create, update and recreate a queue's consumer. */
 function layingOut(names: RunNames, source: Source): string[] {
   return [
     consumerApi(names, 'CONSUMER.INFO', source),
@@ -205,36 +204,36 @@ function key(bucket: string, name: string): string {
   return `$KV.${bucket}.${name}`;
 }
 
-/** Of a subject that ends with its kind, here `x`. */
+/** Replaces the kind at the end of a subject, here `x`, by a wildcard. */
 function everyKind(subject: string): string {
   return subject.replace(/x$/, '*');
 }
 
 /**
- * The account of NATS that an identity belongs to. What the server publishes by itself, such as the
- * answer to whoever stored a message, goes to the subject that the asker named, and no permission is
- * checked for that; but it stays in the asker's account. So the streams of a run lie in an account that
- * the trusted share, and everybody else has one of its own, into which it imports what it may use.
+ * Returns the NATS account of an identity. The server publishes its own messages, such as the answer to a
+ * publisher, to the reply subject that the client named, without checking permissions; but only within the
+ * client's account. So the run's streams belong to an account shared by the trusted roles, and every other
+ * identity has its own account, which imports the subjects it may use.
  */
 export function accountOf(identity: Identity, { run }: RunNames): string {
-  const name = identityName(identity).replaceAll('.', ':'); // a dot would split subjects of the server's
+  const name = identityName(identity).replaceAll('.', ':'); // a dot would split the server's own subjects
   return isTrusted(identity) ? runAccount(run) : `${runAccount(run)}:${name}`;
 }
 
-/** The account that the streams of a run belong to; the server keeps them in a folder of this name. */
+/** The account that owns the streams of a run; the server stores them in a folder of this name. */
 export function runAccount(run: string): string {
   return `offbeat_${run}`;
 }
 
-/** Subjects of the run's account that another one may use. */
+/** Subjects of the run's account that another account may use. */
 export interface Imports {
-  /** To publish to: the answers come back, one or, for messages taken from a queue, several. */
+  /** To publish to; each request gets one answer, or several when it fetches messages from a queue. */
   readonly services: readonly string[];
-  /** To listen on. */
+  /** To subscribe to. */
   readonly streams: readonly string[];
 }
 
-/** What an identity with an account of its own uses of the run's: all that it may, but for its own inbox. */
+/** Returns the imports of an identity with its own account: everything it may use except its inbox. */
 export function importsOf(identity: Identity, names: RunNames): Imports {
   if (isTrusted(identity)) return { services: [], streams: [] };
   const { publish, subscribe } = permissionsOf(identity, names);
@@ -245,7 +244,7 @@ export function importsOf(identity: Identity, names: RunNames): Imports {
   };
 }
 
-/** Who lays out and tends a run could spoil it anyway. */
+/** Roles that manage the run's streams, so isolating them would protect nothing. */
 function isTrusted({ role }: Identity): boolean {
   return role === 'learner' || role === 'operator';
 }

@@ -6,7 +6,7 @@ import type { Link } from './link.js';
 import { ObjectBucket } from './object-bucket.js';
 import { ticks, untilAborted } from './tail.js';
 
-/** What the learner says of a version; the store adds where its adapter lies, and when. */
+/** The learner's part of a manifest; the store adds the adapter's location and the time. */
 export type PolicyUpdate = Omit<PolicyManifest, 'v' | 'adapter' | 'publishedAt'>;
 
 /** A LoRA adapter: a PEFT `adapter_model.safetensors` and its scale alpha / rank. */
@@ -31,27 +31,27 @@ export class PolicyStore {
   }
 
   /**
-   * Publishes a version: the adapter first, then its manifest, then `current`, so that whoever
-   * reads a manifest finds what it names. The current version may be published again, for instance
-   * with a new sampling session; an older one may not.
+   * Publishes a version: the adapter first, then its manifest, then `current`, so that everything a manifest
+   * names already exists. The current version may be published again, for instance with a new sampling
+   * session; an older one may not.
    *
-   * A learner that another one has replaced without its knowing can spoil nothing: its adapter goes by a name of
-   * its own, and each manifest is written only over what was there when it began.
+   * A learner that was replaced without noticing cannot damage anything: its adapter has its own name, and
+   * each manifest is written by compare-and-set over what it read at the start.
    *
-   * @throws {Error} if another learner has published this version, or does so meanwhile.
+   * @throws {Error} if another learner has published this version or publishes it concurrently.
    */
   async publish(update: PolicyUpdate, adapter?: PolicyAdapter): Promise<PolicyManifest> {
     const { version } = update;
     const key = `v${version}`;
-    const before = await this.#manifests.get(PolicyManifest, key); // before `current`: it may tell too late
+    const before = await this.#manifests.get(PolicyManifest, key); // read before `current`, so that a concurrent write is noticed
     const current = await this.#manifests.get(PolicyManifest, 'current');
     if (current !== undefined && version < current.value.version) {
       throw new Error(
-        `cannot publish policy version ${version}: ${current.value.version} is out already, and versions only rise`,
+        `cannot publish policy version ${version}: ${current.value.version} is already published, and versions only rise`,
       );
     }
     const isOthers = current?.value.samplerPath !== update.samplerPath;
-    if (version === current?.value.version && isOthers) throw shutOut(version);
+    if (version === current?.value.version && isOthers) throw publishedByAnother(version);
     const manifest = await this.#withAdapter(update, adapter);
     const write = (where: string, expected: number | undefined) =>
       this.#manifests.compareAndSet(PolicyManifest, where, manifest, expected);
@@ -59,17 +59,17 @@ export class PolicyStore {
       (await write(key, before?.revision)) !== undefined &&
       (await write('current', current?.revision)) !== undefined;
     if (!isWritten) {
-      await this.#giveWay(manifest);
-      throw shutOut(version);
+      await this.#undoPublish(manifest);
+      throw publishedByAnother(version);
     }
     this.#link.connection.publish(this.#link.names.subjects.policyChanged);
     return manifest;
   }
 
   /**
-   * Whether everything of a published version can be read.
+   * Whether all parts of a published version can be read.
    *
-   * @param isNewest whether it is the one that `current` is to name.
+   * @param isNewest whether `current` should name it.
    */
   async isWhole(manifest: PolicyManifest, isNewest: boolean): Promise<boolean> {
     const found = [await this.at(manifest.version), ...(isNewest ? [await this.current()] : [])];
@@ -80,15 +80,16 @@ export class PolicyStore {
       const bytes = await this.#weights.get(adapter.object);
       return bytes !== undefined && sha256(bytes) === adapter.sha256;
     } catch (caught) {
-      if (caught instanceof PermanentError) return false; // its chunks are not those of its entry
+      if (caught instanceof PermanentError) return false; // its chunks do not match its entry
       throw caught;
     }
   }
 
   /**
-   * Publishes again what the server has lost of a version.
+   * Republishes the parts of a version that the server has lost.
    *
-   * @param isNewest whether `current` is to name it. The manifest of an older one goes to its own key alone.
+   * @param isNewest whether `current` should name it. The manifest of an older version is written only to its
+   *   own key.
    * @throws {Error} if another learner has published since.
    */
   async restore(
@@ -106,7 +107,7 @@ export class PolicyStore {
       manifest,
       before?.revision,
     );
-    if (revision === undefined) throw shutOut(update.version);
+    if (revision === undefined) throw publishedByAnother(update.version);
     return manifest;
   }
 
@@ -118,7 +119,7 @@ export class PolicyStore {
     return (await this.#manifests.get(PolicyManifest, `v${version}`))?.value;
   }
 
-  /** The versions that are not retired, rising. */
+  /** Returns the versions that are not retired, in rising order. */
   async versions(): Promise<number[]> {
     return (await this.#manifests.keys())
       .flatMap((key) => /^v(\d+)$/.exec(key)?.[1] ?? [])
@@ -127,12 +128,12 @@ export class PolicyStore {
   }
 
   /**
-   * The current manifest, then each newer one; those that came and went between two looks are skipped. A
-   * version that is published again is told of again. Versions rise, and so do revisions, as long as the
-   * server has what it acknowledged; when it comes back without the newest, what it has then is told.
+   * Yields the current manifest, then each newer one; versions replaced between two polls are skipped, and a
+   * republished version is yielded again. Versions and revisions rise unless the server loses acknowledged
+   * data; if it restarts without the newest manifest, the one it then has is yielded.
    */
   async *watch(signal: AbortSignal): AsyncGenerator<PolicyManifest, void, undefined> {
-    let seen = ''; // the same revision may be another manifest after the server has lost the newest
+    let seen = ''; // includes the time: after a data loss the same revision may be another manifest
     for await (const _ of ticks(
       this.#link,
       this.#link.names.subjects.policyChanged,
@@ -150,10 +151,10 @@ export class PolicyStore {
   }
 
   /**
-   * The adapter's bytes.
+   * Reads the adapter's bytes.
    *
-   * @throws {PermanentError} if they are not those that the manifest describes.
-   * @throws {Error} if the adapter is gone: retired because a newer version has taken its place.
+   * @throws {PermanentError} if they do not match the manifest.
+   * @throws {Error} if the adapter was retired in favor of a newer version.
    */
   async fetchAdapter(manifest: PolicyManifest): Promise<Uint8Array> {
     const { version, adapter } = manifest;
@@ -174,12 +175,12 @@ export class PolicyStore {
   }
 
   /**
-   * Deletes manifests and adapters of versions that are not in `keep`; never those of the current,
-   * nor of versions above all that are kept: these were published after it was decided what to keep.
+   * Deletes manifests and adapters of versions that are not in `keep`, except the current version and
+   * versions above all kept ones, which were published after `keep` was decided.
    *
-   * @param forget deletes what a manifest names elsewhere. While it returns false the manifest stays, and
-   * with it the knowledge of what is to be deleted: the next call, or another process, tries again.
-   * @returns the versions that are gone, rising.
+   * @param forget deletes what a manifest names elsewhere. If it returns false the manifest stays as the
+   *   record of what to delete, and the next call, or another process, tries again.
+   * @returns the deleted versions, in rising order.
    */
   async retire(
     keep: ReadonlySet<number>,
@@ -193,7 +194,7 @@ export class PolicyStore {
     const gone: number[] = [];
     for (const version of retired) {
       const manifest = await this.at(version);
-      // The manifest last: while it stands, a retry after a crash still finds what is to be deleted.
+      // The manifest last: a retry after a crash needs it to find what to delete.
       if (manifest?.adapter !== undefined) await this.#weights.delete(manifest.adapter.object);
       if (manifest !== undefined && !(await forget(manifest))) continue;
       await this.#manifests.delete(`v${version}`);
@@ -216,22 +217,22 @@ export class PolicyStore {
     };
   }
 
-  /** Leaves nothing of a manifest that was not published, where another one of its version was. */
-  async #giveWay({ version, adapter }: PolicyManifest): Promise<void> {
+  /** Removes the traces of a manifest that lost to another learner's manifest of the same version. */
+  async #undoPublish({ version, adapter }: PolicyManifest): Promise<void> {
     const current = await this.current();
     if (current?.version === version) {
-      await this.#manifests.put(PolicyManifest, `v${version}`, current); // ours may stand there
+      await this.#manifests.put(PolicyManifest, `v${version}`, current); // replaces ours, if it was written
     }
     if (adapter === undefined || current?.adapter?.object === adapter.object) return;
     await this.#weights.delete(adapter.object);
   }
 }
 
-function shutOut(version: number): Error {
+function publishedByAnother(version: number): Error {
   return new Error(`cannot publish policy version ${version}: another learner has published it`);
 }
 
-/** As much as an adapter may have that comes from the backend. */
+/** Maximum size of an adapter, the same as for one from the backend. */
 const maxAdapterBytes = 2 ** 31;
 
 function sha256(bytes: Uint8Array): string {

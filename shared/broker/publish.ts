@@ -11,14 +11,14 @@ import { uploadHeader, type Uploads } from './uploads.js';
 
 const published = new Counter({
   name: 'broker_messages_published_total',
-  help: 'Messages that JetStream acknowledged, duplicates included.',
+  help: 'Messages that JetStream acknowledged, including duplicates.',
   labelNames: ['queue'],
 });
 
-/** Header of a message whose body lies in the object store: the object's name. */
+/** Header of a message whose body is in the object store: the object's name. */
 export const bodyHeader = 'Offbeat-Body';
 
-/** The headers of a message that belongs to a trace; none where it does not. */
+/** Returns the trace header of a message; no header without a trace. */
 export function traceHeaders(trace: string | undefined): Readonly<Record<string, string>> {
   return trace === undefined ? {} : { [traceHeader]: trace };
 }
@@ -26,29 +26,29 @@ export function traceHeaders(trace: string | undefined): Readonly<Record<string,
 interface Outgoing {
   readonly subject: string;
   readonly data: Uint8Array;
-  /** The same id within the stream's window is stored once. */
+  /** The stream stores the same id only once within its duplicate window. */
   readonly msgId: string;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Stored only if this is the sequence number of the stream's newest message; 0: it never had one. */
+  /** Stored only if this is the sequence number of the stream's newest message; 0 for an empty stream. */
   readonly after?: number | undefined;
 }
 
 export interface Receipt {
   readonly seq: number; // in the stream
-  readonly isDuplicate: boolean; // the stream had it already
+  readonly isDuplicate: boolean; // the stream already had it
 }
 
-/** Where bodies go that are too large for a message. */
+/** Stores for bodies that are too large for a message. */
 export interface BodyStores {
   readonly bodies: ObjectBucket; // of the learner and the reward service
   readonly uploads: Uploads; // of actors
 }
 
 /**
- * Publishes and returns once JetStream has stored it, however long the stream is full or the server
- * away. A body that the server would refuse for its size is stored first, and the message says where.
+ * Publishes a message and resolves once JetStream has stored it, however long the stream is full or the
+ * server unreachable. A body above the server's size limit is stored first, and the message refers to it.
  *
- * @throws {NatsError} a conflict, if the stream's newest message is not the one that `after` names.
+ * @throws {NatsError} a conflict, if `after` is not the stream's newest message.
  */
 export async function publish(
   link: Link,
@@ -62,7 +62,7 @@ export async function publish(
     fields.set(name, headerText(value));
   }
   const isLarge = message.data.byteLength > largestBody(link);
-  // A name of its own for each call: the same id may come again with another body.
+  // A new name for each call: the same id may be published again with another body.
   const isUpload = isLarge && isPublishedTo(link.names, 'rollouts', message.subject);
   const object = isLarge && !isUpload ? `${message.msgId}-${randomUUID()}` : undefined;
   let { data } = message;
@@ -94,20 +94,20 @@ export async function publish(
     },
   );
   published.inc({ queue });
-  // After a lost answer the stored message may be this very one, and then it needs its body.
+  // If an answer was lost, the duplicate may be this very message, which needs its body.
   if (object !== undefined && ack.duplicate && attempts === 1) {
     try {
       await bodies.delete(object);
     } catch (caught) {
-      link.log.warn({ object, reason: errorText(caught) }, 'body left behind'); // to be swept
+      link.log.warn({ object, reason: errorText(caught) }, 'body not deleted'); // the sweep deletes it
     }
   }
   return { seq: ack.seq, isDuplicate: ack.duplicate };
 }
 
 /**
- * A part of a message id for what is sent about another message: the same whenever that is done again, and not to
- * be guessed by who was not given that message. Its number in its stream alone could be.
+ * Returns a part of the id for a message about another message: stable across repetitions, and not guessable
+ * without that message, as its sequence number alone would be.
  */
 export function digestOf(original: {
   readonly data: Uint8Array;
@@ -119,7 +119,7 @@ export function digestOf(original: {
   return hash.digest('hex').slice(0, 16);
 }
 
-/** One line of at most 1,000 characters, as a header must be. */
+/** Makes a text valid as a header: one line of at most 1,000 characters. */
 function headerText(text: string): string {
   return text.replace(/[\p{Cc}\s]+/gu, ' ').slice(0, 1_000);
 }

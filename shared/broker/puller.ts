@@ -7,10 +7,9 @@ import type { Link } from './link.js';
 import type { Source } from './names.js';
 
 /**
- * Takes messages from a durable consumer, one at a time for each caller of `messages`.
+ * Fetches messages from a durable consumer, one at a time for each caller of `messages`.
  *
- * Never more than can be handled at once: the ack wait of a message that merely lies in a buffer runs
- * out, and another process would do the same work again.
+ * Never buffers: the ack wait of a buffered message would expire, and another process would repeat the work.
  */
 export class Puller {
   readonly #link: Link;
@@ -19,7 +18,7 @@ export class Puller {
   readonly #signal: AbortSignal;
   #consumer: Promise<Consumer> | undefined;
   #ackWaitMs = 30_000;
-  #complainedAt = -Infinity;
+  #warnedAt = -Infinity;
 
   constructor(link: Link, source: Source, log: Logger, signal: AbortSignal) {
     this.#link = link;
@@ -28,7 +27,7 @@ export class Puller {
     this.#signal = signal;
   }
 
-  /** Messages as they come, until the signal aborts. */
+  /** Yields messages as they arrive, until the signal aborts. */
   async *messages(): AsyncGenerator<JsMsg, void, undefined> {
     while (!this.#signal.aborted) {
       try {
@@ -37,15 +36,15 @@ export class Puller {
       } catch (caught) {
         if (this.#isStopping()) return;
         if (classify(caught) === 'closed') throw caught;
-        // Perhaps it was dropped and made anew, or the server lost it and the learner restores it.
+        // The consumer may have been recreated, or lost by the server until the learner restores it.
         this.#consumer = undefined;
-        this.#complain(caught);
+        this.#warn(caught);
         await sleep(250, undefined, { signal: this.#signal }).catch(() => undefined);
       }
     }
   }
 
-  /** Of the consumer, as the server has it; known once a message has come. */
+  /** Ack wait of the consumer; the server's value is known once a message has arrived. */
   get ackWaitMs(): number {
     return this.#ackWaitMs;
   }
@@ -53,7 +52,7 @@ export class Puller {
   async #next(): Promise<JsMsg | undefined> {
     const consumer = await this.#open();
     if (this.#isStopping()) return undefined;
-    // `bind`: after a reconnect it asks for messages again without asking for the consumer first.
+    // `bind`: after a reconnect it fetches again without first requesting the consumer's info.
     const request = await consumer.fetch({ max_messages: 1, expires: 10_000, bind: true });
     const stop = () => {
       request.stop();
@@ -84,9 +83,9 @@ export class Puller {
     return this.#consumer;
   }
 
-  #complain(caught: unknown): void {
-    if (performance.now() - this.#complainedAt < 10_000) return;
-    this.#complainedAt = performance.now();
+  #warn(caught: unknown): void {
+    if (performance.now() - this.#warnedAt < 10_000) return;
+    this.#warnedAt = performance.now();
     const reason =
       classify(caught) === 'absent' ? 'the learner has not created the run yet' : errorText(caught);
     this.#log.warn({ source: this.#source, reason }, 'waiting to consume');

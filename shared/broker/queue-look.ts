@@ -8,18 +8,18 @@ import { MessageHeaders } from './message-headers.js';
 import type { Source } from './names.js';
 import type { Receipt } from './publish.js';
 
-/** What a queue holds at some moment. */
+/** The content of a queue at some moment. */
 export interface QueueLook {
   readonly live: ReadonlySet<number>; // sequence numbers of its messages
-  readonly last: number; // that was ever given
-  /** Every message of the consumer up to this one was given to somebody, who may have given it back. */
+  readonly last: number; // the highest ever assigned
+  /** The consumer has delivered every message up to this one; some may have been returned. */
   readonly deliveredTo: number;
 }
 
-/** Looks into the stream of a queue; undefined while there is none, or no consumer. */
+/** Reads the state of a queue; undefined while its stream or consumer does not exist. */
 export async function lookInto(link: Link, source: Source): Promise<QueueLook | undefined> {
   const { stream, durable } = link.names.consumer(source);
-  const info = await askFor(link, `look into ${stream}`, () =>
+  const info = await askFor(link, `read the state of ${stream}`, () =>
     link.jsm.streams.info(stream, { deleted_details: true }),
   );
   const consumer = await askFor(link, `look at consumer ${durable} of ${stream}`, () =>
@@ -27,7 +27,7 @@ export async function lookInto(link: Link, source: Source): Promise<QueueLook | 
   );
   if (info === undefined || consumer === undefined) return undefined;
   const { first_seq: first, last_seq: last, messages } = info.state;
-  const { deleted = [] } = info.state as Partial<StreamState>; // left out where there is none
+  const { deleted = [] } = info.state as Partial<StreamState>; // absent if there are none
   const live = new Set<number>();
   if (messages > 0) for (let seq = first; seq <= last; seq += 1) live.add(seq);
   for (const seq of deleted) live.delete(seq);
@@ -37,19 +37,20 @@ export async function lookInto(link: Link, source: Source): Promise<QueueLook | 
 interface QueuedTicket {
   readonly seq: number; // in its stream
   readonly ticket: Attempt;
-  readonly isTaken: boolean; // somebody was given it
+  readonly isTaken: boolean; // it was delivered
 }
 
-/** The tickets that are in their queue, with the actors' hands on some. */
+/** The tickets in their queue, including those that actors have leased. */
 export interface TicketLook {
   readonly tickets: readonly QueuedTicket[];
-  /** False while some message of the queue is not known: any ticket may be there. */
+  /** False while some message of the queue is unread: it may be any ticket. */
   readonly isWhole: boolean;
 }
 
 /**
- * The queue of tickets, ticket by ticket: one that is held, or hidden, says nothing of the others. The
- * learner publishes them and is told their numbers; those of a learner before it are read once.
+ * The ticket queue, ticket by ticket, so that a leased or hidden ticket does not affect the others. The
+ * learner knows the sequence numbers of the tickets that it publishes, and reads those of earlier learners
+ * once.
  */
 export class TicketQueue {
   readonly #link: Link;
@@ -60,10 +61,10 @@ export class TicketQueue {
     this.#link = link;
   }
 
-  /** The stream has the ticket under this number. */
+  /** Records the sequence number of a published ticket. */
   note({ seq, isDuplicate }: Receipt, { ticketId, attempt }: Attempt): void {
     if (!isDuplicate) {
-      // A server that came back without the newest messages gives their numbers anew.
+      // A server that restarted without its newest messages reuses their numbers.
       for (const known of this.#tickets.keys()) if (known > seq) this.#tickets.delete(known);
     }
     this.#tickets.set(seq, { ticketId, attempt });
@@ -84,9 +85,9 @@ export class TicketQueue {
   }
 
   /**
-   * Takes a ticket out of the queue, whoever holds it.
+   * Deletes a ticket from the queue, even if an actor holds it.
    *
-   * @returns false if the server does not let us.
+   * @returns false if the server's permissions forbid it.
    */
   async withdraw(seq: number): Promise<boolean> {
     const { jsm, names } = this.#link;
@@ -95,13 +96,13 @@ export class TicketQueue {
         jsm.streams.deleteMessage(names.streams.tickets, seq, false),
       );
     } catch (caught) {
-      if (isNotAllowed(caught)) return this.#complain();
-      if (!isNotThere(caught)) throw caught; // who held it has just settled it
+      if (isNotAllowed(caught)) return this.#warnOnce();
+      if (!isNotThere(caught)) throw caught; // its holder has just settled it
     }
     return true;
   }
 
-  /** @returns whether every message is known now. */
+  /** Reads the messages that are not yet known. @returns whether all are known now. */
   async #readUnknown(live: ReadonlySet<number>): Promise<boolean> {
     const { names } = this.#link;
     try {
@@ -113,23 +114,23 @@ export class TicketQueue {
       return true;
     } catch (caught) {
       if (!isNotAllowed(caught)) throw caught;
-      return this.#complain();
+      return this.#warnOnce();
     }
   }
 
-  /** Once. */
-  #complain(): false {
+  /** Warns about missing permissions, once. */
+  #warnOnce(): false {
     if (!this.#hasWarned) this.#link.log.warn(remedyOfOldRights);
     this.#hasWarned = true;
     return false;
   }
 }
 
-/** What helps where the server's configuration was made by an older release. */
+/** Remedy if an older release wrote the server's configuration. */
 const remedyOfOldRights =
-  'the NATS server does not let the learner read and delete tickets: run `offbeat nats-config` again and reload it';
+  'the NATS server does not allow the learner to read and delete tickets: run `offbeat nats-config` again and reload it';
 
-/** The ticket that a message is or answers; undefined where it is gone, or has none. */
+/** Reads the ticket that a message is or answers; undefined if the message is gone or names none. */
 export async function ticketAt(
   link: Link,
   stream: string,

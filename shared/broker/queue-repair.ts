@@ -5,34 +5,34 @@ import { isPublishedTo, type Source } from './names.js';
 import { stored } from './tail.js';
 
 /**
- * Finds and frees what nobody will ever be given, and what takes up a place in a bounded queue for ever:
+ * Finds and removes messages that would never be delivered but keep occupying a bounded queue:
  *
- * - **ghosts**, messages that their consumer has as acknowledged and that are in their queue all the same: a
- *   killed nats-server 2.9.10 comes back so, when the one was on its disk and the other not yet.
- * - **strangers**, messages that were published elsewhere: who takes messages may have the server deliver
- *   them to any subject that it may publish to, where they are stored as what they were.
- * - **hidden messages**, which the server counts and never delivers: see `skipHiddenNumbers`. They were
- *   published before that was called. Having them delivered again does not help, so their queue is emptied, and
- *   the learner issues other tickets for those that are lost.
+ * - **ghosts**, acknowledged messages that are still in their queue: a killed nats-server 2.9.10 restarts in
+ *   this state when it had written the acknowledgement to disk but not the deletion.
+ * - **strangers**, messages of another queue: a process that fetches messages can have the server deliver
+ *   them to any subject that it may publish to, where they are stored again.
+ * - **hidden messages**, which the server counts but never delivers: see `skipHiddenNumbers`. They were
+ *   published before that ran. Redelivery does not help, so their queue is emptied, and the learner replaces
+ *   the lost tickets.
  *
- * They are known by counting: what a queue holds beyond what its consumers still have to deliver or
- * wait to have acknowledged. An acknowledgement that is only just taking its effect looks the same for
- * a moment, so a queue must have some at two looks, one after the other.
+ * They are detected by counting: messages in a queue beyond those that its consumers have yet to deliver or
+ * to see acknowledged. An acknowledgement in progress looks the same for a moment, so two consecutive checks
+ * must find some.
  */
 export class QueueRepair {
   readonly #link: Link;
   readonly #free: (source: Source) => Promise<void>;
   readonly #suspected = new Set<string>();
-  readonly #freed = new Set<string>(); // streams that have had ghosts at each look since
+  readonly #freed = new Set<string>(); // streams redelivered once that have had ghosts at each check since
   #looking: Promise<void> | undefined;
 
-  /** @param free has everything that is in a queue and not acknowledged delivered once more. */
+  /** @param free redelivers every unacknowledged message of a queue. */
   constructor(link: Link, free: (source: Source) => Promise<void>) {
     this.#link = link;
     this.#free = free;
   }
 
-  /** Looks at every queue; one look at a time. */
+  /** Checks every queue; concurrent calls share one check. */
   look(): Promise<void> {
     this.#looking ??= this.#lookAtAll().finally(() => {
       this.#looking = undefined;
@@ -51,16 +51,16 @@ export class QueueRepair {
         this.#suspected.add(stream);
       } else {
         this.#suspected.delete(stream);
-        if (await this.#expelStrangers(stream, sources)) continue; // the others are counted anew
+        if (await this.#deleteStrangers(stream, sources)) continue; // ghosts are counted again at the next check
         if (this.#freed.delete(stream)) {
           await this.#empty(stream, ghosts);
           continue;
         }
         this.#freed.add(stream);
-        // Whoever has seen them knows them again.
+        // Consumers recognize messages that they have already handled.
         this.#link.log.warn(
           { stream, ghosts },
-          'the server kept what was acknowledged: it is delivered again',
+          'acknowledged messages kept by the server, redelivered',
         );
         for (const source of sources) await this.#free(source);
       }
@@ -69,10 +69,7 @@ export class QueueRepair {
 
   async #empty(stream: string, hidden: number): Promise<void> {
     const { jsm, log } = this.#link;
-    log.warn(
-      { stream, hidden },
-      'the server delivers some messages to nobody: the queue is emptied',
-    );
+    log.warn({ stream, hidden }, 'messages never delivered by the server, queue emptied');
     try {
       await ask(this.#link, `empty ${stream}`, () => jsm.streams.purge(stream));
     } catch (caught) {
@@ -81,16 +78,16 @@ export class QueueRepair {
     }
   }
 
-  /** @returns whether there were any. */
-  async #expelStrangers(stream: string, sources: readonly Source[]): Promise<boolean> {
+  /** Deletes messages of other queues. @returns whether there were any. */
+  async #deleteStrangers(stream: string, sources: readonly Source[]): Promise<boolean> {
     const { jsm, names, log } = this.#link;
     const state = await streamState(this.#link, stream, '>');
     const strangers = Object.entries(state?.subjects ?? {}).filter(
       ([subject]) => !sources.some((source) => isPublishedTo(names, source, subject)),
     );
     for (const [subject, messages] of strangers) {
-      log.warn({ stream, subject, messages }, 'messages of another queue were sent into this one');
-      await ask(this.#link, `expel ${subject} from ${stream}`, () =>
+      log.warn({ stream, subject, messages }, 'messages of another queue deleted');
+      await ask(this.#link, `delete ${subject} from ${stream}`, () =>
         jsm.streams.purge(stream, { filter: subject }),
       );
     }
@@ -98,7 +95,7 @@ export class QueueRepair {
   }
 }
 
-/** How often somebody should look, in milliseconds: so long, twice, may a full queue stand still. */
+/** Interval between checks, in milliseconds; ghosts may block a full queue for two intervals. */
 export const repairEveryMs = 2_000;
 
 /** The queues, as the consumers of each. */
@@ -108,21 +105,21 @@ const queues: readonly (readonly [Source, ...Source[]])[] = [
   ['scored.train', 'scored.eval'],
 ];
 
-/** At least so many messages of a queue will never be delivered. */
+/** Returns a lower bound on the messages of a queue that will never be delivered. */
 async function countGhosts(link: Link, sources: readonly [Source, ...Source[]]): Promise<number> {
   const { stream } = link.names.consumer(sources[0]);
   const before = await streamState(link, stream);
   const waiting = await Promise.all(sources.map((source) => countWaiting(link, source)));
   const after = await streamState(link, stream);
   if (before === undefined || after === undefined) return 0;
-  const inHand = waiting.reduce<number>((sum, count) => sum + (count ?? NaN), 0);
-  // What was published meanwhile need not be among those that the consumers told of.
+  const accounted = waiting.reduce<number>((sum, count) => sum + (count ?? NaN), 0);
+  // Messages published meanwhile may be missing from the consumers' counts.
   const meanwhile = after.last_seq - before.last_seq;
-  const ghosts = after.messages - meanwhile - inHand;
-  return ghosts > 0 ? ghosts : 0; // also without a consumer
+  const ghosts = after.messages - meanwhile - accounted;
+  return ghosts > 0 ? ghosts : 0; // NaN without a consumer gives 0
 }
 
-/** Messages that a consumer has to deliver yet, or to hear of. */
+/** Counts the messages that a consumer has yet to deliver or to see acknowledged. */
 async function countWaiting(link: Link, source: Source): Promise<number | undefined> {
   const { stream, durable } = link.names.consumer(source);
   const info = await askFor(link, `look at consumer ${durable} of ${stream}`, () =>
@@ -132,15 +129,15 @@ async function countWaiting(link: Link, source: Source): Promise<number | undefi
 }
 
 /**
- * Moves a stream past sequence numbers whose messages the server would hide.
+ * Moves a stream past sequence numbers whose messages the server would hide from readers.
  *
- * When the end of a stream's file is missing at the start of nats-server 2.9.10, it gives the numbers of the lost
- * messages again. But it still goes by an index from before: a new message is acknowledged, and shown to no reader
- * if its number is that of a deleted message, or below that of the first message that there was. Such a stream is
- * emptied up to the last number that was lost, so that the next message gets a new one.
+ * If the end of a stream's file is missing when nats-server 2.9.10 starts, the server reuses the numbers of
+ * the lost messages but keeps its old index: a new message is acknowledged but shown to no reader if its
+ * number is that of a deleted message or below the former first number. Such a stream is purged up to the
+ * last lost number, so that the next message gets a new one.
  *
- * @param isKept whether what can still be read is stored again. Otherwise it is lost, as what the file has lost:
- *   the learner issues other tickets and publishes its policy again, and actors renew their leases.
+ * @param isKept whether messages that can still be read are stored again. Otherwise they are lost too: the
+ *   learner issues new tickets and republishes its policy, and actors renew their leases.
  */
 export async function skipHiddenNumbers(
   link: Link,
@@ -148,7 +145,7 @@ export async function skipHiddenNumbers(
   isKept: boolean,
 ): Promise<void> {
   const { jsm, log } = link;
-  const info = await askFor(link, `look into ${stream}`, () =>
+  const info = await askFor(link, `read the state of ${stream}`, () =>
     jsm.streams.info(stream, { deleted_details: true }),
   );
   if (info === undefined) return;
@@ -163,12 +160,12 @@ export async function skipHiddenNumbers(
     for await (const message of stored(link, stream, everything, link.signal)) {
       readable.push(message);
     }
-    link.signal.throwIfAborted(); // what was read so far is not all
+    link.signal.throwIfAborted(); // reading was cut short
   }
   const kept = readable.length;
   log.warn(
     { stream, last, upTo, messages, kept },
-    'the end of a stream is lost, and the server would hide what comes next: it starts after that',
+    'end of a stream lost, reused sequence numbers skipped',
   );
   try {
     await ask(link, `empty ${stream}`, () => jsm.streams.purge(stream, { seq: upTo + 1 }));
@@ -180,20 +177,20 @@ export async function skipHiddenNumbers(
   await storeAgain(link, stream, readable);
 }
 
-/** The last sequence number that the server's index tells of, whether its message is there or not. */
+/** Returns the last sequence number in the server's index, whether its message exists or not. */
 function lastKnown(state: StreamState): number {
-  const { deleted = [], lost } = state as Partial<StreamState>; // left out where there is none
+  const { deleted = [], lost } = state as Partial<StreamState>; // absent if there are none
   return [...deleted, ...(lost?.msgs ?? [])].reduce(
     (last, seq) => Math.max(last, seq),
     state.first_seq - 1,
   );
 }
 
-/** What helps where the server's configuration was made by an older release. */
+/** Remedy if an older release wrote the server's configuration. */
 export const remedyOfMissingRight =
-  'the NATS server does not let the learner empty a stream: run `offbeat nats-config` again and reload it';
+  'the NATS server does not allow the learner to empty a stream: run `offbeat nats-config` again and reload it';
 
-/** In their order, each only if nobody has written to its subject meanwhile: that is newer. */
+/** Stores messages again in order, each only if its subject has not been written meanwhile. */
 async function storeAgain(
   link: Link,
   stream: string,

@@ -6,9 +6,9 @@ import type { Logger } from '../service/telemetry/logger.js';
 import { classify, type Failure, isOfServersDisk, isOutOfStorage } from './failures.js';
 
 /**
- * Knows whether the connection is up, and fails requests at once when it breaks: a request sent into a broken
- * connection is never answered, and its own time limit would cost seconds. This is no `TaskScope`: a break ends
- * single requests, which `retry` sends again, while the work that made them goes on.
+ * Tracks whether the connection is up and fails pending requests as soon as it breaks: they would never be
+ * answered, and waiting for their timeouts would cost seconds. Not a `TaskScope`: a break ends single
+ * requests, which `retry` repeats, while the calling task goes on.
  */
 export class Outages {
   readonly #underWay = new Set<(reason: Error) => void>();
@@ -28,18 +28,18 @@ export class Outages {
     this.#isDown = false;
   }
 
-  /** Why some work waits, although the connection is up. */
+  /** Why some request waits although the connection is up. */
   get hindrance(): string | undefined {
     return this.#hindrances.values().next().value;
   }
 
-  /** @param reason undefined: this work waits no more, or only as it should. */
+  /** Sets why `work` waits. @param reason undefined: it does not wait, or only for ordinary backpressure. */
   hinder(work: object, reason: string | undefined): void {
     if (reason === undefined) this.#hindrances.delete(work);
     else this.#hindrances.set(work, reason);
   }
 
-  /** Does the work, unless the connection is down or breaks meanwhile. */
+  /** Runs the work; fails if the connection is down or breaks meanwhile. */
   async guard<T>(work: () => Promise<T>): Promise<T> {
     if (this.#isDown) throw disconnected();
     let fail: (reason: Error) => void = () => undefined;
@@ -61,11 +61,11 @@ function disconnected(): NatsError {
 
 const blockedSeconds = new Counter({
   name: 'broker_publish_blocked_seconds_total',
-  help: 'Time that publishers waited, because the stream was full or the server away.',
+  help: 'Time that publishers waited because the stream was full or the server unreachable.',
   labelNames: ['queue', 'reason'],
 });
 
-/** Counts what the publishers of a queue wait, as `onWait`. */
+/** Returns an `onWait` that counts how long the publishers of a queue wait. */
 export function countBlocked(queue: string): NonNullable<RetryOptions['onWait']> {
   return (reason, waitedMs) => {
     blockedSeconds.inc({ queue, reason }, waitedMs / 1_000);
@@ -73,42 +73,42 @@ export function countBlocked(queue: string): NonNullable<RetryOptions['onWait']>
 }
 
 interface RetryOptions {
-  /** What is being done, for the log: `publish to …`. */
+  /** The operation, for the log: `publish to …`. */
   readonly what: string;
   readonly log: Logger;
   readonly signal: AbortSignal;
-  /** Given, an attempt fails as soon as the connection breaks, and none is made while it is down. */
+  /** If given, an attempt fails as soon as the connection breaks, and none is made while it is down. */
   readonly outages?: Outages;
-  /** Told of each failed attempt and how long the loop waited before the next one. */
+  /** Called after each failed attempt with the time that the loop waited before the next one. */
   readonly onWait?: (failure: Failure, waitedMs: number) => void;
 }
 
 /**
- * Tries until it works: waits while a stream is full or the server is away, with growing, jittered
- * pauses, and says in the log what it waits for, at once and every 10 seconds.
+ * Retries until success: waits with growing, jittered pauses while a stream is full or the server is
+ * unreachable, and logs the reason at once and every 10 seconds.
  *
- * @param attempt told how many attempts went before it.
- * @throws what `attempt` threw, if trying again cannot help; the signal's reason, once it aborts.
+ * @param attempt takes the number of attempts before it.
+ * @throws the error of `attempt`, if retrying cannot help; the signal's reason, once it aborts.
  */
 export async function retry<T>(
   options: RetryOptions,
   attempt: (before: number) => Promise<T>,
 ): Promise<T> {
   try {
-    return await untilItWorks(options, attempt);
+    return await untilSuccess(options, attempt);
   } finally {
     options.outages?.hinder(options, undefined);
   }
 }
 
-/** Between half and all of 40 ms, 80 ms, … up to 1.28 s, so that many waiters do not march in step. */
+/** Returns 50 to 100 % of 40 ms, 80 ms, … up to 1.28 s, so that many waiters do not retry at the same time. */
 export function pauseMs(attemptsBefore: number, random: number): number {
   return 40 * 2 ** Math.min(attemptsBefore, 5) * (0.5 + random / 2);
 }
 
 const logEveryMs = 10_000;
 
-async function untilItWorks<T>(
+async function untilSuccess<T>(
   options: RetryOptions,
   attempt: (before: number) => Promise<T>,
 ): Promise<T> {
@@ -119,7 +119,7 @@ async function untilItWorks<T>(
     try {
       const result = await (outages?.guard(() => attempt(before)) ?? attempt(before));
       if (loggedAt > -Infinity) {
-        log.info({ what, waitedMs: Math.round(performance.now() - startedAt) }, 'works again');
+        log.info({ what, waitedMs: Math.round(performance.now() - startedAt) }, 'recovered');
       }
       return result;
     } catch (caught) {
@@ -149,19 +149,19 @@ function describe(caught: unknown, failure: Failure): string {
   const error = caught instanceof NatsError ? caught : undefined;
   const answer = error?.api_error?.description ?? errorText(caught);
   if (isOfServersDisk(caught)) {
-    return `the disk of nats-server is full (${answer}); make room, and restart nats-server if it does not go on`;
+    return `the disk of nats-server is full (${answer}); free space, and restart nats-server if it does not recover`;
   }
   if (isOutOfStorage(caught)) {
-    return `NATS has no storage left (${answer}); give it more (max_file_store, the account's limit, or max_bytes of the stream), or let what waits be worked off`;
+    return `NATS has no storage left (${answer}); give it more (max_file_store, the account's limit, or max_bytes of the stream), or let consumers work off the waiting messages`;
   }
   if (answer.includes('per subject')) {
-    return `this sender has used up its share of the stream (${answer}); it goes on as others take what it sent`;
+    return `this sender has used up its share of the stream (${answer}); it continues as its messages are consumed`;
   }
   if (failure === 'full') return `the stream is full (${answer})`;
   if (error?.code === (ErrorCode.Timeout as string)) {
-    return 'NATS is connected and does not answer (TIMEOUT); if that lasts, see whether its disk is full: make room, and restart nats-server';
+    return 'NATS is connected and does not answer (TIMEOUT); if this lasts, check whether its disk is full: free space and restart nats-server';
   }
   return answer === '503'
-    ? 'nobody takes it: the learner has not created the run, or JetStream is starting'
+    ? 'no stream takes the subject: the learner has not created the run, or JetStream is starting'
     : `the server does not answer (${answer})`;
 }

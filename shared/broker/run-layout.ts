@@ -15,37 +15,37 @@ import { everyDeadLetter, type RunNames, type Source } from './names.js';
 export interface RunLimits {
   readonly trainTickets: number;
   readonly evalTickets: number;
-  /** Servers of a cluster that keep each stream; 1 where there is none. */
+  /** Replicas of each stream in a cluster; 1 without a cluster. */
   readonly replicas?: number;
-  /** The most that a group has as a message, in bytes. */
+  /** Maximum size of a group as a message, in bytes. */
   readonly largestGroupBytes?: number;
 }
 
-/** How many of its largest groups an actor may have waiting where those lie that are too large for a message. */
+/** How many of the largest groups an actor may have in the upload stream. */
 const uploadedGroups = 4;
 
-/** Actors that can each use up their share of a stream before the stream itself is full. */
+/** How many actors can use up their share before the stream itself is full. */
 const fullShares = 64;
 
-/** Dead letters that are kept of one sender: the newest. */
+/** How many dead letters of one sender are kept: the newest. */
 const lettersPerOrigin = 200;
 
-/** A lease has some hundred bytes. */
+/** A lease takes a few hundred bytes. */
 const maxLeaseBytes = 16 * 1024;
 
 /**
- * How often a message is tried before it is given up.
+ * How often a message is tried before it is dead-lettered.
  *
- * The server itself is told no limit. A message that used up the server's own `max_deliver` is never
- * delivered again, counts as no lag, and still keeps its place in a bounded work queue: when a
- * process dies on the last try, nobody is left to clear it away. So `consume` counts instead.
+ * The server has no limit of its own: a message that used up `max_deliver` is never redelivered and does not
+ * count as lag, but keeps its place in a bounded work queue, and if the process dies on the last try nothing
+ * removes it. So `consume` counts the tries.
  */
 export const maxTries = 5;
 
 /**
- * Whether each delivery of a queue's messages is a try. A scored group stays unacknowledged until the
- * checkpoint, so each learner that starts again is handed it again, and nothing is wrong with it: of
- * these only the failures count that one learner sees.
+ * Whether each delivery of a queue's messages counts as a try. A scored group stays unacknowledged until the
+ * checkpoint, so every restarted learner receives it again without an error; for these queues only failures
+ * within one learner process count.
  */
 export const countsDeliveries: Readonly<Record<Source, boolean>> = {
   'tickets.train': true,
@@ -56,8 +56,8 @@ export const countsDeliveries: Readonly<Record<Source, boolean>> = {
 };
 
 /**
- * After how long an unacknowledged message is delivered again, in milliseconds. Whoever holds one
- * longer says so; one that a breaking connection swallowed comes again after this time.
+ * How long until an unacknowledged message is redelivered, in milliseconds. A consumer that holds one longer
+ * renews its lease; a message lost with a connection is redelivered after this time.
  */
 const defaultAckWaitMs: Readonly<Record<Source, number>> = {
   'tickets.train': 30_000,
@@ -69,23 +69,24 @@ const defaultAckWaitMs: Readonly<Record<Source, number>> = {
 
 const hourMs = 3_600_000;
 
-/** How many values the ledger keeps of each of its keys. */
+/** How many values of each key the ledger keeps. */
 const ledgerHistory = 8;
 
-/** A stream's settings, in full where this system relies on them. Only what nats-server 2.9 knows. */
+/** A stream's settings: all that Offbeat relies on, and only those that nats-server 2.9 knows. */
 export type StreamSettings = Partial<StreamConfig> & Pick<StreamConfig, 'name' | 'max_msgs'>;
 /** A durable consumer's settings. */
 export type ConsumerSettings = Partial<ConsumerConfig> & { durable_name: string };
 
 /**
- * The streams of a run, those behind its buckets included. Every one is bounded by messages rather
- * than bytes: a byte bound on a file stream is reserved on the disk in advance, and a laptop would
- * refuse the sum. A message is at most the server's `max_payload`.
+ * Returns the streams of a run, including those of its buckets. Each is bounded by messages rather than
+ * bytes: the server reserves the byte limit of a file stream on the disk in advance, and the sum would exceed
+ * a laptop's disk. A message is at most the server's `max_payload`.
  *
- * Where actors write, each has subjects of its own, and the bound that counts is that of a subject: who has used
- * up his share is refused, and the stream has room for many more. An honest run never comes near it.
+ * Actors write to subjects of their own, and the effective limit is per subject: an actor that has used up
+ * its share is refused while the stream still has room for many others. An honest run never gets near this
+ * limit.
  *
- * @param chunkBytes of an uploaded body, in bytes.
+ * @param chunkBytes chunk size of an uploaded body, in bytes.
  */
 export function streamSettings(
   names: RunNames,
@@ -104,11 +105,11 @@ export function streamSettings(
   const log = (name: string, kind: string, maxMessages: number): StreamSettings => ({
     ...fileStream(name, [`offbeat.${run}.${kind}.*`], maxMessages),
     retention: RetentionPolicy.Limits,
-    discard: DiscardPolicy.Old, // history must never stop the training that it tells of
+    discard: DiscardPolicy.Old, // a full history must never block training
   });
   const settings = [
     queue(streams.tickets, 'tickets', capacity),
-    // Twice the capacity: a ticket whose lease ran out may be sampled a second time. One actor may be all there is.
+    // Twice the capacity: a ticket whose lease expired may be sampled twice. A run may have a single actor.
     shared(queue(streams.rollouts, 'rollouts', 2 * capacity)),
     {
       ...shared(queue(streams.uploads, 'uploads', uploadChunks(limits, chunkBytes))),
@@ -125,26 +126,26 @@ export function streamSettings(
     log(streams.events, 'events', 500_000),
     keyValueStream(buckets.config, 16),
     keyValueStream(buckets.policy, 10_000),
-    // The former checkpoints stay for a while, should the end of the file be damaged.
+    // Keeps former checkpoints in case the end of the file gets damaged.
     { ...keyValueStream(buckets.ledger, 64), max_msgs_per_subject: ledgerHistory },
-    // An actor that is silent for an hour is forgotten, so that renamed pods do not pile up.
+    // The lease of an actor silent for an hour expires, so that renamed pods do not accumulate.
     {
       ...keyValueStream(buckets.actors, 10_000),
       max_age: nanos(hourMs),
       max_msg_size: maxLeaseBytes,
     },
-    // Chunks of 128 KiB. An adapter that is published again makes its first entry go by a header.
+    // Chunks of 128 KiB. A republished adapter replaces its former entry by a rollup header.
     { ...objectStream(objects.weights, 262_144), allow_rollup_hdrs: true },
-    // Removed as their messages are acknowledged; what a crash leaves behind is swept, at the latest after a month.
+    // Removed when their messages are acknowledged; leftovers of a crash are swept, or expire after a month.
     { ...objectStream(objects.bodies, 65_536), max_age: nanos(30 * 24 * hourMs) },
   ];
   return settings.map((stream) => ({ ...stream, num_replicas: limits.replicas ?? 1 }));
 }
 
 /**
- * The streams from whose midst messages are deleted, by whether what they hold can be had again or is to be kept.
- * Only the oldest events are ever deleted. Dead letters can do without: the learner finds out by itself which
- * tickets are lost.
+ * The streams from which messages other than the oldest are deleted, split by whether their content can be
+ * recreated or must be kept. Only the oldest events are ever deleted. Dead letters are left out: the learner
+ * detects lost tickets without them.
  */
 export function streamsThatDelete({ streams, buckets, objects }: RunNames): {
   readonly emptied: readonly string[];
@@ -159,12 +160,12 @@ export function streamsThatDelete({ streams, buckets, objects }: RunNames): {
   };
 }
 
-/** How many chunks one actor may have uploaded. */
+/** How many uploaded chunks one actor may have stored. */
 function uploadChunks({ largestGroupBytes = 32 * 2 ** 20 }: RunLimits, chunkBytes: number): number {
   return uploadedGroups * Math.ceil(largestGroupBytes / chunkBytes);
 }
 
-/** A stream of which each sender, by its subject, has a share: as much as the settings say of the whole. */
+/** Turns the limit of a stream into a limit per sender, that is, per subject. */
 function shared(settings: StreamSettings): StreamSettings {
   const share = settings.max_msgs;
   return {
@@ -175,7 +176,7 @@ function shared(settings: StreamSettings): StreamSettings {
   };
 }
 
-/** The durable consumer of `source`. One filter each: nats-server 2.9 knows no more. */
+/** Settings of the durable consumer of `source`. One filter each: nats-server 2.9 supports no more. */
 export function consumerSettings(
   names: RunNames,
   source: Source,
@@ -198,29 +199,29 @@ export function consumerSettings(
   };
 }
 
-/** The stream behind a key-value bucket, laid out as every NATS client expects it. */
+/** The stream of a key-value bucket, in the layout that every NATS client expects. */
 function keyValueStream(bucket: string, maxMessages: number): StreamSettings {
   return {
     ...fileStream(`KV_${bucket}`, [`$KV.${bucket}.>`], maxMessages),
     retention: RetentionPolicy.Limits,
     discard: DiscardPolicy.New,
-    max_msgs_per_subject: 1, // the newest value of a key alone
-    allow_rollup_hdrs: false, // one key's writer could erase all the others with a header
+    max_msgs_per_subject: 1, // only the newest value of a key
+    allow_rollup_hdrs: false, // with a rollup header, the writer of one key could erase all others
   };
 }
 
-/** The stream behind an object store, laid out as every NATS client expects it. */
+/** The stream of an object store, in the layout that every NATS client expects. */
 function objectStream(bucket: string, maxMessages: number): StreamSettings {
   return {
     ...fileStream(`OBJ_${bucket}`, [`$O.${bucket}.C.>`, `$O.${bucket}.M.>`], maxMessages),
     retention: RetentionPolicy.Limits,
     discard: DiscardPolicy.New,
     allow_rollup_hdrs: false,
-    duplicate_window: nanos(hourMs), // a chunk whose answer an outage swallowed is stored once
+    duplicate_window: nanos(hourMs), // a chunk resent after a lost answer is stored once
   };
 }
 
 function fileStream(name: string, subjects: string[], maxMessages: number): StreamSettings {
-  // In files, since a restarted server must still have everything that it accepted.
+  // File storage: a restarted server must still have everything that it accepted.
   return { name, subjects, storage: StorageType.File, max_msgs: maxMessages };
 }

@@ -10,23 +10,24 @@ import { stored } from './tail.js';
 
 const swept = new Counter({
   name: 'broker_bodies_swept_total',
-  help: 'Bodies of large messages that were deleted because nothing needed them any more, by where they lay.',
+  help: 'Abandoned bodies of large messages that were deleted, by where they were stored.',
   labelNames: ['kind'],
 });
 
 export const sweepEveryMs = 60_000;
 
-/** Longer than it takes to publish the message that a body was stored for. */
+/** Longer than the time between storing a body and publishing its message. */
 const usualGraceMs = 30 * 60_000;
 
 const Entry = z.looseObject({ nuid: z.string(), name: z.string() });
 
 /**
- * Deletes bodies that no message names: a process died between storing a body and publishing its message, or
- * between settling a message and deleting its body, or an actor stores what it never names.
+ * Deletes bodies that no message refers to: a process died between storing a body and publishing its message,
+ * or between settling a message and deleting its body, or an actor stored a body that it never referred to.
  *
- * A body is stored before its message. So a body that is older, by some grace, than the oldest message that
- * still waits belongs to none of these. All times are the server's own, since clocks of services may jump.
+ * A body is stored before its message. So a body that is older than the oldest waiting message, by a grace
+ * period, belongs to none of them. All times are from the server's clock, since the clocks of services may
+ * jump.
  */
 export class Sweep {
   readonly #link: Link;
@@ -39,7 +40,7 @@ export class Sweep {
     this.#graceMs = graceMs;
   }
 
-  /** Sweeps once. Does nothing until a learner has taken the lead, since the server's time is that of its lease. */
+  /** Sweeps once. Does nothing before the first leader lease, whose timestamp gives the server's time. */
   async look(): Promise<void> {
     const now = await this.#time(`KV_${this.#link.names.buckets.ledger}`, 'last_ts');
     if (now === undefined) return;
@@ -56,7 +57,7 @@ export class Sweep {
     const before = Math.min(now, oldest) - this.#graceMs;
     if (Date.parse(state.first_ts) >= before) return;
 
-    // By halves: messages are in the order of their times.
+    // Binary search: messages are ordered by time.
     let [low, high] = [state.first_seq, state.last_seq + 1];
     while (low < high) {
       const middle = Math.floor((low + high) / 2);
@@ -122,7 +123,7 @@ export class Sweep {
     }
   }
 
-  /** The names of the objects that dead letters have as bodies. */
+  /** Returns the names of the objects that are bodies of dead letters. */
   async #bodiesOfLetters(): Promise<ReadonlySet<string>> {
     const { names, signal } = this.#link;
     const found = new Set<string>();
@@ -135,7 +136,7 @@ export class Sweep {
       const object = new MessageHeaders(message).get(bodyHeader);
       if (object !== undefined) found.add(object);
     }
-    signal.throwIfAborted(); // what was found so far is not all
+    signal.throwIfAborted(); // reading was cut short
     return found;
   }
 
@@ -146,7 +147,9 @@ export class Sweep {
     );
   }
 
-  /** When the first or the last message of a stream was stored, in ms since the epoch; undefined if it is empty. */
+  /**
+   * Returns when the first or last message of a stream was stored, in ms since the epoch; undefined if it is empty.
+   */
   async #time(stream: string, which: 'first_ts' | 'last_ts'): Promise<number | undefined> {
     const state = await streamState(this.#link, stream);
     return state === undefined || state.messages === 0 ? undefined : Date.parse(state[which]);

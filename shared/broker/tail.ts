@@ -2,8 +2,8 @@ import type { StoredMsg } from 'nats';
 import { askFor, type Link, streamState } from './link.js';
 
 /**
- * Every message of a stream from the first, then each new one as it arrives, in order, until the
- * signal aborts. It holds nothing on the server, so a restarted server loses nothing of it.
+ * Yields every message of a stream from the first, then each new one as it arrives, in order, until the
+ * signal aborts. Keeps no state on the server, so a server restart does not affect it.
  */
 export async function* tail(
   link: Link,
@@ -20,7 +20,7 @@ export async function* tail(
   }
 }
 
-/** The messages that a stream holds by now, from sequence number `first` on, in order. */
+/** Yields the messages that a stream currently holds, from sequence number `first` on, in order. */
 export async function* stored(
   link: Link,
   stream: string,
@@ -32,7 +32,7 @@ export async function* stored(
   if (last !== undefined && last >= first) yield* held(link, stream, subject, signal, first);
 }
 
-/** The same of a stream that is known to have something, for who may not ask how much. */
+/** Like `stored`, for a stream known to be non-empty whose info the caller may not request. */
 export async function* held(
   link: Link,
   stream: string,
@@ -52,18 +52,18 @@ export async function* held(
 }
 
 /**
- * The sequence number of a stream's newest message; 0 where none was ever stored. To be asked before
- * anything else is asked of a stream that may not be there yet: nats-server 2.9.10 ends with a panic when it is
- * asked for a message, or for the subjects, of one that it is just creating.
+ * Returns the sequence number of a stream's newest message; 0 if none was ever stored. Must come before any
+ * other request to a stream that may not exist yet: nats-server 2.9.10 panics when asked for a message, or
+ * for the subjects, of a stream that is being created.
  */
 export async function lastSequence(link: Link, stream: string): Promise<number> {
   return (await streamState(link, stream))?.last_seq ?? 0;
 }
 
 /**
- * Ticks at once, then whenever something is published on `subject`, and at the latest every
- * `everyMs`, until the signal aborts. What is heard is only a hint that it is worth looking: a hint
- * may come before the server has stored what it announces, or be lost with a connection.
+ * Ticks at once, then whenever a message is published on `subject`, and at least every `everyMs`, until the
+ * signal aborts. A published message is only a hint to poll: it may arrive before the server has stored it,
+ * or be lost with a connection.
  */
 export async function* ticks(
   link: Link,
@@ -98,7 +98,7 @@ export async function* ticks(
   }
 }
 
-/** What `read` finds, or `undefined` if it failed because of the shutdown: then a reader just ends. */
+/** Returns the result of `read`, or `undefined` if it failed after the signal aborted. */
 export async function untilAborted<T>(
   signal: AbortSignal,
   read: () => Promise<T | undefined>,

@@ -6,19 +6,19 @@ import { classify } from './failures.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
 import { countBlocked, retry } from './retry.js';
 
-/** Header of a group whose body an actor has uploaded; the message itself says where the parts lie. */
+/** Header of a group whose body an actor has uploaded; the message lists the chunks. */
 export const uploadHeader = 'Offbeat-Upload';
 
-/** Of one chunk, at most. The stream takes no larger one, so a share is bounded in bytes as well. */
+/** Maximum size of a chunk. The stream accepts no larger one, so a share is bounded in bytes as well. */
 const usualChunkBytes = 512 * 1024;
 const chunksInFlight = 4;
 
-/** How much of a body one chunk holds on this server. */
+/** Chunk size of a body on this server, in bytes. */
 export function uploadChunkBytes(link: Link): number {
   return Math.min(usualChunkBytes, largestBody(link));
 }
 
-/** What a message says of its uploaded body. */
+/** Describes an uploaded body; sent as the message. */
 const Manifest = z.strictObject({
   size: z.int().nonnegative(), // bytes
   sha256: z.string().length(64),
@@ -26,32 +26,32 @@ const Manifest = z.strictObject({
     .array(z.int().positive()) // sequence numbers in the stream, in order
     .min(1)
     .max(4_096)
-    .refine((chunks) => new Set(chunks).size === chunks.length, 'a chunk is named twice'),
+    .refine((chunks) => new Set(chunks).size === chunks.length, 'a chunk is listed twice'),
 });
 type Manifest = z.infer<typeof Manifest>;
 
 /**
- * Groups of actors that are too large for a message. All chunks of an actor have one subject, so that the server
- * itself bounds what each may have here, and an actor that uses up its share keeps nobody else waiting. What
- * an actor names is read and deleted only if it is its own.
+ * Groups of actors that are too large for a message. All chunks of an actor have one subject, so that the
+ * server itself limits each actor, and an actor that uses up its share does not block others. A chunk is read
+ * or deleted only on behalf of the actor that uploaded it.
  */
 export class Uploads {
   readonly #link: Link;
   readonly #maxBytes: () => Promise<number>;
-  /** One at a time: several that each wait for room for their last chunk would wait for one another. */
+  /** One upload at a time: several uploads that each wait for room for their last chunk would deadlock. */
   readonly #turn = pLimit(1);
 
-  /** @param maxBytes of one body: a larger one is not read, whoever sent it. */
+  /** @param maxBytes of one body: a larger one is never read. */
   constructor(link: Link, maxBytes: () => Promise<number>) {
     this.#link = link;
     this.#maxBytes = maxBytes;
   }
 
   /**
-   * Stores a body, however long the actor's share is used up or the server away.
+   * Stores a body, however long the actor's share is used up or the server unreachable.
    *
-   * @param subject of the actor's uploads.
-   * @returns the content of the message that stands for it.
+   * @param subject subject of the actor's uploads.
+   * @returns the content of the message that refers to it.
    * @throws the signal's reason, once it aborts.
    */
   put(subject: string, bytes: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
@@ -69,10 +69,11 @@ export class Uploads {
   }
 
   /**
-   * The body that a message stands for, its SHA-256 verified; `undefined` if a chunk of it is gone.
+   * Reads the body that a message refers to and verifies its SHA-256; `undefined` if a chunk is gone.
    *
-   * @param subject of the uploads of the message's sender.
-   * @throws {PermanentError} if the message cannot be read, or names what is not its sender's, or too much.
+   * @param subject subject of the uploads of the message's sender.
+   * @throws {PermanentError} if the message is malformed, refers to another sender's chunks, or the body is
+   *   too large.
    */
   async get(subject: string, message: Uint8Array): Promise<Uint8Array | undefined> {
     const { size, sha256: expected, chunks } = manifestIn(message);
@@ -92,15 +93,15 @@ export class Uploads {
     const body = Buffer.concat(parts);
     if (bytes === size && sha256(body) === expected) return new Uint8Array(body);
     throw new PermanentError(
-      `its body is damaged: it should have ${size} bytes with SHA-256 ${expected}, and ${bytes} with ${sha256(body)} are there`,
+      `its body is damaged: expected ${size} bytes with SHA-256 ${expected}, found ${bytes} with ${sha256(body)}`,
     );
   }
 
   /**
    * Deletes the chunks of a message's body.
    *
-   * @param isRead whether `get` has returned it, so that all of it is known to be its sender's.
-   * @throws {PermanentError} if the message cannot be read, or names what is not its sender's.
+   * @param isRead whether `get` has returned the body, which proves that all chunks are its sender's.
+   * @throws {PermanentError} if the message is malformed or refers to another sender's chunks.
    */
   async delete(subject: string, message: Uint8Array, isRead: boolean): Promise<void> {
     const { jsm, names } = this.#link;
@@ -113,13 +114,13 @@ export class Uploads {
           jsm.streams.deleteMessage(stream, seq, false),
         );
       } catch (caught) {
-        if (classify(caught) !== 'absent') throw caught; // somebody else was faster
+        if (classify(caught) !== 'absent') throw caught; // another process deleted it first
       }
     };
     await Promise.all(manifestIn(message).chunks.map((seq) => limit(() => drop(seq))));
   }
 
-  /** @throws {PermanentError} if it is another's. */
+  /** Reads a chunk. @throws {PermanentError} if another actor uploaded it. */
   async #chunk(subject: string, seq: number): Promise<Uint8Array | undefined> {
     const { jsm, names } = this.#link;
     const stream = names.streams.uploads;
@@ -127,7 +128,7 @@ export class Uploads {
       jsm.streams.getMessage(stream, { seq }),
     );
     if (found !== undefined && found.subject !== subject) {
-      throw new PermanentError(`its body names chunk ${seq}, which another actor has uploaded`);
+      throw new PermanentError(`its body names chunk ${seq}, which another actor uploaded`);
     }
     return found?.data;
   }
@@ -150,7 +151,7 @@ function manifestIn(message: Uint8Array): Manifest {
     return Manifest.parse(JSON.parse(new TextDecoder().decode(message)));
   } catch (caught) {
     const reason = caught instanceof z.ZodError ? z.prettifyError(caught) : errorText(caught);
-    throw new PermanentError(`it does not say where its body lies: ${reason}`);
+    throw new PermanentError(`it does not describe its body: ${reason}`);
   }
 }
 

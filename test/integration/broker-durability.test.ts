@@ -273,7 +273,7 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
     for await (const { reason } of broker.deadLetters.read(stopping.signal)) {
       assert.match(
         reason,
-        /^failed 5 times, at last: offbeat\.test\.rollouts\.actor-0: its body among offbeat\.test\.uploads\.actor-0 is not there$/,
+        /^failed 5 times, last error: offbeat\.test\.rollouts\.actor-0: its body among offbeat\.test\.uploads\.actor-0 is missing$/,
       );
       stopping.abort();
     }

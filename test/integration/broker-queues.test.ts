@@ -318,7 +318,7 @@ describe('the queues of a run on a real server', bounded, () => {
       await issue(0);
       const letter = await firstDeadLetter();
       assert.deepEqual(counts, [1, 2, 3, 4, 5]);
-      assert.equal(letter.reason, 'failed 5 times, at last: the backend is away');
+      assert.equal(letter.reason, 'failed 5 times, last error: the backend is away');
       await until(async () => (await depth('tickets')) === 0);
     },
   );
@@ -333,7 +333,7 @@ describe('the queues of a run on a real server', bounded, () => {
     const handled: number[] = [];
     void takeTickets(({ seq }) => note(handled, seq));
     const letter = await firstDeadLetter();
-    assert.match(letter.reason, /no one who took it lived to settle it, 5 times/);
+    assert.match(letter.reason, /every consumer died before settling it \(5 deliveries\)/);
     assert.deepEqual(handled, []);
     await until(async () => (await depth('tickets')) === 0);
   });
@@ -382,7 +382,7 @@ describe('the queues of a run on a real server', bounded, () => {
         }),
       );
       const letter = await firstDeadLetter();
-      assert.equal(letter.reason, 'failed 5 times, at last: no use');
+      assert.equal(letter.reason, 'failed 5 times, last error: no use');
       assert.deepEqual(counts, [10, 11, 12, 13, 14]);
       await until(async () => (await depth('scored')) === 0);
     },

@@ -84,7 +84,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
 
     it('never goes back to an older version', async () => {
       await publishVersion(3);
-      await assert.rejects(publishVersion(2), /version 2: 3 is out already/);
+      await assert.rejects(publishVersion(2), /version 2: 3 is already published/);
       assert.equal((await broker.policy.current())?.version, 3);
     });
 

@@ -159,7 +159,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
       '1: left as it is, since its subject is "$KV.config_test.run", and stage actor takes no messages from there; purge it',
       '2: left as it is, since its subject is "offbeat.test.scored.train", and stage actor takes no messages from there; purge it',
       '3: published again on offbeat.test.tickets.eval',
-      '4: left as it is, since it cannot be read whole, its body x is not there; purge it',
+      '4: left as it is, since its body cannot be fully read (its body x is missing); purge it',
       '',
     ]);
     assert.deepEqual(await broker.depths(), { tickets: 1, rollouts: 0, scored: 0, dead: 3 });
@@ -254,16 +254,16 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
       const expected = [
         /^object oversized of bodies_test has 1099511627776 bytes; at most/,
         /^object damaged of bodies_test is damaged/,
-        /^its body forged is not there$/,
-        /^its body none is not there$/,
-        /^its body x{100} is not there$/,
+        /^its body forged is missing$/,
+        /^its body none is missing$/,
+        /^its body x{100} is missing$/,
         /^its headers are malformed$/,
         /^null$/,
       ];
       for (const [i, pattern] of expected.entries())
         assert.match(String(rows[i]!['unreadable']), pattern);
       const { out } = await run('list');
-      assert.match(out, /^4 .* \(unreadable: its body none is not there\)$/m);
+      assert.match(out, /^4 .* \(unreadable: its body none is missing\)$/m);
       assert.match((await run('show', '2')).out, /"unreadable": "object damaged of/);
     });
 

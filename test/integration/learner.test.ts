@@ -87,7 +87,7 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
     const { value: letter } = await ground.broker.deadLetters
       .past(AbortSignal.timeout(9_000))
       .next();
-    assert.match(letter!.reason, /^failed 5 times, at last: .* its body none is not there$/);
+    assert.match(letter!.reason, /^failed 5 times, last error: .* its body none is missing$/);
     assert.equal((await ground.broker.depths()).scored, 0);
   });
 

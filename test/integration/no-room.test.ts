@@ -108,7 +108,7 @@ describe('a NATS server whose disk is full', limits, () => {
     for (let order = 0; order < 10; order++) await send(order);
     disk.fill();
     const sending = Promise.all(Array.from({ length: 10 }, (_, i) => send(10 + i)));
-    const unanswered = /connected and does not answer .*see whether its disk is full/;
+    const unanswered = /connected and does not answer .*check whether its disk is full/;
     await until(() => lines.some(({ reason }) => unanswered.test(reason ?? '')));
     assert.match(String(broker.trouble), unanswered);
 

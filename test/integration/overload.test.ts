@@ -115,7 +115,7 @@ describe('a NATS server whose storage is used up', limits, () => {
       received.toSorted((a, b) => a - b),
       Array.from({ length: total }, (_, i) => i),
     );
-    assert(lines.some(({ msg }) => msg === 'works again'));
+    assert(lines.some(({ msg }) => msg === 'recovered'));
     stopping.abort();
     await consuming;
   });
