@@ -17,12 +17,12 @@ export interface DownloadedAdapter {
 }
 
 /**
- * Fetches a checkpoint's adapter. The server names a place: a tar on the web, or, as TuFT does, a
- * directory of its own disk, which must then be mounted here too.
+ * Fetches a checkpoint's adapter. The server names its location: a tar at a URL, or, as TuFT does, a
+ * directory on its own disk, which must then be mounted here too.
  *
  * @param checkpointDir where the server's checkpoint directory is mounted on this machine, if not
  *   under the same path.
- * @throws {AdapterOutOfReach} if the place is not reachable from here.
+ * @throws {AdapterOutOfReach} if the location is not reachable from here.
  */
 export async function downloadAdapter(
   http: TinkerHttp,
@@ -49,7 +49,7 @@ const maxBytes: Readonly<Record<string, number>> = {
 };
 const maxArchiveBytes = 2 ** 31 + 2 ** 24;
 
-/** What changes the meaning of the weights beyond (alpha / rank) · B · A is refused, by its key. */
+/** Refuses settings that change the meaning of the weights beyond (alpha / rank) · B · A. */
 const AdapterConfig = z.object({
   r: z.int().positive(),
   lora_alpha: z.number().positive(),
@@ -67,7 +67,7 @@ async function locate(http: TinkerHttp, path: TinkerPath, signal: AbortSignal): 
     path: `${checkpointUrl(path)}/archive`,
   } as const;
   const isRedirect = ({ status }: { status: number }) => status >= 300 && status < 400;
-  // A 503 means that the archive is still being built.
+  // 503: the archive is still being built.
   const answer = await http.call(request, signal, { isDone: isRedirect, max500s: 1 });
   const text = isRedirect(answer)
     ? answer.headers.get('location')
@@ -139,7 +139,7 @@ async function readDirectory(
   const named = checkpointDir === undefined ? localPath(url) : join(checkpointDir, runId, name);
   const folder = basename(named) === 'adapter' ? dirname(named) : named;
   if (basename(folder) !== name) {
-    // A server may make us read an adapter of the checkpoint asked for, and nothing else.
+    // A server may make us read only the adapter of the requested checkpoint.
     throw outOfReach(`the server names ${folder} for the checkpoint ${name}`);
   }
   const files: Files = {};

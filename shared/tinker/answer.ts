@@ -5,10 +5,10 @@ import { BadAnswer, errorOfStatus, type Failure, type TinkerError } from './erro
 import { excessIn } from '../base/json-bounds.js';
 import { isTransient } from './retry.js';
 
-/** Of the largest JSON result: 65,536 sequences, or the logprobs of a chunk's datums. */
+/** Bounds of the largest JSON result: 65,536 sequences, or the logprobs of a chunk's datums. */
 const jsonBounds = { values: 64_000_000, containers: 250_000, depth: 64 };
 
-/** What a server answered, of whatever status; read and classed, never interpreted beyond that. */
+/** A server's answer of any status, read and classified but not interpreted further. */
 export class Answer {
   constructor(
     private readonly operation: string,
@@ -30,7 +30,7 @@ export class Answer {
     return this.headers.get('content-type')?.includes(protobufType) ?? false;
   }
 
-  /** The body as JSON, undefined if it is none or beyond all bounds. */
+  /** The body as JSON; undefined if it is not JSON or exceeds the bounds. */
   json(): unknown {
     if (this.#excess() !== undefined) return undefined;
     try {
@@ -40,7 +40,7 @@ export class Answer {
     }
   }
 
-  /** @throws {BadAnswer} if the body is not what the API promises. */
+  /** Parses the body. @throws {BadAnswer} if it does not match the API. */
   parse<Schema extends z.ZodType>(schema: Schema): z.output<Schema> {
     const excess = this.#excess();
     if (excess !== undefined) throw this.unexpected(`it has ${excess}`);
@@ -50,7 +50,7 @@ export class Answer {
     throw this.unexpected(`${issue?.path.join('.') ?? ''}: ${issue?.message ?? 'not JSON'}`);
   }
 
-  /** The error of an answer that breaks the protocol, with what is wrong in it. */
+  /** Creates the error for an answer that breaks the protocol. */
   unexpected(complaint: string): BadAnswer {
     return new BadAnswer(this.#failure(`${complaint}, in the answer ${this.#excerpt()}`));
   }

@@ -2,24 +2,24 @@ import { z } from 'zod';
 import { requestLimits } from './wire-bounds.js';
 
 /**
- * The JSON bodies of the Tinker HTTP API, SDK 0.25: one schema each, for the client and for the
- * embedded server. Unknown fields are left out without a complaint, since newer clients and servers
- * add some. Absent and null mean the same: the SDK drops nulls, other clients may write them. A
- * client sends what a schema's `parse` returns: defaults written out, as the SDK does.
+ * The JSON bodies of the Tinker HTTP API, SDK 0.25: one schema each, for the client and for the embedded
+ * server. Unknown fields are ignored, since newer clients and servers add some. Absent and null mean the
+ * same: the SDK drops nulls, other clients may write them. A client sends what a schema's `parse` returns,
+ * with explicit defaults, as the SDK does.
  */
 const optional = <Schema extends z.ZodType>(schema: Schema) =>
   schema.nullish().transform((value) => value ?? undefined);
 
 const kind = <Name extends string>(name: Name) => z.literal(name).default(name);
 const count = z.int().nonnegative();
-/** What broken weights come to is NaN, for which JSON has no word: servers write null. */
+/** Broken weights give NaN, which JSON cannot express: servers write null. */
 const anyNumber = z
   .number()
   .nullable()
   .transform((value) => value ?? NaN);
 /**
- * A long array of numbers. One check of the whole, and one complaint: an array of objects, or a complaint
- * for each of a million wrong elements, would take a hundred times the memory of the text.
+ * A long array of numbers, checked as a whole with at most one issue: an object per element, or an issue for
+ * each of a million wrong elements, would take a hundred times the memory of the text.
  */
 const numbers = (isRight: (value: unknown) => boolean, expected: string) =>
   z.unknown().transform((value, context): number[] => {
@@ -42,14 +42,14 @@ const anyNumbers = numbers(
   'a number or null',
 ).transform((values: (number | null)[]) => values.map((value) => value ?? NaN));
 
-/** A record with few keys: there are no complaints about a million. */
+/** A record with few keys, so that a million keys cause only one issue. */
 const few = <Value extends z.ZodType>(value: Value, most: number) =>
   z
     .record(z.string(), z.unknown())
     .refine((record) => Object.keys(record).length <= most, `expected at most ${most} keys`)
     .pipe(z.record(z.string(), value));
 
-/** The SDK's integers have 64 bits, of which a double keeps 53: wider ones may come as text. */
+/** The SDK's integers have 64 bits, of which a double keeps 53: wider ones may arrive as text. */
 const wideInteger = z.union([z.int(), z.bigint(), z.string().regex(/^-?[0-9]{1,20}$/)]);
 
 /** `POST /api/v1/client/config` */
@@ -99,7 +99,7 @@ export const SessionHeartbeatRequest = z.object({
 });
 export const SessionHeartbeatResponse = z.object({});
 
-/** The promise of a result, which `retrieve_future` fulfils. */
+/** The id of a future result, to be fetched by `retrieve_future`. */
 export const UntypedFuture = z.object({
   request_id: z.string().min(1),
   model_id: optional(z.string()),
@@ -143,7 +143,7 @@ const JsonTensor = z.object({
   data: finiteNumbers,
   dtype: z.enum(['float32', 'int64']),
   shape: optional(tokenIds),
-  sparse_crow_indices: optional(tokenIds), // these two only of a sparse tensor
+  sparse_crow_indices: optional(tokenIds), // both only for a sparse tensor
   sparse_col_indices: optional(tokenIds),
 });
 export type JsonTensor = z.output<typeof JsonTensor>;
@@ -223,9 +223,9 @@ export const SaveResult = z.object({
 /** `POST /api/v1/load_weights` → a future of LoadResult */
 export const LoadWeightsRequest = z.object({
   type: kind('load_weights'),
-  model_id: optional(z.string()), // the form without it creates a model: not every server can
+  model_id: optional(z.string()), // absent: creates a model, which not every server supports
   seq_id: optional(z.int()),
-  session_id: optional(z.string()), // of the form that creates a model, as the next three
+  session_id: optional(z.string()), // when creating a model, as the next three
   model_seq_id: optional(count),
   base_model: optional(z.string()),
   user_metadata: optional(z.record(z.string(), z.unknown())),
@@ -244,7 +244,7 @@ export const CreateSamplingSessionRequest = z.object({
 });
 export const CreateSamplingSessionResponse = z.object({ sampling_session_id: z.string().min(1) });
 
-/** Kept while a request waits, and a thousand may: longer ones are no text that a model writes. */
+/** Bounded, since it is kept while a request waits, and a thousand requests may wait. */
 const StopText = z.string().max(1_024);
 
 /** `POST /api/v1/asample` → a future of SampleJsonResult, or of the protobuf SampleResponse */
@@ -263,7 +263,7 @@ export const SampleRequest = z.object({
     top_p: z.number().default(1),
   }),
   sampling_session_id: optional(z.string()),
-  seq_id: optional(wideInteger), // of a pickled client: 10^9 and more times a chance number
+  seq_id: optional(wideInteger), // a pickled client sends at least 10^9 times a random number
   base_model: optional(z.string()),
   model_path: optional(z.string()),
   prompt_logprobs: optional(z.boolean()),
@@ -316,5 +316,5 @@ export const CheckpointList = z.object({
 /** `GET …/checkpoints/{id}/archive`, the form without a redirect */
 export const ArchiveResponse = z.object({ url: z.string().min(1), expires: optional(z.string()) });
 
-/** What every server of this API answers to a bad request; `detail` may be FastAPI's list. */
+/** Every server's answer to a bad request; `detail` may be FastAPI's list. */
 export const ErrorResponse = z.object({ detail: z.unknown() });

@@ -9,8 +9,7 @@ export interface ChunkLimits {
 }
 
 /**
- * Cuts the data of one call into requests, in order. A datum that alone exceeds the bytes travels
- * alone.
+ * Splits the data of one call into requests, in order. A datum that exceeds the byte limit gets a request of its own.
  *
  * Source: the Python SDK 0.25 (§4.2 of the protocol reference).
  */
@@ -31,13 +30,13 @@ export function splitData(data: readonly Datum[], limits: ChunkLimits): Datum[][
   return chunks;
 }
 
-/** How many bytes a datum takes in a request, as the SDK counts for its chunks. */
+/** Size of a datum in a request, in bytes, by the SDK's estimate. */
 export function datumBytes({ tokens, targetTokens, inputs }: Datum): number {
   const floats = lossInputs.reduce((sum, name) => sum + (inputs[name]?.length ?? 0), 0);
   return 4 * tokens.length + 8 * targetTokens.length + 4 * floats;
 }
 
-/** The positions of the data, those of one length together, in the order of their first. */
+/** Groups the indices of the data by datum length, in order of first occurrence. */
 export function groupByLength(data: readonly Datum[]): number[][] {
   const groups = new Map<number, number[]>();
   data.forEach(({ tokens: { length } }, i) => {
@@ -49,9 +48,9 @@ export function groupByLength(data: readonly Datum[]): number[][] {
 }
 
 /**
- * One result of the results of a call's chunks, in their order. Metrics follow the reduction in their
- * name (`loss:sum`); one without a known reduction survives where all chunks agree on it. The only
- * chunk of a call keeps its metrics as they are.
+ * Combines the results of a call's chunks, in order. Metrics are reduced as their name says (`loss:sum`); one
+ * without a known reduction is kept only if all chunks agree on it. A single chunk keeps its metrics
+ * unchanged.
  *
  * Source: the Python SDK 0.25 (§4.3), which refuses names without a reduction; servers send them.
  */

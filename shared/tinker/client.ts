@@ -21,17 +21,17 @@ import { TrainingRun } from './training-run.js';
 
 export interface TinkerClientOptions extends HttpOptions {
   readonly signal: AbortSignal;
-  /** Where the server's checkpoint directory is mounted here, if under another path than there. */
+  /** Where the server's checkpoint directory is mounted here, if its path differs. */
   readonly checkpointDir?: string;
   /** How long to wait for a server that is just starting. */
   readonly connectPatienceMs?: number;
 }
 
 export interface LoraModelOptions {
-  readonly baseModel: string; // as the server calls it
+  readonly baseModel: string; // the server's name of it
   readonly rank: number;
   readonly seed?: number; // TuFT ignores it
-  readonly trainUnembed?: boolean; // also the output head, where the server can; off by default
+  readonly trainUnembed?: boolean; // also trains the output head, if the server supports it; off by default
 }
 
 export interface CheckpointInfo {
@@ -59,7 +59,7 @@ export class TinkerClient implements AsyncDisposable {
   /**
    * Reads the server's configuration and its models, and opens a session.
    *
-   * @throws {UserError} if no Tinker server answers there, or not to this key.
+   * @throws {UserError} if no Tinker server answers, or it refuses the key.
    */
   static async connect(options: TinkerClientOptions): Promise<TinkerClient> {
     const http = new TinkerHttp(options);
@@ -85,7 +85,7 @@ export class TinkerClient implements AsyncDisposable {
   }
 
   /**
-   * A new LoRA adapter to train.
+   * Creates a LoRA adapter to train.
    *
    * @throws {UserError} if the server does not serve the base model.
    */
@@ -104,8 +104,8 @@ export class TinkerClient implements AsyncDisposable {
         },
       });
       const operation = 'create_model';
-      // TuFT makes the adapter before it answers. It would make a second one of a repeated request,
-      // which wastes memory there but harms no run; without the repetition a run could not begin.
+      // TuFT creates the adapter before it answers, so a repeated request may create a second one, which wastes
+      // memory but harms no run; without repeating, one lost answer would prevent a run from starting.
       const request = {
         operation,
         path: '/api/v1/create_model',
@@ -125,7 +125,7 @@ export class TinkerClient implements AsyncDisposable {
     return new TrainingRun(modelId, this.http, this.dialect, signal);
   }
 
-  /** A run that goes on from a saved state, its optimizer included. */
+  /** Creates a run that continues from a saved state, including its optimizer. */
   async restoreLoraModel(
     options: LoraModelOptions & { readonly statePath: string },
   ): Promise<TrainingRun> {
@@ -136,7 +136,7 @@ export class TinkerClient implements AsyncDisposable {
     return run;
   }
 
-  /** Opens a session that samples with saved weights. Returns its id, which others may use too. */
+  /** Opens a session that samples with saved weights. Returns its id, which other processes may use too. */
   createSamplingSession(modelPath: string): Promise<string> {
     parseTinkerPath(modelPath);
     return this.session.create(async (session_id, sampling_session_seq_id) => {
@@ -157,18 +157,18 @@ export class TinkerClient implements AsyncDisposable {
     });
   }
 
-  /** Samples on a session, whoever opened it. */
+  /** Creates a sampler for a session, which any process may have opened. */
   sampler(samplingSessionId: string): Sampler {
     return new Sampler(samplingSessionId, this.http, this.#scope.signal);
   }
 
-  /** @throws {AdapterOutOfReach} if the server does not hand out weights in a way that gets here. */
+  /** Downloads an adapter. @throws {AdapterOutOfReach} if its location is not reachable from here. */
   async downloadAdapter(tinkerPath: string): Promise<DownloadedAdapter> {
     const path = parseTinkerPath(tinkerPath);
     return downloadAdapter(this.http, path, this.options.checkpointDir, this.#scope.signal);
   }
 
-  /** The checkpoints of a run, of both kinds. */
+  /** Lists the checkpoints of a run, of both kinds. */
   async listCheckpoints(runId: string): Promise<CheckpointInfo[]> {
     const found: CheckpointInfo[] = [];
     for (;;) {
@@ -189,7 +189,7 @@ export class TinkerClient implements AsyncDisposable {
     }
   }
 
-  /** Deletes a checkpoint; one that is gone already is no error. */
+  /** Deletes a checkpoint; a missing one is not an error. */
   async deleteCheckpoint(tinkerPath: string): Promise<void> {
     const checkpoint = parseTinkerPath(tinkerPath);
     const path = checkpointUrl(checkpoint);
@@ -198,14 +198,14 @@ export class TinkerClient implements AsyncDisposable {
     try {
       await this.http.call(request, this.#scope.signal, { max500s: 1, isDone });
     } catch (error) {
-      // TuFT answers 500 to one that it does not have.
+      // TuFT answers 500 for a missing checkpoint.
       if (!(error instanceof Unavailable) || error.failure.status !== 500) throw error;
       const left = await this.listCheckpoints(checkpoint.runId);
       if (left.some((found) => found.path === tinkerPath)) throw error;
     }
   }
 
-  /** Ends the heartbeat and everything that still waits. Runs and checkpoints stay on the server. */
+  /** Ends the heartbeat and every pending call. Runs and checkpoints stay on the server. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.session[Symbol.dispose]();
     this.#scope.abort(new Error('the Tinker client is closed'));

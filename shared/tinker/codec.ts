@@ -22,7 +22,7 @@ import type {
 /** The content type of every message of this file. */
 export const protobufType = 'application/x-protobuf';
 
-/** @throws {PermanentError} if a datum is malformed, so that nothing malformed leaves. */
+/** Encodes a request. @throws {PermanentError} if a datum is malformed. */
 export function encodeForwardBackwardRequest(request: ForwardBackwardRequest): Uint8Array {
   checkData(request.data);
   return toBinary(
@@ -39,10 +39,10 @@ export function encodeForwardBackwardRequest(request: ForwardBackwardRequest): U
 }
 
 /**
- * The request in `bytes`. Loss inputs of other names are left out, as TuFT does.
+ * Decodes a request. Loss inputs of unknown names are ignored, as in TuFT.
  *
- * @throws {PermanentError} if it is no such message or asks for what only text-and-dense-array
- *   backends lack: images, sparse or 2-D tensors, an unknown loss.
+ * @throws {PermanentError} if it is not such a message or needs an unsupported feature: images, sparse or 2-D
+ *   tensors, an unknown loss.
  */
 export function decodeForwardBackwardRequest(bytes: Uint8Array): ForwardBackwardRequest {
   const message = parse(pb.ForwardBackwardRequestSchema, bytes, requestLimits);
@@ -59,7 +59,7 @@ export function decodeForwardBackwardRequest(bytes: Uint8Array): ForwardBackward
   };
 }
 
-/** @throws {PermanentError} if there is no loss of this name. */
+/** Looks up a loss by name. @throws {PermanentError} if there is none. */
 export function lossNamed(name: string): LossName {
   const { data } = LossName.safeParse(name);
   if (data !== undefined) return data;
@@ -67,7 +67,7 @@ export function lossNamed(name: string): LossName {
   throw new PermanentError(`loss_fn is ${JSON.stringify(name)}, expected ${expected}`);
 }
 
-/** @param outputType what the server calls the outputs; TuFT uses the loss's name. */
+/** @param outputType the server's name for the outputs; TuFT uses the loss's name. */
 export function encodeForwardBackwardResult(
   outputType: string,
   result: ForwardBackwardResult,
@@ -98,7 +98,7 @@ export function encodeForwardBackwardResult(
   );
 }
 
-/** @throws {PermanentError} if `bytes` are no such message or its offsets do not fit its data. */
+/** Decodes a result. @throws {PermanentError} if it is not such a message or its offsets do not fit its data. */
 export function decodeForwardBackwardResult(bytes: Uint8Array): ForwardBackwardResult {
   const message = parse(pb.ForwardBackwardOutputSchema, bytes, resultLimits);
   let left = maxDatums;
@@ -124,7 +124,7 @@ export function encodeSampleResult(result: SampleResult): Uint8Array {
   return toBinary(pb.SampleResponseSchema, message);
 }
 
-/** @throws {PermanentError} if `bytes` are no such message or a token came without a logprob. */
+/** Decodes a result. @throws {PermanentError} if it is not such a message or a token lacks its logprob. */
 export function decodeSampleResult(bytes: Uint8Array): SampleResult {
   const { sequences, promptLogprobs } = parse(pb.SampleResponseSchema, bytes, resultLimits);
   return {
@@ -200,7 +200,7 @@ function readDense<Values extends ArrayLike<number>>(
   });
 }
 
-/** Of all records of a result: each becomes an array, and those of an empty tensor take no byte on the wire. */
+/** Maximum datums in all records of a result: each becomes an array, and empty ones take no bytes on the wire. */
 const maxDatums = 2 ** 16;
 
 /** @param most how many datums the record may have. */
@@ -209,9 +209,7 @@ function logprobsOfRecord(record: pb.ArrayRecord, most: number): Float32Array[] 
   const count = Number(record.numDatums);
   const claimed = Math.max(count, (tensor?.offsets.byteLength ?? 0) / 8 - 1);
   if (claimed > most) {
-    throw new PermanentError(
-      `${claimed} datums, more than the ${most} that are left of ${maxDatums}`,
-    );
+    throw new PermanentError(`${claimed} datums, more than the remaining ${most} of ${maxDatums}`);
   }
   if (!tensor) return Array.from({ length: count }, () => new Float32Array());
 
@@ -253,7 +251,7 @@ function fromSequenceMessage(sequence: pb.SampledSequence): SampledSequence {
   }
 }
 
-/** The message in `bytes`, once its parts are known to be few enough; unknown fields are left out. */
+/** Decodes a message after checking the number of its parts; ignores unknown fields. */
 function parse<Desc extends DescMessage>(
   schema: Desc,
   bytes: Uint8Array,
@@ -271,7 +269,7 @@ function parse<Desc extends DescMessage>(
   }
 }
 
-/** Runs `read`, naming `place` in front of what it complains about. */
+/** Runs `read`, prefixing its errors with `place`. */
 function within<T>(place: string, read: () => T): T {
   try {
     return read();

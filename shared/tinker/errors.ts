@@ -1,14 +1,14 @@
 import { PermanentError, UserError } from '../base/errors.js';
 
-/** What failed and how, of any failed exchange with a Tinker server. */
+/** Description of a failed exchange with a Tinker server. */
 export interface Failure {
   readonly operation: string; // optim_step, create_model, …
   readonly url: string;
   readonly status?: number; // absent when no answer came, or the answer was a failed future
-  readonly detail: string; // what the server said, or why no answer came
+  readonly detail: string; // the server's message, or why no answer came
 }
 
-/** The request itself is wrong, so sending it again cannot help. */
+/** The request itself is wrong; retrying cannot help. */
 export class BadRequest extends PermanentError {
   override readonly name = 'BadRequest';
 
@@ -16,11 +16,11 @@ export class BadRequest extends PermanentError {
     readonly failure: Failure,
     options?: ErrorOptions,
   ) {
-    super(sentence(failure, 'Change the request: it stays wrong'), options);
+    super(sentence(failure, 'Fix the request; retrying cannot help'), options);
   }
 }
 
-/** The answer is none that the Tinker API knows: the server is of another kind or version. */
+/** The answer does not match the Tinker API: the server is of another kind or version. */
 export class BadAnswer extends PermanentError {
   override readonly name = 'BadAnswer';
 
@@ -29,7 +29,7 @@ export class BadAnswer extends PermanentError {
     options?: ErrorOptions,
   ) {
     super(
-      sentence(failure, 'Check that the URL is that of a Tinker server and its version'),
+      sentence(failure, 'Check that the URL belongs to a Tinker server, and its version'),
       options,
     );
   }
@@ -43,19 +43,16 @@ export class AccessRefused extends UserError {
     readonly failure: Failure,
     options?: ErrorOptions,
   ) {
-    super(
-      sentence(failure, 'Check the API key, and that what is asked for belongs to it'),
-      options,
-    );
+    super(sentence(failure, 'Check the API key, and that it owns what was requested'), options);
   }
 }
 
-/** The server does not hand out an adapter's files in a way that reaches this machine. */
+/** The server offers an adapter's files at a location that this machine cannot reach. */
 export class AdapterOutOfReach extends UserError {
   override readonly name = 'AdapterOutOfReach';
 }
 
-/** The server no longer has the run, session or promise: rebuild it from the last checkpoint. */
+/** The server no longer has the run, session or future: rebuild it from the last checkpoint. */
 export class RunLost extends Error {
   override readonly name = 'RunLost';
 
@@ -68,16 +65,16 @@ export class RunLost extends Error {
 }
 
 /**
- * The operation did not run, because one before it failed or the server counts otherwise. The run
- * itself finds the right sequence id for the next operation; the caller decides what of the work to
- * repeat, knowing that gradients of a part of a batch may lie on the server.
+ * The operation did not run, because an earlier one failed or the server expects another sequence id. The run
+ * itself recovers the id for the next operation; the caller decides which work to repeat. The server may hold
+ * the gradients of a part of a batch.
  */
 export class SequenceConflict extends Error {
   override readonly name = 'SequenceConflict';
 
   constructor(
     readonly failure: Failure,
-    /** The id that the server would take next, where it said so. */
+    /** The id that the server expects next, if it said so. */
     readonly expected?: number,
     options?: ErrorOptions,
   ) {
@@ -86,8 +83,8 @@ export class SequenceConflict extends Error {
 }
 
 /**
- * It may work later, but not within the retry budget of this client. Whether an operation of a training
- * run was done is unknown then, so that its caller restores a saved state instead of repeating it.
+ * The request may succeed later, but not within this client's retry budget. Whether an operation of a
+ * training run was done is unknown, so the caller restores a saved state instead of repeating it.
  */
 export class Unavailable extends Error {
   override readonly name = 'Unavailable';
@@ -96,28 +93,28 @@ export class Unavailable extends Error {
     readonly failure: Failure,
     options?: ErrorOptions,
   ) {
-    super(sentence(failure, 'Look at the server and the network between, then try again'), options);
+    super(sentence(failure, 'Check the server and the network, then try again'), options);
   }
 }
 
-/** The server answers, and an operation comes to no end. */
+/** The server answers polls, but the operation does not finish in time. */
 export class StillPending extends Unavailable {}
 
 export type TinkerError =
   BadRequest | BadAnswer | AccessRefused | RunLost | SequenceConflict | Unavailable;
 
-/** The error of an answer that is a failure, by what the caller can do about it. */
+/** Maps a failed answer to an error class by what the caller can do about it. */
 export function errorOfStatus(failure: Failure & { readonly status: number }): TinkerError {
   const { status, detail } = failure;
   if (status === 401 || status === 403) return new AccessRefused(failure);
-  // The run is there, but not what the request names: TuFT answers 404 to both.
+  // The run exists, but not what the request names: TuFT answers 404 in both cases.
   if (status === 404 && /checkpoint|loss function|base model/i.test(detail)) {
     return new BadRequest(failure);
   }
   if (status === 404 || status === 410) return new RunLost(failure);
-  // 408: a server that waits for missing ids says so when it gives up.
+  // 408: a server that waits for missing ids answers this when it gives up.
   if (status === 409 || status === 408) return new SequenceConflict(failure, expectedId(detail));
-  // What went wrong inside an operation, such as memory that ran out: TuFT's 422 in place of a 500.
+  // TuFT answers 422 instead of 500 for a failure inside an operation, such as out of memory.
   const isServers = status === 422 && /^future failed: server error/i.test(detail);
   if (status === 402 || status === 429 || status >= 500 || isServers) {
     return new Unavailable(failure);

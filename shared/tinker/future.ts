@@ -14,7 +14,7 @@ import {
 import { NoAnswer, waitable, type TinkerHttp } from './http.js';
 import type { ResultType } from './result-types.js';
 
-/** What a server promised: the result of `operation` under `requestId`. */
+/** A pending result of `operation`, identified by `requestId`. */
 export interface Future<T> {
   readonly operation: string;
   readonly requestId: string;
@@ -22,18 +22,17 @@ export interface Future<T> {
 }
 
 /**
- * Polls until the result is there. A server holds a poll while the operation runs (TuFT up to
- * 120 s), so a pending answer is followed by the next poll almost at once; anything that failed is
- * followed by one after a wait.
+ * Polls until the result is available. A server holds a poll while the operation runs (TuFT up to 120 s), so
+ * a pending answer is followed by the next poll almost at once, and a failure by one after a wait.
  *
  * Source: §2.6 of the protocol reference, row by row.
  *
- * @throws {BadRequest} if the operation failed for what was asked.
- * @throws {SequenceConflict} if it did not run for its sequence id.
- * @throws {RunLost} if the server no longer knows the promise, or has ended meanwhile: TuFT may then keep
- *   it pending for ever.
+ * @throws {BadRequest} if the operation failed because of the request.
+ * @throws {SequenceConflict} if it did not run because of its sequence id.
+ * @throws {RunLost} if the server no longer knows the future, or has ended meanwhile: TuFT may then keep it
+ *   pending indefinitely.
  * @throws {StillPending} if the operation takes longer than `deadlineMs`.
- * @throws {Unavailable} if no poll was answered for too long, or the server failed at the operation.
+ * @throws {Unavailable} if no poll was answered for too long, or the operation failed on the server.
  */
 export async function retrieve<T>(
   http: TinkerHttp,
@@ -68,10 +67,10 @@ export async function retrieve<T>(
   }
 }
 
-/** Above the 120 s that TuFT holds a poll: its "try again" must win against our own timeout. */
+/** Above the 120 s that TuFT holds a poll, so that its "try again" arrives before our timeout. */
 const pollTimeoutMs = 150_000;
-const minPauseMs = 50; // should a server not hold polls at all
-const defaultDeadlineMs = 2 * 3_600_000; // of one operation that stays pending
+const minPauseMs = 50; // for servers that do not hold polls
+const defaultDeadlineMs = 2 * 3_600_000; // for one pending operation
 
 type Reading<T> =
   | { readonly value: T }
@@ -101,7 +100,7 @@ function read<T>(answer: Answer, { type }: Future<T>): Reading<T> {
 
   if (!answer.isOk) {
     const { error } = answer;
-    // TuFT reports an operation's own 408, 409 and 5xx as a poll's: with these words it is final.
+    // TuFT returns an operation's own 408, 409 and 5xx as the poll's status; with this text they are final.
     const isFinal = /^failed to retrieve future/i.test(answer.failure.detail);
     const isOperations = isFinal && answer.status !== 429;
     return { error, isTransient: waitable(answer) && !isOperations };

@@ -11,18 +11,17 @@ import { sdkVersion } from './session.js';
 export interface ServedModel {
   readonly name: string;
   readonly maxContextLength?: number; // tokens
-  readonly capabilities?: readonly string[]; // training, sampling; absent: the server does not say
+  readonly capabilities?: readonly string[]; // training, sampling; absent if the server does not say
 }
 
-/** What a server says of itself before any session. */
+/** The server's description of itself, before any session. */
 export interface Handshake {
   readonly config: ClientConfigResponse;
   readonly models: ServedModel[];
 }
 
 /**
- * Reads the server's configuration, adopts its short-lived tokens if it wants those, and lists its
- * models.
+ * Reads the server's configuration, switches to short-lived tokens if the server requires them, and lists its models.
  *
  * @param patienceMs how long to wait for a server that is just starting.
  */
@@ -39,8 +38,8 @@ export async function shakeHands(
 }
 
 /**
- * For one attempt, since these answers are small: a request that the network has swallowed must not use up
- * the whole retry budget of a start.
+ * Timeout of one attempt. These answers are small, and one lost request must not use up the whole retry
+ * budget of a start.
  */
 const attemptMs = 10_000;
 
@@ -85,9 +84,8 @@ function useTokens(http: TinkerHttp, apiKey: string): void {
 }
 
 /**
- * Short-lived tokens in place of the API key, where the server asks for them (the hosted service
- * does). A token is renewed in the background once it has less than 5 minutes left, and awaited once
- * it has less than one.
+ * Short-lived tokens instead of the API key, if the server requires them (the hosted service does). A token
+ * is renewed in the background once it has less than 5 minutes left, and awaited once it has less than one.
  *
  * Source: the Python SDK 0.25, which reads the expiry without checking the signature (§1.2 of the
  * protocol reference).
@@ -103,7 +101,7 @@ export class TokenSource {
     private readonly epochNow: () => number = Date.now,
   ) {}
 
-  /** A token that is good for the next request. Fails as the exchange does, once none is left. */
+  /** Returns a token that is valid for the next request. Rejects like the exchange once no valid token is left. */
   async token(signal: AbortSignal): Promise<string> {
     const leftMs = this.#expiresAt - this.epochNow();
     if (leftMs <= 60_000) await this.#renew(signal);
@@ -119,7 +117,7 @@ export class TokenSource {
     this.#renewal ??= this.exchange(signal)
       .then((token) => {
         this.#token = token;
-        // A token that does not say when it ends is taken for good for ten minutes.
+        // A token without an expiry is assumed valid for ten minutes.
         this.#expiresAt = expiryOf(token) ?? this.epochNow() + 10 * 60_000;
       })
       .finally(() => {

@@ -8,16 +8,16 @@ import { BadAnswer, type Failure } from './errors.js';
 import { RetryBudget, wasNeverSent, wasRefused } from './retry.js';
 import { keepSecret } from '../service/telemetry/secrets.js';
 
-/** Where the server is, and what a test replaces: the network and time. */
+/** The server's address, and the network and clock, which tests replace. */
 export interface HttpOptions {
-  readonly baseUrl: string; // its own path stays in front of the API's paths
+  readonly baseUrl: string; // its path is prefixed to the API's paths
   readonly apiKey: string;
   readonly log: Logger;
   readonly fetch?: typeof fetch;
   readonly sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
-  readonly now?: () => number; // ms, rising
+  readonly now?: () => number; // ms, monotonic
   readonly random?: () => number; // in [0, 1)
-  /** How long an operation goes on without a usable answer before it gives up. */
+  /** How long an operation retries without a usable answer before it gives up. */
   readonly patienceMs?: number;
 }
 
@@ -31,14 +31,14 @@ export interface TinkerRequest {
   readonly credential?: string; // instead of the client's
 }
 
-/** No answer came: the connection failed, or the time of an attempt ran out. */
+/** No answer came: the connection failed, or the attempt timed out. */
 export class NoAnswer extends Error {
   override readonly name = 'NoAnswer';
 
   constructor(
     readonly failure: Failure,
     readonly isTimeout: boolean,
-    /** True if the server cannot have seen the request; otherwise nobody knows. */
+    /** True if the server cannot have seen the request; otherwise it is unknown. */
     readonly isUnsent: boolean,
     /** True if no process listens there: the server has ended. */
     readonly isRefused: boolean,
@@ -52,7 +52,7 @@ export class NoAnswer extends Error {
 export class TinkerHttp {
   readonly baseUrl: string;
   readonly log: Logger;
-  /** Takes over from the API key once the server asks for short-lived tokens. */
+  /** Returns the API key, or a short-lived token once the server requires those. */
   credential: (signal: AbortSignal) => Promise<string>;
   readonly now: () => number;
   readonly random: () => number;
@@ -60,7 +60,7 @@ export class TinkerHttp {
   readonly #fetch: typeof fetch;
   readonly #patienceMs: number;
   billingPauseMs = 3_600_000;
-  /** How often no process listened: what a server had not saved is gone when this has risen. */
+  /** Number of refused connections: when it has risen, the server has restarted and lost its unsaved state. */
   refusals = 0;
 
   /** @throws {UserError} if the base URL is no http(s) URL or the key cannot be a header. */
@@ -72,22 +72,22 @@ export class TinkerHttp {
     this.credential = () => Promise.resolve(options.apiKey);
     this.now = options.now ?? (() => performance.now());
     this.random = options.random ?? Math.random;
-    // Not unref'd: somebody awaits it, and a process must not end between two attempts.
+    // Not unref'd: the process must not exit between two attempts.
     this.sleep = options.sleep ?? ((ms, signal) => delay(ms, undefined, { signal }));
     this.#fetch = options.fetch ?? fetch;
     this.#patienceMs = options.patienceMs ?? 300_000;
   }
 
-  /** A fresh allowance of waiting, for one operation. */
+  /** Creates a retry budget for one operation. */
   retryBudget(limitMs = this.#patienceMs): RetryBudget {
     return new RetryBudget(this, limitMs);
   }
 
   /**
-   * One attempt. Resolves with an answer of any status; redirects are answers too, since following
-   * one would hand the API key to another host.
+   * Makes one attempt. Resolves with an answer of any status, including redirects, since following one would
+   * send the API key to another host.
    *
-   * @throws {NoAnswer} if none came.
+   * @throws {NoAnswer} if no answer came.
    */
   async send(request: TinkerRequest, signal: AbortSignal): Promise<Answer> {
     const url = this.baseUrl + request.path;
@@ -113,13 +113,12 @@ export class TinkerHttp {
   }
 
   /**
-   * Attempts until an answer is ok, waiting longer and longer: for requests that may safely arrive
-   * twice.
+   * Retries with growing waits until an answer is ok; only for requests that may safely arrive twice.
    *
-   * @param options.max500s how many answers 500 to take for transient: TuFT gives them, for ever, to
-   *   unknown ids on some routes (§1.4 of the protocol reference).
-   * @param options.isDone which answers besides the 2xx to return.
-   * @throws {TinkerError} of the class that the last answer calls for.
+   * @param options.max500s how many 500 answers to treat as transient: on some routes TuFT always answers 500
+   *   for unknown ids (§1.4 of the protocol reference).
+   * @param options.isDone selects answers other than 2xx to return.
+   * @throws {TinkerError} of the class that matches the last answer.
    */
   async call(
     request: TinkerRequest,
@@ -146,7 +145,7 @@ export class TinkerHttp {
     }
   }
 
-  /** Fetches from elsewhere, such as an archive's signed URL: no key unless it is this server. */
+  /** Downloads a URL, such as an archive's signed one; sends the key only to this server. */
   async download(operation: string, url: URL, maxBytes: number, signal: AbortSignal) {
     const isHere = url.origin === new URL(this.baseUrl).origin;
     const headers = isHere ? { 'x-api-key': await this.credential(signal) } : {};
@@ -197,12 +196,12 @@ export class TinkerHttp {
   }
 }
 
-/** Whether to ask again: "not now", or an account whose payment is being settled. */
+/** Whether to retry: a transient failure, or a 402 while the account's payment is being settled. */
 export function waitable(answer: Answer): boolean {
   return answer.isTransient || answer.status === 402;
 }
 
-/** Larger than any result of a chunk by far, smaller than what would end this process. */
+/** Far larger than any chunk's result, and small enough not to exhaust memory. */
 const maxAnswerBytes = 512 * 1024 * 1024;
 
 async function readBounded(response: Response, maxBytes: number): Promise<Uint8Array | undefined> {

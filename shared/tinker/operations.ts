@@ -22,14 +22,14 @@ import {
 import type { SequencedOperation } from './submission-queue.js';
 import type { ForwardBackwardRequest, ForwardBackwardResult } from './types.js';
 
-/** How to talk to this server; every run of a client shares it. */
+/** Protocol settings of a server, shared by all runs of a client. */
 export interface Dialect {
   readonly chunks: ChunkLimits;
-  /** Becomes true once the server refuses protobuf, as those older than SDK 0.25 do. */
+  /** Becomes true once the server refuses protobuf, as servers older than SDK 0.25 do. */
   isJsonOnly: boolean;
 }
 
-/** forward_backward, or forward alone, of one chunk of data. */
+/** A forward_backward, or only forward, of one chunk of data. */
 export function pass(
   what: Omit<ForwardBackwardRequest, 'seqId'>,
   dialect: Dialect,
@@ -51,8 +51,8 @@ export function pass(
       dialect.isJsonOnly = true;
       return true;
     },
-    // The gradients have counted and the weights are still the same, since nothing is sent behind
-    // an operation in doubt: a pass that leaves gradients alone returns what was lost.
+    // The gradients were accumulated and the weights are unchanged, since nothing is sent after an operation in
+    // doubt: a forward pass returns the lost result without changing gradients.
     afterLoss: () => ({ operation: pass({ ...what, isForwardOnly: true }, dialect) }),
   };
 }
@@ -80,7 +80,7 @@ export function optimStep(
   };
 }
 
-/** Saves adapter and optimizer under a name. Saving again writes the same. */
+/** Saves adapter and optimizer under a name; idempotent. */
 export function saveState(modelId: string, name: string): SequencedOperation<string> {
   const operation: SequencedOperation<string> = {
     name: 'save_weights',
@@ -94,7 +94,7 @@ export function saveState(modelId: string, name: string): SequencedOperation<str
   return operation;
 }
 
-/** Saves the adapter alone under a name. Saving again writes the same. */
+/** Saves only the adapter under a name; idempotent. */
 export function saveWeightsForSampler(modelId: string, name: string): SequencedOperation<string> {
   const operation: SequencedOperation<string> = {
     name: 'save_weights_for_sampler',
@@ -132,8 +132,8 @@ export function loadState(
 }
 
 /**
- * Whether a server that knows only the JSON form refuses a protobuf body: 415, or FastAPI's
- * complaint about the fields of a body that it took for JSON.
+ * Whether a JSON-only server refused a protobuf body: 415, or FastAPI's validation error for a body that it
+ * parsed as JSON.
  */
 function refusesProtobuf(refusal: Answer): boolean {
   if (refusal.status === 415) return true;
@@ -144,8 +144,7 @@ function refusesProtobuf(refusal: Answer): boolean {
 type Input = z.input<typeof ForwardBackwardJsonRequest>['forward_backward_input'];
 
 /**
- * The path and body of a forward or forward_backward in the JSON form, for servers older than the
- * protobuf one.
+ * Builds the path and body of a forward or forward_backward in JSON, for servers that predate protobuf.
  *
  * Source: §10.3 of the protocol reference (SDK up to 0.24).
  */

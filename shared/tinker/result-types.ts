@@ -10,9 +10,9 @@ import {
 import { decodeForwardBackwardResult, decodeSampleResult } from './codec.js';
 import type { ForwardBackwardResult, SampleResult } from './types.js';
 
-/** How the result of a future reads, in each of the forms that a server may choose. */
+/** Decoders of a future's result, one for each encoding that a server may choose. */
 export interface ResultType<T> {
-  readonly name: string; // as the X-Tinker-Request-Type header calls it
+  readonly name: string; // in the X-Tinker-Request-Type header
   readonly json: z.ZodType<T>;
   readonly protobuf?: (bytes: Uint8Array) => T;
 }
@@ -54,7 +54,7 @@ export const optimStepType: ResultType<Record<string, number>> = {
   json: OptimStepResult.transform(({ metrics }) => metrics ?? {}),
 };
 
-/** The tinker path of what was saved. */
+/** Results: the tinker path of the saved state or weights. */
 export const saveStateType: ResultType<string> = savedAs('SaveWeights');
 export const saveForSamplerType: ResultType<string> = savedAs('SaveWeightsForSampler');
 

@@ -1,17 +1,17 @@
 import type { Logger } from '../service/telemetry/logger.js';
 import { Unavailable, type Failure } from './errors.js';
 
-/** Whether an answer says "not now": it may be asked again without changing anything. */
+/** Whether an answer is a transient failure: the same request may be retried. */
 export function isTransient(status: number, headers: Headers, isEmpty: boolean): boolean {
   const asked = headers.get('x-should-retry');
   if (asked === 'true' || asked === 'false') return asked === 'true';
-  // A 400 without a body comes from a proxy in between: no Tinker server answers so.
+  // A 400 without a body comes from a proxy: Tinker servers always send a body.
   return status === 408 || status === 429 || status >= 500 || (status === 400 && isEmpty);
 }
 
 /**
- * How long to wait before the next attempt, in ms: what the server asks for, else 0.5 s doubling to
- * 30 s, less up to a quarter, so that many clients do not come back at once.
+ * Returns the wait before the next attempt, in ms: the server's request, else 0.5 s doubling to 30 s, less up
+ * to a quarter, so that many clients do not retry at the same time.
  *
  * @param attempt 0 after the first failure.
  * @param random in [0, 1).
@@ -38,15 +38,15 @@ function askedDelayMs(headers: Headers, now: Date): number | undefined {
 }
 
 /**
- * Whether a failed fetch certainly never reached the server, so that repeating it cannot do the work
- * twice. A reset or a timeout leaves that open.
+ * Whether a failed fetch certainly never reached the server, so that retrying cannot repeat the work. A reset
+ * or a timeout does not tell.
  */
 export function wasNeverSent(caught: unknown): boolean {
   const code = codeOf(caught);
   return code !== undefined && beforeConnection.has(code);
 }
 
-/** Whether a fetch failed because nothing listens at the address: the host is there, its server not. */
+/** Whether a fetch failed because nothing listens at the address: the host is up, the server is not. */
 export function wasRefused(caught: unknown): boolean {
   return codeOf(caught) === 'ECONNREFUSED';
 }
@@ -66,7 +66,7 @@ const beforeConnection = new Set([
   'UND_ERR_CONNECT_TIMEOUT',
 ]);
 
-/** What a retry budget waits by: the clock, the dice and the log of a client. */
+/** Dependencies of a retry budget: clock, random source and log. */
 export interface RetryBudgetOptions {
   readonly now: () => number; // milliseconds
   readonly random: () => number; // in [0, 1)
@@ -75,7 +75,7 @@ export interface RetryBudgetOptions {
   readonly log: Logger;
 }
 
-/** How long one operation goes on asking: counts from the last sign of life and waits in between. */
+/** Limits how long one operation retries, counted from the last useful answer, and waits between attempts. */
 export class RetryBudget {
   #attempt = 0;
   #since: number;
@@ -87,16 +87,16 @@ export class RetryBudget {
     this.#since = options.now();
   }
 
-  /** The server answered usefully: what failed before no longer counts. */
+  /** Restarts the budget after a useful answer. */
   renew(): void {
     this.#attempt = 0;
     this.#since = this.options.now();
   }
 
   /**
-   * Waits before the next attempt, and says why in the log.
+   * Waits before the next attempt and logs the reason.
    *
-   * @throws {Unavailable} when nothing useful came for so long that waiting has no point.
+   * @throws {Unavailable} if the next wait would exceed the budget.
    */
   async wait(
     failure: Failure,

@@ -16,15 +16,15 @@ export interface SampleOptions {
   /** Texts or token ids that end a completion. */
   readonly stop?: readonly string[] | readonly number[];
   readonly signal?: AbortSignal;
-  /** How long the server may keep it pending, in ms; the time in which it is away does not end it. */
+  /** How long the server may keep the call pending, in ms; an outage of the server does not end it. */
   readonly deadlineMs?: number;
 }
 
-/** Samples with the weights of one sampling session. Calls are independent and may run at once. */
+/** Samples with the weights of one sampling session. Calls are independent and may run concurrently. */
 export class Sampler {
   /**
-   * Several processes share a session, and a server may take an id that it has seen for a copy of
-   * the same request: each process counts from a place of its own.
+   * Several processes share a session, and a server may treat a repeated id as a copy of the same request, so
+   * each process counts from a random start.
    */
   #seqId = randomInt(2 ** 31) * 2 ** 21;
 
@@ -35,10 +35,9 @@ export class Sampler {
   ) {}
 
   /**
-   * @returns [numSamples] completions. Logprobs are those of the distribution sampled from, that is
-   *   after temperature.
+   * @returns [numSamples] completions. Logprobs are of the sampled distribution, that is, after temperature.
    * @throws {RunLost} if the server has lost the session.
-   * @throws {StillPending} if it does not come to an end.
+   * @throws {StillPending} if it does not finish in time.
    */
   async sample(options: SampleOptions): Promise<SampledSequence[]> {
     const { sequences } = await this.#ask(options, false);
@@ -48,7 +47,7 @@ export class Sampler {
     return sequences;
   }
 
-  /** The logprob of each token given those before it: [P], the first NaN. */
+  /** Returns the logprob of each token given its predecessors: [P], the first NaN. */
   async logprobs(tokens: Int32Array, signal?: AbortSignal): Promise<Float32Array> {
     const options = { prompt: tokens, numSamples: 1, maxTokens: 1, temperature: 1 };
     const { promptLogprobs } = await this.#ask({ ...options, ...(signal && { signal }) }, true);
@@ -65,7 +64,7 @@ export class Sampler {
     const json = SampleRequest.parse({
       num_samples: numSamples,
       prompt: { chunks: [{ type: 'encoded_text', tokens: [...prompt] }] },
-      // Always explicit: TuFT's default is 16 tokens, and it takes a plain text for a list of letters.
+      // Always explicit: TuFT's default is 16 tokens, and it treats a plain string as a list of letters.
       sampling_params: {
         max_tokens: maxTokens,
         temperature,
@@ -84,14 +83,17 @@ export class Sampler {
         const future = { operation: 'asample', requestId, type: sampleType };
         return await retrieve(this.http, future, signal, options.deadlineMs);
       } catch (error) {
-        // The promise was lost, as in a restart of the server; the session may well be there.
+        // The future was lost, for instance in a server restart; the session may still exist.
         if (!(error instanceof RunLost) || attempt === maxAttempts) throw error;
-        this.http.log.warn({ attempt, detail: error.failure.detail }, 'sampling again');
+        this.http.log.warn(
+          { attempt, detail: error.failure.detail },
+          'sampling retried after a lost future',
+        );
       }
     }
   }
 
-  /** Sampling has no effect on the server, so that a copy under the same id does no harm. */
+  /** Submits a request. Retries are safe: sampling has no side effect on the server. */
   async #submit(json: unknown, signal: AbortSignal): Promise<string> {
     const answer = await this.http.call(
       {

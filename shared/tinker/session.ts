@@ -30,14 +30,14 @@ export class Session implements Disposable {
     return session;
   }
 
-  /** Runs `create` with the session and a number of its own; again in a new session if it is lost. */
+  /** Runs `create` with the session and a new number; if the session is lost, retries once in a new one. */
   async create<T>(create: (sessionId: string, seqId: number) => Promise<T>): Promise<T> {
     const id = this.#id;
     try {
       return await create(id, this.#created++);
     } catch (error) {
       if (!(error instanceof RunLost)) throw error;
-      this.http.log.warn({ detail: error.failure.detail }, 'trying in a new session');
+      this.http.log.warn({ detail: error.failure.detail }, 'session lost, retried in a new one');
       if (this.#id === id) await this.#renew();
       return create(this.#id, this.#created++);
     }
@@ -62,9 +62,9 @@ export class Session implements Disposable {
       const answer = await this.http.call(request, this.signal, { max500s: 1 });
       const session = answer.parse(CreateSessionResponse);
       const { info_message: info, warning_message: warning, error_message: error } = session;
-      if (info !== undefined) this.http.log.info({ message: info }, 'the server says');
-      if (warning !== undefined) this.http.log.warn({ message: warning }, 'the server warns');
-      if (error !== undefined) this.http.log.error({ message: error }, 'the server complains');
+      if (info !== undefined) this.http.log.info({ message: info }, 'server message');
+      if (warning !== undefined) this.http.log.warn({ message: warning }, 'server warning');
+      if (error !== undefined) this.http.log.error({ message: error }, 'server error message');
       this.#id = session.session_id;
       this.#created = 0;
     };

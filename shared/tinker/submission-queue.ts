@@ -6,53 +6,56 @@ import { retrieve } from './future.js';
 import { NoAnswer, waitable, type TinkerHttp, type TinkerRequest } from './http.js';
 import { optimStepType, type ResultType } from './result-types.js';
 
-/** An operation that a server runs at its turn, told by a sequence id. */
+/** An operation that the server runs in the order of its sequence id. */
 export interface SequencedOperation<T> {
   readonly name: string;
   readonly type: ResultType<T>;
   request(seqId: number): Omit<TinkerRequest, 'operation'>;
-  /** Looks at a refusal: true if `request` makes another one now that may be accepted. */
+  /** Adapts to a refusal. @returns true if `request` now builds another request that may be accepted. */
   adapt?(refusal: Answer): boolean;
-  /** When the operation was done but its result is lost: the result, or what brings it again. */
+  /**
+   * Called if the operation was done but its result was lost. @returns a substitute result, or an operation
+   * that gets it.
+   */
   afterLoss(): { readonly value: T } | { readonly operation: SequencedOperation<T> };
 }
 
-/** An accepted operation, and whether the server may have got it before. */
+/** An accepted operation, and whether an earlier copy may have reached the server. */
 interface Started<T> {
   readonly result: Promise<T>;
   readonly isResent: boolean;
 }
 
 /**
- * The operations of one training run, in the order of the calls: each is accepted by the server
- * before the next is sent, several may be running, and their results are awaited separately.
+ * Submits the operations of one training run in the order of the calls: each is accepted by the server before
+ * the next is sent, several may run, and their results are awaited separately.
  *
- * Two things go wrong on a network, and servers differ in what then happens to sequence ids (§4.4 of
- * the protocol reference; TuFT forgives nothing):
- * - *An operation fails.* What was called before its failure was known is refused here too. (What
- *   had been sent already may run: TuFT lets the next operation pass a failed one since 0.2.1, so that
- *   an optimizer step can spend half a batch. Only a restored state is sure to be whole.) The next
- *   call first asks the server which id it expects.
- * - *An answer is lost.* The operation may or may not have been accepted. It is sent again under
- *   the same id, and nothing behind it until it ended: either the server recognizes the copy, or it
- *   complains that this id is done, or it had never seen the first.
+ * Two failures occur, and servers differ in how they then treat sequence ids (§4.4 of the protocol reference;
+ * TuFT is the strictest):
+ * - *An operation fails.* Operations called before the failure was known are refused here too. (Operations
+ *   already sent may run: since 0.2.1 TuFT lets the next operation pass a failed one, so an optimizer step
+ *   can use half a batch. Only a restored state is sure to be complete.) The next call first asks the server
+ *   for the expected id.
+ * - *An answer is lost.* The operation may or may not have been accepted. It is resent under the same id, and
+ *   nothing is sent after it until it has ended: the server recognizes the copy, reports that this id is
+ *   done, or had never received the first.
  *
- * And a server may end and come back: TuFT with its persistence then goes on from its own last
- * checkpoint, weights and moments rewound but not the sequence ids, without a word. So a refused
- * connection, whichever request met it, ends the run here.
+ * A server may also restart: TuFT with persistence then silently continues from its own last checkpoint, with
+ * weights and moments rewound but not the sequence ids. So a refused connection of any request ends the run
+ * here.
  */
 export class SubmissionQueue {
   #nextId = 1;
   #highestSent = 0;
   #lastDone = 0;
   #isInDoubt = false; // whether #nextId is what the server expects
-  #era = 0; // counts failures: a call of an earlier era is not sent any more
-  #failure: unknown; // that began this era
+  #era = 0; // counts failures; calls of an earlier era are not sent
+  #failure: unknown; // started this era
   #lost: RunLost | undefined;
   #probes = 0;
-  readonly #refusals: number; // those of before this run do not concern it
+  readonly #refusals: number; // before this run was created
   #turn: Promise<unknown> = Promise.resolve();
-  #settled: Promise<unknown> = Promise.resolve(); // when all that was sent has ended
+  #settled: Promise<unknown> = Promise.resolve(); // resolves when every sent operation has ended
 
   constructor(
     private readonly http: TinkerHttp,
@@ -64,10 +67,10 @@ export class SubmissionQueue {
   }
 
   /**
-   * The result of `operation`, run after all that was called before.
+   * Runs `operation` after all earlier calls and returns its result.
    *
-   * @throws {SequenceConflict} with the first failure as cause, if that was of an earlier operation.
-   * @throws {RunLost} and ever again, once the server has lost the run.
+   * @throws {SequenceConflict} with the first failure as cause, if an earlier operation failed.
+   * @throws {RunLost} at this and every later call, once the server has lost the run.
    */
   run<T>(operation: SequencedOperation<T>): Promise<T> {
     const era = this.#era;
@@ -91,10 +94,10 @@ export class SubmissionQueue {
       });
       const ended = watched.catch(() => undefined);
       this.#settled = before.then(() => ended);
-      if (isResent) await ended; // what comes behind would run on the wrong side of it
+      if (isResent) await ended; // a later operation might otherwise run before it
       return { result: watched, isResent };
     } catch (error) {
-      // A request that was refused at the door has not consumed its id.
+      // A request that was refused immediately has not consumed its id.
       if (!(error instanceof BadRequest)) this.#isInDoubt = true;
       this.#fail(error, era);
       throw error;
@@ -116,7 +119,7 @@ export class SubmissionQueue {
       } catch (error) {
         if (isResent && isDone(error, id)) return this.#afterLoss(operation, id, before);
         if (!(error instanceof SequenceConflict)) throw error;
-        await before; // the operation to blame is one of those
+        await before; // one of those caused it
         throw new SequenceConflict(error.failure, error.expected, { cause: this.#failure });
       }
     };
@@ -150,7 +153,7 @@ export class SubmissionQueue {
       }
       if (operation.adapt?.(answer) === true) continue;
       if (waitable(answer)) {
-        // 429 and 402 refuse at the door; behind anything else the work may have begun.
+        // 429 and 402 refuse immediately; after any other status the work may have started.
         isResent ||= answer.status !== 429 && answer.status !== 402;
         await retryBudget.wait(answer.failure, answer.headers, this.signal);
         continue;
@@ -166,10 +169,7 @@ export class SubmissionQueue {
     id: number,
     before: Promise<unknown>,
   ): Promise<T> {
-    this.log.warn(
-      { operation: operation.name, seqId: id },
-      'done by the server, but its result was lost',
-    );
+    this.log.warn({ operation: operation.name, seqId: id }, 'operation done, result lost');
     this.#lastDone = Math.max(this.#lastDone, id);
     const remedy = operation.afterLoss();
     if ('value' in remedy) return remedy.value;
@@ -177,17 +177,14 @@ export class SubmissionQueue {
     return again.result;
   }
 
-  /** Asks the server for the id that it expects, after all that was sent has ended. */
+  /** Asks the server for the expected id, after every sent operation has ended. */
   async #resync(): Promise<void> {
     await this.#settled;
     if (this.#lost) throw this.#lost;
     const expected = await this.#probe();
     this.#isInDoubt = false;
     if (expected === undefined) {
-      this.log.warn(
-        { seqId: this.#nextId },
-        'the server does not tell which sequence id it expects',
-      );
+      this.log.warn({ seqId: this.#nextId }, 'expected sequence id not reported by the server');
       return;
     }
     if (expected <= this.#lastDone || expected > this.#highestSent + 1) {
@@ -197,15 +194,14 @@ export class SubmissionQueue {
           : `it expects operation ${expected} after ${this.#highestSent}: another client trains this run`;
       throw new RunLost({ ...this.#place('optim_step'), detail });
     }
-    this.log.info({ seqId: expected }, 'sequence id found again');
+    this.log.info({ seqId: expected }, 'sequence id recovered');
     this.#nextId = expected;
   }
 
   /**
-   * No endpoint tells the expected id, but the refusal of an impossible one does: ids start at 1.
-   * Should a server run it nevertheless, a learning rate of 0 leaves the weights as they are. Each
-   * probe differs in a number without effect, or a server that recognizes copies would answer with
-   * what it expected the last time.
+   * No endpoint returns the expected id, but the refusal of an invalid id does: ids start at 1. If a server
+   * runs the probe anyway, a learning rate of 0 leaves the weights unchanged. Each probe differs in a number
+   * without effect, since a server that recognizes copies would repeat its last answer.
    */
   async #probe(): Promise<number | undefined> {
     const operation = 'sequence probe';
@@ -235,7 +231,7 @@ export class SubmissionQueue {
 
   #fail(error: unknown, era: number): void {
     if (error instanceof RunLost) this.#lost = error;
-    // A refused request never reached its turn, so its id is still free.
+    // A refused request never ran, so its id is still free.
     if (!(error instanceof BadRequest && error.failure.status !== undefined))
       this.#isInDoubt = true;
     if (era !== this.#era) return; // a consequence of the failure that ended that era

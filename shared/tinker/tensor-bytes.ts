@@ -1,12 +1,12 @@
 import { PermanentError } from '../base/errors.js';
 import { DType } from './tinker_pb.js';
 
-/** The little-endian bytes of an array, without a copy. */
+/** Returns the little-endian bytes of an array, without a copy. */
 export function bytesOf(array: Int32Array | Float32Array): Uint8Array {
   return new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
 }
 
-/** The same integers as little-endian int64. */
+/** Encodes integers as little-endian int64. */
 export function int64Bytes(values: ArrayLike<number>): Uint8Array {
   const words = new Int32Array(2 * values.length);
   for (let i = 0; i < values.length; i++) {
@@ -18,7 +18,7 @@ export function int64Bytes(values: ArrayLike<number>): Uint8Array {
 }
 
 /**
- * Integers that fit 32 bits, from int32 or int64 elements.
+ * Reads int32 or int64 elements whose values fit 32 bits.
  *
  * @throws {PermanentError} on another dtype, a ragged length or a larger integer.
  */
@@ -38,13 +38,13 @@ export function readIntegers(bytes: Uint8Array, dtype: DType): Int32Array {
   return integers;
 }
 
-/** Byte offsets from int64 elements. @throws {PermanentError} on a ragged length. */
+/** Reads byte offsets from int64 elements. @throws {PermanentError} on a ragged length. */
 export function readOffsets(bytes: Uint8Array): number[] {
   return Array.from(new BigInt64Array(aligned(bytes, 8)), Number);
 }
 
 /**
- * Floats from elements of any dtype of the protocol; bfloat16 is the high half of a float32.
+ * Reads floats from elements of any dtype of the protocol; bfloat16 is the high half of a float32.
  *
  * @throws {PermanentError} on an unknown dtype or a ragged length.
  */
@@ -71,11 +71,11 @@ function dtypeName(dtype: DType): string {
   return Object.hasOwn(DType, dtype) ? DType[dtype] : `dtype ${dtype}`;
 }
 
-/** A copy at an aligned address: a field of a message starts at any byte. */
+/** Copies the bytes to an aligned address: a field of a message may start at any byte. */
 function aligned(bytes: Uint8Array, elementBytes: number): ArrayBuffer {
   if (bytes.byteLength % elementBytes !== 0) {
     throw new PermanentError(
-      `${bytes.byteLength} bytes are no array of ${elementBytes}-byte elements`,
+      `${bytes.byteLength} bytes are not an array of ${elementBytes}-byte elements`,
     );
   }
   const copy = new ArrayBuffer(bytes.byteLength);

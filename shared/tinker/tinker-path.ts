@@ -7,7 +7,7 @@ export interface TinkerPath {
   readonly name: string;
 }
 
-/** @throws {PermanentError} on anything but three parts of a known kind. */
+/** Parses a path. @throws {PermanentError} unless it has three parts and a known kind. */
 export function parseTinkerPath(path: string): TinkerPath {
   const [, runId, kind, name] =
     /^tinker:\/\/([^/]+)\/(weights|sampler_weights)\/([^/]+)$/.exec(path) ?? [];
@@ -19,18 +19,18 @@ export function parseTinkerPath(path: string): TinkerPath {
   return { runId, kind: kind as TinkerPath['kind'], name };
 }
 
-/** The API's path of a run's checkpoints. */
+/** API path of a run's checkpoints. */
 export function checkpointsUrl(runId: string): string {
   return `/api/v1/training_runs/${encodeURIComponent(runId)}/checkpoints`;
 }
 
-/** The API's path of one checkpoint. */
+/** API path of one checkpoint. */
 export function checkpointUrl({ runId, kind, name }: TinkerPath): string {
   return `${checkpointsUrl(runId)}/${kind}/${encodeURIComponent(name)}`;
 }
 
 /**
- * A name under which a server may save: TuFT makes it a directory without a look at it.
+ * Checks a checkpoint name: TuFT uses it as a directory name without checking it.
  *
  * @throws {PermanentError} on a name that could leave that directory.
  */

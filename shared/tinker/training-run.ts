@@ -15,13 +15,13 @@ import { checkData, type Datum } from '../rl/datum.js';
 import type { ForwardBackwardResult } from './types.js';
 
 /**
- * One LoRA adapter in training, on the server. Calls run in their order and may be made without
- * awaiting the ones before; a rejection may be looked at late, it is no unhandled one. After a failure,
- * what was called before it was known is refused too: see SubmissionQueue.
+ * One LoRA adapter in training on the server. Calls run in order and need not await earlier ones; a rejection
+ * may be awaited late without being reported as unhandled. After a failure, calls made before it was known
+ * are refused too: see SubmissionQueue.
  */
 export class TrainingRun {
   readonly #queue: SubmissionQueue;
-  readonly #names = new Map<string, string>(); // of checkpoints, by what they hold
+  readonly #names = new Map<string, string>(); // kind of checkpoint, by name
 
   constructor(
     readonly modelId: string,
@@ -34,7 +34,7 @@ export class TrainingRun {
 
   /**
    * Adds the gradients of the loss, a sum over all positions of all data, to those on the server.
-   * Large data travels in several requests; if one fails, the gradients of others may have counted.
+   * Large data is sent in several requests; if one fails, the gradients of others may have been accumulated.
    *
    * @param config every threshold of the loss, since servers' defaults differ, and `temperature`.
    * @throws {PermanentError} before anything is sent, if a datum is malformed.
@@ -47,7 +47,7 @@ export class TrainingRun {
     return markHandled(this.#passes(data, loss, config, false));
   }
 
-  /** The same logprobs and metrics, without touching gradients. */
+  /** Computes the same logprobs and metrics without changing gradients. */
   forward(
     data: readonly Datum[],
     loss: LossName,
@@ -56,7 +56,7 @@ export class TrainingRun {
     return markHandled(this.#passes(data, loss, config, true));
   }
 
-  /** Spends the gradients in one AdamW step. Returns its metrics; {} if their answer was lost. */
+  /** Applies the gradients in one AdamW step. Returns its metrics; {} if the answer was lost. */
   optimStep(adam: AdamParams): Promise<Record<string, number>> {
     return markHandled(this.#queue.run(operations.optimStep(this.modelId, adam)));
   }
@@ -70,18 +70,18 @@ export class TrainingRun {
     return markHandled(this.#save(name, operations.saveState));
   }
 
-  /** Saves the adapter alone, to sample with or to download. As `saveState` else. */
+  /** Saves only the adapter, for sampling or download; otherwise like `saveState`. */
   saveWeightsForSampler(name: string): Promise<string> {
     return markHandled(this.#save(name, operations.saveWeightsForSampler));
   }
 
-  /** Replaces the weights; with `optimizer` its moments too, which otherwise start afresh. */
+  /** Replaces the weights, and with `optimizer` its moments, which are otherwise reset. */
   loadState(path: string, { optimizer }: { optimizer: boolean }): Promise<void> {
     const load = operations.loadState(this.modelId, path, optimizer);
     return markHandled(this.#queue.run(load).then(() => undefined));
   }
 
-  /** What the server says of the run. */
+  /** Returns the server's description of the run. */
   async info(): Promise<{ baseModel?: string; loraRank?: number; tokenizerId?: string }> {
     const json = GetInfoRequest.parse({ model_id: this.modelId });
     const request = { operation: 'get_info', path: '/api/v1/get_info', body: { json } };
@@ -112,9 +112,9 @@ export class TrainingRun {
     isForwardOnly: boolean,
   ): Promise<ForwardBackwardResult> {
     checkData(data);
-    // TuFT pads what it computes together, and a loss that no input scales counts padding: with 8 sequences
-    // of 8 to 40 tokens, ten steps of dro led 27 degrees away from where they should (0.2.2, micro batch 16).
-    // A loss that this client does not know is for the server to refuse.
+    // TuFT pads a batch, and a loss that no input scales counts the padding: with 8 sequences of 8 to 40 tokens,
+    // ten steps of dro deviated by 27 degrees from the correct direction (0.2.2, micro batch 16).
+    // The server refuses a loss that this client does not know.
     const known = (losses as Partial<typeof losses>)[loss];
     const isByLength = known !== undefined && known.scaledBy === undefined;
     const groups = isByLength ? groupByLength(data) : [[...data.keys()]];
@@ -134,7 +134,7 @@ export class TrainingRun {
     return { logprobs: inOrder, metrics };
   }
 
-  /** Logprobs that do not lie beside their tokens would be learned from as if they did. */
+  /** Checks that logprobs match their tokens: misaligned ones would silently be trained on. */
   #checkLengths(
     order: readonly number[],
     data: readonly Datum[],
@@ -155,7 +155,7 @@ export class TrainingRun {
     const operation = save(this.modelId, checkName(name));
     const holds = this.#names.get(name) ?? operation.name;
     if (holds !== operation.name) {
-      // TuFT keeps both kinds in one directory, where one overwrites the other.
+      // TuFT stores both kinds in one directory, where one overwrites the other.
       throw new PermanentError(`the name ${name} holds a ${holds} already: choose another`);
     }
     this.#names.set(name, operation.name);

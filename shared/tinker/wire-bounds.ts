@@ -2,21 +2,21 @@ import { ScalarType, type DescField, type DescMessage } from '@bufbuild/protobuf
 import { PermanentError } from '../base/errors.js';
 
 /**
- * How often the repeated parts of a message may occur in all, by `Message.field` of the schema. A part
- * without a bound here is only counted as a field.
+ * Maximum occurrences of the repeated parts of a message, by `Message.field` of the schema. Other parts only
+ * count as fields.
  */
 export interface PartLimits {
   readonly parts: Readonly<Record<string, number>>;
   readonly fields: number; // of all messages together
-  readonly remedy: string; // what the sender should do about too many
+  readonly remedy: string; // advice to the sender
 }
 
-/** A message whose decoding would take far more than its bytes. */
+/** A message that would take far more memory decoded than encoded. */
 export class TooManyParts extends PermanentError {
   override readonly name = 'TooManyParts';
 }
 
-/** Many times what clients send at once. */
+/** Many times more than clients send in one request. */
 export const requestLimits: PartLimits = {
   parts: {
     'ForwardBackwardRequest.data': 16_384,
@@ -29,7 +29,7 @@ export const requestLimits: PartLimits = {
   remedy: 'send them in several requests, of 1024 datums each',
 };
 
-/** Of what a server answers: a client asks for no more than this. */
+/** Limits of a server's answer: a client never requests more. */
 export const resultLimits: PartLimits = {
   parts: {
     'ForwardBackwardOutput.loss_fn_outputs': 65_536,
@@ -39,15 +39,15 @@ export const resultLimits: PartLimits = {
     'SampleResponse.sequences': 65_536,
   },
   fields: 2_000_000,
-  remedy: 'no request asks for so much, so the server does not keep to the API',
+  remedy: 'no request asks for so much, so the server violates the API',
 };
 
 /**
- * Walks over a message without decoding it, and refuses one that a decoder would make much more of than
- * its bytes: an empty datum takes 2 bytes on the wire and 270 in memory. Allocates nothing for each part.
+ * Scans a message without decoding it, and refuses one that would take far more memory decoded than encoded:
+ * an empty datum takes 2 bytes on the wire and 270 in memory. Allocates nothing per part.
  *
- * @throws {TooManyParts} naming the part, how many there may be and the remedy.
- * @throws {PermanentError} naming the byte at which this is no protobuf message.
+ * @throws {TooManyParts} with the part, its limit and the remedy.
+ * @throws {PermanentError} with the byte offset at which the message is invalid.
  */
 export function assertWithin(schema: DescMessage, bytes: Uint8Array, limits: PartLimits): void {
   const counts = new Map<DescField, number>();
@@ -72,7 +72,7 @@ export function assertWithin(schema: DescMessage, bytes: Uint8Array, limits: Par
     return reader.varint(end);
   }
 
-  /** The schemas do not nest in themselves, so this goes no deeper than they do. */
+  /** Recursion is bounded: the schemas are not recursive. */
   function walk(message: DescMessage, end: number): void {
     const known = fieldsOf(message);
     while (reader.at < end) {
@@ -113,10 +113,9 @@ export function assertWithin(schema: DescMessage, bytes: Uint8Array, limits: Par
 }
 
 /**
- * The model and sequence id of a `ForwardBackwardRequest` whose content cannot be used: what stands
- * beside its data, which is passed over.
+ * Reads the model and sequence id of a `ForwardBackwardRequest` whose content is unusable, skipping its data.
  *
- * @throws {PermanentError} naming the byte at which this is no protobuf message.
+ * @throws {PermanentError} with the byte offset at which the message is invalid.
  */
 export function readEnvelope(bytes: Uint8Array): { modelId: string; seqId: number } {
   const reader = new WireReader(bytes);
@@ -143,7 +142,7 @@ class WireReader {
   at = 0;
   constructor(private readonly bytes: Uint8Array) {}
 
-  /** The low 32 bits of the varint here. */
+  /** Reads the low 32 bits of the next varint. */
   varint(end: number): number {
     let value = 0;
     for (let shift = 0; shift < 70; shift += 7) {
@@ -155,7 +154,7 @@ class WireReader {
     throw this.#malformed('has a number of more than 10 bytes');
   }
 
-  /** Passes over a value. @returns the length of its content, for a length-delimited one. */
+  /** Skips a value. @returns the length of its content, for a length-delimited one. */
   skip(wireType: number, end: number): number {
     switch (wireType) {
       case 0:
@@ -183,7 +182,7 @@ class WireReader {
   }
 }
 
-/** How many elements a packed block has. */
+/** Counts the elements of a packed block. */
 function elementsIn(field: DescField, bytes: Uint8Array, from: number, to: number): number {
   switch (field.fieldKind === 'list' && field.listKind === 'scalar' ? field.scalar : undefined) {
     case ScalarType.DOUBLE:

@@ -120,13 +120,13 @@ describe('what a server answers', () => {
     assert.equal(decodeForwardBackwardResult(claims).logprobs.length, 65_535);
     assert.throws(
       () => decodeForwardBackwardResult(Buffer.concat([claims, claims])),
-      /record 1: 65535 datums, more than the 1 that are left of 65536/,
+      /record 1: 65535 datums, more than the remaining 1 of 65536/,
     );
     const offsets = block(2, new Uint8Array(8 * 70_000));
     const entry = Buffer.concat([block(1, Buffer.from('logprobs')), block(2, offsets)]);
     assert.throws(
       () => decodeForwardBackwardResult(block(2, block(2, entry))),
-      /69999 datums, more than the 65536 that are left of 65536/,
+      /69999 datums, more than the remaining 65536 of 65536/,
     );
   });
 });
