@@ -1,6 +1,6 @@
 /**
- * Wakes what waits for some state to change. A waiter checks the state first and then waits for the next
- * change; no change is missed in between, since neither yields.
+ * Wakes waiters when some state changes. A waiter checks the state and then waits for the next change; no
+ * change is missed in between, since neither step yields.
  */
 export class Changes {
   #waiting = new Set<() => void>();

@@ -2,8 +2,8 @@ import { open, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
 /**
- * Replaces a file as a whole: after a crash at any moment there is the old content or the new, and
- * after a power failure too. One writer at a time.
+ * Replaces a file atomically: after a crash or power failure at any moment it has either the old or the new
+ * content. One writer at a time.
  */
 export async function replaceFile(path: string, content: Uint8Array | string): Promise<void> {
   const unfinished = `${path}.partial`;
@@ -12,14 +12,14 @@ export async function replaceFile(path: string, content: Uint8Array | string): P
   await syncFolder(dirname(path));
 }
 
-/** Writes a file; resolves once the disk has its content, though not yet its name in the folder. */
+/** Writes a file; resolves once its content, but not yet its name in the folder, is on disk. */
 export async function writeSynced(path: string, content: Uint8Array | string): Promise<void> {
   await using file = await open(path, 'w');
   await file.writeFile(content);
   await file.sync();
 }
 
-/** Resolves once the disk has the names of what lies in a folder. */
+/** Resolves once the names of a folder's entries are on disk. */
 export async function syncFolder(path: string): Promise<void> {
   await using folder = await open(path, 'r');
   await folder.sync();

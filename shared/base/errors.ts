@@ -6,17 +6,17 @@ export class PermanentError extends Error {
 }
 
 /**
- * The user must change something before this can work: a flag, a file, an address. The message
- * names the thing, the value and the remedy, so the top prints it alone, without a stack.
+ * The user must change something before this can work: a flag, a file, an address. The message names the
+ * setting, the value and the remedy, so it is printed without a stack.
  */
 export class UserError extends Error {
   override readonly name: string = 'UserError';
 }
 
-/** What a `catch` caught, as text for a message that quotes it. */
+/** Returns the message of a caught value, to be quoted in another message. */
 export function errorText(caught: unknown): string {
   if (caught instanceof z.core.$ZodError) {
-    // Its own message is a JSON text of many lines.
+    // Its own message is multi-line JSON.
     return caught.issues
       .map(({ path, message }) => [path.map(String).join('.'), message].filter(Boolean).join(': '))
       .join('; ');

@@ -1,10 +1,10 @@
-/** How a service ended, for those who started it. 0: well. 1: it crashed, and may be tried again. */
+/** Exit codes of a service for its launcher. 0: success. 1: crash, may be retried. */
 
-/** The user has something to change: trying again cannot help. */
+/** The user must change something; retrying cannot help. */
 export const userErrorCode = 2;
 
 /**
- * Training was given up, because it diverged or no group tells it anything any more; what was good is
- * saved. Trying again with the same settings will not help.
+ * Training was stopped because it diverged or no group gave a training signal; the last good state is saved.
+ * Retrying with the same settings will not help.
  */
 export const givenUpCode = 3;

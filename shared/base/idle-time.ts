@@ -1,13 +1,13 @@
-/** Adds up the seconds in which something is idle, by cause. */
+/** Accumulates idle seconds by cause. */
 export class IdleTime<Cause extends string> {
   readonly #seconds: Record<Cause, number>;
   #cause: Cause | undefined;
   #since: number;
 
   /**
-   * @param seconds where it adds up, from their initial values.
-   * @param now in seconds, of a clock that only rises.
-   * @param onIdle called with each idle time that has been added.
+   * @param seconds initial values.
+   * @param now monotonic clock, in seconds.
+   * @param onIdle called with each added idle time.
    */
   constructor(
     seconds: Readonly<Record<Cause, number>>,
@@ -18,7 +18,7 @@ export class IdleTime<Cause extends string> {
     this.#since = now();
   }
 
-  /** From now on it is idle for this cause; undefined: it is busy, or nothing is expected of it. */
+  /** Sets the current cause of idleness; undefined: busy, or no work is expected. */
   idleFor(cause: Cause | undefined): void {
     this.settle();
     this.#cause = cause;
@@ -34,7 +34,7 @@ export class IdleTime<Cause extends string> {
     this.#since = now;
   }
 
-  /** Seconds so far. */
+  /** Idle seconds so far, by cause. */
   get seconds(): Readonly<Record<Cause, number>> {
     this.settle();
     return { ...this.#seconds };

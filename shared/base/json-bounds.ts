@@ -1,15 +1,15 @@
 /** How large a JSON text may become in memory. */
 export interface JsonBounds {
-  readonly values: number; // that hold no others: texts, numbers and so on, and empty arrays and objects
+  readonly values: number; // leaves: strings, numbers and so on, and empty arrays and objects
   readonly containers: number; // arrays and objects, each of which takes far more than its bytes
-  readonly depth: number; // of these inside one another
+  readonly depth: number; // nesting of containers
 }
 
 /**
- * Walks over a JSON text before it is parsed: 20 MB of `[[],[],…` would become a gigabyte.
+ * Checks the size of a JSON text before it is parsed: 20 MB of `[[],[],…` would become a gigabyte.
  *
- * @returns what it has too much of, with the bound, such as `more than 1000 arrays and objects`; undefined
- *   if it is within the bounds. Whether it is JSON at all, the parser says.
+ * @returns the exceeded bound, such as `more than 1000 arrays and objects`; undefined if within the bounds.
+ *   Does not check whether the text is valid JSON.
  */
 export function excessIn(text: Uint8Array, bounds: JsonBounds): string | undefined {
   let values = 1;

@@ -2,10 +2,10 @@ import { mkdir, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 
 /**
- * Makes a folder and those above it that are missing. `mkdir` of Node.js with `recursive` never returns where a
- * folder that exists takes no entry and says ENOENT, as /proc does.
+ * Creates a folder and its missing parents. Node.js' recursive `mkdir` never returns if an existing folder
+ * accepts no entries and reports ENOENT, as /proc does.
  *
- * @returns the first folder that was made; undefined if all were there.
+ * @returns the first folder that was created; undefined if all existed.
  */
 export async function makeFolder(path: string, mode?: number): Promise<string | undefined> {
   const folder = resolve(path);

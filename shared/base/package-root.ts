@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url';
 
-/** The folder of package.json, seen from this file's place in dist/. */
+/** The folder of package.json, relative to this file's location in dist/. */
 export const packageRoot = fileURLToPath(new URL('../../../', import.meta.url));
 
-/** Downloads that every run of this checkout shares. */
+/** Downloads shared by every run of this checkout. */
 export const cacheFolder = `${packageRoot}.cache`;

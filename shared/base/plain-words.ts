@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 
-/** What `plainWords` says of a value that is not there. */
+/** The message of `plainWords` for a missing value. */
 export const isMissing = 'it is missing';
 
 const kinds: Readonly<Record<string, string>> = {
@@ -13,8 +13,8 @@ const kinds: Readonly<Record<string, string>> = {
 };
 
 /**
- * What is wrong with a value, in words for a person, where the schema has none of its own: to be given to
- * zod's `parse` as `error`. Issues of other kinds keep zod's words.
+ * Describes a problem with a value in plain words, where the schema has no message of its own; passed to
+ * zod's `parse` as `error`. Other kinds of issues keep zod's messages.
  */
 export const plainWords: z.core.$ZodErrorMap = (issue) => {
   switch (issue.code) {

@@ -1,7 +1,7 @@
 /**
- * A text of others, to be printed: what would steer a terminal or be invisible there (control
- * characters, escape codes by that, marks of direction and of width zero, separators of lines) is
- * written as `\u001b`, which in JSON means the same as the character itself.
+ * Escapes an untrusted text for a terminal: control characters (and so escape codes), direction marks,
+ * zero-width characters and line separators become `\u001b` and the like, which in JSON means the same as the
+ * character itself.
  */
 export function printable(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (character) =>
@@ -11,7 +11,7 @@ export function printable(text: string): string {
   );
 }
 
-/** A value as JSON that is to be printed, on one line or indented. */
+/** Formats a value as printable JSON, on one line or indented. */
 export function printableJson(value: unknown, indent?: number): string {
   return JSON.stringify(value, undefined, indent).split('\n').map(printable).join('\n');
 }

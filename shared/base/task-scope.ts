@@ -18,7 +18,7 @@ export class TaskScope implements AsyncDisposable {
    *   `AbortSignal.any` would keep an entry on a long-lived signal for every call made under it.
    */
   constructor(...signals: readonly (AbortSignal | undefined)[]) {
-    setMaxListeners(0, this.signal); // every request in flight listens: many are no leak
+    setMaxListeners(0, this.signal); // one listener per request in flight is not a leak
     for (const signal of signals) {
       if (signal === undefined) continue;
       if (signal.aborted) this.abort(signal.reason);
@@ -33,7 +33,7 @@ export class TaskScope implements AsyncDisposable {
   /**
    * Runs the tasks in a scope of their own until all have settled.
    *
-   * @throws the error of the first task that failed, also if it did so after `signal` aborted.
+   * @throws the error of the first task that failed, even if it failed after `signal` aborted.
    */
   static async run(
     signal: AbortSignal,
@@ -78,7 +78,7 @@ export class TaskScope implements AsyncDisposable {
     return work;
   }
 
-  /** Resolves when no task runs, failed or not. */
+  /** Resolves when all tasks have settled. */
   async settled(): Promise<void> {
     while (this.#running.size > 0) await Promise.all(this.#running); // they may start more
   }

@@ -1,12 +1,11 @@
 import { z } from 'zod';
 
-// Kinds of settings, each of which says for itself what it is for. Flags and the environment bring
-// numbers as text.
+// Types of settings, to be described where they are used. Flags and the environment give numbers as text.
 
 export const int = z.coerce.number().int();
 export const number = z.coerce.number();
 export const string = z.string().min(1);
-export const port = int.min(0).max(65_535); // 0: any that is free
+export const port = int.min(0).max(65_535); // 0: any free port
 export const natsAddress = z.url({
   protocol: /^(nats|tls)$/,
   error: 'expected nats://host:port',

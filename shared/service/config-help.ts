@@ -2,8 +2,8 @@ import { z } from 'zod';
 import { environmentName, kebab } from './config.js';
 
 /**
- * A service's flags, explained from its schema: one entry a flag with its values, what its
- * `.describe()` says, its default, and the environment variable that sets it too.
+ * Describes a service's flags from its schema: for each flag its values, its `.describe()` text, its default
+ * and its environment variable.
  *
  * @param service as `loadConfig` takes it, so that the environment names agree.
  */
@@ -27,7 +27,7 @@ function describeFlag(key: string, field: z.ZodType, service: string): string {
 
 const helpColumns = 100;
 
-/** The words in lines that fit a terminal, each indented; a word that is too long has its own line. */
+/** Wraps a text to the terminal width with an indent; a word that is too long gets its own line. */
 function wrapped(text: string, indent: string): string {
   const lines: string[] = [];
   for (const word of text.split(' ')) {
@@ -38,7 +38,7 @@ function wrapped(text: string, indent: string): string {
   return lines.join('\n');
 }
 
-/** The type under `.default()` and `.optional()`, with what these wrappers say of it. */
+/** Unwraps `.default()` and `.optional()`. @returns the inner type with its default and description. */
 function unwrap(field: z.ZodType): { type: z.ZodType; fallback: unknown; description?: string } {
   let type = field;
   let fallback: unknown;

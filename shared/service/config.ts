@@ -6,7 +6,7 @@ import type { KnownFlag } from './npm-flags.js';
 import { isMissing, plainWords } from '../base/plain-words.js';
 import { keepSecret } from './telemetry/secrets.js';
 
-/** The variables of a process. */
+/** Environment variables of a process. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
@@ -17,7 +17,7 @@ export type Environment = Readonly<Record<string, string | undefined>>;
  * Booleans are flags without a value (`--json`), also `--no-json`; in the environment `true` or
  * `false`. Everything else arrives as text, so number fields use `z.coerce.number()`.
  *
- * @throws {UserError} listing every problem at once, under the names that the user knows.
+ * @throws {UserError} listing all problems, under the names that the user knows.
  */
 export function loadConfig<Shape extends z.ZodRawShape>(
   schema: z.ZodObject<Shape>,
@@ -50,7 +50,7 @@ export function loadConfig<Shape extends z.ZodRawShape>(
         problems.push(`${name} is missing${more}`);
         continue;
       }
-      // Without a value it is a rule about several settings, of which this one has its default.
+      // Without a value, the issue is a rule about several settings, and this one has its default.
       const found = given === undefined ? name : `${name} is ${shown(key, given)}`;
       problems.push(`${found}: ${issue.message}`);
     }
@@ -63,7 +63,7 @@ export function loadConfig<Shape extends z.ZodRawShape>(
   return parsed.data;
 }
 
-/** The flags that `loadConfig` takes for a schema. */
+/** Lists the flags that `loadConfig` accepts for a schema. */
 export function flagsOf(shape: z.core.$ZodShape): KnownFlag[] {
   return [...Object.keys(shape), 'config'].map((key) => ({
     name: kebab(key),
@@ -86,7 +86,7 @@ function isSecret(key: string): boolean {
   return /key$/i.test(key);
 }
 
-/** A value for an error message, which ends in logs: without what is secret in it. */
+/** Formats a value for an error message, which ends up in logs, without secrets. */
 function shown(key: string, value: unknown): string {
   if (isSecret(key)) return 'set';
   return JSON.stringify(value).replace(/\/\/[^/@"]*@/, '//…@');
@@ -119,8 +119,8 @@ function parseFlags(
       problems.push(
         `${name === '' ? word : `--${name}`} is not a flag; ${remedy(name, [...byFlag.keys()])}`,
       );
-      const belongsToIt = name !== '' && inline === undefined && !argv[i + 1]?.startsWith('--');
-      if (belongsToIt) i++; // its value is no mistake of its own
+      const isItsValue = name !== '' && inline === undefined && !argv[i + 1]?.startsWith('--');
+      if (isItsValue) i++; // do not report its value as a second problem
     }
   }
   return flags;

@@ -25,7 +25,7 @@ export interface Reply {
 export interface HttpServerOptions {
   readonly host: string;
   readonly port: number; // 0: any free one
-  /** What is served and the flag that moves it, for the error if the address cannot be bound. */
+  /** The server's name and port flag, for the error if the address cannot be bound. */
   readonly name: string;
   readonly portFlag: string;
   readonly arrival: ArrivalLimits;
@@ -42,14 +42,14 @@ export interface HttpServerOptions {
     response: ServerResponse,
     gone: AbortSignal,
   ): Promise<Reply | undefined>;
-  /** The body, as JSON, for a client that sends no HTTP, too large headers, or sends too slowly. */
+  /** Builds the JSON body for a client that sends invalid HTTP, too large headers, or too slowly. */
   malformed(detail: string): object;
   /** Called when `answer` throws; the client's connection is then closed. */
   failed(error: unknown): void;
 }
 
 export interface HttpServer extends AsyncDisposable {
-  /** The port it listens on, also when 0 was asked for. */
+  /** The port it listens on, also if port 0 was requested. */
   readonly port: number;
 }
 
@@ -96,7 +96,7 @@ export async function serveHttp(options: HttpServerOptions): Promise<HttpServer>
     if (reply === undefined || response.destroyed) return;
     const { status, headers, body } = reply;
     if (isStopping) response.setHeader('connection', 'close');
-    // The Python SDK takes a 400 without a length for a proxy's and repeats the request for hours.
+    // The Python SDK attributes a 400 without a length to a proxy and repeats the request for hours.
     if (status !== 204) response.setHeader('content-length', Buffer.byteLength(body));
     response.writeHead(status, headers).end(body);
   }
@@ -122,11 +122,11 @@ export async function serveHttp(options: HttpServerOptions): Promise<HttpServer>
 }
 
 /**
- * The whole body of a request.
+ * Reads the whole body of a request.
  *
- * @param refuse makes the error for a body of more than `maxBytes`. The connection stays open, so that
- *   the refusal reaches a client that is still sending.
- * @param until ends the reading when it aborts. Without it, a body that has begun to arrive is read while the
+ * @param refuse creates the error for a body of more than `maxBytes`. The connection stays open, so that the
+ *   refusal reaches a client that is still sending.
+ * @param until aborts the reading. Without it, a body that has started to arrive is read to its end while the
  *   server drains.
  */
 export async function readBody(

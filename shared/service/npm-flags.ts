@@ -17,16 +17,16 @@ export interface KnownFlag {
 /** Switches of npm itself under which a flag of ours takes a value: npm's value is not meant for us. */
 const otherwiseInNpm = new Set(['progress']);
 
-/** Names this long are recognised with one letter wrong. */
+/** Names of at least this length are recognised with one wrong letter. */
 const shortestMisspelt = 6;
 
 /**
- * Refuses to go on where npm kept flags of ours for itself: in `npm start --max-steps=2` the `--` is
- * missing, so npm takes the flag for an option of its own, drops it with a warning, and starts the
- * program without it. The option remains in the environment, as `npm_config_max_steps`.
+ * Throws if npm consumed flags meant for the program: in `npm start --max-steps=2` the `--` is missing, so
+ * npm treats the flag as its own option, drops it with a warning and starts the program without it. The
+ * option remains in the environment, as `npm_config_max_steps`.
  *
  * @param script the script that starts the program; under another one, or without npm, nothing is checked.
- * @param argv the words that did arrive.
+ * @param argv the arguments that reached the program.
  * @throws {UserError} with the command to type.
  */
 export function refuseFlagsKeptByNpm(
@@ -39,7 +39,7 @@ export function refuseFlagsKeptByNpm(
   const kept = flagsKeptByNpm(flags, env);
   if (kept.length === 0) return;
   const needValue = kept.filter(({ value }) => value === undefined);
-  // `--max-steps 2` leaves its value among the words; of several it is not known which is whose.
+  // `--max-steps 2` leaves its value in argv; several values cannot be assigned to their flags.
   const loose = argv.filter((word) => !word.startsWith('-'));
   const only = needValue.length === 1 && loose.length === 1 ? loose[0] : undefined;
   const words = kept.map(({ flag, value }) => {
@@ -58,8 +58,8 @@ export function refuseFlagsKeptByNpm(
 }
 
 /**
- * `parseArgs` of Node.js for a program that is a script of ours, after `refuseFlagsKeptByNpm`. Where a
- * flag is wrong the process ends with exit code 2 and a sentence, not with a stack.
+ * Node.js' `parseArgs` for a program that is an npm script, after `refuseFlagsKeptByNpm`. On a wrong flag the
+ * process exits with code 2 and a message instead of a stack.
  */
 export function parseArgs<Config extends ParseArgsConfig>(
   script: string,
@@ -80,7 +80,7 @@ export function parseArgs<Config extends ParseArgsConfig>(
 
 interface KeptFlag {
   readonly flag: KnownFlag;
-  readonly value: string | undefined; // undefined: npm saw none
+  readonly value: string | undefined; // undefined: npm found none
 }
 
 function flagsKeptByNpm(flags: readonly KnownFlag[], env: Environment): KeptFlag[] {
@@ -88,7 +88,7 @@ function flagsKeptByNpm(flags: readonly KnownFlag[], env: Environment): KeptFlag
     const [, option] = /^npm_config_(.+)$/.exec(variable) ?? [];
     const flag = option === undefined ? undefined : flagMeant(option, flags);
     if (option === undefined || flag === undefined || isInSettings(option, env)) return [];
-    const value = text === '' ? 'false' : text; // npm writes a switch that is off as nothing
+    const value = text === '' ? 'false' : text; // npm writes a switch that is off as an empty value
     if (flag.isSwitch) return [{ flag, value }];
     if (otherwiseInNpm.has(flag.name)) return [];
     return [{ flag, value: value === 'true' || value === 'false' ? undefined : value }];
@@ -107,7 +107,7 @@ function letters(name: string): string {
   return name.toLowerCase().replace(/[-_]/g, '');
 }
 
-/** Whether a file of npm's settings has the option: then nobody typed it now. */
+/** Whether one of npm's configuration files sets the option, so that it was not typed. */
 function isInSettings(option: string, env: Environment): boolean {
   const { npm_config_userconfig, npm_config_globalconfig, npm_config_local_prefix } = env;
   const files = [
@@ -122,7 +122,7 @@ function isInSettings(option: string, env: Environment): boolean {
         .split('\n')
         .some((line) => letters(line.split('=')[0]!.trim()) === letters(option));
     } catch {
-      return false; // there is none
+      return false; // no such file
     }
   });
 }

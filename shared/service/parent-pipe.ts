@@ -1,12 +1,10 @@
-import type { Environment } from './config.js';
-
-/** Set by a launcher that holds the other end of its child's standard input for as long as it lives. */
+/** Set by a launcher that keeps the other end of its child's standard input open until it exits. */
 export const parentPipe = 'OFFBEAT_PARENT_PIPE';
 
 /**
- * Calls `whenGone` once the launcher has died. The kernel closes its end of the pipe however it
- * died, SIGKILL included, which no signal handler and no parent-process-id check can promise.
- * Does nothing unless OFFBEAT_PARENT_PIPE=1, and never keeps the process alive by itself.
+ * Calls `whenGone` once the launcher has died. The kernel closes the launcher's end of the pipe even after
+ * SIGKILL, which neither a signal handler nor a check of the parent process id guarantees. Does nothing
+ * unless OFFBEAT_PARENT_PIPE=1, and never keeps the process alive.
  */
 export function onParentGone(env: Environment, whenGone: () => void): void {
   if (env[parentPipe] !== '1') return;
@@ -19,6 +17,6 @@ export function onParentGone(env: Environment, whenGone: () => void): void {
     });
   }
   stdin.resume();
-  // A pipe is a socket; a file, from which stdin also may come, has no unref and ends by itself.
+  // A pipe is a socket; stdin may also be a file, which has no unref and ends by itself.
   if ('unref' in stdin) stdin.unref();
 }

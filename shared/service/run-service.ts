@@ -11,32 +11,31 @@ export interface ServiceContext {
   readonly signal: AbortSignal;
 }
 
-/** Signals this close together are one wish: under npm, Ctrl-C arrives from the terminal and from npm. */
-const sameWishMs = 1_000;
+/** Signals this close together count as one: under npm, Ctrl-C arrives from the terminal and from npm. */
+const duplicateSignalMs = 1_000;
 
-/** How long an orphan may take to finish: the broker and the backend that it needs are going too. */
+/** How long an orphan may take to finish: its broker and backend are stopping too. */
 const orphanGraceMs = 5_000;
 
 /**
- * Runs a service until `main` returns. The first signal asks it to finish; a later one ends it at
- * once. Exit code 0 after a clean end, 1 after a crash, 2 when the user has something to change.
+ * Runs a service until `main` returns. The first signal asks it to finish; a later one exits at once. Exit
+ * code 0 after a clean end, 1 after a crash, 2 after a user error.
  *
- * With OFFBEAT_PARENT_PIPE=1 it also finishes when its standard input closes, that is, when the
- * launcher died in whatever way.
+ * With OFFBEAT_PARENT_PIPE=1 it also finishes when its standard input closes, that is, when the launcher has died.
  */
 export async function runService(
   service: string,
   main: (context: ServiceContext) => Promise<void>,
 ): Promise<void> {
   const log = createLogger(service);
-  // What else is written there is for people; a disk that is full under it must not end the service.
+  // Other output is for people; an error such as a full disk must not end the service.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined);
   const shutdown = new AbortController();
   let askedAt = 0; // ms since the epoch
   for (const name of ['SIGINT', 'SIGTERM'] as const) {
     process.on(name, () => {
       if (shutdown.signal.aborted) {
-        if (Date.now() - askedAt < sameWishMs) return;
+        if (Date.now() - askedAt < duplicateSignalMs) return;
         process.exit(130);
       }
       askedAt = Date.now();

@@ -7,7 +7,7 @@ import {
 import { errorText, PermanentError, UserError } from '../base/errors.js';
 import { markHandled } from '../base/task-scope.js';
 
-/** What a worker offers: each call takes one value and returns one, both structured-cloneable. */
+/** The functions of a worker: each takes and returns one structured-cloneable value. */
 type Calls<C> = { [K in keyof C]: (input: never) => unknown };
 
 interface Request {
@@ -25,16 +25,16 @@ interface CarriedError {
 }
 
 export interface WorkerOptions<Event> {
-  readonly name?: string; // in errors; by default the path of its script
+  readonly name?: string; // for errors; by default the path of its script
   readonly onEvent?: (event: Event) => void;
-  /** Called for each message of the thread, response or event: it is alive. */
+  /** Called for each message of the thread, response or event, as a sign of life. */
   readonly onMessage?: () => void;
 }
 
 /**
- * A worker thread, as the main thread sees it: `call` runs a function there.
+ * The main thread's side of a worker thread: `call` runs a function in the worker.
  *
- * @typeParam Event what the thread reports besides its responses.
+ * @typeParam Event type of the messages that the thread emits besides responses.
  */
 export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisposable {
   readonly #worker: Worker;
@@ -86,9 +86,9 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
   }
 
   /**
-   * @param signal stops waiting; the thread is not told, and its response is ignored.
-   * @throws what the function threw, as a `UserError`, `PermanentError` or `Error`; the error of
-   *   `died`; the signal's reason.
+   * @param signal stops waiting; the call goes on in the thread, and its response is ignored.
+   * @throws the function's error, as a `UserError`, `PermanentError` or `Error`; the error of `died`; the
+   *   signal's reason.
    */
   async call<K extends keyof C & string>(
     name: K,
@@ -116,7 +116,7 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
     this.#send({ id: undefined, name, input });
   }
 
-  /** Regards the thread as dead: `died`, all pending calls and all later ones reject with `error`. */
+  /** Treats the thread as dead: `died`, all pending calls and all later ones reject with `error`. */
   giveUp(error: Error): void {
     this.#death ??= error;
     for (const call of this.#pending.values()) call.reject(this.#death);
@@ -144,7 +144,7 @@ export interface CallServer<Event> {
 /**
  * Serves calls inside the worker.
  *
- * @param options.isConcurrent starts each call as it arrives; otherwise, when the previous one has ended.
+ * @param options.isConcurrent starts each call as it arrives instead of after the previous one.
  */
 export function serveCalls<C extends Calls<C>, Event = never>(
   port: MessagePort,
@@ -185,8 +185,8 @@ export function serveCalls<C extends Calls<C>, Event = never>(
 }
 
 /**
- * The memory that can change threads instead of being copied: of typed arrays that fill their
- * buffer. Node's Buffers stay out, because small ones share a pool that must not leave.
+ * Returns the memory that can be transferred instead of copied: buffers of typed arrays that span them.
+ * Excludes Node's Buffers, since small ones share a pool.
  */
 function ownBuffers(value: unknown): Transferable[] {
   const found = new Set<ArrayBuffer>();
@@ -209,7 +209,7 @@ function carry(error: unknown): CarriedError {
   return { kind, message: errorText(error), stack };
 }
 
-/** The same error on this side: its class decides what the caller does, its stack is the worker's. */
+/** Recreates an error with its class, which decides what the caller does, and the worker's stack. */
 function revive({ kind, message, stack }: CarriedError): Error {
   const error =
     kind === 'user'

@@ -5,7 +5,7 @@ import type { Logger } from './logger.js';
 
 const diskFull = new Gauge({
   name: 'rl_disk_full',
-  help: 'Is 1 while a file cannot be written: the disk is full, the quota used up or the file system read-only.',
+  help: '1 while a file cannot be written: the disk is full, the quota used up or the file system read-only.',
   labelNames: ['kind'],
 });
 
@@ -15,27 +15,27 @@ const codes = new Map([
   ['EROFS', 'the file system is read-only'],
 ]);
 
-/** Why each of these could not be written when it was last tried, in words. */
+/** Files whose last write failed, with the reason in words. */
 const failing = new Map<string, string>();
 
-/** In words why a write failed for want of room; undefined if it failed for another reason. */
+/** Returns why a write failed for lack of disk space, in words; undefined if it failed for another reason. */
 export function noRoomReason(caught: unknown): string | undefined {
   if (!(caught instanceof Error) || !('code' in caught)) return undefined;
   return codes.get(String(caught.code));
 }
 
-/** Whether a service that is not ready says that it is for want of room. */
+/** Whether a service's reason for not being ready is lack of disk space. */
 export function isDiskTrouble(text: string): boolean {
   return [...codes.values()].some((reason) => text.startsWith(reason));
 }
 
-/** Why this process cannot write one of its files now; undefined while it can write them all. */
+/** Returns why this process cannot write one of its files; undefined while all can be written. */
 export function diskTrouble(): string | undefined {
   return failing.values().next().value;
 }
 
 /**
- * Records how a write went, for `diskTrouble` and the metric.
+ * Records the outcome of a write, for `diskTrouble` and the metric.
  *
  * @param file one of a few names: `log`, `metrics.jsonl`.
  */
@@ -45,7 +45,7 @@ export function recordWrite(file: string, reason: string | undefined): void {
   diskFull.set({ kind: file }, reason === undefined ? 0 : 1);
 }
 
-/** Where it is said that something waits for room, and what ends the wait. */
+/** The log of a wait for disk space, and the signal that ends it. */
 export interface RoomWait {
   readonly log: Logger;
   readonly signal: AbortSignal;
@@ -58,8 +58,8 @@ const logEveryMs = 10_000;
  * Writes a file, and while the disk is full tries again every second.
  *
  * @param file one of a few names, for the metric: `metrics.jsonl`.
- * @param write is called again from its beginning after each failure.
- * @throws what `write` threw, if that was not for want of room or `signal` has aborted.
+ * @param write called again from its beginning after each failure.
+ * @throws the error of `write`, if it is not a lack of disk space or `signal` has aborted.
  */
 export async function writeWhenRoom<T>(
   file: string,

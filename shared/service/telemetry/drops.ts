@@ -2,31 +2,31 @@ import { Counter } from 'prom-client';
 
 const groupsDropped = new Counter({
   name: 'rl_groups_dropped_total',
-  help: 'Groups that were not trained on, by where and why they were dropped.',
+  help: 'Groups dropped without being trained on, by stage and reason.',
   labelNames: ['stage', 'reason'],
 });
 
 const tokensWasted = new Counter({
   name: 'rl_tokens_wasted_total',
-  help: 'Sampled tokens that were not trained on, by why.',
+  help: 'Sampled tokens that were not trained on, by reason.',
   labelNames: ['reason'],
 });
 
 const totals: Record<string, number> = {};
 
-/** Counts a group that will not be trained on. Each is counted once, by the process that drops it. */
+/** Counts a group that will not be trained on, once, in the process that drops it. */
 export function countDroppedGroup(stage: string, reason: string): void {
   groupsDropped.inc({ stage, reason });
   add(`dropped/${stage}/${reason}`, 1);
 }
 
-/** Counts tokens that were sampled for nothing. */
+/** Counts sampled tokens that will not be trained on. */
 export function countWastedTokens(reason: string, tokens: number): void {
   tokensWasted.inc({ reason }, tokens);
   add(`tokens_wasted/${reason}`, tokens);
 }
 
-/** What this process has dropped since it started, by the names of `metrics.jsonl`. */
+/** Returns the totals of this process since it started, by their names in `metrics.jsonl`. */
 export function dropTotals(): Readonly<Record<string, number>> {
   return totals;
 }

@@ -1,6 +1,6 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 
-/** How late this process's event loop was, between two readings. */
+/** Measures the lag of this process's event loop between two readings. */
 export class EventLoopLag {
   readonly #delays = monitorEventLoopDelay({ resolution: 10 });
 
@@ -8,7 +8,7 @@ export class EventLoopLag {
     this.#delays.enable();
   }
 
-  /** The lag since the last call, by the names of `metrics.jsonl`; then it starts afresh. */
+  /** Returns the lag since the last call, by its names in `metrics.jsonl`, and resets it. */
   take(): Record<string, number> {
     const { max } = this.#delays;
     const p99 = this.#delays.percentile(99);

@@ -2,15 +2,15 @@ import { collectDefaultMetrics, register } from 'prom-client';
 import { type HttpServer, pathOf, type Reply, serveHttp } from '../http-server.js';
 import { diskTrouble } from './disk-room.js';
 
-/** Whether the service can do its work now, and if not, why. */
+/** Whether the service can work now, and if not, why. */
 export interface Readiness {
   readonly isReady: boolean;
   readonly reason?: string;
 }
 
 /**
- * Serves what an orchestrator asks of a process: `/healthz` (it runs), `/readyz` (it can work; 503
- * with the reason when it cannot, a full disk first) and `/metrics` (every metric of this process, for Prometheus).
+ * Serves the probes of an orchestrator: `/healthz` (the process runs), `/readyz` (it can work, else 503 with
+ * the reason, a full disk first) and `/metrics` (all metrics of this process, for Prometheus).
  *
  * @param patienceMs how long a request may take to arrive.
  * @throws {UserError} when the address cannot be bound.

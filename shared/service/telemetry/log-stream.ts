@@ -4,39 +4,39 @@ import { noRoomReason, recordWrite } from './disk-room.js';
 
 export const droppedLines = new Counter({
   name: 'rl_log_lines_dropped_total',
-  help: 'Lines missing from the log, because the same came too often or the disk was full for long.',
+  help: 'Lines missing from the log, because they were repeated too often or the disk was full for long.',
   labelNames: ['reason'],
 });
 
-/** Lines that wait for room on the disk, in UTF-16 code units; what comes on top is dropped. */
+/** Maximum length of the lines that wait for disk space, in UTF-16 code units; further lines are dropped. */
 const maxWaiting = 1_000_000;
 const retryEveryMs = 1_000;
 const busyWaitMs = 20;
 
-const lastDeeds: (() => void)[] = [];
+const exitHandlers: (() => void)[] = [];
 
-/** Has the work done, in the order of the calls, when the process exits. */
+/** Runs `work` when the process exits, in the order of the calls. */
 export function atExit(work: () => void): void {
-  if (lastDeeds.length === 0) {
+  if (exitHandlers.length === 0) {
     process.once('exit', () => {
-      for (const deed of lastDeeds) deed();
+      for (const handler of exitHandlers) handler();
     });
   }
-  lastDeeds.push(work);
+  exitHandlers.push(work);
 }
 
 /**
- * Where a log is written: a file descriptor. A write that fails never ends the process. While the disk is
- * full the newest lines wait in memory, and are written in their order when there is room again.
+ * Writes a log to a file descriptor. A failed write never ends the process. While the disk is full, new lines
+ * wait in memory and are written in order when there is space again.
  */
 export class LogStream {
   readonly #fd: number;
   readonly #write: (fd: number, bytes: Uint8Array) => number;
   #waiting: string[] = [];
   #waitingLength = 0; // of the strings
-  #begun: Uint8Array | undefined; // the rest of a line of which a part is written
+  #begun: Uint8Array | undefined; // the rest of a partly written line
   #retry: NodeJS.Timeout | undefined;
-  #isGone = false; // nobody reads the pipe any more
+  #isGone = false; // the reader of the pipe has gone
 
   constructor(fd: number, write: (fd: number, bytes: Uint8Array) => number = writeSync) {
     this.#fd = fd;
@@ -58,7 +58,7 @@ export class LogStream {
     if (this.#retry === undefined) this.#flush();
   }
 
-  /** Writes what waits, as far as that works. */
+  /** Writes as many waiting lines as possible. */
   #flush(): void {
     clearInterval(this.#retry);
     this.#retry = undefined;
@@ -87,7 +87,7 @@ export class LogStream {
     }
   }
 
-  /** A reader that is slow is waited for, as `console.log` does, so that the last words before an end get out. */
+  /** Waits for a slow reader, as `console.log` does, so that the last lines before an exit get out. */
   #writeSome(bytes: Uint8Array): number {
     for (let tries = 0; ; tries++) {
       try {

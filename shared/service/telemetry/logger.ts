@@ -16,7 +16,7 @@ const secretFields = [
   'authorization',
 ];
 
-/** One JSON line an event on standard output, with the service's name; `LOG_LEVEL` chooses how much. */
+/** Creates a logger that writes one JSON line per event to standard output; `LOG_LEVEL` sets the level. */
 export function createLogger(service: string): Logger {
   return pino(
     {
@@ -30,9 +30,9 @@ export function createLogger(service: string): Logger {
 }
 
 /**
- * What every log of ours has in common. Secrets are kept out, by the names of fields and by what secrets look
- * like in any text. Lines that repeat too fast are counted instead: see `Repetitions`. What others sent wrong
- * has no stack, since that would tell of our code alone.
+ * Options common to all logs. Secrets are removed by field name and by pattern in any text. Lines that repeat
+ * too fast are counted instead: see `Repetitions`. Errors caused by others' input have no stack, since that
+ * would only show our code.
  */
 export function loggerOptions(): LoggerOptions {
   const repetitions = new Repetitions();
@@ -46,7 +46,7 @@ export function loggerOptions(): LoggerOptions {
     },
     serializers: { err: serializedError },
     hooks: {
-      // An error may quote what it was given, in its message, its stack or its cause.
+      // An error may quote its input in its message, stack or cause.
       streamWrite: withoutSecrets,
       logMethod(args, method, level) {
         const limit = limitOf(level);
@@ -62,7 +62,7 @@ export function loggerOptions(): LoggerOptions {
   };
 }
 
-/** The first 20 warnings of a kind are logged, then one a second. Debug lines are asked for, and the last words stay. */
+/** Logs the first 20 warnings of a kind, then one a second. Debug and fatal lines are never left out. */
 function limitOf(level: number): RepetitionLimit | undefined {
   if (level < levels.info || level >= levels.fatal) return undefined;
   return level < levels.warn ? { inFull: 200, perSecond: 20 } : { inFull: 20, perSecond: 1 };
@@ -72,7 +72,9 @@ const levels = { info: 30, warn: 40, fatal: 60 };
 
 type LogArguments = readonly unknown[];
 
-/** Lines are of one kind if they say the same of the same subject: the failures of one actor hide none of others. */
+/**
+ * Lines are of one kind if they have the same text and subject, so that one actor's failures do not hide another's.
+ */
 function kindOf(args: LogArguments, level: number): string {
   const [first, second] = args;
   if (typeof first !== 'object' || first === null) return `${level} ${String(first)}`;

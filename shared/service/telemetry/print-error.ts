@@ -2,18 +2,18 @@ import { withoutSecrets } from './secrets.js';
 
 const widest = 120; // columns: longer lines are hard to read
 
-/** Writes a line for the user to standard error; on a terminal it is broken where words end. */
+/** Writes a line for the user to standard error, wrapped between words on a terminal. */
 export function printError(line: string): void {
   const { isTTY, columns } = process.stderr;
   const text = withoutSecrets(line);
-  // A log or a pipe gets it whole, so that one can search it.
+  // A log or a pipe gets the unwrapped line, which is easier to search.
   const shown = isTTY ? wrapped(text, Math.min(widest, columns || 80)) : text;
   process.stderr.write(`${shown}\n`);
 }
 
 /**
- * The text with each line that is wider than `columns` broken between two words: after a clause where the
- * line would be at least half full, and never inside backticks, so that a command can be copied.
+ * Wraps each line that is wider than `columns`: preferably after a clause if the line is then at least half
+ * full, and never inside backticks, so that a command can be copied.
  */
 export function wrapped(text: string, columns: number): string {
   return text
@@ -34,7 +34,7 @@ function wrappedLine(line: string, columns: number): string {
   return `${line.slice(0, at)}\n${wrappedLine(indent + line.slice(at + 1), columns)}`;
 }
 
-/** Where a line has a blank outside backticks. */
+/** Returns the positions of blanks outside backticks. */
 function breaksOf(line: string): number[] {
   let isQuoted = false;
   return Array.from({ length: line.length }, (_, at) => at).filter((at) => {

@@ -1,6 +1,6 @@
 import { droppedLines } from './log-stream.js';
 
-/** How many equal lines are logged in full, and how many more a second after that. */
+/** How many lines of a kind are logged at first, and how many a second after that. */
 export interface RepetitionLimit {
   readonly inFull: number;
   readonly perSecond: number;
@@ -10,15 +10,15 @@ interface Bucket {
   tokens: number;
   filledAt: number; // ms
   leftOut: number; // since the last summary
-  repeat: ((leftOut: number) => void) | undefined; // logs the newest line that was left out
+  repeat: ((leftOut: number) => void) | undefined; // logs the newest omitted line
 }
 
 const summaryEveryMs = 10_000;
 const maxKeys = 1_000;
 
 /**
- * Lets the first lines of a kind through, then few, and every 10 seconds the newest of those that were left
- * out, with their number: whoever can make a service fail fast cannot fill its disk with the log of that.
+ * Logs the first lines of a kind, then few, and every 10 seconds the newest omitted line with the number
+ * omitted, so that rapid failures cannot fill the disk.
  */
 export class Repetitions {
   readonly #buckets = new Map<string, Bucket>();
@@ -27,8 +27,8 @@ export class Repetitions {
   /**
    * Logs a line now, or leaves it out and counts it.
    *
-   * @param kind lines of one kind count together.
-   * @param emit logs the line; `leftOut` is how many were left out since the last summary, itself included.
+   * @param kind lines of one kind are counted together.
+   * @param emit logs the line; `leftOut` is the number omitted since the last summary, including this one.
    */
   log(kind: string, limit: RepetitionLimit, emit: (leftOut?: number) => void): void {
     const bucket = this.#bucket(kind, limit);
@@ -45,7 +45,7 @@ export class Repetitions {
     }, summaryEveryMs).unref();
   }
 
-  /** Logs a summary of each kind that had lines left out. */
+  /** Logs a summary of each kind with omitted lines. */
   summarize(): void {
     clearInterval(this.#summaries);
     this.#summaries = undefined;
@@ -72,7 +72,7 @@ export class Repetitions {
     return bucket;
   }
 
-  /** Makes room for another kind, whose lines must not be left out for those of many others. */
+  /** Evicts kinds to admit a new one, whose lines must not be omitted because of many others. */
   #forget(): void {
     this.summarize();
     for (const [kind] of this.#buckets) {

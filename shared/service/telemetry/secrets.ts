@@ -1,10 +1,10 @@
-/** Shorter ones may be words of their own (a key `test`), which would be struck out of every text. */
+/** Shorter secrets may be ordinary words (a key `test`), which would be removed from every text. */
 const shortest = 8;
 
-/** By the secret: what finds it in a text, also in JSON, and in JSON inside JSON. */
+/** Patterns by secret; each also matches the secret in JSON and in JSON inside JSON. */
 const known = new Map<string, RegExp>();
 
-/** From now on no log and no message of this process shows this value, whatever characters it has. */
+/** Registers a secret, which `withoutSecrets` then removes from all logs and messages of this process. */
 export function keepSecret(value: string): void {
   if (value.length < shortest || known.has(value)) return;
   const pattern = Array.from(value, (character) => {
@@ -15,7 +15,7 @@ export function keepSecret(value: string): void {
   known.set(value, new RegExp(pattern.join(''), 'g'));
 }
 
-/** The text without secrets that were kept, keys of a backend, seeds of nkeys, JWTs, and the user of a URL. */
+/** Removes registered secrets, backend keys, nkey seeds, JWTs and the credentials of URLs from a text. */
 export function withoutSecrets(text: string): string {
   let shown = text;
   for (const secret of known.values()) shown = shown.replace(secret, '[redacted]');

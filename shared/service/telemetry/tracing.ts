@@ -5,23 +5,23 @@ import { readableId } from '../../base/ticket-name.js';
 import type { Environment } from '../config.js';
 import type { Logger } from './logger.js';
 
-/** The stages that the trace of a ticket is made of. */
+/** The stages of a ticket's trace. */
 export type SpanName = 'ticket' | 'sample' | 'score' | 'train';
 
 export interface SpanStart {
-  /** Of which all spans are one trace, also where a message came without its parent. */
+  /** All spans of a ticket form one trace, even if a message arrived without its parent. */
   readonly ticket: { readonly run: string; readonly ticketId: string };
-  /** `traceparent` of the span that led to this one, as its message brought it. */
+  /** `traceparent` of the parent span, from the message. */
   readonly parent?: string | undefined;
-  readonly startedAt?: number | undefined; // ms since the epoch; now, if it is not told
+  readonly startedAt?: number | undefined; // ms since the epoch; now by default
   readonly attributes?: Readonly<Record<string, string | number>>;
 }
 
-/** A stage under way, to be ended once. */
+/** A running stage, to be ended once. */
 export interface Span {
-  /** What the next stage names as its parent: W3C Trace Context, version 00. */
+  /** The parent for the next stage: W3C Trace Context, version 00. */
   readonly traceparent: string;
-  /** @param endedAt ms since the epoch; now, if it is not told. */
+  /** @param endedAt ms since the epoch; now by default. */
   end(endedAt?: number): void;
 }
 
@@ -30,20 +30,20 @@ export const traceHeader = 'traceparent';
 
 let start: ((name: SpanName, options: SpanStart) => Span) | undefined;
 
-/** Begins a span; nothing where no traces are wanted, and then nothing is to be sent along either. */
+/** Starts a span; returns undefined if tracing is off. */
 export function startSpan(name: SpanName, options: () => SpanStart): Span | undefined {
   return start?.(name, options());
 }
 
-/** Of one export, retries included: the end of a service waits for the last one. */
+/** Timeout of one export with its retries: a service waits for the last one before it exits. */
 const exportTimeoutMs = 3_000;
 
 /**
  * Sends the spans of this process to the collector that OTEL_EXPORTER_OTLP_ENDPOINT (or
- * OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) names. Without these nothing is loaded and nothing recorded. The
- * other OTEL_ variables count as OpenTelemetry describes them, OTEL_TRACES_SAMPLER for instance.
+ * OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) names. Without these, nothing is loaded or recorded. Other OTEL_
+ * variables, such as OTEL_TRACES_SAMPLER, work as OpenTelemetry documents them.
  *
- * @returns what sends the last spans when it is disposed of, for a few seconds at most.
+ * @returns a handle whose disposal sends the last spans, within a few seconds.
  */
 export async function startTracing(
   service: string,
@@ -61,7 +61,7 @@ export async function startTracing(
   const { OTLPTraceExporter } = await import('@opentelemetry/exporter-trace-otlp-http');
 
   const random = new RandomIdGenerator();
-  let nextTraceId = ''; // of a span without a parent
+  let nextTraceId = ''; // for a span without a parent
   const provider = new BasicTracerProvider({
     resource: resourceFromAttributes({ 'service.namespace': 'offbeat', 'service.name': service }),
     idGenerator: {
@@ -103,13 +103,13 @@ export async function startTracing(
       try {
         await provider.shutdown();
       } catch (caught) {
-        log.warn({ reason: errorText(caught) }, 'the last spans could not be sent');
+        log.warn({ reason: errorText(caught) }, 'last spans not sent');
       }
     },
   };
 }
 
-/** The same for every attempt of a ticket, by whatever process and in whatever life of the learner. */
+/** Returns the trace id of a ticket: the same for all attempts, processes and learner sessions. */
 export function traceIdOf({ run, ticketId }: SpanStart['ticket']): string {
   return createHash('sha256')
     .update(`${run}\n${readableId(ticketId)}`)
@@ -117,7 +117,7 @@ export function traceIdOf({ run, ticketId }: SpanStart['ticket']): string {
     .slice(0, 32);
 }
 
-/** Undefined where the text is none, as from a program of another kind. */
+/** Parses a `traceparent`; undefined if the text is not one. */
 function spanContext(traceparent: string) {
   const [, traceId, spanId, flags] =
     /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/.exec(traceparent) ?? [];
