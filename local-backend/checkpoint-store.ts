@@ -1,15 +1,79 @@
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { z } from 'zod';
 import { errorText } from '../shared/base/errors.js';
 import { readJson } from '../shared/base/read-json.js';
 import { type RoomWait, writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import { checkName, type TinkerPath } from '../shared/tinker/tinker-path.js';
-import { notFound } from './api-error.js';
-import { CheckpointMetadata, pathOf } from './checkpoint-metadata.js';
-import { checkpointKinds, formatTinkerPath } from './checkpoint-names.js';
 import { makeFolders, removeFolder, repairFolders, writeFolder } from './durable-folder.js';
+import { notFound } from './http-api.js';
+
+/** `weights` hold adapter and optimizer, to train on; `sampler_weights` the adapter alone. */
+export const checkpointKinds = ['weights', 'sampler_weights'] as const;
+
+/** `tinker://<run>/<kind>/<name>` */
+export function formatTinkerPath({ runId, kind, name }: TinkerPath): string {
+  return `tinker://${runId}/${kind}/${name}`;
+}
+
+/** `checkpoint-0001`, `checkpoint-0002`, …: the first number above those in use. */
+export function nextAutomaticName(names: Iterable<string>): string {
+  let last = 0;
+  for (const name of names) {
+    const [, number] = /^checkpoint-([0-9]{4,9})$/.exec(name) ?? [];
+    if (number !== undefined) last = Math.max(last, Number(number));
+  }
+  return `checkpoint-${String(last + 1).padStart(4, '0')}`;
+}
+
+/** What `metadata.json` tells of a checkpoint: all that a loader must know before it reads weights. */
+export const CheckpointMetadata = z.object({
+  v: z.literal(1),
+  training_run_id: z.string(),
+  kind: z.enum(checkpointKinds),
+  name: z.string(),
+  created_at: z.iso.datetime(),
+  base_model: z.string(),
+  base_model_digest: z.string(), // the weights that the adapter belongs to
+  lora_rank: z.int().positive(),
+  lora_alpha: z.number().positive(),
+  train_attn: z.boolean(),
+  train_mlp: z.boolean(),
+  train_unembed: z.boolean(), // as it was asked for; this backend adapts no output head
+  adapter_sha256: z.string(),
+  size_bytes: z.int().nonnegative(),
+  user_metadata: z.record(z.string(), z.unknown()).nullish(),
+});
+export type CheckpointMetadata = z.infer<typeof CheckpointMetadata>;
+
+/** What decides whether the weights of one run fit into another. */
+export type Geometry = Pick<
+  CheckpointMetadata,
+  'base_model' | 'base_model_digest' | 'lora_rank' | 'lora_alpha' | 'train_attn' | 'train_mlp'
+>;
+
+/** Why weights of geometry `saved` cannot be loaded into `wanted`, or undefined if they can. */
+export function incompatibility(saved: Geometry, wanted: Geometry): string | undefined {
+  const keys = [
+    'base_model',
+    'base_model_digest',
+    'lora_rank',
+    'lora_alpha',
+    'train_attn',
+    'train_mlp',
+  ] as const;
+  const differing = keys.filter((key) => saved[key] !== wanted[key]);
+  if (differing.length === 0) return undefined;
+  return differing
+    .map((key) => `${key} is ${saved[key]} in the checkpoint and ${wanted[key]} here`)
+    .join('; ');
+}
+
+export function pathOf(metadata: CheckpointMetadata): TinkerPath {
+  return { runId: metadata.training_run_id, kind: metadata.kind, name: metadata.name };
+}
 
 /** The weights of a checkpoint, as files: the adapter in PEFT's layout. */
 export interface CheckpointFiles {

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText, PermanentError } from '../shared/base/errors.js';
-import { ApiError } from './api-error.js';
+import { ApiError } from './http-api.js';
 
 /** How an operation ended. The category tells the caller whether the request itself was wrong. */
 export type Outcome<T> =
@@ -127,4 +127,31 @@ export class FutureStore<T> {
 /** Whether the caller or this process is at fault. */
 function blame(error: unknown): 'user' | 'server' {
   return error instanceof PermanentError || error instanceof ApiError ? 'user' : 'server';
+}
+
+/**
+ * Remembers what each request led to, so that a copy of it (after a lost response) leads to the same
+ * and not to a second execution. The oldest entries are forgotten first.
+ */
+export class ResendMemory<T> {
+  readonly #entries = new Map<string, T>();
+
+  constructor(private readonly capacity: number) {}
+
+  /**
+   * What `key` led to before, else what `make` returns now; nothing is remembered if it throws.
+   *
+   * @param isUsable whether what it led to before can still be used; otherwise it is made anew.
+   */
+  once(key: string, make: () => T, isUsable: (known: T) => boolean = () => true): T {
+    const known = this.#entries.get(key);
+    if (known !== undefined && isUsable(known)) return known;
+    const made = make();
+    this.#entries.set(key, made);
+    if (this.#entries.size > this.capacity) {
+      const oldest = this.#entries.keys().next();
+      if (oldest.done !== true) this.#entries.delete(oldest.value);
+    }
+    return made;
+  }
 }

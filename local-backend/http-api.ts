@@ -1,10 +1,65 @@
-import type { IncomingMessage } from 'node:http';
+import { createHash } from 'node:crypto';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { z } from 'zod';
-import { ApiError } from './api-error.js';
-import type { Reply } from '../shared/service/http-server.js';
-import type { Access } from './api-key.js';
 import { excessIn, type JsonBounds } from '../shared/base/json-bounds.js';
-import { jsonBody } from './operation-result.js';
+import type { Reply } from '../shared/service/http-server.js';
+import { isSameKey } from '../shared/service/keys.js';
+
+/** A request that the Tinker API refuses: the HTTP status and the text for `{"detail": …}`. */
+export class ApiError extends Error {
+  override readonly name: string = 'ApiError';
+
+  constructor(
+    readonly status: number,
+    /** Text, or the list of schema violations in the form that FastAPI gave the API's clients. */
+    readonly detail: string | readonly SchemaViolation[],
+    readonly headers: Readonly<Record<string, string>> = {},
+  ) {
+    super(typeof detail === 'string' ? detail : detail.map(({ msg }) => msg).join('; '));
+  }
+}
+
+export interface SchemaViolation {
+  readonly type: string;
+  readonly loc: readonly (string | number)[];
+  readonly msg: string;
+}
+
+/** 400: the request reads well, but what it asks for cannot be done. */
+export function badRequest(detail: string): ApiError {
+  return new ApiError(400, detail);
+}
+
+/** 404: a session, run, checkpoint or request that is not here. */
+export function notFound(detail: string): ApiError {
+  return new ApiError(404, detail);
+}
+
+/** The keys of this backend. Actors get the second: they are many, and trusted with nothing but sampling. */
+export interface ApiKeys {
+  readonly apiKey: string; // may do everything
+  readonly samplingApiKey?: string | undefined; // may sample from what was saved, and nothing else
+}
+
+/** What a request may do by the key that it brings. */
+export type Access = 'all' | 'sampling';
+
+/**
+ * What the key in `X-API-Key` allows. Every key is compared, and each comparison takes as long for a
+ * nearly right one as for any other.
+ *
+ * @throws {ApiError} 401 without a key, 403 with another.
+ */
+export function accessOf(headers: IncomingHttpHeaders, keys: ApiKeys): Access {
+  const given = headers['x-api-key'];
+  if (given === undefined) throw new ApiError(401, 'Missing API key: send it in X-API-Key');
+  const isFull = isSameKey(String(given), keys.apiKey);
+  const { samplingApiKey } = keys;
+  const isSampling = samplingApiKey !== undefined && isSameKey(String(given), samplingApiKey);
+  if (isFull) return 'all';
+  if (isSampling) return 'sampling';
+  throw new ApiError(403, 'Invalid API key');
+}
 
 /** A request on its way to a route. */
 export interface ApiRequest {
@@ -32,8 +87,8 @@ export interface Route {
 }
 
 export function jsonReply(status: number, value: unknown): Reply {
-  const { type, body } = jsonBody(value);
-  return { status, headers: { 'content-type': type }, body };
+  const body = JSON.stringify(value);
+  return { status, headers: { 'content-type': 'application/json' }, body };
 }
 
 /** How much a JSON body may bring, before it is parsed. */
@@ -124,4 +179,10 @@ export function matchPath(pattern: string, path: string): string[] | undefined {
     else if (part !== found[i]) return undefined;
   }
   return params.some((param) => param === '') ? undefined : params;
+}
+
+/** A seed as a number: for one that a double cannot hold, a number that follows from its digits. */
+export function narrowSeed(seed: number | bigint | string): number {
+  if (typeof seed === 'number') return seed;
+  return createHash('sha256').update(String(seed)).digest().readUIntBE(0, 6);
 }

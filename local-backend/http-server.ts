@@ -10,9 +10,15 @@ import {
   serveHttp,
 } from '../shared/service/http-server.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
-import { accessOf, type Access, type ApiKeys } from './api-key.js';
-import { ApiError } from './api-error.js';
-import { jsonReply, matchPath, type Route } from './http-api.js';
+import {
+  type Access,
+  accessOf,
+  ApiError,
+  type ApiKeys,
+  jsonReply,
+  matchPath,
+  type Route,
+} from './http-api.js';
 
 const requestsTotal = new Counter({
   name: 'local_backend_requests_total',

@@ -1,9 +1,14 @@
+import type { Reply } from '../shared/service/http-server.js';
+import { Histogram } from 'prom-client';
+import { RetrieveFutureRequest } from '../shared/tinker/api.js';
 import {
   encodeForwardBackwardResult,
   encodeSampleResult,
   protobufType,
 } from '../shared/tinker/codec.js';
 import type { ForwardBackwardResult, SampleResult } from '../shared/tinker/types.js';
+import type { FutureStore } from './futures.js';
+import { jsonReply, readJson, type Route } from './http-api.js';
 
 /** What the future of an operation brings. */
 export type OperationResult =
@@ -15,22 +20,15 @@ export type OperationResult =
     }
   | { readonly kind: 'sample'; readonly result: SampleResult };
 
-/** The result as a body: protobuf for the two kinds that have a message, if the client takes it. */
-export function encodeResult(
-  result: OperationResult,
-  takesProtobuf: boolean,
-): { type: string; body: Uint8Array | string } {
-  if (result.kind === 'json') return jsonBody(result.json);
-  if (!takesProtobuf) return jsonBody(asJson(result));
+/** The result as a reply: protobuf for the two kinds that have a message, if the client takes it. */
+function resultReply(result: OperationResult, takesProtobuf: boolean): Reply {
+  if (result.kind === 'json') return jsonReply(200, result.json);
+  if (!takesProtobuf) return jsonReply(200, asJson(result));
   const body =
     result.kind === 'sample'
       ? encodeSampleResult(result.result)
       : encodeForwardBackwardResult(result.loss, result.result);
-  return { type: protobufType, body };
-}
-
-export function jsonBody(value: unknown): { type: string; body: string } {
-  return { type: 'application/json', body: JSON.stringify(value) };
+  return { status: 200, headers: { 'content-type': protobufType }, body };
 }
 
 function asJson(result: Exclude<OperationResult, { kind: 'json' }>): unknown {
@@ -56,4 +54,50 @@ function asJson(result: Exclude<OperationResult, { kind: 'json' }>): unknown {
       promptLogprobs && [...promptLogprobs].map((value) => (Number.isNaN(value) ? null : value)),
     topk_prompt_logprobs: null,
   };
+}
+
+const operationSeconds = new Histogram({
+  name: 'local_backend_operation_seconds',
+  help: 'Seconds that an operation took once its turn had come, by operation and outcome.',
+  labelNames: ['operation', 'outcome'],
+  buckets: [0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120],
+});
+
+/** Runs `work` and measures it. */
+export async function timed<T>(operation: string, work: () => Promise<T>): Promise<T> {
+  const stop = operationSeconds.startTimer({ operation });
+  try {
+    const result = await work();
+    stop({ outcome: 'ok' });
+    return result;
+  } catch (error) {
+    stop({ outcome: 'failed' });
+    throw error;
+  }
+}
+
+/**
+ * Polling. A pending future is answered after `pollMs` (clients poll again at once, so it must not
+ * be short); a failed one with status 200 and its error, which clients report instead of retrying.
+ */
+export function futureRoutes(futures: FutureStore<OperationResult>, pollMs: number): Route[] {
+  return [
+    {
+      method: 'POST',
+      path: '/api/v1/retrieve_future',
+      access: 'sampling', // the id, which cannot be guessed, says whose it is
+      async handle(request) {
+        const { request_id: id } = await readJson(request, RetrieveFutureRequest);
+        const outcome = await futures.wait(id, pollMs, request.signal);
+        if (outcome === undefined) {
+          return jsonReply(200, { type: 'try_again', request_id: id, queue_state: 'active' });
+        }
+        if (!outcome.isOk) {
+          return jsonReply(200, { error: outcome.error, category: outcome.category });
+        }
+        const takesProtobuf = request.headers.accept?.includes(protobufType) ?? false;
+        return resultReply(outcome.value, takesProtobuf);
+      },
+    },
+  ];
 }

@@ -2,19 +2,18 @@ import { createHash, randomUUID } from 'node:crypto';
 import type { z } from 'zod';
 import type { CreateSamplingSessionRequest, SampleRequest } from '../shared/tinker/api.js';
 import { parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
-import { ApiError, badRequest, notFound } from './api-error.js';
-import type { Access } from './api-key.js';
-import { pathOf, type CheckpointMetadata } from './checkpoint-metadata.js';
-import { formatTinkerPath } from './checkpoint-names.js';
-import type { CheckpointStore } from './checkpoint-store.js';
-import type { FutureStore } from './futures.js';
-import { timed } from './operation-metrics.js';
-import type { OperationResult } from './operation-result.js';
-import { ResendMemory } from './resend-memory.js';
-import { planSample } from './sample-plan.js';
+import { type Access, ApiError, badRequest, notFound } from './http-api.js';
+import {
+  type CheckpointMetadata,
+  type CheckpointStore,
+  formatTinkerPath,
+  pathOf,
+} from './checkpoint-store.js';
+import { type FutureStore, ResendMemory } from './futures.js';
+import { type OperationResult, timed } from './operation-result.js';
+import { planSample, SamplingQueue } from './sampling-requests.js';
 import { assertServed, type ServedModel } from './served-model.js';
 import type { Session, Sessions } from './sessions.js';
-import { SamplingQueue } from './sampling-queue.js';
 import type { SamplingCalls } from './sampling-worker.js';
 import type { WorkerCalls } from '../shared/service/worker-calls.js';
 
@@ -30,7 +29,7 @@ export interface SamplingSession {
  * Sampling sessions that clients with a sampling key may have opened, of all of them together: then the oldest
  * ends. Actors use those that the learner opened, which do not count.
  */
-export const maxOpenedBySamplingKey = 1_000;
+const maxOpenedBySamplingKey = 1_000;
 const maxWaiting = 1024; // requests; more are told to come back
 const rememberedRequests = 10_000;
 

@@ -1,6 +1,6 @@
 import { PermanentError } from '../shared/base/errors.js';
 import type { ModelDirectory } from '../shared/model/model-directory.js';
-import { notFound } from './api-error.js';
+import { notFound } from './http-api.js';
 
 /** The one base model of this backend, under the name that clients ask for. */
 export interface ServedModel {

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { notFound } from './api-error.js';
+import { notFound } from './http-api.js';
 
 export interface Session {
   readonly id: string;
@@ -9,7 +9,7 @@ export interface Session {
 }
 
 /** After how long without a heartbeat a client counts as gone, in ms: clients send one every 10 s. */
-export const silenceMs = 600_000;
+const silenceMs = 600_000;
 
 /**
  * Who is connected. A session ends with this process, or when its client has been silent for long: one

@@ -1,12 +1,17 @@
-import type { AdamParams } from '../shared/rl/adam-params.js';
 import { PermanentError } from '../shared/base/errors.js';
 import { adamWStep, freshMoments, type Gradients, type Moments } from '../shared/model/adamw.js';
-import { decodeAdapter, encodeAdapter, type Adapter } from '../shared/model/lora.js';
+import { type Adapter, decodeAdapter, encodeAdapter } from '../shared/model/lora.js';
+import {
+  encodeSafetensors,
+  parseSafetensors,
+  type Tensor,
+  toFloat32,
+} from '../shared/model/safetensors.js';
 import type { Trainer } from '../shared/model/trainer.js';
+import type { AdamParams } from '../shared/rl/adam-params.js';
 import { checkInputs, type Datum } from '../shared/rl/datum.js';
-import { lossAndGradient, lossSettings, type LossName } from '../shared/rl/losses.js';
+import { lossAndGradient, type LossName, lossSettings } from '../shared/rl/losses.js';
 import type { CheckpointFiles } from './checkpoint-store.js';
-import { decodeMoments, encodeMoments } from './optimizer-file.js';
 
 /** What forward_backward returns. */
 export interface Evaluation {
@@ -123,4 +128,34 @@ function areFinite(values: Float32Array): boolean {
 
 function assertFiniteLoss({ lossSum }: Evaluation): void {
   if (!Number.isFinite(lossSum)) throw new Error(`the loss is ${lossSum}, not finite`);
+}
+
+/** AdamW's moments as safetensors: `first.<key>` and `second.<key>` like the parameter, and `step`. */
+function encodeMoments(parameters: ReadonlyMap<string, Tensor>, moments: Moments): Uint8Array {
+  const tensors = new Map<string, Tensor>([
+    ['step', { dims: [1], data: Float32Array.of(moments.step) }], // exact below 2^24
+  ]);
+  for (const [key, { dims }] of parameters) {
+    tensors.set(`first.${key}`, { dims, data: moments.first.get(key)! });
+    tensors.set(`second.${key}`, { dims, data: moments.second.get(key)! });
+  }
+  return encodeSafetensors(tensors);
+}
+
+/** @throws {PermanentError} when the file is broken or lacks a parameter's moments. */
+function decodeMoments(file: Uint8Array, parameters: ReadonlyMap<string, Tensor>): Moments {
+  const entries = parseSafetensors(file, 'the optimizer file');
+  const read = (name: string, length: number): Float32Array => {
+    const entry = entries.get(name);
+    const data = entry && toFloat32(entry);
+    if (data?.length !== length) {
+      throw new PermanentError(
+        `the optimizer file has ${data?.length ?? 'no'} elements of ${name}, expected ${length}`,
+      );
+    }
+    return data;
+  };
+  const moments = (order: 'first' | 'second') =>
+    new Map([...parameters].map(([key, { data }]) => [key, read(`${order}.${key}`, data.length)]));
+  return { step: read('step', 1)[0]!, first: moments('first'), second: moments('second') };
 }

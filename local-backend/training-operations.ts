@@ -10,12 +10,17 @@ import type {
 } from '../shared/tinker/api.js';
 import { checkName, parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
 import type { ForwardBackwardRequest } from '../shared/tinker/types.js';
-import { badRequest } from './api-error.js';
-import { incompatibility, pathOf, type CheckpointMetadata } from './checkpoint-metadata.js';
-import { formatTinkerPath, nextAutomaticName } from './checkpoint-names.js';
-import type { CheckpointStore } from './checkpoint-store.js';
+import { badRequest } from './http-api.js';
+import {
+  type CheckpointMetadata,
+  type CheckpointStore,
+  formatTinkerPath,
+  incompatibility,
+  nextAutomaticName,
+  pathOf,
+} from './checkpoint-store.js';
 import type { OperationResult } from './operation-result.js';
-import { ResendMemory } from './resend-memory.js';
+import { ResendMemory } from './futures.js';
 import type { SamplingSessions } from './sampling-sessions.js';
 import { assertFits, type ServedModel } from './served-model.js';
 import type { TrainingRun, TrainingRuns } from './training-runs.js';

@@ -1,22 +1,31 @@
 import type { z } from 'zod';
-import type { Reply } from '../shared/service/http-server.js';
 import { PermanentError } from '../shared/base/errors.js';
+import { checkData } from '../shared/rl/datum.js';
+import { lossInputs } from '../shared/rl/losses.js';
+import type { Reply } from '../shared/service/http-server.js';
 import {
   CreateModelRequest,
   ForwardBackwardJsonRequest,
   ForwardJsonRequest,
   GetInfoRequest,
+  type JsonTensor,
   LoadWeightsRequest,
   OptimStepRequest,
   SaveWeightsForSamplerRequest,
   SaveWeightsRequest,
   UnloadModelRequest,
 } from '../shared/tinker/api.js';
-import { decodeForwardBackwardRequest } from '../shared/tinker/codec.js';
+import { decodeForwardBackwardRequest, lossNamed } from '../shared/tinker/codec.js';
+import type { ForwardBackwardRequest } from '../shared/tinker/types.js';
 import { readEnvelope } from '../shared/tinker/wire-bounds.js';
-import { ApiError } from './api-error.js';
-import { decodeJsonForwardBackward } from './forward-backward-json.js';
-import { jsonReply, readJson, type ApiRequest, type BodyBounds, type Route } from './http-api.js';
+import {
+  ApiError,
+  type ApiRequest,
+  type BodyBounds,
+  jsonReply,
+  readJson,
+  type Route,
+} from './http-api.js';
 import type { ServedModel } from './served-model.js';
 import type { TrainingOperations } from './training-operations.js';
 import type { TrainingRun, TrainingRuns } from './training-runs.js';
@@ -159,4 +168,46 @@ function envelopeOf(bytes: Uint8Array, reason: PermanentError): ReturnType<typeo
   } catch {
     throw new ApiError(422, `Invalid protobuf request: ${reason.message}`);
   }
+}
+
+/**
+ * The JSON form of forward_backward, spoken by SDKs up to 0.24.
+ *
+ * @throws {PermanentError} naming the loss or the datum that is wrong.
+ */
+function decodeJsonForwardBackward(
+  { model_id: modelId, seq_id: seqId }: { model_id: string; seq_id: number },
+  input: z.output<typeof ForwardBackwardJsonRequest>['forward_backward_input'],
+  isForwardOnly: boolean,
+): ForwardBackwardRequest {
+  const loss = lossNamed(input.loss_fn);
+  const data = input.data.map(({ model_input, loss_fn_inputs: inputs }, i) => {
+    const read = (name: string) => {
+      const tensor = inputs[name];
+      return tensor && readDense(`datum ${i}: ${name}`, tensor);
+    };
+    const target = read('target_tokens');
+    if (target === undefined) throw new PermanentError(`datum ${i} has no target_tokens`);
+    const present = lossInputs.flatMap((name) => {
+      const values = read(name);
+      return values === undefined ? [] : [[name, Float32Array.from(values)] as const];
+    });
+    return {
+      tokens: Int32Array.from(model_input.chunks.flatMap(({ tokens }) => tokens)),
+      targetTokens: Int32Array.from(target),
+      inputs: Object.fromEntries(present),
+    };
+  });
+  checkData(data);
+  return { modelId, seqId, data, loss, config: input.loss_fn_config ?? {}, isForwardOnly };
+}
+
+function readDense(place: string, tensor: JsonTensor): readonly number[] {
+  const { data, shape = [data.length] } = tensor;
+  if (tensor.sparse_crow_indices !== undefined || tensor.sparse_col_indices !== undefined) {
+    throw new PermanentError(`${place}: expected a dense tensor, found a sparse one`);
+  }
+  if (shape.length === 1 && shape[0] === data.length) return data;
+  const found = `shape [${shape.join(', ')}] for ${data.length} elements`;
+  throw new PermanentError(`${place}: ${found}, not 1-D`);
 }

@@ -1,3 +1,5 @@
+import type { Environment } from './config.js';
+
 /** Set by a launcher that keeps the other end of its child's standard input open until it exits. */
 export const parentPipe = 'OFFBEAT_PARENT_PIPE';
 

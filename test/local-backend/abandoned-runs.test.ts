@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Sessions, silenceMs } from '../../local-backend/sessions.js';
+import { Sessions } from '../../local-backend/sessions.js';
 import { until } from '../support/broker.js';
 import { startOn, tinyModel, Wire } from './running-backend.js';
+
+const silenceMs = 600_000; // after which a client counts as gone
 
 describe('a training run whose client is gone', () => {
   it('is unloaded, and its checkpoints and samplers stay', async () => {
@@ -13,11 +15,15 @@ describe('a training run whose client is gone', () => {
     const gone = await wire.createSession();
     const lost = await wire.createModel(gone);
     const saving = await wire.post('save_weights_for_sampler', {
-      ...{ model_id: lost, path: 'v1', seq_id: 1 },
+      model_id: lost,
+      path: 'v1',
+      seq_id: 1,
     });
     const { path } = await wire.result(saving);
     const { sampling_session_id: sampler } = await wire.post('create_sampling_session', {
-      ...{ session_id: gone, sampling_session_seq_id: 0, model_path: path },
+      session_id: gone,
+      sampling_session_seq_id: 0,
+      model_path: path,
     });
     const here = await wire.createSession();
     const kept = await wire.createModel(here);

@@ -1,12 +1,10 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { checkpointRoutes } from '../../local-backend/checkpoint-routes.js';
-import { futureRoutes } from '../../local-backend/future-routes.js';
+import { futureRoutes } from '../../local-backend/operation-result.js';
 import type { Route } from '../../local-backend/http-api.js';
 import type { LocalBackend } from '../../local-backend/local-backend.js';
-import { maxOpenedBySamplingKey } from '../../local-backend/sampling-sessions.js';
-import { samplingRoutes } from '../../local-backend/sampling-routes.js';
-import { sessionRoutes } from '../../local-backend/session-routes.js';
+import { samplingRoutes, sessionRoutes } from '../../local-backend/session-routes.js';
 import { trainingRoutes } from '../../local-backend/training-routes.js';
 import {
   apiKey,
@@ -18,6 +16,8 @@ import {
   tinyModel,
   Wire,
 } from './running-backend.js';
+
+const maxOpenedBySamplingKey = 1_000;
 
 /** The routes alone; nothing is asked of what stands behind them. */
 const unused = undefined as never;

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { extract } from 'tar-stream';
-import { Archives } from '../../local-backend/archives.js';
+import { Archives } from '../../local-backend/checkpoint-routes.js';
 
 describe('a download link', () => {
   let folder: string;

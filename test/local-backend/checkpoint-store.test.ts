@@ -6,8 +6,13 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import { pino } from 'pino';
-import { CheckpointStore } from '../../local-backend/checkpoint-store.js';
+import {
+  CheckpointStore,
+  formatTinkerPath,
+  nextAutomaticName,
+} from '../../local-backend/checkpoint-store.js';
 import { packageRoot } from '../../shared/base/package-root.js';
+import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import { checkpointAbout } from './values.js';
 
 const log = pino({ level: 'silent' });
@@ -150,5 +155,22 @@ describe('the checkpoint store', () => {
     for (const name of ['../escape', '..', 'a/b', '.hidden', '']) {
       await assert.rejects(store.save(checkpointAbout({ name }), files), /checkpoint name/);
     }
+  });
+});
+
+describe('checkpoint names', () => {
+  it('count from 1 when none is given', () => {
+    assert.equal(nextAutomaticName([]), 'checkpoint-0001');
+    assert.equal(nextAutomaticName(['step-7']), 'checkpoint-0001');
+  });
+
+  it('go on above the highest in use, also past four digits', () => {
+    assert.equal(nextAutomaticName(['checkpoint-0003', 'checkpoint-0001']), 'checkpoint-0004');
+    assert.equal(nextAutomaticName(['checkpoint-9999']), 'checkpoint-10000');
+  });
+
+  it('make tinker paths that read back', () => {
+    const path = { runId: 'run-1', kind: 'sampler_weights', name: 'v3' } as const;
+    assert.deepEqual(parseTinkerPath(formatTinkerPath(path)), path);
   });
 });

@@ -2,9 +2,14 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { z } from 'zod';
 import { CreateSessionRequest } from '../../shared/tinker/api.js';
-import { ApiError } from '../../local-backend/api-error.js';
-import { accessOf } from '../../local-backend/api-key.js';
-import { matchPath, readJson, readPage, type ApiRequest } from '../../local-backend/http-api.js';
+import {
+  accessOf,
+  ApiError,
+  type ApiRequest,
+  matchPath,
+  readJson,
+  readPage,
+} from '../../local-backend/http-api.js';
 
 function request(body: string, contentType = 'application/json'): ApiRequest {
   return {

@@ -75,7 +75,10 @@ describe('the HTTP of the local backend', { timeout: 60_000 }, () => {
 describe('a client that sends as slowly as it can', { timeout: 60_000 }, () => {
   const start = () =>
     serveApi({
-      ...{ host: '127.0.0.1', port: 0, apiKey: 'tml-right', log: silent },
+      host: '127.0.0.1',
+      port: 0,
+      apiKey: 'tml-right',
+      log: silent,
       arrival: { headersMs: 200, wholeMs: 400 },
       routes: [
         {
@@ -105,7 +108,9 @@ describe('a client that sends as slowly as it can', { timeout: 60_000 }, () => {
     await using server = await start();
     const slow = Array.from({ length: 20 }, () => sendSlowly(server.port, begin, 'x-more: 1\r\n'));
     const response = await fetch(`http://127.0.0.1:${server.port}/echo`, {
-      ...{ method: 'POST', body: 'abc', headers: { 'x-api-key': 'tml-right' } },
+      method: 'POST',
+      body: 'abc',
+      headers: { 'x-api-key': 'tml-right' },
     });
     assert.equal(await response.text(), '3');
     for (const said of await Promise.all(slow)) assert.match(said, /^HTTP\/1\.1 408 /);

@@ -1,5 +1,4 @@
-import type { CheckpointMetadata } from '../../local-backend/checkpoint-metadata.js';
-import type { CheckpointStore } from '../../local-backend/checkpoint-store.js';
+import type { CheckpointMetadata, CheckpointStore } from '../../local-backend/checkpoint-store.js';
 
 /** A valid checkpoint but for what a test names. */
 export function checkpointAbout(

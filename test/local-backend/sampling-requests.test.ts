@@ -1,0 +1,186 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import {
+  planSample,
+  SamplingQueue,
+  type QueuedSample,
+} from '../../local-backend/sampling-requests.js';
+import type { SampleOrder, SamplingCalls } from '../../local-backend/sampling-worker.js';
+import type { ServedModel } from '../../local-backend/served-model.js';
+import { characterVocabSize } from '../../shared/model/character-tokenizer.js';
+import { parseModelConfig } from '../../shared/model/model-config.js';
+import { qwen3ConfigText } from '../../shared/model/model-writer.js';
+import { SampleRequest } from '../../shared/tinker/api.js';
+import { tinySizes } from '../support/tiny-model.js';
+
+const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config.json');
+const model: ServedModel = {
+  name: 'base',
+  directory: { path: 'nowhere', config, digest: 'digest' },
+};
+
+function plan(sampling: Record<string, unknown>, tokens: number[] = [3, 4, 5], more = {}) {
+  const request = SampleRequest.parse({
+    prompt: { chunks: [{ type: 'encoded_text', tokens }] },
+    sampling_params: sampling,
+    ...more,
+  });
+  return planSample(request, model, 77);
+}
+
+describe('a sampling request', () => {
+  it('takes the defaults of the API', () => {
+    const { order, promptLogprobsTemperature } = plan({});
+    assert.deepEqual(order, {
+      prompt: Int32Array.of(3, 4, 5),
+      count: 1,
+      maxTokens: 16,
+      temperature: 1,
+      seed: 77,
+      stopTokenIds: [],
+      stopStrings: [],
+    });
+    assert.equal(promptLogprobsTemperature, undefined);
+  });
+
+  it('takes a plain string as one stop, and lists of either kind', () => {
+    assert.deepEqual(plan({ stop: 'end' }).order.stopStrings, ['end']);
+    assert.deepEqual(plan({ stop: ['a', 'b'] }).order.stopStrings, ['a', 'b']);
+    assert.deepEqual(plan({ stop: [1, 2] }).order.stopTokenIds, [1, 2]);
+  });
+
+  it('takes seeds of 64 bits, and different ones as different', () => {
+    const seeds = [0, -1, '9223372036854775807', '9223372036854775806', '18446744073709551615'];
+    const taken = seeds.map((seed) => plan({ seed }).order.seed);
+    assert.equal(new Set(taken).size, seeds.length);
+    assert(taken.every(Number.isSafeInteger));
+  });
+
+  it('stops where the positions of the model end', () => {
+    assert.equal(plan({ max_tokens: 1000 }).order.maxTokens, tinySizes.maxPositions - 3);
+  });
+
+  it('judges the prompt at the temperature of the request, greedy ones at 1', () => {
+    const asked = { prompt_logprobs: true };
+    assert.equal(plan({ temperature: 0.5 }, [3], asked).promptLogprobsTemperature, 0.5);
+    assert.equal(plan({ temperature: 0 }, [3], asked).promptLogprobsTemperature, 1);
+  });
+
+  it('is refused when it truncates the distribution', () => {
+    assert.throws(() => plan({ top_k: 5 }), /top_k is 5/);
+    assert.throws(() => plan({ top_p: 0.9 }), /top_p is 0.9/);
+    plan({ top_k: characterVocabSize, top_p: 1 }); // leaves the distribution whole
+  });
+
+  it('is refused when the prompt is empty, too long, or of another vocabulary', () => {
+    assert.throws(() => plan({}, []), /no tokens/);
+    assert.throws(() => plan({}, new Array<number>(tinySizes.maxPositions).fill(3)), /takes 64/);
+    assert.throws(() => plan({}, [3, characterVocabSize]), /token 22 at 1/);
+  });
+
+  it('is refused when it wants what is not offered', () => {
+    assert.throws(() => plan({}, [3], { topk_prompt_logprobs: 4 }), /topk_prompt_logprobs/);
+    assert.throws(() => plan({}, [3], { num_samples: 1_000_000 }), /num_samples/);
+  });
+});
+
+function queued({ weights = 'a', length = 3, count = 1 } = {}): QueuedSample {
+  return {
+    adapter: { folder: weights, sha256: weights, rank: 1, alpha: 2 },
+    order: {
+      prompt: new Int32Array(length).fill(5),
+      count,
+      maxTokens: 4,
+      temperature: 1,
+      seed: 0,
+      stopTokenIds: [],
+      stopStrings: [],
+    },
+  };
+}
+
+/** A sampling thread that answers every order with its prompt, and remembers its calls. */
+function echo(refuses: (prompt: Int32Array) => boolean = () => false) {
+  const calls: (readonly SampleOrder[])[] = []; // the orders of each
+  const sample: SamplingCalls['sample'] = ({ orders }) => {
+    calls.push(orders);
+    if (orders.some(({ prompt }) => refuses(prompt))) return Promise.reject(new Error('refused'));
+    const answer = (tokens: Int32Array) => ({
+      tokens,
+      logprobs: new Float32Array(tokens.length),
+      stopReason: 'stop' as const,
+    });
+    return Promise.resolve(orders.map(({ prompt }) => [answer(prompt)]));
+  };
+  const call = (_name: string, input: never) => sample(input) as Promise<never>;
+  return { calls, queue: new SamplingQueue(() => ({ call })) };
+}
+
+const sizesOf = (calls: readonly (readonly SampleOrder[])[]) =>
+  calls.map((orders) => orders.length);
+
+describe('a wave of sampling requests', () => {
+  /** The orders of each wave in which the queue samples `requests`. */
+  async function waves(requests: readonly QueuedSample[]) {
+    const { calls, queue } = echo();
+    await Promise.all(requests.map((request) => queue.sample(request)));
+    return calls;
+  }
+  const sizes = async (requests: readonly QueuedSample[]) => sizesOf(await waves(requests));
+
+  it('takes all requests for the same weights and as many samples, in their order', async () => {
+    const [a, b, c] = [queued(), queued({ length: 7 }), queued({ length: 5 })];
+    const [other, more] = [queued({ weights: 'b' }), queued({ count: 2 })];
+    const [first] = await waves([a, b, other, more, c]);
+    assert.deepEqual(first, [a.order, b.order, c.order]);
+  });
+
+  it('holds at most 256 samples and 8,192 prompt tokens', async () => {
+    const singles = Array.from({ length: 300 }, () => queued());
+    assert.deepEqual(await sizes(singles), [256, 44]);
+    const groups = Array.from({ length: 20 }, () => queued({ count: 16 }));
+    assert.deepEqual(await sizes(groups), [16, 4]);
+    const long = Array.from({ length: 20 }, () => queued({ length: 1000 }));
+    assert.deepEqual(await sizes(long), [8, 8, 4]);
+    assert.deepEqual(await sizes([queued({ length: 5000 }), queued({ length: 10 })]), [1, 1]);
+  });
+
+  it('takes a request that is too large for a wave alone', async () => {
+    const large = queued({ count: 1000 });
+    assert.deepEqual(await sizes([large, large]), [1, 1]);
+  });
+});
+
+describe('the sampling queue', () => {
+  it('samples side by side what waits, and gives each its own', async () => {
+    const { calls, queue } = echo();
+    const lengths = [3, 5, 4];
+    const asked = lengths.map((length) => queue.sample(queued({ length })));
+    assert.equal(queue.depth, 3);
+    const answers = await Promise.all(asked);
+    assert.deepEqual(
+      answers.map(([answer]) => answer!.tokens.length),
+      lengths,
+    );
+    assert.deepEqual(sizesOf(calls), [3]);
+    assert.equal(queue.depth, 0);
+  });
+
+  it('goes on with what arrived meanwhile', async () => {
+    const { calls, queue } = echo();
+    await queue.sample(queued());
+    await Promise.all([queue.sample(queued()), queue.sample(queued({ weights: 'b' }))]);
+    assert.deepEqual(sizesOf(calls), [1, 1, 1]);
+  });
+
+  it('fails the request at fault and no other', async () => {
+    const { calls, queue } = echo((prompt) => prompt.length === 5);
+    const [first, second, third] = await Promise.allSettled(
+      [3, 5, 4].map((length) => queue.sample(queued({ length }))),
+    );
+    assert.equal(first!.status, 'fulfilled');
+    assert.equal(second!.status, 'rejected');
+    assert.equal(third!.status, 'fulfilled');
+    assert.deepEqual(sizesOf(calls), [3, 1, 1, 1]);
+  });
+});

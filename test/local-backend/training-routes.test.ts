@@ -1,0 +1,120 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { ApiError } from '../../local-backend/http-api.js';
+import { trainingRoutes } from '../../local-backend/training-routes.js';
+import type { TrainingOperations } from '../../local-backend/training-operations.js';
+import type { TrainingRun, TrainingRuns } from '../../local-backend/training-runs.js';
+import { PermanentError } from '../../shared/base/errors.js';
+import { jsonForwardBackward } from '../../shared/tinker/operations.js';
+import type { ForwardBackwardRequest } from '../../shared/tinker/types.js';
+import { sampleRequest as request } from '../support/sample-request.js';
+
+const target = { data: [6, 7, 8], dtype: 'int64', shape: [3] };
+const weights = { data: [0, 1, 1], dtype: 'float32', shape: [3] };
+
+/**
+ * Posts a JSON body to forward_backward.
+ *
+ * @returns the request that the route submits as an operation.
+ * @throws {PermanentError} the reason with which the route fails the operation.
+ * @throws {ApiError} when the route refuses the body.
+ */
+async function post(body: unknown): Promise<ForwardBackwardRequest> {
+  let submitted: ForwardBackwardRequest | undefined;
+  let reason: PermanentError | undefined;
+  const runs = { get: (id) => ({ id }) as TrainingRun } as Partial<TrainingRuns> as TrainingRuns;
+  const operations = {
+    forwardBackward(_run, decoded) {
+      submitted = decoded;
+      return 'submitted';
+    },
+    refuse(_run, _seqId, error) {
+      reason = error;
+      return 'refused';
+    },
+  } as Partial<TrainingOperations> as TrainingOperations;
+  const route = trainingRoutes(undefined as never, runs, operations).find(
+    ({ path }) => path === '/api/v1/forward_backward',
+  )!;
+  await route.handle({
+    headers: { 'content-type': 'application/json' },
+    access: 'all',
+    query: new URLSearchParams(),
+    params: [],
+    signal: new AbortController().signal,
+    body: () => Promise.resolve(Buffer.from(JSON.stringify(body))),
+  });
+  if (reason !== undefined) throw reason;
+  return submitted!;
+}
+
+/** Posts the sample request of §10.3 with the given changes. */
+function postSample(change: { inputs?: Record<string, unknown>; loss?: string } = {}) {
+  return post({
+    forward_backward_input: {
+      data: [
+        {
+          model_input: { chunks: [{ type: 'encoded_text', tokens: [5, 6, 7] }] },
+          loss_fn_inputs: { target_tokens: target, weights, ...change.inputs },
+        },
+      ],
+      loss_fn: change.loss ?? 'cross_entropy',
+      loss_fn_config: {},
+    },
+    model_id: 'm1',
+    seq_id: 1,
+  });
+}
+
+const refused = (words: RegExp) => (error: unknown) =>
+  error instanceof PermanentError && words.test(error.message);
+
+describe('forward_backward in JSON', () => {
+  it('reads the sample of the protocol reference', async () => {
+    assert.deepEqual(await postSample(), request);
+  });
+
+  it('reads what our own client writes', async () => {
+    assert.deepEqual(await post(jsonForwardBackward(request).body.json), request);
+  });
+
+  it('takes a tensor without a shape for a vector', async () => {
+    const { data, dtype } = target;
+    assert.deepEqual(await postSample({ inputs: { target_tokens: { data, dtype } } }), request);
+  });
+
+  it('refuses what is no vector, naming datum and array', async () => {
+    const twoTargets = { data: [5, 6, 7, 8, 9, 10], dtype: 'int64', shape: [3, 2] };
+    await assert.rejects(
+      postSample({ inputs: { target_tokens: twoTargets } }),
+      refused(/datum 0: target_tokens: shape \[3, 2\] for 6 elements, not 1-D/),
+    );
+    const sparse = { ...weights, sparse_crow_indices: [0, 3], sparse_col_indices: [0, 1, 2] };
+    await assert.rejects(
+      postSample({ inputs: { weights: sparse } }),
+      refused(/datum 0: weights: expected a dense tensor/),
+    );
+  });
+
+  it('refuses an unknown loss, naming those that there are', async () => {
+    await assert.rejects(postSample({ loss: 'dpo' }), refused(/loss_fn is "dpo", expected .*ppo/));
+  });
+
+  it('complains once about an array of any length', async () => {
+    const wrong = Array<string>(100_000).fill('x');
+    const violations = async (inputs: Record<string, unknown>) => {
+      const error: unknown = await postSample({ inputs }).catch((caught: unknown) => caught);
+      assert(error instanceof ApiError && typeof error.detail !== 'string');
+      return error.detail;
+    };
+    const [only, ...others] = await violations({ weights: { ...weights, data: wrong } });
+    assert.equal(only!.loc.slice(-3).join('.'), 'loss_fn_inputs.weights.data');
+    assert.equal(only!.msg, 'element 0 of 100000 is not a number');
+    assert.deepEqual(others, []);
+    const names = Object.fromEntries(wrong.map((name, i) => [`${name}${i}`, 1]));
+    assert.deepEqual(
+      (await violations(names)).map(({ msg }) => msg),
+      ['expected at most 16 keys'],
+    );
+  });
+});
