@@ -24,11 +24,11 @@ import {
 import type { SamplingSessions } from './sampling-sessions.js';
 import type { TrainingRuns } from './training-runs.js';
 
-/** Saved weights and the runs that they belong to, also those of earlier processes. */
+/** Routes for saved weights and their training runs, including those of earlier processes. */
 export function checkpointRoutes(
   store: CheckpointStore,
   runs: TrainingRuns,
-  samplers: Pick<SamplingSessions, 'end'>,
+  samplers: Pick<SamplingSessions, 'closeFor'>,
   archives: Archives,
 ): Route[] {
   return [
@@ -59,7 +59,7 @@ export function checkpointRoutes(
       method: 'GET',
       path: '/api/v1/training_runs/:run/checkpoints',
       handle({ params: [run], query }) {
-        // A run that is unknown is not one without checkpoints.
+        // Throws 404 for an unknown run; a known run may have no checkpoints.
         const { training_run_id: id } = describeRun(run!, runs, store);
         return listCheckpoints(store.list(id), readPage(query, 100));
       },
@@ -83,7 +83,7 @@ export function checkpointRoutes(
       async handle({ params: [run, checkpoint] }) {
         const path = findCheckpoint(store, runs, run!, checkpoint!);
         await store.delete(path);
-        samplers.end(path);
+        samplers.closeFor(path);
         return { status: 204, headers: {}, body: '' };
       },
     },
@@ -111,7 +111,7 @@ export function checkpointRoutes(
     {
       method: 'GET',
       path: '/api/v1/archives/:token',
-      access: 'open', // its address is the secret: it cannot be guessed, and ends
+      access: 'open', // the token in the path is the secret: unguessable and short-lived
       async handle({ params: [token] }) {
         const body = await archives.open(token!);
         return { status: 200, headers: { 'content-type': 'application/x-tar' }, body };
@@ -120,7 +120,7 @@ export function checkpointRoutes(
   ];
 }
 
-/** @throws {ApiError} 404 for a run that neither trains here nor left a checkpoint. */
+/** @throws {ApiError} 404 for a run that is not in training and has no checkpoint. */
 function describeRun(name: string, runs: TrainingRuns, store: CheckpointStore) {
   const run = runs.find(name);
   const id = run?.id ?? name;
@@ -168,7 +168,11 @@ function listCheckpoints(
   });
 }
 
-/** `weights/<name>`, `sampler_weights/<name>`, or a bare name: the training one first, as in TuFT. */
+/**
+ * Finds `weights/<name>`, `sampler_weights/<name>`, or a bare name; for a bare name `weights` wins, as in TuFT.
+ *
+ * @throws {ApiError} 404
+ */
 function findCheckpoint(
   store: CheckpointStore,
   runs: TrainingRuns,
@@ -203,19 +207,19 @@ function redirectToArchive(
 }
 
 interface Link {
-  readonly folder: string; // an adapter's, with its two files
+  readonly folder: string; // of the adapter, with its two files
   readonly expiresAt: number; // ms since the epoch
 }
 
 const lifetimeMs = 15 * 60_000;
 
-/** Download links: unguessable and short-lived, since the one who follows them sends no key. */
+/** Download links for adapters. They are unguessable and short-lived, since following one requires no key. */
 export class Archives {
   readonly #links = new Map<string, Link>();
 
   constructor(private readonly now: () => number = Date.now) {}
 
-  /** A token for the adapter in `folder`. */
+  /** Creates a token for the adapter in `folder`. */
   offer(folder: string): { token: string; expiresAt: number } {
     const now = this.now();
     for (const [token, { expiresAt }] of this.#links) {
@@ -228,9 +232,9 @@ export class Archives {
   }
 
   /**
-   * The tar that a token stands for: `adapter_model.safetensors` and `adapter_config.json`.
+   * Returns a tar of `adapter_model.safetensors` and `adapter_config.json`.
    *
-   * @throws {ApiError} 404 when the token is unknown or old, or the checkpoint was deleted.
+   * @throws {ApiError} 404 when the token is unknown or expired, or the checkpoint was deleted.
    */
   async open(token: string): Promise<Uint8Array> {
     const link = this.#links.get(token);
@@ -245,7 +249,7 @@ export class Archives {
     });
     const tar = pack();
     names.forEach((name, i) => {
-      tar.entry({ name, mtime: new Date(0) }, contents[i]!); // the same bytes each time
+      tar.entry({ name, mtime: new Date(0) }, contents[i]!); // a fixed time makes the bytes reproducible
     });
     tar.finalize();
     const parts: Uint8Array[] = [];

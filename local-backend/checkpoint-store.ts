@@ -10,15 +10,15 @@ import { checkName, type TinkerPath } from '../shared/tinker/tinker-path.js';
 import { makeFolders, removeFolder, repairFolders, writeFolder } from './durable-folder.js';
 import { notFound } from './http-api.js';
 
-/** `weights` hold adapter and optimizer, to train on; `sampler_weights` the adapter alone. */
+/** `weights` hold the adapter and the optimizer, to resume training; `sampler_weights` only the adapter. */
 export const checkpointKinds = ['weights', 'sampler_weights'] as const;
 
-/** `tinker://<run>/<kind>/<name>` */
+/** Returns `tinker://<run>/<kind>/<name>`. */
 export function formatTinkerPath({ runId, kind, name }: TinkerPath): string {
   return `tinker://${runId}/${kind}/${name}`;
 }
 
-/** `checkpoint-0001`, `checkpoint-0002`, …: the first number above those in use. */
+/** Returns `checkpoint-0001`, `checkpoint-0002`, …: one above the highest number in use. */
 export function nextAutomaticName(names: Iterable<string>): string {
   let last = 0;
   for (const name of names) {
@@ -28,7 +28,7 @@ export function nextAutomaticName(names: Iterable<string>): string {
   return `checkpoint-${String(last + 1).padStart(4, '0')}`;
 }
 
-/** What `metadata.json` tells of a checkpoint: all that a loader must know before it reads weights. */
+/** The content of `metadata.json`: everything that a loader needs before it reads weights. */
 export const CheckpointMetadata = z.object({
   v: z.literal(1),
   training_run_id: z.string(),
@@ -36,25 +36,25 @@ export const CheckpointMetadata = z.object({
   name: z.string(),
   created_at: z.iso.datetime(),
   base_model: z.string(),
-  base_model_digest: z.string(), // the weights that the adapter belongs to
+  base_model_digest: z.string(), // of the weights that the adapter was trained on
   lora_rank: z.int().positive(),
   lora_alpha: z.number().positive(),
   train_attn: z.boolean(),
   train_mlp: z.boolean(),
-  train_unembed: z.boolean(), // as it was asked for; this backend adapts no output head
+  train_unembed: z.boolean(), // as requested; this backend does not adapt the output head
   adapter_sha256: z.string(),
   size_bytes: z.int().nonnegative(),
   user_metadata: z.record(z.string(), z.unknown()).nullish(),
 });
 export type CheckpointMetadata = z.infer<typeof CheckpointMetadata>;
 
-/** What decides whether the weights of one run fit into another. */
+/** The properties that decide whether the weights of one run fit another. */
 export type Geometry = Pick<
   CheckpointMetadata,
   'base_model' | 'base_model_digest' | 'lora_rank' | 'lora_alpha' | 'train_attn' | 'train_mlp'
 >;
 
-/** Why weights of geometry `saved` cannot be loaded into `wanted`, or undefined if they can. */
+/** Returns why weights of geometry `saved` cannot be loaded into `wanted`, or undefined if they can. */
 export function incompatibility(saved: Geometry, wanted: Geometry): string | undefined {
   const keys = [
     'base_model',
@@ -75,7 +75,7 @@ export function pathOf(metadata: CheckpointMetadata): TinkerPath {
   return { runId: metadata.training_run_id, kind: metadata.kind, name: metadata.name };
 }
 
-/** The weights of a checkpoint, as files: the adapter in PEFT's layout. */
+/** The files of a checkpoint, with the adapter in PEFT's layout. */
 export interface CheckpointFiles {
   readonly adapter: Uint8Array; // adapter/adapter_model.safetensors
   readonly adapterConfig: string; // adapter/adapter_config.json
@@ -87,8 +87,8 @@ const adapterConfigFile = 'adapter/adapter_config.json';
 const optimizerFile = 'optimizer/optimizer.safetensors';
 
 /**
- * The checkpoints on disk, `<root>/<run>/<kind>/<name>/`, found again when the backend restarts.
- * Each is written as a whole; one of the same name is replaced, as TuFT does.
+ * The checkpoints on disk, in `<root>/<run>/<kind>/<name>/`; they survive a restart of the backend.
+ * Each is written atomically and replaces one of the same name, as in TuFT.
  */
 export class CheckpointStore {
   readonly #byPath = new Map<string, CheckpointMetadata>();
@@ -99,9 +99,9 @@ export class CheckpointStore {
   ) {}
 
   /**
-   * Finds what is under `root`, which is made if missing; a broken checkpoint is logged and left out.
+   * Reads the checkpoints under `root`, which is created if missing; a broken one is logged and skipped.
    *
-   * @param signal ends the waiting for room on the disk.
+   * @param signal aborts waits for free disk space.
    */
   static async open(
     root: string,
@@ -122,7 +122,7 @@ export class CheckpointStore {
             );
             store.#byPath.set(formatTinkerPath({ runId: run, kind, name }), metadata);
           } catch (error) {
-            log.warn({ folder, reason: errorText(error) }, 'checkpoint cannot be read, left out');
+            log.warn({ folder, reason: errorText(error) }, 'unreadable checkpoint skipped');
           }
         }
       }
@@ -130,7 +130,7 @@ export class CheckpointStore {
     return store;
   }
 
-  /** Of one run or of all, oldest first. */
+  /** The checkpoints of one run or of all runs, oldest first. */
   list(run?: string): CheckpointMetadata[] {
     return [...this.#byPath.values()]
       .filter((metadata) => run === undefined || metadata.training_run_id === run)
@@ -148,12 +148,12 @@ export class CheckpointStore {
     return metadata;
   }
 
-  /** Where the adapter's two files lie. */
+  /** The folder of the adapter's two files. */
   adapterFolder(path: TinkerPath): string {
     return join(this.#folder(path), 'adapter');
   }
 
-  /** Resolves once the checkpoint would survive a power cut. While the disk is full it waits for room. */
+  /** Saves a checkpoint; resolves once it would survive a power failure. Waits while the disk is full. */
   async save(
     about: Omit<CheckpointMetadata, 'adapter_sha256' | 'size_bytes'>,
     { adapter, adapterConfig, optimizer }: CheckpointFiles,
@@ -212,7 +212,7 @@ async function foldersIn(path: string): Promise<string[]> {
   return entries.filter((entry) => entry.isDirectory()).map(({ name }) => name);
 }
 
-/** For a file or folder that need not exist; any other failure is one. */
+/** A catch handler that ignores a missing file or folder and rethrows any other error. */
 function skipMissing(error: unknown): never[] {
   if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return [];
   throw error;

@@ -7,19 +7,19 @@ import { makeFolder } from '../shared/base/make-folder.js';
 const unfinished = '.new.';
 const replaced = '.old.';
 
-/** Makes a folder and those above it that are missing, so that they outlast a power cut. */
+/** Creates a folder and its missing parents, and syncs them so that they survive a power failure. */
 export async function makeFolders(path: string): Promise<void> {
   const first = await makeFolder(path);
   if (first === undefined) return;
-  for (let made = resolve(path); ; made = dirname(made)) {
-    await syncFolder(dirname(made));
-    if (made === first || made === dirname(made)) return;
+  for (let folder = resolve(path); ; folder = dirname(folder)) {
+    await syncFolder(dirname(folder));
+    if (folder === first || folder === dirname(folder)) return;
   }
 }
 
 /**
- * Writes a folder as a whole: after a crash at any moment there is the old content or the new, and
- * after a power cut too, since everything is synced before it gets its name.
+ * Writes a folder atomically: after a crash or a power failure at any moment it has the old content or
+ * the new, since everything is synced before the rename.
  *
  * @param files content by path relative to the folder.
  */
@@ -50,14 +50,14 @@ export async function writeFolder(
   }
 }
 
-/** Removes a folder as a whole: it is gone under its name before its files go. */
+/** Removes a folder atomically: renames it first, then deletes its files. */
 export async function removeFolder(folder: string): Promise<void> {
-  const doomed = join(dirname(folder), `${unfinished}${randomUUID()}`);
-  await rename(folder, doomed);
-  await rm(doomed, { recursive: true, force: true });
+  const renamed = join(dirname(folder), `${unfinished}${randomUUID()}`);
+  await rename(folder, renamed);
+  await rm(renamed, { recursive: true, force: true });
 }
 
-/** Undoes what a crash left under `parent`: half-written folders go, a replaced one comes back. */
+/** Cleans up `parent` after a crash: removes half-written folders and restores a replaced one. */
 export async function repairFolders(parent: string): Promise<void> {
   for (const entry of await readdir(parent)) {
     const path = join(parent, entry);

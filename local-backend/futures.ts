@@ -3,15 +3,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText, PermanentError } from '../shared/base/errors.js';
 import { ApiError } from './http-api.js';
 
-/** How an operation ended. The category tells the caller whether the request itself was wrong. */
+/** How an operation ended. The category says whether the request (`user`) or this process (`server`) is at fault. */
 export type Outcome<T> =
   | { readonly isOk: true; readonly value: T }
   | { readonly isOk: false; readonly error: string; readonly category: 'user' | 'server' };
 
 export interface FutureLimits {
-  /** How long a result stays after it was first handed out, in case that answer got lost. */
+  /** How long a result is kept after its first fetch, in case that response was lost. */
   readonly keepFetchedMs: number;
-  /** How long a result waits for its first poll. */
+  /** How long a result is kept for its first fetch. */
   readonly keepUnfetchedMs: number;
 }
 
@@ -24,11 +24,11 @@ interface Future<T> {
 }
 
 /**
- * The promises of the API: a POST answers with a request id at once, and polling that id brings the
- * result. A result can be fetched again for a while, since any answer may be lost on its way.
+ * The futures of the API: a POST returns a request id at once, and polling that id returns the result.
+ * A result can be fetched again for a while, since any response may be lost.
  */
 export class FutureStore<T> {
-  /** Part of each id, so that a request of an earlier process is known to be lost. */
+  /** Part of each id, to recognize a request of an earlier process as lost. */
   readonly #instance = randomBytes(6).toString('hex');
   readonly #futures = new Map<string, Future<T>>();
   #created = 0;
@@ -43,15 +43,15 @@ export class FutureStore<T> {
   ) {}
 
   /**
-   * Registers an operation that runs already, and returns its request id. It cannot be guessed: those who
-   * may only sample can ask for results, too.
+   * Registers a running operation and returns its request id. The id is unguessable, since the sampling
+   * key can fetch results too.
    */
   add(operation: Promise<T>): string {
     this.#sweep();
     const id = `${this.#instance}-${this.#created++}-${randomBytes(8).toString('hex')}`;
     const settled = operation.then<Outcome<T>, Outcome<T>>(
       (value) => ({ isOk: true, value }),
-      (error: unknown) => ({ isOk: false, error: errorText(error), category: blame(error) }),
+      (error: unknown) => ({ isOk: false, error: errorText(error), category: categoryOf(error) }),
     );
     const future: Future<T> = { settled, expiresAt: Infinity };
     this.#futures.set(id, future);
@@ -62,15 +62,15 @@ export class FutureStore<T> {
     return id;
   }
 
-  /** Whether the operation still runs or its result is still kept. */
+  /** Whether the operation is running or its result is still kept. */
   has(id: string): boolean {
     return this.#find(id) !== undefined;
   }
 
   /**
-   * The outcome, or undefined if the operation still runs after `waitMs` or once `signal` aborts.
+   * Returns the outcome, or undefined if the operation is still running after `waitMs` or when `signal` aborts.
    *
-   * @throws {ApiError} 410 when the result existed and is gone; 404 for an id never given out.
+   * @throws {ApiError} 410 when the result is no longer kept; 404 for an id that was never issued.
    */
   async wait(id: string, waitMs: number, signal: AbortSignal): Promise<Outcome<T> | undefined> {
     const future = this.#find(id);
@@ -87,25 +87,23 @@ export class FutureStore<T> {
     waitMs: number,
     signal: AbortSignal,
   ): Promise<Outcome<T> | undefined> {
-    const patience = new AbortController();
+    const timeout = new AbortController();
     const timer = sleep(waitMs, undefined, {
-      signal: AbortSignal.any([signal, patience.signal]),
+      signal: AbortSignal.any([signal, timeout.signal]),
     }).catch(() => undefined);
     try {
       return await Promise.race([future.settled, timer]);
     } finally {
-      patience.abort();
+      timeout.abort();
     }
   }
 
   #explainAbsence(id: string): ApiError {
     const [, instance, number] = /^([0-9a-f]{12})-([0-9]+)-[0-9a-f]{16}$/.exec(id) ?? [];
     if (instance === undefined || (instance === this.#instance && Number(number) >= this.#created))
-      return new ApiError(404, `request_id ${JSON.stringify(id)} was never given out`);
+      return new ApiError(404, `request_id ${JSON.stringify(id)} was never issued`);
     const why =
-      instance === this.#instance
-        ? 'its result was kept for a while and then dropped'
-        : 'the backend was restarted since';
+      instance === this.#instance ? 'its result has expired' : 'the backend has restarted since';
     return new ApiError(410, `request_id ${id} is gone: ${why}; send the operation again`);
   }
 
@@ -124,14 +122,14 @@ export class FutureStore<T> {
   }
 }
 
-/** Whether the caller or this process is at fault. */
-function blame(error: unknown): 'user' | 'server' {
+/** Returns whether the caller or this process is at fault. */
+function categoryOf(error: unknown): 'user' | 'server' {
   return error instanceof PermanentError || error instanceof ApiError ? 'user' : 'server';
 }
 
 /**
- * Remembers what each request led to, so that a copy of it (after a lost response) leads to the same
- * and not to a second execution. The oldest entries are forgotten first.
+ * Remembers the result of each request, so that a resent copy (after a lost response) gets the same
+ * result instead of a second execution. Evicts the oldest entries first.
  */
 export class ResendMemory<T> {
   readonly #entries = new Map<string, T>();
@@ -139,19 +137,19 @@ export class ResendMemory<T> {
   constructor(private readonly capacity: number) {}
 
   /**
-   * What `key` led to before, else what `make` returns now; nothing is remembered if it throws.
+   * Returns the remembered value of `key`, else calls `create`; remembers nothing if that throws.
    *
-   * @param isUsable whether what it led to before can still be used; otherwise it is made anew.
+   * @param isUsable whether a remembered value is still valid; if not, it is replaced.
    */
-  once(key: string, make: () => T, isUsable: (known: T) => boolean = () => true): T {
+  getOrCreate(key: string, create: () => T, isUsable: (known: T) => boolean = () => true): T {
     const known = this.#entries.get(key);
     if (known !== undefined && isUsable(known)) return known;
-    const made = make();
-    this.#entries.set(key, made);
+    const created = create();
+    this.#entries.set(key, created);
     if (this.#entries.size > this.capacity) {
       const oldest = this.#entries.keys().next();
       if (oldest.done !== true) this.#entries.delete(oldest.value);
     }
-    return made;
+    return created;
   }
 }

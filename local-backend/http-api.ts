@@ -5,13 +5,13 @@ import { excessIn, type JsonBounds } from '../shared/base/json-bounds.js';
 import type { Reply } from '../shared/service/http-server.js';
 import { isSameKey } from '../shared/service/keys.js';
 
-/** A request that the Tinker API refuses: the HTTP status and the text for `{"detail": …}`. */
+/** A refusal by the Tinker API: the HTTP status and the content of `{"detail": …}`. */
 export class ApiError extends Error {
   override readonly name: string = 'ApiError';
 
   constructor(
     readonly status: number,
-    /** Text, or the list of schema violations in the form that FastAPI gave the API's clients. */
+    /** Text, or a list of schema violations in FastAPI's form, which the API's clients parse. */
     readonly detail: string | readonly SchemaViolation[],
     readonly headers: Readonly<Record<string, string>> = {},
   ) {
@@ -25,30 +25,30 @@ export interface SchemaViolation {
   readonly msg: string;
 }
 
-/** 400: the request reads well, but what it asks for cannot be done. */
+/** 400: the request is well-formed but cannot be carried out. */
 export function badRequest(detail: string): ApiError {
   return new ApiError(400, detail);
 }
 
-/** 404: a session, run, checkpoint or request that is not here. */
+/** 404: the session, run, checkpoint or request does not exist. */
 export function notFound(detail: string): ApiError {
   return new ApiError(404, detail);
 }
 
-/** The keys of this backend. Actors get the second: they are many, and trusted with nothing but sampling. */
+/** The API keys of this backend. Actors get the sampling key: they are many and only need to sample. */
 export interface ApiKeys {
-  readonly apiKey: string; // may do everything
-  readonly samplingApiKey?: string | undefined; // may sample from what was saved, and nothing else
+  readonly apiKey: string; // allows everything
+  readonly samplingApiKey?: string | undefined; // allows sampling from saved weights only
 }
 
-/** What a request may do by the key that it brings. */
+/** What the key of a request permits. */
 export type Access = 'all' | 'sampling';
 
 /**
- * What the key in `X-API-Key` allows. Every key is compared, and each comparison takes as long for a
- * nearly right one as for any other.
+ * Returns what the key in `X-API-Key` permits. It is compared with every key, each time in constant
+ * time, so that timing does not reveal how much of a wrong key is right.
  *
- * @throws {ApiError} 401 without a key, 403 with another.
+ * @throws {ApiError} 401 without a key, 403 with an unknown one.
  */
 export function accessOf(headers: IncomingHttpHeaders, keys: ApiKeys): Access {
   const given = headers['x-api-key'];
@@ -61,17 +61,17 @@ export function accessOf(headers: IncomingHttpHeaders, keys: ApiKeys): Access {
   throw new ApiError(403, 'Invalid API key');
 }
 
-/** A request on its way to a route. */
+/** A request as a route receives it. */
 export interface ApiRequest {
   readonly headers: IncomingMessage['headers'];
-  readonly access: Access; // that its key gives
+  readonly access: Access; // permitted by its key
   readonly query: URLSearchParams;
-  /** What the route's `:name` and `*` stand for, in order. */
+  /** The values of the route's `:name` and `*`, in order. */
   readonly params: readonly string[];
-  /** Aborts when the client goes away or the server stops. */
+  /** Aborts when the client disconnects or the server stops. */
   readonly signal: AbortSignal;
   /**
-   * @param maxBytes by default the most that any route takes.
+   * @param maxBytes by default the limit of the largest route.
    * @throws {ApiError} 413 above it.
    */
   body(maxBytes?: number): Promise<Buffer>;
@@ -81,7 +81,7 @@ export interface Route {
   readonly method: 'GET' | 'POST' | 'DELETE';
   /** `/a/:x/b` or, for the rest of the path, `/a/*`. */
   readonly path: string;
-  /** Who else than the holder of the full key: anybody, or also whoever may sample. */
+  /** `open`: no key is required; `sampling`: the sampling key suffices. By default the full key is required. */
   readonly access?: 'open' | 'sampling';
   handle(request: ApiRequest): Reply | Promise<Reply>;
 }
@@ -91,21 +91,21 @@ export function jsonReply(status: number, value: unknown): Reply {
   return { status, headers: { 'content-type': 'application/json' }, body };
 }
 
-/** How much a JSON body may bring, before it is parsed. */
+/** Limits of a JSON body, checked before it is parsed. */
 export interface BodyBounds extends JsonBounds {
   readonly bytes: number;
 }
 
-/** Of a body that carries names, numbers and metadata. */
+/** Limits of a body with names, numbers and metadata. */
 const smallBody: BodyBounds = { bytes: 2 ** 20, values: 20_000, containers: 5_000, depth: 32 };
 
 const shownIssues = 20;
 
 /**
- * The request's JSON body, checked.
+ * Returns the request's JSON body, validated by `schema`.
  *
- * @throws {ApiError} 413 for a body beyond its bounds, 422 with its violations, in the form that FastAPI gave
- *   the API's clients.
+ * @throws {ApiError} 413 for a body beyond its bounds; 415 for another content type; 422 with the schema
+ *   violations in FastAPI's form.
  */
 export async function readJson<Schema extends z.ZodType>(
   request: ApiRequest,
@@ -143,12 +143,12 @@ export async function readJson<Schema extends z.ZodType>(
   );
 }
 
-/** Sequence ids of sampling and seeds may go beyond 2^53; as text they keep every digit. */
+/** Quotes sequence ids and seeds that may exceed 2^53, so that parsing keeps every digit. */
 function keepLongIntegers(text: string): string {
   return text.replace(/("(?:seq_id|seed)"\s*:\s*)(-?[0-9]{16,20})(?=\s*[,}])/g, '$1"$2"');
 }
 
-/** `limit` and `offset` of a listing. @throws {ApiError} 422 */
+/** Returns `limit` and `offset` of a listing. @throws {ApiError} 422 */
 export function readPage(
   query: URLSearchParams,
   defaultLimit: number,
@@ -164,7 +164,7 @@ export function readPage(
   return { limit: read('limit', defaultLimit, 1), offset: read('offset', 0, 0) };
 }
 
-/** What `:name` and `*` of `pattern` stand for in `path`, or undefined if it does not match. */
+/** Returns the values of `:name` and `*` in `path`, or undefined if it does not match `pattern`. */
 export function matchPath(pattern: string, path: string): string[] | undefined {
   const expected = pattern.split('/');
   const found = path.split('/');
@@ -181,7 +181,7 @@ export function matchPath(pattern: string, path: string): string[] | undefined {
   return params.some((param) => param === '') ? undefined : params;
 }
 
-/** A seed as a number: for one that a double cannot hold, a number that follows from its digits. */
+/** Returns the seed as a number; a seed that a double cannot hold is hashed to 48 bits. */
 export function narrowSeed(seed: number | bigint | string): number {
   if (typeof seed === 'number') return seed;
   return createHash('sha256').update(String(seed)).digest().readUIntBE(0, 6);

@@ -28,7 +28,7 @@ const requestsTotal = new Counter({
 
 export interface ApiServerOptions extends ApiKeys {
   readonly host: string;
-  readonly port: number; // 0: any
+  readonly port: number; // 0 picks a free one
   readonly routes: readonly Route[];
   readonly log: Logger;
   readonly arrival?: ArrivalLimits;
@@ -36,50 +36,50 @@ export interface ApiServerOptions extends ApiKeys {
 
 const maxBodyBytes = 64 * 1024 * 1024; // TuFT's limit; clients keep requests near 5 MB
 const defaultArrival: ArrivalLimits = { headersMs: 20_000, wholeMs: 120_000 };
-const drainMs = 3_000; // how long answers under way may take when the server stops
+const drainMs = 3_000; // how long responses in progress may take when the server stops
 
 /**
- * Serves the routes. Every refusal has a body `{"detail": …}`: clients take an empty 400 for a
- * proxy's.
+ * Serves the routes. Every refusal has a body `{"detail": …}`: clients attribute an empty 400 to a
+ * proxy.
  *
  * @throws {UserError} when the address cannot be bound.
  */
 export function serveApi(options: ApiServerOptions): Promise<HttpServer> {
   const { host, port, routes, log } = options;
 
-  async function reply(request: IncomingMessage, gone: AbortSignal): Promise<Reply | undefined> {
+  async function reply(request: IncomingMessage, signal: AbortSignal): Promise<Reply | undefined> {
     const route: { name: string } = { name: 'none' };
-    const made = await answer(request, gone, route).catch((error: unknown) => {
-      return gone.aborted ? undefined : toReply(error, log, route.name);
+    const sent = await answer(request, signal, route).catch((error: unknown) => {
+      return signal.aborted ? undefined : toReply(error, log, route.name);
     });
-    if (made !== undefined) requestsTotal.inc({ route: route.name, status: made.status });
-    return made;
+    if (sent !== undefined) requestsTotal.inc({ route: route.name, status: sent.status });
+    return sent;
   }
 
   async function answer(
     request: IncomingMessage,
-    gone: AbortSignal,
-    seen: { name: string },
+    signal: AbortSignal,
+    matched: { name: string },
   ): Promise<Reply> {
     const { pathname, query } = readUrl(request.url ?? '/');
-    const here = routes.flatMap((route) => {
+    const onPath = routes.flatMap((route) => {
       const params = matchPath(route.path, pathname);
       return params === undefined ? [] : [{ route, params }];
     });
-    const found = here.find(({ route }) => route.method === request.method);
+    const found = onPath.find(({ route }) => route.method === request.method);
     const isOpen = found?.route.access === 'open';
     const access: Access = isOpen ? 'all' : accessOf(request.headers, options);
     if (found === undefined) {
-      if (here.length === 0) throw new ApiError(404, `${pathname} is not part of this API`);
-      const allow = here.map(({ route }) => route.method).join(', ');
+      if (onPath.length === 0) throw new ApiError(404, `${pathname} is not part of this API`);
+      const allow = onPath.map(({ route }) => route.method).join(', ');
       const asked = `${request.method ?? ''} ${pathname}`;
       throw new ApiError(405, `${asked} is not part of this API; ${allow} is`, { allow });
     }
-    seen.name = `${found.route.method} ${found.route.path}`;
+    matched.name = `${found.route.method} ${found.route.path}`;
     if (access === 'sampling' && found.route.access !== 'sampling') {
       throw new ApiError(
         403,
-        `this API key may only sample; ${seen.name} takes the key that trains (--api-key of the backend)`,
+        `this API key permits only sampling; ${matched.name} requires the full key (--api-key of the backend)`,
       );
     }
     return found.route.handle({
@@ -87,11 +87,11 @@ export function serveApi(options: ApiServerOptions): Promise<HttpServer> {
       access,
       query,
       params: found.params.map(decode),
-      signal: gone,
+      signal,
       body: async (maxBytes = maxBodyBytes) => {
         refuseEncoded(request);
         const tooLarge = () => new ApiError(413, `the body is larger than ${maxBytes} bytes`);
-        return readBody(request, maxBytes, tooLarge, gone);
+        return readBody(request, maxBytes, tooLarge, signal);
       },
     });
   }
@@ -104,10 +104,10 @@ export function serveApi(options: ApiServerOptions): Promise<HttpServer> {
     arrival: options.arrival ?? defaultArrival,
     keepAliveMs: 75_000, // longer than clients keep idle connections
     drainMs,
-    answer: (request, _response, gone) => reply(request, gone),
+    answer: (request, _response, signal) => reply(request, signal),
     malformed: (detail) => ({ detail }),
     failed: (error) => {
-      log.error({ err: error }, 'answering failed');
+      log.error({ err: error }, 'response failed');
     },
   });
 }
@@ -137,8 +137,8 @@ function toReply(error: unknown, log: Logger, route: string): Reply {
     return { ...reply, headers: { ...reply.headers, ...error.headers } };
   }
   if (error instanceof PermanentError) return jsonReply(400, { detail: error.message });
-  // What went wrong inside is for the log; the caller gets the number to find it by.
+  // The details of an internal error go to the log only; the caller gets an id to find them by.
   const id = randomUUID();
   log.error({ err: error, route, id }, 'request failed');
-  return jsonReply(500, { detail: `Server error ${id}: the log of the backend tells of it` });
+  return jsonReply(500, { detail: `Server error ${id}; see the log of the backend` });
 }

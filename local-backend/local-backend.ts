@@ -19,27 +19,27 @@ import { WorkerCalls } from '../shared/service/worker-calls.js';
 
 export interface LocalBackendOptions extends ApiKeys {
   readonly host: string;
-  readonly port: number; // 0: any
+  readonly port: number; // 0 picks a free one
   readonly modelDir: string;
   readonly modelName: string;
   readonly checkpointDir: string;
   readonly threads: number;
   readonly log: Logger;
-  /** Ends the waiting for room on the disk; fails when a worker thread dies: the process cannot go on. */
+  /** Its end aborts waits for free disk space. It fails when a worker thread dies, since the process cannot go on. */
   readonly scope?: TaskScope;
   /** How long a poll waits for a result, in ms; SDK clients give up after 45 s. */
   readonly pollMs?: number;
-  /** Milliseconds of a clock that only rises, by which clients count as gone; replaced in tests. */
+  /** A monotonic clock in ms, which decides when a client counts as gone; replaced in tests. */
   readonly now?: () => number;
-  /** How often it looks for them, in ms. */
+  /** The interval between checks for such clients, in ms. */
   readonly unloadEveryMs?: number;
-  /** How long an operation waits for those before it to arrive, in ms. */
+  /** How long an operation waits for missing earlier ones, in ms. */
   readonly gapWaitMs?: number;
 }
 
 export interface LocalBackend extends AsyncDisposable {
   readonly url: string;
-  /** Resolves once the training model is in memory; requests before that wait. */
+  /** Resolves once the training model is loaded; requests wait until then. */
   readonly loaded: Promise<void>;
 }
 
@@ -47,7 +47,7 @@ export interface LocalBackend extends AsyncDisposable {
  * Starts the embedded Tinker server: HTTP on this thread, training and sampling on one thread each,
  * so that requests are answered while the model computes.
  *
- * @throws {UserError} on a model directory that cannot be run, or an address that cannot be bound.
+ * @throws {UserError} on an unusable model directory or an address that cannot be bound.
  */
 export async function startLocalBackend(options: LocalBackendOptions): Promise<LocalBackend> {
   const { modelDir, threads, log, scope } = options;
@@ -61,9 +61,9 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
   const sampler = lazily(() => {
     const worker = new WorkerCalls<SamplingCalls>(new URL('./sampling-worker.js', import.meta.url));
     void scope?.watch(worker.died);
-    // Calls made meanwhile wait behind the load; if it fails, each of them says why.
+    // Later calls wait for the load; if it fails, each of them fails with the same reason.
     worker.call('load', { modelDir, threads }).catch((err: unknown) => {
-      log.error({ err }, 'the sampling model could not be loaded');
+      log.error({ err }, 'sampling model not loaded');
     });
     return worker;
   });
@@ -79,7 +79,7 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
   const stopWorkers = async (): Promise<void> => {
     clearInterval(unloading);
     await trainer[Symbol.asyncDispose]();
-    await sampler.made()?.[Symbol.asyncDispose]();
+    await sampler.current()?.[Symbol.asyncDispose]();
   };
   try {
     const server = await serveApi({
@@ -108,8 +108,8 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
   }
 }
 
-/** A value made when first asked for. */
-function lazily<T>(make: () => T): { get: () => T; made: () => T | undefined } {
+/** Creates a value on first use. */
+function lazily<T>(create: () => T): { get: () => T; current: () => T | undefined } {
   let value: T | undefined;
-  return { get: () => (value ??= make()), made: () => value };
+  return { get: () => (value ??= create()), current: () => value };
 }

@@ -10,7 +10,7 @@ import type { ForwardBackwardResult, SampleResult } from '../shared/tinker/types
 import type { FutureStore } from './futures.js';
 import { jsonReply, readJson, type Route } from './http-api.js';
 
-/** What the future of an operation brings. */
+/** The result of an operation, as its future returns it. */
 export type OperationResult =
   | { readonly kind: 'json'; readonly json: Readonly<Record<string, unknown>> }
   | {
@@ -20,7 +20,7 @@ export type OperationResult =
     }
   | { readonly kind: 'sample'; readonly result: SampleResult };
 
-/** The result as a reply: protobuf for the two kinds that have a message, if the client takes it. */
+/** Encodes the result: as protobuf if the client accepts it and the kind has a message, else as JSON. */
 function resultReply(result: OperationResult, takesProtobuf: boolean): Reply {
   if (result.kind === 'json') return jsonReply(200, result.json);
   if (!takesProtobuf) return jsonReply(200, asJson(result));
@@ -58,12 +58,12 @@ function asJson(result: Exclude<OperationResult, { kind: 'json' }>): unknown {
 
 const operationSeconds = new Histogram({
   name: 'local_backend_operation_seconds',
-  help: 'Seconds that an operation took once its turn had come, by operation and outcome.',
+  help: 'Seconds that an operation took, without its wait in the queue, by operation and outcome.',
   labelNames: ['operation', 'outcome'],
   buckets: [0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120],
 });
 
-/** Runs `work` and measures it. */
+/** Runs `work` and observes its duration. */
 export async function timed<T>(operation: string, work: () => Promise<T>): Promise<T> {
   const stop = operationSeconds.startTimer({ operation });
   try {
@@ -77,15 +77,15 @@ export async function timed<T>(operation: string, work: () => Promise<T>): Promi
 }
 
 /**
- * Polling. A pending future is answered after `pollMs` (clients poll again at once, so it must not
- * be short); a failed one with status 200 and its error, which clients report instead of retrying.
+ * The route that polls a future. A pending one is answered after `pollMs` (clients poll again at once,
+ * so it must not be short); a failed one with status 200 and its error, so that clients report it and do not retry.
  */
 export function futureRoutes(futures: FutureStore<OperationResult>, pollMs: number): Route[] {
   return [
     {
       method: 'POST',
       path: '/api/v1/retrieve_future',
-      access: 'sampling', // the id, which cannot be guessed, says whose it is
+      access: 'sampling', // safe, since ids are unguessable
       async handle(request) {
         const { request_id: id } = await readJson(request, RetrieveFutureRequest);
         const outcome = await futures.wait(id, pollMs, request.signal);

@@ -4,25 +4,25 @@ import type { WorkerCalls } from '../shared/service/worker-calls.js';
 import type { SampleRequest } from '../shared/tinker/api.js';
 import type { SampledSequence } from '../shared/tinker/types.js';
 import { badRequest, narrowSeed } from './http-api.js';
-import type { AdapterFile, SampleOrder, SamplingCalls } from './sampling-worker.js';
+import type { AdapterFile, SampleJob, SamplingCalls } from './sampling-worker.js';
 import { assertFits, type ServedModel } from './served-model.js';
 
 const defaultMaxTokens = 16; // TuFT's
-const maxSamples = 4096; // decoded side by side
+const maxSamples = 4096; // decoded in one batch
 
 /**
- * What an `asample` request asks of the sampling thread.
+ * Converts an `asample` request to a job for the sampling thread.
  *
- * @param seed for a request that names none.
- * @returns `promptLogprobsTemperature` undefined when the prompt's logprobs are not asked for.
- * @throws {ApiError} 400 for what cannot be done; {@link assertFits}'s error for a wrong prompt.
+ * @param seed the default if the request has none.
+ * @returns `promptLogprobsTemperature` is undefined unless the request asks for the prompt's logprobs.
+ * @throws {ApiError} 400 for an unsupported request; {@link assertFits}'s error for a wrong prompt.
  */
 export function planSample(
   request: z.output<typeof SampleRequest>,
   model: ServedModel,
   seed: number,
 ): {
-  order: SampleOrder;
+  job: SampleJob;
   promptLogprobsTemperature: number | undefined;
 } {
   const { vocabSize, maxPositions } = model.directory.config;
@@ -39,7 +39,7 @@ export function planSample(
     throw badRequest(`sampling_params.top_p is ${params.top_p}: ${truncates}; send 1`);
   }
   if (request.topk_prompt_logprobs > 0) {
-    throw badRequest('topk_prompt_logprobs is not offered here; prompt_logprobs is');
+    throw badRequest('topk_prompt_logprobs is not supported; use prompt_logprobs');
   }
   const prompt = Int32Array.from(request.prompt.chunks.flatMap(({ tokens }) => tokens));
   if (prompt.length === 0) throw badRequest('the prompt has no tokens');
@@ -51,7 +51,7 @@ export function planSample(
   assertFits(model, prompt, 'the prompt');
   const wanted = params.max_tokens ?? defaultMaxTokens;
   return {
-    order: {
+    job: {
       prompt,
       count: request.num_samples,
       maxTokens: Math.min(wanted, maxPositions - prompt.length),
@@ -64,7 +64,7 @@ export function planSample(
   };
 }
 
-/** A plain string is one stop, not the stop of each of its letters. */
+/** Splits `stop` by type. A plain string is one stop. */
 function stops(stop: string | readonly (string | number)[] | undefined): {
   stopTokenIds: number[];
   stopStrings: string[];
@@ -76,51 +76,51 @@ function stops(stop: string | readonly (string | number)[] | undefined): {
   };
 }
 
-/** A sampling request that waits. */
+/** A queued sampling request. */
 export interface QueuedSample {
-  readonly adapter: AdapterFile | undefined; // the base model's
-  readonly order: SampleOrder;
+  readonly adapter: AdapterFile | undefined; // undefined: the base model
+  readonly job: SampleJob;
 }
 
-const maxRows = 256; // decoded side by side; beyond it a step's time grows with them
-const maxPromptTokens = 8_192; // with padding; they are read at once, which takes memory
+const maxRows = 256; // decoded in one batch; with more, the time of a step grows linearly
+const maxPromptTokens = 8_192; // with padding; prefilled at once, which takes memory
 
 /**
- * Whether a request can be sampled beside others: it wants the same weights and as many samples, and
- * all of them fit. The SDK's users send a request a rollout, hundreds at once.
+ * Returns whether a request can join a wave: it has the same weights and sample count, and the wave
+ * stays within the limits. Users of the SDK send one request per rollout, hundreds at once.
  */
-function joinsWave({ adapter, order }: QueuedSample, wave: readonly QueuedSample[]) {
+function joinsWave({ adapter, job }: QueuedSample, wave: readonly QueuedSample[]) {
   const [first] = wave;
-  const isAlike = adapter?.sha256 === first!.adapter?.sha256 && order.count === first!.order.count;
+  const isAlike = adapter?.sha256 === first!.adapter?.sha256 && job.count === first!.job.count;
   const size = wave.length + 1;
-  if (!isAlike || size * order.count > maxRows) return false;
-  const width = wave.reduce((most, one) => Math.max(most, one.order.prompt.length), 0);
-  return size * Math.max(width, order.prompt.length) <= maxPromptTokens;
+  if (!isAlike || size * job.count > maxRows) return false;
+  const width = wave.reduce((most, one) => Math.max(most, one.job.prompt.length), 0);
+  return size * Math.max(width, job.prompt.length) <= maxPromptTokens;
 }
 
-/** The requests in front of the sampling thread, which it takes wave by wave. */
+/** The queue of the sampling thread, which samples compatible requests together, in waves. */
 export class SamplingQueue {
   readonly #queue: WaveQueue<QueuedSample, SampledSequence[]>;
 
-  /** @param worker the sampling thread, started when first needed. */
+  /** @param worker returns the sampling thread, started on first use. */
   constructor(worker: () => Pick<WorkerCalls<SamplingCalls>, 'call'>) {
     this.#queue = new WaveQueue(joinsWave, (wave) =>
       worker().call('sample', {
         adapter: wave[0]!.adapter,
-        // The call gives its memory away, and these may be needed again.
-        orders: wave.map(({ order }) => ({ ...order, prompt: order.prompt.slice() })),
+        // The call transfers its buffers; a retry needs them again.
+        jobs: wave.map(({ job }) => ({ ...job, prompt: job.prompt.slice() })),
       }),
     );
   }
 
-  /** How many requests wait for a wave. */
+  /** The number of requests that wait for a wave. */
   get depth(): number {
     return this.#queue.depth;
   }
 
   sample(request: QueuedSample): Promise<SampledSequence[]> {
     const sampled = this.#queue.add({ ...request });
-    setImmediate(() => void this.#queue.serve()); // those that arrive together go together
+    setImmediate(() => void this.#queue.serve()); // batches requests that arrive together
     return sampled;
   }
 }

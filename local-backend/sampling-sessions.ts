@@ -17,23 +17,23 @@ import type { Session, Sessions } from './sessions.js';
 import type { SamplingCalls } from './sampling-worker.js';
 import type { WorkerCalls } from '../shared/service/worker-calls.js';
 
-/** What one sampler samples from: a checkpoint, or the base model. */
+/** A sampling session (a sampler): a client samples from a checkpoint or the base model. */
 export interface SamplingSession {
   readonly id: string;
   readonly session: Session; // of the client that opened it
-  readonly seqId: number | undefined; // counts the samplers of a session, from 0
+  readonly seqId: number | undefined; // index of the sampler in its session, from 0
   readonly checkpoint: CheckpointMetadata | undefined;
 }
 
 /**
- * Sampling sessions that clients with a sampling key may have opened, of all of them together: then the oldest
- * ends. Actors use those that the learner opened, which do not count.
+ * The most sampling sessions that clients with the sampling key have open together; one more closes the
+ * oldest. Those of the learner, which actors use, do not count.
  */
 const maxOpenedBySamplingKey = 1_000;
-const maxWaiting = 1024; // requests; more are told to come back
+const maxWaiting = 1024; // requests; more are refused with 429
 const rememberedRequests = 10_000;
 
-/** The sampling sessions of this process, and what is asked of them. */
+/** The sampling sessions of this process and their requests. */
 export class SamplingSessions {
   readonly #samplers = new Map<string, SamplingSession>();
   readonly #openedBySamplingKey = new Set<string>(); // ids, the oldest first
@@ -46,36 +46,36 @@ export class SamplingSessions {
     private readonly sessions: Sessions,
     private readonly store: CheckpointStore,
     private readonly futures: FutureStore<OperationResult>,
-    /** The sampling thread, started when first needed. */
+    /** Returns the sampling thread, started on first use. */
     private readonly worker: () => WorkerCalls<SamplingCalls>,
   ) {
     this.#queue = new SamplingQueue(worker);
   }
 
-  /** @throws {ApiError} 400, 404 */
+  /** Creates a session; a resent request gets the first one's. @throws {ApiError} 400, 404 */
   create(request: z.output<typeof CreateSamplingSessionRequest>, access: Access): SamplingSession {
-    const session = this.sessions.seen(request.session_id);
+    const session = this.sessions.get(request.session_id);
     const { sampling_session_seq_id: seqId, model_path: path, base_model: baseModel } = request;
-    const make = (): SamplingSession => {
+    const create = (): SamplingSession => {
       const checkpoint = path === undefined ? undefined : this.store.get(parseTinkerPath(path));
       const base = checkpoint?.base_model ?? baseModel;
       if (base === undefined) throw badRequest('model_path or base_model is required');
       assertServed(this.model, base);
       if (checkpoint && checkpoint.base_model_digest !== this.model.directory.digest) {
         throw badRequest(
-          `${String(path)} was trained on other weights of ${base} than are served now`,
+          `${String(path)} was trained on different weights of ${base} than those served now`,
         );
       }
       const opened = this.open(session, checkpoint, seqId);
-      if (access === 'sampling') this.#bound(opened);
+      if (access === 'sampling') this.#limitOpened(opened);
       return opened;
     };
-    if (seqId === undefined) return make();
+    if (seqId === undefined) return create();
     const isOpen = ({ id }: SamplingSession) => this.#samplers.has(id);
-    return this.#created.once(`${session.id}/${seqId}`, make, isOpen);
+    return this.#created.getOrCreate(`${session.id}/${seqId}`, create, isOpen);
   }
 
-  /** Opens one without asking whether the checkpoint fits: it was saved just now, or checked. */
+  /** Opens a session without checking that the checkpoint fits: the caller has checked or just saved it. */
   open(
     session: Session,
     checkpoint: CheckpointMetadata | undefined,
@@ -92,21 +92,21 @@ export class SamplingSessions {
     const sampler = this.#samplers.get(id);
     if (sampler === undefined) {
       throw notFound(
-        `sampling session ${JSON.stringify(id)} is unknown; they end when the backend restarts and when their checkpoint is deleted, the oldest of ${maxOpenedBySamplingKey} also when a sampling key opens more; create another`,
+        `sampling session ${JSON.stringify(id)} is unknown; sampling sessions end when the backend restarts, when their checkpoint is deleted, and, if opened with the sampling key, when ${maxOpenedBySamplingKey} newer ones exist; create another`,
       );
     }
     return sampler;
   }
 
-  /** Ends those of a checkpoint that was deleted: a run has one for each of its versions. */
-  end(path: TinkerPath): void {
+  /** Closes the sessions of a deleted checkpoint. */
+  closeFor(path: TinkerPath): void {
     const deleted = formatTinkerPath(path);
     for (const sampler of this.#samplers.values()) {
       if (this.tinkerPathOf(sampler) === deleted) this.#close(sampler);
     }
   }
 
-  #bound({ id }: SamplingSession): void {
+  #limitOpened({ id }: SamplingSession): void {
     this.#openedBySamplingKey.add(id);
     if (this.#openedBySamplingKey.size <= maxOpenedBySamplingKey) return;
     const [oldest] = this.#openedBySamplingKey;
@@ -124,9 +124,9 @@ export class SamplingSessions {
   }
 
   /**
-   * Queues the request and returns the id of its future. A copy of an earlier request (same
-   * sequence id, same content) gets that one's future: several clients may share a session and
-   * count alike, so the sequence id alone does not tell them apart.
+   * Queues the request and returns the id of its future. A resent request (same sequence id, same
+   * content) gets the first one's future. The sequence id alone does not identify a request, since
+   * several clients may share a session and use the same ids.
    *
    * @throws {ApiError} 400, 404; 429 when too many requests wait.
    */
@@ -141,20 +141,20 @@ export class SamplingSessions {
     const plan = planSample(request, this.model, this.#seed(sampler, request));
     const start = () => {
       if (this.#queue.depth + this.worker().depth >= maxWaiting) {
-        const detail = `${maxWaiting} sampling requests wait already; try again`;
+        const detail = `${maxWaiting} sampling requests are waiting; try again later`;
         throw new ApiError(429, detail, { 'retry-after': '1' });
       }
       return this.futures.add(timed('sample', () => this.#run(sampler, plan)));
     };
     if (request.seq_id === undefined) return start();
-    // A sample whose result was dropped can be drawn again, unlike an operation of training.
+    // Unlike a training operation, a sample whose result has expired can be drawn again.
     const isKept = (requestId: string) => this.futures.has(requestId);
-    return this.#requests.once(digest.toString('base64'), start, isKept);
+    return this.#requests.getOrCreate(digest.toString('base64'), start, isKept);
   }
 
   async #run(
     { checkpoint }: SamplingSession,
-    { order, promptLogprobsTemperature }: ReturnType<typeof planSample>,
+    { job, promptLogprobsTemperature }: ReturnType<typeof planSample>,
   ): Promise<OperationResult> {
     const adapter = checkpoint && {
       folder: this.store.adapterFolder(pathOf(checkpoint)),
@@ -163,12 +163,12 @@ export class SamplingSessions {
       alpha: checkpoint.lora_alpha,
     };
     const [sequences, promptLogprobs] = await Promise.all([
-      this.#queue.sample({ adapter, order }),
+      this.#queue.sample({ adapter, job }),
       promptLogprobsTemperature === undefined
         ? undefined
         : this.worker().call('promptLogprobs', {
             adapter,
-            prompt: order.prompt.slice(), // the call gives its memory away
+            prompt: job.prompt.slice(), // the call transfers its buffer
             temperature: promptLogprobsTemperature,
           }),
     ]);
@@ -176,8 +176,8 @@ export class SamplingSessions {
   }
 
   /**
-   * The seed of a request that brings none. It differs between the requests of a sampler and
-   * between samplers of a session, and is the same when all of it is done again.
+   * Returns the default seed of a request. It differs between the requests of a sampler and between the
+   * samplers of a session, and is the same when the whole run is repeated.
    */
   #seed({ seqId, checkpoint }: SamplingSession, request: z.output<typeof SampleRequest>): number {
     const weights = checkpoint?.adapter_sha256 ?? this.model.directory.digest;

@@ -12,35 +12,35 @@ import { loadTokenizer } from '../shared/model/tokenizer.js';
 import type { SampledSequence } from '../shared/tinker/types.js';
 import { serveCalls } from '../shared/service/worker-calls.js';
 
-/** Where the weights of a sampling session lie; absent for the base model. */
+/** The location of the weights of a sampling session; absent for the base model. */
 export interface AdapterFile {
   readonly folder: string; // holds adapter_model.safetensors
-  readonly sha256: string; // which content the session was made for
+  readonly sha256: string; // of the content that the session was created for
   readonly rank: number;
   readonly alpha: number;
 }
 
-/** What one request asks of the sampling thread. */
-export interface SampleOrder {
+/** One request to the sampling thread. */
+export interface SampleJob {
   readonly prompt: Int32Array; // [P]
   readonly count: number;
   readonly maxTokens: number;
   readonly temperature: number; // 0: greedy
   readonly seed: number;
-  readonly stopTokenIds: readonly number[]; // beside the model's own end of sequence
+  readonly stopTokenIds: readonly number[]; // in addition to the model's end of sequence
   readonly stopStrings: readonly string[];
 }
 
-/** What the sampling thread does; calls run one after another. */
+/** The calls that the sampling thread serves, one at a time. */
 export interface SamplingCalls {
-  /** Comes first. @throws {UserError} on a broken model directory. */
+  /** Must be the first call. @throws {UserError} on a broken model directory. */
   load(input: { modelDir: string; threads: number }): Promise<void>;
-  /** Samples what is ordered side by side: for each order its `count` sequences. */
+  /** Samples the jobs in one batch; returns `count` sequences for each. */
   sample(input: {
     adapter: AdapterFile | undefined;
-    orders: readonly SampleOrder[];
+    jobs: readonly SampleJob[];
   }): Promise<SampledSequence[][]>;
-  /** [P], NaN for the first token, which nothing predicts. */
+  /** Returns [P] logprobs, NaN for the first token, which has no prediction. */
   promptLogprobs(input: {
     adapter: AdapterFile | undefined;
     prompt: Int32Array; // [P]
@@ -56,21 +56,21 @@ function loaded() {
   return setup;
 }
 
-/** Made when first asked for. */
-function lazily<T>(make: () => Promise<T>): () => Promise<T> {
-  let made: Promise<T> | undefined;
-  return () => (made ??= make());
+/** Creates a value on first use. */
+function lazily<T>(create: () => Promise<T>): () => Promise<T> {
+  let value: Promise<T> | undefined;
+  return () => (value ??= create());
 }
 
 const scorer = lazily(() => Scorer.load(loaded().directory, { threads: loaded().threads }));
 const tokenizer = lazily(() => loadTokenizer(loaded().directory));
 
-const cachedAdapters = 8; // sessions of the newest few policy versions sample side by side
-const adapters = new Map<string, Adapter>(); // by digest, the least recently used first
+const cachedAdapters = 8; // sessions of the few newest policy versions sample concurrently
+const adapters = new Map<string, Adapter>(); // by digest, least recently used first
 
 async function readAdapter(file: AdapterFile): Promise<Adapter> {
   const cached = adapters.get(file.sha256);
-  const adapter = cached ?? decodeAdapter(await readWhole(file), file);
+  const adapter = cached ?? decodeAdapter(await readAdapterFile(file), file);
   if (cached === undefined) checkAdapter(adapter, loaded().directory.config);
   adapters.delete(file.sha256);
   adapters.set(file.sha256, adapter);
@@ -78,7 +78,7 @@ async function readAdapter(file: AdapterFile): Promise<Adapter> {
   return adapter;
 }
 
-async function readWhole({ folder, sha256 }: AdapterFile): Promise<Uint8Array> {
+async function readAdapterFile({ folder, sha256 }: AdapterFile): Promise<Uint8Array> {
   const path = join(folder, 'adapter_model.safetensors');
   const remedy = 'create another sampling session';
   const bytes = await readFile(path).catch((cause: unknown) => {
@@ -87,12 +87,10 @@ async function readWhole({ folder, sha256 }: AdapterFile): Promise<Uint8Array> {
     );
   });
   if (createHash('sha256').update(bytes).digest('hex') === sha256) return bytes;
-  throw new PermanentError(
-    `the checkpoint of this sampling session was saved anew since; ${remedy}`,
-  );
+  throw new PermanentError(`the checkpoint of this sampling session has been replaced; ${remedy}`);
 }
 
-/** The base model as a policy: a fresh adapter changes nothing. */
+/** The base model as a policy: a new adapter does not change its output. */
 function neutralAdapter(): Adapter {
   const { config } = loaded().directory;
   return createAdapter(config, { rank: 1, alpha: 1, seed: 0, attn: true, mlp: true });
@@ -104,7 +102,7 @@ serveCalls<SamplingCalls>(parentPort, {
     setup = { directory, threads, decoder: await Decoder.load(directory, { threads }) };
   },
 
-  async sample({ adapter: file, orders }) {
+  async sample({ adapter: file, jobs }) {
     const { decoder, directory } = loaded();
     const policy = {
       version: 0,
@@ -113,7 +111,7 @@ serveCalls<SamplingCalls>(parentPort, {
     const ownStops = directory.config.eosTokenIds;
     const stops = ownStops.length > 0 ? ownStops : (await tokenizer()).eosTokenIds;
     const sampled = await decoder.sampleGroups(
-      orders.map((order) => ({ ...order, stopTokenIds: [...stops, ...order.stopTokenIds] })),
+      jobs.map((job) => ({ ...job, stopTokenIds: [...stops, ...job.stopTokenIds] })),
       () => policy,
     );
     return sampled.map((rollouts) =>

@@ -1,10 +1,10 @@
 import { PermanentError } from '../shared/base/errors.js';
 
-/** A sequence id that cannot run: already used, passed over, or far ahead of its predecessors. */
+/** A sequence id that cannot run: already used, skipped, or far ahead of the next one. */
 export class SequenceConflict extends PermanentError {
   override readonly name: string = 'SequenceConflict';
 
-  /** The text begins as TuFT's does, so that clients read the expected id from either server. */
+  /** The message begins like TuFT's, so that clients can parse the expected id from both servers. */
   constructor(
     readonly expected: number,
     readonly got: number,
@@ -14,36 +14,36 @@ export class SequenceConflict extends PermanentError {
 }
 
 export interface SequenceGateOptions {
-  /** How long an operation waits for ids below its own. */
+  /** How long an operation waits for lower ids. */
   readonly gapWaitMs: number;
-  /** Told which ids, in vain waited for, are passed over; both bounds belong to them. */
+  /** Called with the range of skipped ids, both ends included. */
   readonly onGap?: (first: number, last: number) => void;
-  /** Starts a timer and returns what stops it; replaced in tests. */
+  /** Starts a timer and returns a function that stops it; replaced in tests. */
   readonly after?: (ms: number, run: () => void) => () => void;
 }
 
-/** Further ahead than any client pipelines: such an id is a mistake, not a gap. */
+/** More than any client pipelines: an id further ahead is an error, not a gap. */
 const maxLead = 10_000;
 
 /**
  * Runs the operations of one training run one at a time, in the order of their sequence ids 1, 2, …,
- * whatever order they arrive in. The Python SDK goes on with the next id after a failure, so an
- * operation consumes its id whether it succeeds or fails. An id that never comes, because the SDK
- * failed before it sent the request, is passed over after a while.
+ * regardless of their order of arrival. The Python SDK continues with the next id after a failure, so
+ * an operation consumes its id whether it succeeds or fails. An id that never arrives, because the SDK
+ * failed before sending the request, is skipped after `gapWaitMs`.
  */
 export class SequenceGate {
-  #next = 1; // the smallest id that is neither taken nor passed over
+  #next = 1; // the smallest id that is neither used nor skipped
   #tail: Promise<unknown> = Promise.resolve();
   readonly #waiting = new Map<number, () => void>();
 
   constructor(private readonly options: SequenceGateOptions) {}
 
   /**
-   * Resolves as `work` does.
+   * Runs `work` in its turn and returns its result.
    *
-   * @param seqId without one, `work` takes its turn in order of arrival.
-   * @throws {SequenceConflict} if `seqId` was taken or passed over (reported after all that came
-   *   before has ended, so the expected id in it is settled), or is too far ahead.
+   * @param seqId if undefined, `work` runs in order of arrival.
+   * @throws {SequenceConflict} if `seqId` was used or skipped, or is too far ahead; thrown after all
+   *   earlier operations have ended, so that the expected id in it is final.
    */
   run<T>(seqId: number | undefined, work: () => Promise<T>): Promise<T> {
     if (seqId === undefined) return this.#enqueue(work);
@@ -56,26 +56,26 @@ export class SequenceGate {
         seqId === this.#next
           ? () => undefined
           : after(gapWaitMs, () => {
-              this.#passOverGapsBefore(seqId);
+              this.#skipGapsBefore(seqId);
             });
       this.#waiting.set(seqId, () => {
         stopTimer();
         resolve(this.#enqueue(work));
       });
-      this.#letPass();
+      this.#startReady();
     });
   }
 
-  #passOverGapsBefore(seqId: number): void {
+  #skipGapsBefore(seqId: number): void {
     while (this.#next <= seqId) {
       const first = this.#next;
       while (!this.#waiting.has(this.#next)) this.#next++;
       this.options.onGap?.(first, this.#next - 1);
-      this.#letPass();
+      this.#startReady();
     }
   }
 
-  #letPass(): void {
+  #startReady(): void {
     for (;;) {
       const start = this.#waiting.get(this.#next);
       if (start === undefined) return;

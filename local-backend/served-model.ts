@@ -2,23 +2,23 @@ import { PermanentError } from '../shared/base/errors.js';
 import type { ModelDirectory } from '../shared/model/model-directory.js';
 import { notFound } from './http-api.js';
 
-/** The one base model of this backend, under the name that clients ask for. */
+/** The only base model of this backend, and the name by which clients request it. */
 export interface ServedModel {
   readonly name: string;
   readonly directory: ModelDirectory;
 }
 
-/** @throws {ApiError} 404 naming what is served. */
+/** @throws {ApiError} 404 with the name of the served model. */
 export function assertServed(model: ServedModel, baseModel: string): void {
   if (baseModel === model.name) return;
   throw notFound(
-    `base model ${JSON.stringify(baseModel)} is not served here; ${JSON.stringify(model.name)} is`,
+    `base model ${JSON.stringify(baseModel)} is not served; use ${JSON.stringify(model.name)}`,
   );
 }
 
 /**
  * @param tokens [N]
- * @throws {PermanentError} when they do not fit the model's vocabulary or its positions.
+ * @throws {PermanentError} when they exceed the model's vocabulary or its positions.
  */
 export function assertFits(model: ServedModel, tokens: Int32Array, what: string): void {
   const { vocabSize, maxPositions } = model.directory.config;

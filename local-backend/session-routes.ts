@@ -10,7 +10,7 @@ import type { SamplingSessions } from './sampling-sessions.js';
 import type { ServedModel } from './served-model.js';
 import type { Sessions } from './sessions.js';
 
-/** Discovery and sessions. */
+/** Routes for discovery and sessions. */
 export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
   return [
     {
@@ -69,7 +69,7 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
       path: '/api/v1/session_heartbeat',
       access: 'sampling',
       async handle(request) {
-        sessions.seen((await readJson(request, SessionHeartbeatRequest)).session_id);
+        sessions.get((await readJson(request, SessionHeartbeatRequest)).session_id);
         return jsonReply(200, { type: 'session_heartbeat' });
       },
     },
@@ -85,7 +85,7 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
       method: 'GET',
       path: '/api/v1/sessions/:id',
       handle({ params: [id] }) {
-        const { trainingRuns, samplers } = sessions.seen(id!);
+        const { trainingRuns, samplers } = sessions.get(id!);
         return jsonReply(200, { training_run_ids: trainingRuns, sampler_ids: [...samplers] });
       },
     },
@@ -94,17 +94,17 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
       path: '/api/v1/telemetry',
       access: 'sampling',
       async handle(request) {
-        await request.body(maxTelemetryBytes); // never looked at: a client's report may hold its API key
+        await request.body(maxTelemetryBytes); // discarded unread: a report may contain the client's API key
         return jsonReply(200, { status: 'accepted' });
       },
     },
   ];
 }
 
-/** A sampling key may send as much on each of its connections, all at once. */
+/** Small, since a client with the sampling key may send this much on many connections at once. */
 const maxTelemetryBytes = 4 * 2 ** 20;
 
-/** TuFT's values; the last two make SDKs before 0.25 send protobuf. */
+/** The same values as TuFT's; the last two make SDKs before 0.25 send protobuf. */
 const clientConfig = {
   pjwt_auth_enabled: false,
   credential_default_source: 'api_key',
@@ -115,10 +115,10 @@ const clientConfig = {
   fwd_via_fwdbwd: true,
 };
 
-/** Of a body with a prompt: a million tokens. */
+/** Limits of a body with a prompt: a million tokens. */
 const promptBody: BodyBounds = { bytes: 2 ** 23, values: 1_100_000, containers: 5_000, depth: 32 };
 
-/** Sampling sessions and sampling. */
+/** Routes for sampling sessions and sampling. */
 export function samplingRoutes(model: ServedModel, samplers: SamplingSessions): Route[] {
   return [
     {
@@ -146,7 +146,7 @@ export function samplingRoutes(model: ServedModel, samplers: SamplingSessions): 
         return jsonReply(202, {
           request_id: requestId,
           model_id: null,
-          // SDKs from 0.26.2 on name each sequence of the result by these.
+          // SDKs since 0.26.2 identify the sequences of the result by these ids.
           sample_sequence_ids: Array.from(
             { length: body.num_samples },
             (_, i) => `${requestId}#${i}`,

@@ -5,24 +5,24 @@ export interface Session {
   readonly id: string;
   readonly trainingRuns: string[];
   readonly samplers: Set<string>;
-  lastSeenAt: number; // ms, of the clock of `Sessions`
+  lastSeenAt: number; // ms, by the clock of `Sessions`
 }
 
-/** After how long without a heartbeat a client counts as gone, in ms: clients send one every 10 s. */
-const silenceMs = 600_000;
+/** A client without a heartbeat for this long counts as gone, in ms; clients send one every 10 s. */
+const inactivityMs = 600_000;
 
 /**
- * Who is connected. A session ends with this process, or when its client has been silent for long: one
- * that was killed can no longer unload what it trained. Its checkpoints stay, and its samplers too, which
- * others may use.
+ * The sessions of connected clients. A session ends with this process or when its client has been inactive
+ * for `inactivityMs`, since a killed client cannot unload its training runs. Its checkpoints and samplers
+ * stay: other clients may use them.
  */
 export class Sessions {
   readonly #sessions = new Map<string, Session>();
 
-  #lookedAt: number;
+  #lastCheckAt: number;
 
   constructor(private readonly now: () => number = () => performance.now()) {
-    this.#lookedAt = now();
+    this.#lastCheckAt = now();
   }
 
   create(): Session {
@@ -36,37 +36,38 @@ export class Sessions {
     return session;
   }
 
-  /** The session, seen now. @throws {ApiError} 404 */
-  seen(id: string): Session {
+  /** Returns a session and records activity. @throws {ApiError} 404 */
+  get(id: string): Session {
     const session = this.#sessions.get(id);
     if (session === undefined) {
       throw notFound(
-        `session ${JSON.stringify(id)} is unknown; sessions end when the backend restarts, or after ${silenceMs / 60_000} minutes without a heartbeat; create another`,
+        `session ${JSON.stringify(id)} is unknown; sessions end when the backend restarts, or after ${inactivityMs / 60_000} minutes without a heartbeat; create another`,
       );
     }
     session.lastSeenAt = this.now();
     return session;
   }
 
-  /** A request that names no session is a sign of life as well. */
-  keep(session: Session): void {
+  /** Records the activity of a request that does not name its session. */
+  recordActivity(session: Session): void {
     session.lastSeenAt = this.now();
   }
 
-  /** Ends the sessions of clients that are gone, and returns them. To be called every minute or so. */
-  endSilent(): Session[] {
+  /** Ends the sessions of inactive clients and returns them. Call it about once a minute. */
+  endInactive(): Session[] {
     const now = this.now();
-    const wasStopped = now - this.#lookedAt > silenceMs / 2; // this process: nobody could be heard
-    this.#lookedAt = now;
-    if (wasStopped) for (const session of this.#sessions.values()) session.lastSeenAt = now;
-    const silent = [...this.#sessions.values()].filter(
-      ({ lastSeenAt }) => now - lastSeenAt >= silenceMs,
+    // If this process was suspended, it could not receive heartbeats.
+    const wasSuspended = now - this.#lastCheckAt > inactivityMs / 2;
+    this.#lastCheckAt = now;
+    if (wasSuspended) for (const session of this.#sessions.values()) session.lastSeenAt = now;
+    const inactive = [...this.#sessions.values()].filter(
+      ({ lastSeenAt }) => now - lastSeenAt >= inactivityMs,
     );
-    for (const { id } of silent) this.#sessions.delete(id);
-    return silent;
+    for (const { id } of inactive) this.#sessions.delete(id);
+    return inactive;
   }
 
-  /** Ids, the newest first. */
+  /** Returns the session ids, newest first. */
   list(): string[] {
     return [...this.#sessions.keys()].reverse();
   }

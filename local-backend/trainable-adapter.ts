@@ -13,13 +13,13 @@ import { checkInputs, type Datum } from '../shared/rl/datum.js';
 import { lossAndGradient, type LossName, lossSettings } from '../shared/rl/losses.js';
 import type { CheckpointFiles } from './checkpoint-store.js';
 
-/** What forward_backward returns. */
+/** The result of forward_backward. */
 export interface Evaluation {
-  readonly logprobs: Float32Array[]; // a datum each, [N]: before any update
+  readonly logprobs: Float32Array[]; // [N] for each datum, before any update
   readonly lossSum: number;
 }
 
-/** The training state of one run: its adapter, the gradients gathered since its last step, AdamW's moments. */
+/** The training state of one run: its adapter, the gradients accumulated since its last step, and AdamW's moments. */
 export class TrainableAdapter {
   #adapter: Adapter;
   #moments: Moments;
@@ -31,8 +31,8 @@ export class TrainableAdapter {
   }
 
   /**
-   * Adds the loss's gradient to those gathered; if it fails, none of it is added. Nor is it when a logprob
-   * is not finite: then the weights are broken, and whoever trains sees it by the answer.
+   * Adds the loss's gradient to the accumulated ones. It adds nothing if it fails or if a logprob is not
+   * finite: then the weights are broken, which the client sees from the returned logprobs.
    *
    * @throws {PermanentError} when a datum does not fit the loss.
    * @throws {Error} when the loss of finite logprobs is not finite.
@@ -57,7 +57,7 @@ export class TrainableAdapter {
     return result;
   }
 
-  /** The same numbers without a gradient. */
+  /** Returns the same numbers without computing a gradient. */
   async forward(
     trainer: Trainer,
     data: readonly Datum[],
@@ -76,7 +76,7 @@ export class TrainableAdapter {
     return result;
   }
 
-  /** Spends the gathered gradients. Without any nothing changes, as with PyTorch's AdamW. */
+  /** Applies and clears the accumulated gradients. Without any it changes nothing, like PyTorch's AdamW. */
   optimStep(params: AdamParams): { gradNorm: number; step: number } {
     const gradients = this.#gradients;
     if (gradients === undefined) return { gradNorm: 0, step: this.#moments.step };
@@ -85,7 +85,7 @@ export class TrainableAdapter {
     return { gradNorm, step: this.#moments.step };
   }
 
-  /** A copy as files; gathered gradients are not part of it. */
+  /** Returns a copy as files, without the accumulated gradients. */
   encode(baseModel: string, withOptimizer: boolean): CheckpointFiles {
     const { safetensors, config } = encodeAdapter(this.#adapter, baseModel);
     return {
@@ -96,10 +96,10 @@ export class TrainableAdapter {
   }
 
   /**
-   * Becomes what the files hold, and drops gathered gradients. Without an optimizer file AdamW
-   * starts afresh. If it fails, nothing has changed.
+   * Restores the state from files and drops accumulated gradients. Without an optimizer file AdamW
+   * restarts. If it fails, it changes nothing.
    *
-   * @throws {PermanentError} when a file is broken or the adapter has other matrices.
+   * @throws {PermanentError} when a file is corrupt or the adapter has different matrices.
    */
   restore({ adapter: file, optimizer }: Pick<CheckpointFiles, 'adapter' | 'optimizer'>): void {
     const adapter = decodeAdapter(file, this.#adapter);
@@ -107,11 +107,11 @@ export class TrainableAdapter {
       const found = adapter.tensors.get(key)?.dims;
       if (found?.join() !== dims.join() || adapter.tensors.size !== this.#adapter.tensors.size) {
         throw new PermanentError(
-          `the checkpoint's adapter does not fit: ${key} is [${dims.join()}] here and [${found?.join() ?? 'absent'}] there`,
+          `the checkpoint's adapter does not fit: ${key} is [${dims.join()}] here and [${found?.join() ?? 'absent'}] in the checkpoint`,
         );
       }
     }
-    // In this adapter's order, whatever the file's: steps and norms sum in a fixed order.
+    // Keep this adapter's order, regardless of the file's, so that steps and norms sum in a fixed order.
     const tensors = new Map(
       [...this.#adapter.tensors.keys()].map((key) => [key, adapter.tensors.get(key)!]),
     );
@@ -130,7 +130,7 @@ function assertFiniteLoss({ lossSum }: Evaluation): void {
   if (!Number.isFinite(lossSum)) throw new Error(`the loss is ${lossSum}, not finite`);
 }
 
-/** AdamW's moments as safetensors: `first.<key>` and `second.<key>` like the parameter, and `step`. */
+/** Encodes AdamW's moments as safetensors: `first.<key>` and `second.<key>`, shaped like the parameter, and `step`. */
 function encodeMoments(parameters: ReadonlyMap<string, Tensor>, moments: Moments): Uint8Array {
   const tensors = new Map<string, Tensor>([
     ['step', { dims: [1], data: Float32Array.of(moments.step) }], // exact below 2^24
@@ -142,7 +142,7 @@ function encodeMoments(parameters: ReadonlyMap<string, Tensor>, moments: Moments
   return encodeSafetensors(tensors);
 }
 
-/** @throws {PermanentError} when the file is broken or lacks a parameter's moments. */
+/** @throws {PermanentError} when the file is corrupt or lacks a parameter's moments. */
 function decodeMoments(file: Uint8Array, parameters: ReadonlyMap<string, Tensor>): Moments {
   const entries = parseSafetensors(file, 'the optimizer file');
   const read = (name: string, length: number): Float32Array => {

@@ -28,8 +28,8 @@ import type { TrainingCalls } from './training-worker.js';
 import type { WorkerCalls } from '../shared/service/worker-calls.js';
 
 /**
- * The operations of a training run. Each returns the id of its future at once; what is wrong with
- * the operation's content fails that future, so that its sequence id is consumed all the same.
+ * The operations of a training run. Each returns the id of its future at once. Invalid content fails
+ * that future, so that the operation still consumes its sequence id.
  */
 export class TrainingOperations {
   readonly #createdFromState = new ResendMemory<{ requestId: string; modelId: string }>(10_000);
@@ -65,7 +65,7 @@ export class TrainingOperations {
     });
   }
 
-  /** Consumes the sequence id of a request that cannot be carried out. */
+  /** Submits an operation that fails with `reason`, to consume the sequence id of an invalid request. */
   refuse(run: TrainingRun, seqId: number, reason: PermanentError): string {
     return this.runs.submit(run, seqId, 'refused', [reason.message], () => Promise.reject(reason));
   }
@@ -97,7 +97,7 @@ export class TrainingOperations {
     });
   }
 
-  /** With a name: a checkpoint to sample from. Without: also the sampling session itself. */
+  /** Saves a checkpoint to sample from; without a name it also opens a sampling session. */
   saveWeightsForSampler(
     run: TrainingRun,
     request: z.output<typeof SaveWeightsForSamplerRequest>,
@@ -116,7 +116,7 @@ export class TrainingOperations {
   }
 
   /**
-   * A new run that begins with saved weights; a copy of an earlier request gets that one's run.
+   * Creates a run from saved weights; a resent request gets the first one's run.
    *
    * @throws {ApiError} 400, 404
    */
@@ -128,7 +128,7 @@ export class TrainingOperations {
     if (session_id === undefined || model_seq_id === undefined) {
       throw badRequest('Missing model_id, or session_id and model_seq_id to create a model');
     }
-    return this.#createdFromState.once(`${session_id}/${model_seq_id}`, () => {
+    return this.#createdFromState.getOrCreate(`${session_id}/${model_seq_id}`, () => {
       const saved = this.store.get(parseTinkerPath(path));
       const { lora_rank: rank, train_attn, train_mlp, train_unembed } = saved;
       const { modelId } = this.runs.create({

@@ -30,7 +30,7 @@ import type { ServedModel } from './served-model.js';
 import type { TrainingOperations } from './training-operations.js';
 import type { TrainingRun, TrainingRuns } from './training-runs.js';
 
-/** Of a body with data: as many as the protobuf form may bring, of about 20 arrays and objects each. */
+/** Limits of a body with data: as many data as in protobuf, with about 20 arrays and objects each. */
 const dataBody: BodyBounds = {
   bytes: 64 * 2 ** 20,
   values: 8_000_000,
@@ -38,16 +38,16 @@ const dataBody: BodyBounds = {
   depth: 32,
 };
 
-/** Training runs and their operations. Each POST answers with a future, except get_info. */
+/** Routes for training runs and their operations. Each POST except get_info returns a future. */
 export function trainingRoutes(
   model: ServedModel,
   runs: TrainingRuns,
   operations: TrainingOperations,
 ): Route[] {
-  const promise = (requestId: string, modelId: string) =>
+  const futureReply = (requestId: string, modelId: string) =>
     jsonReply(202, { request_id: requestId, model_id: modelId });
 
-  /** An operation with a JSON body that names its run. */
+  /** A route for an operation whose JSON body names its run. */
   const operation = <Schema extends z.ZodType<{ model_id: string }>>(
     name: string,
     schema: Schema,
@@ -59,7 +59,7 @@ export function trainingRoutes(
     async handle(request) {
       const body = await readJson(request, schema, bounds);
       const run = runs.get(body.model_id);
-      return promise(submit(run, body), run.id);
+      return futureReply(submit(run, body), run.id);
     },
   });
 
@@ -68,12 +68,12 @@ export function trainingRoutes(
     try {
       const decoded = decodeForwardBackwardRequest(bytes);
       const run = runs.get(decoded.modelId);
-      return promise(operations.forwardBackward(run, decoded), run.id);
+      return futureReply(operations.forwardBackward(run, decoded), run.id);
     } catch (error) {
       if (!(error instanceof PermanentError)) throw error;
       const { modelId, seqId } = envelopeOf(bytes, error);
       const run = runs.get(modelId);
-      return promise(operations.refuse(run, seqId, error), run.id);
+      return futureReply(operations.refuse(run, seqId, error), run.id);
     }
   }
 
@@ -98,7 +98,7 @@ export function trainingRoutes(
       path: '/api/v1/create_model',
       async handle(request) {
         const { requestId, modelId } = runs.create(await readJson(request, CreateModelRequest));
-        return promise(requestId, modelId);
+        return futureReply(requestId, modelId);
       },
     },
     {
@@ -131,7 +131,7 @@ export function trainingRoutes(
         }
         const body = await readJson(request, ForwardBackwardJsonRequest, dataBody);
         const run = runs.get(body.model_id);
-        return promise(submitJson(run, body, body.forward_backward_input, false), run.id);
+        return futureReply(submitJson(run, body, body.forward_backward_input, false), run.id);
       },
     },
     operation(
@@ -152,16 +152,16 @@ export function trainingRoutes(
         const body = await readJson(request, LoadWeightsRequest);
         if (body.model_id === undefined) {
           const { requestId, modelId } = operations.createFromState(body);
-          return promise(requestId, modelId);
+          return futureReply(requestId, modelId);
         }
         const run = runs.get(body.model_id);
-        return promise(operations.loadWeights(run, body), run.id);
+        return futureReply(operations.loadWeights(run, body), run.id);
       },
     },
   ];
 }
 
-/** Whose request it is, when its content cannot be used. @throws {ApiError} 422 */
+/** Returns the run and sequence id of a request with invalid content. @throws {ApiError} 422 */
 function envelopeOf(bytes: Uint8Array, reason: PermanentError): ReturnType<typeof readEnvelope> {
   try {
     return readEnvelope(bytes);
@@ -171,9 +171,9 @@ function envelopeOf(bytes: Uint8Array, reason: PermanentError): ReturnType<typeo
 }
 
 /**
- * The JSON form of forward_backward, spoken by SDKs up to 0.24.
+ * Decodes the JSON form of forward_backward, which SDKs up to 0.24 send.
  *
- * @throws {PermanentError} naming the loss or the datum that is wrong.
+ * @throws {PermanentError} with the invalid loss or datum.
  */
 function decodeJsonForwardBackward(
   { model_id: modelId, seq_id: seqId }: { model_id: string; seq_id: number },

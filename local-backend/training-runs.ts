@@ -12,10 +12,10 @@ import type { Session, Sessions } from './sessions.js';
 import type { TrainingCalls } from './training-worker.js';
 import type { WorkerCalls } from '../shared/service/worker-calls.js';
 
-/** A LoRA adapter in training, and the order of its operations. */
+/** A LoRA adapter in training, and the queue of its operations. */
 export interface TrainingRun {
   readonly id: string;
-  /** Its name where clients derive one: SDKs from 0.26 on do when they create it from a state. */
+  /** The id that SDKs since 0.26 derive when they create a run from a state. */
   readonly derivedId: string;
   readonly session: Session;
   readonly geometry: Geometry;
@@ -27,9 +27,9 @@ export interface TrainingRun {
 }
 
 const maxRank = 1024;
-const rememberedOperations = 1000; // of a run: far more than any client pipelines
+const rememberedOperations = 1000; // per run: far more than any client pipelines
 
-/** The runs of this process. Weights of earlier processes live on as checkpoints. */
+/** The training runs of this process. Weights of earlier processes exist only as checkpoints. */
 export class TrainingRuns {
   readonly #runs = new Map<string, TrainingRun>();
   readonly #byDerivedId = new Map<string, TrainingRun>();
@@ -44,9 +44,9 @@ export class TrainingRuns {
     private readonly log: Logger,
   ) {}
 
-  /** Creates a run with a fresh adapter; a copy of an earlier request gets that one's run. */
+  /** Creates a run with a new adapter; a resent request gets the first one's run. */
   create(request: z.output<typeof CreateModelRequest>): { requestId: string; modelId: string } {
-    const session = this.sessions.seen(request.session_id);
+    const session = this.sessions.get(request.session_id);
     assertServed(this.model, request.base_model);
     const lora = request.lora_config;
     if (lora === undefined) throw badRequest('Missing LoRA config: only adapters can be trained');
@@ -55,7 +55,7 @@ export class TrainingRuns {
     if (!lora.train_attn && !lora.train_mlp) {
       throw badRequest('lora_config needs train_attn or train_mlp; the output head is not adapted');
     }
-    return this.#created.once(`${session.id}/${request.model_seq_id}`, () => {
+    return this.#created.getOrCreate(`${session.id}/${request.model_seq_id}`, () => {
       const id = randomUUID();
       const run: TrainingRun = {
         id,
@@ -65,7 +65,7 @@ export class TrainingRuns {
           base_model: this.model.name,
           base_model_digest: this.model.directory.digest,
           lora_rank: lora.rank,
-          lora_alpha: 2 * lora.rank, // as TuFT: the update is scaled by 2 at every rank
+          lora_alpha: 2 * lora.rank, // as in TuFT: scales the update by 2 at every rank
           train_attn: lora.train_attn,
           train_mlp: lora.train_mlp,
         },
@@ -86,16 +86,16 @@ export class TrainingRuns {
     });
   }
 
-  /** @throws {ApiError} 404 */
+  /** Returns a run and records activity of its session. @throws {ApiError} 404 */
   get(id: string): TrainingRun {
     const run = this.find(id);
     if (run === undefined) {
       throw notFound(
-        `model ${JSON.stringify(id)} is not in training here; after a restart of the backend create a model and load its last saved state`,
+        `model ${JSON.stringify(id)} is not in training; if the backend has restarted, create a model and load its last saved state`,
       );
     }
     run.lastRequestAt = Date.now();
-    this.sessions.keep(run.session);
+    this.sessions.recordActivity(run.session);
     return run;
   }
 
@@ -108,10 +108,10 @@ export class TrainingRuns {
   }
 
   /**
-   * Queues an operation by its sequence id and returns the id of its future. A copy (same id, same
-   * operation, same content) gets the first one's future; another operation under a used id fails.
+   * Queues an operation by its sequence id and returns the id of its future. A resent operation (same
+   * id, same content) gets the first one's future; a different operation with a used id fails.
    *
-   * @param content whatever tells two operations apart.
+   * @param content everything that distinguishes two operations.
    */
   submit(
     run: TrainingRun,
@@ -121,14 +121,14 @@ export class TrainingRuns {
     work: () => Promise<OperationResult>,
   ): string {
     const start = () => this.futures.add(run.gate.run(seqId, () => timed(operation, work)));
-    // Ids start at 1: clients send 0 to hear the expected one, and each time anew.
+    // Ids start at 1. Clients send 0 to query the expected id, so it is never a resent operation.
     if (seqId === undefined || seqId < 1) return start();
     const hash = createHash('sha256').update(`${seqId}/${operation}/`);
     for (const part of content) hash.update(part);
-    return run.requests.once(hash.digest('base64'), start);
+    return run.requests.getOrCreate(hash.digest('base64'), start);
   }
 
-  /** Frees the run's memory; its checkpoints stay. */
+  /** Frees the run's memory; keeps its checkpoints. */
   unload(run: TrainingRun): string {
     this.#forget(run);
     const work = async (): Promise<OperationResult> => {
@@ -138,13 +138,13 @@ export class TrainingRuns {
     return this.futures.add(run.gate.run(undefined, work));
   }
 
-  /** Frees the memory of the runs whose clients are gone. */
+  /** Frees the memory of runs whose clients are gone. */
   unloadAbandoned(): void {
-    for (const session of this.sessions.endSilent()) {
+    for (const session of this.sessions.endInactive()) {
       for (const id of session.trainingRuns) {
         const run = this.#runs.get(id);
         if (run === undefined) continue;
-        this.log.info({ run: id, session: session.id }, 'unloaded: its client has gone');
+        this.log.info({ run: id, session: session.id }, 'abandoned run unloaded');
         this.unload(run);
       }
     }
@@ -159,7 +159,7 @@ export class TrainingRuns {
     return new SequenceGate({
       gapWaitMs: this.gapWaitMs,
       onGap: (first, last) => {
-        this.log.warn({ run, first, last }, 'these sequence ids never came, passed over');
+        this.log.warn({ run, first, last }, 'missing sequence ids skipped');
       },
     });
   }

@@ -11,9 +11,9 @@ import type { CheckpointFiles } from './checkpoint-store.js';
 import { TrainableAdapter, type Evaluation } from './trainable-adapter.js';
 import { serveCalls } from '../shared/service/worker-calls.js';
 
-/** What the training thread does; calls run one after another. */
+/** The calls that the training thread serves, one at a time. */
 export interface TrainingCalls {
-  /** Comes first. @throws {UserError} on a broken model directory. */
+  /** Must be the first call. @throws {UserError} on a broken model directory. */
   load(input: { modelDir: string; threads: number }): Promise<void>;
   create(input: { run: string } & AdapterOptions): void;
   drop(input: { run: string }): void;

@@ -4,10 +4,10 @@ import { Sessions } from '../../local-backend/sessions.js';
 import { until } from '../support/broker.js';
 import { startOn, tinyModel, Wire } from './running-backend.js';
 
-const silenceMs = 600_000; // after which a client counts as gone
+const inactivityMs = 600_000; // after which a client counts as gone
 
-describe('a training run whose client is gone', () => {
-  it('is unloaded, and its checkpoints and samplers stay', async () => {
+describe('a training run whose client sends no heartbeat and no request', () => {
+  it('unloads an abandoned run but keeps its checkpoints and samplers', async () => {
     let now = 0;
     await using model = await tinyModel(1);
     await using backend = await startOn(model.path, { now: () => now, unloadEveryMs: 5 });
@@ -31,7 +31,7 @@ describe('a training run whose client is gone', () => {
     const status = async (id: string) =>
       (await wire.tryPost('get_info', { model_id: id, type: 'get_info' })).status;
     await until(async () => {
-      now += silenceMs / 10;
+      now += inactivityMs / 10;
       await wire.post('session_heartbeat', { session_id: here });
       return !((await wire.get('sessions'))['sessions'] as string[]).includes(gone);
     });
@@ -49,7 +49,7 @@ describe('a training run whose client is gone', () => {
 });
 
 describe('a training run whose client sends no heartbeat', () => {
-  it('stays loaded as long as it is asked for something', async () => {
+  it('keeps a run loaded while its client sends requests', async () => {
     let now = 0;
     await using model = await tinyModel(1);
     await using backend = await startOn(model.path, { now: () => now, unloadEveryMs: 5 });
@@ -58,7 +58,7 @@ describe('a training run whose client sends no heartbeat', () => {
     const run = await wire.createModel(await wire.createSession());
     const sessions = async () => (await wire.get('sessions'))['sessions'] as string[];
     await until(async () => {
-      now += silenceMs / 10;
+      now += inactivityMs / 10;
       await wire.post('get_info', { model_id: run, type: 'get_info' });
       return !(await sessions()).includes(silent);
     });
@@ -67,33 +67,33 @@ describe('a training run whose client sends no heartbeat', () => {
 });
 
 describe('a session', () => {
-  it('lasts as long as its client is heard of', () => {
+  it('keeps a session until its client has been inactive for 10 minutes', () => {
     let now = 0;
     const sessions = new Sessions(() => now);
     const { id } = sessions.create();
     for (let minute = 0; minute < 30; minute++) {
-      now += silenceMs / 10;
-      sessions.seen(id);
-      assert.deepEqual(sessions.endSilent(), []);
+      now += inactivityMs / 10;
+      sessions.get(id);
+      assert.deepEqual(sessions.endInactive(), []);
     }
     for (let minute = 1; minute < 10; minute++) {
-      now += silenceMs / 10;
-      assert.deepEqual(sessions.endSilent(), []);
+      now += inactivityMs / 10;
+      assert.deepEqual(sessions.endInactive(), []);
     }
-    now += silenceMs / 10;
+    now += inactivityMs / 10;
     assert.deepEqual(
-      sessions.endSilent().map((ended) => ended.id),
+      sessions.endInactive().map((ended) => ended.id),
       [id],
     );
-    assert.throws(() => sessions.seen(id), /10 minutes without a heartbeat/);
+    assert.throws(() => sessions.get(id), /10 minutes without a heartbeat/);
   });
 
-  it('outlasts a stop of the backend, in which nobody could be heard', () => {
+  it('keeps a session while the backend is suspended and cannot receive heartbeats', () => {
     let now = 0;
     const sessions = new Sessions(() => now);
     const { id } = sessions.create();
-    now += 10 * silenceMs;
-    assert.deepEqual(sessions.endSilent(), []);
-    assert.equal(sessions.seen(id).id, id);
+    now += 10 * inactivityMs;
+    assert.deepEqual(sessions.endInactive(), []);
+    assert.equal(sessions.get(id).id, id);
   });
 });

@@ -19,7 +19,7 @@ import {
 
 const maxOpenedBySamplingKey = 1_000;
 
-/** The routes alone; nothing is asked of what stands behind them. */
+/** The routes without their dependencies, which these tests do not use. */
 const unused = undefined as never;
 const routes: readonly Route[] = [
   ...sessionRoutes(unused, unused),
@@ -35,12 +35,12 @@ const named = (access: Route['access']) =>
     .map(nameOf)
     .sort();
 
-describe('what a key opens', () => {
-  it('is nothing without one but the health, and an archive by its secret address', () => {
+describe('the access of routes', () => {
+  it('opens only health and archives by their secret token to requests without a key', () => {
     assert.deepEqual(named('open'), ['GET archives/:token', 'GET healthz']);
   });
 
-  it('is what sampling takes, for a key that may only sample', () => {
+  it('opens the routes that sampling needs to the sampling key', () => {
     assert.deepEqual(named('sampling'), [
       'GET get_server_capabilities',
       'GET samplers/:id',
@@ -56,7 +56,7 @@ describe('what a key opens', () => {
   });
 });
 
-describe('a key that may only sample', { timeout: 120_000 }, () => {
+describe('the sampling key', { timeout: 120_000 }, () => {
   const samplingApiKey = 'tml-sampling-key';
   let directory: Awaited<ReturnType<typeof tinyModel>>;
   let backend: LocalBackend;
@@ -77,7 +77,7 @@ describe('a key that may only sample', { timeout: 120_000 }, () => {
     });
 
   const forbidden = routes.filter(({ access }) => access === undefined);
-  it(`is told so by each of the ${forbidden.length} routes that train, save, load, list, download or delete`, async () => {
+  it(`is refused by each of the ${forbidden.length} routes that train, save, load, list, download or delete`, async () => {
     assert(forbidden.length >= 15);
     for (const route of forbidden) {
       const path = route.path.replaceAll(/:\w+/g, 'x').replace('*', 'weights/x/archive');
@@ -87,12 +87,12 @@ describe('a key that may only sample', { timeout: 120_000 }, () => {
       const { detail } = (await response.json()) as { detail: string };
       assert.equal(
         detail,
-        `this API key may only sample; ${method} ${route.path} takes the key that trains (--api-key of the backend)`,
+        `this API key permits only sampling; ${method} ${route.path} requires the full key (--api-key of the backend)`,
       );
     }
   });
 
-  it('samples from what the learner saved, on its session and on one of its own', async () => {
+  it('samples from weights that the learner saved, in a session of the learner and in its own', async () => {
     const session = await learner.createSession();
     const model = await learner.createModel(session);
     const saving = { model_id: model, seq_id: 1, path: 'v1', type: 'save_weights_for_sampler' };
@@ -114,7 +114,7 @@ describe('a key that may only sample', { timeout: 120_000 }, () => {
     }
   });
 
-  it('cannot make the backend keep much: neither long stops in its queue nor reports', async () => {
+  it('cannot fill the memory of the backend with long stops or telemetry reports', async () => {
     const stop = Array.from({ length: 256 }, () => 'x'.repeat(30_000));
     const sample = {
       prompt: { chunks: [{ type: 'encoded_text', tokens: [3] }] },
@@ -129,12 +129,12 @@ describe('a key that may only sample', { timeout: 120_000 }, () => {
     assert.equal((await asActor('/api/v1/telemetry', usual)).status, 200);
   });
 
-  it('cannot make the backend keep more than so many sampling sessions, nor end those of the learner', async () => {
+  it('closes its own oldest sampling session beyond the limit, and none of the learner', async () => {
     const actor = new Wire(backend.url, samplingApiKey);
     const session_id = await actor.createSession();
     const open = (wire: Wire, session: string) =>
       wire.post('create_sampling_session', { session_id: session, base_model: modelName });
-    const ofLearner = await open(learner, await learner.createSession());
+    const openedByLearner = await open(learner, await learner.createSession());
     const first = await open(actor, session_id);
     const second = await open(actor, session_id);
     for (let opened = 2; opened <= maxOpenedBySamplingKey; opened++) await open(actor, session_id);
@@ -142,14 +142,14 @@ describe('a key that may only sample', { timeout: 120_000 }, () => {
     const status = async ({ sampling_session_id: id }: Json) =>
       (await asActor(`/api/v1/samplers/${String(id)}`)).status;
     assert.deepEqual(
-      [await status(first), await status(second), await status(ofLearner)],
+      [await status(first), await status(second), await status(openedByLearner)],
       [404, 200, 200],
     );
     const { sampler_ids } = await learner.get(`sessions/${session_id}`);
     assert.equal((sampler_ids as string[]).length, maxOpenedBySamplingKey);
   });
 
-  it('cannot guess the results of others: their ids do not follow from its own', async () => {
+  it('cannot guess the request ids of other clients', async () => {
     const model = await learner.createModel(await learner.createSession(), 1);
     const promise = await learner.sendForwardBackward(forwardBackward(model, 1));
     const id = String(promise['request_id']);
@@ -161,7 +161,7 @@ describe('a key that may only sample', { timeout: 120_000 }, () => {
     await learner.evaluation(promise);
   });
 
-  it('is another than the one that trains, which still opens everything', async () => {
+  it('differs from the full key, which still permits everything', async () => {
     assert.notEqual(apiKey, samplingApiKey);
     const session = await learner.createSession();
     assert.equal((await learner.tryPost('create_model', createModelBody(session, 9))).status, 202);

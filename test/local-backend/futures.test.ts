@@ -9,7 +9,7 @@ const status = (expected: number) => (error: unknown) =>
   error instanceof ApiError && error.status === expected;
 
 describe('the futures', () => {
-  it('bring the result of an operation, as often as it is asked for', async () => {
+  it('return the result of an operation on every poll', async () => {
     const futures = new FutureStore<string>();
     const id = futures.add(Promise.resolve('done'));
     for (let poll = 0; poll < 2; poll++) {
@@ -17,7 +17,7 @@ describe('the futures', () => {
     }
   });
 
-  it('say whose fault a failure was', async () => {
+  it('report whether the client or the server caused a failure', async () => {
     const futures = new FutureStore<string>();
     const wrong = futures.add(Promise.reject(new PermanentError('wrong request')));
     const broken = futures.add(Promise.reject(new Error('broken server')));
@@ -33,13 +33,13 @@ describe('the futures', () => {
     });
   });
 
-  it('bring nothing while the operation runs longer than the poll', async () => {
+  it('return undefined when the operation outlasts the poll', async () => {
     const futures = new FutureStore<string>();
     const id = futures.add(new Promise(() => undefined));
     assert.equal(await futures.wait(id, 1, never), undefined);
   });
 
-  it('wake a poll as soon as the result is there', async () => {
+  it('complete a poll as soon as the result is available', async () => {
     const futures = new FutureStore<string>();
     let finish = (_value: string): void => undefined;
     const id = futures.add(new Promise((resolve) => (finish = resolve)));
@@ -48,7 +48,7 @@ describe('the futures', () => {
     assert.deepEqual(await poll, { isOk: true, value: 'now' });
   });
 
-  it('let a poll go whose client has left', async () => {
+  it('end a poll when its client disconnects', async () => {
     const futures = new FutureStore<string>();
     const client = new AbortController();
     const id = futures.add(new Promise(() => undefined));
@@ -57,7 +57,7 @@ describe('the futures', () => {
     assert.equal(await poll, undefined);
   });
 
-  it('drop a result some time after it was fetched, and say that it is gone', async () => {
+  it('drop a result some time after its first fetch, and answer 410', async () => {
     let now = 0;
     const futures = new FutureStore<string>(
       { keepFetchedMs: 100, keepUnfetchedMs: 1000 },
@@ -71,7 +71,7 @@ describe('the futures', () => {
     await assert.rejects(futures.wait(id, 0, never), status(410));
   });
 
-  it('drop a result that nobody ever fetches', async () => {
+  it('drop a result that is never fetched', async () => {
     let now = 0;
     const futures = new FutureStore<string>(
       { keepFetchedMs: 100, keepUnfetchedMs: 1000 },
@@ -83,7 +83,7 @@ describe('the futures', () => {
     await assert.rejects(futures.wait(id, 0, never), status(410));
   });
 
-  it('tell an id of an earlier process (410) from one never given out (404)', async () => {
+  it('answer 410 for an id of an earlier process and 404 for one that was never issued', async () => {
     const earlier = new FutureStore<string>().add(Promise.resolve('lost'));
     const futures = new FutureStore<string>();
     const mine = futures.add(Promise.resolve('done'));
@@ -93,41 +93,41 @@ describe('the futures', () => {
   });
 });
 
-describe('the memory of requests', () => {
-  it('answers a copy with what the first led to', () => {
+describe('the resend memory', () => {
+  it('returns the first result for a resent request', () => {
     const memory = new ResendMemory<number>(10);
     assert.equal(
-      memory.once('a', () => 1),
+      memory.getOrCreate('a', () => 1),
       1,
     );
     assert.equal(
-      memory.once('a', () => 2),
+      memory.getOrCreate('a', () => 2),
       1,
     );
     assert.equal(
-      memory.once('b', () => 3),
+      memory.getOrCreate('b', () => 3),
       3,
     );
   });
 
-  it('does not remember a request that was refused', () => {
+  it('does not remember a refused request', () => {
     const memory = new ResendMemory<number>(10);
     assert.throws(() =>
-      memory.once('a', () => {
+      memory.getOrCreate('a', () => {
         throw new Error('busy');
       }),
     );
     assert.equal(
-      memory.once('a', () => 2),
+      memory.getOrCreate('a', () => 2),
       2,
     );
   });
 
-  it('makes anew what can no longer be used', () => {
+  it('replaces a result that is no longer usable', () => {
     const memory = new ResendMemory<number>(10);
-    memory.once('a', () => 1);
+    memory.getOrCreate('a', () => 1);
     assert.equal(
-      memory.once(
+      memory.getOrCreate(
         'a',
         () => 2,
         (known) => known !== 1,
@@ -136,15 +136,15 @@ describe('the memory of requests', () => {
     );
   });
 
-  it('forgets the oldest beyond its capacity', () => {
+  it('evicts the oldest entry beyond its capacity', () => {
     const memory = new ResendMemory<string>(2);
-    for (const key of ['a', 'b', 'c']) memory.once(key, () => `first ${key}`);
+    for (const key of ['a', 'b', 'c']) memory.getOrCreate(key, () => `first ${key}`);
     assert.equal(
-      memory.once('c', () => 'again'),
+      memory.getOrCreate('c', () => 'again'),
       'first c',
     );
     assert.equal(
-      memory.once('a', () => 'again'),
+      memory.getOrCreate('a', () => 'again'),
       'again',
     );
   });

@@ -26,14 +26,14 @@ const status = (expected: number) => (error: unknown) =>
   error instanceof ApiError && error.status === expected;
 
 describe('a route', () => {
-  it('matches its path part by part', () => {
+  it('matches a path segment by segment', () => {
     assert.deepEqual(matchPath('/runs/:run', '/runs/r1'), ['r1']);
     assert.equal(matchPath('/runs/:run', '/runs/r1/more'), undefined);
     assert.equal(matchPath('/runs/:run', '/runs/'), undefined);
     assert.equal(matchPath('/runs', '/walks'), undefined);
   });
 
-  it('takes the rest of the path for a star', () => {
+  it('matches the rest of the path with a star', () => {
     assert.deepEqual(matchPath('/runs/:run/c/*', '/runs/r1/c/weights/a/archive'), [
       'r1',
       'weights/a/archive',
@@ -60,7 +60,7 @@ describe('a JSON body', () => {
     });
   });
 
-  it('is refused with every violation when it does not fit the schema', async () => {
+  it('is refused with all violations of its schema', async () => {
     const strict = z.object({ a: z.int(), b: z.string() });
     await assert.rejects(readJson(request('{"a":1.5}'), strict), (error) => {
       assert(error instanceof ApiError);
@@ -97,7 +97,7 @@ describe('a JSON body', () => {
     await assert.rejects(readJson(request('['.repeat(6)), any, bounds), detail(/5 deep/));
   });
 
-  it('is refused with some of its violations when it has a million', async () => {
+  it('is refused with the first 20 violations when there are more', async () => {
     const body = JSON.stringify({ tags: Array(900).fill(1), sdk_version: '1' });
     await assert.rejects(readJson(request(body), CreateSessionRequest), (error) => {
       assert(error instanceof ApiError && Array.isArray(error.detail));
@@ -106,14 +106,14 @@ describe('a JSON body', () => {
     });
   });
 
-  it('is refused when it is no JSON or says to be something else', async () => {
+  it('is refused when it is not JSON or has another content type', async () => {
     await assert.rejects(readJson(request('{'), schema), status(422));
     await assert.rejects(readJson(request('{}', 'text/plain'), schema), status(415));
   });
 });
 
 describe('a listing', () => {
-  it('has a limit and an offset, or its defaults', () => {
+  it('reads limit and offset, or their defaults', () => {
     assert.deepEqual(readPage(new URLSearchParams('limit=5&offset=10'), 20), {
       limit: 5,
       offset: 10,
@@ -121,7 +121,7 @@ describe('a listing', () => {
     assert.deepEqual(readPage(new URLSearchParams(), 20), { limit: 20, offset: 0 });
   });
 
-  it('refuses what is no count', () => {
+  it('refuses a limit or an offset that is not a count', () => {
     for (const query of ['limit=0', 'offset=-1', 'limit=many', 'offset=1.5']) {
       assert.throws(() => readPage(new URLSearchParams(query), 20), status(422));
     }
@@ -131,13 +131,13 @@ describe('a listing', () => {
 describe('the API key', () => {
   const keys = { apiKey: 'tml-right', samplingApiKey: 'tml-sample' };
 
-  it('says what its holder may do', () => {
+  it('determines the access of a request', () => {
     assert.equal(accessOf({ 'x-api-key': 'tml-right' }, keys), 'all');
     assert.equal(accessOf({ 'x-api-key': 'tml-sample' }, keys), 'sampling');
     assert.equal(accessOf({ 'x-api-key': 'tml-right' }, { apiKey: 'tml-right' }), 'all');
   });
 
-  it('refuses none with 401 and another with 403', () => {
+  it('is refused with 401 when missing and with 403 when wrong', () => {
     assert.throws(() => accessOf({}, keys), status(401));
     for (const key of ['tml-wrong', 'tml-right ', 'tml-sampl', '', 'undefined']) {
       assert.throws(() => accessOf({ 'x-api-key': key }, keys), status(403));

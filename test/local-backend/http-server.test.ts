@@ -7,7 +7,7 @@ import type { HttpServer } from '../../shared/service/http-server.js';
 import { silent } from '../support/broker.js';
 import { sendSlowly } from '../support/slow-client.js';
 
-describe('the HTTP of the local backend', { timeout: 60_000 }, () => {
+describe('the HTTP server of the local backend', { timeout: 60_000 }, () => {
   const lines: Line[] = [];
   let server: HttpServer;
   before(async () => {
@@ -38,7 +38,7 @@ describe('the HTTP of the local backend', { timeout: 60_000 }, () => {
     return { status: response.status, text: await response.text() };
   };
 
-  it('lets nobody in without the key, whatever is asked', async () => {
+  it('refuses every path without the key', async () => {
     for (const path of ['/echo', '/broken', '/nowhere']) {
       assert.equal((await ask(path, { headers: {} })).status, 401);
       for (const key of ['tml-wrong', 'tml-righ', 'tml-right2', '']) {
@@ -48,18 +48,16 @@ describe('the HTTP of the local backend', { timeout: 60_000 }, () => {
     }
   });
 
-  it('keeps what failed inside to its log, under a number that the caller is given', async () => {
+  it('logs an internal error under an id and sends only the id to the client', async () => {
     const { status, text } = await ask('/broken');
     assert.equal(status, 500);
     const { detail } = JSON.parse(text) as { detail: string };
-    const [, id] = /^Server error ([0-9a-f-]{36}): the log of the backend tells of it$/.exec(
-      detail,
-    )!;
+    const [, id] = /^Server error ([0-9a-f-]{36}); see the log of the backend$/.exec(detail)!;
     const logged = lines.find((line) => line.id === id);
     assert.deepEqual([logged?.err?.message, logged?.route], ['no such tensor', 'GET /broken']);
   });
 
-  it('reads no body beyond its limit', async () => {
+  it('refuses a body above its limit', async () => {
     const body = Buffer.alloc(1_000);
     assert.deepEqual(await ask('/echo', { method: 'POST', body }), { status: 200, text: '1000' });
     const large = new ReadableStream({
@@ -72,7 +70,7 @@ describe('the HTTP of the local backend', { timeout: 60_000 }, () => {
   });
 });
 
-describe('a client that sends as slowly as it can', { timeout: 60_000 }, () => {
+describe('a client that sends very slowly', { timeout: 60_000 }, () => {
   const start = () =>
     serveApi({
       host: '127.0.0.1',
@@ -88,32 +86,32 @@ describe('a client that sends as slowly as it can', { timeout: 60_000 }, () => {
         },
       ],
     });
-  const begin = 'POST /echo HTTP/1.1\r\nhost: x\r\nx-api-key: tml-right\r\n';
+  const head = 'POST /echo HTTP/1.1\r\nhost: x\r\nx-api-key: tml-right\r\n';
 
-  it('is shown out when its headers never end', async () => {
+  it('gets 408 when its headers do not end', async () => {
     await using server = await start();
-    const said = await sendSlowly(server.port, begin, 'x-more: 1\r\n');
-    assert.match(said, /^HTTP\/1\.1 408 [^]*took too long/);
+    const response = await sendSlowly(server.port, head, 'x-more: 1\r\n');
+    assert.match(response, /^HTTP\/1\.1 408 [^]*took too long/);
   });
 
-  it('is shown out when its body never ends, with a length and without', async () => {
+  it('gets 408 when its body does not end, with and without a length', async () => {
     await using server = await start();
-    const counted = await sendSlowly(server.port, `${begin}content-length: 1000000\r\n\r\n`, 'x');
+    const counted = await sendSlowly(server.port, `${head}content-length: 1000000\r\n\r\n`, 'x');
     assert.match(counted, /^HTTP\/1\.1 408 /);
-    const chunks = `${begin}transfer-encoding: chunked\r\n\r\n`;
+    const chunks = `${head}transfer-encoding: chunked\r\n\r\n`;
     assert.match(await sendSlowly(server.port, chunks, '1\r\nx\r\n'), /^HTTP\/1\.1 408 /);
   });
 
-  it('keeps nobody else waiting', async () => {
+  it('does not delay other clients', async () => {
     await using server = await start();
-    const slow = Array.from({ length: 20 }, () => sendSlowly(server.port, begin, 'x-more: 1\r\n'));
+    const slow = Array.from({ length: 20 }, () => sendSlowly(server.port, head, 'x-more: 1\r\n'));
     const response = await fetch(`http://127.0.0.1:${server.port}/echo`, {
       method: 'POST',
       body: 'abc',
       headers: { 'x-api-key': 'tml-right' },
     });
     assert.equal(await response.text(), '3');
-    for (const said of await Promise.all(slow)) assert.match(said, /^HTTP\/1\.1 408 /);
+    for (const refused of await Promise.all(slow)) assert.match(refused, /^HTTP\/1\.1 408 /);
   });
 });
 

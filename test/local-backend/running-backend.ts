@@ -20,7 +20,7 @@ export interface Json {
   readonly [key: string]: unknown;
 }
 
-/** The backend in this process, with its checkpoints beside the model. */
+/** Starts the backend in this process, with its checkpoints next to the model. */
 export async function startOn(
   modelDir: string,
   given: {
@@ -45,7 +45,7 @@ export async function startOn(
   });
 }
 
-/** Plain HTTP, as the reference writes it: no client of this project in between. */
+/** A plain HTTP client that follows the protocol reference and uses no client code of this project. */
 export class Wire {
   constructor(
     readonly url: string,
@@ -81,7 +81,7 @@ export class Wire {
     return (await response.json()) as Json;
   }
 
-  /** Polls until the future of `promise` settles; whatever it brings, as a response. */
+  /** Polls until the future of `promise` settles; returns the response, whether it is a result or an error. */
   async poll(promise: Json, accept = 'application/json'): Promise<Response> {
     for (;;) {
       const response = await this.fetch('/api/v1/retrieve_future', {
@@ -147,7 +147,7 @@ export function createModelBody(sessionId: string, modelSeqId = 0, rank = 4): Js
   };
 }
 
-/** One sequence to imitate: text tokens shifted by one, each with weight 1. */
+/** A cross-entropy datum for one sequence: the targets are the tokens shifted by one, each with weight 1. */
 export function imitation(tokens: readonly number[]): Datum {
   const length = tokens.length - 1;
   return {
@@ -157,7 +157,7 @@ export function imitation(tokens: readonly number[]): Datum {
   };
 }
 
-/** A cross-entropy request on two short sequences, but for what a test names. */
+/** A cross-entropy request with two short sequences and the given changes. */
 export function forwardBackward(
   modelId: string,
   seqId: number,

@@ -5,7 +5,7 @@ import {
   SamplingQueue,
   type QueuedSample,
 } from '../../local-backend/sampling-requests.js';
-import type { SampleOrder, SamplingCalls } from '../../local-backend/sampling-worker.js';
+import type { SampleJob, SamplingCalls } from '../../local-backend/sampling-worker.js';
 import type { ServedModel } from '../../local-backend/served-model.js';
 import { characterVocabSize } from '../../shared/model/character-tokenizer.js';
 import { parseModelConfig } from '../../shared/model/model-config.js';
@@ -29,9 +29,9 @@ function plan(sampling: Record<string, unknown>, tokens: number[] = [3, 4, 5], m
 }
 
 describe('a sampling request', () => {
-  it('takes the defaults of the API', () => {
-    const { order, promptLogprobsTemperature } = plan({});
-    assert.deepEqual(order, {
+  it('uses the defaults of the API', () => {
+    const { job, promptLogprobsTemperature } = plan({});
+    assert.deepEqual(job, {
       prompt: Int32Array.of(3, 4, 5),
       count: 1,
       maxTokens: 16,
@@ -43,24 +43,24 @@ describe('a sampling request', () => {
     assert.equal(promptLogprobsTemperature, undefined);
   });
 
-  it('takes a plain string as one stop, and lists of either kind', () => {
-    assert.deepEqual(plan({ stop: 'end' }).order.stopStrings, ['end']);
-    assert.deepEqual(plan({ stop: ['a', 'b'] }).order.stopStrings, ['a', 'b']);
-    assert.deepEqual(plan({ stop: [1, 2] }).order.stopTokenIds, [1, 2]);
+  it('accepts a string as one stop, and lists of strings or tokens', () => {
+    assert.deepEqual(plan({ stop: 'end' }).job.stopStrings, ['end']);
+    assert.deepEqual(plan({ stop: ['a', 'b'] }).job.stopStrings, ['a', 'b']);
+    assert.deepEqual(plan({ stop: [1, 2] }).job.stopTokenIds, [1, 2]);
   });
 
-  it('takes seeds of 64 bits, and different ones as different', () => {
+  it('accepts 64-bit seeds and keeps different ones different', () => {
     const seeds = [0, -1, '9223372036854775807', '9223372036854775806', '18446744073709551615'];
-    const taken = seeds.map((seed) => plan({ seed }).order.seed);
+    const taken = seeds.map((seed) => plan({ seed }).job.seed);
     assert.equal(new Set(taken).size, seeds.length);
     assert(taken.every(Number.isSafeInteger));
   });
 
-  it('stops where the positions of the model end', () => {
-    assert.equal(plan({ max_tokens: 1000 }).order.maxTokens, tinySizes.maxPositions - 3);
+  it('limits max_tokens to the positions of the model', () => {
+    assert.equal(plan({ max_tokens: 1000 }).job.maxTokens, tinySizes.maxPositions - 3);
   });
 
-  it('judges the prompt at the temperature of the request, greedy ones at 1', () => {
+  it('scores the prompt at the temperature of the request, or at 1 for a greedy one', () => {
     const asked = { prompt_logprobs: true };
     assert.equal(plan({ temperature: 0.5 }, [3], asked).promptLogprobsTemperature, 0.5);
     assert.equal(plan({ temperature: 0 }, [3], asked).promptLogprobsTemperature, 1);
@@ -72,13 +72,13 @@ describe('a sampling request', () => {
     plan({ top_k: characterVocabSize, top_p: 1 }); // leaves the distribution whole
   });
 
-  it('is refused when the prompt is empty, too long, or of another vocabulary', () => {
+  it('is refused when the prompt is empty, too long or outside the vocabulary', () => {
     assert.throws(() => plan({}, []), /no tokens/);
     assert.throws(() => plan({}, new Array<number>(tinySizes.maxPositions).fill(3)), /takes 64/);
     assert.throws(() => plan({}, [3, characterVocabSize]), /token 22 at 1/);
   });
 
-  it('is refused when it wants what is not offered', () => {
+  it('is refused when it uses an unsupported feature', () => {
     assert.throws(() => plan({}, [3], { topk_prompt_logprobs: 4 }), /topk_prompt_logprobs/);
     assert.throws(() => plan({}, [3], { num_samples: 1_000_000 }), /num_samples/);
   });
@@ -87,7 +87,7 @@ describe('a sampling request', () => {
 function queued({ weights = 'a', length = 3, count = 1 } = {}): QueuedSample {
   return {
     adapter: { folder: weights, sha256: weights, rank: 1, alpha: 2 },
-    order: {
+    job: {
       prompt: new Int32Array(length).fill(5),
       count,
       maxTokens: 4,
@@ -99,28 +99,27 @@ function queued({ weights = 'a', length = 3, count = 1 } = {}): QueuedSample {
   };
 }
 
-/** A sampling thread that answers every order with its prompt, and remembers its calls. */
+/** A fake sampling thread that returns the prompt of each job and records its calls. */
 function echo(refuses: (prompt: Int32Array) => boolean = () => false) {
-  const calls: (readonly SampleOrder[])[] = []; // the orders of each
-  const sample: SamplingCalls['sample'] = ({ orders }) => {
-    calls.push(orders);
-    if (orders.some(({ prompt }) => refuses(prompt))) return Promise.reject(new Error('refused'));
+  const calls: (readonly SampleJob[])[] = []; // the jobs of each
+  const sample: SamplingCalls['sample'] = ({ jobs }) => {
+    calls.push(jobs);
+    if (jobs.some(({ prompt }) => refuses(prompt))) return Promise.reject(new Error('refused'));
     const answer = (tokens: Int32Array) => ({
       tokens,
       logprobs: new Float32Array(tokens.length),
       stopReason: 'stop' as const,
     });
-    return Promise.resolve(orders.map(({ prompt }) => [answer(prompt)]));
+    return Promise.resolve(jobs.map(({ prompt }) => [answer(prompt)]));
   };
   const call = (_name: string, input: never) => sample(input) as Promise<never>;
   return { calls, queue: new SamplingQueue(() => ({ call })) };
 }
 
-const sizesOf = (calls: readonly (readonly SampleOrder[])[]) =>
-  calls.map((orders) => orders.length);
+const sizesOf = (calls: readonly (readonly SampleJob[])[]) => calls.map((jobs) => jobs.length);
 
 describe('a wave of sampling requests', () => {
-  /** The orders of each wave in which the queue samples `requests`. */
+  /** The jobs of each wave in which the queue samples `requests`. */
   async function waves(requests: readonly QueuedSample[]) {
     const { calls, queue } = echo();
     await Promise.all(requests.map((request) => queue.sample(request)));
@@ -128,11 +127,11 @@ describe('a wave of sampling requests', () => {
   }
   const sizes = async (requests: readonly QueuedSample[]) => sizesOf(await waves(requests));
 
-  it('takes all requests for the same weights and as many samples, in their order', async () => {
+  it('contains all requests with the same weights and sample count, in order of arrival', async () => {
     const [a, b, c] = [queued(), queued({ length: 7 }), queued({ length: 5 })];
     const [other, more] = [queued({ weights: 'b' }), queued({ count: 2 })];
     const [first] = await waves([a, b, other, more, c]);
-    assert.deepEqual(first, [a.order, b.order, c.order]);
+    assert.deepEqual(first, [a.job, b.job, c.job]);
   });
 
   it('holds at most 256 samples and 8,192 prompt tokens', async () => {
@@ -145,14 +144,14 @@ describe('a wave of sampling requests', () => {
     assert.deepEqual(await sizes([queued({ length: 5000 }), queued({ length: 10 })]), [1, 1]);
   });
 
-  it('takes a request that is too large for a wave alone', async () => {
+  it('contains only one request when that exceeds the limits by itself', async () => {
     const large = queued({ count: 1000 });
     assert.deepEqual(await sizes([large, large]), [1, 1]);
   });
 });
 
 describe('the sampling queue', () => {
-  it('samples side by side what waits, and gives each its own', async () => {
+  it('samples waiting requests in one batch and returns to each its own result', async () => {
     const { calls, queue } = echo();
     const lengths = [3, 5, 4];
     const asked = lengths.map((length) => queue.sample(queued({ length })));
@@ -166,14 +165,14 @@ describe('the sampling queue', () => {
     assert.equal(queue.depth, 0);
   });
 
-  it('goes on with what arrived meanwhile', async () => {
+  it('samples requests that arrive during a wave in the next one', async () => {
     const { calls, queue } = echo();
     await queue.sample(queued());
     await Promise.all([queue.sample(queued()), queue.sample(queued({ weights: 'b' }))]);
     assert.deepEqual(sizesOf(calls), [1, 1, 1]);
   });
 
-  it('fails the request at fault and no other', async () => {
+  it('fails only the invalid request of a wave', async () => {
     const { calls, queue } = echo((prompt) => prompt.length === 5);
     const [first, second, third] = await Promise.allSettled(
       [3, 5, 4].map((length) => queue.sample(queued({ length }))),

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { SequenceConflict, SequenceGate } from '../../local-backend/sequence-gate.js';
 
-/** A gate whose waiting time passes when the test says so. */
+/** A gate whose timers fire when the test calls `timeOut`. */
 function gateWithClock(): {
   gate: SequenceGate;
   gaps: (readonly [first: number, last: number])[];
@@ -33,7 +33,7 @@ const conflict = (expected: number, got: number) => (error: unknown) =>
   error.message.startsWith(`Sequence conflict: expected ${expected}, got ${got}.`);
 
 describe('the sequence gate', () => {
-  it('runs operations in the order of their ids, whatever order they come in', async () => {
+  it('runs operations in the order of their ids, regardless of their order of arrival', async () => {
     const { gate } = gateWithClock();
     const ran: number[] = [];
     const run = (id: number) =>
@@ -45,7 +45,7 @@ describe('the sequence gate', () => {
     assert.deepEqual(ran, [1, 2, 3, 4]);
   });
 
-  it('starts an operation only when the one before has ended', async () => {
+  it('starts an operation only after the previous one has ended', async () => {
     const { gate } = gateWithClock();
     let finishFirst = (): void => undefined;
     let hasSecondStarted = false;
@@ -70,7 +70,7 @@ describe('the sequence gate', () => {
     assert.equal(await gate.run(2, () => Promise.resolve('ran')), 'ran');
   });
 
-  it('refuses an id twice, saying which comes next', async () => {
+  it('refuses a used id and reports the expected one', async () => {
     const { gate } = gateWithClock();
     await gate.run(1, () => Promise.resolve());
     await assert.rejects(
@@ -79,7 +79,7 @@ describe('the sequence gate', () => {
     );
   });
 
-  it('answers the probe with id 0 after what came before, with the next id', async () => {
+  it('answers a probe with id 0 after earlier operations, with the expected id', async () => {
     const { gate } = gateWithClock();
     const order: string[] = [];
     const first = gate.run(1, () => Promise.resolve(order.push('first')));
@@ -94,7 +94,7 @@ describe('the sequence gate', () => {
     assert.deepEqual(order, ['first', 'probe']);
   });
 
-  it('passes over ids that never come, once, and goes on behind them', async () => {
+  it('skips missing ids once and continues after them', async () => {
     const { gate, gaps, timeOut } = gateWithClock();
     const ran: number[] = [];
     const run = (id: number) => gate.run(id, () => Promise.resolve(ran.push(id)));
@@ -108,7 +108,7 @@ describe('the sequence gate', () => {
     ]);
   });
 
-  it('refuses an id that was passed over when it comes after all', async () => {
+  it('refuses a skipped id that arrives late', async () => {
     const { gate, timeOut } = gateWithClock();
     const second = gate.run(2, () => Promise.resolve());
     timeOut();
@@ -119,7 +119,7 @@ describe('the sequence gate', () => {
     );
   });
 
-  it('stops the clock of an operation whose turn came', async () => {
+  it('stops the timer of an operation once it is queued', async () => {
     const { gate, timeOut } = gateWithClock();
     const second = gate.run(2, () => Promise.resolve('ran'));
     await gate.run(1, () => Promise.resolve());
@@ -127,7 +127,7 @@ describe('the sequence gate', () => {
     assert.equal(await second, 'ran');
   });
 
-  it('refuses an id far ahead at once', async () => {
+  it('refuses an id far ahead immediately', async () => {
     const { gate } = gateWithClock();
     await assert.rejects(
       gate.run(1_000_000, () => Promise.resolve()),
@@ -135,7 +135,7 @@ describe('the sequence gate', () => {
     );
   });
 
-  it('gives an operation without an id its turn in order of arrival, taking no id', async () => {
+  it('runs an operation without an id in order of arrival and consumes no id', async () => {
     const { gate } = gateWithClock();
     const ran: string[] = [];
     const run = (id: number | undefined, name: string) =>

@@ -36,7 +36,7 @@ describe('the training state of a run', () => {
   const train = (adapter: TrainableAdapter, data: Datum[]) =>
     adapter.forwardBackward(trainer, data, 'cross_entropy', {});
 
-  it('gathers the gradients of several passes until a step spends them', async () => {
+  it('accumulates the gradients of several passes until a step applies them', async () => {
     const [apart, together] = [fresh(), fresh()];
     await train(apart, [one]);
     await train(apart, [other]);
@@ -44,10 +44,10 @@ describe('the training state of a run', () => {
     const [a, b] = [apart.optimStep(adam), together.optimStep(adam)];
     assert(Math.abs(a.gradNorm - b.gradNorm) < 1e-4 * b.gradNorm);
     assert(a.gradNorm > 0);
-    assert.deepEqual(apart.optimStep(adam), { gradNorm: 0, step: 1 }, 'nothing is left');
+    assert.deepEqual(apart.optimStep(adam), { gradNorm: 0, step: 1 }, 'the gradients are cleared');
   });
 
-  it('changes nothing in a step without gradients, or in a forward pass', async () => {
+  it('does not change in a step without gradients or in a forward pass', async () => {
     const adapter = fresh();
     const untouched = weights(adapter);
     await adapter.forward(trainer, [one], 'cross_entropy', {});
@@ -55,7 +55,7 @@ describe('the training state of a run', () => {
     assert.deepEqual(weights(adapter), untouched);
   });
 
-  it('evaluates every loss in a forward pass as in a training pass, with the same defaults', async () => {
+  it('computes every loss in a forward pass as in a training pass, with the same defaults', async () => {
     const logprobs = Float32Array.of(-1, -3, -6);
     const inputs = { ...one.inputs, logprobs, advantages: Float32Array.of(1, -2, 3) };
     const data = [
@@ -77,7 +77,7 @@ describe('the training state of a run', () => {
     });
   });
 
-  it('keeps nothing of a pass that failed', async () => {
+  it('discards the gradients of a failed pass', async () => {
     const [failed, clean] = [fresh(), fresh()];
     await train(failed, [one]);
     const lacking = { ...one, inputs: {} };
@@ -93,7 +93,7 @@ describe('the training state of a run', () => {
     await assert.rejects(train(fresh(), [absurd]), /not finite/);
   });
 
-  it('answers with logprobs that are no numbers, and gathers nothing of them', async () => {
+  it('returns non-finite logprobs but does not accumulate their gradients', async () => {
     const adapter = warmAdapter(model.config, 1);
     for (const { data } of adapter.tensors.values()) data.fill(1e30);
     const broken = new TrainableAdapter(adapter);
@@ -104,7 +104,7 @@ describe('the training state of a run', () => {
     assert.deepEqual(weights(broken), before);
   });
 
-  it('becomes what was saved, dropping what it had gathered', async () => {
+  it('restores a saved state and drops accumulated gradients', async () => {
     const adapter = fresh();
     await train(adapter, [one]);
     adapter.optimStep(adam);
@@ -115,13 +115,13 @@ describe('the training state of a run', () => {
     assert.deepEqual(adapter.optimStep(adam), { gradNorm: 0, step: 1 });
   });
 
-  it('saves weights that decode to an adapter of its rank', () => {
+  it('saves weights that decode to an adapter of the same rank', () => {
     const { rank, alpha, tensors } = warmAdapter(model.config, 1);
     const decoded = decodeAdapter(weights(fresh()), { rank, alpha });
     assert.deepEqual([...decoded.tensors.keys()].sort(), [...tensors.keys()].sort());
   });
 
-  it('does not become an adapter of other modules', () => {
+  it('refuses to restore an adapter of other modules', () => {
     const adapter = fresh();
     const { tensors, ...scale } = warmAdapter(model.config, 1);
     const attention = [...tensors].filter(([key]) => key.includes('self_attn'));

@@ -78,12 +78,12 @@ describe('forward_backward in JSON', () => {
     assert.deepEqual(await post(jsonForwardBackward(request).body.json), request);
   });
 
-  it('takes a tensor without a shape for a vector', async () => {
+  it('reads a tensor without a shape as a vector', async () => {
     const { data, dtype } = target;
     assert.deepEqual(await postSample({ inputs: { target_tokens: { data, dtype } } }), request);
   });
 
-  it('refuses what is no vector, naming datum and array', async () => {
+  it('refuses a tensor that is not a dense vector, and names its datum and array', async () => {
     const twoTargets = { data: [5, 6, 7, 8, 9, 10], dtype: 'int64', shape: [3, 2] };
     await assert.rejects(
       postSample({ inputs: { target_tokens: twoTargets } }),
@@ -96,11 +96,11 @@ describe('forward_backward in JSON', () => {
     );
   });
 
-  it('refuses an unknown loss, naming those that there are', async () => {
+  it('refuses an unknown loss and lists the supported ones', async () => {
     await assert.rejects(postSample({ loss: 'dpo' }), refused(/loss_fn is "dpo", expected .*ppo/));
   });
 
-  it('complains once about an array of any length', async () => {
+  it('reports one violation for an array of any length', async () => {
     const wrong = Array<string>(100_000).fill('x');
     const violations = async (inputs: Record<string, unknown>) => {
       const error: unknown = await postSample({ inputs }).catch((caught: unknown) => caught);

@@ -1,6 +1,6 @@
 import type { CheckpointMetadata, CheckpointStore } from '../../local-backend/checkpoint-store.js';
 
-/** A valid checkpoint but for what a test names. */
+/** Metadata of a valid checkpoint with the given changes. */
 export function checkpointAbout(
   given: Partial<CheckpointMetadata> = {},
 ): Parameters<CheckpointStore['save']>[0] {
