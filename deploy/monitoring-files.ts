@@ -1,5 +1,8 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { parse, stringify } from 'yaml';
+import { packageRoot } from '../shared/base/package-root.js';
 import { dashboardOf, questions } from './grafana/dashboard.js';
-import { prometheusRule } from './prometheus/prometheus-rule.js';
 
 /** Every file that is made from the code, by its path in the project: what `npm run monitoring` writes. */
 export async function monitoringFiles(): Promise<Map<string, string>> {
@@ -11,4 +14,22 @@ export async function monitoringFiles(): Promise<Map<string, string>> {
     ...dashboards,
     ['deploy/k8s/components/monitoring/prometheus-rule.yaml', await prometheusRule()],
   ]);
+}
+
+/** The rule files as one object for Prometheus' operator. */
+async function prometheusRule(): Promise<string> {
+  const files = ['recording.yaml', 'alerts.yaml'];
+  const groups = await Promise.all(files.map(groupsOf));
+  const rule = {
+    apiVersion: 'monitoring.coreos.com/v1',
+    kind: 'PrometheusRule',
+    metadata: { name: 'offbeat' },
+    spec: { groups: groups.flat() },
+  };
+  return `# Made by npm run monitoring from ${files.join(' and ')} of deploy/prometheus.\n${stringify(rule)}`;
+}
+
+async function groupsOf(file: string): Promise<unknown[]> {
+  const text = await readFile(join(packageRoot, 'deploy/prometheus', file), 'utf8');
+  return (parse(text) as { groups: unknown[] }).groups;
 }
