@@ -4,7 +4,7 @@ import { parse, stringify } from 'yaml';
 import { packageRoot } from '../shared/base/package-root.js';
 import { dashboardOf, questions } from './grafana/dashboard.js';
 
-/** Every file that is made from the code, by its path in the project: what `npm run monitoring` writes. */
+/** Returns the files that `npm run monitoring` generates, by path in the project. */
 export async function monitoringFiles(): Promise<Map<string, string>> {
   const dashboards = questions.map((question): [string, string] => [
     `deploy/grafana/dashboards/${question.uid}.json`,
@@ -16,7 +16,7 @@ export async function monitoringFiles(): Promise<Map<string, string>> {
   ]);
 }
 
-/** The rule files as one object for Prometheus' operator. */
+/** Returns the rule files as one PrometheusRule for the Prometheus operator. */
 async function prometheusRule(): Promise<string> {
   const files = ['recording.yaml', 'alerts.yaml'];
   const groups = await Promise.all(files.map(groupsOf));

@@ -1,4 +1,4 @@
-/** `npm run monitoring`: writes the dashboards, and the rules as Prometheus' operator takes them. */
+/** `npm run monitoring`: writes the dashboards and the PrometheusRule of the Prometheus operator. */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { packageRoot } from '../shared/base/package-root.js';

@@ -28,8 +28,8 @@ export const questions = [isItLearning, isItOffPolicy, whoWaitsForWhom, isAnythi
 
 const datasource = { type: 'prometheus', uid: '${datasource}' };
 
-/* eslint-disable @typescript-eslint/no-deprecated -- the format before 13, since every Grafana from 10 on reads it */
-/** A question as Grafana's own format has it: two panels a row, for the runs that the reader chooses. */
+/* eslint-disable @typescript-eslint/no-deprecated -- the format before version 13, which every Grafana since 10 reads */
+/** Returns a question as a Grafana dashboard with two panels per row and a variable for the runs. */
 export function dashboardOf({ uid, title, description, panels }: Question): Dashboard {
   const dashboard = new DashboardBuilder(title)
     .uid(uid)
@@ -49,7 +49,7 @@ export function dashboardOf({ uid, title, description, panels }: Question): Dash
         .refresh(VariableRefresh.OnTimeRangeChanged)
         .multi(true)
         .includeAll(true)
-        .allValue('.*'), // also of processes that are scraped without a label for the run
+        .allValue('.*'), // includes processes that are scraped without a run label
     );
   for (const panel of panels) dashboard.withPanel(panelOf(panel));
   return dashboard.build();

@@ -3,11 +3,11 @@ import { mean, ofRun, rate, rateOrZero, type Question } from './question.js';
 export const isAnythingBroken: Question = {
   uid: 'offbeat-broken',
   title: 'Offbeat: is anything broken?',
-  description: 'What should be 0, and whether the processes are well.',
+  description: 'Counts that should be 0, and the health of the processes.',
   panels: [
     {
       title: 'Alerts',
-      description: 'Firing, by name. docs/monitoring.md says what to do about each.',
+      description: 'Firing alerts by name. docs/monitoring.md says how to handle each.',
       unit: 'none',
       queries: [
         {
@@ -18,7 +18,7 @@ export const isAnythingBroken: Question = {
     },
     {
       title: 'Processes that can be scraped',
-      description: 'By service.',
+      description: 'Number of scraped processes, by service.',
       unit: 'none',
       queries: [
         {
@@ -29,7 +29,7 @@ export const isAnythingBroken: Question = {
     },
     {
       title: 'Dead letters',
-      description: 'Messages put aside, since the run began.',
+      description: 'Messages in the dead-letter stream since the run began.',
       unit: 'none',
       queries: [
         { promql: ofRun('run:rl_stream_depth:max', 'stream="dead"'), legend: 'dead letters' },
@@ -37,19 +37,21 @@ export const isAnythingBroken: Question = {
     },
     {
       title: 'Actors in quarantine',
-      description: 'Whose logprobs are not those of the policy: their groups are refused.',
+      description: 'Actors whose logprobs do not match the policy. Their groups are refused.',
       unit: 'none',
       queries: [{ promql: ofRun('rl_actors_quarantined'), legend: 'actors' }],
     },
     {
-      title: 'Gap of the logprobs',
-      description: 'Between what actors claim and what training computes, nats a token, mean.',
+      title: 'Logprob gap',
+      description:
+        'Mean difference between the logprobs from actors and from training, in nats per token.',
       unit: 'short',
       queries: [{ promql: mean('rl_audit_gap_nats'), legend: 'gap' }],
     },
     {
       title: 'Groups not trained on',
-      description: 'A second, by where and why. Skipped ones without variance are ordinary.',
+      description:
+        'Groups per second, by stage and reason. Skipping groups without variance is normal.',
       unit: 'ops',
       queries: [
         {
@@ -59,15 +61,15 @@ export const isAnythingBroken: Question = {
       ],
     },
     {
-      title: 'Tokens sampled for nothing',
-      description: 'A second, by why.',
+      title: 'Wasted tokens',
+      description: 'Sampled tokens per second that are not trained on, by reason.',
       unit: 'ops',
       queries: [{ promql: rateOrZero('rl_tokens_wasted_total', ['reason']), legend: '{{reason}}' }],
     },
     {
-      title: 'Groups that do not answer their ticket',
+      title: 'Groups that do not match their ticket',
       description:
-        'Refused by the reward service, a second, by why. An actor of another run or build sends them.',
+        'Groups per second that the reward service refuses, by reason. They come from an actor of another run or build.',
       unit: 'ops',
       queries: [
         {
@@ -77,8 +79,8 @@ export const isAnythingBroken: Question = {
       ],
     },
     {
-      title: 'Messages by what became of them',
-      description: 'A second, by who took them. Returned ones are tried again.',
+      title: 'Messages by outcome',
+      description: 'Messages per second, by consumer stage. Returned messages are redelivered.',
       unit: 'ops',
       queries: [
         {
@@ -93,7 +95,7 @@ export const isAnythingBroken: Question = {
     },
     {
       title: 'Recoveries',
-      description: 'Of the learner from its checkpoint, an hour, by reason.',
+      description: 'Recoveries of the learner from its checkpoint per hour, by reason.',
       unit: 'short',
       queries: [
         {
@@ -104,14 +106,14 @@ export const isAnythingBroken: Question = {
     },
     {
       title: 'Steps out of bounds',
-      description: 'In a row; --stop-patience of them end the run.',
+      description: 'Consecutive steps; the run ends after --stop-patience of them.',
       unit: 'none',
       queries: [{ promql: ofRun('rl_unhealthy_steps'), legend: 'steps' }],
     },
     {
       title: 'Evaluations',
       description:
-        'Since the learner started, by how they ended, and by how many versions the last was late.',
+        'Evaluations since the learner started, by outcome, and the lag of the last one in versions.',
       unit: 'none',
       queries: [
         {
@@ -122,9 +124,8 @@ export const isAnythingBroken: Question = {
       ],
     },
     {
-      title: 'Event loops',
-      description:
-        'How late they are, 99 % of the time. Above a second leases and heartbeats suffer.',
+      title: 'Event loop lag',
+      description: '99th percentile. Above one second, leases and heartbeats are delayed.',
       unit: 's',
       queries: [
         {
@@ -135,7 +136,7 @@ export const isAnythingBroken: Question = {
     },
     {
       title: 'Memory',
-      description: 'Resident, the largest process of each service.',
+      description: 'Resident memory of the largest process of each service.',
       unit: 'bytes',
       queries: [
         {
@@ -151,8 +152,8 @@ export const isAnythingBroken: Question = {
       queries: [{ promql: rate('process_cpu_seconds_total', ['service']), legend: '{{service}}' }],
     },
     {
-      title: 'HTTP of the local backend',
-      description: 'Answers a second that are no success.',
+      title: 'HTTP errors of the local backend',
+      description: 'Unsuccessful responses per second.',
       unit: 'ops',
       queries: [
         {

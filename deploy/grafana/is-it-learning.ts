@@ -3,21 +3,20 @@ import { ofRun, rate, type Question } from './question.js';
 export const isItLearning: Question = {
   uid: 'offbeat-learning',
   title: 'Offbeat: is it learning?',
-  description:
-    'How good the policy is, on problems that it never sees and on those that it trains on.',
+  description: 'The quality of the policy on held-out problems and on training problems.',
   panels: [
     {
       title: 'Held-out problems solved',
       description:
-        'Exactly solved at the last evaluation: sampled at the training temperature, greedily, and pass@k. ' +
-        'When pass@k falls while sampled rises, variety is being spent.',
+        'Share solved exactly at the last evaluation: sampled at the training temperature, greedy, and pass@k. ' +
+        'When pass@k falls while sampled rises, answers lose diversity.',
       unit: 'percentunit',
       queries: [{ promql: ofRun('rl_eval_score', 'difficulty="all"'), legend: '{{metric}}' }],
     },
     {
       title: 'Held-out problems solved, by difficulty',
       description:
-        'Sampled at the training temperature. Empty where all problems are of one difficulty.',
+        'Sampled at the training temperature. Empty if all problems have the same difficulty.',
       unit: 'percentunit',
       queries: [
         {
@@ -29,15 +28,14 @@ export const isItLearning: Question = {
     {
       title: 'Reward',
       description:
-        'Mean over all answers that a step consumed, those of groups without variance included. It counts ' +
-        'shaping and penalties too: where it rises and the solved share does not, the reward pays for something else.',
+        'Mean over all answers that a step consumed, including those of groups without variance. It includes ' +
+        'shaping and penalties: if it rises and the solved share does not, the policy optimizes something else.',
       unit: 'short',
       queries: [{ promql: ofRun('rl_reward'), legend: 'reward' }],
     },
     {
-      title: 'Answers by what was found',
-      description:
-        'Shares of the scored answers, correct ones included, by the reason of their score.',
+      title: 'Answers by reason of their score',
+      description: 'Shares of the scored answers, including correct ones.',
       unit: 'percentunit',
       isStacked: true,
       queries: [
@@ -51,7 +49,7 @@ export const isItLearning: Question = {
     },
     {
       title: 'Groups by outcome',
-      description: 'Only mixed groups have something to teach.',
+      description: 'Only mixed groups provide a training signal.',
       unit: 'percentunit',
       isStacked: true,
       queries: [
@@ -65,13 +63,13 @@ export const isItLearning: Question = {
     },
     {
       title: 'Entropy',
-      description: 'Nats a token. What falls towards 0 cannot explore any more.',
+      description: 'Nats per token. A policy whose entropy falls towards 0 stops exploring.',
       unit: 'short',
       queries: [{ promql: ofRun('rl_entropy'), legend: '{{kind}}' }],
     },
     {
-      title: 'Steps a minute',
-      description: 'Confirmed by the backend; each makes one version.',
+      title: 'Steps per minute',
+      description: 'Steps confirmed by the backend; each creates one version.',
       unit: 'short',
       queries: [
         { promql: `60 * ${rate('rl_steps_total', [])}`, legend: 'steps' },
@@ -80,7 +78,8 @@ export const isItLearning: Question = {
     },
     {
       title: 'Versions',
-      description: 'The newest that actors can sample with, and the step of the newest checkpoint.',
+      description:
+        'The newest version that actors can sample with, and the step of the newest checkpoint.',
       unit: 'none',
       queries: [
         { promql: ofRun('rl_policy_version'), legend: 'published version' },
@@ -89,7 +88,7 @@ export const isItLearning: Question = {
     },
     {
       title: 'Learning rate',
-      description: 'Of the newest optimizer step.',
+      description: 'Learning rate of the newest optimizer step.',
       unit: 'short',
       queries: [{ promql: ofRun('rl_learning_rate'), legend: 'learning rate' }],
     },

@@ -3,11 +3,11 @@ import { mean, ofRun, quantile, type Question } from './question.js';
 export const isItOffPolicy: Question = {
   uid: 'offbeat-off-policy',
   title: 'Offbeat: is it off-policy?',
-  description: 'How old the data is that is trained on, where it grew old, and what that costs.',
+  description: 'The age of the training data, where it became stale, and the effect on training.',
   panels: [
     {
       title: 'Staleness',
-      description: 'Mean age of what was trained on, in steps, and the most that is allowed.',
+      description: 'Mean age of the training data in steps, and its bound.',
       unit: 'short',
       queries: [
         { promql: mean('rl_trained_staleness_steps', ['basis']), legend: '{{basis}}' },
@@ -16,7 +16,7 @@ export const isItOffPolicy: Question = {
     },
     {
       title: 'Staleness, quantiles',
-      description: 'Of the oldest token of a group.',
+      description: 'Age of the oldest token of a group.',
       unit: 'short',
       queries: [0.5, 0.95, 0.99].map((q) => ({
         promql: quantile(q, 'rl_trained_staleness_steps', 'basis="oldest_token"'),
@@ -24,9 +24,9 @@ export const isItOffPolicy: Question = {
       })),
     },
     {
-      title: 'Where it grew old',
+      title: 'Where data became stale',
       description:
-        'While sampled and scored (in flight), or while it waited at the learner (in queue).',
+        'During sampling and scoring (in flight), or while waiting at the learner (in queue).',
       unit: 'short',
       isStacked: true,
       queries: [
@@ -34,19 +34,19 @@ export const isItOffPolicy: Question = {
       ],
     },
     {
-      title: 'Optimizer steps in between, and versions of one answer',
+      title: 'Staleness in optimizer steps, and versions per answer',
       description:
-        'What substeps add to staleness; how many versions drew the tokens of one answer.',
+        'Staleness including substeps; number of versions that sampled the tokens of one answer.',
       unit: 'short',
       queries: [
         { promql: mean('rl_trained_staleness_optimizer_steps'), legend: 'optimizer steps' },
-        { promql: mean('rl_rollout_version_span'), legend: 'versions an answer' },
+        { promql: mean('rl_rollout_version_span'), legend: 'versions per answer' },
       ],
     },
     {
-      title: 'Divergence of the policy in training from the one that sampled',
+      title: 'Divergence of the training policy from the behavior policy',
       description:
-        'Nats a token. Below 0.01 is ordinary, above 0.1 is not; the run gives up above --stop-kl.',
+        'Nats per token. Below 0.01 is normal, above 0.1 is not; the run stops above --stop-kl.',
       unit: 'short',
       queries: [
         { promql: ofRun('rl_kl_sample_train', 'staleness="all"'), legend: '{{estimator}}' },
@@ -54,7 +54,8 @@ export const isItOffPolicy: Question = {
     },
     {
       title: 'Divergence by staleness',
-      description: 'At staleness 0 it should be all but none: else sampler and trainer disagree.',
+      description:
+        'It should be close to 0 at staleness 0; otherwise sampler and trainer disagree.',
       unit: 'short',
       queries: [
         {
@@ -65,26 +66,26 @@ export const isItOffPolicy: Question = {
     },
     {
       title: 'Effective sample size',
-      description: 'Share of the tokens that the importance ratios leave.',
+      description: 'Effective share of the tokens after weighting by importance ratios.',
       unit: 'percentunit',
       queries: [{ promql: ofRun('rl_ess_ratio'), legend: 'effective' }],
     },
     {
       title: 'Tokens outside the bounds of the loss',
-      description: 'Masked, or with a truncated ratio.',
+      description: 'Share of tokens that are masked or have a truncated ratio.',
       unit: 'percentunit',
       queries: [{ promql: ofRun('rl_is_masked_fraction'), legend: '{{side}}' }],
     },
     {
-      title: 'Publication is behind',
-      description: 'Confirmed steps whose weights no actor can sample with yet.',
+      title: 'Publication lag',
+      description: 'Confirmed steps whose weights are not yet available to actors.',
       unit: 'short',
       queries: [{ promql: ofRun('rl_publish_lag_steps'), legend: 'steps' }],
     },
     {
-      title: 'Bias by length',
+      title: 'Length bias',
       description:
-        'Largest gap between the distributions of lengths as admitted and as trained. It grows when ' +
+        'Kolmogorov-Smirnov distance between the lengths of admitted and of trained answers. It grows when ' +
         'short answers overtake long ones.',
       unit: 'short',
       queries: [{ promql: ofRun('rl_length_ks_distance'), legend: 'distance' }],

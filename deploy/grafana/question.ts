@@ -1,6 +1,6 @@
-/** A dashboard answers one question; each of its panels says what part of it. */
+/** A dashboard that answers one question; each panel answers a part of it. */
 export interface Question {
-  readonly uid: string; // also the file's name
+  readonly uid: string; // also the name of the file
   readonly title: string;
   readonly description: string;
   readonly panels: readonly Panel[];
@@ -8,27 +8,27 @@ export interface Question {
 
 export interface Panel {
   readonly title: string;
-  readonly description: string; // what to read from it
+  readonly description: string; // how to interpret the panel
   readonly unit: Unit;
   readonly queries: readonly Query[];
-  /** Its queries' series are parts of a whole. */
+  /** Whether the series are parts of a whole. */
   readonly isStacked?: boolean;
 }
 
 export interface Query {
   readonly promql: string;
-  readonly legend: string; // with {{labels}}
+  readonly legend: string; // may contain {{labels}}
 }
 
-/** As Grafana calls them. */
+/** Grafana's names of units. */
 export type Unit = 'short' | 'percentunit' | 's' | 'bytes' | 'ops' | 'none';
 
-/** The labels that choose what the dashboard's variable says; further matchers follow. */
+/** Returns a selector for the runs chosen in the dashboard, with further matchers. */
 export function ofRun(metric: string, ...matchers: readonly string[]): string {
   return `${metric}{${['run=~"$run"', ...matchers].join(', ')}}`;
 }
 
-/** A counter's rate a second, summed by these labels. */
+/** Returns a counter's rate per second, summed by `run` and the given labels. */
 export function rate(
   metric: string,
   by: readonly string[],
@@ -38,17 +38,17 @@ export function rate(
   return `sum by (${labels}) (rate(${ofRun(metric, ...matchers)}[$__rate_interval]))`;
 }
 
-/** The same, with 0 where the counter has never counted: good news, and no gap. */
+/** Returns the same rate, or 0 when the counter has no series yet, so that the panel shows no gap. */
 export function rateOrZero(metric: string, by: readonly string[]): string {
   return `${rate(metric, by)} or vector(0)`;
 }
 
-/** The mean of what a histogram observed, by these labels. */
+/** Returns the mean of a histogram's observations, by the given labels. */
 export function mean(histogram: string, by: readonly string[] = [], ...matchers: string[]): string {
   return `${rate(`${histogram}_sum`, by, ...matchers)} / ${rate(`${histogram}_count`, by, ...matchers)}`;
 }
 
-/** A quantile of what a histogram observed, estimated from its buckets. */
+/** Returns a quantile of a histogram's observations, estimated from its buckets. */
 export function quantile(q: number, histogram: string, ...matchers: readonly string[]): string {
   return `histogram_quantile(${q}, ${rate(`${histogram}_bucket`, ['le'], ...matchers)})`;
 }

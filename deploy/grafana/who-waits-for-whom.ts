@@ -1,26 +1,26 @@
 import { mean, ofRun, quantile, rate, rateOrZero, type Question } from './question.js';
 
-/** Of the consumer whose messages stay until a checkpoint, only what it was not given is a lag. */
+/** The messages of `scored.train` stay until a checkpoint, so only its undelivered ones count as lag. */
 const [scored, other] = ['consumer="scored.train"', 'consumer!="scored.train"'];
 
 export const whoWaitsForWhom: Question = {
   uid: 'offbeat-waiting',
   title: 'Offbeat: who waits for whom?',
-  description: 'What each part waits for, what waits in between, and how fast each part is.',
+  description: 'What each service waits for, the queues between services, and the speed of each.',
   panels: [
     {
-      title: 'The learner waits',
+      title: 'Learner idle time',
       description:
-        'Share of its time in which the backend had nothing to do: for groups (more actors), for an ' +
-        'older group (window), or for actors to have a version.',
+        'Share of time in which the backend was idle: waiting for groups (add actors), for an older group ' +
+        '(window), or for actors to load a version.',
       unit: 'percentunit',
       isStacked: true,
       queries: [{ promql: ofRun('run:rl_learner_idle:ratio5m'), legend: '{{cause}}' }],
     },
     {
-      title: 'The actors wait',
+      title: 'Actor idle time',
       description:
-        'Share of their time, mean: for tickets (the learner is the bottleneck: fewer actors), for a ' +
+        'Mean share of time spent waiting for tickets (the learner is the bottleneck: remove actors), for a ' +
         'version, or to deliver.',
       unit: 'percentunit',
       isStacked: true,
@@ -28,26 +28,26 @@ export const whoWaitsForWhom: Question = {
     },
     {
       title: 'Actors',
-      description: 'Heard of in the last 10 seconds.',
+      description: 'Actors that reported in the last 10 seconds.',
       unit: 'none',
       queries: [{ promql: ofRun('rl_actors'), legend: 'actors' }],
     },
     {
-      title: 'Groups under way',
+      title: 'Groups in progress',
       description:
-        'That actors sample, could sample at once, and that the learner has issued tickets for.',
+        'Groups that actors are sampling, their limit, and groups with an outstanding ticket of the learner.',
       unit: 'short',
       queries: [
-        { promql: `sum by (run) (${ofRun('rl_actor_inflight')})`, legend: 'sampled' },
-        { promql: `sum by (run) (${ofRun('rl_actor_limit')})`, legend: 'limit of the actors' },
-        { promql: ofRun('rl_tickets_outstanding'), legend: 'tickets out' },
+        { promql: `sum by (run) (${ofRun('rl_actor_inflight')})`, legend: 'sampling' },
+        { promql: `sum by (run) (${ofRun('rl_actor_limit')})`, legend: 'limit of actors' },
+        { promql: ofRun('rl_tickets_outstanding'), legend: 'outstanding tickets' },
       ],
     },
     {
       title: 'Queues',
       description:
-        'Messages, those included that somebody works on; without the groups that the learner has ' +
-        'consumed, which stay in the queue until a checkpoint.',
+        'Messages, including those in processing. The groups that the learner has consumed are excluded: ' +
+        'they stay in the queue until a checkpoint.',
       unit: 'short',
       queries: [
         {
@@ -65,32 +65,34 @@ export const whoWaitsForWhom: Question = {
     {
       title: 'Groups that await a checkpoint',
       description:
-        'Trained or dropped. A crash would bring them back, so they are kept until the next checkpoint; ' +
-        'this falls to 0 with each and is no backlog.',
+        'Trained or dropped groups. A crash requires them again, so they are kept until the next checkpoint; ' +
+        'the number falls to 0 at each and is not a backlog.',
       unit: 'short',
       queries: [{ promql: ofRun('rl_groups_awaiting_checkpoint'), legend: 'groups' }],
     },
     {
-      title: 'Lag of the consumers',
-      description: 'Waiting and worked on: what KEDA scales actors and reward service by.',
+      title: 'Consumer lag',
+      description:
+        'Waiting and unacknowledged messages, by which KEDA scales actors and reward service.',
       unit: 'short',
       queries: [
         {
           promql: `${ofRun('rl_consumer_pending', other)} + ${ofRun('rl_consumer_ack_pending', other)}`,
           legend: '{{consumer}}',
         },
-        { promql: ofRun('rl_consumer_pending', scored), legend: 'scored.train, not delivered yet' },
+        { promql: ofRun('rl_consumer_pending', scored), legend: 'scored.train, undelivered' },
       ],
     },
     {
       title: 'Age of the oldest message',
-      description: 'Of each queue.',
+      description: 'Age by queue.',
       unit: 's',
       queries: [{ promql: ofRun('run:rl_oldest_age_seconds:max'), legend: '{{stream}}' }],
     },
     {
-      title: 'Publishing is held up',
-      description: 'Seconds a second that a full queue or an absent server makes publishers wait.',
+      title: 'Blocked publishers',
+      description:
+        'Seconds per second that publishers wait because of a full queue or an absent server.',
       unit: 'short',
       queries: [
         {
@@ -101,19 +103,19 @@ export const whoWaitsForWhom: Question = {
     },
     {
       title: 'Sampling',
-      description: 'Answers a second, all actors together.',
+      description: 'Answers per second of all actors.',
       unit: 'ops',
       queries: [{ promql: rate('rl_actor_rollouts_total', ['split']), legend: '{{split}}' }],
     },
     {
       title: 'Tokens',
-      description: 'Sampled a second, all actors together, prompts not counted.',
+      description: 'Tokens per second sampled by all actors, without prompts.',
       unit: 'ops',
       queries: [{ promql: rate('rl_actor_tokens_total', ['split']), legend: '{{split}}' }],
     },
     {
       title: 'Time to sample a group',
-      description: 'From its first token to its last.',
+      description: 'Time from the first token to the last.',
       unit: 's',
       queries: [0.5, 0.95].map((q) => ({
         promql: quantile(q, 'rl_actor_group_seconds'),
@@ -122,10 +124,11 @@ export const whoWaitsForWhom: Question = {
     },
     {
       title: 'Time to score a group',
-      description: 'From taking it to knowing that its scores are stored; and the judging in it.',
+      description:
+        'Time from delivery of the group to confirmed storage of its scores, and the judging part of it.',
       unit: 's',
       queries: [
-        { promql: mean('reward_service_group_seconds'), legend: 'in all' },
+        { promql: mean('reward_service_group_seconds'), legend: 'total' },
         {
           promql: mean('reward_service_judging_seconds', [], 'source="stream"'),
           legend: 'judging',
@@ -134,7 +137,7 @@ export const whoWaitsForWhom: Question = {
     },
     {
       title: 'Time to publish a version',
-      description: 'By phase, and until the first token is drawn with it.',
+      description: 'Time by phase, until actors load the version, and until its first token.',
       unit: 's',
       queries: [
         { promql: mean('rl_publish_seconds', ['phase']), legend: '{{phase}}' },
@@ -144,7 +147,7 @@ export const whoWaitsForWhom: Question = {
     },
     {
       title: 'The local backend',
-      description: 'Seconds of work a second, by operation. Nothing where another backend trains.',
+      description: 'Seconds of work per second, by operation. Empty when another backend trains.',
       unit: 'short',
       isStacked: true,
       queries: [

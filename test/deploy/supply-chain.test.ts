@@ -27,8 +27,8 @@ const locked = async () => {
 };
 const nameOf = (path: string) => path.replace(/^.*node_modules\//, '');
 
-describe('what the project takes from others', { timeout: 60_000 }, () => {
-  it('is named by exact versions, and its content by a digest each', async () => {
+describe('the dependencies of the project', { timeout: 60_000 }, () => {
+  it('have exact versions and content digests', async () => {
     const { dependencies, devDependencies } = await manifest();
     for (const [name, version] of Object.entries({ ...dependencies, ...devDependencies })) {
       assert.match(version, /^\d+\.\d+\.\d+$/, name);
@@ -38,7 +38,7 @@ describe('what the project takes from others', { timeout: 60_000 }, () => {
     }
   });
 
-  it('runs no script as it is installed; the list of those that would has each by name', async () => {
+  it('run no install scripts, and package.json lists each package that has one', async () => {
     assert.match(await read('.npmrc'), /^ignore-scripts=true$/m);
     const scripted = (await locked()).filter(([, { hasInstallScript }]) => hasInstallScript);
     const { allowScripts } = await manifest();
@@ -49,7 +49,7 @@ describe('what the project takes from others', { timeout: 60_000 }, () => {
     assert(Object.values(allowScripts).every((isAllowed) => !isAllowed));
   });
 
-  it('is listed by npm run sbom', async () => {
+  it('are listed by npm run sbom', async () => {
     const run = promisify(execFile);
     const { stdout } = await run('npm', ['run', '--silent', 'sbom'], {
       cwd: packageRoot,

@@ -15,7 +15,7 @@ describe('the dashboards', async () => {
   const panels = shown.flatMap(({ title, panels }) => panels.map((panel) => ({ ...panel, title })));
   const targets = panels.flatMap(({ targets }) => targets);
 
-  it('ask four questions', () => {
+  it('have the four expected titles', () => {
     assert.deepEqual(
       shown.map(({ title }) => title),
       [
@@ -27,7 +27,7 @@ describe('the dashboards', async () => {
     );
   });
 
-  it('are what the code makes, and so are the rules of the operator', async () => {
+  it('match the generated files, as does the PrometheusRule', async () => {
     for (const [path, text] of await monitoringFiles()) {
       const found = await readFile(join(packageRoot, path), 'utf8').catch(() => '');
       assert(found === text, `run \`npm run monitoring\` and commit ${path}`);
@@ -36,22 +36,22 @@ describe('the dashboards', async () => {
     assert.equal(files.length, shown.length);
   });
 
-  it('ask in PromQL, and only for metrics that exist', async () => {
+  it('query only existing metrics', async () => {
     const declared = (await Promise.all(services.map(declaredMetrics))).flat();
     const recorded = (await recordingRules()).map(({ record }) => record);
-    const known = new Set([...declared.flatMap(seriesOf), ...recorded, ...ofOthers]);
-    const asked = targets.flatMap(({ promql }) => metricsIn(promql));
-    assert(asked.length >= targets.length);
+    const known = new Set([...declared.flatMap(seriesOf), ...recorded, ...thirdPartyMetrics]);
+    const queried = targets.flatMap(({ promql }) => metricsIn(promql));
+    assert(queried.length >= targets.length);
     assert.deepEqual(
-      asked.filter((name) => !known.has(name)),
+      queried.filter((name) => !known.has(name)),
       [],
     );
   });
 
-  it('show every metric of the canonical set, by itself or by a rule that records it', async () => {
+  it('show every metric of the canonical set, directly or by a recording rule', async () => {
     const recorded = new Map((await recordingRules()).map(({ record, expr }) => [record, expr]));
-    const asked = targets.flatMap(({ promql }) => metricsIn(promql));
-    const shown = new Set(asked.flatMap((name) => metricsIn(recorded.get(name) ?? name)));
+    const queried = targets.flatMap(({ promql }) => metricsIn(promql));
+    const shown = new Set(queried.flatMap((name) => metricsIn(recorded.get(name) ?? name)));
     const missing = canonicalSet
       .flatMap(({ exported }) => exported)
       .filter((metric) => !seriesOf(metric).some((series) => shown.has(series)));
@@ -61,7 +61,7 @@ describe('the dashboards', async () => {
     );
   });
 
-  it('let the reader choose runs, by every selector', () => {
+  it('filter by the chosen runs in every selector', () => {
     const selectors = targets.flatMap(({ promql }) => promql.match(/\{[^}]*\}/g) ?? []);
     assert(selectors.length >= targets.length);
     assert.deepEqual(
@@ -70,7 +70,7 @@ describe('the dashboards', async () => {
     );
   });
 
-  it('say of every panel what to read from it, and nothing twice', () => {
+  it('describe every panel, with unique titles and positions', () => {
     assert.deepEqual(
       panels.filter(({ description }) => !/^[A-Z].*\.$/.test(description)),
       [],
@@ -89,8 +89,8 @@ async function recordingRules(): Promise<{ readonly record: string; readonly exp
   return groups.flatMap((group) => group.rules);
 }
 
-/** Of Prometheus itself, and of prom-client. */
-const ofOthers = [
+/** Metrics of Prometheus itself and of prom-client. */
+const thirdPartyMetrics = [
   'up',
   'ALERTS',
   'nodejs_eventloop_lag_p99_seconds',

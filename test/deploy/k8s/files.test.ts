@@ -9,18 +9,18 @@ import { complaints, objectsIn, type KubernetesObject } from '../../support/kube
 
 const folder = 'deploy/k8s';
 
-describe('the manifests as they lie there', async () => {
+describe('the manifest files', async () => {
   const root = join(packageRoot, folder);
   const files = (await readdir(root, { recursive: true })).filter((name) => name.endsWith('.yaml'));
   const texts = await Promise.all(files.map((name) => readFile(join(root, name), 'utf8')));
   const objects = texts.flatMap(objectsIn).filter(isForTheCluster);
 
-  it('keep to the schemas of their APIs', () => {
+  it('are valid by the schemas of their APIs', () => {
     assert(objects.length > 20);
     assert.deepEqual(objects.flatMap(complaints), []);
   });
 
-  it('names only files that are there', async () => {
+  it('reference only existing files', async () => {
     const all = (await filesUnder('deploy')).filter((name) => /\.(ya?ml|conf|env)$/.test(name));
     const texts = await Promise.all(all.map((name) => readFile(join(packageRoot, name), 'utf8')));
     const path = /(?<![\w./-])(?:deploy|docs|test|components|overlays|base)\/[\w-][\w./-]*[\w]/g;
@@ -36,7 +36,7 @@ describe('the manifests as they lie there', async () => {
     );
   });
 
-  it('would not pass with a field that no API knows, or with one of another type', () => {
+  it('fail validation with an unknown field or a field of the wrong type', () => {
     const [deployment] = objects.filter(({ kind }) => kind === 'Deployment');
     const unknown = { ...deployment!, spec: { ...(deployment!['spec'] as object), replicass: 2 } };
     assert.match(complaints(unknown).join(), /has \/spec\/replicass, which apps\/v1 does not know/);
@@ -45,7 +45,7 @@ describe('the manifests as they lie there', async () => {
   });
 });
 
-/** Neither for Kustomize itself, nor a patch, nor the configuration of something else. */
+/** Whether an object is meant for the cluster: not for Kustomize, not a patch, not another configuration. */
 function isForTheCluster({ kind }: Partial<KubernetesObject>): boolean {
   return kind !== undefined && !['Kustomization', 'Component'].includes(kind);
 }

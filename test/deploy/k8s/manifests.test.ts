@@ -23,11 +23,11 @@ import {
 const folder = 'deploy/k8s';
 const overlays = (await readdir(join(packageRoot, folder, 'overlays'))).sort();
 
-describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () => {
+describe('the rendered overlays', { timeout: 120_000 }, async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
   if (typeof render === 'string') {
-    it('is looked at where kubectl is', { skip }, () => undefined);
+    it('require kubectl', { skip }, () => undefined);
     return;
   }
   for (const overlay of overlays) {
@@ -37,12 +37,12 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
     const ours = pods.filter(({ container }) => container.image.includes('/offbeat:'));
 
     describe(overlay, () => {
-      it('keeps to the schemas', () => {
+      it('is valid by the schemas of its APIs', () => {
         assert(objects.length > 15);
         assert.deepEqual(objects.flatMap(complaints), []);
       });
 
-      it('is of one namespace, whose pods are guarded', () => {
+      it('has one namespace with enforced pod security', () => {
         const [namespace] = of('Namespace');
         const level = namespace!.metadata.labels?.['pod-security.kubernetes.io/enforce'];
         assert.match(level!, /^(restricted|baseline)$/);
@@ -53,14 +53,14 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         assert.deepEqual(elsewhere, []);
       });
 
-      it('has one learner that never runs twice, and workers of their own', () => {
+      it('has a single learner and separate workers', () => {
         const learners = pods.filter(({ labels }) => labels[component] === 'learner');
         assert.deepEqual(
           learners.map(({ name }) => name),
           ['learner'],
         );
         const { spec } = of('Job')[0] as unknown as Job;
-        assert.equal(spec.podReplacementPolicy, 'Failed'); // never beside one that still ends
+        assert.equal(spec.podReplacementPolicy, 'Failed'); // never while an old one is terminating
         assert.deepEqual([spec.parallelism ?? 1, spec.completions ?? 1], [1, 1]);
         const services = ours.map(({ container }) => container.args[0]).sort();
         for (const service of ['actor', 'learner', 'reward-service']) {
@@ -68,9 +68,9 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         }
       });
 
-      it('ends the learner for good where another try cannot help, and moves it where it was stopped', () => {
+      it('fails the learner job on permanent errors and replaces a stopped or crashed learner', () => {
         const job = of('Job')[0] as unknown as Job;
-        assert.equal(job.spec.template.spec.restartPolicy, 'Never'); // else no policy applies
+        assert.equal(job.spec.template.spec.restartPolicy, 'Never'); // required by podFailurePolicy
         const { container } = pods.find(({ name }) => name === 'learner')!;
         const set = environmentOf(container, of('ConfigMap'));
         const stopped = Number(set['LEARNER_STOPPED_EXIT_CODE']);
@@ -84,16 +84,16 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         assert(job.spec.backoffLimit >= 20);
       });
 
-      it('lets the learner wait for a backend that is still starting', () => {
+      it('lets the learner wait longer than a backend may take to start', () => {
         const backend = pods.find(({ labels }) => labels[component] === 'backend')!;
         const { periodSeconds, failureThreshold } = backend.container.startupProbe as Probe;
         const { container } = pods.find(({ name }) => name === 'learner')!;
         const set = environmentOf(container, of('ConfigMap'));
-        const patience = Number(set['LEARNER_START_PATIENCE_SECONDS']);
-        assert(patience > periodSeconds * failureThreshold, `${patience} s`);
+        const waitSeconds = Number(set['LEARNER_START_PATIENCE_SECONDS']);
+        assert(waitSeconds > periodSeconds * failureThreshold, `${waitSeconds} s`);
       });
 
-      it('runs ours without root, without rights, without writing its own files', () => {
+      it('runs our containers without root, capabilities or a writable root filesystem', () => {
         for (const { pod, container } of ours) {
           assert.equal(pod.securityContext?.runAsNonRoot, true);
           assert.equal(pod.automountServiceAccountToken, false);
@@ -105,7 +105,7 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         }
       });
 
-      it('gives every container probes, requests and a limit of memory, and a pinned image', () => {
+      it('gives every container probes, requests, limits and a pinned image', () => {
         for (const { container } of pods) {
           for (const probe of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {
             assert(container[probe] !== undefined, `${container.name} has no ${probe}`);
@@ -124,7 +124,7 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         }
       });
 
-      it('asks every container how it is by HTTP, TuFT too, where no key is needed', () => {
+      it('probes every container by HTTP, TuFT at a path that requires no key', () => {
         for (const { container } of pods) {
           for (const probe of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {
             const { httpGet } = container[probe] as { httpGet?: { path: string } };
@@ -136,7 +136,7 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         assert.equal(httpGet?.path, overlay === 'dev' ? undefined : '/api/v1/healthz');
       });
 
-      it('lets no pod fill the disk of its node, nor wait for the owner of every file of a volume', () => {
+      it('limits every emptyDir and changes the owner of volumes only when required', () => {
         for (const { name, pod } of pods) {
           for (const { name: volume, emptyDir } of pod.volumes ?? []) {
             assert(emptyDir === undefined || emptyDir.sizeLimit !== undefined, `${name} ${volume}`);
@@ -146,7 +146,7 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         }
       });
 
-      it('has one budget for the pods of each workload', () => {
+      it('has one disruption budget for each workload', () => {
         const budgets = of('PodDisruptionBudget') as unknown as { spec: { selector: Selector } }[];
         for (const { name, labels } of pods) {
           const selecting = budgets.filter(({ spec }) => isSelected(spec.selector, labels));
@@ -154,21 +154,21 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         }
       });
 
-      it('reserves little for actors that only call the backend', () => {
+      it('requests little CPU for actors that sample by the backend', () => {
         const { container } = pods.find(({ name }) => name === 'actor')!;
         const { ACTOR_SAMPLER: sampler } = environmentOf(container, of('ConfigMap'));
         const cpu = container.resources.requests!['cpu'];
         assert.equal(cpu, sampler === 'tinker' ? '50m' : '1');
       });
 
-      it('lets pods ask for names, wherever the cluster answers that', () => {
+      it('permits DNS queries to the servers of all supported clusters', () => {
         const policies = of('NetworkPolicy') as unknown as NetworkPolicy[];
         const rule = policies
           .flatMap(({ spec }) => spec.egress ?? [])
           .find(({ ports }) => ports?.some(({ port }) => port === 53));
         assert.deepEqual(
           rule!.ports!.map(({ port, protocol }) => `${port} ${protocol}`),
-          ['53 UDP', '53 TCP', '5353 UDP', '5353 TCP'], // the latter of OpenShift
+          ['53 UDP', '53 TCP', '5353 UDP', '5353 TCP'], // 5353 for OpenShift
         );
         const peers = JSON.stringify(rule!.to);
         for (const peer of ['"k8s-app":"kube-dns"', '"openshift-dns"', '"169.254.20.10/32"']) {
@@ -176,7 +176,7 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         }
       });
 
-      it('has keys to NATS wherever more than the local backend is at stake', () => {
+      it('requires NATS keys and TLS except in the dev overlay', () => {
         const seeds = pods.flatMap(({ container }) =>
           (container.env ?? []).filter(({ name }) => name.endsWith('_NKEY_SEED_FILE')),
         );
@@ -188,7 +188,7 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         }
       });
 
-      it('links its alerts to where the pages are kept', () => {
+      it('links its alerts to the configured documentation', () => {
         const map = of('ConfigMap').find(({ metadata }) => metadata.name.startsWith('run-'));
         const { DOCS_URL: docs } = map!['data'] as { DOCS_URL: string };
         const text = JSON.stringify(of('PrometheusRule'));
@@ -197,14 +197,14 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         for (const url of urls) assert(url.startsWith(`${docs}/monitoring.md#`), url);
       });
 
-      it('ends pods later than our own last word', () => {
+      it('has grace periods longer than the shutdown of its services', () => {
         for (const { name, pod } of pods) {
           const grace = pod.terminationGracePeriodSeconds!;
           assert(grace >= (name === 'learner' ? graceMs / 1_000 + 10 : 30), `${name}: ${grace} s`);
         }
       });
 
-      it('mounts and reads only what is there, or what docs/kubernetes.md has made by hand', async () => {
+      it('references only objects that it contains or that docs/kubernetes.md creates by hand', async () => {
         const byHand = await readFile(join(packageRoot, 'docs/kubernetes.md'), 'utf8');
         const names = new Set(objects.flatMap(({ kind, metadata }) => `${kind} ${metadata.name}`));
         for (const { pod, container } of pods) {
@@ -220,7 +220,7 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         }
       });
 
-      it('sets what the services know, to what they take', async () => {
+      it('sets only known settings, to valid values', async () => {
         for (const { container } of ours) {
           const service = container.args[0] as ServiceName;
           const schema = await loadSchema(service);
@@ -230,11 +230,11 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
             Object.keys(set).filter((name) => !known.includes(name) && name !== 'POD_NAME'),
             [],
           );
-          loadConfig(schema, service, [], set); // or says what is wrong
+          loadConfig(schema, service, [], set); // throws on an invalid value
         }
       });
 
-      it('has budgets, policies and monitors that select pods', () => {
+      it('has budgets, policies, monitors and services that select pods', () => {
         const labels = pods.map(({ labels }) => labels);
         const selects = (selector: Selector): boolean =>
           labels.some((pod) => isSelected(selector, pod));
@@ -263,7 +263,7 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         assert(of('NetworkPolicy').length >= 5);
       });
 
-      it('calls the run the same everywhere', () => {
+      it('uses the same run name everywhere', () => {
         const map = of('ConfigMap').find(({ metadata }) => metadata.name.startsWith('run-'));
         const { RUN: run } = map!['data'] as { RUN: string };
         for (const { labels } of ours) assert.equal(labels['app.kubernetes.io/instance'], run);
@@ -280,7 +280,7 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
         }
       });
 
-      it('scales actors by tickets and the reward service by rollouts, and nothing else', () => {
+      it('scales only actors, by tickets, and the reward service, by rollouts', () => {
         const scaled = of('ScaledObject') as unknown as ScaledObject[];
         if (overlay === 'dev') {
           assert.deepEqual(scaled, []);
@@ -300,7 +300,7 @@ describe('what kubectl makes of each overlay', { timeout: 120_000 }, async () =>
               kind === (spec.scaleTargetRef.kind ?? 'Deployment') &&
               metadata.name === spec.scaleTargetRef.name,
           ) as unknown as Workload;
-          assert.equal(target.spec.replicas, undefined); // it is KEDA's to say
+          assert.equal(target.spec.replicas, undefined); // KEDA sets it
         }
       });
     });

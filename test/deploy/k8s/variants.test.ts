@@ -14,47 +14,43 @@ import { environmentOf, podsOf, type ScaledObject } from '../../support/workload
 
 const production = 'deploy/k8s/overlays/production';
 
-describe('the other signal for actors', async () => {
+describe('the starvation component', async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
-  it(
-    'takes the place of the first, by a query for metrics that are recorded',
-    { skip },
-    async () => {
-      assert(typeof render !== 'string');
-      const objects = await render('test/deploy/k8s/starvation');
-      assert.deepEqual(objects.flatMap(complaints), []);
-      const scaled = objects.filter(
-        ({ kind }) => kind === 'ScaledObject',
-      ) as unknown as ScaledObject[];
-      const { triggers } = scaled.find(({ spec }) => spec.scaleTargetRef.name === 'actor')!.spec;
-      const rules = await readFile(join(packageRoot, 'deploy/prometheus/recording.yaml'), 'utf8');
-      const asked = triggers.flatMap(({ metadata }) => metricsIn(metadata['query']!));
-      assert.deepEqual(
-        asked.map((name) => rules.includes(`record: ${name}\n`)),
-        [true, true],
-      );
-    },
-  );
+  it('scales actors by queries for recorded metrics', { skip }, async () => {
+    assert(typeof render !== 'string');
+    const objects = await render('test/deploy/k8s/starvation');
+    assert.deepEqual(objects.flatMap(complaints), []);
+    const scaled = objects.filter(
+      ({ kind }) => kind === 'ScaledObject',
+    ) as unknown as ScaledObject[];
+    const { triggers } = scaled.find(({ spec }) => spec.scaleTargetRef.name === 'actor')!.spec;
+    const rules = await readFile(join(packageRoot, 'deploy/prometheus/recording.yaml'), 'utf8');
+    const queried = triggers.flatMap(({ metadata }) => metricsIn(metadata['query']!));
+    assert.deepEqual(
+      queried.map((name) => rules.includes(`record: ${name}\n`)),
+      [true, true],
+    );
+  });
 });
 
-describe('the component for traces', async () => {
+describe('the tracing component', async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
-  it('tells every service of the run where the collector is', { skip }, async () => {
+  it('sets the endpoint of the collector in every service of the run', { skip }, async () => {
     assert(typeof render !== 'string');
     const objects = await render('test/deploy/k8s/tracing');
     assert.deepEqual(objects.flatMap(complaints), []);
     const maps = objects.filter(({ kind }) => kind === 'ConfigMap');
-    const told = objects
+    const endpoints = objects
       .flatMap(podsOf)
       .filter(({ name }) => ['learner', 'actor', 'reward-service'].includes(name))
       .map(({ container }) => environmentOf(container, maps)['OTEL_EXPORTER_OTLP_ENDPOINT']);
-    assert.deepEqual(told, Array(3).fill('http://otel-collector.monitoring:4318'));
+    assert.deepEqual(endpoints, Array(3).fill('http://otel-collector.monitoring:4318'));
   });
 });
 
-describe('the component that opens POST /score', async () => {
+describe('the scores component, which exposes POST /score', async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
   const reached = async (folder: string) => {
@@ -72,28 +68,32 @@ describe('the component that opens POST /score', async () => {
     };
   };
 
-  it('opens it with the key of a Secret; without it nobody reaches it', { skip }, async () => {
-    assert.deepEqual(await reached('test/deploy/k8s/scores'), {
-      host: '0.0.0.0',
-      key: { secretKeyRef: { name: 'scores', key: 'key' } },
-      isService: true,
-      isLetIn: true,
-    });
-    for (const overlay of ['dev', 'gpu', 'production']) {
-      assert.deepEqual(await reached(`deploy/k8s/overlays/${overlay}`), {
-        host: undefined,
-        key: undefined,
-        isService: false,
-        isLetIn: false,
+  it(
+    'exposes the endpoint with the key of a Secret; other overlays do not expose it',
+    { skip },
+    async () => {
+      assert.deepEqual(await reached('test/deploy/k8s/scores'), {
+        host: '0.0.0.0',
+        key: { secretKeyRef: { name: 'scores', key: 'key' } },
+        isService: true,
+        isLetIn: true,
       });
-    }
-  });
+      for (const overlay of ['dev', 'gpu', 'production']) {
+        assert.deepEqual(await reached(`deploy/k8s/overlays/${overlay}`), {
+          host: undefined,
+          key: undefined,
+          isService: false,
+          isLetIn: false,
+        });
+      }
+    },
+  );
 });
 
 describe('the keys of the local backend', async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
-  it('are two, of which actors have the one that only samples', { skip }, async () => {
+  it('are two: actors get only the sampling key', { skip }, async () => {
     assert(typeof render !== 'string');
     const objects = await render('test/deploy/k8s/sample-by-local-backend');
     assert.deepEqual(objects.flatMap(complaints), []);
@@ -116,7 +116,7 @@ describe('the keys of the local backend', async () => {
 describe('the production overlay', async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
-  it('mounts the keys that offbeat nats-config writes, to each pod its own', { skip }, async () => {
+  it('mounts in each pod its own key from offbeat nats-config', { skip }, async () => {
     assert(typeof render !== 'string');
     const objects = await render(production);
     const actors = objects.find(
@@ -138,7 +138,7 @@ describe('the production overlay', async () => {
     assert.deepEqual(environment.sort(), ['actor.nk', ...roles].sort());
   });
 
-  it('keeps its streams on three servers', { skip }, async () => {
+  it('replicates its streams to three servers', { skip }, async () => {
     assert(typeof render !== 'string');
     const objects = await render(production);
     const learner = objects.flatMap(podsOf).find(({ name }) => name === 'learner')!;
@@ -164,21 +164,17 @@ describe('the configuration of TuFT', async () => {
   const [model] = example.supported_models as [Record<string, number | string>];
 
   for (const overlay of ['gpu', 'production']) {
-    it(
-      `has room for the versions and the rank that the overlay ${overlay} trains with`,
-      { skip },
-      async () => {
-        assert(typeof render !== 'string');
-        const set = await learnerEnvironment(render, overlay);
-        assert(Number(model['max_loras']) >= Number(set['LEARNER_MAX_STEPS_OFF_POLICY']) + 2);
-        assert(Number(model['max_lora_rank']) >= Number(set['LEARNER_LORA_RANK']));
-        assert.equal(model['model_name'], set['LEARNER_MODEL_NAME']);
-        assert.equal(model['model_path'], set['LEARNER_MODEL_DIR']);
-      },
-    );
+    it(`admits the adapters and the rank of the overlay ${overlay}`, { skip }, async () => {
+      assert(typeof render !== 'string');
+      const set = await learnerEnvironment(render, overlay);
+      assert(Number(model['max_loras']) >= Number(set['LEARNER_MAX_STEPS_OFF_POLICY']) + 2);
+      assert(Number(model['max_lora_rank']) >= Number(set['LEARNER_LORA_RANK']));
+      assert.equal(model['model_name'], set['LEARNER_MODEL_NAME']);
+      assert.equal(model['model_path'], set['LEARNER_MODEL_DIR']);
+    });
 
     it(
-      `is trained with the rate and the rank that docs/tuft.md has, in the overlay ${overlay}`,
+      `matches docs/tuft.md in learning rate, rank and max tokens, in the overlay ${overlay}`,
       { skip },
       async () => {
         assert(typeof render !== 'string');
@@ -197,7 +193,7 @@ describe("the gpu overlay's own nats-server", async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
   it(
-    'has a configuration that nats-server takes, with the keys that offbeat nats-config makes',
+    'has a configuration that nats-server accepts, with the keys from offbeat nats-config',
     { skip },
     async () => {
       assert(typeof render !== 'string');
@@ -214,7 +210,7 @@ describe("the gpu overlay's own nats-server", async () => {
 
       const root = await mkdtemp(join(tmpdir(), 'offbeat-k8s-'));
       try {
-        const access = join(root, 'nats-access'); // beside it, as in the pod
+        const access = join(root, 'nats-access'); // next to the configuration, as in the pod
         const words = ['--run', 'countdown-qwen3-4b', '--actors', '2', '--out', access];
         const hosts = ['--tls-hosts', 'nats,localhost', '--tls-folder', access];
         const keys = await runOffbeat(['nats-config', ...words, ...hosts], root);
@@ -237,7 +233,7 @@ describe("the gpu overlay's own nats-server", async () => {
           cwd: root,
           timeoutMs: 30_000,
         });
-        assert.notEqual(without.code, 0); // nobody is let in by mistake
+        assert.notEqual(without.code, 0); // does not start without access control
       } finally {
         await rm(root, { recursive: true });
       }

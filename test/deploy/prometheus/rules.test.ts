@@ -17,7 +17,7 @@ interface Rule {
   readonly annotations?: Readonly<Record<string, string>>;
 }
 
-/** A test of promtool's, as far as it is looked at here. */
+/** The fields of a promtool unit test that this file reads. */
 interface UnitTest {
   readonly input_series: readonly { readonly series: string }[];
   readonly alert_rule_test?: readonly {
@@ -28,36 +28,33 @@ interface UnitTest {
 
 const files = ['recording', 'alerts'].map((name) => `deploy/prometheus/${name}.yaml`);
 
-/** What promtool is asked, in the words of the project's folder. */
+/** The promtool commands, run in the project's root. */
 const checks: readonly [what: string, words: readonly string[]][] = [
-  ['rules that Prometheus takes', ['check', 'rules', ...files]],
+  ['rules that Prometheus accepts', ['check', 'rules', ...files]],
   [
-    'a configuration that Prometheus takes',
+    'a configuration that Prometheus accepts',
     ['check', 'config', 'deploy/prometheus/prometheus.yml'],
   ],
-  [
-    'rules that record and raise what they should, and nothing else',
-    ['test', 'rules', 'test/deploy/prometheus/rules.unit.yaml'],
-  ],
+  ['rules that pass their unit tests', ['test', 'rules', 'test/deploy/prometheus/rules.unit.yaml']],
 ];
 
 describe('deploy/prometheus', { timeout: 300_000 }, async () => {
   const rules = (await Promise.all(files.map(rulesOf))).flat();
   const alerts = rules.filter(({ alert }) => alert !== undefined);
 
-  it('asks only for metrics that exist', async () => {
+  it('queries only existing metrics', async () => {
     const declared = (await Promise.all(services.map(declaredMetrics))).flat();
     const recorded = rules.flatMap(({ record }) => record ?? []);
-    const known = new Set([...declared.flatMap(seriesOf), ...recorded, ...ofOthers]);
-    const asked = rules.flatMap(({ expr }) => metricsIn(expr));
-    assert(asked.length > rules.length / 2);
+    const known = new Set([...declared.flatMap(seriesOf), ...recorded, ...thirdPartyMetrics]);
+    const queried = rules.flatMap(({ expr }) => metricsIn(expr));
+    assert(queried.length > rules.length / 2);
     assert.deepEqual(
-      asked.filter((name) => !known.has(name)),
+      queried.filter((name) => !known.has(name)),
       [],
     );
   });
 
-  it('says of every alert how bad it is, what is wrong and where to look', () => {
+  it('gives every alert a severity, a summary and a description', () => {
     assert.deepEqual(
       alerts.filter(
         ({ labels, annotations }) =>
@@ -69,7 +66,7 @@ describe('deploy/prometheus', { timeout: 300_000 }, async () => {
     );
   });
 
-  it('has a unit test of every alert in both directions, on series that the alert reads', async () => {
+  it('has unit tests in which every alert fires and does not fire, on series that the alert reads', async () => {
     const path = join(packageRoot, 'test/deploy/prometheus/rules.unit.yaml');
     const { tests } = parse(await readFile(path, 'utf8')) as { tests: UnitTest[] };
     const recorded = new Map(rules.map(({ record, expr }) => [record, expr]));
@@ -85,7 +82,7 @@ describe('deploy/prometheus', { timeout: 300_000 }, async () => {
         .filter(({ alertname }) => alertname === alert);
       const raised = cases.map(({ exp_alerts }) => exp_alerts.length > 0);
       assert(raised.includes(true), `no test raises ${alert}`);
-      assert(raised.includes(false), `no test shows where ${alert} is silent`);
+      assert(raised.includes(false), `no test shows that ${alert} does not fire`);
     }
   });
 
@@ -103,8 +100,8 @@ describe('deploy/prometheus', { timeout: 300_000 }, async () => {
   }
 });
 
-/** Of Prometheus itself, of kube-state-metrics, and of prometheus-nats-exporter. */
-const ofOthers = [
+/** Metrics of Prometheus itself, kube-state-metrics and prometheus-nats-exporter. */
+const thirdPartyMetrics = [
   'up',
   'kube_job_status_succeeded',
   'nats_varz_jetstream_stats_storage',
