@@ -125,7 +125,7 @@ export const isAnythingBroken: Question = {
     },
     {
       title: 'Event loop lag',
-      description: '99th percentile. Above one second, leases and heartbeats are delayed.',
+      description: 'Lag at the 99th percentile. Above one second, leases and heartbeats are delayed.',
       unit: 's',
       queries: [
         {

@@ -28,7 +28,7 @@ const locked = async () => {
 const nameOf = (path: string) => path.replace(/^.*node_modules\//, '');
 
 describe('the dependencies of the project', { timeout: 60_000 }, () => {
-  it('have exact versions and content digests', async () => {
+  it('dependencies have exact versions and content digests', async () => {
     const { dependencies, devDependencies } = await manifest();
     for (const [name, version] of Object.entries({ ...dependencies, ...devDependencies })) {
       assert.match(version, /^\d+\.\d+\.\d+$/, name);
@@ -38,7 +38,7 @@ describe('the dependencies of the project', { timeout: 60_000 }, () => {
     }
   });
 
-  it('run no install scripts, and package.json lists each package that has one', async () => {
+  it('dependencies run no install scripts, and package.json lists each package that has one', async () => {
     assert.match(await read('.npmrc'), /^ignore-scripts=true$/m);
     const scripted = (await locked()).filter(([, { hasInstallScript }]) => hasInstallScript);
     const { allowScripts } = await manifest();
@@ -49,7 +49,7 @@ describe('the dependencies of the project', { timeout: 60_000 }, () => {
     assert(Object.values(allowScripts).every((isAllowed) => !isAllowed));
   });
 
-  it('are listed by npm run sbom', async () => {
+  it('dependencies are listed by npm run sbom', async () => {
     const run = promisify(execFile);
     const { stdout } = await run('npm', ['run', '--silent', 'sbom'], {
       cwd: packageRoot,

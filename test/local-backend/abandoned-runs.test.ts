@@ -6,8 +6,8 @@ import { startOn, tinyModel, Wire } from './running-backend.js';
 
 const inactivityMs = 600_000; // after which a client counts as gone
 
-describe('a training run whose client sends no heartbeat and no request', () => {
-  it('unloads an abandoned run but keeps its checkpoints and samplers', async () => {
+describe('an abandoned training run', () => {
+  it('an abandoned run is unloaded, but its checkpoints and samplers are kept', async () => {
     let now = 0;
     await using model = await tinyModel(1);
     await using backend = await startOn(model.path, { now: () => now, unloadEveryMs: 5 });
@@ -49,7 +49,7 @@ describe('a training run whose client sends no heartbeat and no request', () => 
 });
 
 describe('a training run whose client sends no heartbeat', () => {
-  it('keeps a run loaded while its client sends requests', async () => {
+  it('a run stays loaded while its client sends requests but no heartbeat', async () => {
     let now = 0;
     await using model = await tinyModel(1);
     await using backend = await startOn(model.path, { now: () => now, unloadEveryMs: 5 });
@@ -67,7 +67,7 @@ describe('a training run whose client sends no heartbeat', () => {
 });
 
 describe('a session', () => {
-  it('keeps a session until its client has been inactive for 10 minutes', () => {
+  it('a session ends after its client has been inactive for 10 minutes', () => {
     let now = 0;
     const sessions = new Sessions(() => now);
     const { id } = sessions.create();
@@ -88,7 +88,7 @@ describe('a session', () => {
     assert.throws(() => sessions.get(id), /10 minutes without a heartbeat/);
   });
 
-  it('keeps a session while the backend is suspended and cannot receive heartbeats', () => {
+  it('a session survives a suspension of the backend, which receives no heartbeats meanwhile', () => {
     let now = 0;
     const sessions = new Sessions(() => now);
     const { id } = sessions.create();

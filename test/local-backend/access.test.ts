@@ -36,11 +36,11 @@ const named = (access: Route['access']) =>
     .sort();
 
 describe('the access of routes', () => {
-  it('opens only health and archives by their secret token to requests without a key', () => {
+  it('requests without a key can reach only health, and archives by their secret token', () => {
     assert.deepEqual(named('open'), ['GET archives/:token', 'GET healthz']);
   });
 
-  it('opens the routes that sampling needs to the sampling key', () => {
+  it('the sampling key permits the routes that sampling requires', () => {
     assert.deepEqual(named('sampling'), [
       'GET get_server_capabilities',
       'GET samplers/:id',
@@ -77,7 +77,7 @@ describe('the sampling key', { timeout: 120_000 }, () => {
     });
 
   const forbidden = routes.filter(({ access }) => access === undefined);
-  it(`is refused by each of the ${forbidden.length} routes that train, save, load, list, download or delete`, async () => {
+  it(`the sampling key is refused by each of the ${forbidden.length} routes that train, save, load, list, download or delete`, async () => {
     assert(forbidden.length >= 15);
     for (const route of forbidden) {
       const path = route.path.replaceAll(/:\w+/g, 'x').replace('*', 'weights/x/archive');
@@ -92,7 +92,7 @@ describe('the sampling key', { timeout: 120_000 }, () => {
     }
   });
 
-  it('samples from weights that the learner saved, in a session of the learner and in its own', async () => {
+  it('an actor samples from weights that the learner saved, in a session of the learner and in its own', async () => {
     const session = await learner.createSession();
     const model = await learner.createModel(session);
     const saving = { model_id: model, seq_id: 1, path: 'v1', type: 'save_weights_for_sampler' };
@@ -114,7 +114,7 @@ describe('the sampling key', { timeout: 120_000 }, () => {
     }
   });
 
-  it('cannot fill the memory of the backend with long stops or telemetry reports', async () => {
+  it('an actor cannot fill the memory of the backend with long stops or telemetry reports', async () => {
     const stop = Array.from({ length: 256 }, () => 'x'.repeat(30_000));
     const sample = {
       prompt: { chunks: [{ type: 'encoded_text', tokens: [3] }] },
@@ -129,7 +129,7 @@ describe('the sampling key', { timeout: 120_000 }, () => {
     assert.equal((await asActor('/api/v1/telemetry', usual)).status, 200);
   });
 
-  it('closes its own oldest sampling session beyond the limit, and none of the learner', async () => {
+  it('an actor beyond the limit of sampling sessions loses its oldest, but not those of the learner', async () => {
     const actor = new Wire(backend.url, samplingApiKey);
     const session_id = await actor.createSession();
     const open = (wire: Wire, session: string) =>
@@ -149,7 +149,7 @@ describe('the sampling key', { timeout: 120_000 }, () => {
     assert.equal((sampler_ids as string[]).length, maxOpenedBySamplingKey);
   });
 
-  it('cannot guess the request ids of other clients', async () => {
+  it('an actor cannot guess the request ids of other clients', async () => {
     const model = await learner.createModel(await learner.createSession(), 1);
     const promise = await learner.sendForwardBackward(forwardBackward(model, 1));
     const id = String(promise['request_id']);
@@ -161,7 +161,7 @@ describe('the sampling key', { timeout: 120_000 }, () => {
     await learner.evaluation(promise);
   });
 
-  it('differs from the full key, which still permits everything', async () => {
+  it('the sampling key differs from the full key, which still permits everything', async () => {
     assert.notEqual(apiKey, samplingApiKey);
     const session = await learner.createSession();
     assert.equal((await learner.tryPost('create_model', createModelBody(session, 9))).status, 202);

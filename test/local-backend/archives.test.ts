@@ -15,7 +15,7 @@ describe('a download link', () => {
   });
   after(() => rm(folder, { recursive: true }));
 
-  it('returns a tar of the two adapter files', async () => {
+  it('a download link returns a tar of the two adapter files', async () => {
     const archives = new Archives();
     const tar = await archives.open(archives.offer(folder).token);
     const found: Record<string, string> = {};
@@ -32,7 +32,7 @@ describe('a download link', () => {
     });
   });
 
-  it('expires after 15 minutes', async () => {
+  it('a download link expires after 15 minutes', async () => {
     let now = 0;
     const archives = new Archives(() => now);
     const { token } = archives.offer(folder);
@@ -42,7 +42,7 @@ describe('a download link', () => {
     await assert.rejects(archives.open(token), /expired/);
   });
 
-  it('is refused for an unknown token', async () => {
+  it('a download link is refused for an unknown token', async () => {
     const archives = new Archives();
     archives.offer(folder);
     await assert.rejects(archives.open('AAAA'), /unknown/);

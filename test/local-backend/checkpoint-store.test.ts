@@ -27,7 +27,7 @@ describe('the checkpoint store', () => {
   after(() => rm(base, { recursive: true }));
   const freshRoot = () => join(base, String(count++));
 
-  it('writes the layout of PEFT under run, kind and name', async () => {
+  it('the checkpoint store writes the layout of PEFT under run, kind and name', async () => {
     const root = freshRoot();
     const store = await CheckpointStore.open(root, log);
     const about = checkpointAbout({ training_run_id: 'run', kind: 'weights', name: 'a' });
@@ -44,7 +44,7 @@ describe('the checkpoint store', () => {
     );
   });
 
-  it('lists the checkpoints of an earlier process, oldest first', async () => {
+  it('the checkpoint store lists the checkpoints of an earlier process, oldest first', async () => {
     const root = freshRoot();
     const first = await CheckpointStore.open(root, log);
     for (const [name, created_at] of [
@@ -63,7 +63,7 @@ describe('the checkpoint store', () => {
     assert.deepEqual([...(await second.read(path)).adapter], [1, 2, 3]);
   });
 
-  it('stores both kinds under the same name separately', async () => {
+  it('the checkpoint store stores both kinds under the same name separately', async () => {
     const store = await CheckpointStore.open(freshRoot(), log);
     await store.save(checkpointAbout({ kind: 'weights', name: 'same' }), files);
     await store.save(checkpointAbout({ kind: 'sampler_weights', name: 'same' }), {
@@ -76,7 +76,7 @@ describe('the checkpoint store', () => {
     assert.deepEqual([...(await read('sampler_weights')).adapter], [7]);
   });
 
-  it('replaces all files of a checkpoint with the same name', async () => {
+  it('the checkpoint store replaces all files of a checkpoint with the same name', async () => {
     const root = freshRoot();
     const store = await CheckpointStore.open(root, log);
     const about = checkpointAbout({ kind: 'weights' });
@@ -89,7 +89,7 @@ describe('the checkpoint store', () => {
     assert.deepEqual(await readdir(join(root, 'run', 'weights')), [about.name]);
   });
 
-  it('restores the old content after a crash before the rename of the new one', async () => {
+  it('the checkpoint store restores the old content after a crash before the rename of the new one', async () => {
     const root = freshRoot();
     const store = await CheckpointStore.open(root, log);
     const about = checkpointAbout({ kind: 'weights', name: 'a' });
@@ -103,7 +103,7 @@ describe('the checkpoint store', () => {
     assert.equal(reopened.list().length, 1);
   });
 
-  it('keeps the old content and no half-written files when the disk is full', async () => {
+  it('the checkpoint store keeps the old content and no half-written files when the disk is full', async () => {
     const root = freshRoot();
     const module = (path: string) => JSON.stringify(new URL(path, import.meta.url).href);
     // The file size limit makes writes fail as a full disk does.
@@ -127,7 +127,7 @@ describe('the checkpoint store', () => {
     assert.deepEqual(await readdir(join(root, 'run', 'weights')), ['a']);
   });
 
-  it('skips a corrupt checkpoint and keeps the rest', async () => {
+  it('the checkpoint store skips a corrupt checkpoint and keeps the rest', async () => {
     const root = freshRoot();
     const store = await CheckpointStore.open(root, log);
     await store.save(checkpointAbout({ name: 'good' }), files);
@@ -140,7 +140,7 @@ describe('the checkpoint store', () => {
     );
   });
 
-  it('removes a deleted checkpoint from the list and the disk', async () => {
+  it('the checkpoint store removes a deleted checkpoint from the list and the disk', async () => {
     const root = freshRoot();
     const store = await CheckpointStore.open(root, log);
     await store.save(checkpointAbout({ name: 'gone' }), files);
@@ -150,7 +150,7 @@ describe('the checkpoint store', () => {
     assert.deepEqual(await readdir(join(root, 'run', 'sampler_weights')), []);
   });
 
-  it('refuses names that would escape its folder', async () => {
+  it('the checkpoint store refuses names that would escape its folder', async () => {
     const store = await CheckpointStore.open(freshRoot(), log);
     for (const name of ['../escape', '..', 'a/b', '.hidden', '']) {
       await assert.rejects(store.save(checkpointAbout({ name }), files), /checkpoint name/);
@@ -159,17 +159,17 @@ describe('the checkpoint store', () => {
 });
 
 describe('checkpoint names', () => {
-  it('start at checkpoint-0001 by default', () => {
+  it('checkpoint names start at checkpoint-0001 by default', () => {
     assert.equal(nextAutomaticName([]), 'checkpoint-0001');
     assert.equal(nextAutomaticName(['step-7']), 'checkpoint-0001');
   });
 
-  it('continue above the highest number in use, also beyond four digits', () => {
+  it('checkpoint names continue above the highest number in use, also beyond four digits', () => {
     assert.equal(nextAutomaticName(['checkpoint-0003', 'checkpoint-0001']), 'checkpoint-0004');
     assert.equal(nextAutomaticName(['checkpoint-9999']), 'checkpoint-10000');
   });
 
-  it('format to tinker paths that parse back', () => {
+  it('tinker paths of checkpoints parse back', () => {
     const path = { runId: 'run-1', kind: 'sampler_weights', name: 'v3' } as const;
     assert.deepEqual(parseTinkerPath(formatTinkerPath(path)), path);
   });

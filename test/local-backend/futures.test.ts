@@ -9,7 +9,7 @@ const status = (expected: number) => (error: unknown) =>
   error instanceof ApiError && error.status === expected;
 
 describe('the futures', () => {
-  it('return the result of an operation on every poll', async () => {
+  it('futures return the result of an operation on every poll', async () => {
     const futures = new FutureStore<string>();
     const id = futures.add(Promise.resolve('done'));
     for (let poll = 0; poll < 2; poll++) {
@@ -17,7 +17,7 @@ describe('the futures', () => {
     }
   });
 
-  it('report whether the client or the server caused a failure', async () => {
+  it('futures report whether the client or the server caused a failure', async () => {
     const futures = new FutureStore<string>();
     const wrong = futures.add(Promise.reject(new PermanentError('wrong request')));
     const broken = futures.add(Promise.reject(new Error('broken server')));
@@ -33,13 +33,13 @@ describe('the futures', () => {
     });
   });
 
-  it('return undefined when the operation outlasts the poll', async () => {
+  it('futures return undefined when the operation outlasts the poll', async () => {
     const futures = new FutureStore<string>();
     const id = futures.add(new Promise(() => undefined));
     assert.equal(await futures.wait(id, 1, never), undefined);
   });
 
-  it('complete a poll as soon as the result is available', async () => {
+  it('futures complete a poll as soon as the result is available', async () => {
     const futures = new FutureStore<string>();
     let finish = (_value: string): void => undefined;
     const id = futures.add(new Promise((resolve) => (finish = resolve)));
@@ -48,7 +48,7 @@ describe('the futures', () => {
     assert.deepEqual(await poll, { isOk: true, value: 'now' });
   });
 
-  it('end a poll when its client disconnects', async () => {
+  it('futures end a poll when its client disconnects', async () => {
     const futures = new FutureStore<string>();
     const client = new AbortController();
     const id = futures.add(new Promise(() => undefined));
@@ -57,7 +57,7 @@ describe('the futures', () => {
     assert.equal(await poll, undefined);
   });
 
-  it('drop a result some time after its first fetch, and answer 410', async () => {
+  it('futures drop a result some time after its first fetch, and answer 410', async () => {
     let now = 0;
     const futures = new FutureStore<string>(
       { keepFetchedMs: 100, keepUnfetchedMs: 1000 },
@@ -71,7 +71,7 @@ describe('the futures', () => {
     await assert.rejects(futures.wait(id, 0, never), status(410));
   });
 
-  it('drop a result that is never fetched', async () => {
+  it('futures drop a result that is never fetched', async () => {
     let now = 0;
     const futures = new FutureStore<string>(
       { keepFetchedMs: 100, keepUnfetchedMs: 1000 },
@@ -83,7 +83,7 @@ describe('the futures', () => {
     await assert.rejects(futures.wait(id, 0, never), status(410));
   });
 
-  it('answer 410 for an id of an earlier process and 404 for one that was never issued', async () => {
+  it('futures answer 410 for an id of an earlier process and 404 for one that was never issued', async () => {
     const earlier = new FutureStore<string>().add(Promise.resolve('lost'));
     const futures = new FutureStore<string>();
     const mine = futures.add(Promise.resolve('done'));
@@ -94,7 +94,7 @@ describe('the futures', () => {
 });
 
 describe('the resend memory', () => {
-  it('returns the first result for a resent request', () => {
+  it('the resend memory returns the first result for a resent request', () => {
     const memory = new ResendMemory<number>(10);
     assert.equal(
       memory.getOrCreate('a', () => 1),
@@ -110,7 +110,7 @@ describe('the resend memory', () => {
     );
   });
 
-  it('does not remember a refused request', () => {
+  it('the resend memory does not remember a refused request', () => {
     const memory = new ResendMemory<number>(10);
     assert.throws(() =>
       memory.getOrCreate('a', () => {
@@ -123,7 +123,7 @@ describe('the resend memory', () => {
     );
   });
 
-  it('replaces a result that is no longer usable', () => {
+  it('the resend memory replaces a result that is no longer usable', () => {
     const memory = new ResendMemory<number>(10);
     memory.getOrCreate('a', () => 1);
     assert.equal(
@@ -136,7 +136,7 @@ describe('the resend memory', () => {
     );
   });
 
-  it('evicts the oldest entry beyond its capacity', () => {
+  it('the resend memory evicts the oldest entry beyond its capacity', () => {
     const memory = new ResendMemory<string>(2);
     for (const key of ['a', 'b', 'c']) memory.getOrCreate(key, () => `first ${key}`);
     assert.equal(

@@ -26,14 +26,14 @@ const status = (expected: number) => (error: unknown) =>
   error instanceof ApiError && error.status === expected;
 
 describe('a route', () => {
-  it('matches a path segment by segment', () => {
+  it('a route pattern matches a path segment by segment', () => {
     assert.deepEqual(matchPath('/runs/:run', '/runs/r1'), ['r1']);
     assert.equal(matchPath('/runs/:run', '/runs/r1/more'), undefined);
     assert.equal(matchPath('/runs/:run', '/runs/'), undefined);
     assert.equal(matchPath('/runs', '/walks'), undefined);
   });
 
-  it('matches the rest of the path with a star', () => {
+  it('a route pattern matches the rest of the path with a star', () => {
     assert.deepEqual(matchPath('/runs/:run/c/*', '/runs/r1/c/weights/a/archive'), [
       'r1',
       'weights/a/archive',
@@ -45,13 +45,13 @@ describe('a route', () => {
 describe('a JSON body', () => {
   const schema = z.object({ seq_id: z.union([z.number(), z.string()]) });
 
-  it('keeps every digit of a long sequence id', async () => {
+  it('a JSON body keeps every digit of a long sequence id', async () => {
     const body = '{"seq_id": 999999999000000001}';
     assert.deepEqual(await readJson(request(body), schema), { seq_id: '999999999000000001' });
     assert.deepEqual(await readJson(request('{"seq_id":7}'), schema), { seq_id: 7 });
   });
 
-  it('keeps every digit of a long seed', async () => {
+  it('a JSON body keeps every digit of a long seed', async () => {
     const wide = z.object({ seed: z.string(), data: z.string() });
     const body = '{"data":"\\"seed\\": 5", "seed":-9223372036854775808}';
     assert.deepEqual(await readJson(request(body), wide), {
@@ -60,7 +60,7 @@ describe('a JSON body', () => {
     });
   });
 
-  it('is refused with all violations of its schema', async () => {
+  it('a JSON body is refused with all violations of its schema', async () => {
     const strict = z.object({ a: z.int(), b: z.string() });
     await assert.rejects(readJson(request('{"a":1.5}'), strict), (error) => {
       assert(error instanceof ApiError);
@@ -77,7 +77,7 @@ describe('a JSON body', () => {
     });
   });
 
-  it('is refused for its size in memory before it is parsed', async () => {
+  it('a JSON body is refused for its size in memory before it is parsed', async () => {
     const any = z.unknown();
     const bounds = { bytes: 1_000, values: 100, containers: 10, depth: 5 };
     const detail = (words: RegExp) => (error: unknown) => {
@@ -97,7 +97,7 @@ describe('a JSON body', () => {
     await assert.rejects(readJson(request('['.repeat(6)), any, bounds), detail(/5 deep/));
   });
 
-  it('is refused with the first 20 violations when there are more', async () => {
+  it('a JSON body is refused with the first 20 violations when there are more', async () => {
     const body = JSON.stringify({ tags: Array(900).fill(1), sdk_version: '1' });
     await assert.rejects(readJson(request(body), CreateSessionRequest), (error) => {
       assert(error instanceof ApiError && Array.isArray(error.detail));
@@ -106,14 +106,14 @@ describe('a JSON body', () => {
     });
   });
 
-  it('is refused when it is not JSON or has another content type', async () => {
+  it('a body is refused when it is not JSON or has another content type', async () => {
     await assert.rejects(readJson(request('{'), schema), status(422));
     await assert.rejects(readJson(request('{}', 'text/plain'), schema), status(415));
   });
 });
 
 describe('a listing', () => {
-  it('reads limit and offset, or their defaults', () => {
+  it('a listing reads limit and offset, or their defaults', () => {
     assert.deepEqual(readPage(new URLSearchParams('limit=5&offset=10'), 20), {
       limit: 5,
       offset: 10,
@@ -121,7 +121,7 @@ describe('a listing', () => {
     assert.deepEqual(readPage(new URLSearchParams(), 20), { limit: 20, offset: 0 });
   });
 
-  it('refuses a limit or an offset that is not a count', () => {
+  it('a listing is refused with a limit or an offset that is not a count', () => {
     for (const query of ['limit=0', 'offset=-1', 'limit=many', 'offset=1.5']) {
       assert.throws(() => readPage(new URLSearchParams(query), 20), status(422));
     }
@@ -131,13 +131,13 @@ describe('a listing', () => {
 describe('the API key', () => {
   const keys = { apiKey: 'tml-right', samplingApiKey: 'tml-sample' };
 
-  it('determines the access of a request', () => {
+  it('an API key determines the access of a request', () => {
     assert.equal(accessOf({ 'x-api-key': 'tml-right' }, keys), 'all');
     assert.equal(accessOf({ 'x-api-key': 'tml-sample' }, keys), 'sampling');
     assert.equal(accessOf({ 'x-api-key': 'tml-right' }, { apiKey: 'tml-right' }), 'all');
   });
 
-  it('is refused with 401 when missing and with 403 when wrong', () => {
+  it('a missing API key is answered with 401 and a wrong one with 403', () => {
     assert.throws(() => accessOf({}, keys), status(401));
     for (const key of ['tml-wrong', 'tml-right ', 'tml-sampl', '', 'undefined']) {
       assert.throws(() => accessOf({ 'x-api-key': key }, keys), status(403));

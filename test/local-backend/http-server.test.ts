@@ -38,7 +38,7 @@ describe('the HTTP server of the local backend', { timeout: 60_000 }, () => {
     return { status: response.status, text: await response.text() };
   };
 
-  it('refuses every path without the key', async () => {
+  it('the server refuses every path without the key', async () => {
     for (const path of ['/echo', '/broken', '/nowhere']) {
       assert.equal((await ask(path, { headers: {} })).status, 401);
       for (const key of ['tml-wrong', 'tml-righ', 'tml-right2', '']) {
@@ -48,7 +48,7 @@ describe('the HTTP server of the local backend', { timeout: 60_000 }, () => {
     }
   });
 
-  it('logs an internal error under an id and sends only the id to the client', async () => {
+  it('the server logs an internal error under an id and sends only the id to the client', async () => {
     const { status, text } = await ask('/broken');
     assert.equal(status, 500);
     const { detail } = JSON.parse(text) as { detail: string };
@@ -57,7 +57,7 @@ describe('the HTTP server of the local backend', { timeout: 60_000 }, () => {
     assert.deepEqual([logged?.err?.message, logged?.route], ['no such tensor', 'GET /broken']);
   });
 
-  it('refuses a body above its limit', async () => {
+  it('the server refuses a body above its limit', async () => {
     const body = Buffer.alloc(1_000);
     assert.deepEqual(await ask('/echo', { method: 'POST', body }), { status: 200, text: '1000' });
     const large = new ReadableStream({
@@ -88,13 +88,13 @@ describe('a client that sends very slowly', { timeout: 60_000 }, () => {
     });
   const head = 'POST /echo HTTP/1.1\r\nhost: x\r\nx-api-key: tml-right\r\n';
 
-  it('gets 408 when its headers do not end', async () => {
+  it('a slow client gets 408 when its headers do not end', async () => {
     await using server = await start();
     const response = await sendSlowly(server.port, head, 'x-more: 1\r\n');
     assert.match(response, /^HTTP\/1\.1 408 [^]*took too long/);
   });
 
-  it('gets 408 when its body does not end, with and without a length', async () => {
+  it('a slow client gets 408 when its body does not end, with and without a length', async () => {
     await using server = await start();
     const counted = await sendSlowly(server.port, `${head}content-length: 1000000\r\n\r\n`, 'x');
     assert.match(counted, /^HTTP\/1\.1 408 /);
@@ -102,7 +102,7 @@ describe('a client that sends very slowly', { timeout: 60_000 }, () => {
     assert.match(await sendSlowly(server.port, chunks, '1\r\nx\r\n'), /^HTTP\/1\.1 408 /);
   });
 
-  it('does not delay other clients', async () => {
+  it('a slow client does not delay other clients', async () => {
     await using server = await start();
     const slow = Array.from({ length: 20 }, () => sendSlowly(server.port, head, 'x-more: 1\r\n'));
     const response = await fetch(`http://127.0.0.1:${server.port}/echo`, {

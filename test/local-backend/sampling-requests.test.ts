@@ -29,7 +29,7 @@ function plan(sampling: Record<string, unknown>, tokens: number[] = [3, 4, 5], m
 }
 
 describe('a sampling request', () => {
-  it('uses the defaults of the API', () => {
+  it('a sampling request uses the defaults of the API', () => {
     const { job, promptLogprobsTemperature } = plan({});
     assert.deepEqual(job, {
       prompt: Int32Array.of(3, 4, 5),
@@ -43,42 +43,42 @@ describe('a sampling request', () => {
     assert.equal(promptLogprobsTemperature, undefined);
   });
 
-  it('accepts a string as one stop, and lists of strings or tokens', () => {
+  it('a sampling request accepts a string as one stop, and lists of strings or tokens', () => {
     assert.deepEqual(plan({ stop: 'end' }).job.stopStrings, ['end']);
     assert.deepEqual(plan({ stop: ['a', 'b'] }).job.stopStrings, ['a', 'b']);
     assert.deepEqual(plan({ stop: [1, 2] }).job.stopTokenIds, [1, 2]);
   });
 
-  it('accepts 64-bit seeds and keeps different ones different', () => {
+  it('a sampling request accepts 64-bit seeds and keeps different ones different', () => {
     const seeds = [0, -1, '9223372036854775807', '9223372036854775806', '18446744073709551615'];
     const taken = seeds.map((seed) => plan({ seed }).job.seed);
     assert.equal(new Set(taken).size, seeds.length);
     assert(taken.every(Number.isSafeInteger));
   });
 
-  it('limits max_tokens to the positions of the model', () => {
+  it('a sampling request limits max_tokens to the positions of the model', () => {
     assert.equal(plan({ max_tokens: 1000 }).job.maxTokens, tinySizes.maxPositions - 3);
   });
 
-  it('scores the prompt at the temperature of the request, or at 1 for a greedy one', () => {
+  it('a sampling request scores the prompt at the temperature of the request, or at 1 for a greedy one', () => {
     const asked = { prompt_logprobs: true };
     assert.equal(plan({ temperature: 0.5 }, [3], asked).promptLogprobsTemperature, 0.5);
     assert.equal(plan({ temperature: 0 }, [3], asked).promptLogprobsTemperature, 1);
   });
 
-  it('is refused when it truncates the distribution', () => {
+  it('a sampling request is refused when it truncates the distribution', () => {
     assert.throws(() => plan({ top_k: 5 }), /top_k is 5/);
     assert.throws(() => plan({ top_p: 0.9 }), /top_p is 0.9/);
     plan({ top_k: characterVocabSize, top_p: 1 }); // leaves the distribution whole
   });
 
-  it('is refused when the prompt is empty, too long or outside the vocabulary', () => {
+  it('a sampling request is refused when the prompt is empty, too long or outside the vocabulary', () => {
     assert.throws(() => plan({}, []), /no tokens/);
     assert.throws(() => plan({}, new Array<number>(tinySizes.maxPositions).fill(3)), /takes 64/);
     assert.throws(() => plan({}, [3, characterVocabSize]), /token 22 at 1/);
   });
 
-  it('is refused when it uses an unsupported feature', () => {
+  it('a sampling request is refused when it uses an unsupported feature', () => {
     assert.throws(() => plan({}, [3], { topk_prompt_logprobs: 4 }), /topk_prompt_logprobs/);
     assert.throws(() => plan({}, [3], { num_samples: 1_000_000 }), /num_samples/);
   });
@@ -127,14 +127,14 @@ describe('a wave of sampling requests', () => {
   }
   const sizes = async (requests: readonly QueuedSample[]) => sizesOf(await waves(requests));
 
-  it('contains all requests with the same weights and sample count, in order of arrival', async () => {
+  it('a wave contains all requests with the same weights and sample count, in order of arrival', async () => {
     const [a, b, c] = [queued(), queued({ length: 7 }), queued({ length: 5 })];
     const [other, more] = [queued({ weights: 'b' }), queued({ count: 2 })];
     const [first] = await waves([a, b, other, more, c]);
     assert.deepEqual(first, [a.job, b.job, c.job]);
   });
 
-  it('holds at most 256 samples and 8,192 prompt tokens', async () => {
+  it('a wave holds at most 256 samples and 8,192 prompt tokens', async () => {
     const singles = Array.from({ length: 300 }, () => queued());
     assert.deepEqual(await sizes(singles), [256, 44]);
     const groups = Array.from({ length: 20 }, () => queued({ count: 16 }));
@@ -144,14 +144,14 @@ describe('a wave of sampling requests', () => {
     assert.deepEqual(await sizes([queued({ length: 5000 }), queued({ length: 10 })]), [1, 1]);
   });
 
-  it('contains only one request when that exceeds the limits by itself', async () => {
+  it('a wave contains only one request when that exceeds the limits by itself', async () => {
     const large = queued({ count: 1000 });
     assert.deepEqual(await sizes([large, large]), [1, 1]);
   });
 });
 
 describe('the sampling queue', () => {
-  it('samples waiting requests in one batch and returns to each its own result', async () => {
+  it('the sampling queue samples waiting requests in one batch and returns to each its own result', async () => {
     const { calls, queue } = echo();
     const lengths = [3, 5, 4];
     const asked = lengths.map((length) => queue.sample(queued({ length })));
@@ -165,14 +165,14 @@ describe('the sampling queue', () => {
     assert.equal(queue.depth, 0);
   });
 
-  it('samples requests that arrive during a wave in the next one', async () => {
+  it('the sampling queue samples requests that arrive during a wave in the next one', async () => {
     const { calls, queue } = echo();
     await queue.sample(queued());
     await Promise.all([queue.sample(queued()), queue.sample(queued({ weights: 'b' }))]);
     assert.deepEqual(sizesOf(calls), [1, 1, 1]);
   });
 
-  it('fails only the invalid request of a wave', async () => {
+  it('the sampling queue fails only the invalid request of a wave', async () => {
     const { calls, queue } = echo((prompt) => prompt.length === 5);
     const [first, second, third] = await Promise.allSettled(
       [3, 5, 4].map((length) => queue.sample(queued({ length }))),

@@ -33,7 +33,7 @@ const conflict = (expected: number, got: number) => (error: unknown) =>
   error.message.startsWith(`Sequence conflict: expected ${expected}, got ${got}.`);
 
 describe('the sequence gate', () => {
-  it('runs operations in the order of their ids, regardless of their order of arrival', async () => {
+  it('the sequence gate runs operations in the order of their ids, regardless of their order of arrival', async () => {
     const { gate } = gateWithClock();
     const ran: number[] = [];
     const run = (id: number) =>
@@ -45,7 +45,7 @@ describe('the sequence gate', () => {
     assert.deepEqual(ran, [1, 2, 3, 4]);
   });
 
-  it('starts an operation only after the previous one has ended', async () => {
+  it('the sequence gate starts an operation only after the previous one has ended', async () => {
     const { gate } = gateWithClock();
     let finishFirst = (): void => undefined;
     let hasSecondStarted = false;
@@ -61,7 +61,7 @@ describe('the sequence gate', () => {
     assert(hasSecondStarted);
   });
 
-  it('lets a failed operation consume its id', async () => {
+  it('the sequence gate lets a failed operation consume its id', async () => {
     const { gate } = gateWithClock();
     await assert.rejects(
       gate.run(1, () => Promise.reject(new Error('no'))),
@@ -70,7 +70,7 @@ describe('the sequence gate', () => {
     assert.equal(await gate.run(2, () => Promise.resolve('ran')), 'ran');
   });
 
-  it('refuses a used id and reports the expected one', async () => {
+  it('the sequence gate refuses a used id and reports the expected one', async () => {
     const { gate } = gateWithClock();
     await gate.run(1, () => Promise.resolve());
     await assert.rejects(
@@ -79,7 +79,7 @@ describe('the sequence gate', () => {
     );
   });
 
-  it('answers a probe with id 0 after earlier operations, with the expected id', async () => {
+  it('the sequence gate answers a probe with id 0 after earlier operations, with the expected id', async () => {
     const { gate } = gateWithClock();
     const order: string[] = [];
     const first = gate.run(1, () => Promise.resolve(order.push('first')));
@@ -94,7 +94,7 @@ describe('the sequence gate', () => {
     assert.deepEqual(order, ['first', 'probe']);
   });
 
-  it('skips missing ids once and continues after them', async () => {
+  it('the sequence gate skips missing ids once and continues after them', async () => {
     const { gate, gaps, timeOut } = gateWithClock();
     const ran: number[] = [];
     const run = (id: number) => gate.run(id, () => Promise.resolve(ran.push(id)));
@@ -108,7 +108,7 @@ describe('the sequence gate', () => {
     ]);
   });
 
-  it('refuses a skipped id that arrives late', async () => {
+  it('the sequence gate refuses a skipped id that arrives late', async () => {
     const { gate, timeOut } = gateWithClock();
     const second = gate.run(2, () => Promise.resolve());
     timeOut();
@@ -119,7 +119,7 @@ describe('the sequence gate', () => {
     );
   });
 
-  it('stops the timer of an operation once it is queued', async () => {
+  it('the sequence gate stops the timer of an operation once it is queued', async () => {
     const { gate, timeOut } = gateWithClock();
     const second = gate.run(2, () => Promise.resolve('ran'));
     await gate.run(1, () => Promise.resolve());
@@ -127,7 +127,7 @@ describe('the sequence gate', () => {
     assert.equal(await second, 'ran');
   });
 
-  it('refuses an id far ahead immediately', async () => {
+  it('the sequence gate refuses an id far ahead immediately', async () => {
     const { gate } = gateWithClock();
     await assert.rejects(
       gate.run(1_000_000, () => Promise.resolve()),
@@ -135,7 +135,7 @@ describe('the sequence gate', () => {
     );
   });
 
-  it('runs an operation without an id in order of arrival and consumes no id', async () => {
+  it('the sequence gate runs an operation without an id in order of arrival and consumes no id', async () => {
     const { gate } = gateWithClock();
     const ran: string[] = [];
     const run = (id: number | undefined, name: string) =>

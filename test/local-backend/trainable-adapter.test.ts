@@ -36,7 +36,7 @@ describe('the training state of a run', () => {
   const train = (adapter: TrainableAdapter, data: Datum[]) =>
     adapter.forwardBackward(trainer, data, 'cross_entropy', {});
 
-  it('accumulates the gradients of several passes until a step applies them', async () => {
+  it('a training state accumulates the gradients of several passes until a step applies them', async () => {
     const [apart, together] = [fresh(), fresh()];
     await train(apart, [one]);
     await train(apart, [other]);
@@ -47,7 +47,7 @@ describe('the training state of a run', () => {
     assert.deepEqual(apart.optimStep(adam), { gradNorm: 0, step: 1 }, 'the gradients are cleared');
   });
 
-  it('does not change in a step without gradients or in a forward pass', async () => {
+  it('a training state does not change in a step without gradients or in a forward pass', async () => {
     const adapter = fresh();
     const untouched = weights(adapter);
     await adapter.forward(trainer, [one], 'cross_entropy', {});
@@ -55,7 +55,7 @@ describe('the training state of a run', () => {
     assert.deepEqual(weights(adapter), untouched);
   });
 
-  it('computes every loss in a forward pass as in a training pass, with the same defaults', async () => {
+  it('a training state computes every loss in a forward pass as in a training pass, with the same defaults', async () => {
     const logprobs = Float32Array.of(-1, -3, -6);
     const inputs = { ...one.inputs, logprobs, advantages: Float32Array.of(1, -2, 3) };
     const data = [
@@ -70,14 +70,14 @@ describe('the training state of a run', () => {
     }
   });
 
-  it('refuses a forward pass without an input of the loss, and names the datum', async () => {
+  it('a training state refuses a forward pass without an input of the loss, and names the datum', async () => {
     await assert.rejects(fresh().forward(trainer, [one, { ...one, inputs: {} }], 'ppo', {}), {
       name: 'PermanentError',
       message: 'ppo: data[0] needs 3 logprobs, found none',
     });
   });
 
-  it('discards the gradients of a failed pass', async () => {
+  it('a training state discards the gradients of a failed pass', async () => {
     const [failed, clean] = [fresh(), fresh()];
     await train(failed, [one]);
     const lacking = { ...one, inputs: {} };
@@ -88,12 +88,12 @@ describe('the training state of a run', () => {
     assert.deepEqual(weights(failed), weights(clean));
   });
 
-  it('refuses a loss that is not finite', async () => {
+  it('a training state refuses a loss that is not finite', async () => {
     const absurd = { ...one, inputs: { weights: Float32Array.of(3e38, 3e38, 3e38) } };
     await assert.rejects(train(fresh(), [absurd]), /not finite/);
   });
 
-  it('returns non-finite logprobs but does not accumulate their gradients', async () => {
+  it('a training state returns non-finite logprobs but does not accumulate their gradients', async () => {
     const adapter = warmAdapter(model.config, 1);
     for (const { data } of adapter.tensors.values()) data.fill(1e30);
     const broken = new TrainableAdapter(adapter);
@@ -104,7 +104,7 @@ describe('the training state of a run', () => {
     assert.deepEqual(weights(broken), before);
   });
 
-  it('restores a saved state and drops accumulated gradients', async () => {
+  it('a training state restores a saved state and drops accumulated gradients', async () => {
     const adapter = fresh();
     await train(adapter, [one]);
     adapter.optimStep(adam);
@@ -115,13 +115,13 @@ describe('the training state of a run', () => {
     assert.deepEqual(adapter.optimStep(adam), { gradNorm: 0, step: 1 });
   });
 
-  it('saves weights that decode to an adapter of the same rank', () => {
+  it('a training state saves weights that decode to an adapter of the same rank', () => {
     const { rank, alpha, tensors } = warmAdapter(model.config, 1);
     const decoded = decodeAdapter(weights(fresh()), { rank, alpha });
     assert.deepEqual([...decoded.tensors.keys()].sort(), [...tensors.keys()].sort());
   });
 
-  it('refuses to restore an adapter of other modules', () => {
+  it('a training state refuses to restore an adapter of other modules', () => {
     const adapter = fresh();
     const { tensors, ...scale } = warmAdapter(model.config, 1);
     const attention = [...tensors].filter(([key]) => key.includes('self_attn'));

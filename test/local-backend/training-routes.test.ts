@@ -70,20 +70,20 @@ const refused = (words: RegExp) => (error: unknown) =>
   error instanceof PermanentError && words.test(error.message);
 
 describe('forward_backward in JSON', () => {
-  it('reads the sample of the protocol reference', async () => {
+  it('forward_backward reads the sample of the protocol reference', async () => {
     assert.deepEqual(await postSample(), request);
   });
 
-  it('reads what our own client writes', async () => {
+  it('forward_backward reads what our own client writes', async () => {
     assert.deepEqual(await post(jsonForwardBackward(request).body.json), request);
   });
 
-  it('reads a tensor without a shape as a vector', async () => {
+  it('forward_backward reads a tensor without a shape as a vector', async () => {
     const { data, dtype } = target;
     assert.deepEqual(await postSample({ inputs: { target_tokens: { data, dtype } } }), request);
   });
 
-  it('refuses a tensor that is not a dense vector, and names its datum and array', async () => {
+  it('forward_backward refuses a tensor that is not a dense vector, and names its datum and array', async () => {
     const twoTargets = { data: [5, 6, 7, 8, 9, 10], dtype: 'int64', shape: [3, 2] };
     await assert.rejects(
       postSample({ inputs: { target_tokens: twoTargets } }),
@@ -96,11 +96,11 @@ describe('forward_backward in JSON', () => {
     );
   });
 
-  it('refuses an unknown loss and lists the supported ones', async () => {
+  it('forward_backward refuses an unknown loss and lists the supported ones', async () => {
     await assert.rejects(postSample({ loss: 'dpo' }), refused(/loss_fn is "dpo", expected .*ppo/));
   });
 
-  it('reports one violation for an array of any length', async () => {
+  it('forward_backward reports one violation for an array of any length', async () => {
     const wrong = Array<string>(100_000).fill('x');
     const violations = async (inputs: Record<string, unknown>) => {
       const error: unknown = await postSample({ inputs }).catch((caught: unknown) => caught);

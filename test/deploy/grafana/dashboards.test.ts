@@ -15,7 +15,7 @@ describe('the dashboards', async () => {
   const panels = shown.flatMap(({ title, panels }) => panels.map((panel) => ({ ...panel, title })));
   const targets = panels.flatMap(({ targets }) => targets);
 
-  it('have the four expected titles', () => {
+  it('dashboards have the four expected titles', () => {
     assert.deepEqual(
       shown.map(({ title }) => title),
       [
@@ -27,7 +27,7 @@ describe('the dashboards', async () => {
     );
   });
 
-  it('match the generated files, as does the PrometheusRule', async () => {
+  it('dashboards match the generated files, as does the PrometheusRule', async () => {
     for (const [path, text] of await monitoringFiles()) {
       const found = await readFile(join(packageRoot, path), 'utf8').catch(() => '');
       assert(found === text, `run \`npm run monitoring\` and commit ${path}`);
@@ -36,7 +36,7 @@ describe('the dashboards', async () => {
     assert.equal(files.length, shown.length);
   });
 
-  it('query only existing metrics', async () => {
+  it('dashboards query only existing metrics', async () => {
     const declared = (await Promise.all(services.map(declaredMetrics))).flat();
     const recorded = (await recordingRules()).map(({ record }) => record);
     const known = new Set([...declared.flatMap(seriesOf), ...recorded, ...thirdPartyMetrics]);
@@ -48,7 +48,7 @@ describe('the dashboards', async () => {
     );
   });
 
-  it('show every metric of the canonical set, directly or by a recording rule', async () => {
+  it('dashboards show every metric of the canonical set, directly or by a recording rule', async () => {
     const recorded = new Map((await recordingRules()).map(({ record, expr }) => [record, expr]));
     const queried = targets.flatMap(({ promql }) => metricsIn(promql));
     const shown = new Set(queried.flatMap((name) => metricsIn(recorded.get(name) ?? name)));
@@ -61,7 +61,7 @@ describe('the dashboards', async () => {
     );
   });
 
-  it('filter by the chosen runs in every selector', () => {
+  it('dashboards filter by the chosen runs in every selector', () => {
     const selectors = targets.flatMap(({ promql }) => promql.match(/\{[^}]*\}/g) ?? []);
     assert(selectors.length >= targets.length);
     assert.deepEqual(
@@ -70,7 +70,7 @@ describe('the dashboards', async () => {
     );
   });
 
-  it('describe every panel, with unique titles and positions', () => {
+  it('dashboards describe every panel, with unique titles and positions', () => {
     assert.deepEqual(
       panels.filter(({ description }) => !/^[A-Z].*\.$/.test(description)),
       [],

@@ -12,11 +12,11 @@ describe('the Dockerfile', async () => {
   const stages = text.split(/^(?=FROM )/m).slice(1);
   const last = stages.at(-1)!;
 
-  it('passes the linter', () => {
+  it('the Dockerfile passes the linter', () => {
     assert.deepEqual(validate(text), []);
   });
 
-  it('builds and runs in separate stages, on one pinned base', () => {
+  it('the Dockerfile builds and runs in separate stages, on one pinned base', () => {
     const bases = stages.map((stage) => /^FROM (\S+)/.exec(stage)![1]!);
     assert.equal(bases.length, 2);
     assert.equal(new Set(bases).size, 1);
@@ -24,7 +24,7 @@ describe('the Dockerfile', async () => {
     assert.doesNotMatch(last, /\bnpm\b|\btsc\b/);
   });
 
-  it('runs as the user of the manifests, who owns only the working directory', async () => {
+  it('the Dockerfile runs as the user of the manifests, who owns only the working directory', async () => {
     const [, user] = /^USER (\d+):\1$/m.exec(last)!;
     const learner = await read('deploy/k8s/base/learner.yaml');
     assert.match(learner, new RegExp(`runAsUser: ${user!}\n`));
@@ -33,12 +33,12 @@ describe('the Dockerfile', async () => {
     assert.match(learner, /mountPath: \/var\/lib\/offbeat\b/);
   });
 
-  it('takes the service as its command and has a health check', () => {
+  it('the Dockerfile takes the service as its command and has a health check', () => {
     assert.match(last, /^ENTRYPOINT \["node", "\/app\/dist\/cli\/cli\.js"\]$/m);
     assert.match(last, /^HEALTHCHECK .*\\\n +CMD \["node", "\/app\/healthcheck\.mjs"\]$/m);
   });
 
-  it('has a build context of exactly the files that it copies', async () => {
+  it('the Dockerfile has a build context of exactly the files that it copies', async () => {
     const copied = stages[0]!
       .split('\n')
       .filter((line) => line.startsWith('COPY '))

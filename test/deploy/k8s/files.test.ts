@@ -15,12 +15,12 @@ describe('the manifest files', async () => {
   const texts = await Promise.all(files.map((name) => readFile(join(root, name), 'utf8')));
   const objects = texts.flatMap(objectsIn).filter(isForTheCluster);
 
-  it('are valid by the schemas of their APIs', () => {
+  it('manifests are valid by the schemas of their APIs', () => {
     assert(objects.length > 20);
     assert.deepEqual(objects.flatMap(complaints), []);
   });
 
-  it('reference only existing files', async () => {
+  it('manifests reference only existing files', async () => {
     const all = (await filesUnder('deploy')).filter((name) => /\.(ya?ml|conf|env)$/.test(name));
     const texts = await Promise.all(all.map((name) => readFile(join(packageRoot, name), 'utf8')));
     const path = /(?<![\w./-])(?:deploy|docs|test|components|overlays|base)\/[\w-][\w./-]*[\w]/g;
@@ -36,7 +36,7 @@ describe('the manifest files', async () => {
     );
   });
 
-  it('fail validation with an unknown field or a field of the wrong type', () => {
+  it('manifests fail validation with an unknown field or a field of the wrong type', () => {
     const [deployment] = objects.filter(({ kind }) => kind === 'Deployment');
     const unknown = { ...deployment!, spec: { ...(deployment!['spec'] as object), replicass: 2 } };
     assert.match(complaints(unknown).join(), /has \/spec\/replicass, which apps\/v1 does not know/);

@@ -27,7 +27,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
   if (typeof render === 'string') {
-    it('require kubectl', { skip }, () => undefined);
+    it('overlays are tested only where kubectl is installed', { skip }, () => undefined);
     return;
   }
   for (const overlay of overlays) {
@@ -37,12 +37,12 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
     const ours = pods.filter(({ container }) => container.image.includes('/offbeat:'));
 
     describe(overlay, () => {
-      it('is valid by the schemas of its APIs', () => {
+      it('the overlay is valid by the schemas of its APIs', () => {
         assert(objects.length > 15);
         assert.deepEqual(objects.flatMap(complaints), []);
       });
 
-      it('has one namespace with enforced pod security', () => {
+      it('the overlay has one namespace with enforced pod security', () => {
         const [namespace] = of('Namespace');
         const level = namespace!.metadata.labels?.['pod-security.kubernetes.io/enforce'];
         assert.match(level!, /^(restricted|baseline)$/);
@@ -53,7 +53,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         assert.deepEqual(elsewhere, []);
       });
 
-      it('has a single learner and separate workers', () => {
+      it('the overlay has a single learner and separate workers', () => {
         const learners = pods.filter(({ labels }) => labels[component] === 'learner');
         assert.deepEqual(
           learners.map(({ name }) => name),
@@ -68,7 +68,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         }
       });
 
-      it('fails the learner job on permanent errors and replaces a stopped or crashed learner', () => {
+      it('the overlay fails the learner job on permanent errors and replaces a stopped or crashed learner', () => {
         const job = of('Job')[0] as unknown as Job;
         assert.equal(job.spec.template.spec.restartPolicy, 'Never'); // required by podFailurePolicy
         const { container } = pods.find(({ name }) => name === 'learner')!;
@@ -84,7 +84,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         assert(job.spec.backoffLimit >= 20);
       });
 
-      it('lets the learner wait longer than a backend may take to start', () => {
+      it('the overlay lets the learner wait longer than a backend may take to start', () => {
         const backend = pods.find(({ labels }) => labels[component] === 'backend')!;
         const { periodSeconds, failureThreshold } = backend.container.startupProbe as Probe;
         const { container } = pods.find(({ name }) => name === 'learner')!;
@@ -93,7 +93,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         assert(waitSeconds > periodSeconds * failureThreshold, `${waitSeconds} s`);
       });
 
-      it('runs our containers without root, capabilities or a writable root filesystem', () => {
+      it('the overlay runs our containers without root, capabilities or a writable root filesystem', () => {
         for (const { pod, container } of ours) {
           assert.equal(pod.securityContext?.runAsNonRoot, true);
           assert.equal(pod.automountServiceAccountToken, false);
@@ -105,7 +105,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         }
       });
 
-      it('gives every container probes, requests, limits and a pinned image', () => {
+      it('the overlay gives every container probes, requests, limits and a pinned image', () => {
         for (const { container } of pods) {
           for (const probe of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {
             assert(container[probe] !== undefined, `${container.name} has no ${probe}`);
@@ -124,7 +124,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         }
       });
 
-      it('probes every container by HTTP, TuFT at a path that requires no key', () => {
+      it('the overlay probes every container by HTTP, TuFT at a path that requires no key', () => {
         for (const { container } of pods) {
           for (const probe of ['startupProbe', 'livenessProbe', 'readinessProbe'] as const) {
             const { httpGet } = container[probe] as { httpGet?: { path: string } };
@@ -136,7 +136,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         assert.equal(httpGet?.path, overlay === 'dev' ? undefined : '/api/v1/healthz');
       });
 
-      it('limits every emptyDir and changes the owner of volumes only when required', () => {
+      it('the overlay limits every emptyDir and changes the owner of volumes only when required', () => {
         for (const { name, pod } of pods) {
           for (const { name: volume, emptyDir } of pod.volumes ?? []) {
             assert(emptyDir === undefined || emptyDir.sizeLimit !== undefined, `${name} ${volume}`);
@@ -146,7 +146,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         }
       });
 
-      it('has one disruption budget for each workload', () => {
+      it('the overlay has one disruption budget for each workload', () => {
         const budgets = of('PodDisruptionBudget') as unknown as { spec: { selector: Selector } }[];
         for (const { name, labels } of pods) {
           const selecting = budgets.filter(({ spec }) => isSelected(spec.selector, labels));
@@ -154,14 +154,14 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         }
       });
 
-      it('requests little CPU for actors that sample by the backend', () => {
+      it('the overlay requests little CPU for actors that sample by the backend', () => {
         const { container } = pods.find(({ name }) => name === 'actor')!;
         const { ACTOR_SAMPLER: sampler } = environmentOf(container, of('ConfigMap'));
         const cpu = container.resources.requests!['cpu'];
         assert.equal(cpu, sampler === 'tinker' ? '50m' : '1');
       });
 
-      it('permits DNS queries to the servers of all supported clusters', () => {
+      it('the overlay permits DNS queries to the servers of all supported clusters', () => {
         const policies = of('NetworkPolicy') as unknown as NetworkPolicy[];
         const rule = policies
           .flatMap(({ spec }) => spec.egress ?? [])
@@ -176,7 +176,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         }
       });
 
-      it('requires NATS keys and TLS except in the dev overlay', () => {
+      it('the overlay requires NATS keys and TLS except in the dev overlay', () => {
         const seeds = pods.flatMap(({ container }) =>
           (container.env ?? []).filter(({ name }) => name.endsWith('_NKEY_SEED_FILE')),
         );
@@ -188,7 +188,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         }
       });
 
-      it('links its alerts to the configured documentation', () => {
+      it('the overlay links its alerts to the configured documentation', () => {
         const map = of('ConfigMap').find(({ metadata }) => metadata.name.startsWith('run-'));
         const { DOCS_URL: docs } = map!['data'] as { DOCS_URL: string };
         const text = JSON.stringify(of('PrometheusRule'));
@@ -197,14 +197,14 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         for (const url of urls) assert(url.startsWith(`${docs}/monitoring.md#`), url);
       });
 
-      it('has grace periods longer than the shutdown of its services', () => {
+      it('the overlay has grace periods longer than the shutdown of its services', () => {
         for (const { name, pod } of pods) {
           const grace = pod.terminationGracePeriodSeconds!;
           assert(grace >= (name === 'learner' ? graceMs / 1_000 + 10 : 30), `${name}: ${grace} s`);
         }
       });
 
-      it('references only objects that it contains or that docs/kubernetes.md creates by hand', async () => {
+      it('the overlay references only objects that it contains or that docs/kubernetes.md creates by hand', async () => {
         const byHand = await readFile(join(packageRoot, 'docs/kubernetes.md'), 'utf8');
         const names = new Set(objects.flatMap(({ kind, metadata }) => `${kind} ${metadata.name}`));
         for (const { pod, container } of pods) {
@@ -220,7 +220,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         }
       });
 
-      it('sets only known settings, to valid values', async () => {
+      it('the overlay sets only known settings, to valid values', async () => {
         for (const { container } of ours) {
           const service = container.args[0] as ServiceName;
           const schema = await loadSchema(service);
@@ -234,7 +234,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         }
       });
 
-      it('has budgets, policies, monitors and services that select pods', () => {
+      it('the overlay has budgets, policies, monitors and services that select pods', () => {
         const labels = pods.map(({ labels }) => labels);
         const selects = (selector: Selector): boolean =>
           labels.some((pod) => isSelected(selector, pod));
@@ -263,7 +263,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         assert(of('NetworkPolicy').length >= 5);
       });
 
-      it('uses the same run name everywhere', () => {
+      it('the overlay uses the same run name everywhere', () => {
         const map = of('ConfigMap').find(({ metadata }) => metadata.name.startsWith('run-'));
         const { RUN: run } = map!['data'] as { RUN: string };
         for (const { labels } of ours) assert.equal(labels['app.kubernetes.io/instance'], run);
@@ -280,7 +280,7 @@ describe('the rendered overlays', { timeout: 120_000 }, async () => {
         }
       });
 
-      it('scales only actors, by tickets, and the reward service, by rollouts', () => {
+      it('the overlay scales only actors, by tickets, and the reward service, by rollouts', () => {
         const scaled = of('ScaledObject') as unknown as ScaledObject[];
         if (overlay === 'dev') {
           assert.deepEqual(scaled, []);

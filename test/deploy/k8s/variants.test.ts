@@ -17,37 +17,45 @@ const production = 'deploy/k8s/overlays/production';
 describe('the starvation component', async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
-  it('scales actors by queries for recorded metrics', { skip }, async () => {
-    assert(typeof render !== 'string');
-    const objects = await render('test/deploy/k8s/starvation');
-    assert.deepEqual(objects.flatMap(complaints), []);
-    const scaled = objects.filter(
-      ({ kind }) => kind === 'ScaledObject',
-    ) as unknown as ScaledObject[];
-    const { triggers } = scaled.find(({ spec }) => spec.scaleTargetRef.name === 'actor')!.spec;
-    const rules = await readFile(join(packageRoot, 'deploy/prometheus/recording.yaml'), 'utf8');
-    const queried = triggers.flatMap(({ metadata }) => metricsIn(metadata['query']!));
-    assert.deepEqual(
-      queried.map((name) => rules.includes(`record: ${name}\n`)),
-      [true, true],
-    );
-  });
+  it(
+    'the starvation component scales actors by queries for recorded metrics',
+    { skip },
+    async () => {
+      assert(typeof render !== 'string');
+      const objects = await render('test/deploy/k8s/starvation');
+      assert.deepEqual(objects.flatMap(complaints), []);
+      const scaled = objects.filter(
+        ({ kind }) => kind === 'ScaledObject',
+      ) as unknown as ScaledObject[];
+      const { triggers } = scaled.find(({ spec }) => spec.scaleTargetRef.name === 'actor')!.spec;
+      const rules = await readFile(join(packageRoot, 'deploy/prometheus/recording.yaml'), 'utf8');
+      const queried = triggers.flatMap(({ metadata }) => metricsIn(metadata['query']!));
+      assert.deepEqual(
+        queried.map((name) => rules.includes(`record: ${name}\n`)),
+        [true, true],
+      );
+    },
+  );
 });
 
 describe('the tracing component', async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
-  it('sets the endpoint of the collector in every service of the run', { skip }, async () => {
-    assert(typeof render !== 'string');
-    const objects = await render('test/deploy/k8s/tracing');
-    assert.deepEqual(objects.flatMap(complaints), []);
-    const maps = objects.filter(({ kind }) => kind === 'ConfigMap');
-    const endpoints = objects
-      .flatMap(podsOf)
-      .filter(({ name }) => ['learner', 'actor', 'reward-service'].includes(name))
-      .map(({ container }) => environmentOf(container, maps)['OTEL_EXPORTER_OTLP_ENDPOINT']);
-    assert.deepEqual(endpoints, Array(3).fill('http://otel-collector.monitoring:4318'));
-  });
+  it(
+    'the tracing component sets the endpoint of the collector in every service of the run',
+    { skip },
+    async () => {
+      assert(typeof render !== 'string');
+      const objects = await render('test/deploy/k8s/tracing');
+      assert.deepEqual(objects.flatMap(complaints), []);
+      const maps = objects.filter(({ kind }) => kind === 'ConfigMap');
+      const endpoints = objects
+        .flatMap(podsOf)
+        .filter(({ name }) => ['learner', 'actor', 'reward-service'].includes(name))
+        .map(({ container }) => environmentOf(container, maps)['OTEL_EXPORTER_OTLP_ENDPOINT']);
+      assert.deepEqual(endpoints, Array(3).fill('http://otel-collector.monitoring:4318'));
+    },
+  );
 });
 
 describe('the scores component, which exposes POST /score', async () => {
@@ -69,7 +77,7 @@ describe('the scores component, which exposes POST /score', async () => {
   };
 
   it(
-    'exposes the endpoint with the key of a Secret; other overlays do not expose it',
+    'the scores component exposes the endpoint with the key of a Secret; other overlays do not expose it',
     { skip },
     async () => {
       assert.deepEqual(await reached('test/deploy/k8s/scores'), {
@@ -93,52 +101,60 @@ describe('the scores component, which exposes POST /score', async () => {
 describe('the keys of the local backend', async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
-  it('are two: actors get only the sampling key', { skip }, async () => {
-    assert(typeof render !== 'string');
-    const objects = await render('test/deploy/k8s/sample-by-local-backend');
-    assert.deepEqual(objects.flatMap(complaints), []);
-    const keys = objects
-      .flatMap(podsOf)
-      .flatMap(({ name, container: { env } }) =>
-        (env ?? []).map(({ valueFrom }) => [name, JSON.stringify(valueFrom ?? {})] as const),
-      )
-      .filter(([, from]) => from.includes('"name":"backend'))
-      .map(([name, from]) => `${name} ${/"key":"([^"]+)"/.exec(from)![1]}`);
-    assert.deepEqual(keys.sort(), [
-      'actor sampling-key',
-      'learner api-key',
-      'local-backend api-key',
-      'local-backend sampling-key',
-    ]);
-  });
+  it(
+    'the keys of the local backend are two: actors get only the sampling key',
+    { skip },
+    async () => {
+      assert(typeof render !== 'string');
+      const objects = await render('test/deploy/k8s/sample-by-local-backend');
+      assert.deepEqual(objects.flatMap(complaints), []);
+      const keys = objects
+        .flatMap(podsOf)
+        .flatMap(({ name, container: { env } }) =>
+          (env ?? []).map(({ valueFrom }) => [name, JSON.stringify(valueFrom ?? {})] as const),
+        )
+        .filter(([, from]) => from.includes('"name":"backend'))
+        .map(([name, from]) => `${name} ${/"key":"([^"]+)"/.exec(from)![1]}`);
+      assert.deepEqual(keys.sort(), [
+        'actor sampling-key',
+        'learner api-key',
+        'local-backend api-key',
+        'local-backend sampling-key',
+      ]);
+    },
+  );
 });
 
 describe('the production overlay', async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
-  it('mounts in each pod its own key from offbeat nats-config', { skip }, async () => {
-    assert(typeof render !== 'string');
-    const objects = await render(production);
-    const actors = objects.find(
-      ({ kind, metadata }) => `${kind} ${metadata.name}` === 'StatefulSet actor',
-    );
-    const [{ container }] = podsOf(actors!) as [ReturnType<typeof podsOf>[0]];
-    const key = container.volumeMounts?.find(({ name }) => name === 'nats-key');
-    const fileOf = (identity: Identity) => `${identityName(identity)}.nk`;
-    assert.equal(
-      key?.subPathExpr?.replace('$(POD_NAME)', 'actor-7'),
-      fileOf({ role: 'actor', actor: 'actor-7' }),
-    );
-    const environment = objects
-      .flatMap(podsOf)
-      .flatMap(({ container: { env } }) => env ?? [])
-      .filter(({ name }) => name.endsWith('_NKEY_SEED_FILE'))
-      .map(({ value }) => value!.replace(/.*[/]/, ''));
-    const roles = [fileOf({ role: 'learner' }), fileOf({ role: 'reward' })];
-    assert.deepEqual(environment.sort(), ['actor.nk', ...roles].sort());
-  });
+  it(
+    'the production overlay mounts in each pod its own key from offbeat nats-config',
+    { skip },
+    async () => {
+      assert(typeof render !== 'string');
+      const objects = await render(production);
+      const actors = objects.find(
+        ({ kind, metadata }) => `${kind} ${metadata.name}` === 'StatefulSet actor',
+      );
+      const [{ container }] = podsOf(actors!) as [ReturnType<typeof podsOf>[0]];
+      const key = container.volumeMounts?.find(({ name }) => name === 'nats-key');
+      const fileOf = (identity: Identity) => `${identityName(identity)}.nk`;
+      assert.equal(
+        key?.subPathExpr?.replace('$(POD_NAME)', 'actor-7'),
+        fileOf({ role: 'actor', actor: 'actor-7' }),
+      );
+      const environment = objects
+        .flatMap(podsOf)
+        .flatMap(({ container: { env } }) => env ?? [])
+        .filter(({ name }) => name.endsWith('_NKEY_SEED_FILE'))
+        .map(({ value }) => value!.replace(/.*[/]/, ''));
+      const roles = [fileOf({ role: 'learner' }), fileOf({ role: 'reward' })];
+      assert.deepEqual(environment.sort(), ['actor.nk', ...roles].sort());
+    },
+  );
 
-  it('replicates its streams to three servers', { skip }, async () => {
+  it('the production overlay replicates its streams to three servers', { skip }, async () => {
     assert(typeof render !== 'string');
     const objects = await render(production);
     const learner = objects.flatMap(podsOf).find(({ name }) => name === 'learner')!;
@@ -164,17 +180,21 @@ describe('the configuration of TuFT', async () => {
   const [model] = example.supported_models as [Record<string, number | string>];
 
   for (const overlay of ['gpu', 'production']) {
-    it(`admits the adapters and the rank of the overlay ${overlay}`, { skip }, async () => {
-      assert(typeof render !== 'string');
-      const set = await learnerEnvironment(render, overlay);
-      assert(Number(model['max_loras']) >= Number(set['LEARNER_MAX_STEPS_OFF_POLICY']) + 2);
-      assert(Number(model['max_lora_rank']) >= Number(set['LEARNER_LORA_RANK']));
-      assert.equal(model['model_name'], set['LEARNER_MODEL_NAME']);
-      assert.equal(model['model_path'], set['LEARNER_MODEL_DIR']);
-    });
+    it(
+      `the example configuration admits the adapters and the rank of the overlay ${overlay}`,
+      { skip },
+      async () => {
+        assert(typeof render !== 'string');
+        const set = await learnerEnvironment(render, overlay);
+        assert(Number(model['max_loras']) >= Number(set['LEARNER_MAX_STEPS_OFF_POLICY']) + 2);
+        assert(Number(model['max_lora_rank']) >= Number(set['LEARNER_LORA_RANK']));
+        assert.equal(model['model_name'], set['LEARNER_MODEL_NAME']);
+        assert.equal(model['model_path'], set['LEARNER_MODEL_DIR']);
+      },
+    );
 
     it(
-      `matches docs/tuft.md in learning rate, rank and max tokens, in the overlay ${overlay}`,
+      `the example configuration matches docs/tuft.md in learning rate, rank and max tokens, in the overlay ${overlay}`,
       { skip },
       async () => {
         assert(typeof render !== 'string');
@@ -193,7 +213,7 @@ describe("the gpu overlay's own nats-server", async () => {
   const render = await kustomize();
   const skip = typeof render === 'string' && render;
   it(
-    'has a configuration that nats-server accepts, with the keys from offbeat nats-config',
+    "the gpu overlay's nats-server has a configuration that nats-server accepts, with the keys from offbeat nats-config",
     { skip },
     async () => {
       assert(typeof render !== 'string');

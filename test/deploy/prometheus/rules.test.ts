@@ -42,7 +42,7 @@ describe('deploy/prometheus', { timeout: 300_000 }, async () => {
   const rules = (await Promise.all(files.map(rulesOf))).flat();
   const alerts = rules.filter(({ alert }) => alert !== undefined);
 
-  it('queries only existing metrics', async () => {
+  it('deploy/prometheus queries only existing metrics', async () => {
     const declared = (await Promise.all(services.map(declaredMetrics))).flat();
     const recorded = rules.flatMap(({ record }) => record ?? []);
     const known = new Set([...declared.flatMap(seriesOf), ...recorded, ...thirdPartyMetrics]);
@@ -54,7 +54,7 @@ describe('deploy/prometheus', { timeout: 300_000 }, async () => {
     );
   });
 
-  it('gives every alert a severity, a summary and a description', () => {
+  it('deploy/prometheus gives every alert a severity, a summary and a description', () => {
     assert.deepEqual(
       alerts.filter(
         ({ labels, annotations }) =>
@@ -66,7 +66,7 @@ describe('deploy/prometheus', { timeout: 300_000 }, async () => {
     );
   });
 
-  it('has unit tests in which every alert fires and does not fire, on series that the alert reads', async () => {
+  it('every alert has unit tests in which it fires and does not fire, on series that it reads', async () => {
     const path = join(packageRoot, 'test/deploy/prometheus/rules.unit.yaml');
     const { tests } = parse(await readFile(path, 'utf8')) as { tests: UnitTest[] };
     const recorded = new Map(rules.map(({ record, expr }) => [record, expr]));
@@ -89,7 +89,7 @@ describe('deploy/prometheus', { timeout: 300_000 }, async () => {
   const programs = await prometheusPrograms();
   const skip = typeof programs === 'string' && programs;
   for (const [what, words] of checks) {
-    it(`has ${what}`, { skip }, async () => {
+    it(`deploy/prometheus has ${what}`, { skip }, async () => {
       assert(typeof programs !== 'string');
       const { code, output } = await runCommand(programs.promtool, words, {
         cwd: packageRoot,
