@@ -41,7 +41,7 @@ export interface ApiKeys {
   readonly samplingApiKey?: string | undefined; // allows sampling from saved weights only
 }
 
-/** What the key of a request permits. */
+/** The access that the key of a request grants. */
 export type Access = 'all' | 'sampling';
 
 /**
