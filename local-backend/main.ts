@@ -5,7 +5,7 @@ import { serveHealth } from '../shared/service/telemetry/health-server.js';
 import { LocalBackendConfig } from './config.js';
 import { startLocalBackend } from './local-backend.js';
 
-/** The embedded Tinker server as a process of its own. */
+/** Runs the embedded Tinker server as its own process. */
 export async function main(argv: readonly string[], env: Environment): Promise<void> {
   await runService('local-backend', async ({ log, signal }) => {
     const config = loadConfig(LocalBackendConfig, 'local-backend', argv, env);
