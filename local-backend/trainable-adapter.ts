@@ -1,5 +1,11 @@
 import { PermanentError } from '../shared/base/errors.js';
-import { adamWStep, freshMoments, type Gradients, type Moments } from '../shared/model/adamw.js';
+import {
+  adamWStep,
+  freshMoments,
+  globalNorm,
+  type Gradients,
+  type Moments,
+} from '../shared/model/adamw.js';
 import { type Adapter, decodeAdapter, encodeAdapter } from '../shared/model/lora.js';
 import {
   encodeSafetensors,
@@ -10,7 +16,13 @@ import {
 import type { Trainer } from '../shared/model/trainer.js';
 import type { AdamParams } from '../shared/rl/adam-params.js';
 import { checkInputs, type Datum } from '../shared/rl/datum.js';
-import { lossAndGradient, type LossName, lossSettings } from '../shared/rl/losses.js';
+import {
+  lossAndGradient,
+  losses,
+  type LossName,
+  lossSettings,
+  ratioBounds,
+} from '../shared/rl/losses.js';
 import type { CheckpointFiles } from './checkpoint-store.js';
 
 /** The result of forward_backward. */
@@ -34,7 +46,8 @@ export class TrainableAdapter {
    * Adds the loss's gradient to the accumulated ones. It adds nothing if it fails or if a logprob is not
    * finite: then the weights are broken, which the client sees from the returned logprobs.
    *
-   * @throws {PermanentError} when a datum does not fit the loss.
+   * @throws {PermanentError} when a datum or a setting does not fit the loss, or the gradient of a finite
+   *   loss is not finite.
    * @throws {Error} when the loss of finite logprobs is not finite.
    */
   async forwardBackward(
@@ -43,10 +56,17 @@ export class TrainableAdapter {
     loss: LossName,
     config: Readonly<Record<string, number>>,
   ): Promise<Evaluation> {
+    checkLossConfig(loss, config);
     const added: Gradients = new Map();
     const result = await trainer.forwardBackward(this.#adapter, data, loss, config, added);
     if (!result.logprobs.every(areFinite)) return result;
     assertFiniteLoss(result);
+    if (!Number.isFinite(globalNorm(added))) {
+      throw new PermanentError(
+        `the gradient of ${loss} is not finite although its loss is ${result.lossSum}: a ratio overflows; ` +
+          'check the logprobs, or use a loss that bounds the ratio, such as cispo',
+      );
+    }
     if (this.#gradients === undefined) this.#gradients = added;
     else {
       for (const [key, sum] of this.#gradients) {
@@ -64,6 +84,7 @@ export class TrainableAdapter {
     loss: LossName,
     config: Readonly<Record<string, number>>,
   ): Promise<Evaluation> {
+    checkLossConfig(loss, config);
     checkInputs(data, loss);
     const logprobs = await trainer.forward(this.#adapter, data, config['temperature'] ?? 1);
     const settings = lossSettings(loss, config, 'server');
@@ -76,11 +97,22 @@ export class TrainableAdapter {
     return result;
   }
 
-  /** Applies and clears the accumulated gradients. Without any it changes nothing, like PyTorch's AdamW. */
+  /**
+   * Applies and clears the accumulated gradients. Without any it changes nothing, like PyTorch's AdamW.
+   *
+   * @throws {PermanentError} when a setting is out of its range, which leaves everything as it is; or when the
+   *   sum of the gradients overflows, which clears them.
+   */
   optimStep(params: AdamParams): { gradNorm: number; step: number } {
+    checkAdamParams(params);
     const gradients = this.#gradients;
     if (gradients === undefined) return { gradNorm: 0, step: this.#moments.step };
     this.#gradients = undefined;
+    if (!Number.isFinite(globalNorm(gradients))) {
+      throw new PermanentError(
+        'the sum of the accumulated gradients is not finite; they are cleared',
+      );
+    }
     const { gradNorm } = adamWStep(this.#adapter.tensors, gradients, this.#moments, params);
     return { gradNorm, step: this.#moments.step };
   }
@@ -120,6 +152,44 @@ export class TrainableAdapter {
     this.#adapter = { ...adapter, tensors };
     this.#gradients = undefined;
   }
+}
+
+/** @throws {PermanentError} naming a setting that the loss does not have, or whose value cannot work. */
+function checkLossConfig(loss: LossName, config: Readonly<Record<string, number>>): void {
+  const known = [...Object.keys(losses[loss].settings), 'temperature'];
+  for (const [key, value] of Object.entries(config)) {
+    if (!known.includes(key)) {
+      throw new PermanentError(
+        `loss_fn_config has ${JSON.stringify(key)}, which ${loss} does not know; it knows ${known.join(', ')}`,
+      );
+    }
+    if (!Number.isFinite(value)) {
+      throw new PermanentError(`loss_fn_config: ${key} is ${value}, expected a finite number`);
+    }
+  }
+  const { temperature = 1 } = config;
+  if (temperature <= 0) {
+    throw new PermanentError(`loss_fn_config: temperature is ${temperature}, expected more than 0`);
+  }
+  const { low, high } = ratioBounds(loss, lossSettings(loss, config, 'server'));
+  if (low > high) {
+    throw new PermanentError(
+      `loss_fn_config: the lowest ratio, ${low}, is above the highest, ${high}; exchange the two`,
+    );
+  }
+}
+
+/** @throws {PermanentError} naming a setting with which AdamW divides by 0 or moves away from the minimum. */
+function checkAdamParams({ learningRate, beta1, beta2, eps, ...others }: AdamParams): void {
+  const refuse = (name: string, value: number, expected: string): void => {
+    throw new PermanentError(`adam_params: ${name} is ${value}, expected ${expected}`);
+  };
+  if (!(learningRate >= 0)) refuse('learning_rate', learningRate, 'at least 0');
+  if (!(beta1 >= 0 && beta1 < 1)) refuse('beta1', beta1, 'at least 0 and less than 1');
+  if (!(beta2 >= 0 && beta2 < 1)) refuse('beta2', beta2, 'at least 0 and less than 1');
+  if (!(eps > 0)) refuse('eps', eps, 'more than 0');
+  if (!(others.weightDecay >= 0)) refuse('weight_decay', others.weightDecay, 'at least 0');
+  if (!(others.gradClipNorm >= 0)) refuse('grad_clip_norm', others.gradClipNorm, 'at least 0');
 }
 
 function areFinite(values: Float32Array): boolean {

@@ -93,6 +93,64 @@ describe('the training state of a run', () => {
     await assert.rejects(train(fresh(), [absurd]), /not finite/);
   });
 
+  it('a training state refuses a gradient that is not finite although the loss is, and adds none of it', async () => {
+    // The ratio of the second token overflows in float32; ppo's clip leaves the loss of a good token finite.
+    const [failed, clean] = [fresh(), fresh()];
+    const ratioOverflow: Datum = {
+      ...one,
+      inputs: {
+        logprobs: Float32Array.of(-1, -1_000, -1),
+        advantages: Float32Array.of(1, 1, 1),
+      },
+    };
+    await train(failed, [other]);
+    await train(clean, [other]);
+    await assert.rejects(failed.forwardBackward(trainer, [ratioOverflow], 'ppo', {}), {
+      name: 'PermanentError',
+      message:
+        /^the gradient of ppo is not finite although its loss is -?[0-9.]+: a ratio overflows/,
+    });
+    assert.deepEqual(failed.optimStep(adam), clean.optimStep(adam));
+    assert.deepEqual(weights(failed), weights(clean));
+  });
+
+  it('a training state refuses settings of a loss that it does not know or that cannot work', async () => {
+    const refused = async (loss: LossName, config: Record<string, number>, message: RegExp) => {
+      const expected = { name: 'PermanentError', message };
+      await assert.rejects(fresh().forwardBackward(trainer, [one], loss, config), expected);
+      await assert.rejects(fresh().forward(trainer, [one], loss, config), expected);
+    };
+    await refused('cross_entropy', { temperature: 0 }, /temperature is 0, expected more than 0/);
+    await refused('cross_entropy', { temperature: NaN }, /temperature is NaN, expected a finite/);
+    await refused('cross_entropy', { beta: 1 }, /has "beta", which cross_entropy does not know/);
+    await refused('ppo', { clip_low: 0.8 }, /"clip_low".*it knows clip_low_threshold, clip_high/);
+    const inverted = { clip_low_threshold: 1.2, clip_high_threshold: 0.8 };
+    await refused('ppo', inverted, /the lowest ratio, 1\.2, is above the highest, 0\.8/);
+  });
+
+  it('a training state refuses settings of AdamW that would divide by 0, and keeps its gradients', async () => {
+    const [refusing, clean] = [fresh(), fresh()];
+    await train(refusing, [one]);
+    await train(clean, [one]);
+    const wrong = {
+      beta1: 1,
+      beta2: 1,
+      eps: 0,
+      learningRate: -1,
+      weightDecay: -1,
+      gradClipNorm: -1,
+    };
+    for (const [key, value] of Object.entries(wrong)) {
+      const name = key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+      assert.throws(() => refusing.optimStep({ ...adam, [key]: value }), {
+        name: 'PermanentError',
+        message: new RegExp(`^adam_params: ${name} is ${value}, expected `),
+      });
+    }
+    assert.deepEqual(refusing.optimStep(adam), clean.optimStep(adam));
+    assert.deepEqual(weights(refusing), weights(clean));
+  });
+
   it('a training state returns non-finite logprobs but does not accumulate their gradients', async () => {
     const adapter = warmAdapter(model.config, 1);
     for (const { data } of adapter.tensors.values()) data.fill(1e30);
