@@ -11,21 +11,21 @@ describe('an actor that cannot go on', { timeout: 120_000 }, () => {
   });
   after(() => ground[Symbol.asyncDispose]());
 
-  it('refuses to start with another model than the run trains', async () => {
+  it('an actor refuses to start with a model other than that of the run', async () => {
     await using run = await ground.startRun({ model: { name: 'tiny', digest: 'f'.repeat(64) } });
     await using actor = run.actor('one');
     assert.equal(await actor.exitCode(), 2);
     assert.match(actor.errors, new RegExp(`digest f{64}.*--model-dir.*${ground.model.digest}`));
   });
 
-  it('refuses to start with another dataset than the run is trained on', async () => {
+  it('an actor refuses to start with a dataset other than that of the run', async () => {
     await using run = await ground.startRun({ datasetDigest: 'e'.repeat(64) });
     await using actor = run.actor('one');
     assert.equal(await actor.exitCode(), 2);
     assert.match(actor.errors, new RegExp(`digest e{64}.*${ground.dataset.digest}`));
   });
 
-  it('refuses a policy whose weights are not handed out', async () => {
+  it('an actor refuses a policy whose weights it cannot download', async () => {
     await using run = await ground.startRun();
     const samplerPath = 'tinker://run/sampler_weights/v0';
     await run.broker.policy.publish({ version: 0, samplerPath, smallestUsefulVersion: 0 });
@@ -34,7 +34,7 @@ describe('an actor that cannot go on', { timeout: 120_000 }, () => {
     assert.match(actor.errors, /version 0 comes without its adapter.*--sampler tinker/);
   });
 
-  it('ends with a clear message when its decoder dies, and loses no ticket', async () => {
+  it('an actor whose decoder dies ends with a clear message and loses no ticket', async () => {
     await using run = await ground.startRun();
     await run.publish(0);
     await run.issue({ issuedAtVersion: 1 });
@@ -50,13 +50,13 @@ describe('an actor that cannot go on', { timeout: 120_000 }, () => {
 });
 
 describe('an actor that cannot start', { timeout: 60_000 }, () => {
-  it('names every setting that is wrong', async () => {
+  it('an actor with wrong settings names every one of them', async () => {
     await using actor = new ServiceProcess('actor', ['--threads', '0', '--sampler', 'gpu']);
     assert.equal(await actor.exitCode(), 2);
     assert.match(actor.errors, /--run[^]*--sampler[^]*--threads/);
   });
 
-  it('names the server that does not answer', async () => {
+  it('an actor names a server that does not answer', async () => {
     await using actor = new ServiceProcess('actor', [
       '--run',
       'r',

@@ -22,7 +22,7 @@ const never = new AbortController().signal;
 const limits = { trainTickets: 8, evalTickets: 8, largestGroupBytes: 4 * 2 ** 20 };
 const share = { rollouts: 2 * 16, uploads: 4 * 8, dead: 200 };
 
-/** Two actors, one of which does with its key whatever that allows. */
+/** Two actors; one does everything that its key allows. */
 describe('what one actor can store', { timeout: 240_000 }, () => {
   let server: GuardedServer;
   let trains: Broker;
@@ -68,7 +68,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     (await watches.link.jsm.streams.info(stream)).state.messages;
   let order = 0;
   const large = () => {
-    order++; // what has been sent before would be dropped as a repetition
+    order++; // the server would drop a message id that was sent before as a duplicate
     const group = rolloutGroup({}, 80_000); // over a megabyte
     return { ...group, ticket: { ...group.ticket, ticketId: `t-${order}`, order } };
   };
@@ -77,7 +77,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
       msgId: group.ticket.ticketId,
       signal: never,
     });
-  /** As fast as the server answers, until it refuses. */
+  /** Sends as fast as the server answers, until it refuses. */
   const flood = async (subject: string, bytes: number, most: number) => {
     const data = new Uint8Array(bytes);
     for (let sent = 0; sent < most; sent++) {
@@ -90,7 +90,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     }
     return { sent: most, reason: undefined };
   };
-  /** Takes groups as a reward service does. */
+  /** Consumes groups as a reward service does. */
   const consumeRollouts = (signal: AbortSignal, take: (group: RolloutGroup) => void) => {
     const options = { signal, log, stage: 'reward', concurrency: 4 };
     return consume(scores, 'rollouts', RolloutGroup, options, ({ value }) => {
@@ -98,7 +98,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
       return Promise.resolve();
     });
   };
-  /** What the reward service is handed, until there are so many groups. */
+  /** Collects the groups that the reward service receives, up to this number. */
   const scored = async (count: number): Promise<RolloutGroup[]> => {
     const found: RolloutGroup[] = [];
     const stop = new AbortController();
@@ -113,7 +113,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     ['half a megabyte', 512 * 1024],
     ['one byte', 1],
   ] as const) {
-    it(`ends with its share of uploads, in chunks of ${what}, while another stores a large group`, async () => {
+    it(`an actor is limited to its share of uploads, in chunks of ${what}, while another stores a large group`, async () => {
       const uploads = trains.names.subjects.uploads('actor-1');
       const { sent, reason } = await flood(uploads, bytes, 10_000);
       assert.deepEqual([sent, reason], [share.uploads, 'maximum messages per subject exceeded']);
@@ -125,7 +125,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     });
   }
 
-  it('is bounded in bytes as well: no chunk may be larger than an honest one', async () => {
+  it('an upload chunk may not be larger than an honest one, so uploads are bounded in bytes', async () => {
     const uploads = trains.names.subjects.uploads('actor-1');
     const { sent, reason } = await flood(uploads, 900_000, 10);
     assert.deepEqual([sent, reason], [0, 'message size exceeds maximum allowed']);
@@ -133,7 +133,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     assert.equal(lease.sent, 0);
   });
 
-  it('ends with its share of the queue of groups, while another is not kept waiting', async () => {
+  it('an actor is limited to its share of the group queue, and another is not delayed', async () => {
     const { sent } = await flood(trains.names.subjects.rollouts('actor-1'), 100, 10_000);
     assert.equal(sent, share.rollouts);
     const { isDuplicate } = await send(honest, rolloutGroup()); // is stored at once
@@ -141,7 +141,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     assert.equal(await messagesIn(trains.names.streams.rollouts), share.rollouts + 1);
   });
 
-  it('is not in the object store of the trusted at all', async () => {
+  it('an actor cannot write to the object store of the trusted roles', async () => {
     for (const subject of [`$O.bodies_${run}.C.x`, `$O.bodies_${run}.M.x`]) {
       await assert.rejects(hostile.link.js.publish(subject, new Uint8Array()), {
         code: 'PERMISSIONS_VIOLATION',
@@ -149,7 +149,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     }
   });
 
-  it('does not reach what others uploaded: a message that names it is given up, and the other stays', async () => {
+  it('a message that names the upload of another actor is dead-lettered, and that upload stays', async () => {
     const group = large();
     await send(honest, group);
     const { rollouts } = trains.names.streams;
@@ -167,13 +167,13 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     assert.equal(letter!.subject, subject);
   });
 
-  /** As an operator could: nobody else reads the queue. */
+  /** Reads the queue as an operator, since no service consumes it here. */
   async function operatorRead(stream: string, seq: number) {
     await using reads = await server.connect(operator);
     return await reads.link.jsm.streams.getMessage(stream, { seq });
   }
 
-  it('rolls no dead letters of others over, and what is not kept of its own is counted', async () => {
+  it('a flood of dead letters evicts none of other actors, and the letters not kept are counted', async () => {
     const reasons = async () => {
       const found: string[] = [];
       for await (const { reason, subject } of watches.deadLetters.past(never)) {
@@ -202,7 +202,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     assert(given.every(({ subject }) => String(subject).endsWith('.actor-1')));
   });
 
-  it('is told of: by name in the log and the events, by number in the metrics', async () => {
+  it('actors at their limit are named in the log and the events, and counted in the metrics', async () => {
     await flood(trains.names.subjects.uploads('actor-1'), 10, 10_000);
     const full = { stream: 'uploads', sender: 'actor-1', messages: share.uploads };
     assert.deepEqual(
@@ -224,9 +224,9 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     assert.equal(line?.['actor'], 'actor-1');
   });
 
-  it('is swept when no message can name it any more, and not before', async () => {
+  it('an upload is swept only when no message can name it any more', async () => {
     const { streams, subjects } = trains.names;
-    await flood(subjects.uploads('actor-1'), 10, 3); // as a crash in the middle of an upload leaves it
+    await flood(subjects.uploads('actor-1'), 10, 3); // as left by a crash in the middle of an upload
     const now = Date.now();
     await until(() => Date.now() > now + 2); // the server counts by the clock, too
     const group = large();
@@ -250,7 +250,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
 });
 
 describe('what the trusted leave in the object store', { timeout: 120_000 }, () => {
-  it('is swept: chunks without an object, bodies of scores that are settled, of letters that are gone', async () => {
+  it('the sweep deletes chunks without an object and bodies of settled scores and deleted letters', async () => {
     await using server = await GuardedServer.start([learner, reward], { run });
     await using trains = await server.connect(learner);
     await using scores = await server.connect(reward);
@@ -278,7 +278,7 @@ describe('what the trusted leave in the object store', { timeout: 120_000 }, () 
 });
 
 describe('a run that was begun before actors had shares', { timeout: 60_000 }, () => {
-  it('is refused with the remedy where the server has the permissions of then', async () => {
+  it('a learner names the remedy if the server still has the permissions of an older release', async () => {
     await using server = await GuardedServer.start([reward], { run });
     await using may = await server.connect(reward); // nor may the learner of an older release
     await assert.rejects(may.ensureRun(limits), {
@@ -287,7 +287,7 @@ describe('a run that was begun before actors had shares', { timeout: 60_000 }, (
     });
   });
 
-  it('goes on with them, and keeps every message that it has', async () => {
+  it('a run from before shares resumes with them and keeps every message', async () => {
     await using server = await GuardedServer.start([learner, observer, operator], { run });
     await using trains = await server.connect(learner);
     const { jsm } = trains.link;
@@ -302,7 +302,7 @@ describe('a run that was begun before actors had shares', { timeout: 60_000 }, (
       ...{ name: streams.dead, subjects: [`offbeat.${run}.dead.*`], max_msgs: 10_000 },
       ...{ retention: 'limits', discard: 'old' },
     });
-    await using writes = await server.connect(operator); // the permissions of then are gone
+    await using writes = await server.connect(operator); // the old permissions are gone
     for (let i = 0; i < 2 * share.dead; i++) {
       await writes.link.js.publish(`offbeat.${run}.dead.learner`, 'old');
     }
@@ -315,7 +315,7 @@ describe('a run that was begun before actors had shares', { timeout: 60_000 }, (
   });
 });
 
-/** Whether the leader's lease, by which the server's time is told, was renewed after the stream's last message. */
+/** Whether the leader's lease, which shows the server's time, was renewed after the stream's last message. */
 async function leaseIsNewer({ link }: Broker, stream: string): Promise<boolean> {
   const time = async (name: string) =>
     Date.parse((await link.jsm.streams.info(name)).state.last_ts);

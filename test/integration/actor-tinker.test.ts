@@ -76,7 +76,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     await model[Symbol.asyncDispose]();
   });
 
-  /** Trains a little, far enough to tell the versions apart, and opens the version's session. */
+  /** Trains just enough to distinguish the versions, and opens the version's session. */
   async function publish(version: number): Promise<void> {
     const tokens = Int32Array.of(3, 4, 5, 6, 7);
     const data = [
@@ -109,14 +109,14 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
       ...named,
     });
 
-  /** The logprob of each token of an answer under one version, by the backend's own count. */
+  /** The logprob of each token of an answer under one version, as computed by the backend. */
   async function judged(version: number, tokens: Int32Array): Promise<Float32Array> {
     const whole = Int32Array.of(...request.prompt, ...tokens);
     const logprobs = await learner.sampler(sessions[version]!).logprobs(whole);
     return logprobs.slice(request.prompt.length);
   }
 
-  it('samples a whole group by one version, the same again for the same seed', async () => {
+  it('the Tinker sampler samples a group by one version, reproducibly for the same seed', async () => {
     await using sampler = await connect();
     await sampler.load(published(0));
     await sampler.load(published(1));
@@ -134,7 +134,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     assert.deepEqual(await sampler.sample(request, policy, never), rollouts);
   });
 
-  it('continues in segments on the newest version, from everything sampled so far', async () => {
+  it('the Tinker sampler continues an answer in segments on the newest version', async () => {
     await using sampler = await connect({ segmentTokens: 3 });
     await sampler.load(published(0));
     await sampler.load(published(1));
@@ -157,7 +157,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     }
   });
 
-  it('keeps a pinned version to the end, segments or not', async () => {
+  it('the Tinker sampler keeps a pinned version to the end, with and without segments', async () => {
     await using sampler = await connect({ segmentTokens: 3 });
     await sampler.load(published(0));
     await sampler.load(published(1));
@@ -165,7 +165,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     for (const { versions } of rollouts) assert.deepEqual(versions, [[0, 7]]);
   });
 
-  it('ends at a stop token, which belongs to the answer', async () => {
+  it('the Tinker sampler ends at a stop token, which belongs to the answer', async () => {
     await using sampler = await connect({ segmentTokens: 2 });
     await sampler.load(published(0));
     const stopTokenIds = Array.from({ length: 12 }, (_, id) => id);
@@ -178,7 +178,7 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     }
   });
 
-  it('ends at a stop string, though it began in the segment before', async () => {
+  it('the Tinker sampler ends at a stop string that began in the previous segment', async () => {
     await using sampler = await connect();
     await using inSegments = await connect({ segmentTokens: 1 });
     const { decode } = tokenizer;
@@ -202,14 +202,14 @@ describe('sampling by a Tinker backend', { timeout: 120_000 }, () => {
     }
   });
 
-  it('tells the user when the backend serves another model, or a version has no session', async () => {
+  it('the Tinker sampler reports a backend that serves another model, and a version without a session', async () => {
     await assert.rejects(connect({ modelName: 'other' }), /does not serve other.* but tiny/);
     await using sampler = await connect();
     const { samplingSessionId: _, ...unopened } = published(0);
     await assert.rejects(sampler.load(unopened), /no sampling session.*--sampler onnx/);
   });
 
-  it('needs no model in the actor, which is a process of its own', async () => {
+  it('an actor process that samples by the backend needs no model', async () => {
     await using server = await NatsServer.start();
     await using broker = await brokerOn(server, { run: 'test' });
     await broker.ensureRun({ trainTickets: 64, evalTickets: 64 });

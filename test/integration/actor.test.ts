@@ -27,7 +27,7 @@ describe('an actor process', { timeout: 480_000 }, () => {
   const holdsTicket = (actor: ServiceProcess) =>
     until(async () => (await actor.metric('rl_actor_idle_seconds_total{cause="policy"}')) > 0);
 
-  it('delivers the group of each ticket and tells how it is', async () => {
+  it('an actor delivers the group of each ticket and reports its state', async () => {
     await using run = await ground.startRun();
     await run.publish(0);
     await using actor = run.actor('first');
@@ -64,7 +64,7 @@ describe('an actor process', { timeout: 480_000 }, () => {
     assert.equal(await actor.stop('SIGTERM'), 0);
   });
 
-  it('samples the same group again for the same seed, policy and problem', async () => {
+  it('an actor samples the same group for the same seed, policy and problem', async () => {
     await using run = await ground.startRun();
     await run.publish(0);
     await using _actor = run.actor('one');
@@ -75,7 +75,7 @@ describe('an actor process', { timeout: 480_000 }, () => {
     assert.deepEqual(run.groups[0]!.rollouts, run.groups[1]!.rollouts);
   });
 
-  it('gives its tickets back and ends when its decoder hangs', async () => {
+  it('an actor hands its tickets back and ends when its decoder hangs', async () => {
     await using run = await ground.startRun();
     await run.publish(0);
     await using folder = await temporaryFolder();
@@ -93,18 +93,18 @@ describe('an actor process', { timeout: 480_000 }, () => {
     await using _other = run.actor('other');
     await until(() => run.groups.length === 2);
     assert.equal(run.groups[1]!.actor, 'other');
-    assert.equal(await hung.exitCode(), null); // a thread that hangs so can be killed only
-    assert.match(hung.tail, /the actor's decoder hangs: no progress for \d+ s, with 1 groups/);
+    assert.equal(await hung.exitCode(), null); // a thread that hangs in this way can only be killed
+    assert.match(hung.tail, /the actor's decoder hangs: no sign of life for \d+ s, with 1 groups/);
   });
 
-  it('adopts new versions between two tokens of a group', async () => {
+  it('an actor adopts new versions between two tokens of a group', async () => {
     await using run = await ground.startRun();
     await run.publish(0);
     await using _actor = run.actor('one');
     const samplingParams = { temperature: 1, maxTokens: 400, seed: 1 };
     const hasMixed = () =>
       run.groups.some(({ rollouts }) => rollouts.some(({ versions }) => versions.length > 1));
-    // Versions come all the time, so that sooner or later one falls into a group.
+    // Versions are published continuously, so one eventually arrives during a group.
     for (let version = 1, issued = 0; !hasMixed(); version++) {
       for (; issued < run.groups.length + 2; issued++) {
         await run.issue({ groupSize: 64, samplingParams });
@@ -113,13 +113,13 @@ describe('an actor process', { timeout: 480_000 }, () => {
     }
   });
 
-  it('abandons a group between two tokens once it is too old, and tells the learner', async () => {
+  it('an actor abandons a group that is too old between two tokens, and reports it to the learner', async () => {
     await using run = await ground.startRun();
     await run.publish(0);
     await using actor = run.actor('one');
     const samplingParams = { temperature: 1, maxTokens: 400, seed: 1 };
     const given = async () => run.groups.length + (await run.broker.depths()).dead;
-    // Each version makes what the one before has sampled useless; sooner or later one hits a group.
+    // Each version makes samples of the previous one useless; one eventually arrives during a group.
     for (let version = 1, issued = 0; (await run.broker.depths()).dead === 0; version++) {
       for (; issued < (await given()) + 2; issued++) {
         await run.issue({ groupSize: 64, samplingParams });
@@ -136,10 +136,10 @@ describe('an actor process', { timeout: 480_000 }, () => {
       break;
     }
     assert((await actor.metric('rl_tokens_wasted_total{reason="stale"}')) > 0);
-    await until(async () => (await run.broker.depths()).tickets === 0); // it goes on with the others
+    await until(async () => (await run.broker.depths()).tickets === 0); // it continues with the others
   });
 
-  it('never samples a ticket that has come to its end', async () => {
+  it('an actor never samples a ticket that already has an outcome', async () => {
     await using run = await ground.startRun();
     await run.publish(0, { consumedBelow: 2 });
     await run.issue({}); // orders 0 and 1
@@ -154,7 +154,7 @@ describe('an actor process', { timeout: 480_000 }, () => {
     assert.equal((await run.broker.depths()).dead, 0);
   });
 
-  it('samples with the version that a ticket is pinned to, whatever the newest is', async () => {
+  it('an actor samples with the version that a ticket is pinned to, not with the newest', async () => {
     await using run = await ground.startRun();
     await run.publish(0);
     await run.publish(1);
@@ -172,7 +172,7 @@ describe('an actor process', { timeout: 480_000 }, () => {
     assert.deepEqual(versions, [[1], [0], [1]]);
   });
 
-  it('takes tickets of evaluations alone, when told so', async () => {
+  it('an actor with --splits eval takes only tickets of evaluations', async () => {
     await using run = await ground.startRun();
     await run.publish(0);
     await using _actor = run.actor('one', { ACTOR_SPLITS: 'eval' });
@@ -184,7 +184,7 @@ describe('an actor process', { timeout: 480_000 }, () => {
     await until(async () => (await run.broker.depths()).tickets === 1);
   });
 
-  it('samples a ticket only when it holds a policy that is new enough', async () => {
+  it('an actor samples a ticket only once its policy is new enough', async () => {
     await using run = await ground.startRun();
     await run.publish(0);
     await using actor = run.actor('one');
@@ -196,7 +196,7 @@ describe('an actor process', { timeout: 480_000 }, () => {
     for (const { versions } of run.groups[0]!.rollouts) assert.equal(versions[0]![0], 2);
   });
 
-  it('leaves its ticket to another when it is killed', async () => {
+  it('the ticket of a killed actor goes to another', async () => {
     await using run = await ground.startRun();
     await run.publish(0);
     await using killed = run.actor('killed');
@@ -210,7 +210,7 @@ describe('an actor process', { timeout: 480_000 }, () => {
     await until(async () => (await run.broker.depths()).tickets === 0);
   });
 
-  it('gives its ticket back and ends well when it is told to stop', async () => {
+  it('an actor that is asked to stop hands its ticket back and ends cleanly', async () => {
     await using run = await ground.startRun();
     await run.publish(0);
     await using stopped = run.actor('stopped');
@@ -224,7 +224,7 @@ describe('an actor process', { timeout: 480_000 }, () => {
     assert.equal(run.groups[0]!.actor, 'heir');
   });
 
-  it('ends well in the middle of a group, whose ticket stays', async () => {
+  it('an actor that is stopped in the middle of a group ends cleanly, and the ticket stays', async () => {
     await using run = await ground.startRun();
     await run.publish(0);
     await using actor = run.actor('one');
@@ -237,7 +237,7 @@ describe('an actor process', { timeout: 480_000 }, () => {
     await until(() => run.groups.length === 20 - tickets);
   });
 
-  it('puts a ticket aside that asks for a problem which is not there', async () => {
+  it('an actor dead-letters a ticket for an unknown problem', async () => {
     await using run = await ground.startRun();
     await run.publish(0);
     await using _actor = run.actor('one');

@@ -33,7 +33,7 @@ const { learner, reward, observer, actor } = everybody;
 const added = { role: 'actor', actor: 'actor-3' } as const;
 const never = new AbortController().signal;
 
-/** What a dying server was given and did not pass on comes again after this. */
+/** A message that a dying server accepted and did not forward is redelivered after this time. */
 const ackWaitMs = { 'tickets.train': 3_000, rollouts: 3_000, 'scored.train': 3_000 };
 
 describe(
@@ -71,7 +71,7 @@ describe(
       await rm(keys, { recursive: true });
     });
 
-    it('keeps each stream on all of them', async () => {
+    it('each stream is kept on all three servers', async () => {
       for (const { name } of streamSettings(watches.names, limits)) {
         const { config, cluster: where } = await watches.link.jsm.streams.info(name);
         assert.equal(config.num_replicas, 3);
@@ -79,7 +79,7 @@ describe(
       }
     });
 
-    it('carries tickets, rollouts, scores, and what is read, from the server of one to that of another', async () => {
+    it('tickets, rollouts, scores and reads travel between the servers of different clients', async () => {
       await new RunConfigStore(trains).put(runConfig({ run }));
       await using _leads = await trains.ledger.lead('learner', never);
       await trains.ledger.write(checkpoint());
@@ -100,7 +100,7 @@ describe(
       await trainOn(20);
     });
 
-    it('refuses what is forbidden, and sends no answer out of the account of who asked', async () => {
+    it('a cluster refuses forbidden subjects and sends no answer out of the account of the requester', async () => {
       const { connection } = samples.link;
       for (const subject of [
         `offbeat.${run}.scored.train`,
@@ -114,17 +114,17 @@ describe(
       const question = `$JS.API.STREAM.INFO.KV_policy_${run}`;
       const reply = `$KV.policy_${run}.current`;
       connection.publish(question, '', { reply });
-      await connection.request(question, '', { timeout: 10_000 }); // by then the first is answered too
+      await connection.request(question, '', { timeout: 10_000 }); // the first is answered by then
       assert.equal((await trains.policy.current())?.version, 0);
     });
 
-    it('goes on when one of them is killed', async () => {
+    it('a run continues when one server is killed', async () => {
       const { servers } = cluster;
       await trainThrough(() => servers[1].stop('SIGKILL')); // which the actor is connected to
       await servers[1].resume();
     });
 
-    it('lets actors in that were added while it ran: each server reloads twice, and nobody notices', async () => {
+    it('actors can be added during a run: each server reloads twice, and no client is disturbed', async () => {
       const outages = [trains, samples, scores, watches].map(outagesOf);
       await trainThrough(async () => {
         await writeConfig(4);
@@ -143,7 +143,7 @@ describe(
       assert.equal((await another.policy.current())?.version, 1);
     });
 
-    it('turns an actor away whose key was replaced, as soon as it has reloaded', async () => {
+    it('a reloaded server rejects an actor whose key was replaced', async () => {
       const { servers } = cluster;
       const old = await connect(servers[0], added);
       await rm(join(keys, 'actor.actor-3.nk'));
@@ -170,7 +170,7 @@ describe(
       });
     }
 
-    /** Tickets go out while something happens, and some more after it; resolves once all were trained on. */
+    /** Issues tickets during a fault and some more after it; resolves once all were trained on. */
     async function trainThrough(deed: () => Promise<void>): Promise<void> {
       const stages = { isDone: false };
       const doing = deed().finally(() => (stages.isDone = true));
@@ -218,7 +218,7 @@ describe(
   },
 );
 
-/** Grows by each time that the connection breaks from now on. */
+/** Counts each break of the connection from now on. */
 function outagesOf({ link }: Broker): string[] {
   const outages: string[] = [];
   void (async () => {

@@ -17,7 +17,7 @@ const options = {
 };
 
 describe('connecting', { timeout: 30_000 }, () => {
-  it('names the address and the remedy when nothing answers', async () => {
+  it('connecting to an address where nothing answers names the address and the remedy', async () => {
     await using server = await NatsServer.start();
     await server.stop();
     await assert.rejects(connectBroker({ ...options, natsUrl: server.url }), {
@@ -26,7 +26,7 @@ describe('connecting', { timeout: 30_000 }, () => {
     });
   });
 
-  it('says so when the server runs without JetStream', async () => {
+  it('connecting to a server without JetStream reports it', async () => {
     await using server = await NatsServer.start({ jetStream: false });
     await assert.rejects(connectBroker({ ...options, natsUrl: server.url }), {
       name: 'NatsUnusable',
@@ -34,7 +34,7 @@ describe('connecting', { timeout: 30_000 }, () => {
     });
   });
 
-  it('has a server reloaded once more that knows the key and gives it no JetStream', async () => {
+  it('connecting asks for a second reload of a server that accepts the key but offers no JetStream', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-keys-'));
     const [user] = await writeKeys(folder, 'test', [{ role: 'learner' }]);
     await using server = await NatsServer.start({
@@ -49,7 +49,7 @@ describe('connecting', { timeout: 30_000 }, () => {
     await rm(folder, { recursive: true });
   });
 
-  it('takes the password from the address, and never shows it', async () => {
+  it('connecting takes the password from the address and never prints it', async () => {
     await using server = await NatsServer.start({
       configuration: 'authorization { user: "u", password: "s3cret" }',
     });
@@ -65,7 +65,7 @@ describe('connecting', { timeout: 30_000 }, () => {
     });
   });
 
-  it('refuses what is not the address of a NATS server, or not the name of a run', async () => {
+  it('connecting refuses an invalid server address and an invalid run name', async () => {
     await assert.rejects(connectBroker({ ...options, natsUrl: 'http://localhost:4222' }), {
       name: 'UserError',
       message: /"http:\/\/localhost:4222" is not of the form nats:\/\/host:port/,
@@ -76,7 +76,7 @@ describe('connecting', { timeout: 30_000 }, () => {
     });
   });
 
-  it('stops trying when the signal aborts', async () => {
+  it('connecting stops retrying when the signal aborts', async () => {
     await using server = await NatsServer.start();
     await server.stop();
     const stopping = new AbortController();
@@ -90,7 +90,7 @@ describe('connecting', { timeout: 30_000 }, () => {
     await assert.rejects(connecting);
   });
 
-  it('knows whether the server is there', async () => {
+  it('a connection knows whether the server is reachable', async () => {
     await using server = await NatsServer.start();
     const broker = await brokerOn(server);
     assert.equal(broker.isConnected, true);

@@ -21,7 +21,7 @@ const limits = { trainTickets: 64, evalTickets: 4 };
 
 describe('a run whose server restarts', { timeout: 240_000 }, () => {
   for (const how of ['SIGTERM', 'SIGKILL'] as const) {
-    it(`loses nothing and goes on by itself after ${how}`, async () => {
+    it(`a run loses nothing and continues by itself after ${how}`, async () => {
       await using server = await NatsServer.start();
       await using learner = await brokerOn(server, { ackWaitMs: { 'tickets.train': 1_000 } });
       await using actor = await brokerOn(server);
@@ -45,7 +45,7 @@ describe('a run whose server restarts', { timeout: 240_000 }, () => {
     });
   }
 
-  it('opens what it keeps as soon as the server is back, if it was away at the first look', async () => {
+  it('a service opens its buckets as soon as an initially unreachable server is back', async () => {
     await using server = await NatsServer.start();
     await using learner = await brokerOn(server);
     await learner.ensureRun(limits);
@@ -62,7 +62,7 @@ describe('a run whose server restarts', { timeout: 240_000 }, () => {
     assert.equal((await looking)?.version, 1);
   });
 
-  it('is given again what the server remembers as acknowledged and yet has kept', async () => {
+  it('a message that the server kept although it was acknowledged is redelivered', async () => {
     await using server = await NatsServer.start();
     await using learner = await brokerOn(server);
     // No more than these two, so that nothing can be published before the place is free again.
@@ -76,7 +76,7 @@ describe('a run whose server restarts', { timeout: 240_000 }, () => {
     await publish(0);
     await publish(1);
 
-    // The state after a kill at the wrong moment: messages from before, the consumer from after.
+    // The state after a kill between two writes: old messages, new consumer state.
     const messages = join(server.streamFolder(learner.names.streams.tickets), 'msgs');
     const away = async (what: () => Promise<void>) => {
       await server.stop();
@@ -91,7 +91,7 @@ describe('a run whose server restarts', { timeout: 240_000 }, () => {
     const options = { signal: stopping.signal, log: silent, stage: 'actor', concurrency: 4 };
     const consuming = consume(learner, 'tickets.train', Ticket, options, async ({ value }) => {
       taken.push(value.order);
-      // Somebody works on this one all the time, so no floor rises above it.
+      // This one is leased all the time, so the ack floor stays below it.
       if (value.order === 0) await holding.opened;
     });
     await until(async () => (await learner.depths()).tickets === 1);
@@ -110,7 +110,7 @@ describe('a run whose server restarts', { timeout: 240_000 }, () => {
     await consuming;
   });
 
-  it('tells of what is published after the server has lost the newest', async () => {
+  it('a watcher sees versions that are published after the server has lost the newest', async () => {
     await using server = await NatsServer.start();
     await using learner = await brokerOn(server);
     await using actor = await brokerOn(server);
@@ -127,7 +127,7 @@ describe('a run whose server restarts', { timeout: 240_000 }, () => {
       for await (const { version } of actor.policy.watch(watched.signal)) versions.push(version);
     })();
 
-    // As when its machine lost its power: an older state of the stream on the disk.
+    // As after a power failure: an older state of the stream on the disk.
     const messages = join(server.streamFolder(`KV_${learner.names.buckets.policy}`), 'msgs');
     const away = async (what: () => Promise<void>) => {
       await server.stop();
@@ -150,7 +150,7 @@ describe('a run whose server restarts', { timeout: 240_000 }, () => {
     await watching;
   });
 
-  it('is made anew when the server comes back without its files', async () => {
+  it('a run is laid out again when the server comes back without its files', async () => {
     await using server = await NatsServer.start();
     await using learner = await brokerOn(server);
     await learner.ensureRun(limits);
@@ -165,7 +165,7 @@ describe('a run whose server restarts', { timeout: 240_000 }, () => {
     assert.equal((await learner.depths()).tickets, 1);
   });
 
-  it('acknowledges across the restart what was taken before it', async () => {
+  it('a message that was taken before a restart can be acknowledged after it', async () => {
     await using server = await NatsServer.start();
     await using learner = await brokerOn(server);
     await learner.ensureRun(limits);
@@ -221,7 +221,7 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
       signal: stopping.signal,
     });
   const bodies = async () => {
-    // Not the client's list: it waits for ever if the last object goes while it looks.
+    // Not the client's list, which never returns if the last object is deleted meanwhile.
     const { bodies: bucket } = broker.names.objects;
     const { state } = await broker.link.jsm.streams.info(`OBJ_${bucket}`, {
       subjects_filter: `$O.${bucket}.M.>`,
@@ -245,7 +245,7 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
       signal: stopping.signal,
     });
 
-  it('is uploaded in parts by an actor, and they go when it is acknowledged', async () => {
+  it('an actor uploads a large message in chunks, which are deleted when it is acknowledged', async () => {
     await send();
     assert.equal(await uploads(), 11); // of 12 kB
     assert.equal(await bodies(), 0);
@@ -260,13 +260,13 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
     await consuming;
   });
 
-  it('keeps one body when it is published twice', async () => {
+  it('a large message that is published twice keeps one body', async () => {
     await sendScored();
     assert.equal((await sendScored()).isDuplicate, true);
     assert.equal(await bodies(), 1);
   });
 
-  it('is put aside when its body does not come', async () => {
+  it('a large message whose body does not arrive is dead-lettered', async () => {
     await send();
     await broker.link.jsm.streams.purge(broker.names.streams.uploads);
     const consuming = consumeRollouts(() => Promise.reject(new Error('must not be handled')));
@@ -280,7 +280,7 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
     await consuming;
   });
 
-  it('is handled when its body comes late', async () => {
+  it('a large message whose body arrives late is handled', async () => {
     const subject = broker.names.subjects.rollouts('actor-0');
     const fields = headers();
     fields.set('Offbeat-Body', 'late');
@@ -293,7 +293,7 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
       received.push(value);
       return Promise.resolve();
     });
-    await taken.opened; // it says that it failed
+    await taken.opened; // it logs the failure
     await broker.bodies.put('late', encode(RolloutGroup, large));
     await until(() => received.length === 1);
     assert.deepEqual(received[0], large);
@@ -302,10 +302,10 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
     assert.equal((await broker.depths()).dead, 0);
   });
 
-  it('is put aside at once when its body is damaged, whoever reads it', async () => {
+  it('a large message whose body is damaged is dead-lettered at once by each reader', async () => {
     await sendScored();
     const stream = `OBJ_${broker.names.objects.bodies}`;
-    await broker.link.jsm.streams.deleteMessage(stream, 1); // of its chunks the first
+    await broker.link.jsm.streams.deleteMessage(stream, 1); // its first chunk
     const options = { signal: stopping.signal, log: silent, stage: 'learner', concurrency: 1 };
     const consuming = consume(broker, 'scored.train', ScoredGroup, options, () =>
       Promise.reject(new Error('must not be handled')),
@@ -320,7 +320,7 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
     assert.equal(await bodies(), 0);
   });
 
-  it('is put aside unread when it is larger than any group of the run', async () => {
+  it('a message larger than any group of the run is dead-lettered unread', async () => {
     const config = runConfig({ groupSize: 16 });
     await new RunConfigStore(broker).put(config);
     const bound = largestGroupBytes(config);
@@ -340,7 +340,7 @@ describe('a message larger than the server takes', { timeout: 30_000 }, () => {
     await consuming;
   });
 
-  it('is put aside whole, to be looked at', async () => {
+  it('a large message is dead-lettered whole, for inspection', async () => {
     const data = randomBytes(100_000);
     await broker.deadLetter('reward', 'no such problem', { subject: 'offbeat.test.x', data });
     for await (const letter of broker.deadLetters.read(stopping.signal)) {

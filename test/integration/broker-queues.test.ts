@@ -73,7 +73,7 @@ describe('the queues of a run on a real server', bounded, () => {
     throw new Error('unreachable');
   };
 
-  it('hands each ticket to exactly one of several actors, and forgets it once acknowledged', async () => {
+  it('the queue delivers each ticket to exactly one of several actors and deletes it once acknowledged', async () => {
     await using other = await brokerOn(server, { client: 'actor-1' });
     const taken: string[] = [];
     const take = ({ value }: Delivery<Ticket>) => note(taken, value.ticketId);
@@ -85,7 +85,7 @@ describe('the queues of a run on a real server', bounded, () => {
     await Promise.all(done);
   });
 
-  it('keeps train and eval tickets apart', async () => {
+  it('the queue keeps training and evaluation tickets apart', async () => {
     const seen: [string, string][] = [];
     void takeTickets(({ value }) => note(seen, ['train', value.split]));
     void takeTickets(({ value }) => note(seen, ['eval', value.split]), {
@@ -100,7 +100,7 @@ describe('the queues of a run on a real server', bounded, () => {
     ]);
   });
 
-  it('knows how many tickets there ever were, those that are done with included', async () => {
+  it('the broker counts all tickets ever issued, including finished ones', async () => {
     assert.equal(await learner.ticketsSoFar(), 0);
     for (const order of [0, 1, 1, 2]) await issue(order); // one of them twice
     await issue(3, { split: 'eval' });
@@ -110,7 +110,7 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.equal(await learner.ticketsSoFar(), 4);
   });
 
-  it('tells what waits, how long it has, and how much of it somebody holds', async () => {
+  it('the broker reports waiting messages, their age and the number of leased ones', async () => {
     const { opened, open } = gate();
     void takeTickets(() => opened);
     await issue(0);
@@ -127,7 +127,7 @@ describe('the queues of a run on a real server', bounded, () => {
     open();
   });
 
-  it('clears one kind of tickets, those that are being worked on included', async () => {
+  it('the broker clears one kind of tickets, including leased ones', async () => {
     const seen: string[] = [];
     const { opened, open } = gate();
     void takeTickets(
@@ -149,7 +149,7 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.deepEqual(seen, ['t-1', 't-3']);
   });
 
-  it('stores a message once when it is published twice with one id', async () => {
+  it('a message that is published twice with one id is stored once', async () => {
     const first = await issue(0);
     const second = await issue(0);
     assert.deepEqual([first.isDuplicate, second.isDuplicate], [false, true]);
@@ -157,7 +157,7 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.equal(await depth('tickets'), 1);
   });
 
-  it('blocks the publisher while the ticket stream is full, and lets it go on when one is done', async () => {
+  it('a publisher blocks while the ticket stream is full and continues when a ticket is done', async () => {
     for (let order = 0; order < 6; order++) await issue(order);
     let isPublished = false;
     const seventh = issue(6).then(() => {
@@ -177,14 +177,14 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.equal(await depth('tickets'), 6);
   });
 
-  it('gives up waiting for room when its signal aborts', async () => {
+  it('a blocked publisher gives up when its signal aborts', async () => {
     for (let order = 0; order < 6; order++) await issue(order);
     const seventh = issue(6);
     stopping.abort(new Error('shutting down'));
     await assert.rejects(seventh, /shutting down/);
   });
 
-  it('delivers the ticket of an actor that vanished to another one', async () => {
+  it('the ticket of a vanished actor is delivered to another', async () => {
     const vanishing = await brokerOn(server, { client: 'actor-0' });
     const held = gate();
     const lost = consume(
@@ -208,7 +208,7 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.deepEqual(counts, [2]);
   });
 
-  it('prolongs the lease while a handler runs longer than the ack wait', async () => {
+  it('a consumer extends the lease of a handler that runs longer than the ack wait', async () => {
     const starts: string[] = [];
     void takeTickets(async () => {
       starts.push('first');
@@ -224,7 +224,7 @@ describe('the queues of a run on a real server', bounded, () => {
     await other[Symbol.asyncDispose]();
   });
 
-  it('takes no more tickets than it can work on', async () => {
+  it('a consumer takes no more tickets than it can work on', async () => {
     const release = gate();
     void takeTickets(() => release.opened);
     for (let order = 0; order < 3; order++) await issue(order);
@@ -235,7 +235,7 @@ describe('the queues of a run on a real server', bounded, () => {
     release.open();
   });
 
-  it('hands a ticket back at once when it shuts down before working on it', async () => {
+  it('a consumer that shuts down hands back a ticket that it has not started', async () => {
     const shutdown = new AbortController();
     const first = gate();
     const running = takeTickets(
@@ -255,7 +255,7 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.equal(await depth('dead'), 0);
   });
 
-  it('puts aside what cannot succeed, with the reason, the stage and where it came from', async () => {
+  it('a message that cannot succeed is dead-lettered with the reason, the stage and its source', async () => {
     void takeTickets(() =>
       Promise.reject(new PermanentError('unknown problem p-0\nof split train')),
     );
@@ -269,7 +269,7 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.equal(await depth('dead'), 1);
   });
 
-  it('says in a header why a handler gave a message up, where that has a cause', async () => {
+  it('a dead letter has the cause in a header if the handler gave one', async () => {
     void takeTickets(() => Promise.reject(notFinite(3)));
     await issue(0);
     const { cause, reason } = await firstDeadLetter();
@@ -277,7 +277,7 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.match(reason, /^not finite: policy version 3 /);
   });
 
-  it('puts aside a malformed message without handing it to the handler', async () => {
+  it('a malformed message is dead-lettered without reaching the handler', async () => {
     await using stranger = await brokerOn(server);
     await stranger.link.js.publish('offbeat.test.tickets.train', Uint8Array.of(0xc1), {
       msgID: 'garbage',
@@ -290,7 +290,7 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.deepEqual(handled, []);
   });
 
-  it('puts aside a message whose headers are none, and goes on with the next', async () => {
+  it('a message with malformed headers is dead-lettered, and the next one is handled', async () => {
     const malformed = Buffer.from('NATS/1.0\r\nOffbeat-Body: two\nlines\r\n\r\n');
     const fields = Object.assign(headers(), { encode: () => malformed });
     const { connection } = learner.link;
@@ -323,7 +323,7 @@ describe('the queues of a run on a real server', bounded, () => {
     },
   );
 
-  it('puts aside a message that no consumer lived to settle, freeing its place', async () => {
+  it('a message whose consumers all died is dead-lettered, which frees its place', async () => {
     await issue(0);
     const { stream, durable } = learner.names.consumer('tickets.train');
     const consumer = await learner.link.js.consumers.get(stream, durable);
@@ -338,7 +338,7 @@ describe('the queues of a run on a real server', bounded, () => {
     await until(async () => (await depth('tickets')) === 0);
   });
 
-  it('leaves a kept delivery in the stream until it is acknowledged by hand', async () => {
+  it('a kept delivery stays in the stream until it is acknowledged explicitly', async () => {
     const scored = scoredGroup();
     await learner.publish(learner.names.subjects.scored('train'), ScoredGroup, scored, {
       msgId: 's-0',
@@ -388,7 +388,7 @@ describe('the queues of a run on a real server', bounded, () => {
     },
   );
 
-  it('carries the identity of an actor in the subject, whatever its name', async () => {
+  it('the subject carries the identity of an actor with any name', async () => {
     const subject = learner.names.subjects.rollouts('pod.7 *');
     await learner.publish(subject, RolloutGroup, rolloutGroup(), {
       msgId: 'g-0',
@@ -405,7 +405,7 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.deepEqual(seen, ['offbeat.test.rollouts.pod=2E7=20=2A']);
   });
 
-  it('stores by hand what a service itself finds dead', async () => {
+  it('a service can store a dead letter itself', async () => {
     const original = {
       subject: 'offbeat.test.scored.train',
       data: Uint8Array.of(1, 2),
@@ -427,7 +427,7 @@ describe('the queues of a run on a real server', bounded, () => {
     );
   });
 
-  it('serves two runs side by side', async () => {
+  it('one server keeps two runs apart', async () => {
     await using other = await brokerOn(server, { run: 'second' });
     await other.ensureRun(limits);
     await issue(0, {}, other);
@@ -437,7 +437,7 @@ describe('the queues of a run on a real server', bounded, () => {
     assert.equal((await other.depths()).tickets, 0);
   });
 
-  it('understands a message with headers of strangers', async () => {
+  it('a message with unknown headers is understood', async () => {
     const stranger = await connect({ servers: server.url });
     const fields = headers();
     fields.set('traceparent', '00-1-2-01');

@@ -32,7 +32,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
     );
 
   describe('the policy store', () => {
-    it('hands out the adapter of a version exactly as it was published', async () => {
+    it('the policy store returns the adapter of a version exactly as published', async () => {
       const bytes = Uint8Array.from({ length: 300_000 }, (_, i) => i % 251);
       const published = await publishVersion(1, bytes);
       assert.deepEqual(await broker.policy.current(), published);
@@ -44,7 +44,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       );
     });
 
-    it('refuses an adapter that is not the one that the manifest describes', async () => {
+    it('the policy store refuses an adapter that does not match its manifest', async () => {
       const first = await publishVersion(1, Uint8Array.of(1, 2, 3));
       const second = await publishVersion(2, Uint8Array.of(4, 5, 6));
       const swapped = {
@@ -57,7 +57,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       );
     });
 
-    it('tells watchers of the current version first, then of each newer one, in rising order', async () => {
+    it('the policy store sends watchers the current version first, then each newer one in rising order', async () => {
       await publishVersion(0);
       const seen: number[] = [];
       const watching = (async () => {
@@ -76,19 +76,19 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       await watching;
     });
 
-    it('tells a watcher that came before the first version', async () => {
+    it('the policy store notifies a watcher that started before the first version', async () => {
       const first = broker.policy.watch(stopping.signal).next();
       await publishVersion(0);
       assert.equal((await first).value?.version, 0);
     });
 
-    it('never goes back to an older version', async () => {
+    it('the policy store never returns to an older version', async () => {
       await publishVersion(3);
       await assert.rejects(publishVersion(2), /version 2: 3 is already published/);
       assert.equal((await broker.policy.current())?.version, 3);
     });
 
-    it('publishes the current version again, with another sampling session', async () => {
+    it('the policy store publishes the current version again with another sampling session', async () => {
       await publishVersion(3);
       const { samplerPath } = (await broker.policy.current())!;
       const update = { version: 3, samplerPath, smallestUsefulVersion: 2 };
@@ -96,7 +96,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       assert.equal((await broker.policy.current())?.samplingSessionId, 's-2');
     });
 
-    it('keeps what a new learner published, whatever the old one still sends of that version', async () => {
+    it('the policy store keeps the version of a new learner against late writes of the old one', async () => {
       await publishVersion(3, Uint8Array.of(3));
       await using former = await brokerOn(server);
       const stale = (samplerPath: string) =>
@@ -104,7 +104,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
           { version: 4, samplerPath, smallestUsefulVersion: 0 },
           { bytes: Uint8Array.of(66), rank: 4, alpha: 8 },
         );
-      // It may be anywhere in the middle when the new one publishes, or begin after it.
+      // It may be in the middle of a publication when the new one publishes, or start after it.
       const racing = await Promise.allSettled([
         stale('tinker://former'),
         publishVersion(4, Uint8Array.of(4)),
@@ -123,7 +123,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       assert.equal(state.messages, 4); // the adapters of 3 and 4, each an entry and one chunk
     });
 
-    it('retires what nobody keeps, but not the current version, and leaves nothing of it', async () => {
+    it('the policy store deletes unused versions completely, but never the current one', async () => {
       for (let version = 0; version < 4; version++) {
         await publishVersion(version, Uint8Array.of(version));
       }
@@ -138,7 +138,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       assert.equal(state.messages, 4); // two adapters, each an entry and one chunk
     });
 
-    it('keeps the manifest of what could not be deleted elsewhere, to try again', async () => {
+    it('the policy store keeps the manifest of weights that could not be deleted, to retry', async () => {
       for (let version = 0; version < 4; version++) {
         await publishVersion(version, Uint8Array.of(version));
       }
@@ -156,7 +156,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       assert.deepEqual(await broker.policy.versions(), [3]);
     });
 
-    it('does not grow with the versions that come and go', async () => {
+    it('the policy store does not grow with the number of past versions', async () => {
       for (let version = 0; version < 20; version++) {
         await publishVersion(version, new Uint8Array(200_000).fill(version));
         await broker.policy.retire(new Set([version - 1, version]));
@@ -167,7 +167,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       assert(state.bytes < 2 * 210_000, `${state.bytes} bytes`);
     });
 
-    it('never retires what was published after it was decided what to keep', async () => {
+    it('the policy store never deletes a version published after the retention decision', async () => {
       for (let version = 0; version < 4; version++) {
         await publishVersion(version, Uint8Array.of(version));
       }
@@ -183,14 +183,14 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
   describe('the ledger', () => {
     const quick = { renewEveryMs: 50, expiresMs: 400 };
 
-    it('keeps the last checkpoint', async () => {
+    it('the ledger keeps the last checkpoint', async () => {
       assert.equal(await broker.ledger.read(), undefined);
       await broker.ledger.write(checkpoint({ step: 1 }));
       await broker.ledger.write(checkpoint({ step: 2 }));
       assert.equal((await broker.ledger.read())?.step, 2);
     });
 
-    it('keeps the former checkpoints for a while, also of a run that began without', async () => {
+    it('the ledger keeps some earlier checkpoints, also in a run that began without history', async () => {
       const { jsm } = broker.link;
       await jsm.streams.update('KV_ledger_test', { max_msgs: 16, max_msgs_per_subject: 1 });
       await broker.ledger.write(checkpoint({ step: 1 }));
@@ -203,14 +203,14 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       assert.equal((await broker.ledger.read())?.step, 20);
     });
 
-    it('leaves out a checkpoint that cannot be read', async () => {
+    it('the ledger skips an unreadable checkpoint', async () => {
       await broker.ledger.write(checkpoint({ step: 1 }));
       await broker.link.connection.request('$KV.ledger_test.checkpoint', 'no checkpoint');
       const steps = (await broker.ledger.history()).map(({ step }) => step);
       assert.deepEqual(steps, [1]);
     });
 
-    it('lets one learner lead; the next one leads when the first has finished', async () => {
+    it('the ledger lets one learner lead; the next one leads when the first has finished', async () => {
       await using other = await brokerOn(server);
       const first = await broker.ledger.lead('a', stopping.signal, quick);
       let isSecondLeading = false;
@@ -218,7 +218,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
         isSecondLeading = true;
         return leadership;
       });
-      // Well past the expiry: it is the renewals that keep the second one waiting.
+      // Well past the expiry: only the renewals keep the second one waiting.
       await new Promise((resolve) => setTimeout(resolve, 1_000));
       assert.equal(isSecondLeading, false);
       assert.equal(first.signal.aborted, false);
@@ -226,7 +226,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       await (await second)[Symbol.asyncDispose]();
     });
 
-    it('passes to another learner when the leader is gone, and shuts the old one out', async () => {
+    it('the lead passes to another learner when the leader is gone, and excludes the old one', async () => {
       await using old = await brokerOn(server);
       const lost = await old.ledger.lead('a', stopping.signal, {
         renewEveryMs: 1_000,
@@ -246,7 +246,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       await lost[Symbol.asyncDispose]();
     });
 
-    it('goes at once to the same learner started again', async () => {
+    it('the lead goes at once to the same learner after a restart', async () => {
       await using restarted = await brokerOn(server);
       const never = { renewEveryMs: 3_600_000, expiresMs: 3_600_000 };
       const before = await broker.ledger.lead('pod-0', stopping.signal, never);
@@ -255,7 +255,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
       await before[Symbol.asyncDispose]();
     });
 
-    it('stops waiting for the lead when the signal aborts', async () => {
+    it('a learner stops waiting for the lead when the signal aborts', async () => {
       await using other = await brokerOn(server);
       await using _leading = await broker.ledger.lead('a', stopping.signal);
       const waiting = new AbortController();
@@ -265,7 +265,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
     });
   });
 
-  it('waits for the run configuration and gives it to everyone alike', async () => {
+  it('the broker waits for the run configuration and returns the same to every service', async () => {
     await using actor = await brokerOn(server);
     const read = new RunConfigStore(actor);
     const waiting = read.wait(stopping.signal);
@@ -278,7 +278,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
     );
   });
 
-  it('lists each actor once, with its newest lease', async () => {
+  it('the broker lists each actor once, with its newest lease', async () => {
     const lease = actorLease({ actor: 'pod.1' });
     await broker.actors.renew(lease);
     await broker.actors.renew({ ...lease, version: 2, lastSeenAt: 2 });
@@ -293,7 +293,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
     );
   });
 
-  it('adapts to other limits without losing what is there', async () => {
+  it('a run adapts to new limits without losing messages', async () => {
     const { signal } = stopping;
     const { Ticket } = await import('../../shared/wire/ticket.js');
     const { ticket } = await import('../support/messages.js');
@@ -309,7 +309,7 @@ describe('what a run keeps in NATS', { timeout: 180_000 }, () => {
     assert.equal(config.max_msgs, 42);
   });
 
-  it('names the stream that cannot have the settings it needs', async () => {
+  it('the broker names a stream that cannot have the settings that it needs', async () => {
     await broker.deleteRun();
     await broker.link.jsm.streams.add({
       name: 'TICKETS_test',

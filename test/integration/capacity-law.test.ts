@@ -16,13 +16,13 @@ const trained = (learner: ServiceProcess, steps: number) =>
   learner.says(({ msg, step }) => msg === 'step trained' && Number(step) >= steps);
 
 describe('the capacity law, among actors that come, hang, die and go', limits, () => {
-  it('holds after every message', async () => {
+  it('the capacity law holds after every message', async () => {
     await using ground = await TrainingGround.prepare('law');
     const law = { groupsPerBatch: 4, maxStepsOffPolicy: 2 };
     await using observer = new LawObserver(ground.broker, law);
     const learner = ground.learner({ 'max-steps-off-policy': 2 });
     await ground.shortenLeases(2);
-    await ground.startScoring({ doomed: [3, 17] }); // two tickets die on the way
+    await ground.startScoring({ doomed: [3, 17] }); // two tickets die
     const delivers = (name: string) => until(() => observer.actors.has(name));
 
     const first = ground.actor('actor-0');
@@ -32,10 +32,10 @@ describe('the capacity law, among actors that come, hang, die and go', limits, (
     await first.stop('SIGKILL');
     const third = ground.actor('actor-2');
     await delivers('actor-2');
-    second.hold('SIGSTOP'); // with its tickets, whose leases run out
+    second.hold('SIGSTOP'); // its tickets' leases expire
     const { step } = learner.log.findLast(({ msg }) => msg === 'step trained')!;
     await trained(learner, Number(step) + 4);
-    second.hold('SIGCONT'); // what it delivers now, others may have delivered before
+    second.hold('SIGCONT'); // others may have delivered the same tickets already
     ground.actor('actor-3');
     await delivers('actor-3');
     assert.equal(await third.stop('SIGTERM'), 0);
@@ -43,7 +43,7 @@ describe('the capacity law, among actors that come, hang, die and go', limits, (
     assert.equal(await learner.stop('SIGTERM'), 0, learner.errors + learner.tail);
 
     await observer.conclude();
-    assert.equal(observer.leastRoom, 0); // it was used to the full
+    assert.equal(observer.leastRoom, 0); // the capacity was fully used
     const { groups, staleness, steps } = Summary.parse(await ground.summary());
     assert.deepEqual([groups.trained, groups.stale, groups.dead], [steps * 4, 0, 2]);
     assert.equal(
@@ -55,13 +55,13 @@ describe('the capacity law, among actors that come, hang, die and go', limits, (
 });
 
 describe('a learner whose window drops', limits, () => {
-  it('trains on without a group that does not come, and refuses it when it does', async () => {
+  it('a dropping learner trains without a late group and refuses it when it arrives', async () => {
     await using ground = await TrainingGround.prepare('drops');
     const learner = ground.learner({ 'max-steps': 6, 'window-policy': 'drop' });
     const { broker } = ground;
     await new RunConfigStore(broker).wait(AbortSignal.timeout(60_000));
 
-    // An actor that takes the first ticket and comes with its group when nobody waits any more.
+    // An actor that takes the first ticket and delivers its group when the learner no longer waits.
     const [taken, late] = [gate(), gate()];
     const stop = new AbortController();
     const { signal } = stop;

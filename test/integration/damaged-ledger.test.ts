@@ -5,18 +5,18 @@ import { describe, it } from 'node:test';
 import { gate, until } from '../support/broker.js';
 import { TrainingGround } from '../support/training-ground.js';
 
-const limits = { timeout: 600_000 }; // of all together, on a crowded machine
+const limits = { timeout: 600_000 }; // for all of them, on a busy machine
 const flags = { 'checkpoint-every-steps': 2 };
 
 describe('a run whose ledger was damaged while everything was down', limits, () => {
-  it('goes on where it was when the end of the file is cut off', async () => {
+  it('a run resumes at its step when the end of the ledger file is cut off', async () => {
     await using ground = await TrainingGround.prepare('cut');
     const { step, lines } = await trainAndKill(ground);
     await damage(ground, 'ledger', 0.9);
     await goesOn(ground, step, lines);
   });
 
-  it('goes on where it was when one byte is missing, and the index with it', async () => {
+  it('a run resumes at its step when the ledger lacks one byte and its index', async () => {
     await using ground = await TrainingGround.prepare('byte');
     const { step, lines } = await trainAndKill(ground);
     await rm(join(ground.runDir, 'checkpoint.json'));
@@ -24,17 +24,17 @@ describe('a run whose ledger was damaged while everything was down', limits, () 
     await goesOn(ground, step, lines);
   });
 
-  it('goes on where it was when nothing of it is left, nor of the folder of the run', async () => {
+  it('a run resumes at its step when the ledger and the folder of the run are gone', async () => {
     await using ground = await TrainingGround.prepare('gone');
     const { step, key } = await trainAndKill(ground);
     await rm(ground.runDir, { recursive: true });
     await damage(ground, 'ledger', 0);
     await goesOn(ground, step, []);
-    // Else the tickets that are out would have ids that no learner of the run has issued.
+    // Otherwise the outstanding tickets would have ids that no learner of the run has issued.
     assert.deepEqual((await ground.broker.ledger.ticketIds())?.key, key);
   });
 
-  it('goes on from the copy in its folder when NATS has lost every checkpoint', async () => {
+  it('a run resumes from the copy in its folder when NATS has lost every checkpoint', async () => {
     await using ground = await TrainingGround.prepare('folder');
     const { step, lines } = await trainAndKill(ground);
     await damage(ground, 'ledger', 0);
@@ -42,7 +42,7 @@ describe('a run whose ledger was damaged while everything was down', limits, () 
     await goesOn(ground, step, lines);
   });
 
-  it('goes on from the copy in its folder when a power failure took NATS back to an earlier moment', async () => {
+  it('a run resumes from the copy in its folder when a power failure reset NATS to an earlier state', async () => {
     await using ground = await TrainingGround.prepare('power');
     const { server, broker } = ground;
     const first = ground.learner(flags);
@@ -72,7 +72,7 @@ describe('a run whose ledger was damaged while everything was down', limits, () 
     await goesOn(ground, file.checkpoint.step, []);
   });
 
-  it('is not begun again when no checkpoint is left, and nothing of it is changed', async () => {
+  it('a run without any checkpoint left is neither restarted nor changed', async () => {
     await using ground = await TrainingGround.prepare('nothing');
     await trainAndKill(ground);
     await damage(ground, 'ledger', 0);
@@ -87,7 +87,7 @@ describe('a run whose ledger was damaged while everything was down', limits, () 
     assert.equal(await ground.broker.ledger.read(), undefined);
   });
 
-  it('is not begun again at a server that has nothing of it', async () => {
+  it('a run is not restarted at a server that has nothing of it', async () => {
     await using ground = await TrainingGround.prepare('elsewhere');
     await trainAndKill(ground);
     const before = await readFile(join(ground.runDir, 'metrics.jsonl'), 'utf8');
@@ -118,7 +118,7 @@ async function trainAndKill(ground: TrainingGround) {
   return { step: 6, lines: await ground.metrics(), key };
 }
 
-/** Leaves a share of the newest file of a stream, or all but its last byte and the file's index. */
+/** Truncates the newest file of a stream to a share, or removes its last byte and the file's index. */
 async function damage(
   { server, broker }: TrainingGround,
   what: 'ledger' | 'events',
@@ -141,7 +141,7 @@ async function damage(
   await until(() => broker.isConnected);
 }
 
-/** The learner resumes from that step, and the metrics have each step once, those of before as they were. */
+/** Asserts that the learner resumes from that step and that the metrics have each step once, earlier ones unchanged. */
 async function goesOn(
   ground: TrainingGround,
   from: number,
@@ -159,7 +159,7 @@ async function goesOn(
   );
   if (before.length > 0) {
     const undone = await readFile(join(ground.runDir, 'metrics.undone.jsonl'), 'utf8');
-    assert.deepEqual(JSON.parse(undone), before.at(-1)); // step 7, which was made again
+    assert.deepEqual(JSON.parse(undone), before.at(-1)); // step 7, which was repeated
   }
   const kept = before.filter(({ step }) => step! <= from);
   assert.deepEqual(metrics.slice(0, kept.length), kept);

@@ -31,7 +31,7 @@ describe('the dashboard in a real browser', { timeout: 240_000 }, async () => {
     if (!skip) await browser.close();
   });
 
-  /** An open page, everything that it asked for, and everything that went wrong in it. */
+  /** An open page, all its requests and all its errors. */
   async function open(url: string, options: BrowserContextOptions = {}) {
     const page = await browser.newPage(options);
     page.setDefaultTimeout(60_000);
@@ -47,7 +47,7 @@ describe('the dashboard in a real browser', { timeout: 240_000 }, async () => {
   }
 
   const valueOf = (page: Page) => page.locator('#headline dd').first();
-  /** Waits until the page has heard of a step: by its locators, since the page allows no eval. */
+  /** Waits until the page shows a step: by locators, since the page allows no eval. */
   const says = (page: Page, step: number) =>
     page
       .locator('#plot-reward tbody tr:last-child th', { hasText: new RegExp(`^${step}$`) })
@@ -58,34 +58,42 @@ describe('the dashboard in a real browser', { timeout: 240_000 }, async () => {
     state = { ...state, history: { ...history, steps } };
   };
 
-  it('follows the run without a reload, and asks nobody but its own server', { skip }, async () => {
-    await using opened = await open(dashboard.url);
-    const { page, asked, complaints } = opened;
-    await page.getByText('live', { exact: true }).waitFor();
-    await says(page, 5);
-    train(6);
-    await says(page, 6);
-    assert.equal(asked.filter((url) => url === dashboard.url).length, 1);
-    assert.deepEqual(
-      asked.filter((url) => !url.startsWith(dashboard.url)),
-      [],
-    );
-    assert.deepEqual(complaints, []);
-  });
+  it(
+    'the dashboard follows the run without a reload and requests only its own server',
+    { skip },
+    async () => {
+      await using opened = await open(dashboard.url);
+      const { page, asked, complaints } = opened;
+      await page.getByText('live', { exact: true }).waitFor();
+      await says(page, 5);
+      train(6);
+      await says(page, 6);
+      assert.equal(asked.filter((url) => url === dashboard.url).length, 1);
+      assert.deepEqual(
+        asked.filter((url) => !url.startsWith(dashboard.url)),
+        [],
+      );
+      assert.deepEqual(complaints, []);
+    },
+  );
 
-  it('does not call a run live that is over, or has no learner', { skip }, async () => {
-    const before = state;
-    state = { ...state, phase: 'over', flow: undefined };
-    await using opened = await open(dashboard.url);
-    const { page } = opened;
-    await page.getByText('the run is over', { exact: true }).waitFor();
-    state = { ...before, phase: 'stopped' }; // its learner was killed
-    await page.getByText('waiting for a learner', { exact: true }).waitFor();
-    state = before; // it was resumed
-    await page.getByText('live', { exact: true }).waitFor();
-  });
+  it(
+    'the dashboard does not show a run as live if it is over or has no learner',
+    { skip },
+    async () => {
+      const before = state;
+      state = { ...state, phase: 'over', flow: undefined };
+      await using opened = await open(dashboard.url);
+      const { page } = opened;
+      await page.getByText('the run is over', { exact: true }).waitFor();
+      state = { ...before, phase: 'stopped' }; // its learner was killed
+      await page.getByText('waiting for a learner', { exact: true }).waitFor();
+      state = before; // it was resumed
+      await page.getByText('live', { exact: true }).waitFor();
+    },
+  );
 
-  it('shows every column of every table on a phone', { skip }, async () => {
+  it('the dashboard shows every column of every table on a phone', { skip }, async () => {
     await using opened = await open(dashboard.url, { viewport: { width: 360, height: 800 } });
     const cut = `[...document.querySelectorAll('main > section table')]
       .filter((table) => !table.closest('details'))
@@ -94,7 +102,7 @@ describe('the dashboard in a real browser', { timeout: 240_000 }, async () => {
     assert.deepEqual(await opened.page.evaluate(cut), []);
   });
 
-  it('shows what a model wrote, and runs none of it', { skip }, async () => {
+  it('the dashboard shows the text of a model and executes none of it', { skip }, async () => {
     await using opened = await open(dashboard.url);
     const { page } = opened;
     await page.getByText('live', { exact: true }).waitFor();
@@ -104,27 +112,23 @@ describe('the dashboard in a real browser', { timeout: 240_000 }, async () => {
     assert.match(await page.title(), /^test · Offbeat$/);
   });
 
-  it(
-    'keeps what the reader has opened and where the focus is, as figures change',
-    { skip },
-    async () => {
-      await using opened = await open(dashboard.url);
-      const { page } = opened;
-      const summary = page.locator('#plot-reward summary');
-      await summary.focus();
-      await page.keyboard.press('Enter');
-      const step = state.history.steps.length + 1;
-      train(step);
-      await page
-        .locator('#plot-reward tbody tr')
-        .nth(step - 1)
-        .waitFor();
-      assert.equal(await page.locator('#plot-reward details[open]').count(), 1);
-      assert.equal(await page.locator('#plot-reward summary:focus').count(), 1);
-    },
-  );
+  it('the dashboard keeps opened parts and the focus while figures change', { skip }, async () => {
+    await using opened = await open(dashboard.url);
+    const { page } = opened;
+    const summary = page.locator('#plot-reward summary');
+    await summary.focus();
+    await page.keyboard.press('Enter');
+    const step = state.history.steps.length + 1;
+    train(step);
+    await page
+      .locator('#plot-reward tbody tr')
+      .nth(step - 1)
+      .waitFor();
+    assert.equal(await page.locator('#plot-reward details[open]').count(), 1);
+    assert.equal(await page.locator('#plot-reward summary:focus').count(), 1);
+  });
 
-  it('holds still by the keyboard, and catches up', { skip }, async () => {
+  it('the dashboard can be frozen by the keyboard and then catches up', { skip }, async () => {
     await using opened = await open(dashboard.url);
     const { page, complaints } = opened;
     await page.keyboard.press('Tab');
@@ -144,7 +148,7 @@ describe('the dashboard in a real browser', { timeout: 240_000 }, async () => {
   });
 
   it(
-    'has landmarks, one main heading, and a name for everything that takes the focus',
+    'the dashboard has landmarks, one main heading and a name for each focusable element',
     { skip },
     async () => {
       await using opened = await open(dashboard.url);
@@ -160,7 +164,7 @@ describe('the dashboard in a real browser', { timeout: 240_000 }, async () => {
   );
 
   it(
-    'is light or dark as the reader has it, and nothing is wider than a phone',
+    'the dashboard follows the colour scheme of the reader and fits a phone',
     { skip },
     async () => {
       const colors: unknown[] = [];
@@ -175,22 +179,18 @@ describe('the dashboard in a real browser', { timeout: 240_000 }, async () => {
     },
   );
 
-  it(
-    'writes a report that opens from the disk, with its style, and asks for nothing',
-    { skip },
-    async () => {
-      const folder = await mkdtemp(join(tmpdir(), 'offbeat-report-'));
-      try {
-        const path = join(folder, 'report.html');
-        await writeFile(path, reportPage(state));
-        const url = pathToFileURL(path).href;
-        await using opened = await open(url, { colorScheme: 'dark' });
-        const { page, asked, complaints } = opened;
-        assert.equal(await page.evaluate(background), 'rgb(13, 17, 23)');
-        assert.deepEqual([asked, complaints], [[url], []]);
-      } finally {
-        await rm(folder, { recursive: true });
-      }
-    },
-  );
+  it('a report opens from the disk with its style and makes no request', { skip }, async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'offbeat-report-'));
+    try {
+      const path = join(folder, 'report.html');
+      await writeFile(path, reportPage(state));
+      const url = pathToFileURL(path).href;
+      await using opened = await open(url, { colorScheme: 'dark' });
+      const { page, asked, complaints } = opened;
+      assert.equal(await page.evaluate(background), 'rgb(13, 17, 23)');
+      assert.deepEqual([asked, complaints], [[url], []]);
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  });
 });

@@ -14,7 +14,7 @@ import { checkpoint, rolloutGroup, runConfig, ticket } from '../support/messages
 import { NatsServer } from '../support/nats-server.js';
 import { runOffbeat } from '../support/offbeat.js';
 
-/** Orders 0 to 9 have ended, and 12. */
+/** Tickets 0 to 9 and 12 have an outcome. */
 const books = { nextOrder: 20, consumedBelow: 10, consumedAbove: [12] };
 
 describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
@@ -64,14 +64,14 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
       headers: of,
     });
   };
-  /** The entry of an object, and no chunks. */
+  /** The entry of an object without chunks. */
   const forgeObject = async (name: string, entry: object) => {
     const key = Buffer.from(name).toString('base64');
     const info = { nuid: 'n', chunks: 0, digest: 'SHA-256=none', ...entry };
     await broker.link.js.publish(`$O.bodies_test.M.${key}`, JSON.stringify(info));
   };
 
-  it('lists each with its ticket and what the books say of it', async () => {
+  it('dead-letters lists each letter with its ticket and the outcome of the ticket', async () => {
     await bury(3);
     await bury(11);
     await buryNonsense();
@@ -89,7 +89,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     assert.match(out, /^1 +20\S+Z +reward +train-00000003 \(ended\) +no such problem$/m);
   });
 
-  it('shows one whole, also where its body lies in the object store', async () => {
+  it('dead-letters shows a whole letter, also if its body is in the object store', async () => {
     await bury(3, 20_000);
     const { out } = await run('show', '1');
     const shown = JSON.parse(out) as { msgId: string; message: RolloutGroup; bytes: number };
@@ -99,7 +99,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     assert.match((await run('show', '2')).out, /"unreadable"[^]*"base64"/);
   });
 
-  it('reads the cause that a header names, and takes every other letter for one of another cause', async () => {
+  it('dead-letters reads the cause from the header and treats every other letter as of unknown cause', async () => {
     const original = { subject: broker.names.subjects.tickets('train'), data: new Uint8Array() };
     const causes = [{ kind: 'outdated' }, { kind: 'not_finite', version: 12 }] as const;
     for (const cause of causes) {
@@ -116,7 +116,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     assert.deepEqual(found, [...causes, ...Array<unknown>(4).fill({ kind: 'other' })]);
   });
 
-  it('publishes again what the next learner waits for, and lets go of the letter', async () => {
+  it('dead-letters replays a message that the next learner waits for and deletes its letter', async () => {
     await bury(11);
     const { code, out } = await run('replay', '1');
     assert.equal(code, 0);
@@ -125,7 +125,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     assert.deepEqual(await numbers(), []);
   });
 
-  it('does not send again what nobody waits for, unless it is told to', async () => {
+  it('dead-letters replays a message that no learner waits for only with --force', async () => {
     await bury(3);
     await bury(12);
     const refused = await run('replay', '--all');
@@ -137,7 +137,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     assert.deepEqual(await numbers(), [1]);
   });
 
-  it('replays nothing while a learner trains, which has replaced the tickets already', async () => {
+  it('dead-letters replays nothing while a learner trains, since it has already replaced the tickets', async () => {
     await bury(11);
     await using _leadership = await broker.ledger.lead('learner', AbortSignal.timeout(10_000));
     const { code, err } = await run('replay', '1');
@@ -146,7 +146,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     assert.deepEqual(await numbers(), [1]);
   });
 
-  it('replays nothing to where its stage takes no messages from, whatever the letter says', async () => {
+  it('dead-letters replays only to the queue that the stage of the letter consumes', async () => {
     const data = encode(Ticket, ticket());
     const scored = broker.names.subjects.scored('train');
     await forge({ 'Offbeat-Subject': '$KV.config_test.run' }, data);
@@ -173,7 +173,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     assert.equal((await run('purge', '1', '2', '4')).code, 0);
   });
 
-  it('deletes the others, but not the letter that the next learner must still read', async () => {
+  it('dead-letters keeps a letter that the next learner must still read and deletes the others', async () => {
     await bury(3);
     await bury(11);
     await buryNonsense();
@@ -186,7 +186,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     assert.deepEqual(await numbers(), []);
   });
 
-  it('deletes what is about tickets that nobody can have issued, whatever it says', async () => {
+  it('dead-letters deletes letters about tickets that no learner can have issued', async () => {
     for (const [ticketId, attempt] of [
       ['train-00000020', 0],
       ['train-999999999999999', 0],
@@ -201,7 +201,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     assert.deepEqual(await numbers(), [4]);
   });
 
-  it('waits for tickets that a learner can have issued since its checkpoint', async () => {
+  it('dead-letters keeps letters about tickets that a learner can have issued since its checkpoint', async () => {
     await new RunConfigStore(broker).put(runConfig({ maxStepsOffPolicy: 1, groupsPerBatch: 2 }));
     const options = { msgId: 't-0', signal: AbortSignal.timeout(10_000) };
     await broker.publish(broker.names.subjects.tickets('train'), Ticket, ticket(), options);
@@ -209,10 +209,10 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
       await forge({}, encode(Ticket, ticket({ ticketId: `train-000000${order}` })));
     }
     const fates = (await answer('list')).map(({ ticket: fate }) => fate);
-    assert.deepEqual(fates, ['open', 'none']); // 20 by the checkpoint, 1 in the stream, 4 by the law
+    assert.deepEqual(fates, ['open', 'none']); // 20 by the checkpoint, 1 in the stream, 4 by the capacity law
   });
 
-  it('prints what senders wrote as text, never as escape codes or further lines', async () => {
+  it('dead-letters prints text of senders without escape codes and extra lines', async () => {
     const hostile = '\x1b]0;owned\x07\x9b2J\u202e';
     const fields = { 'Offbeat-Reason': hostile, 'Offbeat-Subject': hostile };
     await forge(fields, pack({ ticketId: `${hostile}\n7`, attempt: 0 }));
@@ -226,7 +226,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     assert.deepEqual([row?.['reason'], row?.['ticketId']], [hostile, `${hostile}\n7`]);
   });
 
-  describe('of which a part cannot be read', () => {
+  describe('a dead letter of which a part cannot be read', () => {
     const own = encode(Ticket, ticket({ ticketId: 'train-00000003', order: 3 }));
 
     beforeEach(async () => {
@@ -245,7 +245,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
       await bury(4);
     });
 
-    it('lists and shows what there is of them, and what is missing', async () => {
+    it('dead-letters lists and shows the readable parts of damaged letters and names the missing ones', async () => {
       const rows = await answer('list');
       assert.deepEqual(
         rows.map(({ ticketId }) => ticketId),
@@ -267,7 +267,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
       assert.match((await run('show', '2')).out, /"unreadable": "object damaged of/);
     });
 
-    it('hears of the tickets in them, and of those after them', async () => {
+    it('the next learner reads the tickets in damaged letters and those after them', async () => {
       const stop = new AbortController();
       const deaths: string[] = [];
       await watchDeadLetters(broker.deadLetters.read(stop.signal), ({ ticketId }) => {
@@ -276,13 +276,13 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
       assert.equal(deaths.at(-1), 'train-00000004');
     });
 
-    it('deletes them', async () => {
+    it('dead-letters deletes damaged letters', async () => {
       const { code, err } = await run('purge', '--all');
       assert.deepEqual([code, err], [0, '']);
       assert.deepEqual(await numbers(), []);
     });
 
-    it('takes no failure of the link for one of the body', async () => {
+    it('dead-letters does not mistake a connection failure for a damaged body', async () => {
       const gone = await brokerOn(server);
       const letters = new DeadLetters(broker.link, gone);
       await gone.link.connection.close();
@@ -291,7 +291,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     });
   });
 
-  it('names what is not there', async () => {
+  it('dead-letters names a missing letter', async () => {
     assert.match((await run('show', '7')).err, /run test has no dead letter 7; .*list/);
     const elsewhere = ['dead-letters', 'list', '--run=none', `--nats-url=${server.url}`];
     const { code, err } = await runOffbeat(elsewhere, '.');

@@ -12,7 +12,7 @@ import { silent, until } from '../support/broker.js';
 import { SmallDisk } from '../support/small-disk.js';
 import { UpProcess } from '../support/up-process.js';
 
-/** A disk of a test's own; undefined, and the test skipped, where this user may not mount any. */
+/** A disk for one test; undefined, with the test skipped, if this user may not mount one. */
 async function smallDisk(context: TestContext, bytes: number): Promise<SmallDisk | undefined> {
   const disk = SmallDisk.at(await mkdtemp(join(tmpdir(), 'offbeat-up-')), bytes);
   if (disk === undefined) context.skip('needs the right to mount a file system');
@@ -35,7 +35,7 @@ describe('a file on a full disk', { timeout: 60_000 }, () => {
       .map((line) => (JSON.parse(line) as { n: number }).n);
   };
 
-  it('is appended to when there is room again, each line once and whole', async (context) => {
+  it('a file on a full disk gets each line once and whole when there is space again', async (context) => {
     using disk = await smallDisk(context, 200_000);
     if (disk === undefined) return;
     const journal = await Journal.open(disk.folder, kind, [1], 1, { log: silent, signal: never });
@@ -48,7 +48,7 @@ describe('a file on a full disk', { timeout: 60_000 }, () => {
     assert.equal(diskTrouble(), undefined);
   });
 
-  it('lacks what would not fit when the learner stops, and is whole', async (context) => {
+  it('a file on a full disk lacks the lines that did not fit when the learner stops, but none is torn', async (context) => {
     using disk = await smallDisk(context, 200_000);
     if (disk === undefined) return;
     const stop = new AbortController();
@@ -65,7 +65,7 @@ describe('a file on a full disk', { timeout: 60_000 }, () => {
     assert.deepEqual(await numbersIn(disk.folder), [1, 3]);
   });
 
-  it('is waited for by a checkpoint of the local backend, and the one before stays', async (context) => {
+  it('a checkpoint of the local backend waits for disk space, and the previous one stays', async (context) => {
     using disk = await smallDisk(context, 1_000_000);
     if (disk === undefined) return;
     const store = await CheckpointStore.open(disk.folder, silent);
@@ -87,7 +87,7 @@ describe('a file on a full disk', { timeout: 60_000 }, () => {
 });
 
 describe('the watch over a disk', { timeout: 60_000 }, () => {
-  it('believes those who write there, when what they write is too large for what is left', async (context) => {
+  it('the disk watch accepts a report by a writer whose file does not fit although small files do', async (context) => {
     using disk = await smallDisk(context, 4_000_000);
     if (disk === undefined) return;
     const told: string[] = [];
@@ -104,7 +104,7 @@ describe('the watch over a disk', { timeout: 60_000 }, () => {
     assert.deepEqual(told, ['the disk is full: cannot write checkpoints (local-backend)', 'room']);
   });
 
-  it('says when there is no room, in one look, and when there is again', async (context) => {
+  it('the disk watch reports in one check that the disk is full, and later that it has space again', async (context) => {
     using disk = await smallDisk(context, 4_000_000);
     if (disk === undefined) return;
     const told: string[] = [];
@@ -120,7 +120,7 @@ describe('the watch over a disk', { timeout: 60_000 }, () => {
     const waited = watch.room(never);
     disk.clear();
     await writeFile(join(disk.folder, 'most'), Buffer.alloc(3_500_000));
-    await watch.look(); // so little would be gone at once
+    await watch.look(); // so little space would be used up at once
     const full = `the disk is full: nothing can be written to ${disk.folder}`;
     assert.deepEqual(told, [full]);
     await writeFile(join(disk.folder, 'most'), '');
@@ -133,12 +133,12 @@ describe('offbeat up on a disk that was full before', { timeout: 120_000 }, () =
   const started = async (context: TestContext, disk: SmallDisk, ...flags: string[]) => {
     const run = disk.folder.replace(/.*offbeat-up-/, 'up-');
     const up = await UpProcess.start(flags, { folder: disk.folder, run });
-    context.after(() => up[Symbol.asyncDispose]()); // once its folder is no disk any more
+    context.after(() => up[Symbol.asyncDispose]()); // after its folder is unmounted
     return { code: await up.ended(), said: up.out + up.err, run };
   };
 
   for (const [name, left] of Object.entries({ nothing: 0, 'hardly anything': 60_000 })) {
-    it(`says so and leaves nothing behind where ${name} fits`, async (context) => {
+    it(`offbeat up on a disk where ${name} fits reports it and leaves nothing behind`, async (context) => {
       const disk = await smallDisk(context, 4_000_000);
       if (disk === undefined) return;
       using _disk = disk;
@@ -154,7 +154,7 @@ describe('offbeat up on a disk that was full before', { timeout: 120_000 }, () =
     });
   }
 
-  it('says so without a stack when a run is to go on', async (context) => {
+  it('offbeat up reports a full disk without a stack when it resumes a run', async (context) => {
     const disk = await smallDisk(context, 4_000_000);
     if (disk === undefined) return;
     using _disk = disk;
@@ -179,14 +179,14 @@ describe('offbeat up on a disk that fills up', { timeout: 480_000 }, () => {
       ' ',
     );
 
-  it('says so, waits, goes on by itself when there is room, and ends at once when asked to on a full disk', async (context) => {
+  it('offbeat up reports a full disk, waits, continues when there is space, and on a full disk ends at once when asked to', async (context) => {
     const disk = await smallDisk(context, 120_000_000);
     if (disk === undefined) return;
     await using up = await UpProcess.start(small, {
       folder: disk.folder,
-      run: disk.folder.replace(/.*offbeat-up-/, 'up-'), // its processes are found by that
+      run: disk.folder.replace(/.*offbeat-up-/, 'up-'), // by which its processes are found
     });
-    using _disk = disk; // goes first: a folder that is mounted cannot be removed
+    using _disk = disk; // disposed of first: a mounted folder cannot be removed
     await up.trainsOn();
     disk.fill();
     await up.says(/the disk is full: .*goes on by itself/);
@@ -199,6 +199,6 @@ describe('offbeat up on a disk that fills up', { timeout: 480_000 }, () => {
     await up.says(/the disk is full[^]*the disk is full/);
     up.child.kill('SIGTERM');
     assert.equal(await up.ended(), 143);
-    await until(() => up.processes().length === 0); // those that were killed go a moment later
+    await until(() => up.processes().length === 0); // killed processes disappear a moment later
   });
 });

@@ -22,7 +22,7 @@ import { tinyModel } from '../support/tiny-model.js';
 
 const signal = new AbortController().signal;
 
-/** The check, the level and the remedy of the finding that is no `ok`; all others are. */
+/** The check, the level and the remedy of the only finding that is not `ok`. */
 function onlyTrouble(findings: readonly Finding[]): [check: string, level: string, Trouble] {
   const bad = findings.filter(({ level }) => level !== 'ok');
   assert.equal(bad.length, 1, JSON.stringify(findings));
@@ -56,7 +56,7 @@ describe('the doctor, at a NATS server with keys', { timeout: 120_000 }, () => {
   });
   after(() => server[Symbol.asyncDispose]());
 
-  it('finds that each key opens what its role needs', async () => {
+  it('the doctor confirms that each key has the rights of its role', async () => {
     const findings = await natsFindings(question);
     assert(
       findings.every(({ level }) => level === 'ok'),
@@ -67,12 +67,12 @@ describe('the doctor, at a NATS server with keys', { timeout: 120_000 }, () => {
     assert.deepEqual(await server.refusals(), []);
   });
 
-  it('has stored nothing', async () => {
+  it('the doctor stores nothing', async () => {
     await using broker = await server.connect({ role: 'operator' });
     assert.equal(await broker.isThere(), false);
   });
 
-  it('finds that the keys are of another run', async () => {
+  it('the doctor detects keys of another run', async () => {
     const findings = await natsFindings({ ...question, run: 'another' });
     const refused = findings.filter(({ check }) => check === 'nats-permissions');
     assert(
@@ -84,7 +84,7 @@ describe('the doctor, at a NATS server with keys', { timeout: 120_000 }, () => {
     );
   });
 
-  it('finds that the server does not know the keys', async () => {
+  it('the doctor detects keys that the server does not know', async () => {
     await using other = await GuardedServer.start([{ role: 'observer' }]);
     const findings = await natsFindings({ ...question, natsKeys: other.nats.keyFolder });
     assert.deepEqual(onlyTrouble(findings), ['nats', 'error', 'natsRefuses']);
@@ -92,22 +92,22 @@ describe('the doctor, at a NATS server with keys', { timeout: 120_000 }, () => {
     assert.deepEqual(onlyTrouble(without), ['nats', 'error', 'natsRefuses']);
   });
 
-  it('cannot judge permissions without a run', async () => {
+  it('the doctor cannot judge permissions without a run', async () => {
     const findings = await natsFindings({ ...question, run: undefined });
     assert.deepEqual(onlyTrouble(findings), ['nats-permissions', 'skipped', 'permissionsUnknown']);
   });
 });
 
-describe('the doctor, at a NATS server that is no use', { timeout: 120_000 }, () => {
+describe('the doctor, at an unusable NATS server', { timeout: 120_000 }, () => {
   const question = { natsKeys: undefined, run: 'test', log: silent, signal };
 
-  it('finds that JetStream is off', async () => {
+  it('the doctor detects a server without JetStream', async () => {
     await using server = await NatsServer.start({ jetStream: false });
     const findings = await natsFindings({ ...question, natsUrl: server.url });
     assert.deepEqual(onlyTrouble(findings), ['jetstream', 'error', 'noJetStream']);
   });
 
-  it('finds that an account may keep too little', async () => {
+  it('the doctor detects an account with too little storage', async () => {
     const account = 'jetstream: { max_mem: 10M, max_file: 100M, max_streams: 5 }';
     const configuration = `accounts { A { ${account}, users: [{ user: a, password: b }] } }`;
     await using server = await NatsServer.start({ configuration });
@@ -151,7 +151,7 @@ describe('the doctor, at a backend', { timeout: 180_000 }, () => {
   const trouble = async (over: Partial<BackendQuestion>) =>
     onlyTrouble(await backendFindings({ ...question, ...over }));
 
-  it('finds nothing wrong: model, rank, context and tokenizer', async () => {
+  it('the doctor accepts a correct model, rank, context and tokenizer', async () => {
     const findings = await backendFindings(question);
     assert.deepEqual(
       findings.map(({ check, level }) => [check, level]),
@@ -162,14 +162,14 @@ describe('the doctor, at a backend', { timeout: 180_000 }, () => {
     );
   });
 
-  it('gives back what it has had made', async () => {
+  it('the doctor releases the adapter that it created', async () => {
     const answered = (call: string) =>
       backend.metric(`local_backend_requests_total{route="POST /api/v1/${call}",status="202"}`);
     const [made, given] = await Promise.all(['create_model', 'unload_model'].map(answered));
     assert.deepEqual([made, given], [1, 1]);
   });
 
-  it('finds that the key is not the right one', async () => {
+  it('the doctor detects a wrong backend key', async () => {
     assert.deepEqual(await trouble({ apiKey: 'tml-wrong' }), [
       'backend',
       'error',
@@ -177,7 +177,7 @@ describe('the doctor, at a backend', { timeout: 180_000 }, () => {
     ]);
   });
 
-  it('finds that the model is not served, or a rank not accepted', async () => {
+  it('the doctor detects a model that is not served and a rank that is not accepted', async () => {
     assert.deepEqual(await trouble({ modelName: 'gpt' }), [
       ...(['backend-model', 'error', 'modelNotServed'] as const),
     ]);
@@ -185,7 +185,7 @@ describe('the doctor, at a backend', { timeout: 180_000 }, () => {
     assert.deepEqual(await trouble({ trial: false }), ['lora-rank', 'skipped', 'rankNotTried']);
   });
 
-  it('finds that the tokenizer is another one', async () => {
+  it('the doctor detects a different tokenizer', async () => {
     await using other = await tinyModel(1);
     const path = join(other.path, 'tokenizer.json');
     await writeFile(path, `${await readFile(path, 'utf8')}\n`);
@@ -194,7 +194,7 @@ describe('the doctor, at a backend', { timeout: 180_000 }, () => {
     ]);
   });
 
-  it('finds that nobody is there, or somebody else', async () => {
+  it('the doctor detects a missing backend and another kind of server', async () => {
     const backendUrl = `http://127.0.0.1:${await freePort()}`;
     assert.deepEqual(await trouble({ backendUrl }), ['backend', 'error', 'backendUnreachable']);
     await using shop = await httpServer((_, response) => response.end('<html>a shop</html>'));
@@ -207,7 +207,7 @@ describe('the doctor, at a backend', { timeout: 180_000 }, () => {
 });
 
 describe('the doctor, of clocks and models', { timeout: 120_000 }, () => {
-  it('finds that the clock of a server is wrong', async () => {
+  it('the doctor detects a wrong server clock', async () => {
     await using server = await httpServer((_, response) => {
       response.setHeader('date', new Date(Date.now() + 90_000).toUTCString());
       response.statusCode = 404;
@@ -218,7 +218,7 @@ describe('the doctor, of clocks and models', { timeout: 120_000 }, () => {
     assert.match(findings[0]?.found ?? '', /that of NATS is (8\d|90)\.\d s ahead/);
   });
 
-  it('finds that a clock is right, and says where none can be read', async () => {
+  it('the doctor accepts a right clock and names servers whose clock it cannot read', async () => {
     await using server = await httpServer((_, response) => response.end());
     const right = { name: 'NATS', url: server.url };
     assert.equal((await clockFindings([right], signal))[0]?.level, 'ok');
@@ -228,7 +228,7 @@ describe('the doctor, of clocks and models', { timeout: 120_000 }, () => {
     ]);
   });
 
-  it('finds what is wrong with a model directory', async () => {
+  it('the doctor detects faults of a model directory', async () => {
     await using model = await tinyModel();
     assert((await modelFindings(model.path)).every(({ level }) => level === 'ok'));
     const weights = join(model.path, 'model.safetensors');
@@ -256,7 +256,7 @@ describe('offbeat doctor', { timeout: 180_000 }, () => {
   });
   after(() => rm(folder, { recursive: true }));
 
-  it('tries a nats-server as npm start would, and ends with 0', async () => {
+  it('offbeat doctor starts a nats-server as npm start would and ends with 0', async () => {
     const { code, out } = await runOffbeat(['doctor'], folder);
     assert.equal(code, 0, out);
     assert.match(out, /^ok {7}nats: nats-server \d/m);
@@ -264,7 +264,7 @@ describe('offbeat doctor', { timeout: 180_000 }, () => {
     assert.match(out, /nothing stands in the way/);
   });
 
-  it('ends with 1 where something stands in the way, and says all of it as JSON', async () => {
+  it('offbeat doctor ends with 1 if a check fails and prints all findings as JSON', async () => {
     const natsUrl = `nats://127.0.0.1:${await freePort()}`;
     const { code, out } = await runOffbeat(['doctor', '--json', `--nats-url=${natsUrl}`], folder);
     assert.equal(code, 1);

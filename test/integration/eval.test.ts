@@ -16,7 +16,7 @@ const small =
 
 describe('offbeat eval', { timeout: 300_000 }, () => {
   let up: UpProcess;
-  let evals: EvalResult[]; // that the run itself made: of versions 0 and 3
+  let evals: EvalResult[]; // by the run itself, of versions 0 and 3
   const evaluate = (...flags: string[]) => {
     const same = [`--run=${up.run}`, '--problems=6', '--samples=2', '--actors=1', '--json'];
     return runOffbeat(['eval', ...same, ...flags], up.folder);
@@ -31,7 +31,7 @@ describe('offbeat eval', { timeout: 300_000 }, () => {
   });
   after(() => up[Symbol.asyncDispose]());
 
-  it('measures the newest version of a run that is over, as the run itself did', async () => {
+  it('offbeat eval scores the newest version of a finished run as the run itself did', async () => {
     const { code, out, err } = await evaluate();
     assert.equal(code, 0, err);
     const result = JSON.parse(out) as EvalResult;
@@ -40,23 +40,23 @@ describe('offbeat eval', { timeout: 300_000 }, () => {
     assert.deepEqual(up.processes(), []);
   });
 
-  it('restores a version that is only saved, and samples it by the backend', async () => {
+  it('offbeat eval restores a version that is only saved and samples it by the backend', async () => {
     const { code, out, err } = await evaluate('--version=0', '--sampler=tinker');
     assert.equal(code, 0, err);
     const result = JSON.parse(out) as EvalResult;
     assert.deepEqual([result.version, result.problems], [0, 6]);
-    // Greedy answers are the same whoever samples; two samplers draw differently.
+    // Greedy answers do not depend on the sampler; sampled ones do.
     assert.deepEqual(result.answers.greedy, evals[0]!.answers.greedy);
   });
 
-  it('measures the best version, which is there at the end of every run', async () => {
+  it('offbeat eval scores the best version, which every finished run has', async () => {
     const { code, out, err } = await evaluate('--version=best');
     assert.equal(code, 0, err);
     const best = evals.reduce((a, b) => (b.sampled >= a.sampled ? b : a)).version;
     assert.equal((JSON.parse(out.trimEnd().split('\n').at(-1)!) as EvalResult).version, best);
   });
 
-  it('tells which versions there are when it is asked for another', async () => {
+  it('offbeat eval lists the existing versions when asked for another', async () => {
     const { code, err } = await evaluate('--version=7');
     assert.equal(code, 2);
     assert.match(err, /version 7 of run .* is not there any more.*there are 0, 3\. --version best/);
@@ -64,7 +64,7 @@ describe('offbeat eval', { timeout: 300_000 }, () => {
 });
 
 describe('offbeat eval beside a run that trains', { timeout: 300_000 }, () => {
-  it('measures a version and leaves the run alone', async () => {
+  it('offbeat eval scores a version without disturbing a training run', async () => {
     await using up = await UpProcess.start([...small, '--eval-problems=0', '--max-minutes=30']);
     await up.says(/step \d/);
     const flags = [`--run=${up.run}`, '--problems=4', '--samples=1', '--actors=1'];
@@ -77,7 +77,7 @@ describe('offbeat eval beside a run that trains', { timeout: 300_000 }, () => {
   });
 });
 
-/** Retires the versions before the last, as a longer run does: actors name old ones for a while. */
+/** Retires the versions before the last, as a longer run does; actors name old ones for a while. */
 async function keepNewestAlone(up: UpProcess): Promise<void> {
   const [binary] = await findExecutables('nats-server', searchFolders(process.env['PATH']));
   const file = process.env['OFFBEAT_NATS_SERVER'] ?? binary!;

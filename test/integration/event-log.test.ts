@@ -25,7 +25,7 @@ describe('the history that a run keeps in NATS', { timeout: 180_000 }, () => {
     await broker.deleteRun();
     await broker[Symbol.asyncDispose]();
   });
-  it('tells the history of the run from the beginning and goes on live', async () => {
+  it('the event log replays the history from the beginning and continues live', async () => {
     const event = (version: number): RunEvent => ({ v: 1, at: version, kind: 'version', version });
     await broker.events.emit(event(1));
     await broker.events.emit(event(2));
@@ -44,7 +44,7 @@ describe('the history that a run keeps in NATS', { timeout: 180_000 }, () => {
     await reading;
   });
 
-  it('takes no event of a leader that another one has replaced', async () => {
+  it('the event log refuses events of a leader that was replaced', async () => {
     await using old = await brokerOn(server);
     const quick = { renewEveryMs: 100, expiresMs: 1_000 };
     const event = (version: number): RunEvent => ({ v: 1, at: version, kind: 'version', version });
@@ -62,17 +62,17 @@ describe('the history that a run keeps in NATS', { timeout: 180_000 }, () => {
     await lost[Symbol.asyncDispose]();
   });
 
-  it('stores an event once whose answer was lost, and goes on behind it', async () => {
+  it('the event log stores an event once if its answer was lost, and then the next events', async () => {
     const event = (version: number): RunEvent => ({ v: 1, at: version, kind: 'version', version });
     const { jsm, names } = broker.link;
-    // So that the server has forgotten the id when the event comes again.
+    // So that the server has forgotten the id when the event is sent again.
     await jsm.streams.update(names.streams.events, { duplicate_window: nanos(100) });
     let isCut = false;
     await using proxy = await TcpProxy.before(server.port, () => (bytes) => {
       if (isCut || !bytes.includes('events.version')) return bytes;
       isCut = true;
       setImmediate(() => {
-        proxy.down(); // the event has gone on to the server, the answer has not come back
+        proxy.down(); // the server has the event, but its answer is lost
       });
       return bytes;
     });

@@ -17,13 +17,13 @@ describe(
   'an actor that guesses the ids of tickets that it was not given',
   { timeout: 240_000 },
   () => {
-    it('has no answer of others dropped, and no ticket of others taken for dead', async () => {
+    it('an actor that guesses ticket ids can neither have answers of others dropped nor their tickets counted as dead', async () => {
       await using ground = await TrainingGround.prepare('guessed');
       const { broker } = ground;
       const { subjects } = broker.names;
       const learner = ground.learner({ 'max-steps': 4 });
       await until(async () => (await broker.depths()).tickets === ticketBound(1, 4));
-      await ground.startScoring(); // it puts nonsense aside, and makes room for more
+      await ground.startScoring(); // it dead-letters the garbage and so frees space for more
       for (const order of orders) {
         for (const attempt of [0, 1]) {
           const guess = { ticketId: orderName(order), attempt };
@@ -45,7 +45,7 @@ describe(
 );
 
 describe('a run that was begun before tickets had a key', { timeout: 60_000 }, () => {
-  it('keeps the ids of tickets that are out, and gives new ones to those that follow', async () => {
+  it('a run from before ticket keys keeps the ids of outstanding tickets and keys the following ones', async () => {
     await using ground = await TrainingGround.prepare('unkeyed');
     const { broker } = ground;
     await broker.ensureRun({ trainTickets: 8, evalTickets: 1 });

@@ -11,7 +11,7 @@ import { TrainingGround } from '../support/training-ground.js';
 const bound = ticketBound(1, 4); // of the learner of a training ground
 const hourMs = 3_600_000;
 
-/** What an actor may do with a key of its own: it takes a ticket and asks the server to wait for an hour. */
+/** An attack that an actor's key allows: it takes a ticket and asks the server to wait for an hour. */
 async function hoard(broker: Broker, source: Source): Promise<number> {
   const { stream, durable } = broker.names.consumer(source);
   const consumer = await broker.link.js.consumers.get(stream, durable);
@@ -34,14 +34,14 @@ async function heldEvents({ events }: Broker): Promise<HeldEvent[]> {
 }
 
 describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
-  it('takes the ticket back and goes on, and finds what is lost behind it', async () => {
+  it('a run revokes a held ticket, continues, and detects a lost ticket issued after it', async () => {
     await using ground = await TrainingGround.prepare('held');
     const { broker } = ground;
     const { tickets } = broker.names.streams;
     const learner = ground.learner({ 'max-steps': 4, 'ticket-deadline-seconds': 3 });
     await until(async () => (await broker.depths()).tickets === bound);
     const oldest = await hoard(broker, 'tickets.train');
-    await broker.link.jsm.streams.deleteMessage(tickets, oldest + 2); // as one that is acknowledged
+    await broker.link.jsm.streams.deleteMessage(tickets, oldest + 2); // as if acknowledged
     await ground.startScoring();
     ground.actor('actor-0');
 
@@ -53,7 +53,7 @@ describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
     assert.deepEqual([first?.split, first?.tickets, first?.limitSeconds], ['train', 1, 3]);
   });
 
-  it('evaluates without the answers that are held', async () => {
+  it('an evaluation finishes without held answers', async () => {
     await using ground = await TrainingGround.prepare('held-eval');
     const { broker } = ground;
     const learner = ground.learner({
@@ -69,7 +69,7 @@ describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
     assert.deepEqual([before?.lost, after?.lost], [1, 0]);
   });
 
-  it('takes tickets back as soon after a restart as before, when nothing can be trained without them', async () => {
+  it('a restarted learner revokes held tickets as early as before if training depends on them', async () => {
     await using ground = await TrainingGround.prepare('held-resumed');
     const { broker } = ground;
     const first = ground.learner({ 'lease-seconds': 2, 'checkpoint-every-steps': 1 });
@@ -91,7 +91,7 @@ describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
     assert.deepEqual([groups.trained, groups.stale], [4 * (step + 2), 5]);
   });
 
-  it('learns from the stream which tickets are out when a learner starts again', async () => {
+  it('a restarted learner reads from the stream which tickets are outstanding', async () => {
     await using ground = await TrainingGround.prepare('held-again');
     const { broker } = ground;
     const first = ground.learner({ 'max-steps': 4 });

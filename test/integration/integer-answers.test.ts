@@ -28,8 +28,8 @@ describe('offbeat up --task integer-answers', { timeout: 300_000 }, () => {
     return path;
   };
 
-  it('trains the embedded model on questions in its alphabet', async () => {
-    // It answers by an expression, so that some answers end in the number that is asked for.
+  it('the task integer-answers trains the embedded model on questions in its alphabet', async () => {
+    // It answers by an expression, so some answers end in the requested number.
     const rows = generateProblems({ ...embeddedDataset, trainSize: 1 })
       .slice(0, 64)
       .map(({ problem: { numbers, target }, witness }) => ({
@@ -44,7 +44,7 @@ describe('offbeat up --task integer-answers', { timeout: 300_000 }, () => {
     assert.equal(task.name, 'integer-answers');
   });
 
-  it('is refused, with the characters, on questions that the embedded model cannot read', async () => {
+  it('the task integer-answers is refused, naming the characters, if the embedded model cannot read its questions', async () => {
     const rows = Array.from({ length: 8 }, (_, i) => ({
       question: `How much is ${i}?`,
       answer: i,

@@ -8,7 +8,7 @@ import { runAlteredActor } from '../support/altered-actor.js';
 import { until } from '../support/broker.js';
 import { TrainingGround } from '../support/training-ground.js';
 
-/** What an actor at another temperature would claim, for every third ticket. */
+/** For every third ticket, the logprobs that an actor at another temperature would claim. */
 function tampered(group: RolloutGroup): RolloutGroup {
   const { order, attempt, split } = group.ticket;
   if (split !== 'train' || order % 3 !== 0 || attempt > 0) return group;
@@ -20,7 +20,7 @@ function tampered(group: RolloutGroup): RolloutGroup {
 }
 
 describe('a learner that audits its actors', { timeout: 240_000 }, () => {
-  it('quarantines one that tampers, and has its tickets answered by others', async () => {
+  it('the audit quarantines a tampering actor, and others answer its tickets', async () => {
     await using ground = await TrainingGround.prepare('audited');
     const flags = { 'max-steps': 12, 'max-steps-off-policy': 0, 'checkpoint-every-steps': 4 };
     const learner = ground.learner(flags);
@@ -48,12 +48,12 @@ describe('a learner that audits its actors', { timeout: 240_000 }, () => {
     const last = metrics.at(-1)!;
     assert.equal(last['actors/quarantined'], 1);
     assert(last['dropped/cut/quarantined']! >= 1);
-    // Its last tickets were answered by the other in the end.
+    // The other actor answered its last tickets.
     const lastOfIts = Math.max(...[...trainedBy.keys()].filter((order) => order % 3 === 0));
     assert.equal(trainedBy.get(lastOfIts - 3), 'honest');
   });
 
-  it('quarantines one that samples at another temperature than it was told', async () => {
+  it('the audit quarantines an actor that samples at a wrong temperature', async () => {
     await using ground = await TrainingGround.prepare('hot');
     const learner = ground.learner({ 'max-steps-off-policy': 0 });
     ground.actor('honest');
@@ -73,7 +73,7 @@ describe('a learner that audits its actors', { timeout: 240_000 }, () => {
     assert.equal(await learner.stop('SIGTERM'), 0, learner.errors + learner.tail);
   });
 
-  it('quarantines nobody of an honest fleet', async () => {
+  it('the audit quarantines no actor of an honest fleet', async () => {
     await using ground = await TrainingGround.prepare('honest');
     const learner = ground.learner({ 'max-steps': 12 });
     for (const name of ['actor-0', 'actor-1']) ground.actor(name);
@@ -87,7 +87,7 @@ describe('a learner that audits its actors', { timeout: 240_000 }, () => {
 });
 
 describe('an actor that the manifest calls quarantined', { timeout: 120_000 }, () => {
-  it('says so and leaves the tickets to others', async () => {
+  it('a quarantined actor reports it and leaves the tickets to others', async () => {
     await using ground = await prepareGround();
     await using run = await ground.startRun();
     await run.publish(0);

@@ -8,11 +8,11 @@ import { gate, until } from '../support/broker.js';
 import { runOffbeat } from '../support/offbeat.js';
 import { samplingApiKey, TrainingGround } from '../support/training-ground.js';
 
-describe('an evaluation that nobody answers for a while', { timeout: 240_000 }, () => {
-  it('holds no training up, keeps its version, and tells how late it is', async () => {
+describe('an evaluation that no actor answers for a while', { timeout: 240_000 }, () => {
+  it('an unanswered evaluation does not delay training, keeps its version and reports its lag', async () => {
     await using ground = await TrainingGround.prepare('patient');
     const { policy } = ground.broker;
-    // Several tickets to each problem, since none asks for more than the 4 answers of a group.
+    // Several tickets for each problem, since a ticket requests at most the 4 answers of a group.
     const evaluating = { 'eval-problems': 3, 'eval-samples': 18, 'eval-every-versions': 15 };
     const learner = ground.learner({ 'max-steps': 40, ...evaluating });
     ground.actor('trains', '--splits=train');
@@ -22,7 +22,7 @@ describe('an evaluation that nobody answers for a while', { timeout: 240_000 }, 
     assert.equal(await evaluates.stop('SIGTERM'), 0);
 
     await learner.says(({ msg, version }) => msg === 'published' && version === 30);
-    // A lease of an actor may name a version for as long as it lasts, an evaluation until it is over.
+    // An actor's lease names a version while it is valid, an evaluation until it is over.
     await until(async () => !(await policy.versions()).includes(14));
     assert((await policy.versions()).includes(15));
 
@@ -43,7 +43,7 @@ describe('an evaluation that nobody answers for a while', { timeout: 240_000 }, 
 });
 
 describe('an evaluation on problems of three and of four numbers', { timeout: 240_000 }, () => {
-  it('tells each apart wherever it is told', async () => {
+  it('an evaluation reports problems of three and of four numbers separately everywhere', async () => {
     await using ground = await TrainingGround.prepare('kinds');
     const held = { numbers: '3,4', 'test-size': 12, 'eval-problems': 12, 'eval-samples': 2 };
     const learner = ground.learner({ 'max-steps': 1, ...held });
@@ -58,7 +58,7 @@ describe('an evaluation on problems of three and of four numbers', { timeout: 24
         if (split === 'train') return index % 2 === 0;
         seen[size].add(problemId);
         const isGreedy = samplingParams.temperature === 0;
-        // Of three numbers the first answer of two is right and the greedy one; of four both, and it is not.
+        // Three numbers: the first of two answers and the greedy one are right. Four: both are right, the greedy one is wrong.
         return size === 3 ? isGreedy || index === 0 : !isGreedy;
       },
     });
@@ -115,7 +115,7 @@ function assertClose(found: readonly number[], expected: readonly number[]): voi
 }
 
 describe('offbeat eval without the folder of the run', { timeout: 240_000 }, () => {
-  it('asks the NATS server and the backend that it is told of', async () => {
+  it('offbeat eval without a run folder uses the given NATS server and backend', async () => {
     await using ground = await TrainingGround.prepare('elsewhere');
     const learner = ground.learner({ 'max-steps': 2 });
     ground.actor('actor-0');

@@ -8,7 +8,7 @@ import { TrainingGround } from '../support/training-ground.js';
 const limits = { timeout: 240_000 };
 
 describe('the history of a run', limits, () => {
-  it('has no event of a leader that was stopped, after its successor has begun', async () => {
+  it('the history has no event of a stopped leader after its successor has started', async () => {
     await using ground = await TrainingGround.prepare('fenced');
     const flags = { 'checkpoint-every-steps': 1, 'lease-seconds': 5 };
     const first = ground.learner({ ...flags, name: 'first' });
@@ -18,7 +18,7 @@ describe('the history of a run', limits, () => {
     const second = ground.learner({ ...flags, name: 'second' });
     await second.says(({ leader }) => leader === 'first');
 
-    // It has a step to tell of, and is stopped before it could.
+    // It has a step to report and is stopped before it can.
     await holdEvents(ground);
     await first.says(({ what }) => String(what).includes('events.'));
     first.hold('SIGSTOP');
@@ -43,7 +43,7 @@ describe('the history of a run', limits, () => {
     );
   });
 
-  it('has every step of the checkpoint, when the learner is killed before it could tell of the newest', async () => {
+  it('the history has every step of the checkpoint if the learner is killed before it reports the newest', async () => {
     await using ground = await TrainingGround.prepare('ahead');
     const flags = { 'checkpoint-every-steps': 1, 'max-steps-off-policy': 4 };
     const first = ground.learner(flags);
@@ -52,7 +52,7 @@ describe('the history of a run', limits, () => {
     await first.says(({ msg, step }) => msg === 'step trained' && step === 2);
     await holdEvents(ground);
     const told = stepsOf(await past(ground)).at(-1)!;
-    // Its candidate for the checkpoint is judged good by the step after it, which is confirmed here.
+    // The next step, confirmed here, shows that the candidate checkpoint is sound.
     await first.says(({ msg, step }) => msg === 'step trained' && step === told + 3);
     await first.stop('SIGKILL');
     assert.deepEqual(stepsOf(await past(ground)).at(-1), told);
@@ -67,9 +67,9 @@ describe('the history of a run', limits, () => {
     );
   });
 
-  it('has nothing of a session that failed after the next one of the same learner has begun', async () => {
+  it('the history has nothing of a failed session after the next session has started', async () => {
     await using ground = await TrainingGround.prepare('settled');
-    // So many tickets that it never waits for a version, whose publication is held up as well.
+    // Enough tickets that it never waits for a version, whose publication is delayed too.
     // A small learning rate, or the policy moves so far within 20 versions that the last step counts as unhealthy
     // and is not saved.
     const flags = {
@@ -84,11 +84,11 @@ describe('the history of a run', limits, () => {
     await learner.says(({ msg, step }) => msg === 'step trained' && step === 2);
     await holdEvents(ground);
     const told = stepsOf(await past(ground)).at(-1)!;
-    // Steps that the history lacks, and checkpoints that wait for these.
+    // Steps that are missing from the history, and checkpoints that wait for them.
     await learner.says(({ msg, step }) => msg === 'step trained' && step === told + 3);
     await ground.backend.stop('SIGKILL');
     await ground.startBackend();
-    // The next session would have begun long before the wait for the events is logged again.
+    // The next session would have started long before the wait for the events is logged again.
     const waits = () => learner.log.filter(({ msg }) => msg === 'waiting to try again').length;
     const before = waits();
     const { ledger } = ground.broker;
@@ -115,7 +115,7 @@ describe('the history of a run', limits, () => {
   });
 });
 
-/** Lets the stream of the events take no more, so that who emits one waits. */
+/** Fills the event stream's limit, so that publishing an event waits. */
 async function holdEvents({ broker }: TrainingGround): Promise<void> {
   const { events } = broker.names.streams;
   await until(async () => {

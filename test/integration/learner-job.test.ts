@@ -7,7 +7,7 @@ import { objectsIn } from '../support/kubernetes.js';
 import { TrainingGround } from '../support/training-ground.js';
 import { fateOf, type Job } from '../support/workloads.js';
 
-/** Every test asks the manifest what Kubernetes makes of the exit code of a real learner. */
+/** Each test derives from the manifest how Kubernetes reacts to the exit code of a real learner. */
 describe('a learner that runs as a Job', { timeout: 480_000 }, async () => {
   const text = await readFile(join(packageRoot, 'deploy/k8s/base/learner.yaml'), 'utf8');
   const [manifest] = objectsIn(text);
@@ -16,7 +16,7 @@ describe('a learner that runs as a Job', { timeout: 480_000 }, async () => {
   const valueOf = (name: string) => env!.find((variable) => variable.name === name)!.value!;
   const ofJob = { 'stopped-exit-code': valueOf('LEARNER_STOPPED_EXIT_CODE') };
 
-  it('is replaced when it was stopped, goes on from there, completes, and completes at once when it is started again', async () => {
+  it('a stopped learner Job is replaced, resumes and completes, and a further start completes at once', async () => {
     await using ground = await TrainingGround.prepare('job');
     ground.actor('actor-0');
     const settings = { ...ofJob, 'max-steps': 40, 'checkpoint-every-steps': 1 };
@@ -38,7 +38,7 @@ describe('a learner that runs as a Job', { timeout: 480_000 }, async () => {
     assert(!third.log.some(({ msg }) => msg === 'step trained'));
   });
 
-  it('is replaced when it is stopped while it still waits for NATS', async () => {
+  it('a learner Job is replaced if it is stopped while it waits for NATS', async () => {
     await using ground = await TrainingGround.prepare('job-waits');
     await ground.server.stop();
     const patience = valueOf('LEARNER_START_PATIENCE_SECONDS');
@@ -48,7 +48,7 @@ describe('a learner that runs as a Job', { timeout: 480_000 }, async () => {
     await ground.server.resume();
   });
 
-  it('fails the Job when it has diverged', async () => {
+  it('a diverged learner fails the Job', async () => {
     await using ground = await TrainingGround.prepare('job-diverges');
     ground.actor('actor-0');
     const learner = ground.learner({
@@ -57,7 +57,7 @@ describe('a learner that runs as a Job', { timeout: 480_000 }, async () => {
       'learning-rate': 3,
       'stop-kl': 0.05,
       'stop-patience': 2,
-      'sample-lag': 1, // every step sees what the one before has done, however fast the actor is
+      'sample-lag': 1, // every step sees the effect of the previous one at any speed of the actor
     });
     await ground.startScoring();
     const code = (await learner.exitCode())!;
@@ -65,7 +65,7 @@ describe('a learner that runs as a Job', { timeout: 480_000 }, async () => {
     assert.match(learner.errors, /diverged/);
   });
 
-  it('fails the Job when its configuration is wrong, and when nothing answers for as long as it may wait', async () => {
+  it('a learner fails the Job if its configuration is wrong or no server answers within its waiting time', async () => {
     await using ground = await TrainingGround.prepare('job-refused');
     const wrong = ground.learner({ ...ofJob, 'groups-per-batch': 0 });
     assert.equal(fateOf(job, (await wrong.exitCode())!), 'failed', wrong.tail);

@@ -7,12 +7,12 @@ import { startsEven, TrainingGround } from '../support/training-ground.js';
 
 type Claim = (logprob: number, token: number, rollout: number) => number;
 
-/** Whether the group of a ticket comes from the liar: every third, at the first attempt. */
+/** Whether the liar answers a ticket: every third, at the first attempt. */
 function isLie({ order, attempt, split }: RolloutGroup['ticket']): boolean {
   return split === 'train' && order % 3 === 0 && attempt === 0;
 }
 
-/** The same group as the liar sends it. */
+/** The group as the liar sends it. */
 function told(group: RolloutGroup, claim: Claim): RolloutGroup {
   if (!isLie(group.ticket)) return group;
   const rollouts = group.rollouts.map((rollout, r) => ({
@@ -58,7 +58,7 @@ async function runWithLiar(
 }
 
 describe('a run with one lying actor', { timeout: 240_000 }, () => {
-  it('goes on when its stale groups claim logprobs of -50', async () => {
+  it('a run continues when stale groups of a liar claim logprobs of -50', async () => {
     await using ground = await TrainingGround.prepare('lies');
     const { learner, code, quarantines } = await runWithLiar(ground, () => -50, {
       'max-steps': 16,
@@ -72,15 +72,15 @@ describe('a run with one lying actor', { timeout: 240_000 }, () => {
     assert.equal((await ground.metrics()).length, 16);
   });
 
-  it('goes on when nearly all answers are wrong ones of the liar', async () => {
+  it('a run continues when nearly all answers are wrong ones of a liar', async () => {
     await using ground = await TrainingGround.prepare('wrong');
     const learner = ground.learner({
       'max-steps': 14,
       'stop-patience': 3,
-      'learning-rate': 0.002, // so that answers stay different
+      'learning-rate': 0.002, // so that answers stay diverse
     });
     ground.actor('honest');
-    // Seven of eight tickets from the 20th on, whose rollouts are all wrong.
+    // Seven of eight tickets from the 20th on, with only wrong rollouts.
     const isWrong = ({ order, split }: RolloutGroup['ticket']) =>
       split === 'train' && order >= 20 && order % 8 !== 0;
     await ground.startScoring({
@@ -94,9 +94,9 @@ describe('a run with one lying actor', { timeout: 240_000 }, () => {
     assert(metrics.at(-1)!['env/all/reward/upper']! > 0.4);
   });
 
-  it('goes back to the checkpoint where a lie decided a step, and remembers the liar', async () => {
+  it('a run restores its checkpoint after a lie decided a step, and remembers the liar', async () => {
     await using ground = await TrainingGround.prepare('damage');
-    // Might be honest, once.
+    // Once it could be honest.
     const oneOfMany: Claim = (logprob, token, rollout) =>
       token === 0 && rollout === 0 ? -25 : logprob;
     const { learner, code, quarantines } = await runWithLiar(ground, oneOfMany, {
@@ -117,16 +117,16 @@ describe('a run with one lying actor', { timeout: 240_000 }, () => {
       metrics.map(({ step }) => step),
       Array.from({ length: 12 }, (_, i) => i + 1),
     );
-    // The session after it knows from the run's history.
+    // The next session knows it from the run's history.
     assert.equal(metrics.at(-1)!['actors/quarantined'], 1);
   });
 });
 
 describe('a run whose weights become infinite', { timeout: 240_000 }, () => {
-  it('publishes none of them and ends as diverged with the checkpoint of before', async () => {
+  it('a run with infinite weights publishes none and ends as diverged with the previous checkpoint', async () => {
     await using ground = await TrainingGround.prepare('infinite');
     const learner = ground.learner({
-      'learning-rate': 1e39, // beyond what a float32 holds
+      'learning-rate': 1e39, // exceeds a float32
       'max-steps-off-policy': 0,
     });
     ground.actor('honest');

@@ -8,7 +8,7 @@ import { gate, silent, until } from '../support/broker.js';
 import { samplingApiKey, TrainingGround } from '../support/training-ground.js';
 
 describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
-  it('trains by decoupled PPO, masked and held near the base, and tells what each did', async () => {
+  it('a learner trains by masked decoupled PPO with a KL penalty and reports the effect of each', async () => {
     await using ground = await TrainingGround.prepare('corrected');
     const learner = ground.learner({
       'max-steps': 6,
@@ -33,13 +33,13 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
       assert(line['mask/low_share']! >= 0 && line['mask/high_share']! <= 1);
       assert.equal(line['entropy_bonus'], 0.01);
     }
-    // The first step is trained on what the base itself sampled, whoever computed the logprobs.
+    // The first step trains on samples of the base itself, so the KL is 0 whichever side computed the logprobs.
     const [first, ...later] = metrics.map((line) => line['kl_policy_base']!);
     assert(Math.abs(first!) < 1e-5, `${first}`);
     assert(Math.max(...later) > 1e-4, later.join(', '));
   });
 
-  it('is given up when it diverges, and keeps the checkpoint from before', async () => {
+  it('a diverging run is given up and keeps the previous checkpoint', async () => {
     await using ground = await TrainingGround.prepare('diverged');
     const learner = ground.learner({
       'max-steps': 60,
@@ -60,15 +60,15 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     const { step, checkpointStep } = summary.divergence!;
     const checkpoint = await ground.broker.ledger.read();
     assert.equal(checkpoint?.step, checkpointStep);
-    // Two unhealthy steps end the run, and the first of them showed what the one before had done.
+    // Two unhealthy steps end the run; the first of them showed the effect of the step before.
     assert(checkpointStep < step - 2, `step ${checkpointStep} is saved, ${step} diverged`);
-    assert.equal(summary.eval?.after, null); // there is nothing to measure
+    assert.equal(summary.eval?.after, null); // there is nothing to evaluate
     const metrics = await ground.metrics();
     assert.equal(metrics.at(-1)!['step'], step);
   });
 
   for (const correction of ['in_loss', 'token_weights']) {
-    it(`is given up at once when its logprobs are no numbers (correction ${correction})`, async () => {
+    it(`a run with non-finite logprobs is given up at once (correction ${correction})`, async () => {
       await using ground = await TrainingGround.prepare('broken');
       const settings = { correction, loss: correction === 'in_loss' ? 'cispo' : 'ppo' };
       const learner = ground.learner({ 'max-steps': 60, 'learning-rate': 1e30, ...settings });
@@ -80,10 +80,10 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     });
   }
 
-  /** Without stale groups no step sees what the first one has made of the weights. */
+  /** Without stale groups no step shows the effect of the first one on the weights. */
   const synchronous = { 'max-steps': 60, 'max-steps-off-policy': 0, 'learning-rate': 1e30 };
   for (const sampler of ['onnx', 'tinker']) {
-    it(`is given up when no answer has logprobs that are numbers (sampler ${sampler})`, async () => {
+    it(`a run is given up when no answer has finite logprobs (sampler ${sampler})`, async () => {
       await using ground = await TrainingGround.prepare('speechless');
       const learner = ground.learner(synchronous);
       const backend = ['--sampler=tinker', `--backend-url=${ground.backendUrl}`];
@@ -102,7 +102,7 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     });
   }
 
-  it('is not given up for a single actor whose logprobs are no numbers, however fast it is', async () => {
+  it('a run is not given up because of one fast actor with non-finite logprobs', async () => {
     await using ground = await TrainingGround.prepare('one-of-two');
     const learner = ground.learner({
       'max-steps': 5,
@@ -111,13 +111,13 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     });
     const healthy = ground.actor('healthy', '--concurrency=1');
     const rest = gate();
-    let held = 0; // groups of the healthy one that are not here yet
+    let held = 0; // groups of the healthy actor that have not arrived yet
     const isTrained = () =>
       learner.log.some(({ msg, step }) => msg === 'step trained' && step === 2);
     await ground.startScoring({
       before: async () => {
         if (!isTrained()) return;
-        if (held++ === 0) healthy.hold('SIGSTOP'); // with a ticket more, perhaps, but not with all
+        if (held++ === 0) healthy.hold('SIGSTOP'); // perhaps with one more ticket, but not with all
         await rest.opened;
       },
     });
@@ -130,7 +130,7 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
       { signal: over.signal, log: silent, stage: 'actor', concurrency: 2 },
       ({ value: { issuedAtVersion } }) => Promise.reject(notFinite(issuedAtVersion)),
     );
-    const died = async () => (await ground.broker.depths()).dead; // the log leaves repetitions out
+    const died = async () => (await ground.broker.depths()).dead; // the log omits repetitions
     await until(async () => (await died()) > 5 * 8 || learner.hasEnded);
     over.abort();
     await broken;
@@ -140,19 +140,19 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     assert.equal(Summary.parse(await ground.summary()).groups.trained, 5 * 8);
   });
 
-  it('does not take the end of its last life for its own', async () => {
+  it('a session does not mistake the dead letters of the previous one for its own', async () => {
     await using ground = await TrainingGround.prepare('again');
     const first = ground.learner(synchronous);
     ground.actor('actor-0');
     await ground.startScoring();
     assert.equal(await first.exitCode(), 3, first.errors + first.tail);
-    const second = ground.learner(synchronous); // it hears of the same dead letters
+    const second = ground.learner(synchronous); // it reads the same dead letters
     assert.equal(await second.exitCode(), 3, second.errors + second.tail);
     assert(second.log.some(({ msg, step }) => msg === 'step trained' && step === 1));
     assert.match(second.errors, /training diverged at step 1: .* version 3 /s);
   });
 
-  it('is given up when no group has variance, and says what they earned', async () => {
+  it('a run is given up when no group has variance, and reports their reward', async () => {
     await using ground = await TrainingGround.prepare('hopeless');
     const learner = ground.learner({
       'max-steps': 3,
@@ -171,7 +171,7 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     assert.equal(summary.eval?.after?.sampled, 0);
   });
 
-  it('is given up as diverged when its groups lose their variance and their reward', async () => {
+  it('a run is given up as diverged when its groups lose variance and reward', async () => {
     await using ground = await TrainingGround.prepare('collapsed');
     const settings = { 'max-steps': 60, 'stop-zero-variance': 12, 'checkpoint-every-steps': 1 };
     const learner = ground.learner(settings);

@@ -12,7 +12,7 @@ import { TrainingGround } from '../support/training-ground.js';
 const limits = { timeout: 240_000 };
 
 describe('a learner that ends in the middle', limits, () => {
-  it('killed, goes on from its checkpoint and trains every group once', async () => {
+  it('a killed learner resumes from its checkpoint and trains every group once', async () => {
     await using ground = await TrainingGround.prepare('killed');
     const flags = {
       'max-steps': 14,
@@ -37,7 +37,7 @@ describe('a learner that ends in the middle', limits, () => {
 
     const summary = Summary.parse(await ground.summary());
     assert.equal(summary.steps, 14);
-    const restoredAs = Math.max(newest + 1, restored.version); // a number of its own
+    const restoredAs = Math.max(newest + 1, restored.version); // a new number
     assert.equal(summary.version, restoredAs + 14 - restored.step);
     assertBalanced(summary, 14 * 4);
     const metrics = await ground.metrics();
@@ -45,14 +45,14 @@ describe('a learner that ends in the middle', limits, () => {
       metrics.map(({ step }) => step),
       Array.from({ length: 14 }, (_, i) => i + 1),
     );
-    // The learning rate falls in one line across both lives.
+    // The learning rate falls linearly across both sessions.
     for (const { step, learning_rate: rate } of metrics) {
       assert(Math.abs(rate! - 0.02 * (1 - (step! - 1) / 14)) < 1e-12, `${rate} at step ${step}`);
     }
     await assertNothingLeft(ground);
   });
 
-  it('asked to stop, checkpoints the steps that it finished, and goes on later', async () => {
+  it('a learner that is asked to stop checkpoints its finished steps and resumes later', async () => {
     await using ground = await TrainingGround.prepare('stopped');
     const first = ground.learner({ 'checkpoint-every-steps': 100 });
     ground.actor('actor-0');
@@ -72,7 +72,7 @@ describe('a learner that ends in the middle', limits, () => {
     await assertNothingLeft(ground);
   });
 
-  it('asked to stop between two optimizer steps of a batch, keeps the first as a shorter step', async () => {
+  it('a learner that is stopped between two optimizer steps of a batch keeps the first as a shorter step', async () => {
     await using ground = await TrainingGround.prepare('between');
     await using proxy = await RecordingProxy.before(ground.backendUrl);
     const flags = { 'backend-url': proxy.url, 'num-substeps': 2, 'num-minibatches': 1 };
@@ -97,7 +97,7 @@ describe('a learner that ends in the middle', limits, () => {
     await assertNothingLeft(ground);
   });
 
-  it('is followed by the one that waits for its lease', async () => {
+  it('a standby learner takes over when it gets the lease', async () => {
     await using ground = await TrainingGround.prepare('followed');
     const first = ground.learner({ name: 'first' });
     ground.actor('actor-0');
@@ -113,7 +113,7 @@ describe('a learner that ends in the middle', limits, () => {
 });
 
 describe('the checkpoint with the best evaluation', limits, () => {
-  it('stays the best when the learner was killed, and the last evaluation is written down', async () => {
+  it('the best checkpoint stays the best across a kill, and the last evaluation is recorded', async () => {
     await using ground = await TrainingGround.prepare('best');
     const evaluating = { 'eval-problems': 2, 'eval-samples': 1, 'eval-every-versions': 2 };
     const flags = { ...evaluating, 'checkpoint-every-steps': 2, 'max-steps': 12 };
@@ -153,7 +153,7 @@ describe('the checkpoint with the best evaluation', limits, () => {
 });
 
 describe('a learner whose backend is killed', limits, () => {
-  it('restores the run on the new one and trains every group once', async () => {
+  it('a learner whose backend is killed restores the run on the new one and trains every group once', async () => {
     await using ground = await TrainingGround.prepare('backend');
     const learner = ground.learner({ 'max-steps': 10, 'checkpoint-every-steps': 2 });
     ground.actor('actor-0');
@@ -169,7 +169,7 @@ describe('a learner whose backend is killed', limits, () => {
 });
 
 describe('a learner that cannot start', limits, () => {
-  it('says what differs from the configuration that the run began with', async () => {
+  it('a learner names the differences from the initial configuration of the run', async () => {
     await using ground = await TrainingGround.prepare('twice');
     const first = ground.learner({});
     await new RunConfigStore(ground.broker).wait(AbortSignal.timeout(60_000));
@@ -180,7 +180,7 @@ describe('a learner that cannot start', limits, () => {
     assert.match(second.errors, /adam\.learningRate: stored 0\.02, asked for 0\.5/);
   });
 
-  it('names a backend that is not there', async () => {
+  it('a learner names an unreachable backend', async () => {
     await using ground = await TrainingGround.prepare('alone');
     const learner = ground.learner({ 'backend-url': 'http://127.0.0.1:9' });
     assert.equal(await learner.exitCode(), 2);
@@ -196,7 +196,7 @@ function assertBalanced({ groups }: Summary, trained: number): void {
   );
 }
 
-/** A run that ended by its steps has used up all that was asked for. */
+/** Asserts that a run that reached its last step has used all requested groups. */
 async function assertNothingLeft(ground: TrainingGround): Promise<void> {
   const { counts } = (await ground.broker.ledger.read())!;
   assert.equal(counts.outstanding, 0);

@@ -10,7 +10,7 @@ import { namesOfTheSeed } from '../support/canonical-metrics.js';
 import { TrainingGround } from '../support/training-ground.js';
 
 describe('a learner, an actor and a backend as processes', { timeout: 240_000 }, () => {
-  it('train to the last step, learn, and leave books that balance', async () => {
+  it('learner, actor and backend train to the last step, learn, and account for every ticket', async () => {
     await using ground = await TrainingGround.prepare('whole');
     const learner = ground.learner({
       'max-steps': 12,
@@ -48,7 +48,7 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
     const correct = metrics.map((line) => line['env/all/correct']!);
     const [early, late] = [correct.slice(0, 3), correct.slice(-3)].map(mean);
     assert(late! > early!, `from ${early} to ${late}`);
-    // On-policy data has ratio 1, whoever computed the logprobs.
+    // On-policy data has ratio 1, whichever side computed the logprobs.
     const onPolicy = metrics.flatMap((line) => line['kl_sample_train_v2/staleness_0'] ?? []);
     assert(onPolicy.length > 0 && Math.max(...onPolicy) < 1e-6, onPolicy.join(', '));
 
@@ -64,7 +64,7 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
     );
   });
 
-  it('replace tickets whose messages were given up, also when synchronous', async () => {
+  it('a learner replaces dead-lettered tickets, also in synchronous training', async () => {
     await using ground = await TrainingGround.prepare('doomed');
     const learner = ground.learner({ 'max-steps': 4, 'max-steps-off-policy': 0 });
     ground.actor('actor-0');
@@ -76,7 +76,7 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
     assert.equal(staleness.max, 0);
   });
 
-  it('replace a ticket whose scored group can be read no more', async () => {
+  it('a learner replaces a ticket whose scored group is unreadable', async () => {
     await using ground = await TrainingGround.prepare('unreadable');
     const learner = ground.learner({ 'max-steps': 3 });
     ground.actor('actor-0');
@@ -91,7 +91,7 @@ describe('a learner, an actor and a backend as processes', { timeout: 240_000 },
     assert.equal((await ground.broker.depths()).scored, 0);
   });
 
-  it('end with their time, in the middle of a step', async () => {
+  it('a run ends at its time limit in the middle of a step', async () => {
     await using ground = await TrainingGround.prepare('short');
     const learner = ground.learner({ 'max-minutes': 0.05, 'eval-problems': 2 });
     ground.actor('actor-0');

@@ -5,7 +5,7 @@ import { ServiceProcess } from '../support/service-process.js';
 import { tinyModel } from '../support/tiny-model.js';
 
 describe('the local backend as a process', { timeout: 120_000 }, () => {
-  it('serves API and health from its environment alone, and ends when asked to', async () => {
+  it('the local backend serves API and health from its environment alone and ends when asked to', async () => {
     await using model = await tinyModel();
     await using backend = startBackend([], {
       LOCAL_BACKEND_API_KEY: 'tml-process-key',
@@ -26,14 +26,14 @@ describe('the local backend as a process', { timeout: 120_000 }, () => {
     assert(!JSON.stringify(backend.log).includes('tml-process-key'));
   });
 
-  it('names every setting that is wrong and ends with 2', async () => {
+  it('the local backend names every wrong setting and ends with 2', async () => {
     await using backend = startBackend(['--port', '70000', '--api-key', 'secret']);
     assert.equal(await backend.exitCode(), 2);
     assert.match(backend.errors, /--port .*70000/);
     assert.match(backend.errors, /--api-key .*tml-/);
   });
 
-  it('names the file of a model directory that cannot be run', async () => {
+  it('the local backend names the unsupported file of a model directory', async () => {
     await using model = await tinyModel();
     const flags = ['--port', '0', '--api-key', 'tml-key1', '--checkpoint-dir', model.path];
     await using backend = startBackend([...flags, '--model-dir', join(model.path, 'none')]);
@@ -42,7 +42,7 @@ describe('the local backend as a process', { timeout: 120_000 }, () => {
   });
 });
 
-/** A local backend in a process of its own. */
+/** A local backend in its own process. */
 function startBackend(flags: readonly string[], environment?: NodeJS.ProcessEnv): ServiceProcess {
   return new ServiceProcess('local-backend', flags, environment);
 }

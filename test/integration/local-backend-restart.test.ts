@@ -3,8 +3,8 @@ import { describe, it } from 'node:test';
 import { UserError } from '../../shared/base/errors.js';
 import { forwardBackward, startOn, tinyModel, Wire } from '../local-backend/running-backend.js';
 
-describe('a local backend that is started again', () => {
-  it('finds the checkpoints of its predecessor, and says that the rest is lost', async () => {
+describe('a restarted local backend', () => {
+  it('a restarted local backend finds the earlier checkpoints and reports that the rest is lost', async () => {
     await using directory = await tinyModel();
     let model: string, sampled: unknown, continued: unknown, promise: Record<string, unknown>;
     {
@@ -42,7 +42,7 @@ describe('a local backend that is started again', () => {
     );
   });
 
-  it('names the occupied port and the remedy', async () => {
+  it('a local backend names an occupied port and the remedy', async () => {
     await using directory = await tinyModel();
     await using backend = await startOn(directory.path);
     const port = Number(new URL(backend.url).port);
@@ -53,21 +53,21 @@ describe('a local backend that is started again', () => {
     });
   });
 
-  it('answers the polls that wait when it stops', async () => {
+  it('a local backend answers waiting polls when it stops', async () => {
     await using directory = await tinyModel();
     const backend = await startOn(directory.path, { pollMs: 3_600_000, gapWaitMs: 3_600_000 });
     const wire = new Wire(backend.url);
     const model = await wire.createModel(await wire.createSession());
     const promise = await wire.optimStep(model, 2); // waits for id 1
     const poll = wire.tryPost('retrieve_future', promise);
-    for (let i = 0; i < 5; i++) await wire.get('healthz'); // the poll, sent before, is there
+    for (let i = 0; i < 5; i++) await wire.get('healthz'); // the poll, sent earlier, has arrived
     await backend[Symbol.asyncDispose]();
     const answer = (await (await poll).json()) as Record<string, unknown>;
     assert.equal(answer['type'], 'try_again');
   });
 });
 
-/** What the sampler checkpoint `last` of a run says to one prompt. */
+/** The answer of a run's sampler checkpoint `last` to one prompt. */
 async function sample(wire: Wire, session: string, model: string): Promise<unknown> {
   const { sampling_session_id } = await wire.post('create_sampling_session', {
     session_id: session,

@@ -34,7 +34,7 @@ describe('the local backend over HTTP', () => {
   });
   const freshModel = () => wire.createModel(session, models++);
 
-  it('walks the whole path of a training step', async () => {
+  it('the local backend executes a whole training step', async () => {
     const config = await wire.post('client/config', { sdk_version: '0.25.0' });
     assert.equal(config['pjwt_auth_enabled'], false);
     await wire.post('client/dynamic_config', { sdk_version: '0.25.0' });
@@ -84,7 +84,7 @@ describe('the local backend over HTTP', () => {
     assert.equal(promptLogprobs!.length, 3);
     assert(Number.isNaN(promptLogprobs![0]));
 
-    // The sampler's logprobs are those that training computes for the same tokens.
+    // The sampler's logprobs equal those that training computes for the same tokens.
     const text = [3, 4, 5, ...sequences[0]!.tokens];
     const forward = await wire.sendForwardBackward(
       forwardBackward(model, 10, { data: [imitation(text)], isForwardOnly: true }),
@@ -96,7 +96,7 @@ describe('the local backend over HTTP', () => {
     });
   });
 
-  it('executes a request once that arrives twice', async () => {
+  it('a request that arrives twice is executed once', async () => {
     const model = await freshModel();
     const request = forwardBackward(model, 1);
     const [first, copy] = [
@@ -111,13 +111,13 @@ describe('the local backend over HTTP', () => {
     assert.equal((metrics as Record<string, number>)['step:max'], 1);
   });
 
-  it('makes one model of a create_model that arrives twice', async () => {
+  it('a create_model that arrives twice makes one model', async () => {
     const body = createModelBody(session, models++);
     const first = await wire.post('create_model', body);
     assert.deepEqual(await wire.post('create_model', body), first);
   });
 
-  it('refuses another operation under a used id, naming the next one', async () => {
+  it('a different operation under a used id is refused, naming the next id', async () => {
     const model = await freshModel();
     await wire.result(await wire.optimStep(model, 1));
     const failed = await wire.result(await wire.optimStep(model, 1, 0.5));
@@ -126,7 +126,7 @@ describe('the local backend over HTTP', () => {
     assert.match(String(probe['error']), /^Sequence conflict: expected 2, got 0\./);
   });
 
-  it('puts operations that arrive out of order into the order of their ids', async () => {
+  it('operations that arrive out of order run in the order of their ids', async () => {
     const [straight, crossed] = [await freshModel(), await freshModel()];
     await wire.sendForwardBackward(forwardBackward(straight, 1));
     await wire.optimStep(straight, 2);
@@ -138,18 +138,18 @@ describe('the local backend over HTTP', () => {
     assert.deepEqual(await wire.evaluation(last), await wire.evaluation(expected));
   });
 
-  it('goes on behind an operation that its client never sent', async () => {
+  it('the local backend continues after an operation that its client never sent', async () => {
     await using impatient = await startOn(directory.path, { gapWaitMs: 50 });
     const there = new Wire(impatient.url);
     const model = await there.createModel(await there.createSession());
-    // The Python SDK counts an operation before it finds, say, a NaN in it that it cannot send.
+    // The Python SDK counts an operation before it finds that it cannot send it, for example because of a NaN.
     await there.evaluation(await there.sendForwardBackward(forwardBackward(model, 2)));
     assert.equal((await there.result(await there.optimStep(model, 3)))['type'], 'optim_step');
     const late = await there.result(await there.optimStep(model, 1));
     assert.match(String(late['error']), /^Sequence conflict: expected 4, got 1/);
   });
 
-  it('consumes the id of an operation that cannot be carried out', async () => {
+  it('an operation that cannot be executed uses up its id', async () => {
     const model = await freshModel();
     const foreign = forwardBackward(model, 1, { data: [imitation([3, 900_000, 4])] });
     const failed = await wire.result(await wire.sendForwardBackward(foreign));
@@ -164,7 +164,7 @@ describe('the local backend over HTTP', () => {
     await wire.evaluation(await wire.sendForwardBackward(forwardBackward(model, 3)));
   });
 
-  it('continues from a saved state bit for bit', async () => {
+  it('training continues from a saved state bit for bit', async () => {
     const model = await freshModel();
     await wire.sendForwardBackward(forwardBackward(model, 1));
     await wire.optimStep(model, 2);
@@ -193,7 +193,7 @@ describe('the local backend over HTTP', () => {
     assert.notDeepEqual(await continueFrom(withoutOptimizer, 2), expected);
   });
 
-  it('creates a model from a saved state in one request, under the id that its client derives', async () => {
+  it('one request creates a model from a saved state under the id that its client derives', async () => {
     const model = await freshModel();
     await wire.sendForwardBackward(forwardBackward(model, 1));
     await wire.optimStep(model, 2);
@@ -230,7 +230,7 @@ describe('the local backend over HTTP', () => {
     assert.match(await missing.text(), /session_id and model_seq_id/);
   });
 
-  it('does not load what has another geometry or is not there', async () => {
+  it('the local backend refuses to load a state that has another geometry or does not exist', async () => {
     const model = await freshModel();
     const path = `tinker://${model}/weights/small`;
     await wire.result(
@@ -251,7 +251,7 @@ describe('the local backend over HTTP', () => {
     assert.match(String((await load(3, 'tinker://../weights/x'))['error']), /tinker path/);
   });
 
-  it('answers health while it trains', async () => {
+  it('the local backend answers health checks while it trains', async () => {
     const model = await freshModel();
     const long = imitation(Array.from({ length: 60 }, (_, i) => 3 + (i % 19)));
     const data = new Array<typeof long>(800).fill(long);
@@ -264,7 +264,7 @@ describe('the local backend over HTTP', () => {
     assert.deepEqual(order, ['healthy', 'trained']);
   });
 
-  it('samples the same for the same seed, and ends at stops', async () => {
+  it('sampling is reproducible for the same seed and ends at stops', async () => {
     const { sampling_session_id: sampler } = await wire.post('create_sampling_session', {
       session_id: session,
       sampling_session_seq_id: 10,
@@ -291,7 +291,7 @@ describe('the local backend over HTTP', () => {
     assert.match(await refused.text(), /top_k/);
   });
 
-  it('samples the same whatever is sampled beside it', async () => {
+  it('samples do not depend on concurrent requests', async () => {
     const { sampling_session_id: sampler } = await wire.post('create_sampling_session', {
       session_id: session,
       sampling_session_seq_id: 12,
@@ -319,7 +319,7 @@ describe('the local backend over HTTP', () => {
     }
   });
 
-  it('gives an unnamed save for the sampler as a sampling session', async () => {
+  it('an unnamed save for the sampler becomes a sampling session', async () => {
     const model = await freshModel();
     const saved = await wire.result(
       await wire.post('save_weights_for_sampler', {
@@ -338,7 +338,7 @@ describe('the local backend over HTTP', () => {
     assert((sampler_ids as string[]).includes(sampler), 'its session does not list it');
   });
 
-  it('lists, describes, hands out and deletes checkpoints', async () => {
+  it('the local backend lists, describes, serves and deletes checkpoints', async () => {
     const model = await freshModel();
     await wire.result(await wire.post('save_weights', { model_id: model, path: 'a', seq_id: 1 }));
     await wire.result(
@@ -369,7 +369,7 @@ describe('the local backend over HTTP', () => {
     assert.equal((await wire.fetch(url, { method: 'DELETE' })).status, 404);
   });
 
-  it('ends the sampling sessions of a checkpoint that is deleted, and no others', async () => {
+  it('deleting a checkpoint ends only its own sampling sessions', async () => {
     const model = await freshModel();
     const save = (path: string, seq_id: number) =>
       wire.post('save_weights_for_sampler', { model_id: model, path, seq_id });
@@ -394,7 +394,7 @@ describe('the local backend over HTTP', () => {
     assert.deepEqual([listed.includes(gone), listed.includes(kept)], [false, true]);
   });
 
-  it('speaks the JSON form of older clients', async () => {
+  it('the local backend accepts the JSON form of older clients', async () => {
     const model = await freshModel();
     const tensor = (data: number[], dtype: string) => ({ data, dtype, shape: [data.length] });
     const input = {
@@ -426,7 +426,7 @@ describe('the local backend over HTTP', () => {
     assert.equal(output!.logprobs.data.length, 4);
   });
 
-  it('answers even what is not HTTP with a detail', async () => {
+  it('the local backend answers a request that is not HTTP with a detail', async () => {
     const { hostname, port } = new URL(backend.url);
     const socket = connect(Number(port), hostname);
     socket.end('nonsense\r\n\r\n');
@@ -435,7 +435,7 @@ describe('the local backend over HTTP', () => {
     assert.match(text, /^HTTP\/1\.1 400 [^]*\{"detail":".+"\}$/);
   });
 
-  it('refuses too many datums by their future, which uses up the sequence id', async () => {
+  it('a request with too many datums fails through its future and uses up its sequence id', async () => {
     const model = await freshModel();
     const envelope = encodeForwardBackwardRequest(forwardBackward(model, 1));
     const body = Buffer.concat([envelope, Buffer.alloc(2 * 100_000, Buffer.of(0x1a, 0))]);
@@ -463,7 +463,7 @@ describe('the local backend over HTTP', () => {
     assert.equal((await wire.tryPost('forward_backward', large)).status, 413);
   });
 
-  it('refuses what is wrong with a status and a detail, never with nothing', async () => {
+  it('every invalid request is refused with a status and a detail', async () => {
     const refusals: [Promise<Response>, number][] = [
       [fetch(`${backend.url}/api/v1/sessions`), 401],
       [wire.fetch('/api/v1/sessions', { headers: { 'x-api-key': 'tml-other' } }), 403],
@@ -505,7 +505,7 @@ describe('the local backend over HTTP', () => {
       const body = (await response.json()) as { detail?: unknown };
       assert.equal(response.status, status, JSON.stringify(body));
       assert(body.detail !== undefined && body.detail !== '', response.url);
-      // Without it the Python SDK takes a 400 for a proxy's and repeats the request for hours.
+      // Without it the Python SDK attributes a 400 to a proxy and repeats the request for hours.
       assert(Number(response.headers.get('content-length')) > 0, response.url);
     }
   });

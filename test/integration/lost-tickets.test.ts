@@ -5,10 +5,10 @@ import { ticketBound } from '../../shared/rl/capacity.js';
 import { until } from '../support/broker.js';
 import { TrainingGround } from '../support/training-ground.js';
 
-const bound = ticketBound(1, 4); // of the learner of a training ground
+const bound = ticketBound(1, 4); // for the learner of a training ground
 
 describe('a run whose queues lose what they had acknowledged', { timeout: 240_000 }, () => {
-  it('issues other tickets for those that are in no queue, and waits for none of them', async () => {
+  it('a learner replaces tickets that are in no queue and waits for none of them', async () => {
     await using ground = await TrainingGround.prepare('lost');
     const { broker } = ground;
     const { streams } = broker.names;
@@ -21,7 +21,7 @@ describe('a run whose queues lose what they had acknowledged', { timeout: 240_00
     ground.actor('actor-0');
     await until(async () => {
       const { tickets, rollouts } = await broker.depths();
-      return tickets === 0 && rollouts >= 5; // more, if lost tickets are issued again before that
+      return tickets === 0 && rollouts >= 5; // more if lost tickets are reissued before that
     });
     const lostGroups = await keep('rollouts', 2);
     await ground.startScoring();
@@ -32,11 +32,11 @@ describe('a run whose queues lose what they had acknowledged', { timeout: 240_00
     assert.deepEqual([steps, groups.trained, groups.dead], [4, 16, lostTickets + lostGroups]);
   });
 
-  it('evaluates without the tickets that are in no queue', async () => {
+  it('an evaluation finishes without the tickets that are in no queue', async () => {
     await using ground = await TrainingGround.prepare('lost-eval');
     const { broker } = ground;
     const learner = ground.learner({ 'max-steps': 1, 'eval-problems': 4, 'eval-samples': 2 });
-    const asked = 2 * 4; // each problem sampled, then each greedily
+    const asked = 2 * 4; // each problem sampled, then greedily
     await until(async () => (await broker.depths()).tickets === asked);
     await broker.link.jsm.streams.purge(broker.names.streams.tickets, { keep: 5 });
     await ground.startScoring();

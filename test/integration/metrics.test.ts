@@ -14,7 +14,7 @@ const flags = [
 const services = ['learner', 'actor-0', 'reward-service', 'local-backend'];
 const processOf = { learner: 'learner', actor: 'actor-0' } as const;
 
-describe('what a run tells of itself', { timeout: 480_000 }, () => {
+describe('the metrics of a run', { timeout: 480_000 }, () => {
   let up: UpProcess;
   let found: ReadonlySet<string>; // fields of metrics.jsonl
   const pages = new Map<string, string>(); // `/metrics`, by service
@@ -32,7 +32,7 @@ describe('what a run tells of itself', { timeout: 480_000 }, () => {
     ];
     up = await UpProcess.start(flags);
     await up.says(/step \d/);
-    // The queues and actors are looked at every few seconds, and evaluations take their time.
+    // Queues and actors are polled every few seconds, and evaluations take a while.
     await until(async () => {
       const lines = await journal(up);
       found = new Set(lines.flatMap((line) => Object.keys(line)));
@@ -43,7 +43,7 @@ describe('what a run tells of itself', { timeout: 480_000 }, () => {
   after(() => up[Symbol.asyncDispose]());
 
   for (const { meaning, exported, journal } of canonicalSet) {
-    it(`is in both records: ${meaning}`, () => {
+    it(`both records have: ${meaning}`, () => {
       for (const { name, type, of, labels = {} } of exported) {
         const text = pages.get(processOf[of])!;
         assert.equal(typesIn(text).get(name), type, name);
@@ -58,18 +58,18 @@ describe('what a run tells of itself', { timeout: 480_000 }, () => {
     });
   }
 
-  it('has the names of the seed', () => {
+  it('a run exports the metric names that the project began with', () => {
     assert.deepEqual(missing(namesOfTheSeed, found), []);
   });
 
-  it('shows of every process how late its event loop is', () => {
+  it('every process exports its event loop lag', () => {
     for (const [service, text] of pages) {
       assert.deepEqual(missing(eventLoop.exported, new Set(typesIn(text).keys())), [], service);
     }
     assert.deepEqual(missing(eventLoop.journal, found), []);
   });
 
-  it('is what the page on metrics promises, row by row', () => {
+  it('a run exports every metric and field of the page on metrics', () => {
     const { questions, fields } = tables;
     const exported = new Set(
       [...pages.values()].flatMap(parseExposition).map(({ metric }) => metric),
@@ -91,7 +91,7 @@ describe('what a run tells of itself', { timeout: 480_000 }, () => {
     assert.deepEqual(absent, []);
   });
 
-  it('has no label that tells problems, tickets, runs or processes apart', () => {
+  it('no label distinguishes problems, tickets, runs or processes', () => {
     for (const [service, text] of pages) assertBounded(service, parseExposition(text));
   });
 });
@@ -127,7 +127,7 @@ function assertBounded(service: string, series: readonly Series[]): void {
   for (const [metric, count] of counts) assert(count <= 40, `${service}: ${count} of ${metric}`);
 }
 
-/** `a/<b>` and `c`: whatever stands between the slashes where a name is in brackets. */
+/** Matches `a/<b>` and `c`: a name in brackets stands for any text between slashes. */
 function patternOf(names: readonly string[]): RegExp {
   const alternatives = names.map((name) =>
     name

@@ -9,7 +9,7 @@ import { dashboards } from '../support/dashboards.js';
 import { Prometheus, prometheusPrograms } from '../support/prometheus.js';
 import { UpProcess } from '../support/up-process.js';
 
-/** Small steps, often evaluated, on problems of two difficulties: something of everything soon. */
+/** Small steps, frequent evaluations and two difficulties, so that every metric soon has data. */
 const flags = [
   ...['--groups-per-batch=4', '--group-size=8', '--num-minibatches=2', '--lora-rank=2'],
   ...['--eval-problems=16', '--eval-samples=1', '--eval-every-versions=2', '--numbers=3,4'],
@@ -24,7 +24,7 @@ describe('a real Prometheus that scrapes a real run', { timeout: 480_000 }, asyn
   const programs = await prometheusPrograms();
   const skip = typeof programs === 'string' && programs;
 
-  it('has data for every panel, and finds nothing wrong', { skip }, async () => {
+  it('a real Prometheus has data for every panel and no failing rule', { skip }, async () => {
     assert(typeof programs !== 'string');
     await using up = await UpProcess.start(flags);
     await up.says(/step \d/);
@@ -39,7 +39,7 @@ describe('a real Prometheus that scrapes a real run', { timeout: 480_000 }, asyn
         targets.map(({ promql }) => ({ where: `${title} ${name}`, promql })),
       ),
     );
-    // Evaluations and publications take their time, and a rate needs two scrapes.
+    // Evaluations and publications take a while, and a rate needs two scrapes.
     const empty = new Set(queries);
     await until(async () => {
       for (const query of empty) {
@@ -66,7 +66,7 @@ async function healthPort(up: UpProcess, service: string): Promise<number> {
   return Number(port);
 }
 
-/** What promtool finds to say of the metrics of a process; those that prom-client adds are not ours. */
+/** promtool's complaints about the metrics of a process, except those that prom-client adds. */
 async function lint(promtool: string, port: number): Promise<string> {
   const page = await fetch(`http://127.0.0.1:${port}/metrics`).then((response) => response.text());
   const isOurs = (line: string): boolean => !/^(# \w+ )?(nodejs|process)_/.test(line);

@@ -24,7 +24,7 @@ const run = 'guarded';
 const { learner, reward, observer, actor } = everybody;
 const never = new AbortController().signal;
 
-/** What each role may not do: subjects that it might publish to or ask, and to listen on. */
+/** Forbidden subjects of each role: to publish or request, and to subscribe. */
 const forbidden = [
   {
     identity: actor,
@@ -171,7 +171,7 @@ for (const withTls of [false, true]) {
       });
       after(() => server[Symbol.asyncDispose]());
 
-      it('gives each role all that it needs, large messages included', async () => {
+      it('the permissions allow each role all that it needs, including large messages', async () => {
         const brokers = await Promise.all(
           Object.values(everybody).map((identity) => server.connect(identity)),
         );
@@ -243,7 +243,7 @@ for (const withTls of [false, true]) {
         for (const broker of brokers) await broker[Symbol.asyncDispose]();
         assert.deepEqual(await server.refusals(), []);
 
-        await using old = await server.connect(everybody.reward); // as with rights of an older release
+        await using old = await server.connect(everybody.reward); // with the rights of an older release
         assert.equal(await old.tickets.withdraw(1), false);
       });
 
@@ -256,7 +256,7 @@ for (const withTls of [false, true]) {
           after(() => broker[Symbol.asyncDispose]());
 
           for (const [deed, subjects] of Object.entries<readonly string[]>(deeds)) {
-            it(`refuses to ${deed}`, async () => {
+            it(`the server refuses to ${deed}`, async () => {
               for (const subject of subjects) {
                 await assert.rejects(
                   broker.link.connection.request(subject, new Uint8Array(), { timeout: 10_000 }),
@@ -267,7 +267,7 @@ for (const withTls of [false, true]) {
             });
           }
 
-          it('refuses to listen to what is not for it', async () => {
+          it('the server refuses subscriptions to foreign subjects', async () => {
             for (const subject of ears) {
               const refused = new Promise((resolve) => {
                 broker.link.connection.subscribe(subject, { callback: resolve });
@@ -281,7 +281,7 @@ for (const withTls of [false, true]) {
         });
       }
 
-      it('has lost nothing and gained nothing by all that', async () => {
+      it('the run is unchanged by all refused attempts', async () => {
         await using watches = await server.connect(observer);
         const { streams } = await watches.backlog();
         const messages = Object.values(streams).map((stream) => stream.messages);
@@ -290,7 +290,7 @@ for (const withTls of [false, true]) {
         assert.equal((await watches.ledger.read())?.version, checkpoint().version);
       });
 
-      it('lets nobody in without a key, or with a key of another server', async () => {
+      it('the server rejects clients without a key or with a key of another server', async () => {
         await assert.rejects(
           server.connect(actor, { natsNkeySeedFile: undefined, connectTimeoutMs: 200 }),
           /refused the credentials .*--nats-nkey-seed-file/,
@@ -304,7 +304,7 @@ for (const withTls of [false, true]) {
       });
 
       if (withTls) {
-        it('is not believed by whoever does not know its authority', async () => {
+        it('a client that does not know the certificate authority rejects the server', async () => {
           await assert.rejects(
             server.connect(actor, { natsCaFile: undefined, connectTimeoutMs: 200 }),
             /no NATS server answers .*(certificate|self-signed)/,
@@ -316,7 +316,7 @@ for (const withTls of [false, true]) {
 }
 
 describe('the key of a service', { timeout: 60_000 }, () => {
-  it('is refused when everybody may read it, or when it is none; what it holds is not shown', async () => {
+  it('a key file is refused without printing it if every user may read it or if it is no key', async () => {
     await using server = await GuardedServer.start([actor]);
     const natsNkeySeedFile = join(server.folder, 'seed');
     await writeFile(natsNkeySeedFile, 'hunter2\n', { mode: 0o600 });

@@ -23,7 +23,7 @@ const run = 'guarded';
 const { learner, reward, observer, actor, other } = everybody;
 const never = new AbortController().signal;
 
-/** What each may publish and have answered, with a body that the server can answer with more than an error. */
+/** All subjects that each role may request, with a body that the server can answer with more than an error. */
 const questions: readonly { identity: Identity; asks: Readonly<Record<string, string>> }[] = [
   {
     identity: actor,
@@ -62,7 +62,7 @@ const questions: readonly { identity: Identity; asks: Readonly<Record<string, st
   },
 ];
 
-/** Where none of these may publish, so where none may have anything answered. */
+/** Subjects to which none of these roles may publish, so none may have an answer sent there. */
 const victims = [
   `$KV.ledger_${run}.checkpoint`,
   `$KV.policy_${run}.current`,
@@ -81,135 +81,139 @@ const victims = [
   '_INBOX.actor.actor-1.answer',
 ];
 
-describe('what NATS answers, wherever the asker wants it sent', { timeout: 120_000 }, () => {
-  let server: GuardedServer;
-  let trains: Broker;
-  let watches: Broker;
-  before(async () => {
-    server = await GuardedServer.start(Object.values(everybody), { run });
-    trains = await server.connect(learner);
-    watches = await server.connect(observer);
-    await trains.ensureRun({ trainTickets: 8, evalTickets: 32 });
-    for (let order = 0; order <= victims.length; order++) {
-      const one = ticket({ ticketId: `e-${order}`, order, split: 'eval' });
-      await trains.publish(`offbeat.${run}.tickets.eval`, Ticket, one, sent(`e-${order}`));
-    }
-    await using _leads = await trains.ledger.lead('learner', never); // writes nothing once it is given up
-    await trains.ledger.write(checkpoint());
-    const samplerPath = 'tinker://m/v0';
-    await trains.policy.publish({ version: 0, samplerPath, smallestUsefulVersion: 0 });
-  });
-  after(async () => {
-    await trains[Symbol.asyncDispose]();
-    await watches[Symbol.asyncDispose]();
-    await server[Symbol.asyncDispose]();
-  });
+describe(
+  'answers of NATS to a reply subject that the requester chooses',
+  { timeout: 120_000 },
+  () => {
+    let server: GuardedServer;
+    let trains: Broker;
+    let watches: Broker;
+    before(async () => {
+      server = await GuardedServer.start(Object.values(everybody), { run });
+      trains = await server.connect(learner);
+      watches = await server.connect(observer);
+      await trains.ensureRun({ trainTickets: 8, evalTickets: 32 });
+      for (let order = 0; order <= victims.length; order++) {
+        const one = ticket({ ticketId: `e-${order}`, order, split: 'eval' });
+        await trains.publish(`offbeat.${run}.tickets.eval`, Ticket, one, sent(`e-${order}`));
+      }
+      await using _leads = await trains.ledger.lead('learner', never); // writes nothing once it is released
+      await trains.ledger.write(checkpoint());
+      const samplerPath = 'tinker://m/v0';
+      await trains.policy.publish({ version: 0, samplerPath, smallestUsefulVersion: 0 });
+    });
+    after(async () => {
+      await trains[Symbol.asyncDispose]();
+      await watches[Symbol.asyncDispose]();
+      await server[Symbol.asyncDispose]();
+    });
 
-  for (const { identity, asks } of questions) {
-    it(`comes to nobody but the ${identity.role}, though it names a subject of another`, async () => {
+    for (const { identity, asks } of questions) {
+      it(`an answer reaches only the requesting ${identity.role}, even if it names a foreign reply subject`, async () => {
+        await using asker = await server.connect(identity);
+        const overheard: string[] = [];
+        await using second = await server.connect(other);
+        const ears = [
+          trains.link.connection.subscribe('_INBOX.learner.answer'),
+          trains.link.connection.subscribe(`offbeat.${run}.dead.>`),
+          second.link.connection.subscribe('_INBOX.actor.actor-1.answer'),
+          second.link.connection.subscribe(`offbeat.${run}.policy`),
+        ];
+        const own = `offbeat.${run}.dead.actor.actor-0`; // the actor's own messages are received, and are no answers
+        for (const ear of ears) {
+          void (async () => {
+            for await (const { subject } of ear) if (subject !== own) overheard.push(subject);
+          })();
+        }
+        await trains.link.connection.flush();
+        await second.link.connection.flush();
+        const before = await othersIn(watches, Object.keys(asks));
+
+        for (const [subject, body] of Object.entries(asks)) {
+          for (const reply of victims) asker.link.connection.publish(subject, body, { reply });
+          // This request gets an answer, and all earlier ones have theirs by then. A message of a queue
+          // comes under its own subject, so the client knows the answer by its inbox alone.
+          await asker.link.connection.request(subject, body, { timeout: 10_000, noMux: true });
+        }
+
+        await trains.link.connection.flush();
+        await second.link.connection.flush();
+        assert.deepEqual(await othersIn(watches, Object.keys(asks)), before);
+        assert.deepEqual(overheard, []);
+        assert.equal((await trains.ledger.read())?.version, checkpoint().version);
+        assert.equal((await second.policy.current())?.version, 0);
+        for (const ear of ears) ear.unsubscribe();
+      });
+    }
+
+    it('a foreign reply subject settles no message that another client holds', async () => {
+      await using scores = await server.connect(reward);
+      await scores.publish(`offbeat.${run}.scored.train`, ScoredGroup, scoredGroup(), sent('held'));
+      const held = gate();
+      const stop = new AbortController();
+      const options = { signal: stop.signal, log: silent, stage: 'learner', concurrency: 1 };
+      let delivery: Delivery<ScoredGroup> | undefined;
+      const taking = consume(trains, 'scored.train', ScoredGroup, options, async (given) => {
+        delivery = given;
+        await held.opened;
+      });
+      await until(() => delivery !== undefined);
+
+      const { asks, identity } = questions[0]!;
       await using asker = await server.connect(identity);
-      const overheard: string[] = [];
-      await using second = await server.connect(other);
-      const ears = [
-        trains.link.connection.subscribe('_INBOX.learner.answer'),
-        trains.link.connection.subscribe(`offbeat.${run}.dead.>`),
-        second.link.connection.subscribe('_INBOX.actor.actor-1.answer'),
-        second.link.connection.subscribe(`offbeat.${run}.policy`),
-      ];
-      const own = `offbeat.${run}.dead.actor.actor-0`; // what the actor says itself is heard, and is no answer
-      for (const ear of ears) {
-        void (async () => {
-          for await (const { subject } of ear) if (subject !== own) overheard.push(subject);
-        })();
-      }
-      await trains.link.connection.flush();
-      await second.link.connection.flush();
-      const before = await othersIn(watches, Object.keys(asks));
-
+      const reply = `$JS.ACK.SCORED_${run}.learner-train.1.${delivery!.seq}.1.1.0`;
       for (const [subject, body] of Object.entries(asks)) {
-        for (const reply of victims) asker.link.connection.publish(subject, body, { reply });
-        // It is a question that gets an answer; and by then so did those before it. A message of a queue
-        // comes under its own subject, so the client knows the answer by its inbox alone.
-        await asker.link.connection.request(subject, body, { timeout: 10_000, noMux: true });
+        const refused = (async () => {
+          for await (const { data } of asker.link.connection.status()) return data;
+          return undefined;
+        })();
+        asker.link.connection.publish(subject, body, { reply });
+        assert.equal(await refused, 'PERMISSIONS_VIOLATION', subject);
       }
-
-      await trains.link.connection.flush();
-      await second.link.connection.flush();
-      assert.deepEqual(await othersIn(watches, Object.keys(asks)), before);
-      assert.deepEqual(overheard, []);
-      assert.equal((await trains.ledger.read())?.version, checkpoint().version);
-      assert.equal((await second.policy.current())?.version, 0);
-      for (const ear of ears) ear.unsubscribe();
+      assert.equal((await watches.backlog()).consumers['scored.train'].ackPending, 1);
+      held.open();
+      await until(async () => (await watches.depths()).scored === 0);
+      stop.abort();
+      await taking;
     });
-  }
 
-  it('settles no message that another holds', async () => {
-    await using scores = await server.connect(reward);
-    await scores.publish(`offbeat.${run}.scored.train`, ScoredGroup, scoredGroup(), sent('held'));
-    const held = gate();
-    const stop = new AbortController();
-    const options = { signal: stop.signal, log: silent, stage: 'learner', concurrency: 1 };
-    let delivery: Delivery<ScoredGroup> | undefined;
-    const taking = consume(trains, 'scored.train', ScoredGroup, options, async (given) => {
-      delivery = given;
-      await held.opened;
+    it('the learner removes a ticket that an actor had sent into its rollout queue', async () => {
+      await using asker = await server.connect(actor);
+      const { stream } = trains.names.consumer('rollouts');
+      const strangers = async () => {
+        const { state } = await trains.link.jsm.streams.info(stream, { subjects_filter: '>' });
+        return state.subjects?.[trains.names.subjects.tickets('eval')] ?? 0;
+      };
+      const next = `$JS.API.CONSUMER.MSG.NEXT.TICKETS_${run}.actors-eval`;
+      const reply = trains.names.subjects.rollouts('actor-0');
+      await trains.publish(
+        `offbeat.${run}.tickets.eval`,
+        Ticket,
+        ticket({ split: 'eval' }),
+        sent('x'),
+      );
+      asker.link.connection.publish(next, '{"batch":1,"no_wait":true}', { reply });
+      await until(async () => (await strangers()) > 0);
+      await until(async () => (await strangers()) === 0);
     });
-    await until(() => delivery !== undefined);
 
-    const { asks, identity } = questions[0]!;
-    await using asker = await server.connect(identity);
-    const reply = `$JS.ACK.SCORED_${run}.learner-train.1.${delivery!.seq}.1.1.0`;
-    for (const [subject, body] of Object.entries(asks)) {
-      const refused = (async () => {
-        for await (const { data } of asker.link.connection.status()) return data;
-        return undefined;
-      })();
-      asker.link.connection.publish(subject, body, { reply });
-      assert.equal(await refused, 'PERMISSIONS_VIOLATION', subject);
-    }
-    assert.equal((await watches.backlog()).consumers['scored.train'].ackPending, 1);
-    held.open();
-    await until(async () => (await watches.depths()).scored === 0);
-    stop.abort();
-    await taking;
-  });
+    it('the run continues after the attack: tickets are taken, groups sent and scores accepted', async () => {
+      await using samples = await server.connect(other);
+      await using scores = await server.connect(reward);
+      const { subjects } = trains.names;
+      await trains.publish(subjects.tickets('train'), Ticket, ticket(), sent('t'));
+      await take(samples, 'tickets.train', Ticket, () => true);
+      const group = rolloutGroup({ actor: 'actor-1' });
+      await samples.publish(subjects.rollouts('actor-1'), RolloutGroup, group, sent('r'));
+      await take(scores, 'rollouts', RolloutGroup, ({ actor: by }) => by === 'actor-1');
+      const scored = scoredGroup({ group });
+      await scores.publish(subjects.scored('train'), ScoredGroup, scored, sent('s'));
+      await take(trains, 'scored.train', ScoredGroup, (value) => value.group.actor === 'actor-1');
+    });
+  },
+);
 
-  it('stays in no queue of others: the learner expels a ticket that was sent among the rollouts', async () => {
-    await using asker = await server.connect(actor);
-    const { stream } = trains.names.consumer('rollouts');
-    const strangers = async () => {
-      const { state } = await trains.link.jsm.streams.info(stream, { subjects_filter: '>' });
-      return state.subjects?.[trains.names.subjects.tickets('eval')] ?? 0;
-    };
-    const next = `$JS.API.CONSUMER.MSG.NEXT.TICKETS_${run}.actors-eval`;
-    const reply = trains.names.subjects.rollouts('actor-0');
-    await trains.publish(
-      `offbeat.${run}.tickets.eval`,
-      Ticket,
-      ticket({ split: 'eval' }),
-      sent('x'),
-    );
-    asker.link.connection.publish(next, '{"batch":1,"no_wait":true}', { reply });
-    await until(async () => (await strangers()) > 0);
-    await until(async () => (await strangers()) === 0);
-  });
-
-  it('leaves the run going: tickets are taken, groups sent and scores believed', async () => {
-    await using samples = await server.connect(other);
-    await using scores = await server.connect(reward);
-    const { subjects } = trains.names;
-    await trains.publish(subjects.tickets('train'), Ticket, ticket(), sent('t'));
-    await take(samples, 'tickets.train', Ticket, () => true);
-    const group = rolloutGroup({ actor: 'actor-1' });
-    await samples.publish(subjects.rollouts('actor-1'), RolloutGroup, group, sent('r'));
-    await take(scores, 'rollouts', RolloutGroup, ({ actor: by }) => by === 'actor-1');
-    const scored = scoredGroup({ group });
-    await scores.publish(subjects.scored('train'), ScoredGroup, scored, sent('s'));
-    await take(trains, 'scored.train', ScoredGroup, (value) => value.group.actor === 'actor-1');
-  });
-});
-
-describe('an actor in an account of its own', { timeout: 240_000 }, () => {
+describe('an actor in its own account', { timeout: 240_000 }, () => {
   let folder: string;
   let server: NatsServer;
   let trains: Broker;
@@ -231,11 +235,11 @@ describe('an actor in an account of its own', { timeout: 240_000 }, () => {
     await rm(folder, { recursive: true });
   });
 
-  it('goes on by itself when the server was killed, and loses nothing', async () => {
+  it('an actor in its own account continues after a kill of the server and loses nothing', async () => {
     await takeTicketsThroughRestart(server, { learner: trains, actor: samples }, 'SIGKILL');
   });
 
-  it('gives a message up whose consumer is gone, though the server does not say so', async () => {
+  it('an actor gives up a message whose consumer is gone, although the server does not report it', async () => {
     const subject = trains.names.subjects.tickets('train');
     await trains.publish(subject, Ticket, ticket(), sent('last'));
     const stop = new AbortController();
@@ -262,7 +266,7 @@ function sent(msgId: string) {
   return { msgId, signal: never };
 }
 
-/** What lies in each stream of the run but under `own` subjects: the newest number of each, and how many. */
+/** The messages of each stream outside the `own` subjects: the newest number and the count. */
 async function othersIn({ link }: Broker, own: readonly string[]): Promise<unknown> {
   const { streams, buckets, objects } = link.names;
   const all = [
@@ -280,12 +284,12 @@ async function othersIn({ link }: Broker, own: readonly string[]): Promise<unkno
   return found;
 }
 
-/** Of a stream's subjects, which end with the only wildcard that they have. */
+/** A subject that matches a stream's, whose only wildcard is at the end. */
 function covers(pattern: string, subject: string): boolean {
   return subject.startsWith(pattern.replace(/[*>]$/, ''));
 }
 
-/** Takes messages off a queue, what cannot be read put aside, until the one that is meant has come. */
+/** Consumes messages of a queue, dead-lettering unreadable ones, until the expected one arrives. */
 async function take<S extends z.ZodType>(
   broker: Broker,
   source: 'tickets.train' | 'rollouts' | 'scored.train',

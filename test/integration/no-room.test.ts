@@ -16,7 +16,7 @@ import { TrainingGround } from '../support/training-ground.js';
 const limits = { timeout: 240_000 };
 const noRoom = /^NATS has no storage left \(maximum bytes exceeded\); .*max_bytes of the stream/;
 
-/** Waits until it says in its log, its metrics and its readiness that NATS has no room. */
+/** Waits until a service reports in its log, metrics and readiness that NATS has no space. */
 async function saysNoRoom(process: ServiceProcess, queue: string): Promise<void> {
   const { reason } = await process.says(({ failure }) => failure === 'full');
   assert.match(String(reason), noRoom);
@@ -28,8 +28,8 @@ async function saysNoRoom(process: ServiceProcess, queue: string): Promise<void>
 
 const isReady = async (process: ServiceProcess) => (await process.ask('/readyz')).status === 200;
 
-describe('a stream that may hold no more bytes', limits, () => {
-  it('is waited for by an actor, which then delivers every group once', async () => {
+describe('a stream that has used up its bytes', limits, () => {
+  it('an actor waits for a full stream and then delivers every group once', async () => {
     await using ground = await prepareGround();
     await using run = await ground.startRun();
     await run.publish(0);
@@ -48,7 +48,7 @@ describe('a stream that may hold no more bytes', limits, () => {
     await until(() => isReady(actor));
   });
 
-  it('is waited for by a reward service, which then hands on every score once', async () => {
+  it('a reward service waits for a full stream and then publishes every score once', async () => {
     await using ground = await ScoringGround.prepare();
     await using run = await ground.begin(30_000);
     const [replica] = await run.join('reward-0');
@@ -64,10 +64,10 @@ describe('a stream that may hold no more bytes', limits, () => {
     await until(() => isReady(replica));
   });
 
-  it('is waited for by a learner, which then trains on as if nothing had been', async () => {
+  it('a learner waits for a full stream and then trains on normally', async () => {
     await using ground = await TrainingGround.prepare('no-room');
     const { broker } = ground;
-    await broker.ensureRun({ trainTickets: 8, evalTickets: 2 }); // so that the limit is there first
+    await broker.ensureRun({ trainTickets: 8, evalTickets: 2 }); // so that the limit exists first
     let learner: ServiceProcess;
     {
       await using _limit = await limitToPresentBytes(broker, broker.names.streams.tickets);
@@ -83,7 +83,7 @@ describe('a stream that may hold no more bytes', limits, () => {
 });
 
 describe('a NATS server whose disk is full', limits, () => {
-  it('says nothing any more, which is told; it has lost nothing once it is restarted with room', async (t) => {
+  it('services report a server that stops answering on a full disk; restarted with space, it has lost nothing', async (t) => {
     await using server = await NatsServer.start();
     await server.stop();
     await server.forget();
@@ -113,7 +113,7 @@ describe('a NATS server whose disk is full', limits, () => {
     assert.match(String(broker.trouble), unanswered);
 
     disk.clear();
-    await server.restart('SIGKILL'); // nats-server 2.9.10 takes no other sign then
+    await server.restart('SIGKILL'); // nats-server 2.9.10 ignores every other signal then
     await sending;
     const received: number[] = [];
     const options = { signal, log: silent, stage: 'reward', concurrency: 2 };

@@ -25,7 +25,7 @@ describe('an object of many chunks, on a real server', { timeout: 60_000 }, () =
     await server[Symbol.asyncDispose]();
   });
 
-  /** A bucket whose connection loses the first attempt at some of the chunks, or the answer to it. */
+  /** A bucket whose connection loses the first attempt at some chunks, or its answer. */
   const troubled = (lost: readonly number[], what: 'attempt' | 'answer') => {
     const { js } = broker.link;
     let published = 0;
@@ -45,17 +45,17 @@ describe('an object of many chunks, on a real server', { timeout: 60_000 }, () =
   const messages = async () =>
     (await broker.link.jsm.streams.info('OBJ_bodies_test')).state.messages;
 
-  it('is put again when chunks came in another order than they were sent', async () => {
+  it('an object is stored again if its chunks arrived out of order', async () => {
     const { bucket, published } = troubled([2, 3, 7], 'attempt');
     await bucket.put('reordered', bytes);
     assert.deepEqual(await bucket.get('reordered'), new Uint8Array(bytes));
     assert.equal(published(), 21 + 3 + 21 + 1);
-    assert.equal(await messages(), 21 + 1); // of the first attempt nothing stays
+    assert.equal(await messages(), 21 + 1); // nothing of the first attempt stays
     await bucket.delete('reordered');
     assert.equal(await messages(), 0);
   });
 
-  it('is put once when answers were lost', async () => {
+  it('an object is stored once if answers were lost', async () => {
     const { bucket, published } = troubled([2, 3, 7], 'answer');
     await bucket.put('unanswered', bytes);
     assert.deepEqual(await bucket.get('unanswered'), new Uint8Array(bytes));

@@ -15,13 +15,13 @@ import { watchesMemory, type ServiceProcess } from '../support/service-process.j
 import { TrainingGround } from '../support/training-ground.js';
 
 /*
- * Each process is asked twice what it still holds: before the overload, and at its height or after
- * it. Whatever kept the groups that came in between would hold more by at least their bytes. What is
- * collectable does not count, so half of them leaves room enough for those that are in its hands.
+ * Each process reports its live memory twice: before the overload, and at its height or after
+ * it. A process that kept the groups received in between would hold at least their bytes more.
+ * Garbage does not count, so a bound of half these bytes leaves enough for the groups in progress.
  */
 const limits = { timeout: 300_000 };
 const bytesPerToken = 8; // an id and a logprob
-const bytesPerRollout = 800; // however few tokens: two arrays, and what describes them
+const bytesPerRollout = 800; // for any number of tokens: two arrays and their metadata
 const isBlocked = ({ msg, failure }: Record<string, unknown>) =>
   msg === 'waiting to try again' && failure === 'full';
 
@@ -31,14 +31,14 @@ async function assertFlat(process: ServiceProcess, before: number, passed: numbe
 }
 
 describe('the memory of an overloaded run', limits, () => {
-  it('of its learner does not hold the groups that no checkpoint covers yet', async () => {
+  it('the learner of an overloaded run does not hold groups that no checkpoint covers yet', async () => {
     await using ground = await TrainingGround.prepare('flat', watchesMemory);
     const { broker } = ground;
     const [groupSize, length] = [16, 1_000];
     const learner = ground.learner({ 'group-size': groupSize, 'max-tokens': length });
     const stopping = new AbortController();
     const { signal } = stopping;
-    // Every group is without variance: skipped, asked for again, and never part of a step.
+    // No group has variance: each is skipped, requested again, and never part of a step.
     let [wanted, sent] = [20, 0];
     const answer = async ({ value: ticket }: { readonly value: Ticket }) => {
       await until(() => sent < wanted || signal.aborted);
@@ -60,13 +60,13 @@ describe('the memory of an overloaded run', limits, () => {
 
     wanted += 100;
     await until(async () => (await learner.metric(dropped)) === wanted);
-    assert.equal((await broker.depths()).scored, wanted); // not one of them is settled
+    assert.equal((await broker.depths()).scored, wanted); // none of them is settled
     await assertFlat(learner, before, 100 * groupSize * length * bytesPerToken);
     stopping.abort();
     await answering;
   });
 
-  it('of a reward service holds the groups in its hands, not those that wait or have gone', async () => {
+  it('an overloaded reward service holds only the groups in progress, not waiting or finished ones', async () => {
     await using ground = await ScoringGround.prepare();
     await using run = await ground.begin(30_000);
     const { broker, heldOut } = run;
@@ -102,13 +102,13 @@ describe('the memory of an overloaded run', limits, () => {
     await assertFlat(replica, before, passed);
   });
 
-  it('of an actor holds the groups that it samples, not those that it has delivered', async () => {
+  it('an overloaded actor holds only the groups that it samples, not delivered ones', async () => {
     await using ground = await prepareGround();
     await using run = await ground.startRun();
     const { broker, groups } = run;
     await run.publish(0);
     await using actor = run.actor('actor-0', watchesMemory);
-    const groupSize = 512; // of few tokens each, so that they are sampled soon
+    const groupSize = 512; // with few tokens each, so that they are sampled soon
     let issued = 0;
     const issue = async (count: number) => {
       for (const end = issued + count; issued < end; issued++) {
@@ -128,7 +128,7 @@ describe('the memory of an overloaded run', limits, () => {
       await using _full = await limitToPresentBytes(broker, broker.names.streams.rollouts);
       await issue(50);
       await actor.says(isBlocked);
-      await samplesNothing(); // all that it has in hand waits too
+      await samplesNothing(); // all of its groups wait too
       await assertFlat(actor, before, passed);
     }
     await until(() => groups.length === issued);

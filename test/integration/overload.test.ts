@@ -19,8 +19,8 @@ const law = { groupsPerBatch: 4, maxStepsOffPolicy: 1 };
 const bound = ticketBound(law.maxStepsOffPolicy, law.groupsPerBatch);
 const steps = ({ log }: ServiceProcess) => log.filter(({ msg }) => msg === 'step trained').length;
 
-describe('a run of which one part is slow', limits, () => {
-  it('keeps no more than the ticket budget anywhere while its learner does not get on', async () => {
+describe('a run with one slow part', limits, () => {
+  it('a run keeps at most the ticket budget in each queue while its learner is stopped', async () => {
     await using ground = await TrainingGround.prepare('slow-learner');
     const { broker } = ground;
     await using observer = new LawObserver(broker, law);
@@ -30,7 +30,7 @@ describe('a run of which one part is slow', limits, () => {
     await ground.startScoring();
     for (const name of ['actor-0', 'actor-1', 'actor-2']) ground.actor(name);
 
-    // Every ticket is answered, and only a skipped group makes room for another one.
+    // Every ticket is answered, and only a skipped group frees a ticket.
     const standsStill = async () => {
       const { tickets, rollouts, scored } = await broker.depths();
       return tickets === 0 && rollouts === 0 && scored === bound + observer.ended;
@@ -42,12 +42,12 @@ describe('a run of which one part is slow', limits, () => {
 
     ground.backend.hold('SIGCONT');
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
-    await observer.conclude(); // nor at any other time were there more
+    await observer.conclude(); // and there were never more
     const { groups } = Summary.parse(await ground.summary());
     assert.deepEqual([groups.trained, groups.stale, groups.dead], [24, 0, 0]);
   });
 
-  it('keeps no more than the ticket budget anywhere while nobody scores', async () => {
+  it('a run keeps at most the ticket budget in each queue while no reward service runs', async () => {
     await using ground = await TrainingGround.prepare('slow-reward');
     const { broker } = ground;
     await using observer = new LawObserver(broker, law);
@@ -58,7 +58,7 @@ describe('a run of which one part is slow', limits, () => {
     await ground.startScoring({ before: () => scoring.opened });
 
     await until(async () => {
-      const { tickets, rollouts } = await broker.depths(); // a ticket goes once its group is stored
+      const { tickets, rollouts } = await broker.depths(); // a ticket is deleted once its group is stored
       return rollouts === bound && tickets === 0;
     });
     const { rollouts, scored } = await broker.depths();
@@ -74,12 +74,12 @@ describe('a run of which one part is slow', limits, () => {
 });
 
 describe('a NATS server whose storage is used up', limits, () => {
-  it('says so, loses nothing, and takes more as soon as there is room', async () => {
+  it('publishers report full NATS storage, lose nothing, and continue when there is space', async () => {
     await using server = await NatsServer.start({ maxFileStore: 400_000 });
     const lines: { reason?: string; failure?: string; msg?: string }[] = [];
     const log = pino({}, { write: (line: string) => void lines.push(JSON.parse(line) as never) });
     await using broker = await brokerOn(server, { log });
-    // Room for far more messages than for their bytes.
+    // The byte limit is reached long before the message limit.
     await broker.ensureRun({ trainTickets: 64, evalTickets: 4 });
     const stopping = new AbortController();
     const { signal } = stopping;
@@ -122,7 +122,7 @@ describe('a NATS server whose storage is used up', limits, () => {
 });
 
 describe('a run whose checkpoints have no room on the disk', limits, () => {
-  it('keeps the checkpoint before, waits, and goes on where it was when there is room again', async (t) => {
+  it('a run on a full checkpoint disk keeps the previous checkpoint, waits, and continues when there is space', async (t) => {
     await using ground = await TrainingGround.prepare('disk');
     using disk = SmallDisk.at(join(ground.folder, 'checkpoints'), 4_000_000);
     if (disk === undefined) {

@@ -5,15 +5,15 @@ import { RecordingProxy } from '../support/recording-proxy.js';
 import { TrainingGround } from '../support/training-ground.js';
 
 const limits = { timeout: 240_000 };
-/** The backend is asked for these before the first step: the state and the policy that it begins with. */
+/** Backend requests before the first step: the initial state and policy. */
 const opening = ['save_weights', 'save_weights_for_sampler'];
-/** Its importance weights and its loss's ratio are against the policy at the start of the step. */
+/** Importance weights and the loss's ratio refer to the policy at the start of the step. */
 const decoupled = { loss: 'ppo', correction: 'token_weights' };
-/** No group is without variance. */
+/** Every group has variance. */
 const isCorrect = (_rollout: unknown, index: number) => index % 2 === 0;
 
 describe('a learner of two minibatches of two groups', limits, () => {
-  it('sends each as soon as its groups are here, and the optimizer step behind the last', async () => {
+  it('a learner sends each minibatch once its groups have arrived, and the optimizer step after the last', async () => {
     await using ground = await TrainingGround.prepare('streams');
     await using proxy = await RecordingProxy.before(ground.backendUrl);
     const learner = ground.learner({ 'backend-url': proxy.url, 'max-steps': 1 });
@@ -37,7 +37,7 @@ describe('a learner of two minibatches of two groups', limits, () => {
     assert.deepEqual(sizes(proxy), [2 * 4, 2 * 4]);
   });
 
-  it('asks for the logprobs of each first, where a correction needs them', async () => {
+  it('a learner first requests the logprobs of each minibatch if a correction needs them', async () => {
     await using ground = await TrainingGround.prepare('scores');
     await using proxy = await RecordingProxy.before(ground.backendUrl);
     const release = proxy.hold('forward');
@@ -68,7 +68,7 @@ describe('a learner of two minibatches of two groups', limits, () => {
   });
 });
 
-describe('a learner whose backend takes its time', limits, () => {
+describe('a learner with a slow backend', limits, () => {
   const substep = ['forward_backward', 'optim_step'];
   const save = 'save_weights_for_sampler';
   const minibatches = { 'num-substeps': 1, 'num-minibatches': 2 };
@@ -76,16 +76,16 @@ describe('a learner whose backend takes its time', limits, () => {
   const ways: [flags: Record<string, number | string>, asked: string[]][] = [
     [minibatches, ['forward_backward', 'forward_backward', 'optim_step', save]],
     [substeps, [...substep, ...substep, save]],
-    // The forward of the second step is asked for behind the first step's optimizer step: it is that of its weights.
+    // The forward of the second step is requested after the first optimizer step, so it uses the new weights.
     [
       { ...minibatches, ...decoupled },
       ['forward', 'forward_backward', 'forward', 'forward_backward', 'optim_step', save],
     ],
-    // One for the batch, before its first substep moves the weights.
+    // One for the batch, before its first substep changes the weights.
     [{ ...substeps, ...decoupled }, ['forward', ...substep, ...substep, save]],
   ];
   for (const [flags, asked] of ways) {
-    it(`asks for two whole steps before the first result, with ${JSON.stringify(flags)}`, async () => {
+    it(`a learner requests two whole steps before the first result, with ${JSON.stringify(flags)}`, async () => {
       await using ground = await TrainingGround.prepare('pipelined');
       await using proxy = await RecordingProxy.before(ground.backendUrl);
       const release = proxy.hold('forward_backward');
@@ -104,7 +104,7 @@ describe('a learner whose backend takes its time', limits, () => {
   }
 });
 
-/** Of each pass, its rollouts. */
+/** The rollouts of each pass. */
 function sizes(proxy: RecordingProxy): number[] {
   return proxy.calls.flatMap(({ pass }) => pass?.data.length ?? []);
 }

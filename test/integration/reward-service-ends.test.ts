@@ -19,7 +19,7 @@ describe('reward services that end in the middle of their work', { timeout: 180_
   });
   after(() => ground[Symbol.asyncDispose]());
   beforeEach(async () => {
-    // Long enough for a crowded machine: only what was left half done is handed out again.
+    // Long enough for a busy machine, so that only unfinished groups are redelivered.
     run = await ground.begin(5_000);
   });
   afterEach(() => run[Symbol.asyncDispose]());
@@ -27,13 +27,13 @@ describe('reward services that end in the middle of their work', { timeout: 180_
   const waiting = async () => (await run.broker.depths()).rollouts;
   const scoredBy = (name: string) => run.scored.filter(({ scorer }) => scorer === name).length;
 
-  it('leave nothing half done and do nothing twice on SIGTERM, one after the other', async () => {
+  it('reward services that end one after another on SIGTERM finish their groups and repeat none', async () => {
     let count = 0;
     const enough = new AbortController();
     const feeding = (async () => {
       while (!enough.signal.aborted) {
         await Promise.all(Array.from({ length: 50 }, () => run.send(count++)));
-        // So that there is always more to do.
+        // So that there is always more work.
         await until(() => run.scored.length > count - 500 || enough.signal.aborted);
       }
     })();
@@ -50,7 +50,7 @@ describe('reward services that end in the middle of their work', { timeout: 180_
     enough.abort();
     await feeding;
 
-    // What came out and what still waits is everything: no group is in nobody's hands.
+    // Scored and waiting groups are all groups: none is lost.
     await until(async () => run.scored.length + (await waiting()) === count);
     assert.equal(new Set(run.orders).size, run.scored.length);
 
@@ -59,13 +59,13 @@ describe('reward services that end in the middle of their work', { timeout: 180_
     await until(async () => (await waiting()) === 0);
     assert.deepEqual(run.orders, firstOrders(count));
     assert.equal((await run.broker.depths()).dead, 0);
-    // Half done would be: scored by one who ended, but not acknowledged, so scored again.
+    // An unfinished group would be scored but not acknowledged, so scored again.
     for (const replica of [...replicas, last]) {
       assert(!replica.log.some(({ msg }) => msg === 'group already scored'));
     }
   });
 
-  it('answer the request that they have begun to read', async () => {
+  it('a reward service that ends answers the request that it has begun to read', async () => {
     const [replica] = await run.join('reward-0');
     const { httpPort } = await replica.says(hasJoined);
     const { problem, witness } = run.heldOut;
@@ -77,7 +77,7 @@ describe('reward services that end in the middle of their work', { timeout: 180_
     const closed = once(socket, 'close');
     socket.write(`POST /score HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n`);
     socket.write(`expect: 100-continue\r\n\r\n${body.slice(0, 10)}`);
-    await until(() => answer.includes('100 Continue')); // it waits for the rest now
+    await until(() => answer.includes('100 Continue')); // it waits for the rest
     const ended = replica.stop('SIGTERM');
     await replica.says(({ msg }) => msg === 'shutting down');
     socket.write(body.slice(10));
@@ -87,7 +87,7 @@ describe('reward services that end in the middle of their work', { timeout: 180_
     assert.equal(await ended, 0);
   });
 
-  it('lose nothing and repeat nothing when one of them is killed', async () => {
+  it('reward services lose and repeat no group when one of them is killed', async () => {
     const [victim] = await run.join('reward-0', 'reward-1');
     const sending = run.sendAll(60);
     await until(() => run.scored.length > 0);
@@ -97,14 +97,14 @@ describe('reward services that end in the middle of their work', { timeout: 180_
     assert.deepEqual(run.orders, firstOrders(60));
   });
 
-  it('lose nothing when the server restarts', async () => {
+  it('reward services lose nothing when nats-server restarts', async () => {
     await run.join('reward-0');
     const sending = run.sendAll(60);
     await until(() => run.scored.length > 0);
     await ground.server.restart();
     await sending;
-    // A queue's restarted server knows no ids of messages that were taken, so repeats are possible
-    // here; the learner's ledger sees to those.
+    // A restarted server does not remember the ids of consumed messages, so repeats are possible
+    // here; the learner's ledger discards them.
     await until(() => new Set(run.orders).size === 60);
     await until(async () => (await waiting()) === 0);
   });

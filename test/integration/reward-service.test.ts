@@ -26,7 +26,7 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
 
   const waiting = async () => (await run.broker.depths()).rollouts;
 
-  it('share the groups of a run and score each once', async () => {
+  it('reward services share the groups of a run and score each once', async () => {
     await run.join('reward-0', 'reward-1');
     const scorers = () => new Set(run.scored.map(({ scorer }) => scorer));
     let count = 0;
@@ -43,7 +43,7 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     await until(async () => (await waiting()) === 0);
   });
 
-  it('hand eval groups on as such', async () => {
+  it('reward services pass evaluation groups on as such', async () => {
     await run.join('reward-0');
     const { problem, witness } = run.heldOut;
     const ticket = { split: 'eval', pinnedVersion: 3 } as const;
@@ -53,7 +53,7 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     assert.equal(run.scored[0]!.scores[0]!.reward, 1);
   });
 
-  it('store a group once that two actors sampled for one ticket', async () => {
+  it('a group that two actors sampled for one ticket is stored once', async () => {
     await run.join('reward-0');
     await run.send(0, {}, 'first');
     await run.send(0, {}, 'second');
@@ -62,7 +62,7 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     assert.deepEqual(run.scored.map(({ group }) => group.ticket.attempt).sort(), [0, 1]);
   });
 
-  it('put aside, with the reason, a group that does not answer its ticket', async () => {
+  it('a group that does not answer its ticket is dead-lettered with the reason', async () => {
     const [replica] = await run.join('reward-0');
     await run.send(0, { problemId: '1,1,1=100' });
     await run.send(1);
@@ -74,7 +74,7 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     assert.match(JSON.stringify(failed), /1,1,1=100 of ticket t-0/);
   });
 
-  it('put aside a group that another actor sends in the name of one', async () => {
+  it('a group that an actor sends in the name of another is dead-lettered', async () => {
     const [replica] = await run.join('reward-0');
     const group = answers(ground.tokenizer, [run.heldOut.witness], {}, run.heldOut.problem);
     await run.publish(group, 'lie', 'somebody-else');
@@ -83,12 +83,12 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     assert.equal(await replica.metric(refused), 1);
   });
 
-  it('give nothing for an answer to an easier problem than that of the ticket', async () => {
+  it('an answer to an easier problem than the one of the ticket earns nothing', async () => {
     const [replica] = await run.join('reward-0');
-    // The ticket is for one problem; prompt and answers are of another, which it solves.
+    // The ticket is for one problem; prompt and correct answers are for another.
     const { problem, witness } = run.heldOut;
     const easier = answers(ground.tokenizer, [witness, witness], {}, problem);
-    await run.send(0); // tells which problem ticket 0 is for
+    await run.send(0); // shows which problem ticket 0 is for
     await until(() => run.scored.length === 1);
     const { ticket } = run.scored[0]!.group;
     const lie = { ...easier, ticket: { ...ticket, ticketId: 't-1', order: 1 } };
@@ -101,7 +101,7 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     );
   });
 
-  it('score over HTTP and count what they did', async () => {
+  it('reward services score over HTTP and count requests', async () => {
     const [replica] = await run.join('reward-0');
     await run.send(0);
     await until(() => run.scored.length === 1);
@@ -120,7 +120,7 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     assert.equal(await replica.metric('reward_service_http_seconds_count{status="200"}'), 1);
   });
 
-  it('wait for the configuration of the run, say so, and can be ended meanwhile', async () => {
+  it('a reward service waits for the configuration of the run, reports it, and can be stopped meanwhile', async () => {
     const replica = run.start('reward-0');
     await until(async () => {
       const { status, body } = await replica.ask('/readyz');
@@ -129,7 +129,7 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
     assert.equal(await replica.stop('SIGTERM'), 0);
   });
 
-  it('refuse to work with another model than that of the run', async () => {
+  it('a reward service refuses a model other than that of the run', async () => {
     const model = { name: 'other', digest: '1'.repeat(64) };
     await new RunConfigStore(run.broker).put({ ...ground.config, model });
     const replica = run.start('reward-0');
@@ -138,7 +138,7 @@ describe('reward services as processes on a real server', { timeout: 120_000 }, 
   });
 });
 
-/** Asks a replica that has joined its run for the score of an answer. */
+/** Requests the score of an answer from a replica that has joined its run. */
 async function post(replica: ServiceProcess, body: unknown) {
   const { httpPort } = await replica.says(hasJoined);
   const response = await fetch(`http://127.0.0.1:${String(httpPort)}/score`, {

@@ -44,7 +44,7 @@ describe('services of a run whose problems are in a file', { timeout: 300_000 },
     ]);
 
   for (const file of ['changed.csv', 'reordered.csv']) {
-    it(`refuse to work with ${file}, and name both digests`, async () => {
+    it(`services refuse to work with ${file} and name both digests`, async () => {
       const { datasetDigest } = (await new RunConfigStore(run.broker).get())!;
       for (const service of ['actor', 'reward-service'] as const) {
         await using process = start(service, file);
@@ -56,7 +56,7 @@ describe('services of a run whose problems are in a file', { timeout: 300_000 },
     });
   }
 
-  it('refuse to work without the file', async () => {
+  it('services refuse to work without the data file', async () => {
     for (const service of ['actor', 'reward-service'] as const) {
       await using process = start(service, 'missing.csv');
       assert.equal(await process.exitCode(), 2, service);
@@ -64,7 +64,7 @@ describe('services of a run whose problems are in a file', { timeout: 300_000 },
     }
   });
 
-  it('join with a copy of it under another path', async () => {
+  it('services join a run with a copy of the data under another path', async () => {
     await using service = start('reward-service', 'copy.csv');
     await service.says(hasJoined);
     assert.equal(await service.stop('SIGTERM'), 0);

@@ -4,7 +4,7 @@ import { gate } from '../support/broker.js';
 import { RecordingProxy } from '../support/recording-proxy.js';
 import { TrainingGround } from '../support/training-ground.js';
 
-/** Settings of AdamW none of which is a default, of ours or of a server. */
+/** AdamW settings that differ from every default of ours and of a server. */
 const flags = {
   'learning-rate': 0.01,
   beta1: 0.8,
@@ -15,7 +15,7 @@ const flags = {
 };
 const sent = { beta1: 0.8, beta2: 0.9, eps: 1e-8, weight_decay: 0.05, grad_clip_norm: 0.7 };
 
-/** By schedule, the learning rate of each step of four, as worked by hand; before step k, (k - 1) / 4 is done. */
+/** The learning rate of each of four steps by schedule, computed by hand; (k - 1) / 4 of the run is done before step k. */
 const schedules: [flags: Record<string, string | number>, rates: number[]][] = [
   [{ schedule: 'constant', 'warmup-steps': 2 }, [0.005, 0.01, 0.01, 0.01]],
   [
@@ -28,12 +28,12 @@ const schedules: [flags: Record<string, string | number>, rates: number[]][] = [
   ],
 ];
 
-/** No group is without variance. */
+/** Every group has variance. */
 const isCorrect = (_rollout: unknown, index: number) => index % 2 === 0;
 
 describe('the optimizer steps of a run of four steps', { timeout: 240_000 }, () => {
   for (const [schedule, rates] of schedules) {
-    it(`reach the backend with the rates of ${JSON.stringify(schedule)}`, async () => {
+    it(`optimizer steps reach the backend with the rates of ${JSON.stringify(schedule)}`, async () => {
       await using ground = await TrainingGround.prepare('schedule');
       await using proxy = await RecordingProxy.before(ground.backendUrl);
       const learner = ground.learner({
@@ -49,11 +49,11 @@ describe('the optimizer steps of a run of four steps', { timeout: 240_000 }, () 
       assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
 
       const steps = proxy.calls.flatMap(({ adam }) => (adam === undefined ? [] : [adam]));
-      const expected = rates.flatMap((rate) => [rate, rate]); // substeps of a step are alike
+      const expected = rates.flatMap((rate) => [rate, rate]); // all substeps of a step have the same rate
       assert.equal(steps.length, expected.length);
       steps.forEach(({ learning_rate: rate, ...rest }, i) => {
         assert(Math.abs(rate! - expected[i]!) < 1e-12, `${i}: ${rate}`);
-        assert.deepEqual(rest, sent); // all of them: servers differ in what they assume
+        assert.deepEqual(rest, sent); // every setting is sent, since servers differ in their defaults
       });
       const told = (await ground.metrics()).map((line) => line['learning_rate']!);
       assert.equal(told.length, rates.length);
@@ -63,7 +63,7 @@ describe('the optimizer steps of a run of four steps', { timeout: 240_000 }, () 
     });
   }
 
-  it('go on along the schedule where a learner that was stopped left off', async () => {
+  it('the schedule continues where a stopped learner left off', async () => {
     await using ground = await TrainingGround.prepare('resumed');
     await using proxy = await RecordingProxy.before(ground.backendUrl);
     const settings = {
@@ -75,7 +75,7 @@ describe('the optimizer steps of a run of four steps', { timeout: 240_000 }, () 
       ...flags,
     };
     const first = ground.learner(settings);
-    const rest = gate(); // all but what three steps need
+    const rest = gate(); // all but the tickets of three steps
     ground.actor('actor-0');
     const before = (order: number) => (order < 3 * 4 ? Promise.resolve() : rest.opened);
     await ground.startScoring({ isCorrect, before });

@@ -22,7 +22,7 @@ describe('a score server, without NATS and without a run', { timeout: 60_000 }, 
     return { status: response.status, body: (await response.json()) as Record<string, unknown> };
   };
 
-  it('scores any problem by the task that it was started with', async () => {
+  it('a score server scores any problem by its task', async () => {
     const problem = { nums: [3, 7, 21], target: 84 };
     const answer = (text: string) => post({ problem, completion: `<answer>${text}</answer>` });
     assert.equal((await answer('(7-3)*21')).body['exactReward'], '1');
@@ -31,25 +31,25 @@ describe('a score server, without NATS and without a run', { timeout: 60_000 }, 
     assert.equal((await post({ problem, completion: '(7-3)*21' })).body['reason'], 'no_answer');
   });
 
-  it("knows the task's problems by their ids", async () => {
+  it('a score server finds problems by their ids', async () => {
     const { problem, witness } = generateProblems({ ...embeddedDataset, trainSize: 1 })[0]!;
     const completion = `<answer>${witness}</answer>`;
     assert.equal((await post({ problemId: problem.id, completion })).body['reason'], 'correct');
     assert.equal((await post({ problemId: '1,1=3', completion })).status, 404);
   });
 
-  it('describes itself, and counts what it does', async () => {
+  it('a score server describes its API and counts requests', async () => {
     assert.equal((await fetch(`${url}/openapi.json`)).status, 200);
     const scores = 'reward_service_scores_total{reason="correct",source="http"}';
     assert((await server.metric(scores)) >= 1);
     assert.equal((await server.ask('/readyz')).status, 200);
   });
 
-  it('ends cleanly on SIGTERM', async () => {
+  it('a score server ends cleanly on SIGTERM', async () => {
     assert.equal(await server.stop('SIGTERM'), 0);
   });
 
-  it('does not start beyond this machine without a key, and asks for the key that it has', async () => {
+  it('a score server needs a key to listen beyond loopback and requires it of clients', async () => {
     const beyond = ['--http-port', '0', '--http-host', '0.0.0.0'];
     await using open = new ServiceProcess('reward-service/score-server', beyond);
     assert.equal(await open.exitCode(), 2);
@@ -67,7 +67,7 @@ describe('a score server, without NATS and without a run', { timeout: 60_000 }, 
     assert.equal(await ask({ 'x-api-key': 'one-two-three-four' }), 200);
   });
 
-  it('does not start with settings that its task has no use for', async () => {
+  it('a score server refuses settings that its task does not use', async () => {
     const flags = ['--task', 'integer-answers', '--max-number', '30'];
     await using confused = new ServiceProcess('reward-service/score-server', flags);
     assert.equal(await confused.exitCode(), 2);

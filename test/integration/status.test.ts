@@ -41,18 +41,18 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
     return JSON.parse(out) as StatusReport;
   };
 
-  it('says that there is no such run', async () => {
+  it('offbeat status reports a missing run', async () => {
     const { code, err } = await status();
     assert.deepEqual([code, err], [2, `the NATS server knows no run ${run}\n`]);
   });
 
-  it('tells of a run that is being set up', async () => {
+  it('offbeat status reports a run that is being set up', async () => {
     await learner.ensureRun({ trainTickets: 8, evalTickets: 8 });
     const { phase, version, actors, deadLetters } = await report();
     assert.deepEqual([phase, version, actors.length, deadLetters.count], ['preparing', null, 0, 0]);
   });
 
-  it('tells of a run that trains: versions, queues, actors, evaluation, dead letters', async () => {
+  it('offbeat status reports versions, queues, actors, evaluation and dead letters of a training run', async () => {
     await new RunConfigStore(learner).put(runConfig({ run, maxStepsOffPolicy: 2 }));
     await using _leadership = await learner.ledger.lead('learner-7', never);
     const now = Date.now();
@@ -68,7 +68,7 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
         'staleness/max': 2,
         'scored/rollouts': 600,
         seconds: 10,
-        publish_lag: 1, // as of the step: its version is published by now
+        publish_lag: 1, // at the time of the step; its version has been published since
         groups_awaiting_checkpoint: 2,
         'idle/groups': 0,
         'actors/live': 1,
@@ -79,7 +79,7 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
     }
     const result = evalResult({ version: 1 });
     await learner.events.emit({ v: 1, kind: 'eval', at: now - 60_000, result });
-    const lastSeenAt = Date.now() + 60_000; // still live when a slow machine comes to look
+    const lastSeenAt = Date.now() + 60_000; // still live when a slow machine checks
     await actor.actors.renew(actorLease({ version: 1, groups: 17, inFlight: 3, lastSeenAt }));
     for (const order of [0, 1, 2]) {
       const issued = ticket({ ticketId: `t-${order}`, order });
@@ -123,7 +123,7 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
     assert.match(out, /^1 dead letter, the newest \d+ s ago \(learner\): not MessagePack$/m);
   });
 
-  it('prints what an actor wrote as text, never as escape codes', async () => {
+  it('offbeat status prints text of actors without escape codes', async () => {
     const { js, names } = actor.link;
     const hostile = '\x1b[2J\x9b2J';
     const fields = headers();
@@ -139,7 +139,7 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
     }
   });
 
-  it('tells that nobody leads it any more, and of its end, which also ends a watch', async () => {
+  it('offbeat status reports a run without a leader and the end of a run, which also ends --watch', async () => {
     await learner.ledger.write(checkpoint({ step: 2, version: 2 }));
     assert.equal((await report()).phase, 'stopped');
     const summary = { run, steps: 2, reason: 'max_steps' };
@@ -156,7 +156,7 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
     assert.doesNotMatch(text, /unpublished|silent/);
   });
 
-  it('has asked for nothing that an observer may not do', async () => {
+  it('offbeat status makes only requests that an observer may make', async () => {
     assert.deepEqual(await server.refusals(), []);
   });
 });

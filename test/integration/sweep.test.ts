@@ -33,10 +33,10 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
   const write = (over: object) =>
     writeFile(join(folder, 'e.json'), JSON.stringify({ ...experiment, ...over }));
 
-  /** Of the sweep, of its runs, and of their services. */
+  /** Processes of the sweep, of its runs and of their services. */
   const processes = () => processesWith(folder, 'sweeps/tiny/', '--run=1-s3-', '--run=2-s3-');
 
-  /** Files of results that are complete: each is written under another name first. */
+  /** Complete result files; each is first written under another name. */
   const finishedRuns = async () =>
     existsSync(out('results'))
       ? (await readdir(out('results'))).filter((name) => name.endsWith('.json'))
@@ -48,7 +48,7 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
   });
   after(() => rm(folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 }));
 
-  it('lists the runs and makes none, if asked to', async () => {
+  it('offbeat sweep --dry-run lists the runs and starts none', async () => {
     const { code, out: text } = await runOffbeat(['sweep', 'e.json', '--dry-run'], folder);
     assert.equal(code, 0);
     assert.match(
@@ -58,7 +58,7 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
     assert(!existsSync(out()));
   });
 
-  it('leaves no process when it is killed', async () => {
+  it('a killed sweep leaves no process', async () => {
     const child = spawn(process.execPath, [offbeatCli, 'sweep', 'e.json'], {
       cwd: folder,
       stdio: ['ignore', 'pipe', 'pipe'],
@@ -72,7 +72,7 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
     while (processes().length > 0) await sleep(50);
   });
 
-  it('goes on where it was: a finished run is not made again', async () => {
+  it('a resumed sweep does not repeat a finished run', async () => {
     const [first] = await finishedRuns();
     const before = await readFile(out('results', first!), 'utf8');
     const { code, out: text, err } = await runOffbeat(['sweep', 'e.json'], folder);
@@ -92,7 +92,7 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
     assert(!text.includes('no result yet'));
   });
 
-  it('makes the report anew from the results alone', async () => {
+  it('offbeat sweep --report makes the report from the results alone', async () => {
     await rm(out('report.md'));
     const { code, out: text } = await runOffbeat(['sweep', 'e.json', '--report'], folder);
     assert.equal(code, 0);
@@ -100,7 +100,7 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
     assert(existsSync(out('report.md')));
   });
 
-  it('makes a run again whose model is another by now', async () => {
+  it('a sweep repeats a run whose model has changed', async () => {
     const path = out('results', (await finishedRuns())[0]!);
     const result = await readFile(path, 'utf8');
     await writeFile(path, result.replace(/"modelDigest":"[0-9a-f]{64}"/, '"modelDigest":"a0b1"'));
@@ -109,14 +109,14 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
     await writeFile(path, result);
   });
 
-  it('tells which run failed and why, and fails', async () => {
+  it('a sweep names a failed run and the reason, and fails', async () => {
     await write({ settings: { ...experiment.settings, dataset: 'nowhere.jsonl' }, seeds: [4] });
     const { code, err } = await runOffbeat(['sweep', 'e.json'], folder);
     assert.equal(code, 1);
     assert.match(err, /1-s4-[0-9a-f]{6} ended with code 2:[^]*nowhere\.jsonl/);
   });
 
-  it('refuses settings that no run could have, before it starts one', async () => {
+  it('a sweep refuses invalid settings before it starts a run', async () => {
     await write({ settings: { groupSize: 1 } });
     const { code, err } = await runOffbeat(['sweep', 'e.json'], folder);
     assert.equal(code, 2);

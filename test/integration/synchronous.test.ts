@@ -12,7 +12,7 @@ import { apiKey, startsEven, TrainingGround } from '../support/training-ground.j
 const steps = 4;
 
 describe('training with --max-steps-off-policy 0', { timeout: 240_000 }, () => {
-  it('sends the backend what a plain loop would: the same batches, cut in the same way', async () => {
+  it('synchronous training sends the backend the same batches as a plain loop, cut in the same way', async () => {
     await using ground = await TrainingGround.prepare('plain');
     await using proxy = await RecordingProxy.before(ground.backendUrl);
     const learner = ground.learner({

@@ -28,7 +28,7 @@ describe('the Tinker client on the local backend', () => {
   let folder: Awaited<ReturnType<typeof tinyModel>>;
   let backend: LocalBackend;
   let client: TinkerClient;
-  /** Answers to lose, by the end of their path: the work is done, the client never hears of it. */
+  /** Answers to lose, by the end of their path: the server does the work and the client gets no answer. */
   const toLose: string[] = [];
 
   before(async () => {
@@ -56,7 +56,7 @@ describe('the Tinker client on the local backend', () => {
     await folder[Symbol.asyncDispose]();
   });
 
-  it('trains pipelined, saves, and goes on from the saved state to the same numbers', async () => {
+  it('the Tinker client trains pipelined and reaches the same numbers from a saved state', async () => {
     const run = await client.createLoraModel(model);
     assert.deepEqual(await run.info(), {
       baseModel: modelName,
@@ -86,7 +86,7 @@ describe('the Tinker client on the local backend', () => {
     );
   });
 
-  it('loses answers without losing or repeating work', async () => {
+  it('the Tinker client neither loses nor repeats work when answers are lost', async () => {
     const [smooth, bumpy] = [
       await client.createLoraModel(model),
       await client.createLoraModel(model),
@@ -104,7 +104,7 @@ describe('the Tinker client on the local backend', () => {
     assert.equal(toLose.length, 0);
   });
 
-  it('trains to the same numbers in the JSON form, where protobuf is refused', async () => {
+  it('the Tinker client reaches the same numbers in JSON if protobuf is refused', async () => {
     const spoken: string[] = [];
     await using older = await TinkerClient.connect({
       baseUrl: backend.url,
@@ -115,7 +115,7 @@ describe('the Tinker client on the local backend', () => {
         const headers = new Headers(init?.headers);
         const path = new URL(input).pathname.slice('/api/v1/'.length);
         if (path.startsWith('forward')) spoken.push(`${path} ${headers.get('content-type')!}`);
-        // A server older than SDK 0.25's: neither does it read protobuf, nor write any.
+        // A server older than SDK 0.25's neither reads nor writes protobuf.
         if (headers.get('content-type') === protobufType) {
           return Response.json({ detail: 'Unsupported media type' }, { status: 415 });
         }
@@ -144,7 +144,7 @@ describe('the Tinker client on the local backend', () => {
     ]);
   });
 
-  it('goes on after an operation that failed', async () => {
+  it('the Tinker client continues after a failed operation', async () => {
     const run = await client.createLoraModel(model);
     const unknownToken = [imitation([3, 2 ** 20, 5])];
     const failed = run.forwardBackward(unknownToken, 'cross_entropy', {});
@@ -155,7 +155,7 @@ describe('the Tinker client on the local backend', () => {
     await run.optimStep(adam);
   });
 
-  it('samples, scores and downloads what it saved', async () => {
+  it('the Tinker client samples, scores and downloads saved weights', async () => {
     const run = await client.createLoraModel(model);
     await Promise.all([run.forwardBackward(data, 'cross_entropy', {}), run.optimStep(adam)]);
     const path = await run.saveWeightsForSampler('sampler-1');
@@ -190,7 +190,7 @@ describe('the Tinker client on the local backend', () => {
     assert.equal((await client.listCheckpoints(run.modelId)).length, 1);
   });
 
-  it('learns that the backend was restarted, and restores the run in a new session', async () => {
+  it('the Tinker client detects a backend restart and restores the run in a new session', async () => {
     const run = await client.createLoraModel(model);
     await Promise.all([run.forwardBackward(data, 'cross_entropy', {}), run.optimStep(adam)]);
     const statePath = await run.saveState('before-restart');

@@ -15,7 +15,7 @@ import { TrainingGround } from '../support/training-ground.js';
 
 const limits = { trainTickets: 64, evalTickets: 4 };
 
-/** Kills the server, keeps a share of the newest file of a stream, and starts it again. */
+/** Kills the server, truncates the newest file of a stream to a share, and restarts the server. */
 async function tear(server: NatsServer, stream: string, share: number): Promise<void> {
   await server.stop('SIGKILL');
   const folder = join(server.streamFolder(stream), 'msgs');
@@ -29,7 +29,7 @@ const restored = (broker: Broker) => until(() => broker.restorations === 1);
 const lease = (renewedAt: number): LeaderLease => ({ v: 1, holder: 'holder', renewedAt });
 
 describe('a stream whose end a killed server has lost', { timeout: 240_000 }, () => {
-  it('shows what is stored in it from then on, though the server has its numbers as deleted', async () => {
+  it('a torn stream shows later messages although the server has their numbers as deleted', async () => {
     await using server = await NatsServer.start();
     await using broker = await brokerOn(server);
     await broker.ensureRun(limits);
@@ -46,7 +46,7 @@ describe('a stream whose end a killed server has lost', { timeout: 240_000 }, ()
     assert.deepEqual((await bucket.get(LeaderLease, 'current'))?.value, lease(40));
   });
 
-  it('keeps what is left of the ledger', async () => {
+  it('a torn ledger keeps its readable entries', async () => {
     await using server = await NatsServer.start();
     await using broker = await brokerOn(server);
     await broker.ensureRun(limits);
@@ -66,7 +66,7 @@ describe('a stream whose end a killed server has lost', { timeout: 240_000 }, ()
     assert.deepEqual(await broker.ledger.leader(), lease(40));
   });
 
-  it('delivers the tickets that are published from then on', async () => {
+  it('a torn queue delivers later tickets', async () => {
     await using server = await NatsServer.start();
     await using broker = await brokerOn(server);
     await broker.ensureRun(limits);
@@ -78,7 +78,7 @@ describe('a stream whose end a killed server has lost', { timeout: 240_000 }, ()
         ...{ msgId: messageIdOf(each), signal },
       });
     };
-    await publish('train', 0); // it stays, so that what is deleted lies in the midst
+    await publish('train', 0); // it stays, so that the deleted numbers lie in the middle
     for (let order = 0; order < 40; order += 1) {
       await publish('eval', order);
       await broker.clearQueue('tickets.eval');
@@ -94,7 +94,7 @@ describe('a stream whose end a killed server has lost', { timeout: 240_000 }, ()
 
 describe('a policy that a killed server has lost', { timeout: 240_000 }, () => {
   for (const what of ['its adapters', 'its manifests'] as const) {
-    it(`is published again by the learner that lives: ${what}`, async () => {
+    it(`a running learner republishes a lost policy: ${what}`, async () => {
       await using ground = await TrainingGround.prepare('policy');
       const { broker, server } = ground;
       const learner = ground.learner({ 'max-steps': 5 });
@@ -112,7 +112,7 @@ describe('a policy that a killed server has lost', { timeout: 240_000 }, () => {
         what === 'its adapters' ? `OBJ_${objects.weights}` : `KV_${buckets.policy}`,
         0,
       );
-      // It has loaded no version, and no step is made without it.
+      // The actor has loaded no version, and no step can happen without it.
       const other = ground.actor('actor-1');
       await learner.says(({ msg }) => String(msg).startsWith('NATS has lost a policy version'));
       await other.says(({ msg, version }) => msg === 'policy adopted' && version === 3);

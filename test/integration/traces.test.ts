@@ -25,13 +25,13 @@ describe(
 
     before(async () => {
       collector = await TraceCollector.start();
-      process.env['OTEL_EXPORTER_OTLP_ENDPOINT'] = collector.url; // which every process inherits
+      process.env['OTEL_EXPORTER_OTLP_ENDPOINT'] = collector.url; // inherited by every process
       ground = await TrainingGround.prepare(run);
       const actor = ground.actor('actor-0');
       const model = ['--model-dir', ground.model.path, '--name', 'reward-0'];
       const place = ['--nats-url', ground.server.url, '--run', run];
       await using reward = new ServiceProcess('reward-service', [...place, ...model]);
-      // A random model earns nothing, so that no group has variance.
+      // A random model earns nothing, so no group has variance.
       const learner = ground.learner({ 'max-steps': 3, 'zero-variance': 'train' });
       assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
       await Promise.all([actor.stop('SIGTERM'), reward.stop('SIGTERM')]);
@@ -42,7 +42,7 @@ describe(
       await collector[Symbol.asyncDispose]();
     });
 
-    /** Each trained group's four spans, by their names. */
+    /** The four spans of each trained group, by name. */
     const trained = () =>
       collector.spans
         .filter(({ name }) => name === 'train')
@@ -61,7 +61,7 @@ describe(
           };
         });
 
-    it('joins ticket, sample, score and train, each the parent of the next', () => {
+    it('a trace joins ticket, sample, score and train, each the parent of the next', () => {
       const traces = trained();
       assert.equal(traces.length, 3 * 4); // steps of groups
       for (const { ticket: issued, sample, score, train } of traces) {
@@ -76,7 +76,7 @@ describe(
       }
     });
 
-    it('says of which ticket, by which versions, how stale', () => {
+    it('a trace has the ticket, the versions and the staleness', () => {
       for (const { ticket: issued, sample, score, train } of trained()) {
         const ticketId = String(issued.attributes['offbeat.ticket_id']);
         assert.match(ticketId, /^train-/);
@@ -121,7 +121,7 @@ describe('a trace', { timeout: 60_000 }, () => {
       options,
     );
   };
-  /** The first `count` deliveries, each handled as the function says. */
+  /** The first `count` deliveries, each handled by the function. */
   const deliveries = async (count: number, handle: (nth: number) => void) => {
     const stop = new AbortController();
     const seen: { trace: string | undefined; deliveryCount: number }[] = [];
@@ -135,7 +135,7 @@ describe('a trace', { timeout: 60_000 }, () => {
     return seen;
   };
 
-  it('is kept when a message is delivered again', async () => {
+  it('a redelivered message keeps its trace', async () => {
     await send('again', trace);
     const seen = await deliveries(2, (nth) => {
       if (nth === 1) throw new Error('try again');
@@ -146,7 +146,7 @@ describe('a trace', { timeout: 60_000 }, () => {
     ]);
   });
 
-  it('is kept when a message dies and is replayed', async () => {
+  it('a dead letter keeps its trace when it is replayed', async () => {
     await send('dead', trace);
     await deliveries(1, () => {
       throw new PermanentError('no good');
@@ -158,7 +158,7 @@ describe('a trace', { timeout: 60_000 }, () => {
     assert.deepEqual(await deliveries(1, () => undefined), [{ trace, deliveryCount: 1 }]);
   });
 
-  it('adds nothing to a message where none is wanted', async () => {
+  it('tracing that is off adds nothing to a message', async () => {
     const { seq } = await send('plain');
     const stored = await broker.link.jsm.streams.getMessage(broker.names.streams.tickets, { seq });
     assert.deepEqual([...stored.header.keys()], ['Nats-Msg-Id']);
@@ -171,7 +171,7 @@ describe('a trace', { timeout: 60_000 }, () => {
 describe('spans', { timeout: 60_000 }, () => {
   const owner = { run: 'test', ticketId: 't-0' };
 
-  it('are not even described where no collector is named', async () => {
+  it('spans are not created if no collector is named', async () => {
     await using _off = await startTracing('test', {}, silent);
     const described = { count: 0 };
     const span = startSpan('ticket', () => {
@@ -181,7 +181,7 @@ describe('spans', { timeout: 60_000 }, () => {
     assert.deepEqual([span, described.count], [undefined, 0]);
   });
 
-  it('of another attempt belong to the same trace, and of one without a parent too', async () => {
+  it('spans of another attempt, and spans without a parent, belong to the same trace', async () => {
     await using collector = await TraceCollector.start();
     process.env['OTEL_EXPORTER_OTLP_ENDPOINT'] = collector.url;
     const tracing = await startTracing('test', process.env, silent);
@@ -201,7 +201,7 @@ describe('spans', { timeout: 60_000 }, () => {
     );
   });
 
-  it('let the service end when the collector is away', async () => {
+  it('a service ends although the collector is unreachable', async () => {
     process.env['OTEL_EXPORTER_OTLP_ENDPOINT'] = `http://127.0.0.1:${await freePort()}`;
     const tracing = await startTracing('test', process.env, silent);
     delete process.env['OTEL_EXPORTER_OTLP_ENDPOINT'];

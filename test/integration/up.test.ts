@@ -9,13 +9,13 @@ import { runOffbeat } from '../support/offbeat.js';
 import { UpProcess } from '../support/up-process.js';
 
 describe('offbeat up', { timeout: 480_000 }, () => {
-  // The embedded model, so that groups have variance, in steps of a second.
+  // The embedded model, so that groups have variance; steps take a second.
   const small =
     '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-problems=4 --eval-samples=1'.split(
       ' ',
     );
 
-  it('trains, survives the death of an actor, prints one line of JSON and leaves no process', async () => {
+  it('offbeat up trains, survives the death of an actor, prints one line of JSON and leaves no process', async () => {
     await using up = await UpProcess.start([...small, '--max-steps=6', '--json']);
     await up.says(/4 services are ready/);
     process.kill(up.pidOf('cli.js actor', '--name=actor-0'), 'SIGKILL');
@@ -52,7 +52,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     assert((await readdir(up.path('checkpoints'))).length > 0);
   });
 
-  it('shows itself on a page, saves a checkpoint at Ctrl-C, sums up, and leaves no process', async () => {
+  it('offbeat up serves a page and at Ctrl-C saves a checkpoint, prints a summary and leaves no process', async () => {
     await using up = await UpProcess.start([...small, '--max-minutes=30']);
     await up.says(/step \d/);
     const [, address] = /dashboard at (\S+)/.exec(up.out)!;
@@ -60,7 +60,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     assert.match(page, /training<\/span><\/h1>[^]*mean of all answers[^]*The learner issues/);
     assert.match(page, /<th scope="row">actor-1<\/th>[^]*class="answer" aria-label="Answer 8"/);
     up.child.kill('SIGINT');
-    up.child.kill('SIGINT'); // npm passes on the one that the terminal sent already
+    up.child.kill('SIGINT'); // npm forwards the signal that the terminal has already sent
     assert.equal(await up.ended(), 130, up.err);
     assert.deepEqual(up.processes(), []);
     assert.match(up.out, /stopping: the learner saves a checkpoint[^]*stopped:\n +steps/);
@@ -77,7 +77,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     );
   });
 
-  it('leaves no process when it is killed itself', async () => {
+  it('a killed offbeat up leaves no process', async () => {
     await using up = await UpProcess.start([...small, '--max-minutes=30']);
     await up.says(/services are ready/);
     assert(up.processes().length >= 6);
@@ -86,7 +86,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     while (up.processes().length > 0) await sleep(100);
   });
 
-  it('goes on, and its books balance, whichever of its processes is killed', async () => {
+  it('offbeat up continues with balanced ticket counts whichever of its processes is killed', async () => {
     await using up = await UpProcess.start([...small, '--max-minutes=30', '--json']);
     // nats-server itself is a child of the shell that ties it to the launcher.
     for (const [name, ...words] of [
@@ -108,7 +108,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     assert.equal(groups.issued, trained + skippedZeroVariance + stale + dead + outstanding);
   });
 
-  it('goes on where it was with --resume, and not as something else', async () => {
+  it('offbeat up --resume continues the run and refuses other settings', async () => {
     await using first = await UpProcess.start([...small, '--max-minutes=30']);
     await first.trainsOn();
     first.child.kill('SIGINT');
@@ -138,7 +138,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     assert.deepEqual(second.processes(), []);
   });
 
-  it('gives up training that diverges, and says what is left of it', async () => {
+  it('offbeat up gives up a diverging run and reports its last checkpoint', async () => {
     const wild = ['--learning-rate=10', '--stop-kl=0.01', '--stop-patience=1', '--max-steps=50'];
     await using up = await UpProcess.start([...small, ...wild]);
     assert.equal(await up.ended(), 3, up.out + up.err);
@@ -146,7 +146,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     assert.deepEqual(up.processes(), []);
   });
 
-  it('ends with the reason when the backend of the user does not answer', async () => {
+  it('offbeat up ends with the reason when the backend of the user does not answer', async () => {
     const backend = [
       '--backend-url=http://127.0.0.1:9',
       '--api-key=tml-test',
@@ -160,21 +160,21 @@ describe('offbeat up', { timeout: 480_000 }, () => {
 });
 
 describe('offbeat up that cannot start', { timeout: 120_000 }, () => {
-  it('tells every flag that is wrong, and makes no folder', async () => {
+  it('offbeat up names every wrong flag and makes no folder', async () => {
     await using up = await UpProcess.start(['--actors=none', '--frob', '--loss=mse']);
     assert.equal(await up.ended(), 2, up.out + up.err);
     assert.match(up.err, /--frob is not a flag[^]*--loss[^]*--actors/);
     assert(!existsSync(up.path('.')));
   });
 
-  it('tells which NATS server does not answer', async () => {
+  it('offbeat up names a NATS server that does not answer', async () => {
     await using up = await UpProcess.start(['--nats-url=nats://127.0.0.1:9', '--max-steps=1']);
     assert.equal(await up.ended(), 2, up.out + up.err);
     assert.match(up.err, /^no NATS server answers at nats:\/\/127\.0\.0\.1:9 .*--nats-url/m);
     assert.deepEqual(up.processes(), []);
   });
 
-  it('keeps the logs of a start whose actors cannot read the prompts, and lets another have its name', async () => {
+  it('offbeat up keeps the logs of a start whose actors cannot read the prompts, and frees its name', async () => {
     await using first = await UpProcess.start(['--prompt-style=think', '--max-steps=1']);
     assert.equal(await first.ended(), 2, first.out + first.err);
     assert.match(first.err, /had not begun: the corrected command may have its name$/m);
@@ -184,7 +184,7 @@ describe('offbeat up that cannot start', { timeout: 120_000 }, () => {
     assert.doesNotMatch(second.err, /exists already/);
   });
 
-  it('leaves nothing when it is stopped before the run began', async () => {
+  it('offbeat up leaves nothing when it is stopped before the run began', async () => {
     await using up = await UpProcess.start([]);
     await up.says(/nats-server .* at /);
     up.child.kill('SIGINT');
