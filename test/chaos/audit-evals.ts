@@ -7,13 +7,13 @@ export interface EvalEvidence {
   readonly delivered: readonly RolloutGroup[]; // of evaluations, as actors sent them
   readonly problems: number;
   readonly samples: number;
-  /** What the task gives for the answers of a group. */
+  /** The task's rewards for the answers of a group. */
   readonly scores: (group: RolloutGroup) => readonly Score[] | undefined;
 }
 
 /**
- * Holds the results of evaluations against the answers that actors sent. A version whose evaluation a crash
- * ended is measured anew, and may then be answered twice: a result is right if some of the answers make it.
+ * Compares evaluation results with the answers that actors sent. A version whose evaluation a crash
+ * ended is evaluated again and may be answered twice: a result is right if some choice of the answers gives it.
  */
 export function auditEvals(evidence: EvalEvidence): string[] {
   const { results, delivered, problems, samples, scores } = evidence;
@@ -31,7 +31,7 @@ export function auditEvals(evidence: EvalEvidence): string[] {
         if (lost === 0 && total[problem] !== expected) {
           complain(`${total[problem] ?? 'no'} answers, not ${expected}`);
         }
-        // A ticket's number says its problem, and each kind has its own temperature.
+        // A ticket's number determines its problem, and each kind has its own temperature.
         const groups = own.filter(
           ({ ticket }) =>
             ticket.order % problems === problem &&
@@ -50,7 +50,7 @@ export function auditEvals(evidence: EvalEvidence): string[] {
   return complaints;
 }
 
-/** What can come of taking one group for each ticket number. */
+/** The possible results of choosing one group for each ticket number. */
 function sums(rights: readonly number[], groups: readonly RolloutGroup[]): Set<number> {
   const byOrder = new Map<number, Set<number>>();
   groups.forEach(({ ticket }, i) => {

@@ -24,7 +24,7 @@ const sound: FilesEvidence = {
 };
 
 describe("the auditor of a run's files", () => {
-  it('finds nothing where all agree', () => {
+  it('the file auditor finds nothing if all files agree', () => {
     assert.deepEqual(auditFiles(sound), []);
   });
 
@@ -50,7 +50,7 @@ describe("the auditor of a run's files", () => {
     ['half a line', withMetrics(`${lineOf(1)}${lineOf(2)}{"step":`), /in the middle of a line/],
     ['a line that is none', withMetrics(`${lineOf(1)}what\n${lineOf(2)}`), /line 2 .* is none/],
     [
-      'a line that no event tells of',
+      'a line without an event',
       withMetrics(lineOf(1) + lineOf(2, { more: 1 })),
       /step 2 of metrics.jsonl is in no event/,
     ],
@@ -60,7 +60,7 @@ describe("the auditor of a run's files", () => {
       /step 2 of metrics.jsonl has the loss -1; the surviving weights had -3/,
     ],
     [
-      'a staleness that is none',
+      'a wrong staleness',
       { ...sound, staleness: [0, 2] },
       /step 2 of metrics.jsonl has the staleness 1; it was 2/,
     ],
@@ -69,7 +69,7 @@ describe("the auditor of a run's files", () => {
     ['one of another version', withSummary({ version: 1 }), /the version 1, not 2/],
     ['one with another reason', withSummary({ reason: 'stopped' }), /the reason "stopped"/],
     [
-      'one with other books',
+      'a summary with other ticket counts',
       withSummary({ groups: { ...counts, trained: 3 } }),
       /the groups .*"trained":3/,
     ],
@@ -77,12 +77,12 @@ describe("the auditor of a run's files", () => {
     ['one without its evaluations', { ...sound, hasEvaluations: true }, /evaluations false/],
   ];
   for (const [what, evidence, found] of planted) {
-    it(`finds ${what}`, () => {
+    it(`the file auditor finds ${what}`, () => {
       assert.match(auditFiles(evidence).join('\n'), found);
     });
   }
 
-  it('goes without a history where nobody can read it', () => {
+  it('the file auditor works without a readable history', () => {
     const { events: _events, lossSums: _sums, staleness: _staleness, ...files } = sound;
     assert.deepEqual(auditFiles(files), []);
   });

@@ -3,14 +3,14 @@ import { z } from 'zod';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
 
-/** What a run leaves behind for its user, and what is known about it from elsewhere. */
+/** The files that a run leaves for its user, and independent evidence about the run. */
 export interface FilesEvidence {
   readonly metrics: string; // metrics.jsonl
   readonly summary: string; // summary.json
-  readonly events?: readonly RunEvent[]; // the run's history; undefined where it cannot be read
+  readonly events?: readonly RunEvent[]; // the run's history; undefined if it cannot be read
   readonly ledger: Pick<Checkpoint, 'step' | 'version' | 'counts'>;
   readonly hasEvaluations: boolean;
-  /** [steps] of each surviving step, as the backend answered; undefined where nobody listened. */
+  /** [steps] of each surviving step, as the backend answered; undefined if it was not recorded. */
   readonly lossSums?: readonly number[];
   /** [steps] by the true descent of the weights. */
   readonly staleness?: readonly number[];
@@ -26,7 +26,7 @@ const Summary = z.looseObject({
   eval: z.unknown(),
 });
 
-/** What is wrong with metrics.jsonl and summary.json, a sentence each. */
+/** The faults of metrics.jsonl and summary.json, one sentence each. */
 export function auditFiles(evidence: FilesEvidence): string[] {
   const problems: string[] = [];
   const lines = readLines(evidence.metrics, problems);
@@ -51,7 +51,7 @@ function readLines(text: string, problems: string[]): Line[] {
   });
 }
 
-/** Each surviving step once, in order, with versions that rise. */
+/** Checks that each surviving step appears once, in order, with rising versions. */
 function checkOrder(lines: readonly Line[], last: number, problems: string[]): void {
   const steps = lines.map(({ step }) => step);
   for (let step = 1; step <= last; step++) {
@@ -70,7 +70,7 @@ function checkOrder(lines: readonly Line[], last: number, problems: string[]): v
   });
 }
 
-/** Each line is what the run's history tells of that step, and what the weights went through. */
+/** Checks that each line agrees with the run's history and with the descent of the weights. */
 function checkLines(
   lines: readonly Line[],
   { events, lossSums, staleness }: FilesEvidence,

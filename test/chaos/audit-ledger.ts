@@ -1,23 +1,23 @@
 import type { Checkpoint } from '../../shared/wire/ledger.js';
 import type { Lineages } from './lineage.js';
 
-/** A checkpoint of the run's ledger as somebody saw it who asked again and again. */
+/** A checkpoint of the run's ledger, as seen by polling. */
 export type LedgerSight = Pick<Checkpoint, 'step' | 'statePath'> & {
-  /** The ledger's file was damaged since the one before: what it had may be gone. */
+  /** The ledger's file was damaged since the previous sight, so checkpoints may be lost. */
   readonly isAfterDamage: boolean;
 };
 
 /**
- * Whether a ledger ever lost what it had: steps only rise, and all weights that it names come from the ones
- * before. After damage to its file it may fall back, by one checkpoint and no more.
+ * Checks whether a ledger ever lost a checkpoint: steps only rise, and its weights descend from those
+ * that it named before. After damage to its file it may fall back by one checkpoint at most.
  *
  * @param sights in order, the first of the run first.
  */
 export function auditLedger(sights: readonly LedgerSight[], lineages: Lineages): string[] {
   const problems: string[] = [];
-  const models = new Set<string>(); // those whose weights were named
+  const models = new Set<string>(); // models whose weights were named
   let before: LedgerSight | undefined;
-  let fallback = 0; // step of the checkpoint before that
+  let fallback = 0; // step of the checkpoint before the last
   for (const sight of sights) {
     const { step, statePath, isAfterDamage } = sight;
     const chain = descent(lineages, statePath);

@@ -31,7 +31,7 @@ describe("the auditor of the ledger's course", () => {
     ...{ step, statePath: stateOf(model, step), isAfterDamage },
   });
 
-  it('lets it rise, and fall back by one checkpoint after damage', () => {
+  it('the ledger auditor lets steps rise, and fall back by one checkpoint after damage', () => {
     const rising = [sight('a', 0), sight('a', 3), sight('a', 6)];
     assert.deepEqual(auditLedger(rising, lineages), []);
     const damaged = [...rising, sight('a', 3, true), sight('b', 6)];
@@ -41,19 +41,19 @@ describe("the auditor of the ledger's course", () => {
   const planted: readonly [what: string, sights: readonly LedgerSight[], found: RegExp][] = [
     ['a ledger that falls', [sight('a', 3), sight('a', 0)], /fell from step 3 to step 0/],
     [
-      'one that falls further than damage explains',
+      'a ledger that falls further than damage explains',
       [sight('a', 0), sight('a', 3), sight('a', 6), sight('a', 0, true)],
       /fell from step 6 to step 0/,
     ],
     [
-      'a run that begins anew over it',
+      'a run that restarts over the ledger',
       [sight('a', 3), sight('fresh', 0, true)],
       /was at step 3, and was overwritten with step 0 of weights that do not come from it/,
     ],
     ['weights that nobody saved', [sight('c', 3)], /names tinker:\/\/c.* never saved/],
   ];
   for (const [what, sights, found] of planted) {
-    it(`finds ${what}`, () => {
+    it(`the ledger auditor finds ${what}`, () => {
       assert.match(auditLedger(sights, lineages).join('\n'), found);
     });
   }
@@ -76,7 +76,7 @@ describe('the watch for a standstill', () => {
     return { state, still, wait };
   }
 
-  it('finds 61 s without a step, once, and names what was before', () => {
+  it('the standstill watch reports 61 s without a step once and names the mishap before', () => {
     const { state, still, wait } = watch();
     wait(50);
     state.steps = 1;
@@ -93,7 +93,7 @@ describe('the watch for a standstill', () => {
     assert(!still.isStill);
   });
 
-  it('does not count what is held down by this suite, but all that follows', () => {
+  it('the standstill watch excludes outages made by the suite, but not the time after them', () => {
     const { still, wait } = watch();
     {
       using _outage = still.outage('a kill');
@@ -106,10 +106,10 @@ describe('the watch for a standstill', () => {
     assert.equal(still.longestMs, 61_000);
   });
 
-  it('counts no time before an outage as part of it', () => {
+  it('the standstill watch counts the time before an outage', () => {
     const { state, still, wait } = watch();
     wait(55);
-    state.now += 10_000; // nobody looked meanwhile
+    state.now += 10_000; // without a check in between
     still.outage('a kill')[Symbol.dispose]();
     assert.equal(still.violations.length, 1);
   });
@@ -140,13 +140,13 @@ describe('the auditor of evaluations', () => {
     ...over,
   });
 
-  it('finds nothing where the answers make the result, be it at a second attempt', () => {
+  it('the evaluation auditor accepts results that match the answers, also of a second attempt', () => {
     assert.deepEqual(auditEvals(evidence({})), []);
     const twice = [group(0, 1, 0, 2), ...delivered];
     assert.deepEqual(auditEvals(evidence({ delivered: twice })), []);
   });
 
-  it('finds a rate that the answers do not make, and one that has too few', () => {
+  it('the evaluation auditor finds a rate that contradicts the answers, and one with too few answers', () => {
     const wrong = evidence({ results: [result([2, 2], [1, 0])] });
     assert.match(auditEvals(wrong).join('\n'), /version 5 has 2 right answers.*sampled, problem 0/);
     const greedy = evidence({ results: [result([1, 2], [1, 1])] });
@@ -178,7 +178,7 @@ describe('the judgement of what actors sampled', () => {
     } as unknown as RolloutGroup;
   }
 
-  it('finds a reward that the task does not give, and a group that nobody delivered', async () => {
+  it('the judgement finds a wrong reward and a group that no actor delivered', async () => {
     const group = await groupOf(['1', '2']);
     const scores = judgement.scores(group)!;
     const scored = { group, scores } as unknown as ScoredGroup;
@@ -192,7 +192,7 @@ describe('the judgement of what actors sampled', () => {
     assert.match(judgement.complaints([scored], new Set()).join(), /no actor had delivered/);
   });
 
-  it('knows a group in a pass by its tokens and logprobs', async () => {
+  it('the judgement identifies a group in a pass by its tokens and logprobs', async () => {
     const group = await groupOf(['12', '3']);
     const data = group.rollouts.map(({ tokens, behaviorLogprobs: logprobs }) =>
       datumOf('cispo', group.promptTokens, tokens, { logprobs, advantages: logprobs }),

@@ -24,7 +24,7 @@ const settings: TrainingSettings = {
   },
 };
 
-/** Of two answers of two and three tokens to a prompt of three the first is right. */
+/** Two answers, of two and three tokens, to a prompt of three; the first is right. */
 const group: JudgedGroup = {
   ...{ order: 7, isUniform: false, sampledBy: [0] },
   ...{ rewards: [1, 0], lengths: [2, 3], promptLength: 3 },
@@ -54,7 +54,7 @@ function pass(data: readonly Datum[], over: Partial<Recorded['pass']> = {}): Rec
 const right = [datum(2, 0.5), datum(3, -0.5)];
 
 describe('the auditor of what the backend was sent', () => {
-  it('finds nothing where each token has the advantage that its reward makes', () => {
+  it('the pass auditor finds nothing if each token has the advantage of its reward', () => {
     const step: Recorded = { model: 'a', seq: 4, kind: 'step', adam: settings.adam };
     assert.deepEqual(auditPasses([pass(right), step], judged, settings), []);
   });
@@ -91,12 +91,12 @@ describe('the auditor of what the backend was sent', () => {
     ],
   ];
   for (const [what, operation, found] of planted) {
-    it(`finds ${what}`, () => {
+    it(`the pass auditor finds ${what}`, () => {
       assert.match(auditPasses([operation], judged, settings).join('\n'), found);
     });
   }
 
-  it('computes what the learner computes, in words of its own', () => {
+  it('the pass auditor computes the same advantages as the learner by independent formulas', () => {
     const groups = [
       { rewards: [1, 0.1, 0], lengths: [2, 8, 5] },
       { rewards: [0, 0, 1], lengths: [1, 1, 3] },

@@ -9,9 +9,9 @@ export type TrainingSettings = Pick<
 >;
 
 /**
- * Holds what the backend was sent against what the groups are worth: the advantage of each token is computed
- * here once more, from the rewards that the task gives, in words of its own. The settings are those of
- * this suite: no extra terms, no correction beside the loss, a constant learning rate.
+ * Compares the backend requests with the rewards of the groups: the advantage of each token is computed
+ * again from the task's rewards, by independent formulas. The settings are those of
+ * this suite: no extra terms, no correction besides the loss, a constant learning rate.
  *
  * @param judged the groups that actors delivered, by key.
  */
@@ -80,14 +80,14 @@ export function expectedAdvantages(
         mean_centred: reward - mean,
         mean_std: (reward - mean) / (Math.sqrt(variance) + 1e-6),
         leave_one_out: reward - (all - reward) / (rewards.length - 1),
-        batch_std: NaN, // compares whole batches: no round has it
+        batch_std: NaN, // compares whole batches; no round uses it
       };
       return compared[advantage] / weights[normalization];
     });
   });
 }
 
-/** Up to what 32 bits keep of a number. */
+/** Equal within float32 precision. */
 function near(a: number, b: number): boolean {
   return Math.abs(a - b) <= 1e-6 * Math.max(1e-3, Math.abs(b));
 }

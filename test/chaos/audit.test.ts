@@ -4,7 +4,7 @@ import { audit, type Evidence } from './audit.js';
 import { Lineages, type Operation } from './lineage.js';
 
 /**
- * A run of two groups a step, a minibatch each. Model a: version 0, steps 1 and 2, a checkpoint at 1, killed
+ * A run of two groups per step, each a minibatch. Model a: version 0, steps 1 and 2, a checkpoint at 1, killed
  * after 2. Model b: restored at step 1 and published as version 3, then step 2 again, with others, and saved.
  * Ticket 4 is skipped, ticket 5 dead, ticket 6 sampled by the lost version 2.
  */
@@ -25,7 +25,7 @@ const operations: Operation[] = [
   { model: 'b', seq: 4, kind: 'pass', groups: ['g6'] },
   { model: 'b', seq: 5, kind: 'step' },
   { model: 'b', seq: 6, kind: 'policy', name: 'policy-000004' },
-  { model: 'b', seq: 7, kind: 'pass', groups: ['g2'] }, // given up: no optimizer step came after it
+  { model: 'b', seq: 7, kind: 'pass', groups: ['g2'] }, // given up: no optimizer step followed it
   { model: 'b', seq: 8, kind: 'state', name: 'state-000002' },
 ];
 const scored: Evidence['scored'] = new Map(
@@ -62,7 +62,7 @@ const withOperations = (change: (all: Operation[]) => Operation[]): Evidence => 
 const auditOf = (evidence: Evidence) => audit(evidence, new Lineages(evidence.operations));
 
 describe('the auditor of a run', () => {
-  it('finds nothing in a sound one, and tells what it saw', () => {
+  it('the auditor finds nothing in a sound run and reports its counts', () => {
     assert.deepEqual(auditOf(sound), {
       violations: [],
       trained: 4,
@@ -72,7 +72,7 @@ describe('the auditor of a run', () => {
     });
   });
 
-  it('counts an operation once that was sent twice', () => {
+  it('the auditor counts an operation that was sent twice once', () => {
     assert.deepEqual(auditOf(withOperations((all) => [...all, ...all])).violations, []);
   });
 
@@ -85,7 +85,7 @@ describe('the auditor of a run', () => {
       /^ticket 1 was trained twice$/m,
     ],
     [
-      'a group that was trained although nobody scored it',
+      'a group that was trained without a score',
       { ...sound, scored: new Map([...scored].filter(([key]) => key !== 'g1')) },
       /trained on a group that nobody scored/,
     ],
@@ -95,13 +95,13 @@ describe('the auditor of a run', () => {
       /^ticket 5 has ended, and nothing tells how$/m,
     ],
     [
-      'a ticket that nobody issued',
+      'a ticket that was never issued',
       { ...sound, issued: new Set([0, 1, 2, 3, 4, 5]) },
       /ticket 6 is/,
     ],
     ['a ticket left over', withLedger({ consumedAbove: [] }), /^ticket 6 has not ended$/m],
     [
-      'books that do not balance',
+      'ticket counts that do not balance',
       withLedger({ counts: { ...counts, dead: 2 } }),
       /^8 tickets issued, 9 accounted for$/m,
     ],
@@ -111,12 +111,12 @@ describe('the auditor of a run', () => {
       /^1 tickets are outstanding[^]*the ledger says 3 groups trained, the weights 4/m,
     ],
     [
-      'a group that was left out in silence',
+      'a group that was omitted silently',
       withLedger({ counts: { ...counts, issued: 7, stale: 0, skippedZeroVariance: 2 } }),
       /^1 groups with variance were not trained, but only 0 were stale$/m,
     ],
     [
-      'a ledger that names other weights than it speaks of',
+      'a ledger that names the wrong weights',
       withLedger({ statePath: 'tinker://a/weights/state-000001' }),
       /^the ledger is at step 2, its weights at step 1$/m,
     ],
@@ -141,7 +141,7 @@ describe('the auditor of a run', () => {
       /^version 1 was publ/m,
     ],
     [
-      'a group that is too stale by its true descent, over a fork',
+      'a group that is too stale by the true descent of its weights across a fork',
       { ...sound, maxStepsOffPolicy: 0 },
       /^ticket 6, sampled by version 2, was trained 1 steps from it; 0 are allowed$/m,
     ],
@@ -151,12 +151,12 @@ describe('the auditor of a run', () => {
       /^version 1 is 1 steps from the last weights, by the ledger's rewinds 3$/m,
     ],
     [
-      'a version whose weights nobody saved',
+      'a version whose weights were never saved',
       { ...sound, versions: [0, 1, 2, 3, 7] },
       /^version 7 was announced, and its weights never were saved$/m,
     ],
     [
-      'a group of a version that never was',
+      'a group of a version that never existed',
       {
         ...sound,
         scored: new Map([...scored, ['g6', { order: 6, isUniform: false, sampledBy: [9] }]]),
@@ -165,7 +165,7 @@ describe('the auditor of a run', () => {
     ],
   ];
   for (const [what, evidence, found] of planted) {
-    it(`finds ${what}`, () => {
+    it(`the auditor finds ${what}`, () => {
       assert.match(auditOf(evidence).violations.join('\n'), found);
     });
   }
@@ -174,7 +174,7 @@ describe('the auditor of a run', () => {
 describe('the descent of weights', () => {
   const lineages = new Lineages(operations);
 
-  it('goes back over every restart', () => {
+  it('the descent of weights goes back over every restart', () => {
     const survivor = lineages.saved('tinker://b/weights/state-000002');
     assert.deepEqual(
       lineages.chain(survivor).map(({ model, before }) => [model, before]),
@@ -186,7 +186,7 @@ describe('the descent of weights', () => {
     assert.equal(lineages.depth(survivor), 2);
   });
 
-  it('measures steps back to the fork and forward again', () => {
+  it('the distance between weights counts steps back to the fork and forward again', () => {
     const [lost, restored] = [lineages.published(2)!, lineages.published(3)!];
     assert.equal(lineages.distance(lost, restored), 1);
     const end = lineages.saved('tinker://b/weights/state-000002');
@@ -194,7 +194,7 @@ describe('the descent of weights', () => {
     assert.equal(lineages.distance(lineages.published(0)!, end), 2);
   });
 
-  it('puts optimizer steps between two publications together, as substeps of one step', () => {
+  it('optimizer steps between two publications are substeps of one step', () => {
     const twice: Operation[] = [
       { model: 'a', seq: 1, kind: 'policy', name: 'policy-000000' },
       { model: 'a', seq: 2, kind: 'pass', groups: ['g0'] },
@@ -215,13 +215,13 @@ describe('the descent of weights', () => {
     assert.equal(substeps.distance(substeps.published(0)!, substeps.published(1)!), 1);
   });
 
-  it('leaves out passes that a learner gave up', () => {
+  it('the descent of weights excludes passes that a learner gave up', () => {
     const survivor = lineages.saved('tinker://b/weights/state-000002');
     const groups = lineages.history(survivor).flatMap(({ groups = [] }) => groups);
     assert.deepEqual(groups, ['g0', 'g1', 'g3', 'g6']);
   });
 
-  it('refuses a state that nobody saved', () => {
+  it('the descent of weights refuses a state that was never saved', () => {
     assert.throws(
       () => lineages.saved('tinker://b/weights/state-000009'),
       /the backend never saved/,

@@ -2,12 +2,12 @@ import { staleness } from '../../shared/rl/staleness.js';
 import type { Checkpoint } from '../../shared/wire/ledger.js';
 import type { Lineages, Operation, Point } from './lineage.js';
 
-/** All that was seen of a run from outside, and its ledger when it had ended. */
+/** All outside observations of a run, and its final ledger. */
 export interface Evidence {
   readonly maxStepsOffPolicy: number;
   readonly groupsPerBatch: number;
   readonly numSubsteps: number;
-  readonly numMinibatches: number; // of a substep
+  readonly numMinibatches: number; // per substep
   readonly ledger: Pick<
     Checkpoint,
     | 'step'
@@ -21,13 +21,13 @@ export interface Evidence {
   >;
   /** Orders of training tickets that were published. */
   readonly issued: ReadonlySet<number>;
-  /** Training groups that were scored, by the key that they have in a pass. */
+  /** Scored training groups, by their key in a pass. */
   readonly scored: ReadonlyMap<string, ScoredSeen>;
-  /** Orders of tickets in the dead-letter stream, and how often. */
+  /** Orders of tickets in the dead-letter stream, with their counts. */
   readonly dead: ReadonlyMap<number, number>;
   /** Versions as an observer of the manifest saw them, in order. */
   readonly versions: readonly number[];
-  /** Those that the backend answered. */
+  /** Operations that the backend answered. */
   readonly operations: readonly Operation[];
 }
 
@@ -42,14 +42,14 @@ export interface Audit {
   readonly violations: readonly string[];
   readonly trained: number; // groups in the surviving weights
   readonly largestStaleness: number; // steps, of those groups, by their weights' true descent
-  readonly lost: number; // groups trained into weights that did not survive, and so trained again
+  readonly lost: number; // groups trained into weights that did not survive, so trained again
   /** [steps] the largest staleness of each surviving step. */
   readonly stalenessOfSteps: readonly number[];
 }
 
 /**
- * Proves a run from what was seen of it: that every ticket came to exactly one end, the surviving
- * weights learnt from each group once and from none too old, and versions only rose. It believes
+ * Audits a run by outside observations: every ticket has exactly one outcome, the surviving
+ * weights were trained once on each group and on none too old, and versions only rose. It trusts
  * neither the learner's counters nor its notion of staleness: the weights' descent is read from the
  * operations that the backend answered.
  */
@@ -78,8 +78,8 @@ export function audit(evidence: Evidence, lineages: Lineages): Audit {
 
 interface TrainedGroup extends ScoredSeen {
   readonly key: string;
-  readonly step: number; // that learnt from it, from 1
-  readonly at: Point; // the weights that this step began with
+  readonly step: number; // trained on it, from 1
+  readonly at: Point; // the weights at the start of this step
 }
 
 function trainedGroups(
@@ -114,7 +114,7 @@ function checkBooks({ ledger }: Evidence, violations: string[]): void {
   if (outstanding !== 0) violations.push(`${outstanding} tickets are outstanding at the end`);
 }
 
-/** Each order below the next one has ended, in one way, and for that way there is a proof. */
+/** Checks that each order below the next one has exactly one outcome, with evidence for it. */
 function checkEnds(
   { ledger, issued, scored, dead }: Evidence,
   trained: readonly TrainedGroup[],
@@ -126,9 +126,9 @@ function checkEnds(
   const seen = [...scored.values()];
   const arrived = new Set(seen.map(({ order }) => order));
   const uniform = new Set(seen.filter(({ isUniform }) => isUniform).map(({ order }) => order));
-  // A reissue counts as one more issued and one more stale; what is left of these was stale for good.
+  // A reissue counts as one more issued and one more stale; the remaining stale ones are final.
   const gone = nextOrder - counts.issued + counts.stale;
-  let tooLate = 0; // arrived, with variance, and yet not trained
+  let tooLate = 0; // arrived with variance but not trained
   for (let order = 0; order < nextOrder; order++) {
     const hasEnded = order < consumedBelow || consumedAbove.has(order);
     if (!issued.has(order)) violations.push(`ticket ${order} is in the books but was never issued`);
@@ -159,7 +159,7 @@ function checkEnds(
   }
 }
 
-/** A step has so many optimizer steps, unless a learner was asked to stop in its midst; each has its minibatches. */
+/** Checks the number of optimizer steps of each step (fewer if the learner was stopped) and their minibatches. */
 function checkSteps(
   { ledger, groupsPerBatch, numSubsteps, numMinibatches }: Evidence,
   lineages: Lineages,
@@ -185,7 +185,7 @@ function checkSteps(
     violations.push(`the ledger is at step ${ledger.step}, its weights at step ${steps.length}`);
 }
 
-/** By the rewinds of the ledger a learner counts the same steps, as far as the bound goes. */
+/** Checks that the ledger's rewinds give the true step counts, up to the staleness bound. */
 function checkRewinds(
   { ledger, versions, maxStepsOffPolicy }: Evidence,
   lineages: Lineages,
@@ -209,7 +209,7 @@ function checkRewinds(
 }
 
 /**
- * The steps between the weights that sampled a group and those that the step began with that learnt from it.
+ * The steps between the weights that sampled a group and those at the start of the step that trained on it.
  *
  * @returns [steps] the largest of each step.
  */

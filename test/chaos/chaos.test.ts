@@ -5,13 +5,13 @@ import { chaos } from './chaos.js';
 import { everyName, namesOf, sceneOf } from './rounds.js';
 
 describe('a run in which things go wrong, in short', { timeout: 400_000 }, () => {
-  it('loses nothing, trains nothing twice, and comes to the same weights', async () => {
+  it('a run under faults loses nothing, trains nothing twice and reaches the same weights', async () => {
     const lines: string[] = [];
     const report = (line: string) => void lines.push(line);
-    // Begins with kills of the learner, the backend, nats-server and an actor; with substeps, minibatches,
+    // Starts with kills of the learner, the backend, nats-server and an actor; with substeps, minibatches,
     // evaluations and keys.
     const seed = 45_230;
-    // As much as fits: each mishap waits until training has gone on, however slow the machine.
+    // As many mishaps as fit: each waits until training has continued, on a machine of any speed.
     const result = await chaos('processes', { seed, maxSeconds: 20, stillMs: 150_000, report });
     assert.deepEqual(result.violations, [], lines.join('\n'));
     assert(Object.keys(result.mishaps).length > 0 && result.trained >= 2 * result.steps);
@@ -20,7 +20,7 @@ describe('a run in which things go wrong, in short', { timeout: 400_000 }, () =>
 });
 
 describe('the plan of what goes wrong', () => {
-  it('is the same for the same seed, and another for another', () => {
+  it('the plan of mishaps depends only on the seed', () => {
     const [seed, later] = [6, 9]; // both of one scene
     assert.equal(sceneOf(seed), sceneOf(later));
     assert.deepEqual(namesOf(seed), namesOf(seed));
@@ -28,7 +28,7 @@ describe('the plan of what goes wrong', () => {
     assert.deepEqual(namesOf(later).toSorted(), namesOf(seed).toSorted());
   });
 
-  it('has every mishap in three seeds in a row', () => {
+  it('three consecutive seeds have every mishap', () => {
     for (const seed of [3, 4, 5]) {
       const together = [0, 1, 2].flatMap((more) => namesOf(seed + more));
       assert.deepEqual([...new Set(together)].sort(), everyName());

@@ -9,11 +9,11 @@ import { World } from './world.js';
 
 export interface ChaosOptions {
   readonly seed: number;
-  /** No more mishaps after so many seconds of training. */
+  /** No more mishaps after this many seconds of training. */
   readonly maxSeconds: number;
-  /** Without a step for so long while nothing is wrong, training stands still, in milliseconds. */
+  /** Training stands still if no step comes for this many milliseconds while nothing is held down. */
   readonly stillMs?: number;
-  /** Only mishaps whose names have this in them. */
+  /** Only mishaps whose names contain this. */
   readonly only?: string | undefined;
   readonly report: (line: string) => void;
 }
@@ -24,16 +24,16 @@ export interface ChaosResult extends Outcome {
   readonly seconds: number;
   /** Longest time without a step while nothing was held down, in seconds. */
   readonly stillSeconds: number;
-  /** Ends of processes that nobody had ended, by name and exit code. */
+  /** Processes that ended by themselves, by name and exit code. */
   readonly ownEnds: Readonly<Record<string, number>>;
 }
 
-/** What goes wrong in the rounds of services that are started one by one. */
+/** The mishaps of rounds whose services are started one by one. */
 export const plans = { processes: processPlan, attacks: attackPlan };
 
 /**
- * Trains while things go wrong, each of them once, one after the other as training goes on after the
- * one before; then lets the run come to its end and has it audited.
+ * Trains while each mishap happens once, the next one after training has continued after the
+ * previous one; then ends the run and audits it.
  */
 export async function chaos(
   scene: keyof typeof plans,
@@ -69,7 +69,7 @@ export async function chaos(
   };
 
   let isAlive = await begins(still, () => world.witness.steps > 0);
-  // A torn ledger has two checkpoints to lose.
+  // A torn ledger can lose two checkpoints.
   if (isAlive && scene === 'attacks') isAlive = await goesOn(8);
   const trainingFrom = secondsSoFar();
   const plan = plans[scene](random).filter((mishap) => nameOf(mishap).includes(only));
@@ -79,7 +79,7 @@ export async function chaos(
     report(`${secondsSoFar().toFixed(0)} s, ${world.witness.steps} steps trained: ${name}`);
     mishaps[name] = (mishaps[name] ?? 0) + 1;
     const aftermath = await underWatch(still, mishap, () => strike(world, mishap, random));
-    // Sometimes the next one comes before the world has recovered.
+    // Sometimes the next mishap comes before the world has recovered.
     if (aftermath.steps > 1 || random.int(3) > 0) isAlive = await goesOn(aftermath.steps);
     else await sleep(random.int(1_000));
     violations.push(...((await aftermath.end?.()) ?? []));
@@ -96,7 +96,7 @@ export async function chaos(
   };
 }
 
-/** What this suite holds down is an outage; a lie is none: training has to bear it. */
+/** A process held down by this suite is an outage; a lie is not, since training must withstand it. */
 async function underWatch(
   still: StillWatch,
   mishap: Mishap,
@@ -111,7 +111,7 @@ async function underWatch(
   return await work();
 }
 
-/** A learner that cannot trust what it finds may end and say so: with the code of what a person must mend. */
+/** A learner that cannot trust the stored state may end with exit code 2 and report it. */
 function hasStopped(world: World): boolean {
   return [...world.kept.values()].some(
     ({ name, lastEnd }) =>
@@ -122,7 +122,7 @@ function hasStopped(world: World): boolean {
   );
 }
 
-/** Ends of processes that nobody asked for. Crashes are counted; no service has a reason to end otherwise. */
+/** Processes that ended by themselves. Crashes are counted; no service has another reason to end. */
 function ownEnds(world: World): { counts: Record<string, number>; violations: string[] } {
   const counts: Record<string, number> = {};
   const violations: string[] = [];

@@ -26,15 +26,15 @@ const nothing = { trained: 0, largestStaleness: 0, lost: 0, steps: 0 };
 const lastName = 'learner-last';
 
 export interface FinishOptions {
-  /** Training goes on, so that the run can come to its end. */
+  /** Training continues, so the run can end in order. */
   readonly isAlive: boolean;
-  /** Its learner has stopped and said why, which is an end as well. */
+  /** Its learner has stopped and reported the reason, which is also an end. */
   readonly isStopped: boolean;
   readonly stillMs: number;
   readonly report: (line: string) => void;
 }
 
-/** Ends the run in order, three steps later, and proves it; what is wrong with one that has no end can be seen all the same. */
+/** Ends the run in order after three more steps and audits it; also audits what exists of a run that cannot end. */
 export async function finish(world: World, options: FinishOptions): Promise<Outcome> {
   const violations: string[] = [];
   const canEnd = options.isAlive && !options.isStopped;
@@ -100,7 +100,7 @@ export async function finish(world: World, options: FinishOptions): Promise<Outc
   return { ...figures, violations, steps: ledger.step };
 }
 
-/** Lets another learner train three steps more, to the end of the run. @returns whether it came to that. */
+/** Lets another learner train three more steps, to the end of the run. @returns whether it got there. */
 async function end(
   world: World,
   { stillMs, report }: FinishOptions,

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type { Datum } from '../../shared/rl/datum.js';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 
-/** What tells a group from others, in a message and in a pass: all its tokens and logprobs. */
+/** The key of a group in a message and in a pass: all its tokens and logprobs. */
 export function keyOf({
   promptTokens,
   rollouts,
@@ -18,7 +18,7 @@ export function keyOf({
   return hash.digest('hex');
 }
 
-/** The same of a group's rollouts in a pass: position i scores token i + 1, the prompt's have logprob 0. */
+/** The key of a group's rollouts in a pass: position i scores token i + 1, the prompt's have logprob 0. */
 export function keyOfData(data: readonly Datum[]): string {
   const hash = createHash('sha256');
   for (const { tokens, targetTokens, inputs } of data) {

@@ -18,7 +18,7 @@ export interface JudgedGroup extends ScoredSeen {
   readonly promptLength: number;
 }
 
-/** Scores what actors sampled, by the task's own scorer and by nothing that a service wrote down. */
+/** Scores the actors' samples by the task's own scorer, independently of all records of services. */
 export class Judgement {
   private constructor(
     private readonly task: Task,
@@ -43,7 +43,7 @@ export class Judgement {
     });
   }
 
-  /** By key, what the groups are worth; of a group that came several times one is enough. */
+  /** The rewards of each group by key; a group that came several times counts once. */
   groups(delivered: Iterable<RolloutGroup>): Map<string, JudgedGroup> {
     const judged = new Map<string, JudgedGroup>();
     for (const group of delivered) {
@@ -54,7 +54,7 @@ export class Judgement {
     return judged;
   }
 
-  /** What the reward service got wrong, a sentence each. */
+  /** The reward service's mistakes, one sentence each. */
   complaints(scored: Iterable<ScoredGroup>, delivered: ReadonlySet<string>): string[] {
     const problems: string[] = [];
     for (const { group, scores } of scored) {

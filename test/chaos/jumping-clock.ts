@@ -1,6 +1,6 @@
 /**
  * Loaded before a service (`node --import`), it lets the service's clock jump: at each SIGUSR2 by an
- * hour forth, two back, three forth and so on. Time that is measured, as by `performance.now`, stays,
+ * hour forward, two back, three forward and so on. Monotonic time (`performance.now`) is unchanged,
  * as it does on a real machine whose clock is set.
  */
 const hourMs = 3_600_000;

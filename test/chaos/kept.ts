@@ -2,12 +2,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { gate } from '../support/broker.js';
 import type { ServiceProcess } from '../support/service-process.js';
 
-/** A service that is started again whenever it has ended, as a pod is, until it is let go. */
+/** A service that is restarted whenever it ends, like a pod, until it is released. */
 export class Kept {
   process: ServiceProcess;
-  /** Ends that nobody had asked for: exit codes. */
+  /** Exit codes of the times that it ended by itself. */
   readonly ownEnds: (number | null)[] = [];
-  /** The last of them, and what it said. */
+  /** The last such end, with its error text. */
   lastEnd: { readonly code: number | null; readonly words: string } | undefined;
   readonly #keeping: Promise<void>;
   #isKept = true;
@@ -24,18 +24,18 @@ export class Kept {
     this.#keeping = this.#keep();
   }
 
-  /** What all of its processes have logged, in bytes. */
+  /** The bytes that all of its processes have logged. */
   get logBytes(): number {
     return this.#logBytesBefore + this.process.logBytes;
   }
 
-  /** Ends it; it is started again. */
+  /** Ends it; it is restarted. */
   hit(signal: 'SIGKILL' | 'SIGTERM'): void {
     this.#wasHit = true;
     void this.process.stop(signal);
   }
 
-  /** Ends it, and keeps it down until what is returned is called. */
+  /** Ends it, and keeps it down until the returned function is called. */
   async down(signal: 'SIGKILL' | 'SIGTERM'): Promise<() => void> {
     const pause = gate();
     this.#pause = pause;
@@ -47,8 +47,8 @@ export class Kept {
   /**
    * Ends it for good.
    *
-   * @returns its exit code; undefined if it was not there to be asked, since it had been killed, or had
-   *   started a moment ago and did not listen for signals yet.
+   * @returns its exit code; undefined if it could not be asked, since it had been killed, or had
+   *   just started and did not listen for signals yet.
    */
   async letGo(): Promise<number | null | undefined> {
     this.#isKept = false;

@@ -13,7 +13,7 @@ import { learnerFlags, shapeOf } from './shape.js';
 import { type Tear, tearLedger, tears } from './staged.js';
 import { begins, defaultStillMs, StillWatch } from './still-watch.js';
 
-/** Words of a process's command line, by the name that is shown. */
+/** Words of a process's command line, by its displayed name. */
 const members = {
   learner: ['cli.js learner'],
   actor: ['cli.js actor', '--name=actor-0'],
@@ -28,7 +28,7 @@ type LaunchMishap =
   | { readonly kind: 'disk' }
   | { readonly kind: 'torn'; readonly lost: Tear };
 
-/** What goes wrong in a run of `offbeat up`, each once; a torn file last, since a run may have to stop there. */
+/** The mishaps of a run of `offbeat up`, each once; a torn file last, since it may stop the run. */
 export function launchPlan(random: Random): LaunchMishap[] {
   return [
     ...random.shuffle<LaunchMishap>([
@@ -55,17 +55,17 @@ export function nameOfLaunch(mishap: LaunchMishap): string {
   }
 }
 
-/** Mounting a file system of its own takes the rights of root. */
+/** Mounting a file system requires root. */
 function canMount(): boolean {
   return process.platform === 'linux' && process.getuid?.() === 0;
 }
 
-/** Two checkpoints have been written by then, so that there is one to fall back to that is not the start. */
+/** By then two checkpoints have been written, so there is one to fall back to besides the start. */
 const stepsBefore = 8;
 const diskBytes = 200_000_000;
 const diskFullMs = 12_000;
 
-/** A run of `offbeat up` that is killed, filled and torn, and each time goes on with --resume. */
+/** A run of `offbeat up` that is killed, whose disk is filled and whose ledger is torn, each time followed by --resume. */
 export async function chaosOfLauncher(options: ChaosOptions): Promise<ChaosResult> {
   const { seed, maxSeconds, stillMs = defaultStillMs, only = '', report } = options;
   const startedAt = performance.now();
@@ -118,12 +118,12 @@ export async function chaosOfLauncher(options: ChaosOptions): Promise<ChaosResul
   };
 }
 
-/** One run, and whatever `offbeat up` works on it at present. */
+/** One run and its current `offbeat up` process. */
 class Launched implements AsyncDisposable {
-  /** Its learner cannot trust what it finds, and `offbeat up` has said so and ended. */
+  /** Its learner cannot trust the stored state, and `offbeat up` has reported that and ended. */
   hasStopped = false;
-  readonly #lines = new Set<string>(); // of metrics.jsonl, all that ever were
-  #first: string | undefined; // its first line, once a checkpoint has it
+  readonly #lines = new Set<string>(); // all lines that metrics.jsonl ever had
+  #first: string | undefined; // its first line, once a checkpoint covers it
   #wasDamaged = false;
 
   private constructor(
@@ -145,7 +145,7 @@ class Launched implements AsyncDisposable {
     return new Launched(folder, disk, up, report);
   }
 
-  /** Steps that metrics.jsonl ever told of, those that were lost again included. */
+  /** All steps that metrics.jsonl ever had, including those lost later. */
   get steps(): number {
     return this.#lines.size;
   }
@@ -154,7 +154,7 @@ class Launched implements AsyncDisposable {
     return `${this.up.out}\n${this.up.err}`;
   }
 
-  /** Reads what there is to see; starts `offbeat up` again if it has ended by itself. */
+  /** Reads the current files; restarts `offbeat up` if it has ended by itself. */
   async look(problems: string[]): Promise<void> {
     const text = await this.up.read('metrics.jsonl').catch(() => '');
     const lines = text.split('\n').slice(0, -1);
@@ -177,7 +177,7 @@ class Launched implements AsyncDisposable {
     await this.#resume();
   }
 
-  /** @returns what was wrong while it lasted. */
+  /** @returns the faults seen meanwhile. */
   async strike(mishap: LaunchMishap): Promise<string[]> {
     switch (mishap.kind) {
       case 'member':
@@ -202,7 +202,7 @@ class Launched implements AsyncDisposable {
     }
   }
 
-  /** Lets it train three steps more, to the end of the run, and looks at what it leaves behind. */
+  /** Lets it train three more steps, to the end of the run, and checks the files that it leaves. */
   async finish(groupsPerBatch: number): Promise<{ steps: number; problems: string[] }> {
     const problems: string[] = [];
     const code = await this.#end('SIGTERM');
@@ -210,7 +210,7 @@ class Launched implements AsyncDisposable {
     const written = await this.up.read('summary.json').catch(() => undefined);
     if (written === undefined) problems.push('offbeat up left no summary.json after SIGTERM');
     const lines = (await this.up.read('metrics.jsonl')).trim().split('\n').length;
-    const goal = lines + 3; // a learner that was killed may have told of steps that it could not save
+    const goal = lines + 3; // a killed learner may have reported steps that it could not save
     await this.#resume(`--max-steps=${goal}`, '--json');
     const last = await this.up.ended();
     if (last !== 0) {
@@ -231,7 +231,7 @@ class Launched implements AsyncDisposable {
     const ended = trained + skippedZeroVariance + stale + dead;
     if (issued !== ended || outstanding !== 0)
       problems.push(`${issued} tickets issued, ${ended} ended, ${outstanding} outstanding`);
-    // A learner that is asked to stop makes a shorter step of the substeps that it has.
+    // A learner that is asked to stop ends with a shorter step of its finished substeps.
     if (trained > groupsPerBatch * goal)
       problems.push(`${trained} groups trained in ${goal} steps of ${groupsPerBatch}`);
     const first = (await readFile(this.up.path('metrics.jsonl'), 'utf8')).split('\n')[0];

@@ -13,7 +13,7 @@ import { runAlteredActor } from '../support/altered-actor.js';
 import type { Aftermath } from './mishaps.js';
 import { liarName, type World } from './world.js';
 
-/** What a malicious or broken actor does with the rights of an actor. */
+/** Attacks of a malicious or broken actor with the rights of an actor. */
 export const lies = [
   'hands a ticket back for an hour',
   'claims logprobs of -50',
@@ -30,7 +30,7 @@ export async function tellLie(world: World, lie: Lie): Promise<Aftermath> {
       (await takeTicket(broker)).nak(3_600_000);
       await broker.link.connection.flush();
       await broker[Symbol.asyncDispose]();
-      // The window goes as far as the staleness bound allows, and then needs this ticket.
+      // The window advances up to the staleness bound and then needs this ticket.
       return { steps: world.shape.maxStepsOffPolicy + 4 };
     case 'claims logprobs of -50':
       return claimLogprobs(world, broker);
@@ -54,7 +54,7 @@ async function takeTicket({ link, names }: Broker): Promise<JsMsg> {
 }
 
 /**
- * Everything is honest but the logprobs. It takes most of the tickets, and holds them, so that its groups are no
+ * Only the logprobs are false. It takes and holds most of the tickets, so that its groups are no
  * longer on-policy. Resolves when it has sent the first.
  */
 async function claimLogprobs(world: World, broker: Broker): Promise<Aftermath> {
@@ -75,7 +75,7 @@ async function claimLogprobs(world: World, broker: Broker): Promise<Aftermath> {
       },
     },
     stop.signal,
-  ).catch(() => undefined); // a run that has quarantined it may end it
+  ).catch(() => undefined); // the actor may end because the run has quarantined it
   const { delivered } = world.witness;
   const from = delivered.length;
   const deadline = performance.now() + 30_000;
@@ -97,8 +97,8 @@ async function claimLogprobs(world: World, broker: Broker): Promise<Aftermath> {
 }
 
 /**
- * As many chunks as the bucket of large bodies holds, a byte each, and large groups as fast as they go; then an
- * honest actor has a large group.
+ * Sends as many one-byte chunks as the bucket of large bodies holds, and large groups at full speed; then an
+ * honest actor sends a large group.
  */
 async function flood(world: World, broker: Broker): Promise<Aftermath> {
   const until = performance.now() + 20_000;
@@ -124,7 +124,7 @@ async function flood(world: World, broker: Broker): Promise<Aftermath> {
   };
 }
 
-/** More than a message holds; nobody asked for it, so that nobody misses it. @returns whether it was stored. */
+/** Sends a group too large for a message; no ticket requests it, so it is not missed. @returns whether it was stored. */
 async function sendLargeGroup(broker: Broker, actor: string, limitMs: number): Promise<boolean> {
   const samplingParams = { temperature: 1, maxTokens: 1, seed: 0 };
   const ticket: Ticket = {
@@ -152,7 +152,7 @@ async function sendLargeGroup(broker: Broker, actor: string, limitMs: number): P
   return await Promise.race([stored, sleep(limitMs, false, { ref: false })]);
 }
 
-/** Publishes under the ids of tickets that are not out yet, made up from that of one that is. */
+/** Publishes under the ids of future tickets, guessed from the id of an issued one. */
 async function guess(world: World, broker: Broker): Promise<Aftermath> {
   const message = await takeTicket(broker);
   const { ticketId, order } = decode(Ticket, message.subject, message.data);
@@ -182,7 +182,7 @@ async function guess(world: World, broker: Broker): Promise<Aftermath> {
   };
 }
 
-/** Stored under that id; tries for a while, since the queue may be full. */
+/** Stores a message under that id; retries for a while, since the queue may be full. */
 async function publishGarbage(broker: Broker, msgId: string): Promise<boolean> {
   const subject = broker.names.subjects.rollouts(liarName);
   for (let tries = 0; tries < 20; tries++) {
@@ -198,9 +198,9 @@ async function publishGarbage(broker: Broker, msgId: string): Promise<boolean> {
 const logLimit = 250_000; // bytes: a thousand messages would have twice that, were each of them logged
 
 /**
- * Lets a ticket of another actor end as a dead letter, since its group is none. Then it sends more dead letters
- * of its own than their stream holds, and more messages that cannot be read: the audit fails if the other
- * actor's letter has gone, and no log may be filled.
+ * Makes a ticket of another actor end as a dead letter by an invalid group. Then it sends more dead letters
+ * of its own than the stream holds, and more unreadable messages. The audit fails if the other
+ * actor's letter is gone or a log grows too large.
  */
 async function sendGarbage(world: World, broker: Broker): Promise<Aftermath> {
   const before = new Map([...world.kept].map(([name, { logBytes }]) => [name, logBytes]));
@@ -208,7 +208,7 @@ async function sendGarbage(world: World, broker: Broker): Promise<Aftermath> {
   const ticketId = await answerWrongly(observer, 'actor-0');
   await until(() => isDead(observer, ticketId));
   const { subjects } = broker.names;
-  // Sent by the liar itself: the reward service would bury no more than a few of its messages.
+  // Sent by the liar itself: the reward service would dead-letter only a few of its messages.
   const letters = await publishMany(broker, subjects.dead('actor', liarName), manyLetters);
   const accepted = await publishMany(broker, subjects.rollouts(liarName), 6_000);
   await broker[Symbol.asyncDispose]();
@@ -221,7 +221,7 @@ async function sendGarbage(world: World, broker: Broker): Promise<Aftermath> {
           ? [`${name} logged ${more} bytes for ${accepted} messages of garbage`]
           : [];
       });
-      // Too slow a machine proves nothing of the dead letters.
+      // On too slow a machine the test proves nothing about dead letters.
       const few = letters < manyLetters ? [`only ${letters} dead letters could be sent`] : [];
       return Promise.resolve([...loud, ...few]);
     },
@@ -230,7 +230,7 @@ async function sendGarbage(world: World, broker: Broker): Promise<Aftermath> {
 
 const manyLetters = 10_500; // their stream holds 10,000
 
-/** @returns how many were stored, within some seconds. */
+/** @returns the number stored within some seconds. */
 async function publishMany(broker: Broker, subject: string, count: number): Promise<number> {
   const deadline = performance.now() + 25_000;
   let accepted = 0;
@@ -253,7 +253,7 @@ async function isDead({ deadLetters }: Broker, ticketId: string): Promise<boolea
 }
 
 /**
- * A group for a prompt that nobody asked for: the reward service refuses it, and its ticket dies.
+ * Sends a group for a wrong prompt: the reward service refuses it, and its ticket dies.
  *
  * @returns the ticket's id.
  */

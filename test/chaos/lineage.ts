@@ -1,32 +1,32 @@
 /** One operation of a training run that the backend has answered. */
 export interface Operation {
   readonly model: string;
-  readonly seq: number; // its place among those of the model
+  readonly seq: number; // its position among the model's operations
   readonly kind: 'pass' | 'step' | 'state' | 'policy' | 'load';
-  /** Of a save, the name; of a load, the path. */
+  /** The name of a save, or the path of a load. */
   readonly name?: string;
-  /** Of a pass, a key a group that it trained on. */
+  /** For a pass, the key of each group that it trained on. */
   readonly groups?: readonly string[];
 }
 
-/** Weights: those of a model after its operations with lower numbers than `before`. */
+/** The weights of a model after its operations with lower numbers than `before`. */
 export interface Point {
   readonly model: string;
   readonly before: number;
 }
 
-/** What one step of a run did to the weights. */
+/** The effect of one step of a run on the weights. */
 export interface TrainedStep {
   /** Its passes, in the order of the optimizer steps (the substeps) that used them. */
   readonly substeps: readonly (readonly Operation[])[];
-  readonly from: Point; // the weights that it began with
+  readonly from: Point; // the weights at its start
 }
 
-/** Where weights come from: every operation that ever worked on them, in order. */
+/** The descent of weights: every operation that contributed to them, in order. */
 export class Lineages {
   readonly #byModel = new Map<string, Operation[]>();
 
-  /** @param operations in any order; one that was sent twice has one number and counts once. */
+  /** @param operations in any order; one that was sent twice has one sequence number and counts once. */
   constructor(operations: readonly Operation[]) {
     const seen = new Set<string>();
     for (const operation of operations) {
@@ -56,7 +56,7 @@ export class Lineages {
     return undefined;
   }
 
-  /** The models that weights went through, the first at the start, each up to where it was left. */
+  /** The models that the weights passed through, first to last, each with the point where it was left. */
   chain(point: Point): Point[] {
     const [first] = this.#of(point.model);
     const isRestored = first?.kind === 'load' && first.seq < point.before;
@@ -64,8 +64,8 @@ export class Lineages {
   }
 
   /**
-   * Everything that made the weights, in order. Passes that no optimizer step of their model followed made
-   * nothing: a learner that was asked to stop gave them up.
+   * All operations that produced the weights, in order. Passes without a following optimizer step had no
+   * effect: a learner that was asked to stop gave them up.
    */
   history(point: Point): Operation[] {
     return this.chain(point).flatMap(({ model, before }) => {
@@ -76,8 +76,8 @@ export class Lineages {
   }
 
   /**
-   * The steps of the run that made the weights. Each ends by publishing what it made, after one optimizer step
-   * or several; weights that were saved in the midst of one have it as their last.
+   * The steps of the run that produced the weights. Each ends with a publication, after one optimizer step
+   * or several; for weights saved in the middle of a step, that step is the last.
    */
   steps(point: Point): TrainedStep[] {
     const steps: TrainedStep[] = [];
@@ -104,12 +104,12 @@ export class Lineages {
     return steps;
   }
 
-  /** Steps behind the weights. */
+  /** The number of steps that produced the weights. */
   depth(point: Point): number {
     return this.steps(point).length;
   }
 
-  /** Steps from one to the other: back to where they forked, and forward again. */
+  /** The number of steps from one to the other: back to their fork and forward again. */
   distance(a: Point, b: Point): number {
     const others = this.chain(b);
     const forks = this.chain(a).flatMap(({ model, before }) =>
@@ -117,7 +117,7 @@ export class Lineages {
         .filter((other) => other.model === model)
         .map((other) => this.depth({ model, before: Math.min(before, other.before) })),
     );
-    // Adapters of one seed are the same before their first step, whichever model they were made as.
+    // Adapters with the same seed are identical before their first step, in every model.
     return this.depth(a) + this.depth(b) - 2 * Math.max(0, ...forks);
   }
 

@@ -8,8 +8,8 @@ const { values } = parseArgs('test:chaos', {
     rounds: { type: 'string', default: '50' },
     minutes: { type: 'string', default: 'Infinity' },
     progress: { type: 'string' },
-    'still-seconds': { type: 'string', default: '60' }, // more where the machine has other work to do
-    only: { type: 'string', default: '' }, // mishaps whose names have this in them
+    'still-seconds': { type: 'string', default: '60' }, // more for a busy machine
+    only: { type: 'string', default: '' }, // mishaps whose names contain this
     json: { type: 'boolean', default: false },
   },
 });

@@ -10,7 +10,7 @@ import { tellLie, type Lie, lies } from './liars.js';
 import { killAheadOfEvent, partition, tear, type Tear, tears } from './staged.js';
 import { networks, type Network, type World } from './world.js';
 
-/** The learner is the one that leads, the standby the other one. */
+/** The learner is the leading one, the standby the other. */
 const victims = ['actor', 'reward', 'learner', 'standby', 'backend', 'nats-server'] as const;
 type Victim = (typeof victims)[number];
 const ways = ['SIGKILL', 'SIGTERM', 'SIGSTOP'] as const;
@@ -20,22 +20,22 @@ type Way = (typeof ways)[number];
 export type Mishap =
   | { readonly kind: 'kill'; readonly victim: Victim; readonly how: Way }
   | { readonly kind: 'cut' | 'down' | 'delay'; readonly network: Network }
-  | { readonly kind: 'repeat' } // messages once more, in another order
+  | { readonly kind: 'repeat' } // messages repeated in another order
   | { readonly kind: 'clock'; readonly victim: Exclude<Victim, 'standby' | 'nats-server'> }
-  | { readonly kind: 'partition' } // what the leader sends is held up until another one leads
+  | { readonly kind: 'partition' } // the leader's messages are held back until another learner leads
   | { readonly kind: 'ahead' } // the leader dies when its ledger is ahead of its events
   | { readonly kind: 'lie'; readonly lie: Lie }
-  | { readonly kind: 'torn'; readonly lost: Tear }; // of the ledger's file, while all is down
+  | { readonly kind: 'torn'; readonly lost: Tear }; // of the ledger's file, while all processes are down
 
-/** How a mishap is to be followed up. */
+/** The follow-up of a mishap. */
 export interface Aftermath {
-  /** Training has survived it when it has gone on for so many steps. */
+  /** Training has survived the mishap after this many further steps. */
   readonly steps: number;
-  /** Ends what still goes on, and tells what went wrong that no audit sees. */
+  /** Ends what still runs, and reports faults that no audit sees. */
   readonly end?: () => Promise<readonly string[]>;
 }
 
-/** Processes and networks that fail; messages and clocks that are wrong. In an order of the random source. */
+/** Failing processes and networks, wrong messages and clocks, in random order. */
 export function processPlan(random: Random): Mishap[] {
   return random.shuffle<Mishap>([
     ...victims.flatMap((victim) => ways.map((how) => ({ kind: 'kill', victim, how }) as const)),
@@ -49,7 +49,7 @@ export function processPlan(random: Random): Mishap[] {
   ]);
 }
 
-/** Actors that lie, and at last files that are torn: a run may have to stop there. */
+/** Lying actors, and finally torn files, which may stop a run. */
 export function attackPlan(random: Random): Mishap[] {
   return [
     ...random.shuffle<Mishap>(lies.map((lie) => ({ kind: 'lie', lie }))),
@@ -78,10 +78,10 @@ export function nameOf(mishap: Mishap): string {
   }
 }
 
-/** Longer than the leases of this suite, which are 4 s, and 2 s of the right to train. */
+/** Longer than the leases of this suite: 4 s, and 2 s for the lead. */
 const heldMs = 5_000;
 
-/** Lets it happen; resolves when it is over, not when the world has recovered. */
+/** Makes the mishap happen; resolves when it is over, not when the world has recovered. */
 export async function strike(world: World, mishap: Mishap, random: Random): Promise<Aftermath> {
   switch (mishap.kind) {
     case 'repeat':
@@ -89,7 +89,7 @@ export async function strike(world: World, mishap: Mishap, random: Random): Prom
       return { steps: 1 };
     case 'clock': {
       const { process } = await victimOf(world, mishap.victim, random);
-      // A process that is only starting has not loaded what listens for the signal.
+      // A starting process has not installed its signal handler yet.
       if (process.log.length > 0) process.hold('SIGUSR2');
       return { steps: 1 };
     }
@@ -157,7 +157,7 @@ async function kill(world: World, victim: Victim, how: Way, random: Random): Pro
 async function victimOf(world: World, victim: Victim, random: Random): Promise<Kept> {
   const leader = victim === 'learner' || victim === 'standby' ? await world.leader() : undefined;
   if (victim === 'learner' && leader !== undefined) return leader;
-  // While nobody leads, learner and standby are either of the two.
+  // While no learner leads, either may count as learner or standby.
   const role = victim === 'standby' ? 'learner' : victim;
   const candidates = [...world.kept.values()].filter(
     (kept) => kept.name.startsWith(role) && kept !== leader,
@@ -165,7 +165,7 @@ async function victimOf(world: World, victim: Victim, random: Random): Promise<K
   return candidates[random.int(candidates.length)]!;
 }
 
-/** Publishes copies of newer messages under other ids, so that no stream knows them again. */
+/** Publishes copies of newer messages under other ids, so that no stream recognises them as duplicates. */
 async function repeat({ observer, witness }: World, random: Random): Promise<void> {
   const { subjects } = observer.names;
   const copy = async <S extends z.ZodType>(subject: string, schema: S, message: z.output<S>) => {

@@ -9,7 +9,7 @@ const sent = Buffer.from(
 
 describe('what a client of NATS publishes', () => {
   for (const size of [1, 3, sent.length]) {
-    it(`is read from pieces of ${size} bytes`, () => {
+    it(`a publication of a NATS client is parsed from pieces of ${size} bytes`, () => {
       const found: Published[] = [];
       const feed = publishedBy((message) => found.push(message) > 0);
       const passedOn: Buffer[] = [];
@@ -27,7 +27,7 @@ describe('what a client of NATS publishes', () => {
     });
   }
 
-  it('does not reach the server where it is held back', () => {
+  it('a held-back publication does not reach the server', () => {
     const feed = publishedBy(({ subject }) => subject !== 'asked');
     assert.equal(
       feed(sent).toString(),

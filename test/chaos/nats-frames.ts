@@ -1,18 +1,18 @@
-/** A message that a client handed to its NATS server. */
+/** A message that a client published to its NATS server. */
 export interface Published {
   readonly subject: string;
-  readonly headers: string; // as they travel; '' if there are none
+  readonly headers: string; // as transmitted; '' if there are none
   readonly data: Buffer;
 }
 
 /**
- * Reads what a client sends to a NATS server and tells of every message that it publishes.
+ * Parses the bytes that a client sends to a NATS server and reports each published message.
  *
- * Source: NATS client protocol, docs.nats.io: lines end with CRLF; PUB and HPUB are followed by as
- * many bytes as they say, and CRLF.
+ * Source: NATS client protocol, docs.nats.io: lines end with CRLF; PUB and HPUB are followed by
+ * the announced number of bytes and CRLF.
  *
- * @param onMessage told of each message; it says whether that is to reach the server.
- * @returns given the bytes that came, those to pass on: whole lines and messages.
+ * @param onMessage receives each message and returns whether it may reach the server.
+ * @returns a function from received bytes to those to pass on: whole lines and messages.
  */
 export function publishedBy(onMessage: (message: Published) => boolean): (bytes: Buffer) => Buffer {
   let rest = Buffer.alloc(0);

@@ -8,14 +8,14 @@ import { silent } from '../support/broker.js';
 import type { Recorded } from './witness.js';
 import { apiKey, modelName } from './world.js';
 
-/** What is saved of adapter and optimizer. */
+/** The saved files of adapter and optimizer. */
 const files = ['adapter/adapter_model.safetensors', 'optimizer/optimizer.safetensors'];
 
 /**
- * Trains the same batches in one go, without restart, save or restore, on a backend of its own.
+ * Trains the same batches in one go, without restart, save or restore, on a separate backend.
  *
- * @param folder where it may keep its checkpoints.
- * @returns the bytes that are saved of the result.
+ * @param folder for its checkpoints.
+ * @returns the saved bytes of the result.
  */
 export async function rebuild(
   history: readonly Recorded[],

@@ -3,7 +3,7 @@ import { chaos, plans, type ChaosOptions, type ChaosResult } from './chaos.js';
 import { chaosOfLauncher, launchPlan, nameOfLaunch } from './launcher.js';
 import { nameOf } from './mishaps.js';
 
-/** What rounds there are: three seeds in a row have one of each. */
+/** The kinds of rounds; three consecutive seeds have one of each. */
 const scenes = ['processes', 'attacks', 'launcher'] as const;
 
 export function sceneOf(seed: number): (typeof scenes)[number] {

@@ -38,7 +38,7 @@ describe('a series of rounds in which things go wrong', () => {
     return { seeds, result };
   }
 
-  it('goes on until each has happened often enough, and adds up what it saw', async () => {
+  it('a series continues until each mishap has happened often enough and sums up its results', async () => {
     const { seeds, result } = series({});
     const { rounds, mishaps, isEnough, steps, violations } = await result;
     assert.deepEqual(seeds, [1, 2, 3, 4]);
@@ -46,7 +46,7 @@ describe('a series of rounds in which things go wrong', () => {
     assert.deepEqual(violations, ['seed 3: ticket 7 was trained twice']);
   });
 
-  it('goes on behind the rounds that it finds in its file', async () => {
+  it('a series continues after the rounds that it finds in its file', async () => {
     const file = join(folder, 'progress.jsonl');
     await series({ file, atLeast: 1 }).result;
     const { seeds, result } = series({ file });
@@ -55,7 +55,7 @@ describe('a series of rounds in which things go wrong', () => {
     assert.deepEqual(series({ file }).seeds, []);
   });
 
-  it('says so when its time was over before there were enough', async () => {
+  it('a series reports if its time was over before there were enough rounds', async () => {
     const { isEnough, mishaps } = await series({ maxSeconds: 0 }).result;
     assert.deepEqual([isEnough, mishaps], [false, { kill: 0, cut: 0 }]);
   });

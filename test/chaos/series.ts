@@ -2,38 +2,38 @@ import { appendFile, readFile } from 'node:fs/promises';
 import type { ChaosOptions, ChaosResult } from './chaos.js';
 
 export interface SeriesOptions {
-  /** Of the first round; each has a seed of its own. */
+  /** The seed of the first round; each round has its own. */
   readonly seed: number;
-  /** How often each mishap is to happen, at least. */
+  /** The least number of times that each mishap must happen. */
   readonly atLeast: number;
-  /** No more of them after so many seconds. */
+  /** No new round after this many seconds. */
   readonly maxSeconds: number;
-  /** Keeps the result of each round, a line of JSON each; a series that finds some goes on behind them. */
+  /** A file with one line of JSON per round; a series continues after the rounds found there. */
   readonly file: string | undefined;
   /** The names of all mishaps. */
   readonly kinds: readonly string[];
-  /** Whether the round of a seed has any of them. */
+  /** Whether the round of a seed has any of these mishaps. */
   readonly isOf?: (seed: number) => boolean;
   readonly round: (options: ChaosOptions) => Promise<ChaosResult>;
   readonly report: (line: string) => void;
 }
 
-/** All rounds together. */
+/** The sum of all rounds. */
 export interface SeriesResult {
   readonly rounds: number;
   readonly mishaps: Readonly<Record<string, number>>;
-  /** Whether each happened as often as it should. */
+  /** Whether each mishap happened often enough. */
   readonly isEnough: boolean;
   readonly violations: readonly string[]; // each with the seed of its round
   readonly steps: number; // of the surviving weights
   readonly trained: number;
   readonly lost: number;
   readonly largestStaleness: number;
-  readonly stillSeconds: number; // the longest time without a step while nothing was held down
+  readonly stillSeconds: number; // the longest time without a step, outages excluded
   readonly seconds: number;
 }
 
-/** Runs rounds, each a run of its own with an audit of its own, until there are enough of every mishap. */
+/** Runs rounds, each a separate run with a separate audit, until every mishap has happened often enough. */
 export async function runSeries(options: SeriesOptions): Promise<SeriesResult> {
   const { seed, maxSeconds, file, round, report, isOf = () => true } = options;
   const startedAt = performance.now();

@@ -1,12 +1,12 @@
 import { createRandom } from '../../shared/base/random.js';
 import type { AdvantageKind, Normalization } from '../../shared/rl/objective.js';
 
-/** How the run of a round trains: what may differ from one seed to the next. */
+/** The settings of a round's run that depend on the seed. */
 export interface Shape {
   readonly groupSize: number;
   readonly groupsPerBatch: number;
   readonly numSubsteps: number;
-  readonly numMinibatches: number; // of a substep
+  readonly numMinibatches: number; // per substep
   readonly maxStepsOffPolicy: number;
   readonly loraRank: number;
   readonly advantage: Exclude<AdvantageKind, 'batch_std'>;
@@ -14,11 +14,11 @@ export interface Shape {
   readonly evalProblems: number; // 0: no evaluations
   readonly evalSamples: number;
   readonly evalEveryVersions: number;
-  /** Whether NATS asks for keys, and keeps actors in accounts of their own. */
+  /** Whether NATS requires keys and has an account for each actor. */
   readonly withKeys: boolean;
 }
 
-/** Groups of a batch, substeps, minibatches of a substep. */
+/** Groups per batch, substeps, minibatches per substep. */
 const batches = [
   [2, 1, 1],
   [2, 1, 2],
@@ -28,7 +28,7 @@ const batches = [
 const advantages = ['mean_centred', 'mean_std', 'leave_one_out'] as const;
 const normalizations = ['none', 'token', 'sequence', 'group', 'constant'] as const;
 
-/** The same for the same seed; each of the choices is made for itself. */
+/** Deterministic by seed; each choice is independent. */
 export function shapeOf(seed: number): Shape {
   const random = createRandom(`shape ${seed}`);
   const [groupsPerBatch, numSubsteps, numMinibatches] = batches[random.int(batches.length)]!;
@@ -47,7 +47,7 @@ export function shapeOf(seed: number): Shape {
   };
 }
 
-/** As flags of the learner. */
+/** The shape as flags of the learner. */
 export function learnerFlags(shape: Shape): string[] {
   const flags = {
     'group-size': shape.groupSize,

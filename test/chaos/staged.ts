@@ -4,13 +4,13 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { World } from './world.js';
 
-/** Longer than any of these needs; then it has not come about, and training goes on. */
+/** Longer than any of these mishaps needs; after that it counts as not having happened, and training continues. */
 const patienceMs = 20_000;
 
 /**
- * Holds up all that the leading learner sends to NATS from when the backend has just trained a step for it, until
- * another one leads and has trained on; then lets it through. The event of that step is among it, and it must
- * not count any more: the other one has trained the step anew.
+ * Holds back all messages of the leading learner to NATS from the moment the backend has trained a step for it, until
+ * another one leads and has trained further; then lets them through. The event of that step is among them and must
+ * no longer count: the other learner has trained the step again.
  */
 export async function partition(world: World): Promise<void> {
   const { witness } = world;
@@ -39,9 +39,9 @@ export async function partition(world: World): Promise<void> {
 }
 
 /**
- * Loses what the leading learner sends to the run's history, as a stream does that is about to fail while the
- * others work, and kills the learner as soon as it writes a checkpoint all the same. One that writes the history
- * first, and waits until it is there, never does; then the messages are let through.
+ * Drops the leading learner's messages to the run's history, like a failing stream among working
+ * ones, and kills the learner if it writes a checkpoint nevertheless. A learner that writes the history
+ * first, and waits until it is stored, never does; then the messages are let through.
  */
 export async function killAheadOfEvent(world: World): Promise<void> {
   const { witness, observer } = world;
@@ -51,7 +51,7 @@ export async function killAheadOfEvent(world: World): Promise<void> {
   const events = observer.names.subjects.event('step');
   let isStruck = false;
   witness.onLearner = (heard) => {
-    // A checkpoint of steps from before may be on its way still.
+    // A checkpoint of earlier steps may still be on its way.
     if (heard.kind !== 'checkpoint' || heard.step < before + 2 || isStruck) return;
     isStruck = true;
     leader.hit('SIGKILL');
@@ -62,13 +62,13 @@ export async function killAheadOfEvent(world: World): Promise<void> {
   witness.onLearner = () => undefined;
 }
 
-/** What is lost of the ledger's file. */
+/** The lost part of the ledger's file. */
 export const tears = ['newest checkpoint', 'all of it'] as const;
 export type Tear = (typeof tears)[number];
 
 /**
- * Ends everything, damages the file in which NATS keeps the ledger as a power failure may do, and starts
- * everything again.
+ * Ends all processes, damages NATS' ledger file as a power failure may do, and restarts
+ * them.
  */
 export async function tear(world: World, lost: Tear): Promise<void> {
   const ups = await Promise.all([...world.kept.values()].map((kept) => kept.down('SIGKILL')));
@@ -80,8 +80,8 @@ export async function tear(world: World, lost: Tear): Promise<void> {
 }
 
 /**
- * Cuts the file off in the midst of the newest checkpoint, so that this one is lost and what was written after
- * it, or at its beginning. Its index goes, too: nats-server takes what it finds.
+ * Truncates the file in the middle of the newest checkpoint, which is lost together with everything written after
+ * it, or at its beginning. Its index is deleted too, so nats-server uses what the file still has.
  *
  * @throws {Error} if there is no checkpoint below `storeFolder`.
  */
@@ -104,7 +104,7 @@ export async function tearLedger(storeFolder: string, run: string, lost: Tear): 
   throw new Error(`no ledger of run ${run} lies under ${storeFolder}`);
 }
 
-/** Whether it came about in that time. */
+/** Whether it happened in that time. */
 async function within(limitMs: number, holds: () => Promise<boolean>): Promise<boolean> {
   const deadline = performance.now() + limitMs;
   while (performance.now() < deadline) {

@@ -2,10 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 export const defaultStillMs = 60_000;
 
-/** Processes that all start at once may take their time on a busy machine. */
+/** Processes that all start at once may be slow on a busy machine. */
 const startMs = 300_000;
 
-/** Waits for the first step, which has a limit of its own. @returns whether there was one. */
+/** Waits for the first step, which has a separate limit. @returns whether it came. */
 export async function begins(
   still: StillWatch,
   hasBegun: () => boolean | Promise<boolean>,
@@ -20,8 +20,8 @@ export async function begins(
 }
 
 /**
- * Tells when training stands still although nothing is wrong: no step for so long, not counting the time in
- * which this suite itself holds something down. What comes after that, such as a restart, counts.
+ * Detects a standstill of training: no step for a limit, excluding the time in
+ * which this suite itself holds something down. Time after that, such as a restart, counts.
  */
 export class StillWatch {
   readonly #limitMs: number;
@@ -29,10 +29,10 @@ export class StillWatch {
   readonly #now: () => number;
   #stepsBefore = 0;
   #since: number; // the last step, or the end of the last outage
-  #outages = 0; // under way
+  #outages = 0; // in progress
   #after = 'the start';
   #longestMs = 0;
-  /** A sentence, each time that the limit was passed. */
+  /** One sentence for each time that the limit was exceeded. */
   readonly violations: string[] = [];
   #hasComplained = false;
 
@@ -49,13 +49,13 @@ export class StillWatch {
     return this.#longestMs;
   }
 
-  /** Training has passed the limit and has not gone on since. */
+  /** Training has exceeded the limit and not continued since. */
   get isStill(): boolean {
     this.look();
     return this.#hasComplained;
   }
 
-  /** This suite holds something down until what is returned is disposed of. */
+  /** Marks an outage by this suite until the returned object is disposed of. */
   outage(what: string): Disposable {
     this.look();
     this.#outages += 1;
@@ -69,13 +69,13 @@ export class StillWatch {
     };
   }
 
-  /** Something happened from which training is to recover by itself. */
+  /** Records an event from which training must recover by itself. */
   after(what: string): void {
     this.look();
     this.#after = what;
   }
 
-  /** To be called every now and then. */
+  /** Call it regularly. */
   look(): void {
     const [steps, now] = [this.#steps(), this.#now()];
     if (steps > this.#stepsBefore) {

@@ -22,7 +22,7 @@ describe('the witness of what the backend did', () => {
     return { witness, ask, retrieve };
   }
 
-  it('counts an operation once it was answered, not when it was asked for', () => {
+  it('the witness counts an operation when it is answered, not when it is requested', () => {
     const { witness, ask, retrieve } = heard();
     ask();
     assert.deepEqual(witness.operations, []);
@@ -35,7 +35,7 @@ describe('the witness of what the backend did', () => {
     ]);
   });
 
-  it('counts none that failed, was refused, or that nobody asked for', () => {
+  it('the witness counts no operation that failed, was refused or was not requested', () => {
     const { witness, ask, retrieve } = heard();
     retrieve({ path: 'tinker://a/weights/state-000001' });
     ask();
@@ -44,7 +44,7 @@ describe('the witness of what the backend did', () => {
     assert.deepEqual(witness.operations, []);
   });
 
-  it('hears messages, and lets garbage be', () => {
+  it('the witness records messages and ignores garbage', () => {
     const { witness } = heard();
     const event = { v: 1, at: 5, kind: 'step', step: 1, version: 1, metrics: {} } as const;
     const data = Buffer.from(encode(RunEvent, event));

@@ -13,7 +13,7 @@ import { keyOfData } from './group-key.js';
 import type { Operation } from './lineage.js';
 import type { Published } from './nats-frames.js';
 
-/** An operation that the backend has answered: what it was asked, enough to ask for it again. */
+/** An operation that the backend has answered, with enough of its request to repeat it. */
 export interface Recorded extends Operation {
   readonly pass?: ForwardBackwardRequest;
   readonly lossSum?: number; // of a pass, as the backend answered
@@ -26,15 +26,15 @@ export interface Delivered {
   readonly msgId: string | undefined;
 }
 
-/** Hears what the services publish and what the learners ask of the backend, whoever dies meanwhile. */
+/** Records the services' messages and the learners' backend requests, across deaths of processes. */
 export class Witness {
   readonly issued = new Set<number>();
   readonly delivered: Delivered[] = [];
   readonly scored: ScoredGroup[] = [];
   readonly tickets: Ticket[] = [];
-  /** Those that were answered. */
+  /** The answered operations. */
   readonly operations: Recorded[] = [];
-  /** Told of each checkpoint as a learner writes it, and of each optimizer step as the backend answers. */
+  /** Called with each checkpoint that a learner writes and each optimizer step that the backend answers. */
   onLearner: (
     heard: { readonly kind: 'checkpoint'; readonly step: number } | { readonly kind: 'trained' },
   ) => void = () => undefined;
@@ -46,7 +46,7 @@ export class Witness {
     private readonly groupSize: number,
   ) {}
 
-  /** Steps that learners told of, those that were lost again included; one that is sent again counts once. */
+  /** Steps that learners reported, including those lost later; a repeated report counts once. */
   get steps(): number {
     return this.#stepEvents.size;
   }
@@ -55,7 +55,7 @@ export class Witness {
     try {
       this.#hear(message);
     } catch {
-      // Garbage, or a body that lies elsewhere: the services must cope with it, and say so themselves.
+      // Garbage, or a body in the object store: the services must handle it and report it themselves.
     }
   }
 
@@ -80,7 +80,7 @@ export class Witness {
     }
   }
 
-  /** A request to the backend and its answer. An operation counts once its result was handed out. */
+  /** A request to the backend and its answer. An operation counts once its result was delivered. */
   hearExchange({ operation, body, isJson, status, answer, answerIsJson }: Exchange): void {
     if (status < 200 || status > 299) return;
     const json = answerIsJson ? (JSON.parse(answer.toString()) as Answer) : {};
@@ -148,7 +148,7 @@ function lossOf(answer: Buffer, isJson: boolean): number | undefined {
   return result.metrics['loss:sum'];
 }
 
-/** Tinker's names of AdamW's settings in ours. */
+/** Maps our names of AdamW's settings to Tinker's. */
 function ownNames(params: Readonly<Record<string, number>>): AdamParams {
   return AdamParams.parse({
     learningRate: params['learning_rate'],

@@ -24,7 +24,7 @@ import { Witness } from './witness.js';
 
 export const apiKey = 'tml-chaos-test';
 export const modelName = 'base';
-/** Name of an actor that is no honest one, and has a key like the others. */
+/** Name of the dishonest actor, which has a key like the others. */
 export const liarName = 'liar';
 const leaseSeconds = 4;
 
@@ -45,16 +45,16 @@ interface Parts {
   readonly observer: Broker;
 }
 
-/** A whole run as processes, each behind a network of ours, and somebody who hears everything. */
+/** A whole run as processes, each behind a simulated network, and a witness of all messages. */
 export class World implements AsyncDisposable {
   readonly kept = new Map<string, Kept>();
-  readonly versions: number[] = []; // as an observer sees them
+  readonly versions: number[] = []; // seen by an observer
   readonly ledgerSights: LedgerSight[] = []; // each checkpoint that an observer saw, in order
-  /** Whether a message from there is lost on its way to NATS. */
+  /** Whether a message from that source is lost on its way to NATS. */
   withholds: (from: string, message: Published) => boolean = () => false;
   /** Files of NATS have been damaged. */
   hasBeenDamaged = false;
-  #isJustDamaged = false; // what follows may be older than what was
+  #isJustDamaged = false; // later sights may be older than earlier ones
   readonly #parts: Parts;
   readonly #stop = new AbortController();
   readonly #started: ServiceProcess[] = [];
@@ -114,7 +114,7 @@ export class World implements AsyncDisposable {
   get witness(): Witness {
     return this.#parts.witness;
   }
-  /** May do anything with the run, and is connected past all the networks. */
+  /** A client with all rights, connected without a simulated network. */
   get observer(): Broker {
     return this.#parts.observer;
   }
@@ -132,19 +132,19 @@ export class World implements AsyncDisposable {
     return name === 'learners' ? [proxies['learner-0'], proxies['learner-1']] : [proxies[name]];
   }
 
-  /** Between one of the learners and NATS. */
+  /** The network between one of the learners and NATS. */
   networkOf(learner: string): TcpProxy {
     return this.#parts.proxies[learner === 'learner-1' ? 'learner-1' : 'learner-0'];
   }
 
-  /** The learner whose lease it is; undefined where none has one, or nats-server does not say in time. */
+  /** The learner with the lease; undefined if none has it or nats-server does not answer in time. */
   async leader(): Promise<Kept | undefined> {
     const asked = this.observer.ledger.leader().catch(() => undefined);
     const lease = await Promise.race([asked, sleep(1_000)]);
     return lease === undefined ? undefined : this.kept.get(lease.holder);
   }
 
-  /** Connects as one of the run's identities, by the network of the actors. */
+  /** Connects as one of the run's identities through the network of the actors. */
   connect(identity: Identity): Promise<Broker> {
     const { run, keyFolder, proxies } = this.#parts;
     return connectAs(identity, { run, keyFolder, port: proxies.actors.port });
@@ -164,12 +164,12 @@ export class World implements AsyncDisposable {
     ]);
   }
 
-  /** Where a learner leaves its files. */
+  /** The folder of a learner's files. */
   runDir(learner: string): string {
     return join(this.folder, learner);
   }
 
-  /** Says that files of NATS were damaged. */
+  /** Records that files of NATS were damaged. */
   damaged(): void {
     this.hasBeenDamaged = this.#isJustDamaged = true;
   }
@@ -217,7 +217,7 @@ export class World implements AsyncDisposable {
     const { signal } = this.#stop;
     await new RunConfigStore(this.observer).wait(signal).catch(() => undefined);
     for await (const { version } of this.observer.policy.watch(signal)) {
-      // The same one may be told of twice after a break of the connection; it is no other one.
+      // After a connection break the watcher may report the same version twice.
       if (version !== this.versions.at(-1)) this.versions.push(version);
     }
   }

@@ -58,7 +58,7 @@ describe('an evaluation on problems of three and of four numbers', { timeout: 24
         if (split === 'train') return index % 2 === 0;
         seen[size].add(problemId);
         const isGreedy = samplingParams.temperature === 0;
-        // Three numbers: the first of two answers and the greedy one are right. Four: both are right, the greedy one is wrong.
+        // Three numbers: the first answer and the greedy one are right. Four: only the greedy one is wrong.
         return size === 3 ? isGreedy || index === 0 : !isGreedy;
       },
     });
