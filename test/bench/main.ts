@@ -6,7 +6,7 @@ import { benchDecoding, benchTraining } from './model.js';
 import { benchReward } from './reward.js';
 import { benchWire } from './wire.js';
 
-/** One thing measured: its figure and unit. */
+/** One measurement: its figure and unit. */
 export interface Figure {
   readonly what: string;
   readonly value: number;

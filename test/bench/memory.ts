@@ -4,15 +4,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { UpProcess } from '../support/up-process.js';
 import type { Figure } from './main.js';
 
-/** What is held up for three of four seconds, one after the other, so that all others wait for it. */
+/** The parts that are stopped in turn for three of every four seconds, so that all others wait. */
 const slow = [undefined, 'cli.js local-backend', 'cli.js reward-service'] as const;
 const secondsEach = 45;
 const rounds = 4;
 
 /**
- * What each process of `npm start` has in memory, native parts included, while a run goes unhindered,
- * with a slow backend, with a slow reward service, and so on again: whatever keeps what passes
- * through it has more in each round. Linux only.
+ * The memory of each process of `npm start`, including native parts, while a run goes unhindered,
+ * with a slow backend, with a slow reward service, and again: a process that keeps what passes
+ * through it grows in each round. Linux only.
  */
 export async function benchMemory(): Promise<Figure[]> {
   await using up = await UpProcess.start(['--max-minutes=30', '--eval-problems=0', '--actors=1']);

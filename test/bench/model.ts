@@ -43,7 +43,7 @@ async function setting(groups: number) {
   return { directory, adapter, prompts, request, sample };
 }
 
-/** How fast one actor samples. */
+/** Measures how fast one actor samples. */
 export async function benchDecoding(): Promise<Figure[]> {
   const { prompts, request, sample } = await setting(16);
   const figures: Figure[] = [];
@@ -72,7 +72,7 @@ export async function benchDecoding(): Promise<Figure[]> {
   return figures;
 }
 
-/** How fast the local backend computes gradients: groups in one request against rollouts shuffled. */
+/** Measures how fast the local backend computes gradients: groups in one request against shuffled rollouts. */
 export async function benchTraining(): Promise<Figure[]> {
   const { directory, adapter, prompts, request, sample } = await setting(16);
   const threads = availableParallelism();

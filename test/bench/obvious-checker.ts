@@ -1,9 +1,9 @@
 import type { Problem } from '../../shared/tasks/countdown/problem.js';
 
 /**
- * The checker that first comes to mind, to compare speeds: characters by a regular expression, the
- * numbers by another, the value by JavaScript's own compiler, in floats, with a tolerance. For
- * friendly answers only: it takes `2**3` and `3.5*2`, and compiles whatever passes.
+ * The obvious checker, for a comparison of speeds: characters by a regular expression, the
+ * numbers by another, the value by JavaScript's own compiler, in floats, with a tolerance. Only for
+ * friendly answers: it accepts `2**3` and `3.5*2`, and compiles everything that passes.
  */
 export function obviousReward({
   problem: { numbers, target },
@@ -17,7 +17,7 @@ export function obviousReward({
   const given = numbers.toSorted((a, b) => a - b);
   if (used.length !== given.length || used.some((number, i) => number !== given[i])) return 0.1;
   try {
-    // eslint-disable-next-line @typescript-eslint/no-implied-eval, @typescript-eslint/no-unsafe-call -- what is compared with
+    // eslint-disable-next-line @typescript-eslint/no-implied-eval, @typescript-eslint/no-unsafe-call -- the subject of the comparison
     const value = new Function(`return (${completion})`)() as number;
     const error = Math.abs(value - target);
     return error < 1e-5 ? 1 : 0.1 + 0.9 / (1 + error);

@@ -16,8 +16,8 @@ interface Answered {
 }
 
 /**
- * How fast one core scores typical answers, beside the checker that first comes to mind; how long
- * the slowest hostile completion takes; and what ten million scores leave in memory.
+ * Measures how fast one core scores typical answers, compared with the obvious checker; the time of
+ * the slowest hostile completion; and the memory left by ten million scores.
  */
 export function benchReward(): Figure[] {
   const compact = typicalAnswers();
@@ -39,8 +39,8 @@ export function benchReward(): Figure[] {
 const rounds = 9;
 
 /**
- * A third right, a third with another value, a third with a wrong number, as while learning. No two
- * are alike, since an engine may remember what it has compiled.
+ * A third is right, a third has another value, a third a wrong number, as during training. No two
+ * are equal, since an engine may cache compiled expressions.
  */
 function typicalAnswers(): Answered[] {
   const trainSize = (rounds + 1) * 6_000;
@@ -62,7 +62,7 @@ function withThoughts({ problem, completion }: Answered): Answered {
   return { problem, completion: `${attempts.join('')}</think>\n${answer}` };
 }
 
-/** By the clock, and by the processor's time, which other programs on the machine do not change. */
+/** Measures elapsed time and processor time, which other programs do not affect. */
 function speed(what: string, answers: Answered[], score: (one: Answered) => unknown): Figure[] {
   const count = Math.floor(answers.length / (rounds + 1));
   const byClock: number[] = [];
@@ -72,7 +72,7 @@ function speed(what: string, answers: Answered[], score: (one: Answered) => unkn
     const [from, cpu] = [performance.now(), process.cpuUsage()];
     for (const one of part) score(one);
     const { user, system } = process.cpuUsage(cpu);
-    if (round === 0) continue; // the compiler's
+    if (round === 0) continue; // warms up the compiler
     byClock.push((performance.now() - from) / 1e3);
     byProcessor.push((user + system) / 1e6);
   }
@@ -83,8 +83,8 @@ function speed(what: string, answers: Answered[], score: (one: Answered) => unkn
 }
 
 /**
- * The slowest of the hostile completions in processor time: at first sight, when the code is cold,
- * and after that by the median of many tries. The worst try has the garbage collector's work in it.
+ * The slowest hostile completion in processor time: on the first call, when the code is cold,
+ * and then by the median of many tries, since the worst try includes garbage collection.
  */
 function slowest(): Figure[] {
   const corpus = hostileCorpus();

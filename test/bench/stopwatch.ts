@@ -1,4 +1,4 @@
-/** The median seconds of `runs` calls, after one that is not counted. */
+/** The median seconds of `runs` calls, after an uncounted one. */
 export async function medianSeconds(runs: number, work: (run: number) => unknown): Promise<number> {
   await work(0);
   const seconds: number[] = [];

@@ -3,7 +3,7 @@ import { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { Figure } from './main.js';
 import { medianSeconds } from './stopwatch.js';
 
-/** What a group costs on the wire: 16 rollouts of 256 tokens. */
+/** The size of a group on the wire: 16 rollouts of 256 tokens. */
 export async function benchWire(): Promise<Figure[]> {
   const [groupSize, length] = [16, 256];
   const group: RolloutGroup = {

@@ -124,7 +124,7 @@ async function flood(world: World, broker: Broker): Promise<Aftermath> {
   };
 }
 
-/** Sends a group too large for a message; no ticket requests it, so it is not missed. @returns whether it was stored. */
+/** Sends a group too large for a message, for no ticket, so it is not missed. @returns whether it was stored. */
 async function sendLargeGroup(broker: Broker, actor: string, limitMs: number): Promise<boolean> {
   const samplingParams = { temperature: 1, maxTokens: 1, seed: 0 };
   const ticket: Ticket = {

@@ -5,13 +5,13 @@ import type { SuiteContext } from './suite.js';
 export interface BackendProcess extends AsyncDisposable {
   readonly url: string;
   readonly apiKey: string;
-  /** What the SDK reads its server and key from; and nothing is to be fetched from the network. */
+  /** The variables from which the SDK reads its server and key; downloads are disabled. */
   readonly env: NodeJS.ProcessEnv;
 }
 
 /**
- * The local backend as users start it, ready to train. It serves the model under its directory's
- * path, since the SDK reads a model's tokenizer from what the model is called.
+ * The local backend as users start it, ready to train. It serves the model under the path of its
+ * directory, since the SDK reads a model's tokenizer from the path that is the model's name.
  */
 export async function startBackendProcess(
   { folder }: SuiteContext,

@@ -9,18 +9,18 @@ import { runPython, type SuiteContext } from './suite.js';
 const distribution = 'tuft-0.2.2';
 
 /**
- * TuFT's own Countdown example, as its source distribution has it, against the local backend: only
- * arguments say which server, model and data to use. The data are problems of our generator, in the
+ * TuFT's own Countdown example from its source distribution, against the local backend: only
+ * arguments set the server, model and data. The data are problems of our generator in the
  * dataset's form.
  *
- * @throws {UserError} when the distribution cannot be had.
+ * @throws {UserError} if the distribution is unavailable.
  */
 export async function testCountdownExample(context: SuiteContext): Promise<void> {
   const { folder } = context;
   const example = await fetchExample(context);
   const [dataset, model] = [join(folder, 'dataset'), join(folder, 'model')];
   await writeDataset(dataset);
-  // HF_HOME: the libraries of Hugging Face keep what they convert in this suite's folder, too.
+  // HF_HOME: the Hugging Face libraries store converted data in this suite's folder too.
   const env = { PYTHONPATH: example, HF_HOME: join(folder, 'huggingface'), HF_HUB_OFFLINE: '1' };
   await runPython(context, 'countdown/model.py', [model, dataset], env);
   await using backend = await startBackendProcess(context, model);
@@ -28,7 +28,7 @@ export async function testCountdownExample(context: SuiteContext): Promise<void>
   await runPython(context, 'countdown/run_example.py', args, backend.env);
 }
 
-/** Its folder. No line of it is part of this repository. */
+/** The example's folder. No line of it is part of this repository. */
 async function fetchExample({ python, folder, signal, note }: SuiteContext): Promise<string> {
   note(`fetching ${distribution} from the package index, for its examples`);
   const run = async (args: readonly string[]) => {
@@ -44,7 +44,7 @@ async function fetchExample({ python, folder, signal, note }: SuiteContext): Pro
   return join(folder, distribution, 'examples', 'countdown_rl');
 }
 
-/** As Jiayi-Pan/Countdown-Tasks-3to4 has it: `target` and `nums` a row. */
+/** Rows with `target` and `nums`, as in Jiayi-Pan/Countdown-Tasks-3to4. */
 async function writeDataset(folder: string): Promise<void> {
   const problems = generateProblems({
     kind: 'generator',

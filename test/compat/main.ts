@@ -6,9 +6,9 @@
  *   npm run test:compat -- [suite …] [--short] [--required] [--list]
  *                          [--setup-minutes N] [--start-within-minutes N]
  *
- * It ends with one table and with 1 if a check failed. Where the environment cannot be had (in
- * --setup-minutes), or a suite could not begin in time (--start-within-minutes), suites are skipped in
- * words, which is no failure unless --required is given. To register a suite, add it to suites.ts;
+ * It ends with one table, and with 1 if a check failed. If the environment is unavailable (within
+ * --setup-minutes), or a suite could not start in time (--start-within-minutes), suites are skipped with
+ * the reason, which is no failure unless --required is given. To register a suite, add it to suites.ts;
  * its interface is in suite.ts.
  */
 import { ensurePythonEnvironment } from '../../tools/tuft-cpu/environment.js';

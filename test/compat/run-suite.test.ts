@@ -19,7 +19,7 @@ const run = (body: Suite['run']) =>
   );
 
 describe('a compatibility suite', () => {
-  it('passes with all of its checks, and its folder is gone afterwards', async () => {
+  it('a compatibility suite passes if all its checks pass, and its folder is deleted', async () => {
     let folder = '';
     const outcome = await run(async (context) => {
       ({ folder } = context);
@@ -38,7 +38,7 @@ describe('a compatibility suite', () => {
     ]);
   });
 
-  it('fails with one check, or one step that throws, and goes on with the next', async () => {
+  it('a compatibility suite fails if one check fails or one step throws, and continues with the next', async () => {
     const outcome = await run(async (context) => {
       context.report(atMost('logits', 1, 1e-4));
       await context.step('a conflict', '409', () => {
@@ -57,14 +57,14 @@ describe('a compatibility suite', () => {
     );
   });
 
-  it('fails when it throws, or has nothing to show', async () => {
+  it('a compatibility suite fails if it throws or reports no check', async () => {
     const broken = await run(() => Promise.reject(new Error('no server\nsecond line')));
     assert(!hasPassed(broken));
     assert.match(table([broken]), /^parity {2}no server .* FAILED$/m);
     assert(!hasPassed(await run(() => Promise.resolve())));
   });
 
-  it('is skipped, which is no failure, when the machine cannot run it', async () => {
+  it('a compatibility suite that the machine cannot run is skipped, which is no failure', async () => {
     const outcome = await run(() => Promise.reject(new UserError('no python3')));
     assert(hasPassed(outcome));
     assert.match(table([outcome]), /^parity {2}no python3 .* skipped$/m);

@@ -4,45 +4,45 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 
-/** One statement about the real thing, with the figure that shows it. */
+/** One statement about real third parties, with the figure that shows it. */
 export const Check = z.object({
   check: z.string().min(1),
   value: z.union([z.string(), z.number()]),
-  bound: z.string(), // what the value must be: `≤ 1e-4`, `409`
+  bound: z.string(), // the required value: `≤ 1e-4`, `409`
   passed: z.boolean(),
 });
 export type Check = z.infer<typeof Check>;
 
 export interface SuiteContext {
-  /** An interpreter that has what tools/tuft-cpu/requirements.txt and test/compat/requirements.txt pin. */
+  /** An interpreter with the packages of tools/tuft-cpu/requirements.txt and test/compat/requirements.txt. */
   readonly python: string;
-  /** A folder of its own, deleted afterwards. */
+  /** A temporary folder, deleted afterwards. */
   readonly folder: string;
-  /** Whether to leave out what takes minutes. */
+  /** Whether to omit checks that take minutes. */
   readonly isShort: boolean;
   /** Aborts when the suite has used up its time, or on Ctrl-C. */
   readonly signal: AbortSignal;
   /** Reports a check, as soon as it is known. */
   readonly report: (check: Check) => void;
-  /** Runs one step, which passes unless it throws; what it returns is shown as the value. */
+  /** Runs one step, which passes unless it throws; its result is shown as the value. */
   readonly step: (
     check: string,
     bound: string,
     run: () => Promise<string | number> | string | number,
   ) => Promise<void>;
-  /** Tells what is going on; shown at once, and no part of the table. */
+  /** Prints a progress note at once; it is not part of the table. */
   readonly note: (line: string) => void;
 }
 
 /**
- * A program against real third parties. It fails if a check of its failed, if it reported none, or
- * if it throws; throwing a UserError instead means that this machine cannot run it: it is skipped.
+ * A program that tests against real third parties. It fails if one of its checks failed, if it reported none, or
+ * if it throws. A UserError means that this machine cannot run it: it is skipped.
  */
 export interface Suite {
   readonly name: string;
   readonly proves: string;
   readonly run: (context: SuiteContext) => Promise<void>;
-  /** Longer is a failure; 10 by default. */
+  /** The time limit; exceeding it is a failure. 10 by default. */
   readonly limitMinutes?: number;
 }
 
@@ -60,7 +60,7 @@ export function atLeast(check: string, value: number, limit: number): Check {
  * Runs a Python program of test/compat in the environment. Each line of its standard output that is
  * a JSON object is a check (`{"check", "value", "bound", "passed"}`), the others are notes.
  *
- * @throws if it does not end with 0; the message ends with what it said last.
+ * @throws if it does not end with 0; the message ends with its last output.
  */
 export async function runPython(
   context: SuiteContext,

@@ -40,12 +40,12 @@ export const suites: readonly Suite[] = [
   },
   {
     name: 'tuft-mishaps',
-    proves: 'what a network and TuFT do wrong costs no step and repeats none',
+    proves: 'faults of the network and of TuFT lose no step and repeat none',
     run: tuftMishaps,
   },
   {
     name: 'tuft-restart',
-    proves: 'a TuFT that ends and comes back is noticed, and the run restored as it was saved',
+    proves: 'a restart of TuFT is detected, and the run is restored as it was saved',
     run: tuftRestart,
   },
   {
@@ -55,19 +55,18 @@ export const suites: readonly Suite[] = [
   },
   {
     name: 'tuft-training',
-    proves:
-      'npm start trains with TuFT as its backend, through its death, and the policy gets better',
+    proves: 'npm start trains with TuFT as its backend, across its death, and the policy improves',
     run: tuftTraining,
     limitMinutes: 20,
   },
   {
     name: 'transformers',
-    proves: 'the golden files that npm test compares with are what transformers and peft give',
+    proves: 'the golden files of npm test agree with transformers and peft',
     run: (context) => runPython(context, 'golden/make.py', ['--check']),
   },
   {
     name: 'tensorboard',
-    proves: "TensorBoard's own reader finds in our event file what was written into it",
+    proves: "TensorBoard's own reader reads our event file correctly",
     run: (context) => runPython(context, 'event_file.py'),
   },
 ];

@@ -1,21 +1,21 @@
 import type { Check } from './suite.js';
 
-/** What came of a suite. */
+/** The outcome of a suite. */
 export interface Outcome {
   readonly suite: string;
   readonly checks: readonly Check[];
-  /** Why it could not be run, or not to its end. */
+  /** The reason why it could not run, or not to its end. */
   readonly problem?: { readonly kind: 'skipped' | 'failed'; readonly message: string };
 }
 
 type Row = readonly [suite: string, check: string, value: string, bound: string, result: string];
 
-/** Whether nothing of it failed; a skipped suite has not failed. */
+/** Whether the suite did not fail; a skipped suite has not failed. */
 export function hasPassed({ checks, problem }: Outcome): boolean {
   return problem?.kind !== 'failed' && checks.every(({ passed }) => passed);
 }
 
-/** All outcomes as one table, a line a check; values of any length keep their columns. */
+/** All outcomes as one table, one line per check; values of any length keep their columns. */
 export function table(outcomes: readonly Outcome[]): string {
   const rows: Row[] = [['suite', 'check', 'value', 'bound', 'result'], ...outcomes.flatMap(rowsOf)];
   const widths = [0, 1, 2, 3].map((column) => Math.max(...rows.map((row) => row[column]!.length)));

@@ -8,7 +8,7 @@ import { offbeatCommand, readFlags } from './flags.js';
 import { commandsOf, filesOf, isRunBesideHub, readPages, type Command } from './pages.js';
 import { Terminal } from './terminal.js';
 
-/** What nobody has here; everything else is run, word for word or for fewer steps, or a test is named that does. */
+/** Requirements that this machine lacks; all other commands are run literally, or for fewer steps, or by a named test. */
 const needs = [/cluster|集群/, /GPU/, /Docker/, /Debian/, /the network/, /hour/];
 
 describe('the commands of the documentation', { timeout: 1_800_000 }, async () => {
@@ -21,14 +21,14 @@ describe('the commands of the documentation', { timeout: 1_800_000 }, async () =
     for (const { name, text } of pages.flatMap(filesOf)) {
       await writeFile(join(terminal.folder, name), text);
     }
-    process.chdir(terminal.folder); // where --config my.json is looked for
+    process.chdir(terminal.folder); // the folder in which --config my.json is searched
   });
   after(async () => {
     process.chdir(packageRoot);
     await terminal[Symbol.asyncDispose]();
   });
 
-  it('are there', () => {
+  it('the documentation has more than 50 commands', () => {
     assert(commands.length > 50);
   });
 
@@ -37,23 +37,23 @@ describe('the commands of the documentation', { timeout: 1_800_000 }, async () =
     const name = `${text} (${page})`;
     const offbeat = offbeatCommand(text);
     if (offbeat !== undefined) {
-      it(`has flags that its own parser takes: ${name}`, async () => {
+      it(`a command has only flags that its parser accepts: ${name}`, async () => {
         await readFlags(offbeat);
       });
     }
     if (command.needs !== undefined) {
-      it(`needs what cannot be had here: ${name}`, () => {
+      it(`a command needs something that is unavailable here: ${name}`, () => {
         assert(
           needs.some((thing) => thing.test(command.needs!)),
           command.needs,
         );
       });
     } else if (isRunBesideHub(command)) {
-      it(`is read from its page and run by another test: ${name}`, () => {
+      it(`a command is read from its page and run by another test: ${name}`, () => {
         assert.deepEqual(testedBy, ['test/docs/tasks.test.ts']);
       });
     } else if (doneOtherwiseBy.length > 0) {
-      it(`is done otherwise, by files that are there: ${name}`, async () => {
+      it(`an existing test does the equivalent of a command: ${name}`, async () => {
         const texts = await Promise.all(doneOtherwiseBy.map(read));
         const word = wordOf(text);
         assert(
@@ -62,7 +62,7 @@ describe('the commands of the documentation', { timeout: 1_800_000 }, async () =
         );
       });
     } else if (testedBy.length > 0) {
-      it(`is run word for word elsewhere: ${name}`, async () => {
+      it(`a command is run literally by another test: ${name}`, async () => {
         const texts = await Promise.all(testedBy.map(read));
         assert(
           texts.some((test) => new RegExp(`${escaped(text)}(?![\\w-])`).test(test)),
@@ -70,12 +70,12 @@ describe('the commands of the documentation', { timeout: 1_800_000 }, async () =
         );
       });
     } else if (isServer(text)) {
-      it(`serves until it is asked to stop: ${name}`, async () => {
+      it(`a server command serves until it is asked to stop: ${name}`, async () => {
         await terminal.serve(text);
       });
     } else {
       const skip = text.startsWith('kubectl ') && typeof kubectl === 'string' && kubectl;
-      it(`works: ${name}`, { skip }, async () => {
+      it(`a command works: ${name}`, { skip }, async () => {
         const result = await terminal.run(text);
         if (output === undefined) assert.equal(result.code, 0, `${remedy}\n${result.output}`);
         else assert.equal(result.output, output.trim());
@@ -85,17 +85,17 @@ describe('the commands of the documentation', { timeout: 1_800_000 }, async () =
 });
 
 const remedy =
-  'a command that cannot be run here says behind it "# needs a cluster", or above its block ' +
+  'mark a command that cannot run here with "# needs a cluster" after it, or above its block with ' +
   '"<!-- tested by: test/… -->" or "<!-- done otherwise by: test/… -->"; see test/docs/pages.ts';
 
-/** Those that end when they are asked to. */
+/** Whether a command is a server, which ends only when asked to. */
 const isServer = (text: string) => /^npx offbeat (dashboard|score-server)\b/.test(text);
 
 const escaped = (text: string) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&');
 
 const read = (path: string) => readFile(join(packageRoot, path), 'utf8');
 
-/** Pages repeat commands, and a translation has those of its original. */
+/** Each command once: pages repeat commands, and translations have those of their originals. */
 function onceEach(commands: readonly Command[]): Command[] {
   const first = new Map<string, Command>();
   for (const command of commands) {
@@ -104,7 +104,7 @@ function onceEach(commands: readonly Command[]): Command[] {
   return [...first.values()];
 }
 
-/** What a test that does otherwise must mention: the script, or the command behind `offbeat`. */
+/** The word that an equivalent test must contain: the script, or the command after `offbeat`. */
 function wordOf(line: string): string {
   const offbeat = offbeatCommand(line);
   if (offbeat !== undefined) return offbeat.name === 'up' ? 'Up' : offbeat.name;

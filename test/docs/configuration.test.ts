@@ -13,35 +13,35 @@ import { configurationPage, updatedConfiguration } from './settings-table.js';
 describe('the page on configuration', async () => {
   const page = await readFile(configurationPage, 'utf8');
 
-  it('has every setting with its values, default and meaning', () => {
+  it('the page on configuration has every setting with its values, default and meaning', () => {
     const remedy = 'run `npm run docs` and commit docs/configuration.md';
     assert.equal(updatedConfiguration(page), page, remedy);
   });
 
-  it('is the same on every machine', () => {
+  it('the page on configuration contains no path of this machine', () => {
     assert(!page.includes(packageRoot));
   });
 
-  it('has every setting of the learner once', () => {
+  it('the page on configuration has every setting of the learner once', () => {
     const listed = learnerSettings.flatMap(({ shape }) => Object.keys(shape));
     assert.deepEqual(listed.sort(), Object.keys(LearnerConfig.shape).sort());
   });
 
-  it('has every command that has settings', async () => {
+  it('the page on configuration has every command that has settings', async () => {
     const { out } = await runOffbeat(['help'], tmpdir());
     const commands = [...out.matchAll(/^ {2}([a-z-]+)/gm)].map(([, name]) => name!);
-    const others = ['help', 'tuft-cpu']; // Python explains its own: offbeat tuft-cpu --help
+    const others = ['help', 'tuft-cpu']; // a Python program with its own help: offbeat tuft-cpu --help
     const missing = commands.filter((name) => !(name in commandSettings) && !others.includes(name));
     assert.deepEqual(missing, [], 'add them to test/docs/settings.ts');
   });
 
-  it('explains every setting', () => {
+  it('the page on configuration explains every setting', () => {
     const meanings = [...page.matchAll(/^\| `--[a-z0-9-]+` .*\| +(.*?) +\|$/gm)];
     assert(meanings.length > 100);
     for (const [row, meaning] of meanings) assert.match(meaning!, /\w{2}/, row);
   });
 
-  it('has every variable of the environment that is no setting', async () => {
+  it('the page on configuration has every environment variable that is no setting', async () => {
     const texts = await sourceTexts([
       'actor',
       'cli',

@@ -10,13 +10,13 @@ describe('docs/developing.md', () => {
     page = await readFile(join(packageRoot, 'docs/developing.md'), 'utf8');
   });
 
-  it('tells the life of a rollout in at most 40 files', () => {
+  it('docs/developing.md explains the life of a rollout in at most 40 files', () => {
     const files = new Set(pathsIn(section(page, 'The life of a rollout')));
     assert(files.size > 20, `${files.size} files were found`);
     assert(files.size <= 40, `it names ${files.size} files`);
   });
 
-  it('names a metric that exists for each gate but the last', async () => {
+  it('docs/developing.md names an existing metric for each gate but the last', async () => {
     const metrics = await readFile(join(packageRoot, 'docs/metrics.md'), 'utf8');
     const named = [...section(page, 'Who waits for whom').matchAll(/`(rl_\w+|local_\w+)`/g)];
     assert(named.length >= 9);

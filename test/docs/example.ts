@@ -15,11 +15,11 @@ export async function examplePages(): Promise<[path: string, page: string][]> {
   );
 }
 
-/** The page with the example as it is now. */
+/** The page with the current example. */
 export async function updatedExample(page: string): Promise<string> {
   const path = join(packageRoot, 'test/docs/example-task/largest.ts');
   const source = await readFile(path, 'utf8');
-  // As it would be imported from its own folder under shared/tasks; the shorter paths move line breaks.
+  // With import paths as from a folder under shared/tasks; the shorter paths move line breaks.
   const text = source
     .replaceAll('../../../shared/tasks/', '../')
     .replaceAll('../../../shared/', '../../');

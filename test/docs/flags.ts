@@ -41,7 +41,7 @@ export function offbeatCommand(line: string): OffbeatCommand | undefined {
 }
 
 /**
- * Has the command's own parser read its flags.
+ * Parses a command's flags by its own parser.
  *
  * @throws {UserError} as the command would.
  */
@@ -57,7 +57,7 @@ export async function readFlags({ name, flags, env }: OffbeatCommand): Promise<v
   else readOtherFlags(name, flags, env);
 }
 
-/** Of a command whose schema alone decides; `solve` has its problem beside its flags. */
+/** For commands that only have flags; `solve` also takes its problem as arguments. */
 function readOtherFlags(name: string, words: readonly string[], env: Environment): void {
   const settings = commandSettings[name];
   if (settings === undefined) throw new Error(`offbeat ${name} is not in test/docs/settings.ts`);
@@ -71,7 +71,7 @@ async function readPythonFlags(flags: readonly string[]): Promise<void> {
   if (unknown.length > 0) throw new Error(`tuft_cpu.py has no ${unknown.join(', ')}`);
 }
 
-/** Every flag that any program of ours has. */
+/** Every flag of our programs. */
 export async function knownFlags(): Promise<Set<string>> {
   const ofSettings = Object.values(commandSettings).flatMap(({ shape }) =>
     Object.keys(shape).flatMap((key) => [`--${kebab(key)}`, `--no-${kebab(key)}`]),
@@ -89,7 +89,7 @@ export async function knownFlags(): Promise<Set<string>> {
   return new Set(['--help', '--config', ...ofSettings, ...ofPrograms]);
 }
 
-/** What looks like a flag in a text. */
+/** The flag-like words of a text. */
 export function flagsIn(text: string): string[] {
   return [...text.matchAll(/(?<![\w-])--[a-z][a-z0-9-]*/g)].map(([flag]) => flag);
 }

@@ -1,4 +1,4 @@
-/** `npm run docs`: writes into the documentation what is made from the code. */
+/** `npm run docs`: updates the generated parts of the documentation. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/package-root.js';

@@ -1,4 +1,4 @@
-/** A Markdown table as prettier would leave it; the first row is its head. */
+/** A Markdown table as prettier formats it; the first row is the header. */
 export function alignedTable(rows: readonly (readonly string[])[]): string {
   const widths = rows[0]!.map((_, column) =>
     Math.max(3, ...rows.map((row) => row[column]!.length)),
@@ -11,7 +11,7 @@ export function alignedTable(rows: readonly (readonly string[])[]): string {
 }
 
 /**
- * A page with other text between a line `<!-- NAME: made by npm run docs -->` and the next `<!-- end -->`.
+ * Replaces the text between a line `<!-- NAME: made by npm run docs -->` and the next `<!-- end -->` of a page.
  *
  * @throws {Error} if the page lacks one of the two.
  */

@@ -17,14 +17,14 @@ describe('the page on metrics', async () => {
   const declaredBy = await Promise.all(services.map(declaredMetrics));
   const declared = declaredBy.flat();
 
-  it('has every metric that the code declares, with its type, labels and help', async () => {
+  it('the page on metrics has every declared metric with its type, labels and help', async () => {
     assert.equal(await updatedPage(page), page, 'run `npm run docs` and commit docs/metrics.md');
   });
 
-  it('asks for no metric that the code does not declare', () => {
+  it('the first table of the page on metrics names only declared metrics', () => {
     const names = new Set(declared.map(({ name }) => name));
     const asked = tableUnder(page, '## What to look at').flatMap(([, cell]) => codeIn(cell!));
-    const ofNode = (name: string) => name.startsWith('nodejs_'); // by prom-client, once it serves
+    const ofNode = (name: string) => name.startsWith('nodejs_'); // exported by prom-client at run time
     assert.deepEqual(
       asked.filter((name) => !names.has(name) && !ofNode(name)),
       [],
@@ -32,7 +32,7 @@ describe('the page on metrics', async () => {
   });
 
   for (const { meaning, exported } of canonicalSet) {
-    it(`declares of the canonical set: ${meaning}`, () => {
+    it(`the code declares the canonical metric: ${meaning}`, () => {
       for (const { name, type, of, labels = {} } of exported) {
         const metric = declaredBy[services.indexOf(of)]!.find((other) => other.name === name);
         assert.deepEqual(
@@ -44,7 +44,7 @@ describe('the page on metrics', async () => {
     });
   }
 
-  it('shows all of the canonical set among what to look at', () => {
+  it('the first table of the page on metrics has the whole canonical set', () => {
     const questions = tableUnder(page, '## What to look at');
     const shown = new Set(questions.flatMap((cells) => cells.flatMap(codeIn)));
     const names = canonicalSet.flatMap(({ exported }) => exported.map(({ name }) => name));
@@ -56,7 +56,7 @@ describe('the page on metrics', async () => {
 
   const rules: [rule: string, holds: (metric: DeclaredMetric) => boolean][] = [
     [
-      'says whose it is',
+      'has the prefix of its service',
       ({ name }) => /^(rl|broker|reward_service|local_backend)_[a-z_]+$/.test(name),
     ],
     ['ends in _total if and only if it counts', isTotalIfCounter],
@@ -65,17 +65,17 @@ describe('the page on metrics', async () => {
       ({ name }) => !/_(ms|millis|micros|minutes|hours|kb|mb|percent)\b/.test(name),
     ],
     [
-      'is explained by a sentence',
+      'has a sentence as its help',
       ({ help }) => /^[A-Z][^]*[^.]\.$/.test(help) && help.length > 20,
     ],
     [
-      'is told apart by few things alone',
+      'has only labels with few values',
       ({ labels }) => labels.every((label) => bounded.has(label)),
     ],
-    ['means the same in every service', isSameEverywhere],
+    ['has the same meaning in every service', isSameEverywhere],
   ];
   for (const [rule, holds] of rules) {
-    it(`has metrics each of which ${rule}`, () => {
+    it(`every metric ${rule}`, () => {
       assert.deepEqual(
         declared.filter((metric) => !holds(metric)).map(({ name }) => name),
         [],
@@ -94,7 +94,7 @@ function isTotalIfCounter({ name, type }: DeclaredMetric): boolean {
   return name.endsWith('_total') === (type === 'counter');
 }
 
-/** Labels with a handful of values; never a problem, a ticket, an actor or a run. */
+/** Labels with a handful of values, never a problem, a ticket, an actor or a run. */
 const bounded = new Set([
   ...['basis', 'cause', 'component', 'consumer', 'difficulty', 'estimator', 'kind', 'metric'],
   ...['operation', 'outcome', 'phase', 'queue', 'reason', 'route', 'side', 'source', 'split'],

@@ -16,7 +16,7 @@ export type Service = (typeof services)[number];
 
 export const metricsPage = fileURLToPath(new URL('../../../docs/metrics.md', import.meta.url));
 
-/** The metrics of a service, as a process of it declares them before it has done anything. */
+/** The metrics that a service's process declares when it is loaded. */
 export async function declaredMetrics(service: Service): Promise<DeclaredMetric[]> {
   const script = fileURLToPath(new URL('./print-metrics.js', import.meta.url));
   const module = new URL(`../../${service}/main.js`, import.meta.url).href;
@@ -24,12 +24,12 @@ export async function declaredMetrics(service: Service): Promise<DeclaredMetric[
   return JSON.parse(stdout) as DeclaredMetric[];
 }
 
-/** The page with the table of the metrics that the code has now. */
+/** The page with the table of the current metrics. */
 export async function updatedPage(page: string): Promise<string> {
   return withSection(page, 'every metric', await table());
 }
 
-/** The cells of the table that follows a heading, without its head. */
+/** The cells of the table after a heading, without the header. */
 export function tableUnder(page: string, heading: string): string[][] {
   const [, after] = split(page, `${heading}\n`);
   const [section] = after.split(/^## /m);
@@ -42,7 +42,7 @@ export function tableUnder(page: string, heading: string): string[][] {
   );
 }
 
-/** What stands between backticks. */
+/** The texts between backticks. */
 export function codeIn(cell: string): string[] {
   return [...cell.matchAll(/`([^`]+)`/g)].map(([, code]) => code!);
 }

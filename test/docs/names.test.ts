@@ -17,7 +17,7 @@ describe('the documentation', async () => {
   const metricNames = new Set(metrics.flat().map(({ name }) => name));
   const isField = fieldsOf(textOf.get('docs/metrics.md')!);
 
-  it('links to files and headings that are there', () => {
+  it('the documentation links only to existing files and headings', () => {
     const broken = pages.flatMap((page) =>
       linksOf(page)
         .filter((link) => !leadsSomewhere(page, link))
@@ -26,7 +26,7 @@ describe('the documentation', async () => {
     assert.deepEqual(broken, []);
   });
 
-  it('names files that are there', () => {
+  it('the documentation names only existing files', () => {
     const path =
       /^(?:docs|shared|learner|actor|reward-service|local-backend|cli|tools|deploy|test)\/[\w./-]+$/;
     assert.deepEqual(
@@ -35,7 +35,7 @@ describe('the documentation', async () => {
     );
   });
 
-  it('names flags that some program of ours has', async () => {
+  it('the documentation names only existing flags', async () => {
     const known = await knownFlags();
     const isForeign = (code: string) =>
       /^(kubectl|docker|helm|pip|python|tuft|nats-server|node|npm sbom)\b/.test(code);
@@ -45,7 +45,7 @@ describe('the documentation', async () => {
     );
   });
 
-  it('names metrics that the code declares', () => {
+  it('the documentation names only declared metrics', () => {
     const isUnknown = (code: string) =>
       (code.match(/\b(?:rl|broker|reward_service|local_backend)_[a-z0-9_]+\b/g) ?? []).some(
         (name) => !metricNames.has(name.replace(/_(bucket|sum|count)$/, '')),
@@ -53,7 +53,7 @@ describe('the documentation', async () => {
     assert.deepEqual(spansOf(pages, isUnknown), []);
   });
 
-  it('names fields of metrics.jsonl that are among its fields', () => {
+  it('the documentation names only existing fields of metrics.jsonl', () => {
     const group =
       /^(env|staleness|version_span|idle|actors|ratio|by_group|dropped|eval|mask|weights|publish_seconds|stream_depth|kl_sample_train_v[12])\/[\w./*<>]+$/;
     assert.deepEqual(
@@ -62,7 +62,7 @@ describe('the documentation', async () => {
     );
   });
 
-  it('names all that a run leaves on a NATS server', () => {
+  it('docs/operating.md names everything that a run leaves on a NATS server', () => {
     const { streams, buckets, objects } = runNames('x');
     const names = [streams, buckets, objects].flatMap((kind) => Object.values(kind));
     const [, end] = textOf.get('docs/operating.md')!.split('## When it is over');
@@ -73,7 +73,7 @@ describe('the documentation', async () => {
     );
   });
 
-  it('tells of each symptom by what is measured', () => {
+  it('the troubleshooting pages name an existing metric for each symptom', () => {
     const troubleshooting = ['docs/troubleshooting.md', 'docs/zh/troubleshooting.md'];
     for (const path of troubleshooting) {
       const rows = tableRows(textOf.get(path)!);
@@ -86,7 +86,7 @@ describe('the documentation', async () => {
     }
   });
 
-  it('says of each alert what to do, where its runbook leads', async () => {
+  it('docs/monitoring.md explains each alert at the target of its runbook link', async () => {
     const rules = await readFile(join(packageRoot, 'deploy/prometheus/alerts.yaml'), 'utf8');
     const { groups } = parse(rules) as { groups: { rules: Alert[] }[] };
     const alerts = groups.flatMap((group) => group.rules);
@@ -120,7 +120,7 @@ interface Alert {
   readonly annotations: Readonly<Record<string, string>>;
 }
 
-/** As GitHub names the headings of a page. */
+/** The anchors that GitHub gives to the headings of a page. */
 function anchorsOf(text: string): Set<string> {
   const headings = text.replace(/^```[^]*?^```$/gm, '').matchAll(/^#+ +(.+)$/gm);
   return new Set(
@@ -133,7 +133,7 @@ function anchorsOf(text: string): Set<string> {
   );
 }
 
-/** Spans of code that are wrong, with their page. */
+/** The wrong code spans with their pages. */
 function spansOf(pages: readonly Page[], isWrong: (code: string) => boolean): string[] {
   return pages.flatMap((page) =>
     codeSpans(page)
@@ -142,7 +142,7 @@ function spansOf(pages: readonly Page[], isWrong: (code: string) => boolean): st
   );
 }
 
-/** Whether a name is one of the fields of metrics.jsonl that the page on metrics lists. */
+/** A test whether the page on metrics lists a name as a field of metrics.jsonl. */
 function fieldsOf(page: string): (name: string) => boolean {
   const listed = [
     ...tableUnder(page, '## Every field of `metrics.jsonl`').flatMap(([cell]) => codeIn(cell!)),
@@ -155,7 +155,7 @@ function fieldsOf(page: string): (name: string) => boolean {
   return (name) => patterns.some((pattern) => pattern.test(name));
 }
 
-/** The rows of every table of a page, without their heads. */
+/** The rows of every table of a page, without the headers. */
 function tableRows(page: string): string[][] {
   return [...page.matchAll(/(?:^\|.*\n)+/gm)].flatMap(([table]) =>
     table

@@ -21,7 +21,7 @@ import { blocksOf, filesOf, patched } from './pages.js';
 const run = promisify(execFile);
 
 const sources = ['actor', 'cli', 'learner', 'local-backend', 'reward-service', 'shared', 'tools'];
-/** Everything as it was compiled from this checkout; only what knows tasks is compiled again. */
+/** The compiled checkout; only sources that depend on the list of tasks are recompiled. */
 const compiled = sources.map((folder) => `dist/${folder}`);
 
 describe('the task that docs/new-task.md shows', { timeout: 600_000 }, () => {
@@ -37,7 +37,7 @@ describe('the task that docs/new-task.md shows', { timeout: 600_000 }, () => {
   });
   after(() => rm(copy, { recursive: true }));
 
-  it('compiles as printed, with one line more in the list of tasks', async () => {
+  it('the task of docs/new-task.md compiles as printed, with one more line in the list of tasks', async () => {
     await mkdir(join(copy, 'shared/tasks/largest'));
     await writeFile(join(copy, 'shared/tasks/largest/task.ts'), blocksOf(page, 'ts')[0]!);
     const registry = join(copy, 'shared/tasks/registry.ts');
@@ -59,11 +59,11 @@ describe('the task that docs/new-task.md shows', { timeout: 600_000 }, () => {
     await access(join(copy, 'dist/shared/tasks/largest/task.js'));
   });
 
-  it('trains a step with the data printed there', async () => {
+  it('the task of docs/new-task.md trains a step with the data printed there', async () => {
     const { name, text } = filesOf({ path: 'docs/new-task.md', text: page })[0]!;
     await writeFile(join(copy, name), text);
     const task = ['--task=largest', `--dataset=${name}`, '--test-size=1', '--eval-problems=1'];
-    // The embedded model knows nothing of this task, so the rewards of a group are likely to be equal.
+    // The embedded model cannot solve this task, so the rewards of a group are likely to be equal.
     const batch = ['--groups-per-batch=4', '--group-size=4', '--zero-variance=train'];
     const flags = [...task, ...batch, '--max-steps=1', '--actors=1', '--no-dashboard', '--json'];
     const cli = join(copy, 'dist/cli/cli.js');
@@ -78,8 +78,8 @@ describe('the task that docs/new-task.md shows', { timeout: 600_000 }, () => {
 });
 
 /**
- * The sources that import the list of tasks, so whose types follow from it. Entry points are left out: each
- * imports its whole service, and only calls what the others declare.
+ * The sources that import the list of tasks, so their types depend on it. Entry points are excluded: each
+ * imports its whole service, but only calls functions that the others declare.
  */
 async function filesThatKnowTasks(folder: string): Promise<string[]> {
   const found: string[] = [];

@@ -14,20 +14,20 @@ export interface Page {
 export interface Command {
   readonly page: string;
   readonly text: string;
-  /** What a machine must have to run it, as the page says: `a cluster`. */
+  /** The requirement that the page states: `a cluster`. */
   readonly needs?: string;
-  /** Files that run it word for word, as a comment of the page says. */
+  /** Files that run it literally, according to a comment of the page. */
   readonly testedBy: readonly string[];
-  /** Files that do what it does in another way, with other words or a shorter form, as a comment says. */
+  /** Files that do the equivalent, in another or shorter form, according to a comment of the page. */
   readonly doneOtherwiseBy: readonly string[];
-  /** What the page shows of its output. */
+  /** The output that the page shows. */
   readonly output?: string;
 }
 
 /** README.md first, then every Markdown file of the documentation. */
 export async function readPages(): Promise<Page[]> {
   const ofDocs = (await filesUnder('docs')).filter((path) => path.endsWith('.md'));
-  const first = ['docs/quick-start.md', 'README.md']; // which starts the run that others are about
+  const first = ['docs/quick-start.md', 'README.md']; // it starts the run that other pages refer to
   const paths = [
     ...new Set([...first, ...ofDocs]),
     'tools/tuft-cpu/README.md',
@@ -39,11 +39,11 @@ export async function readPages(): Promise<Page[]> {
 }
 
 /**
- * The commands in the `sh` blocks of a page, and in its `console` blocks, which show the output, too.
+ * The commands in a page's `sh` blocks and in its `console` blocks, which also show the output.
  *
- * `# needs …` behind a command, or as the first line for all of a block, says what it needs; comments
- * `<!-- tested by: FILE, FILE -->` and `<!-- done otherwise by: FILE, FILE -->` above a block say where else its
- * commands are run.
+ * `# needs …` after a command, or as the first line of a block, states the requirement; comments
+ * `<!-- tested by: FILE, FILE -->` and `<!-- done otherwise by: FILE, FILE -->` above a block name other files that run its
+ * commands.
  */
 export function commandsOf({ path, text }: Page): Command[] {
   return [...text.matchAll(fencedBlock)].flatMap(([, comments = '', language, block]) => {
@@ -60,28 +60,28 @@ export function commandsOf({ path, text }: Page): Command[] {
   });
 }
 
-/** Commands of docs/tasks.md that test/docs/tasks.test.ts reads from the page and runs, beside a hub of its own. */
+/** Commands of docs/tasks.md that test/docs/tasks.test.ts reads from the page and runs with a local hub. */
 export function isRunBesideHub({ page, text }: Command): boolean {
   return page === 'docs/tasks.md' && text.startsWith('npx offbeat score-server');
 }
 
-/** Data that a page shows as a file: a block behind a line that ends in its name, as in `mine.json`: */
+/** Data files that a page shows: a block after a line that ends in the file's name, as in `mine.json`: */
 export function filesOf({ text }: Page): { readonly name: string; readonly text: string }[] {
   const blocks = text.matchAll(/`([\w-]+\.(?:json|jsonl|csv))`[:：]\n\n```\w+\n([^]*?)^```/gm);
   return [...blocks].map(([, name, content]) => ({ name: name!, text: content! }));
 }
 
-/** A page without its fenced blocks: their signs are no Markdown. */
+/** A page without its fenced blocks, whose characters are no Markdown. */
 export function proseOf({ text }: Page): string {
   return text.replace(/^( *)```[^]*?^\1```$/gm, '');
 }
 
-/** What a page has between single backticks. */
+/** The texts between single backticks of a page. */
 export function codeSpans(page: Page): string[] {
   return [...proseOf(page).matchAll(/`([^`\n]+)`/g)].map(([, code]) => code!);
 }
 
-/** Where a page's links lead within the checkout. */
+/** The targets of a page's links within the checkout. */
 export function linksOf(page: Page): string[] {
   const prose = proseOf(page).replace(/`[^`\n]*`/g, '');
   const targets = [
@@ -131,7 +131,7 @@ export function blocksOf(markdown: string, language: string): string[] {
   return [...blocks].map(([, text]) => text!);
 }
 
-/** The text after the changes that a diff prints, each of which fits one place of it. */
+/** The text with a diff applied; each hunk must match exactly one place. */
 export function patched(text: string, diff: string): string {
   return diff.split('@@\n').reduce((before, hunk) => {
     const lines = hunk.trimEnd().split('\n');

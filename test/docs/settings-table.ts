@@ -10,13 +10,13 @@ export const configurationPage = fileURLToPath(
   new URL('../../../docs/configuration.md', import.meta.url),
 );
 
-/** The page with the settings that the schemas have now. */
+/** The page with the current settings of the schemas. */
 export function updatedConfiguration(page: string): string {
   const withLearner = withSection(page, 'every setting of a run', learnerTables());
   return withSection(withLearner, 'every setting of a command', commandTables());
 }
 
-/** Defaults that every machine has its own of, or every process; by command and setting. */
+/** Defaults that depend on the machine or process, by command and setting. */
 const ownDefaults: Readonly<Record<string, string>> = {
   'learner name': 'host and process id',
   'actor name': 'host and process id',
@@ -28,7 +28,7 @@ const ownDefaults: Readonly<Record<string, string>> = {
   'local-backend threads': 'as the CPU has',
 };
 
-/** One row a setting: flag, values, default, meaning. */
+/** One row per setting: flag, values, default, meaning. */
 function settingsTable(command: string, shape: z.core.$ZodShape): string {
   const rows = Object.entries(shape).map(([key, field]) => {
     const schema = z.toJSONSchema(field, { io: 'output', unrepresentable: 'any' }) as JsonSchema;
@@ -81,7 +81,7 @@ function valuesOf(schema: JsonSchema): string {
   return schema.format === 'uri' ? 'URL' : 'text';
 }
 
-/** Limits of the number type itself are none. */
+/** Omits the limits of the number type itself. */
 function boundsOf(schema: JsonSchema): string {
   const { minimum, exclusiveMinimum, maximum, exclusiveMaximum } = schema;
   const isReal = (bound: number | undefined) =>

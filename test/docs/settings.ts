@@ -30,7 +30,7 @@ export interface Settings {
   readonly shape: z.core.$ZodShape;
 }
 
-/** All that the learner can be told. */
+/** All settings of the learner. */
 export const learnerSettings: readonly Settings[] = [
   { title: 'The task', shape: Task.shape },
   { title: 'Sampling, batches and staleness', shape: Batches.shape },
@@ -44,7 +44,7 @@ export const learnerSettings: readonly Settings[] = [
   { title: 'Where the learner finds things', shape: Connections.shape },
 ];
 
-/** What a command can be told, by its name behind `offbeat`. */
+/** The settings of each command, by its name after `offbeat`. */
 export const commandSettings: Readonly<
   Record<string, { readonly service: string; readonly shape: z.core.$ZodShape }>
 > = {

@@ -9,7 +9,7 @@ export async function sourceTexts(folders: readonly string[]): Promise<string[]>
   return Promise.all(sources.map((path) => readFile(join(packageRoot, path), 'utf8')));
 }
 
-/** Everything under a folder, as its path from the root of the checkout. */
+/** All files under a folder, as paths from the root of the checkout. */
 export async function filesUnder(folder: string): Promise<string[]> {
   const paths = await readdir(join(packageRoot, folder), { recursive: true });
   return paths.map((path) => join(folder, path)).sort();

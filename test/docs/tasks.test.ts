@@ -31,7 +31,7 @@ describe('the page on tasks', { timeout: 300_000 }, () => {
   });
 
   for (const { text: command } of commands) {
-    it(`has a command that scores: ${command}`, async () => {
+    it(`a command of docs/tasks.md starts a score server: ${command}`, async () => {
       const flags = command
         .split(' ')
         .slice(3)
@@ -49,7 +49,7 @@ describe('the page on tasks', { timeout: 300_000 }, () => {
     });
   }
 
-  it('names the files of a task as they are', async () => {
+  it('docs/tasks.md names the files of a task', async () => {
     const names = [...page.text.matchAll(/^\| `(\w+\.ts)`/gm)].map(([, name]) => name!);
     const files = await readdir(join(packageRoot, 'shared/tasks/integer-answers'));
     assert.deepEqual(names.sort(), files.sort());

@@ -9,7 +9,7 @@ import { packageRoot } from '../../shared/base/package-root.js';
 import { until } from '../support/broker.js';
 import { offbeatCli } from '../support/offbeat.js';
 
-/** So that it takes seconds; a flag of the command itself comes before these. */
+/** Flags that shorten a run to seconds; the command's own flags come before them. */
 const small = {
   OFFBEAT_MAX_STEPS: '2',
   OFFBEAT_ACTORS: '1',
@@ -23,7 +23,7 @@ const small = {
   SCORE_SERVER_HTTP_PORT: '0',
 };
 
-/** Where a server says that it can be asked: in words, or as the port in its log. */
+/** The address that a server prints, in words or as the port in its log. */
 function urlIn(output: string): string | undefined {
   const port = /"httpPort":(\d+)/.exec(output)?.[1];
   return port === undefined
@@ -32,8 +32,8 @@ function urlIn(output: string): string | undefined {
 }
 
 /**
- * A shell in a folder that looks like a checkout, but for `runs`, which are its own. `npx offbeat`
- * and `npm start` are what was compiled from this checkout.
+ * A shell in a folder that looks like a checkout but has its own `runs`. `npx offbeat`
+ * and `npm start` run the compiled code of this checkout.
  */
 export class Terminal implements AsyncDisposable {
   private constructor(readonly folder: string) {}
@@ -65,9 +65,9 @@ export class Terminal implements AsyncDisposable {
   }
 
   /**
-   * Runs a command that serves a page until that answers, and asks it to stop.
+   * Runs a server command until it answers, then asks it to stop.
    *
-   * @throws AssertionError if it ends before, or not as asked.
+   * @throws AssertionError if it ends earlier or not cleanly.
    */
   async serve(command: string): Promise<void> {
     const child = spawn('bash', ['-euo', 'pipefail', '-c', `${this.#settings} exec ${command}`], {
@@ -93,7 +93,7 @@ export class Terminal implements AsyncDisposable {
     }
   }
 
-  /** Runs a command to its end; where it says for how many steps, for fewer. */
+  /** Runs a command to its end, for fewer steps than it says. */
   async run(command: string): Promise<CommandResult> {
     const shorter = command.replace(/--max-steps[ =]\d+/, '--max-steps 4');
     const script = `${this.#settings} ${shorter}`;
@@ -103,7 +103,7 @@ export class Terminal implements AsyncDisposable {
     });
   }
 
-  /** Beginning of a script: where programs are, and what makes a run short. */
+  /** The beginning of a script: the path of programs, and settings that shorten a run. */
   get #settings(): string {
     const path = `PATH='${join(this.folder, '.bin')}'${delimiter}"$PATH"`;
     const variables = Object.entries(small).map(([name, value]) => `${name}=${value}`);

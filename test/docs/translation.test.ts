@@ -6,7 +6,7 @@ import { packageRoot } from '../../shared/base/package-root.js';
 import { codeIn, tableUnder } from './metrics-table.js';
 import { codeSpans, commandsOf, linksOf, proseOf, readPages, type Page } from './pages.js';
 
-/** Pages that say in Chinese what the English page of the same name says, paragraph by paragraph. */
+/** Chinese translations, paragraph by paragraph, of the English pages of the same names. */
 const translated = readdirSync(join(packageRoot, 'docs/zh'))
   .filter((name) => name !== 'README.md') // a list of the pages
   .filter((name) => name !== 'configuration.md'); // its tables are generated, and in English alone
@@ -15,11 +15,11 @@ describe('the Chinese pages', async () => {
   const pages = new Map((await readPages()).map((page) => [page.path, page]));
   const page = (path: string): Page => pages.get(path)!;
 
-  it('are four and a shortened one', () => {
+  it('the Chinese pages are four translations and a shortened page', () => {
     assert.equal(translated.length, 4);
   });
 
-  it('list every page of the documentation', () => {
+  it('the Chinese README lists every page of the documentation', () => {
     const listed = new Set(targetsOf(page('docs/zh/README.md')));
     const all = [...pages.keys()].filter((path) => /^docs\/[\w-]+\.md$/.test(path));
     assert.deepEqual(
@@ -28,7 +28,7 @@ describe('the Chinese pages', async () => {
     );
   });
 
-  it('say nothing of the configuration that the English page does not say', () => {
+  it('the Chinese page on configuration has no name that the English page lacks', () => {
     const english = new Set(codeSpans(page('docs/configuration.md')));
     const chinese = codeSpans(page('docs/zh/configuration.md'));
     assert.deepEqual(
@@ -47,26 +47,26 @@ describe('the Chinese pages', async () => {
     describe(name, () => {
       const [english, chinese] = [page(`docs/${name}`), page(`docs/zh/${name}`)];
 
-      it('has the same headings, by their levels', () => {
+      it('the Chinese page has headings of the same levels', () => {
         assert.deepEqual(headingsOf(chinese), headingsOf(english));
       });
 
-      it('names the same flags, metrics, files, buckets and commands', () => {
+      it('the Chinese page names the same flags, metrics, files, buckets and commands', () => {
         assert.deepEqual(uniqueSorted(codeSpans(chinese)), uniqueSorted(codeSpans(english)));
         const commands = (of: Page) => commandsOf(of).map(({ text }) => text);
         assert.deepEqual(commands(chinese), commands(english));
       });
 
-      it('has the same tables, and the same names in each row', () => {
+      it('the Chinese page has the same tables with the same names in each row', () => {
         assert.deepEqual(rowsOf(chinese), rowsOf(english));
       });
 
-      it('leads to the same pages', () => {
+      it('the Chinese page links to the same pages', () => {
         const to = (of: Page) => uniqueSorted(targetsOf(of));
         assert.deepEqual(to(chinese), to(english));
       });
 
-      it('tells of the same exit codes', () => {
+      it('the Chinese page lists the same exit codes', () => {
         const codes = ({ text }: Page, word: string) => {
           const inProse = text.matchAll(new RegExp(`${word}\\D{0,3}(\\d+)`, 'g'));
           const inTables = text.matchAll(new RegExp(`^\\| ${word}[^]*?\\n\\n`, 'gm'));
@@ -83,7 +83,7 @@ function headingsOf(page: Page): string[] {
   return [...proseOf(page).matchAll(/^(#+) /gm)].map(([, level]) => level!);
 }
 
-/** Of every row of every table: how many cells it has, and the names in it. */
+/** For every row of every table: the number of cells and the names in it. */
 function rowsOf(page: Page): string[] {
   return [...proseOf(page).matchAll(/^\|.*$/gm)].map(([row]) => {
     const names = uniqueSorted([...row.matchAll(/`([^`]+)`/g)].map(([, code]) => code!));
@@ -91,7 +91,7 @@ function rowsOf(page: Page): string[] {
   });
 }
 
-/** The pages that a page links to: the Chinese one and its original count as the same. */
+/** The pages that a page links to; a translation counts as its original. */
 function targetsOf(page: Page): string[] {
   return linksOf(page)
     .map((link) => link.split('#')[0]!)

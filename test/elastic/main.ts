@@ -1,8 +1,8 @@
 /**
  * `npm run test:elastic -- [--actors N] [--steps N]`: trains with one actor process, with N, and with
- * one again, beside one learner that must not notice. It measures what an actor needs for its first group
- * once it is ready, and ends with 1 if that is more than a second of processor time. The seconds that pass are
- * printed and not bounded: where 64 actors share two cores they say how long the queue for a core is.
+ * one again, beside one learner that must not be disturbed. It measures the time from an actor's
+ * readiness to its first group, and ends with 1 if that is more than a second of processor time. The elapsed seconds are
+ * printed but not bounded: with 64 actors on two cores they measure the queue for a core.
  */
 import { availableParallelism } from 'node:os';
 import { parseArgs } from '../../shared/service/npm-flags.js';

@@ -7,26 +7,26 @@ import { TrainingGround } from '../support/training-ground.js';
 export interface Scaling {
   readonly actors: number;
   readonly staleness: { readonly max: number; readonly bound: number };
-  /** From an actor's readiness to the first group of it that NATS has stored, [actors that came]. */
+  /** [added actors] from an actor's readiness to its first group stored in NATS. */
   readonly firstContributions: readonly Contribution[];
-  /** Steps while one actor worked, while all did, and while one did again. */
+  /** Steps with one actor, with all, and with one again. */
   readonly steps: readonly [number, number, number];
   readonly trained: number; // groups
 }
 
-/** What an actor's first group took. */
+/** The cost of an actor's first group. */
 export interface Contribution {
-  /** Of processor time that the actor used, its answers to our questions included: what it can help. */
+  /** Processor time that the actor used, including its answers to our requests: its own share. */
   readonly processorSeconds: number;
-  /** That passed: the same divided by the share of a core that the machine had for it, and its wait for a ticket. */
+  /** Elapsed time: the processor time divided by its share of a core, plus its wait for a ticket. */
   readonly wallSeconds: number;
 }
 
 /**
- * Trains with one actor, then with many, then with one again: real processes, one learner all along.
+ * Trains with one actor, then with many, then with one again: real processes, the same learner throughout.
  *
- * @param note told of every turn.
- * @throws AssertionError if the learner was restarted or ended, an actor did not leave cleanly, the books do not
+ * @param note called at every phase.
+ * @throws AssertionError if the learner was restarted or ended, an actor did not leave cleanly, the ticket counts do not
  *   balance, or data was older than allowed.
  */
 export async function scaleActors(
@@ -52,7 +52,7 @@ export async function scaleActors(
   const came: ServiceProcess[] = [];
   const firstContributions: Contribution[] = [];
   while (came.length + 1 < actors) {
-    // Twice as many each time, as a HorizontalPodAutoscaler does.
+    // Doubles each time, as a HorizontalPodAutoscaler does.
     const more = Math.min(came.length + 1, actors - 1 - came.length);
     const wave = Array.from({ length: more }, (_, i) => start(came.length + i + 1));
     firstContributions.push(...(await Promise.all(wave.map(firstContribution))));
@@ -110,7 +110,7 @@ interface Answer {
   readonly body: string;
 }
 
-/** An answer that a busy machine cuts off is asked for again. */
+/** Retries a request whose answer a busy machine cut off. */
 async function untilServed(
   actor: ServiceProcess,
   path: '/readyz' | '/metrics',

@@ -15,7 +15,7 @@ const flags = {
 };
 const sent = { beta1: 0.8, beta2: 0.9, eps: 1e-8, weight_decay: 0.05, grad_clip_norm: 0.7 };
 
-/** The learning rate of each of four steps by schedule, computed by hand; (k - 1) / 4 of the run is done before step k. */
+/** The learning rates of four steps by schedule, computed by hand; before step k, (k - 1) / 4 of the run is done. */
 const schedules: [flags: Record<string, string | number>, rates: number[]][] = [
   [{ schedule: 'constant', 'warmup-steps': 2 }, [0.005, 0.01, 0.01, 0.01]],
   [

@@ -3,20 +3,20 @@ import { join } from 'node:path';
 import type { Page } from 'playwright-core';
 import { startBrowser } from '../support/browser.js';
 
-/** The pictures of docs/dashboard.md: how wide the window is, its scheme, and what of the page is seen. */
+/** The pictures of docs/dashboard.md: window width, colour scheme and visible part of the page. */
 const pictures = [
   { name: 'light', width: 1280, colorScheme: 'light', from: 'header', to: '#off-policy' },
   { name: 'dark', width: 1280, colorScheme: 'dark', from: '#the-flow', to: '#newest' },
   { name: 'narrow', width: 390, colorScheme: 'light', from: 'header', to: '#plot-solved' },
 ] as const;
 
-/** A page may be as long as it likes; a picture may not. */
+/** The largest height of a picture; a page may be longer. */
 const tallest = 1_900;
 
-/** What is above and below, so that nothing touches the frame. */
+/** The margin above and below. */
 const margin = 12;
 
-/** Takes the pictures of docs/dashboard.md from a page that is open: URL FOLDER. */
+/** Takes the pictures of docs/dashboard.md from a served dashboard: URL FOLDER. */
 const [url, folder] = process.argv.slice(2);
 if (url === undefined || folder === undefined) {
   process.stderr.write('expected the address of a dashboard, and a folder for the pictures\n');
@@ -36,7 +36,7 @@ try {
     await page
       .getByText(/\d\/(s|min)/)
       .first()
-      .waitFor(); // rates, which need two looks
+      .waitFor(); // rates, which need two samples
     const path = join(folder, `dashboard-${name}.png`);
     await page.screenshot({ path, fullPage: true, clip: await between(page, from, to) });
     await page.close();

@@ -15,13 +15,13 @@ import { NatsServer } from './nats-server.js';
 import { ServiceProcess } from './service-process.js';
 import { tinyModel } from './tiny-model.js';
 
-/** The learner's and the reward service's side of a run, as far as an actor sees them. */
+/** The learner's and the reward service's side of a run, as an actor sees them. */
 export interface Run extends AsyncDisposable {
   readonly broker: Broker;
   readonly groups: RolloutGroup[]; // delivered so far
-  /** Issues the next ticket of the run, valid but for what the test names. */
+  /** Issues the next ticket of the run, valid except for the fields that the test sets. */
   issue(named: Partial<Ticket>): Promise<void>;
-  /** Publishes a version with an adapter of its own; all that was sampled before is still of use. */
+  /** Publishes a version with its own adapter; earlier samples stay usable. */
   publish(version: number, named?: Partial<PolicyUpdate>): Promise<void>;
   /** Starts an actor of the run. */
   actor(name: string, environment?: NodeJS.ProcessEnv): ServiceProcess;
@@ -31,7 +31,7 @@ export interface Run extends AsyncDisposable {
 export interface Ground extends AsyncDisposable {
   readonly model: ModelDirectory;
   readonly dataset: Dataset;
-  /** A run that actors can join, its configuration valid but for what the test names. */
+  /** A run that actors can join, its configuration valid except for the fields that the test sets. */
   startRun(named?: Partial<RunConfig>): Promise<Run>;
 }
 

@@ -1,4 +1,4 @@
-/** A value, and what the same expression is worth for other numbers: two are one if that agrees. */
+/** A value, and a fingerprint by the expression's value for other numbers: equal ones are the same solution. */
 export interface Way {
   readonly numerator: bigint;
   readonly denominator: bigint; // > 0
@@ -8,10 +8,10 @@ export interface Way {
 const prime = 2n ** 61n - 1n;
 
 /**
- * How many essentially different expressions use all the numbers and reach the target: two are the
+ * The number of essentially different expressions that use all numbers and reach the target: two are the
  * same if they agree as functions of their numbers.
  *
- * @param numbers all different, so that each can stand for another in the comparison.
+ * @param numbers all different, so that each can be replaced in the comparison.
  */
 export function countAllWays(numbers: readonly number[], target: number): number {
   const reaching = allWays(numbers).filter(
@@ -20,7 +20,7 @@ export function countAllWays(numbers: readonly number[], target: number): number
   return new Set(reaching.map(({ print }) => print)).size;
 }
 
-/** Each value that the numbers make, by trying every order, grouping and operator. */
+/** Every value of the numbers over all orders, groupings and operators. */
 export function allWays(numbers: readonly number[]): Way[] {
   const found: Way[] = [];
   const reduce = (ways: readonly Way[]): void => {
@@ -37,7 +37,7 @@ export function allWays(numbers: readonly number[]): Way[] {
     numbers.map((number, i) => ({
       numerator: BigInt(number),
       denominator: 1n,
-      print: power(7_919n, BigInt(1_000 + i * i)), // nothing that small sums could tie together
+      print: power(7_919n, BigInt(1_000 + i * i)), // large powers, so that small sums do not coincide
     })),
   );
   return found;

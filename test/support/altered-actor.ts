@@ -11,8 +11,8 @@ import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { silent } from './broker.js';
 
 /**
- * An actor of this process that samples something else than its tickets ask for, or says so: everything of it
- * is real but for what `alter` makes of each request and `answer` of what was sampled. It goes on until
+ * An actor in this process that samples something other than its tickets request, or claims so: everything
+ * is real except that `alter` changes each request and `answer` each sampled group. It runs until
  * `signal` aborts.
  */
 export async function runAlteredActor(
@@ -21,7 +21,7 @@ export async function runAlteredActor(
     readonly name: string;
     readonly modelDir: string;
     readonly alter: (request: GroupRequest) => GroupRequest;
-    readonly concurrency?: number; // groups at once; 2
+    readonly concurrency?: number; // concurrent groups; default 2
     readonly answer?: (rollouts: readonly SampledRollout[]) => Promise<SampledRollout[]>;
   },
   signal: AbortSignal,

@@ -4,10 +4,10 @@ import type { Broker } from '../../shared/broker/broker.js';
 import { type BrokerOptions, connectBroker } from '../../shared/broker/connect.js';
 import type { NatsServer } from './nats-server.js';
 
-/** Says nothing. */
+/** A log that discards every line. */
 export const silent = pino({ level: 'silent' });
 
-/** A broker of run `test` on a test's own server. */
+/** A broker of run `test` on the server of a test. */
 export function brokerOn(server: NatsServer, over: Partial<BrokerOptions> = {}): Promise<Broker> {
   return connectBroker({
     natsUrl: server.url,
@@ -19,7 +19,7 @@ export function brokerOn(server: NatsServer, over: Partial<BrokerOptions> = {}):
   });
 }
 
-/** Waits until the condition holds; the test's own time limit is what ends it otherwise. */
+/** Waits until the condition holds; only the time limit of the test ends it otherwise. */
 export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
   while (!(await condition())) await sleep(10);
 }

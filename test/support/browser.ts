@@ -6,9 +6,9 @@ import { unpackBrowser } from './own-browser.js';
 const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'];
 
 /**
- * A headless browser: that of CHROMIUM_PATH, one of this machine, or else one of our own.
+ * A headless browser: that of CHROMIUM_PATH, one of this machine, or a downloaded one.
  *
- * @returns a sentence saying why not, where there is none or it does not start: a test skips with it.
+ * @returns the reason, if there is none or it does not start: a test skips with it.
  */
 export async function startBrowser(): Promise<Browser | string> {
   const folders = searchFolders(process.env['PATH']);
@@ -27,7 +27,7 @@ export async function startBrowser(): Promise<Browser | string> {
 }
 
 function launch(executablePath: string, env: Readonly<Record<string, string>> = {}) {
-  // Without its sandbox, which containers often forbid: it shows nothing but our own page.
+  // Without its sandbox, which containers often forbid: it only shows our own page.
   const args = ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'];
   const variables = { ...(process.env as Record<string, string>), ...env };
   return chromium.launch({ executablePath, args, env: variables, timeout: 120_000 });

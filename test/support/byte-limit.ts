@@ -1,7 +1,7 @@
 import type { Broker } from '../../shared/broker/broker.js';
 
 /**
- * Lets a stream hold no more bytes than it does now, as an operator of the server may, until it is
+ * Limits a stream to its present bytes, as an operator of the server may, until the result is
  * disposed of.
  */
 export async function limitToPresentBytes(

@@ -3,11 +3,11 @@ export interface CanonicalMetric {
   readonly name: string;
   readonly type: 'counter' | 'gauge' | 'histogram';
   readonly of: 'learner' | 'actor';
-  /** By label, values that any run of an hour has. */
+  /** By label, values that every run of an hour has. */
   readonly labels?: Readonly<Record<string, readonly string[]>>;
 }
 
-/** One thing that must be known of a run, in `/metrics` and in `metrics.jsonl`. */
+/** One fact about a run that `/metrics` and `metrics.jsonl` must have. */
 export interface CanonicalRow {
   readonly meaning: string;
   readonly exported: readonly CanonicalMetric[];
@@ -15,8 +15,8 @@ export interface CanonicalRow {
 }
 
 /**
- * What asynchronous, off-policy training must tell of itself. This is a list to hold the code and its
- * pages to, so it is made from neither: rename nothing here because the code has changed.
+ * The facts that asynchronous, off-policy training must report. This list checks the code and its
+ * pages, so it is derived from neither: rename nothing here because the code has changed.
  */
 export const canonicalSet: readonly CanonicalRow[] = [
   {
@@ -252,7 +252,7 @@ export const eventLoop = {
   journal: ['eventloop_lag_seconds/p99', 'eventloop_lag_seconds/max'],
 };
 
-/** What the synchronous loop that the project comes from wrote of each step, by its names. */
+/** The step metrics of the synchronous loop that this project began with, by their names. */
 export const namesOfTheSeed = [
   'env/all/correct',
   'env/all/format',

@@ -2,14 +2,14 @@ import { answerForm, zeroOrOne } from '../../shared/tasks/countdown/score.js';
 import { styles } from '../../shared/tasks/countdown/prompts.js';
 import type { CountdownSpec } from '../../shared/tasks/countdown/task.js';
 
-/** Where the answers of each style stand. */
+/** The answer place of each style. */
 export const forms = {
   compact: answerForm(styles.compact.en),
   fewshot: answerForm(styles.fewshot.en),
   think: answerForm(styles.think.en),
 };
 
-/** Countdown as a run may have it configured, valid but for what a test names. */
+/** A valid Countdown configuration of a run, except for the fields that a test sets. */
 export function countdownSpec(over: Partial<CountdownSpec> = {}): CountdownSpec {
   return {
     name: 'countdown',

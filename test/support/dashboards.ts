@@ -4,7 +4,7 @@ import { packageRoot } from '../../shared/base/package-root.js';
 
 const folder = join(packageRoot, 'deploy/grafana/dashboards');
 
-/** A dashboard as it lies in the repository, with its queries as Grafana would send them. */
+/** A dashboard of the repository, with its queries as Grafana would send them. */
 export interface ShownDashboard {
   readonly title: string;
   readonly panels: readonly ShownPanel[];
@@ -42,7 +42,7 @@ export async function dashboards(interval = '1m'): Promise<ShownDashboard[]> {
   );
 }
 
-/** What of Grafana's format is read here. */
+/** The parts of Grafana's format that are read here. */
 interface File {
   readonly title: string;
   readonly panels: readonly {

@@ -32,7 +32,7 @@ export const manifest: PolicyManifest = {
 const quarantine = { actor: 'actor-1', gap: 1, bound: 0.1, groups: 4, version: 2 };
 const step = { step: 1, version: 1, metrics: { loss: 0.5 } };
 
-/** Everything that one process takes from another, a good one of each kind. */
+/** One valid message of every kind that processes exchange. */
 export const everyMessage: readonly { name: string; schema: z.ZodType; message: unknown }[] = [
   { name: 'ticket', schema: Ticket, message: ticket() },
   { name: 'pinned ticket', schema: Ticket, message: ticket({ split: 'eval', pinnedVersion: 2 }) },

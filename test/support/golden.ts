@@ -5,7 +5,7 @@ import { decodeAdapter, type Adapter } from '../../shared/model/lora.js';
 import { readModelDirectory, type ModelDirectory } from '../../shared/model/model-directory.js';
 import { parseSafetensors, toFloat32 } from '../../shared/model/safetensors.js';
 
-/** What test/compat/golden wrote: it lies with the sources, not in dist/. */
+/** The files written by test/compat/golden, which are with the sources, not in dist/. */
 export const goldenFolder = fileURLToPath(
   new URL('../../../test/shared/model/golden/', import.meta.url),
 );

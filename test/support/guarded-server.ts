@@ -54,7 +54,7 @@ export class GuardedServer implements AsyncDisposable {
     });
   }
 
-  /** What the server has refused, in its own words. */
+  /** The server's refusal messages. */
   async refusals(): Promise<string[]> {
     const log = await readFile(join(this.folder, 'nats-server.log'), 'utf8');
     return log.split('\n').filter((line) => /violation/i.test(line));

@@ -1,6 +1,6 @@
 /**
- * To be preloaded by a process (`NODE_OPTIONS=--import=…`): from when the named pipe HANG_AT exists, its worker
- * threads hang as soon as they run a model, outside of JavaScript, as a driver does that never returns.
+ * Preloaded into a process (`NODE_OPTIONS=--import=…`): once the named pipe HANG_AT exists, its worker
+ * threads hang outside JavaScript as soon as they run a model, like a driver call that never returns.
  */
 import { existsSync, openSync } from 'node:fs';
 import { isMainThread } from 'node:worker_threads';
@@ -12,7 +12,7 @@ const run = Reflect.get(model, 'run') as (this: InferenceSession, ...rest: unkno
 
 if (!isMainThread && pipe !== undefined) {
   Reflect.set(model, 'run', function (this: InferenceSession, ...rest: unknown[]) {
-    if (existsSync(pipe)) openSync(pipe, 'r'); // until somebody writes, which nobody does
+    if (existsSync(pipe)) openSync(pipe, 'r'); // until a writer opens the pipe, which never happens
     return run.apply(this, rest);
   });
 }

@@ -5,14 +5,14 @@ import { problemOf, type Problem } from '../../shared/tasks/countdown/problem.js
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import type { forms } from './countdown-task.js';
 
-/** A completion that is strange, wrong or made to do harm, and what scoring must say of it. */
+/** A strange, wrong or malicious completion and the score that it must get. */
 export interface HostileCompletion {
   readonly group: string;
   readonly style: keyof typeof forms;
   readonly problem: Problem;
   readonly completion: string;
   readonly reason: string;
-  /** Names the row of `shared/tasks/countdown/scoring.md` that tells how and why TuFT's rules differ. */
+  /** The row of `shared/tasks/countdown/scoring.md` that explains how and why TuFT's rules differ. */
   readonly differs: string | undefined;
 }
 
@@ -22,7 +22,7 @@ const Text = z.union([
   z.array(z.union([z.string(), z.tuple([z.string(), z.int().positive()])])),
 ]);
 
-/** An `answer` stands in the tags of its style, a `completion` by itself. */
+/** An `answer` is put into the tags of its style; a `completion` is complete. */
 const Entry = z
   .strictObject({
     answer: Text.optional(),
@@ -61,7 +61,7 @@ function textOf(text: z.output<typeof Text>): string {
     .join('');
 }
 
-/** The same text in one piece, as a tokenizer or a JSON body gives it: `repeat` builds a tree. */
+/** The text as one flat string, as from a tokenizer or a JSON body, since `repeat` builds a tree. */
 function flat(text: string): string {
   return Buffer.from(text, 'utf16le').toString('utf16le');
 }

@@ -9,12 +9,12 @@ export const repository = 'Jiayi-Pan/Countdown-Tasks-3to4';
 export const commit = 'c'.repeat(40);
 export const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
 
-/** Serves files as the Hugging Face hub does, and misbehaves where a test says how. */
+/** Serves files like the Hugging Face hub, and misbehaves as a test specifies. */
 export class HubServer implements AsyncDisposable {
   readonly #server: Server;
   /** Every request: `GET /path`, with its range. */
   readonly asked: string[] = [];
-  /** What the next requests for a file get in the place of a right answer, the first first. */
+  /** The faulty answers to the next requests for a file, in order. */
   mishaps: Answer[] = [];
   /** The token of each request. */
   readonly tokens: (string | undefined)[] = [];
@@ -38,7 +38,7 @@ export class HubServer implements AsyncDisposable {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** What the hub says of its files; those that end in .parquet are large ones to it. */
+  /** The hub's file list; it treats files that end in .parquet as large. */
   listing(): object {
     const siblings = [...this.files].map(([rfilename, bytes]) => ({
       rfilename,
@@ -51,7 +51,7 @@ export class HubServer implements AsyncDisposable {
     return { id: repository, sha: commit, private: false, siblings };
   }
 
-  /** Sends a file, or the range of it that was asked for. */
+  /** Sends a file or the requested range of it. */
   send(bytes: Buffer, request: IncomingMessage, response: ServerResponse): void {
     const from = Number(/^bytes=(\d+)-$/.exec(request.headers.range ?? '')?.[1] ?? 0);
     if (request.headers.range === undefined) response.writeHead(200);

@@ -1,7 +1,7 @@
 import { styles } from '../../shared/tasks/integer-answers/prompts.js';
 import type { IntegerAnswersSpec } from '../../shared/tasks/integer-answers/task.js';
 
-/** Integer answers as a run may have them configured, valid but for what a test names. */
+/** A valid integer-answers configuration of a run, except for the fields that a test sets. */
 export function integerAnswersSpec(over: Partial<IntegerAnswersSpec> = {}): IntegerAnswersSpec {
   return {
     name: 'integer-answers',

@@ -4,7 +4,7 @@ import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js'
 import { packageRoot } from '../../shared/base/package-root.js';
 import { parseAllDocuments } from 'yaml';
 
-/** An object of Kubernetes, of whatever kind. */
+/** A Kubernetes object of any kind. */
 export interface KubernetesObject {
   readonly apiVersion: string;
   readonly kind: string;
@@ -17,9 +17,9 @@ export interface KubernetesObject {
 }
 
 /**
- * What `kubectl apply -k` would send of a folder.
+ * The objects that `kubectl apply -k` would send for a folder.
  *
- * @returns a sentence where there is neither kubectl nor kustomize: a test skips with it.
+ * @returns the reason, if there is neither kubectl nor kustomize: a test skips with it.
  */
 export async function kustomize(): Promise<
   ((folder: string) => Promise<KubernetesObject[]>) | string
@@ -49,7 +49,7 @@ export function objectsIn(yaml: string): KubernetesObject[] {
 }
 
 /**
- * What is wrong with an object by the schema of its API: wrong types and missing fields, and fields
+ * The faults of an object by the schema of its API: wrong types, missing fields, and fields
  * that the schema does not know, which a cluster would drop or refuse.
  */
 export function complaints(object: KubernetesObject): string[] {
@@ -65,7 +65,7 @@ export function complaints(object: KubernetesObject): string[] {
   return unread().map((path) => `${name} has ${path}, which ${object.apiVersion} does not know`);
 }
 
-/** The packages that have the schemas, by the end of the API's group. */
+/** The packages with the schemas, by the end of the API's group. */
 const packages: readonly [group: RegExp, name: string][] = [
   [/^keda\.sh$/, '@kubernetes-models/keda'],
   [/^monitoring\.coreos\.com$/, '@kubernetes-models/prometheus-operator'],
@@ -89,7 +89,7 @@ function validatorOf({ apiVersion, kind }: KubernetesObject): (() => void) | und
 }
 
 /**
- * A value that notices what is read of it: a validator reads every field that its schema knows, by
+ * A value that records its reads: a validator reads every field that its schema knows, by
  * name, and lists the fields of a map.
  */
 function watched(value: object): { seen: object; unread: () => string[] } {

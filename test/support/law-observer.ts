@@ -14,11 +14,11 @@ interface Law {
 }
 
 /**
- * Holds a run to the capacity law from outside: it hears every message of every stream, in the order
- * in which the server takes them, and asks after each whether the law can still hold.
+ * Checks the capacity law of a run from outside: it receives every message of every stream, in the order
+ * in which the server stores them, and checks after each whether the law can still hold.
  *
- * Of steps an outsider knows only what tickets say: a ticket issued at version p is sampled by p or a
- * newer one, and at most p steps had been trained by then for all that it can rely on. So the law
+ * An outsider knows about steps only from tickets: a ticket issued at version p is sampled by p or a
+ * newer one, and the observer can rely on at most p steps being trained by then. So the law
  * outstanding ≤ (max_steps_off_policy + 1) · groups_per_batch reads, in what can be seen:
  *
  *     issued ≤ (p + max_steps_off_policy + 1) · groups_per_batch + skipped + dead
@@ -29,11 +29,11 @@ export class LawObserver implements AsyncDisposable {
   readonly #issued = new Set<number>(); // orders
   readonly #done = new Set<number>(); // skipped or dead
   readonly #delivered = new Set<number>();
-  /** The first thing that was found wrong. */
+  /** The first violation found. */
   violation: Error | undefined;
-  /** The fewest tickets that the law left room for, at any time. */
+  /** The least number of further tickets that the law allowed at any time. */
   leastRoom = Infinity;
-  readonly actors = new Set<string>(); // who delivered
+  readonly actors = new Set<string>(); // those that delivered
 
   constructor(broker: Broker, law: Law) {
     this.#law = law;
@@ -53,7 +53,7 @@ export class LawObserver implements AsyncDisposable {
     return this.#done.size;
   }
 
-  /** Ends the observation. @throws what was found wrong first. */
+  /** Ends the observation. @throws the first violation. */
   async conclude(): Promise<void> {
     await this[Symbol.asyncDispose]();
     if (this.violation !== undefined) throw this.violation;
@@ -86,8 +86,8 @@ export class LawObserver implements AsyncDisposable {
     const room = bound - this.#issued.size;
     this.leastRoom = Math.min(this.leastRoom, room);
     assert(room >= 0, `${this.#issued.size} tickets at version ${issuedAtVersion}, not ${bound}`);
-    // Not the stream's own count: an actor that died between delivering and acknowledging leaves its
-    // ticket there to be sampled once more.
+    // Not the stream's own count: an actor that died between delivery and acknowledgement leaves its
+    // ticket there, to be sampled again.
     const waiting = [...this.#issued].filter(
       (it) => !this.#delivered.has(it) && !this.#done.has(it),
     ).length;

@@ -7,7 +7,7 @@ import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
 import { countdownSpec } from './countdown-task.js';
 
-/** Messages that are valid but for what a test names. */
+/** Messages that are valid except for the fields that a test sets. */
 
 export function ticket(over: Partial<Ticket> = {}): Ticket {
   return {
@@ -35,7 +35,7 @@ export function rollout(length = 3, over: Partial<Rollout> = {}): Rollout {
   };
 }
 
-/** A group with as many rollouts as its ticket asks for, each of `length` tokens. */
+/** A group with the number of rollouts of its ticket, each of `length` tokens. */
 export function rolloutGroup(over: Partial<RolloutGroup> = {}, length = 3): RolloutGroup {
   const forTicket = over.ticket ?? ticket();
   return {
@@ -148,7 +148,7 @@ export function runConfig(over: Partial<RunConfig> = {}): RunConfig {
   };
 }
 
-/** Of two problems, one answered right greedily and once of two times. */
+/** A result of two problems; one is answered right greedily and in one of two samples. */
 export function evalResult(over: Partial<EvalResult> = {}): EvalResult {
   const rates = { problems: 2, sampled: 0.25, greedy: 0.5, passAt: { '1': 0.25, '2': 0.5 } };
   return {

@@ -1,9 +1,9 @@
 import fc from 'fast-check';
 
-/** How often each fuzz test tries; `FUZZ_RUNS` says more, for a night. */
+/** The number of tries of each fuzz test; set `FUZZ_RUNS` for more, for example overnight. */
 export const fuzzRuns = Number(process.env['FUZZ_RUNS'] ?? 300);
 
-/** What a bad disk, a bad network or a bad neighbour makes of good bytes. */
+/** Mutations of valid bytes by a faulty disk, a faulty network or an attacker. */
 export function mutationsOf(seeds: readonly Uint8Array[]): fc.Arbitrary<Uint8Array> {
   const change = fc.record({
     at: fc.nat(),
@@ -24,7 +24,7 @@ export function mutationsOf(seeds: readonly Uint8Array[]): fc.Arbitrary<Uint8Arr
     );
 }
 
-/** The same for text. */
+/** The same mutations for text. */
 export function textMutationsOf(seeds: readonly string[]): fc.Arbitrary<string> {
   return mutationsOf(seeds.map((seed) => new TextEncoder().encode(seed))).map((bytes) =>
     new TextDecoder().decode(bytes),
@@ -35,7 +35,7 @@ function concat(...parts: readonly Uint8Array[]): Uint8Array {
   return new Uint8Array(Buffer.concat(parts));
 }
 
-/** Runs it; throws unless what it throws is of one of these classes. Returns whether it threw. */
+/** Calls a function that may only throw errors of these classes. @returns whether it threw. */
 export function refusesOnly(
   classes: readonly (abstract new (...args: never[]) => Error)[],
   run: () => unknown,

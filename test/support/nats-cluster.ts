@@ -2,14 +2,14 @@ import { freePort } from '../../cli/processes/free-port.js';
 import { until } from './broker.js';
 import { NatsServer } from './nats-server.js';
 
-/** Three servers that are one, on loopback: each stream may lie on all of them. */
+/** A cluster of three servers on loopback: a stream may be kept on all of them. */
 export class NatsCluster implements AsyncDisposable {
   private constructor(readonly servers: readonly [NatsServer, NatsServer, NatsServer]) {}
 
   /**
-   * Resolves when streams can be made.
+   * Resolves when streams can be created.
    *
-   * @param configuration further lines of each.
+   * @param configuration further lines of each server's configuration.
    */
   static async start(configuration: string): Promise<NatsCluster> {
     const ports = [await freePort(), await freePort(), await freePort()];
@@ -33,7 +33,7 @@ ${configuration}`,
       const [one, two, three] = started;
       const hasLeader = () =>
         fetch(`http://127.0.0.1:${monitoringPort}/healthz`).then(({ ok }) => ok);
-      await until(hasLeader); // a question before that would be left unanswered, and its asker waits
+      await until(hasLeader); // an earlier request would stay unanswered, and its client would wait
       return new NatsCluster([one!, two!, three!]);
     } catch (caught) {
       for (const server of started) await server[Symbol.asyncDispose]();

@@ -6,16 +6,16 @@ import { join } from 'node:path';
 import { freePort } from '../../cli/processes/free-port.js';
 
 export interface NatsServerOptions {
-  /** The largest message that it takes, in bytes; its default is 1 MiB. */
+  /** The largest message that it accepts, in bytes; its default is 1 MiB. */
   readonly maxPayload?: number;
   readonly jetStream?: boolean;
-  /** What all streams together may take of the disk, in bytes; unlimited by default. */
+  /** The disk space of all streams together, in bytes; unlimited by default. */
   readonly maxFileStore?: number;
   /** Further lines of its configuration. */
   readonly configuration?: string;
 }
 
-/** A real nats-server of a test's own, on a free loopback port, with its files in a temporary folder. */
+/** A real nats-server for one test, on a free loopback port, with its files in a temporary folder. */
 export class NatsServer implements AsyncDisposable {
   readonly port: number;
   readonly #folder: string;
@@ -26,7 +26,7 @@ export class NatsServer implements AsyncDisposable {
     this.#folder = folder;
   }
 
-  /** `OFFBEAT_NATS_SERVER` names the binary, else `nats-server` on the path. */
+  /** Starts the binary `OFFBEAT_NATS_SERVER`, otherwise `nats-server` on the path. */
   static async start(options: NatsServerOptions = {}): Promise<NatsServer> {
     const { maxPayload, jetStream = true, maxFileStore, configuration = '' } = options;
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-nats-'));
@@ -85,9 +85,9 @@ export class NatsServer implements AsyncDisposable {
   }
 
   /**
-   * Has it read its configuration again; resolves when it goes by that.
+   * Reloads the configuration; resolves when it is in force.
    *
-   * @throws with what it says, if it cannot.
+   * @throws with the server's message, if it cannot.
    */
   async reload(): Promise<void> {
     const stderr = this.#child?.stderr;
@@ -108,22 +108,22 @@ export class NatsServer implements AsyncDisposable {
     });
   }
 
-  /** Stops it where it is, or lets it go on. */
+  /** Pauses or continues the process. */
   hold(signal: 'SIGSTOP' | 'SIGCONT'): void {
     this.#child?.kill(signal);
   }
 
-  /** Where it keeps everything. */
+  /** The folder of its store. */
   get storeFolder(): string {
     return join(this.#folder, 'store');
   }
 
-  /** Where it keeps a stream. */
+  /** The folder of a stream. */
   streamFolder(stream: string): string {
     return join(this.storeFolder, 'jetstream', '$G', 'streams', stream);
   }
 
-  /** Loses its files, as a container without a volume does; only while it is stopped. */
+  /** Deletes its files, as a container without a volume does; only while it is stopped. */
   async forget(): Promise<void> {
     await rm(this.storeFolder, { recursive: true, force: true });
   }

@@ -6,23 +6,23 @@ import { join } from 'node:path';
 import { runCommand } from '../../cli/run-command.js';
 import { cacheFolder, packageRoot } from '../../shared/base/package-root.js';
 
-/** A browser that is unpacked into a folder of its own until it is disposed of. */
+/** A browser that is unpacked into its own folder until it is disposed of. */
 export interface OwnBrowser extends AsyncDisposable {
   readonly executablePath: string;
-  readonly env: Readonly<Record<string, string>>; // where it finds its libraries and fonts
+  readonly env: Readonly<Record<string, string>>; // the paths of its libraries and fonts
 }
 
 /**
- * A headless Chromium from the package registry, with the libraries that it needs, for a machine that
+ * A headless Chromium from the package registry, with its libraries, for a machine that
  * has none: 75 MB into the project's cache, as locked in `test/support/chromium`.
  *
- * @throws {Error} saying what could not be had.
+ * @throws {Error} that names what is unavailable.
  */
 export async function unpackBrowser(): Promise<OwnBrowser> {
   const installed = await install();
   const folder = await mkdtemp(join(tmpdir(), 'offbeat-chromium-'));
   try {
-    // The package unpacks its libraries where it takes itself to be in a bare container of its cloud.
+    // The package unpacks its libraries only if it believes that it runs in its cloud's container.
     const unpack =
       "const { default: chromium } = await import('@sparticuz/chromium');" +
       'const executablePath = await chromium.executablePath();' +
@@ -32,7 +32,7 @@ export async function unpackBrowser(): Promise<OwnBrowser> {
     const node = [process.execPath, '--input-type=module', '--eval', unpack];
     const unpacked = await run('env', [...variables, ...node], installed);
     const place = JSON.parse(unpacked) as Pick<OwnBrowser, 'executablePath' | 'env'>;
-    // Its own settings name /tmp/fonts, wherever it was unpacked: without fonts no text has a height.
+    // Its own settings name /tmp/fonts wherever it was unpacked, and without fonts no text has a height.
     const settings = join(folder, 'fonts.conf');
     const folders = `<dir>${join(folder, 'fonts')}</dir><cachedir>${join(folder, 'cache')}</cachedir>`;
     await writeFile(settings, `<?xml version="1.0"?><fontconfig>${folders}</fontconfig>`);
@@ -47,7 +47,7 @@ export async function unpackBrowser(): Promise<OwnBrowser> {
   }
 }
 
-/** @returns the folder with the package, which a run before may have filled. */
+/** @returns the folder with the package, which an earlier run may have filled. */
 async function install(): Promise<string> {
   if (process.platform !== 'linux' || process.arch !== 'x64') {
     throw new Error(`there is none to be had for ${process.platform} ${process.arch}`);
@@ -57,7 +57,7 @@ async function install(): Promise<string> {
   const digest = createHash('sha256').update(lock).digest('hex').slice(0, 16);
   const folder = join(cacheFolder, 'chromium', digest);
   if (!existsSync(join(folder, 'node_modules/.package-lock.json'))) {
-    // which npm writes last
+    // the file that npm writes last
     await cp(locked, folder, { recursive: true });
     await run('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund'], folder);
   }

@@ -19,11 +19,11 @@ export interface PlainLoopOptions {
 }
 
 /**
- * Synchronous training as one would write it down, with the tickets, seeds and settings of a run and
- * with nothing of its actors, streams, books or windows: sample until the batch is full, train, save,
- * again. Mean-centred advantages, cispo, no normalization.
+ * Synchronous training as a plain loop, with the tickets, seeds and settings of a run but
+ * without its actors, streams, ticket states and windows: sample until the batch is full, train, save,
+ * repeat. Mean-centred advantages, cispo, no normalization.
  *
- * @returns what went to the backend: a minibatch each, in order.
+ * @returns the minibatches sent to the backend, in order.
  */
 export async function plainLoop(options: PlainLoopOptions): Promise<Datum[][]> {
   const { config, steps, model, client, isCorrect } = options;

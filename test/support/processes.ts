@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 
-/** Whether a process still runs; one that has ended and waits to be buried does not. */
+/** Whether a process still runs; a zombie does not. */
 export function isRunning(pid: number): boolean {
   try {
     process.kill(pid, 0);
@@ -10,7 +10,7 @@ export function isRunning(pid: number): boolean {
   return processState(pid) !== 'Z';
 }
 
-/** Process ids of those whose command line contains one of `parts`, ourselves excluded. Linux only. */
+/** Ids of other processes whose command line contains one of `parts`. Linux only. */
 export function processesWith(...parts: readonly string[]): number[] {
   return readdirSync('/proc')
     .map(Number)
@@ -21,7 +21,7 @@ export function processesWith(...parts: readonly string[]): number[] {
     });
 }
 
-/** R, S, Z and so on, as /proc says; undefined where there is none. */
+/** The state in /proc: R, S, Z and so on; undefined if there is no such process. */
 function processState(pid: number): string | undefined {
   return /^\d+ \(.*\) (\w)/s.exec(read(`/proc/${pid}/stat`))?.[1];
 }

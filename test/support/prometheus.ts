@@ -9,17 +9,17 @@ import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js'
 import { cacheFolder } from '../../shared/base/package-root.js';
 import { until } from './broker.js';
 
-/** The official programs, where they are. */
+/** The paths of the official programs. */
 export interface PrometheusPrograms {
   readonly prometheus: string;
   readonly promtool: string;
 }
 
 /**
- * Prometheus and promtool of PATH, else of Debian's package `prometheus`, which is unpacked into the
+ * Prometheus and promtool of PATH, otherwise of Debian's package `prometheus`, which is unpacked into the
  * cache and not installed.
  *
- * @returns a sentence saying why not, where they cannot be had: a test skips with it.
+ * @returns the reason, if they are unavailable: a test skips with it.
  */
 export async function prometheusPrograms(): Promise<PrometheusPrograms | string> {
   const folders = searchFolders(process.env['PATH']);
@@ -41,13 +41,13 @@ export async function prometheusPrograms(): Promise<PrometheusPrograms | string>
     try {
       await rename(join(unpacked, 'usr', 'bin'), programs);
     } catch (caught) {
-      if (!(await exists(cached.promtool))) throw caught; // else another test was faster
+      if (!(await exists(cached.promtool))) throw caught; // otherwise another test was faster
     }
     return cached;
   });
 }
 
-/** What a query comes to at one moment: a value a series. */
+/** The result of an instant query: one value per series. */
 export interface Sample {
   readonly labels: Readonly<Record<string, string>>;
   readonly value: number;
@@ -62,7 +62,7 @@ export class Prometheus implements AsyncDisposable {
   ) {}
 
   /**
-   * @param targets by service: `host:port` of what is scraped, all labelled as of one run.
+   * @param targets by service: the `host:port` to scrape, all labelled with one run.
    * @param rules files of rules.
    */
   static async start(
@@ -104,7 +104,7 @@ export class Prometheus implements AsyncDisposable {
     return server;
   }
 
-  /** @throws with Prometheus' own words, when it cannot evaluate the query. */
+  /** @throws with Prometheus' message, if it cannot evaluate the query. */
   async query(promql: string): Promise<Sample[]> {
     const response = await fetch(`${this.url}/api/v1/query`, {
       method: 'POST',

@@ -3,7 +3,7 @@ import { parser } from '@prometheus-io/lezer-promql';
 /**
  * The names of the metrics that an expression selects, in order.
  *
- * @throws {SyntaxError} with the place, when it is no PromQL.
+ * @throws {SyntaxError} with the position, if it is no PromQL.
  */
 export function metricsIn(promql: string): string[] {
   const names: string[] = [];
@@ -20,7 +20,7 @@ export function metricsIn(promql: string): string[] {
   return names;
 }
 
-/** The series that Prometheus makes of a metric of this type. */
+/** The series names that Prometheus stores for a metric of this type. */
 export function seriesOf({ name, type }: { name: string; type: string }): string[] {
   return type === 'histogram'
     ? ['bucket', 'sum', 'count'].map((suffix) => `${name}_${suffix}`)

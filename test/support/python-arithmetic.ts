@@ -1,7 +1,7 @@
-/** What a Python `int` or `float` is here. */
+/** A Python `int` or `float`. */
 export type PythonNumber = bigint | number;
 
-/** The expression raises an exception in Python, or is not finished in any time. */
+/** The expression raises an exception in Python, or never finishes. */
 export class PythonError extends Error {
   constructor(
     message: string,
@@ -69,8 +69,8 @@ export function pythonValue(text: string): PythonNumber {
   return value;
 }
 
-const mostParentheses = 200; // that Python's tokenizer nests
-const mostSigns = 1_000; // more or less what its parser's stack holds
+const mostParentheses = 200; // the nesting limit of Python's tokenizer
+const mostSigns = 1_000; // approximately the limit of its parser's stack
 
 function tokensOf(text: string): (PythonNumber | string)[] {
   const tokens: (PythonNumber | string)[] = [];

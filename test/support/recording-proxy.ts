@@ -6,14 +6,14 @@ import { decodeForwardBackwardRequest } from '../../shared/tinker/codec.js';
 import type { ForwardBackwardRequest } from '../../shared/tinker/types.js';
 import { gate } from './broker.js';
 
-/** An operation as the backend was asked for it. */
+/** An operation that was requested from the backend. */
 export interface RecordedCall {
   readonly operation: string; // the last part of its path
-  readonly pass?: ForwardBackwardRequest; // of a forward or forward_backward
-  readonly adam?: Readonly<Record<string, number>>; // of an optim_step, as its body has it
+  readonly pass?: ForwardBackwardRequest; // for a forward or forward_backward
+  readonly adam?: Readonly<Record<string, number>>; // for an optim_step, as in its body
 }
 
-/** A request that was posted, and what the backend answered to it. */
+/** A posted request and the backend's answer. */
 export interface Exchange {
   readonly operation: string; // the last part of its path
   readonly body: Buffer;
@@ -23,7 +23,7 @@ export interface Exchange {
   readonly answerIsJson: boolean;
 }
 
-/** Queued operations: those whose results are asked for afterwards. */
+/** Queued operations, whose results are polled. */
 const queued = new Set([
   'forward_backward',
   'forward',
@@ -32,16 +32,16 @@ const queued = new Set([
   'save_weights_for_sampler',
 ]);
 
-/** Stands before a real backend: hears what it is asked, and can keep its results back. */
+/** A proxy in front of a real backend that records its requests and can hold back its results. */
 export class RecordingProxy implements AsyncDisposable {
-  /** The operations of training runs, in the order in which they were asked for. */
+  /** The operations of training runs, in the order of their requests. */
   readonly calls: RecordedCall[] = [];
   readonly #backendUrl: string;
   readonly #server: Server;
   readonly #operationOf = new Map<string, string>(); // by request id
   readonly #held = new Map<string, Promise<void>>(); // by operation
 
-  /** @param answered told of every request that was posted, once the backend has answered it. */
+  /** @param answered called with every posted request once the backend has answered it. */
   static async before(
     backendUrl: string,
     answered?: (exchange: Exchange) => void,
@@ -70,7 +70,7 @@ export class RecordingProxy implements AsyncDisposable {
     return this.calls.map(({ operation }) => operation);
   }
 
-  /** Keeps the results of an operation back from now on. @returns what lets them pass. */
+  /** Holds back the results of an operation from now on. @returns a function that releases them. */
   hold(operation: string): () => void {
     const { opened, open } = gate();
     this.#held.set(operation, opened);
@@ -118,7 +118,7 @@ export class RecordingProxy implements AsyncDisposable {
   }
 }
 
-/** What this hop decides for itself: the body arrives here whole and unpacked. */
+/** Headers that this hop sets itself, since it receives the body whole and unpacked. */
 const ownHeaders = new Set([
   'connection',
   'content-encoding',
@@ -126,7 +126,7 @@ const ownHeaders = new Set([
   'transfer-encoding',
 ]);
 
-/** A forward alone travels under the name of a forward_backward, and is told by its content. */
+/** Distinguishes a forward, which is sent under the name of a forward_backward, by its content. */
 function callOf(operation: string, body: Buffer | Readonly<Record<string, unknown>>): RecordedCall {
   if (Buffer.isBuffer(body)) {
     const pass = decodeForwardBackwardRequest(body);

@@ -7,7 +7,7 @@ import type { RunView } from '../../cli/dashboard/run/run-view.js';
 import { sampledGroup, type SampledGroup } from '../../cli/dashboard/run/sampled-group.js';
 import { actorLease, rolloutGroup, runConfig, scoredGroup, ticket } from './messages.js';
 
-/** What the run's queues hold, and how many messages each has ever taken. */
+/** The contents of the run's queues, and the number of messages that each ever received. */
 export function backlog(published: { tickets: number; rollouts: number; scored: number }): Backlog {
   const stream = (count: number) => ({ messages: 3, oldestAgeSeconds: 1.5, published: count });
   const consumer = { pending: 2, ackPending: 1 };
@@ -45,7 +45,7 @@ export function look(at: number, leases: readonly ActorLease[] = [], version = 7
   };
 }
 
-/** The actor after so many seconds, each with 2 groups sampled and half a second without a ticket. */
+/** The actor after this many seconds, each with 2 groups sampled and half a second without a ticket. */
 export function leaseAfter(seconds: number, over: Partial<ActorLease> = {}): ActorLease {
   return actorLease({
     groups: 2 * seconds,
@@ -57,7 +57,7 @@ export function leaseAfter(seconds: number, over: Partial<ActorLease> = {}): Act
   });
 }
 
-/** Step `step` of a run that gets better. */
+/** Step `step` of an improving run. */
 export function stepPoint(step: number, metrics: Readonly<Record<string, number>> = {}): StepPoint {
   return {
     step,
@@ -78,7 +78,7 @@ export function stepPoint(step: number, metrics: Readonly<Record<string, number>
   };
 }
 
-/** A group in which both answers are `answer`, a token a character. */
+/** A group in which both answers are `answer`, one token per character. */
 export function sampled(
   answer: string,
   over: { prompt?: string; ticketId?: string } = {},

@@ -1,6 +1,6 @@
 import type { ForwardBackwardRequest } from '../../shared/tinker/types.js';
 
-/** The request that the protocol reference gives as its sample, in protobuf and in JSON. */
+/** The sample request of the protocol reference, in protobuf and in JSON. */
 export const sampleRequest: ForwardBackwardRequest = {
   modelId: 'm1',
   seqId: 1,

@@ -28,7 +28,7 @@ const dataset: GeneratorSpec = {
 };
 const solved = generateProblems(dataset);
 
-/** All that reward services need to run as processes: a real server, a tiny model, problems. */
+/** Everything that reward service processes need: a real server, a tiny model, problems. */
 export class ScoringGround implements AsyncDisposable {
   private constructor(
     readonly server: NatsServer,
@@ -52,9 +52,9 @@ export class ScoringGround implements AsyncDisposable {
   }
 
   /**
-   * A new run, whose scored groups are collected; its configuration is not written yet.
+   * A new run whose scored groups are collected; its configuration is not written yet.
    *
-   * @param leaseMs after which a group that nobody works on is handed out again.
+   * @param leaseMs after which an abandoned group is redelivered.
    */
   async begin(leaseMs = 1_000): Promise<ScoringRun> {
     const ackWaitMs = { rollouts: leaseMs };
@@ -69,10 +69,10 @@ export class ScoringGround implements AsyncDisposable {
   }
 }
 
-/** A run on that ground, in the place of its actors and learner. Disposing ends all replicas. */
+/** A run on that ground that plays its actors and learner. Disposing ends all replicas. */
 export class ScoringRun implements AsyncDisposable {
   readonly heldOut: SolvedProblem = solved[0]!;
-  /** In the order in which they came out. */
+  /** In the order of publication. */
   readonly scored: ScoredGroup[] = [];
   readonly #replicas: ServiceProcess[] = [];
   readonly #stop = new AbortController();
@@ -96,7 +96,7 @@ export class ScoringRun implements AsyncDisposable {
     );
   }
 
-  /** @param environment beyond this process's own. */
+  /** @param environment in addition to that of this process. */
   start(name: string, environment: NodeJS.ProcessEnv = {}): ServiceProcess {
     const { server, model } = this.ground;
     const where = ['--nats-url', server.url, '--run', 'test', '--model-dir', model.path];
@@ -115,7 +115,7 @@ export class ScoringRun implements AsyncDisposable {
     return replicas as { [K in keyof Names]: ServiceProcess };
   }
 
-  /** Sends, for the `order`-th ticket, a group of the right answer and a wrong one. */
+  /** Sends a group of a right and a wrong answer for the `order`-th ticket. */
   async send(order: number, named: Partial<Ticket> = {}, msgId = `g-${order}`): Promise<void> {
     const trained = solved.slice(dataset.testSize);
     const { problem, witness } = trained[order % trained.length]!;
@@ -135,7 +135,7 @@ export class ScoringRun implements AsyncDisposable {
     await this.broker.publish(subject, RolloutGroup, group, { msgId, signal });
   }
 
-  /** The tickets whose scores came out, as often as they did. */
+  /** The tickets whose scores were published, once for each time. */
   get orders(): number[] {
     return this.scored.map(({ group }) => group.ticket.order).sort((a, b) => a - b);
   }
@@ -149,7 +149,7 @@ export class ScoringRun implements AsyncDisposable {
   }
 }
 
-/** The line of a replica's log that tells its port. */
+/** Whether this is the log line with a replica's port. */
 export function hasJoined({ msg }: Record<string, unknown>): boolean {
   return msg === 'joined the run';
 }

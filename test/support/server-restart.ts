@@ -6,11 +6,11 @@ import { ticket } from './messages.js';
 import type { NatsServer } from './nats-server.js';
 
 /**
- * The server ends while one side issues tickets and the other takes them, and comes back. Resolves once each
- * of them was taken and the queue is empty.
+ * Restarts the server while one side issues tickets and the other takes them. Resolves once each
+ * ticket was taken and the queue is empty.
  *
- * @param sides whose connections should come back by themselves; the learner's ack wait is a short one, since
- *   what was on its way to the actor when the server went comes again only after it.
+ * @param sides whose connections must recover by themselves; the learner's ack wait is short, since
+ *   messages in transit to the actor during the restart are redelivered only after it.
  */
 export async function takeTicketsThroughRestart(
   server: NatsServer,

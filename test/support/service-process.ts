@@ -5,26 +5,26 @@ import { until } from './broker.js';
 
 type LogLine = Record<string, unknown>;
 
-/** The environment of a process that can be asked for its `liveBytes`. */
+/** The environment of a process that reports its `liveBytes`. */
 export const watchesMemory: NodeJS.ProcessEnv = {
   NODE_OPTIONS: `--import=${new URL('./live-memory.js', import.meta.url).href}`,
 };
 
-/** A real service in a process of its own, which is killed with its scope. */
+/** A real service in its own process, which is killed at the end of its scope. */
 export class ServiceProcess implements AsyncDisposable {
   readonly #child: ChildProcess;
   readonly #ended: Promise<void>;
   #hasEnded = false;
   /** Its log, line by line. */
   readonly log: LogLine[] = [];
-  /** What it has logged, in bytes. */
+  /** The bytes that it has logged. */
   logBytes = 0;
-  /** What it wrote for the user. */
+  /** Its output for the user. */
   errors = '';
 
   /**
    * @param service its folder, as in `local-backend`.
-   * @param environment beyond this process's own.
+   * @param environment in addition to that of this process.
    */
   constructor(service: string, flags: readonly string[], environment: NodeJS.ProcessEnv = {}) {
     const entry = new URL(`../../${service}/main.js`, import.meta.url).href;
@@ -39,7 +39,7 @@ export class ServiceProcess implements AsyncDisposable {
     });
     child.stderr.on('data', (chunk: Buffer) => (this.errors += chunk.toString()));
     this.#child = child;
-    // `close` comes after all output, so that what it said last is in the log by then.
+    // `close` comes after all output, so its last lines are in the log by then.
     this.#ended = once(child, 'close').then(() => {
       this.#hasEnded = true;
     });
@@ -55,7 +55,7 @@ export class ServiceProcess implements AsyncDisposable {
     return this.#child.exitCode;
   }
 
-  /** Stops it where it is, or lets it go on; SIGUSR2 is what a test's own module makes of it. */
+  /** Pauses or continues the process; SIGUSR2 is for modules that a test preloads. */
   hold(signal: 'SIGSTOP' | 'SIGCONT' | 'SIGUSR2'): void {
     this.#child.kill(signal);
   }
@@ -65,7 +65,7 @@ export class ServiceProcess implements AsyncDisposable {
     return this.exitCode();
   }
 
-  /** The first line of its log that holds, once there is one. */
+  /** Waits for the first log line that satisfies the condition. */
   async says(holds: (line: LogLine) => boolean): Promise<LogLine> {
     await until(() => this.log.some(holds) || this.#hasEnded);
     const line = this.log.find(holds);
@@ -87,7 +87,7 @@ export class ServiceProcess implements AsyncDisposable {
     return Number(line?.slice(name.length) ?? NaN);
   }
 
-  /** What it still holds after a collection, in bytes; of one whose environment is `watchesMemory`. */
+  /** Its live bytes after a garbage collection; requires the environment `watchesMemory`. */
   async liveBytes(): Promise<number> {
     const reports = () => this.log.filter(({ msg }) => msg === 'live memory');
     const before = reports().length;

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** A file system of its own at a folder, so small that a test can fill it. Linux, as root. */
+/** A file system mounted at a folder, small enough for a test to fill it. Linux, as root. */
 export class SmallDisk implements Disposable {
   readonly #filler: string;
 
@@ -10,7 +10,7 @@ export class SmallDisk implements Disposable {
     this.#filler = join(folder, 'filler');
   }
 
-  /** @returns undefined where this user may not mount anything. */
+  /** @returns undefined if this user may not mount file systems. */
   static at(folder: string, bytes: number): SmallDisk | undefined {
     mkdirSync(folder, { recursive: true });
     try {
@@ -23,18 +23,18 @@ export class SmallDisk implements Disposable {
     return new SmallDisk(folder);
   }
 
-  /** Takes all the room that is left. */
+  /** Fills the remaining space. */
   fill(): void {
     const { bavail, bsize } = statfsSync(this.folder);
     try {
       writeFileSync(this.#filler, Buffer.alloc(bavail * bsize));
     } catch (caught) {
-      // Somebody took some of it between the two calls: then it is full all the same.
+      // Another process took some space between the two calls; the disk is full nevertheless.
       if ((caught as NodeJS.ErrnoException).code !== 'ENOSPC') throw caught;
     }
   }
 
-  /** Gives it back. */
+  /** Frees the space. */
   clear(): void {
     rmSync(this.#filler);
   }

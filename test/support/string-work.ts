@@ -1,8 +1,8 @@
 type Search = 'indexOf' | 'lastIndexOf' | 'includes' | 'startsWith' | 'endsWith';
 
 /**
- * How many characters the string searches of `run` look at, at most: an algorithm that is linear in its
- * text looks at a small multiple of the text's length, whatever the text is.
+ * An upper bound on the characters that the string searches of `run` read: an algorithm that is linear in its
+ * text reads a small multiple of the length of any text.
  */
 export function charactersSearched(run: () => void): number {
   let characters = 0;

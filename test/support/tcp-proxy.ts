@@ -3,15 +3,15 @@ import { connect, createServer, type AddressInfo, type Server, type Socket } fro
 import { setTimeout as sleep } from 'node:timers/promises';
 import { gate } from './broker.js';
 
-/** Hears what a client sends, in order; one of these a connection. @returns what is passed on. */
+/** Receives the bytes of a client in order; one per connection. @returns the bytes to pass on. */
 export type Tap = (bytes: Buffer) => Buffer;
 
 /**
- * A network between clients and a server on loopback: it passes bytes on, and can hold them
- * up, cut every connection, or be down for a while.
+ * A simulated network between clients and a server on loopback: it passes bytes on, and can hold them
+ * back, cut every connection, or be down for a while.
  */
 export class TcpProxy implements AsyncDisposable {
-  /** Each piece of data waits so long, at random up to this many ms; order within a connection stays. */
+  /** Each piece of data is delayed at random by up to this many ms; order within a connection stays. */
   delayMs = 0;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
@@ -38,12 +38,12 @@ export class TcpProxy implements AsyncDisposable {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** How many connections there are. */
+  /** The number of connections. */
   get size(): number {
     return this.#sockets.size / 2;
   }
 
-  /** Breaks every connection, as a network does: whatever was on its way is lost. */
+  /** Breaks every connection like a network failure: data in transit is lost. */
   cut(): void {
     for (const socket of this.#sockets) socket.destroy();
   }
@@ -58,7 +58,7 @@ export class TcpProxy implements AsyncDisposable {
     this.#isDown = false;
   }
 
-  /** Keeps what clients send from now on, and delivers all of it in order on `release`. */
+  /** Holds back all client data from now on, and delivers it in order on `release`. */
   hold(): void {
     this.#held ??= gate();
   }

@@ -22,7 +22,7 @@ const Attributes = z
     ),
   );
 
-/** What OTLP/HTTP calls a request to export traces, in its JSON form. */
+/** A request to export traces in the JSON form of OTLP/HTTP. */
 const Request = z.object({
   resourceSpans: z.array(
     z.object({
@@ -57,7 +57,7 @@ export interface CollectedSpan {
   readonly attributes: Readonly<Record<string, string | number>>;
 }
 
-/** A small collector of traces, as OTLP/HTTP has them: POST /v1/traces, JSON. */
+/** A small OTLP/HTTP collector of traces: POST /v1/traces, JSON. */
 export class TraceCollector implements AsyncDisposable {
   readonly spans: CollectedSpan[] = [];
   readonly #server = createServer((request, response) => {

@@ -20,11 +20,11 @@ import { tinyModel } from './tiny-model.js';
 export const apiKey = 'tml-learner-test';
 export const samplingApiKey = 'tml-actor-test';
 
-/** How answers are judged, and when. */
+/** How and when answers are scored. */
 export interface Scoring {
   readonly doomed?: readonly number[]; // orders of tickets whose groups cannot be scored
   readonly lost?: readonly number[]; // orders of tickets whose scored groups lose their bodies
-  readonly before?: (order: number) => Promise<void>; // a group of training is scored
+  readonly before?: (order: number) => Promise<void>; // called before a training group is scored
   readonly alter?: (group: RolloutGroup) => RolloutGroup; // as another actor would have sent it
   readonly isCorrect?: (
     rollout: { readonly tokens: Int32Array },
@@ -34,7 +34,7 @@ export interface Scoring {
 }
 
 /**
- * All that a learner needs, as processes on a real server: a local backend with a tiny random model,
+ * Everything that a learner needs, as processes on a real server: a local backend with a tiny random model,
  * an actor, and a reward that a random model can earn.
  */
 export class TrainingGround implements AsyncDisposable {
@@ -53,7 +53,7 @@ export class TrainingGround implements AsyncDisposable {
     readonly environment: NodeJS.ProcessEnv,
   ) {}
 
-  /** @param environment of the processes, beyond this one's own. */
+  /** @param environment of the processes, in addition to that of this one. */
   static async prepare(run: string, environment: NodeJS.ProcessEnv = {}): Promise<TrainingGround> {
     const server = await NatsServer.start();
     const model = await tinyModel(1, { maxPositions: 512 });
@@ -72,7 +72,7 @@ export class TrainingGround implements AsyncDisposable {
     return `http://127.0.0.1:${this.#backendPort}`;
   }
 
-  /** Starts the backend, or starts it again where it was. */
+  /** Starts the backend, or restarts it at the same place. */
   async startBackend(): Promise<void> {
     this.backend = this.#start('local-backend', [
       ...['--port', String(this.#backendPort), '--model-dir', this.model.path],
@@ -84,13 +84,13 @@ export class TrainingGround implements AsyncDisposable {
     this.#backendPort = Number(new URL(String(url)).port);
   }
 
-  /** @param more flags beyond those that every actor needs. */
+  /** @param more flags in addition to those that every actor needs. */
   actor(name: string, ...more: readonly string[]): ServiceProcess {
     const model = ['--model-dir', this.model.path];
     return this.#start('actor', [...this.#where, ...model, '--name', name, ...more]);
   }
 
-  /** A learner of small steps; the flags add to these or replace them. */
+  /** A learner with small steps; the flags extend or replace its defaults. */
   learner(flags: Readonly<Record<string, string | number>>): ServiceProcess {
     const settings = {
       'run-dir': this.runDir,
@@ -123,7 +123,7 @@ export class TrainingGround implements AsyncDisposable {
     const { doomed = [], lost = [], before, alter, isCorrect = startsEven } = scoring;
     const { signal } = this.#stop;
     const { broker } = this;
-    await new RunConfigStore(broker).wait(signal); // the streams are there by then
+    await new RunConfigStore(broker).wait(signal); // the streams exist by then
     this.#collecting = consume(
       broker,
       'rollouts',
@@ -154,9 +154,9 @@ export class TrainingGround implements AsyncDisposable {
     );
   }
 
-  /** Lets the ticket of a dead actor go to another one soon; before any actor has started. */
+  /** Shortens the lease of tickets, so that those of a dead actor soon go to another; call it before any actor starts. */
   async shortenLeases(seconds: number): Promise<void> {
-    await new RunConfigStore(this.broker).wait(this.#stop.signal); // the consumers are there by then
+    await new RunConfigStore(this.broker).wait(this.#stop.signal); // the consumers exist by then
     const { stream, durable } = this.broker.names.consumer('tickets.train');
     const nanoseconds = seconds * 1e9;
     await this.broker.link.jsm.consumers.update(stream, durable, { ack_wait: nanoseconds });

@@ -1,11 +1,11 @@
 import { pythonValue, PythonError, type PythonNumber } from './python-arithmetic.js';
 
-/** What TuFT's rules make of a completion: a reward, an exception, or work without an end. */
+/** The outcome of TuFT's rules for a completion: a reward, an exception, or endless work. */
 export type TuftOutcome = number | 'crash' | 'endless';
 
 /**
- * TuFT's published Countdown reward, written anew from its description, to compare ours with. Only
- * what follows the first `Assistant:` is read; in the last `<answer>…</answer>` there must be
+ * TuFT's published Countdown reward, rewritten from its description for comparison with ours. Only
+ * the text after the first `Assistant:` is read; in the last `<answer>…</answer>` there must be
  * exactly the numbers as digits, nothing but digits, `+-*` `/().` and blanks, and a Python
  * expression within 1e-5 of the target.
  *
@@ -35,7 +35,7 @@ export function tuftReward(
     if (!(caught instanceof PythonError)) throw caught;
     return caught.isEndless ? 'endless' : formatScore;
   }
-  // `abs(value - target)` and what follows stand outside the guarded part.
+  // `abs(value - target)` and the following code are outside the try block.
   const difference = typeof value === 'bigint' ? value - BigInt(target) : value - target;
   const error = Math.abs(Number(difference));
   if (error < 1e-5) return 1;
@@ -52,7 +52,7 @@ function afterSpeaker(text: string): string {
   return text;
 }
 
-/** Each opening tag behind the last block is tried, and reads to the end of the text in vain. */
+/** Each opening tag after the last block is tried, and reads to the end of the text without a match. */
 function isEndlessSearch(text: string): boolean {
   return text.slice(text.lastIndexOf('</answer>') + 1).split('<answer>').length > 10_000;
 }

@@ -9,7 +9,7 @@ import { processesWith } from './processes.js';
 
 const cli = fileURLToPath(new URL('../../cli/cli.js', import.meta.url));
 
-/** A real `offbeat up` in a folder of its own, and the processes that it started. */
+/** A real `offbeat up` in its own folder, and the processes that it started. */
 export class UpProcess implements AsyncDisposable {
   out = '';
   err = '';
@@ -26,8 +26,8 @@ export class UpProcess implements AsyncDisposable {
   }
 
   /**
-   * @param place of another one, to have its folder and its run's name.
-   * @param env variables beside those of this process.
+   * @param place of another one, to use its folder and run name.
+   * @param env variables in addition to those of this process.
    */
   static async start(
     flags: readonly string[],
@@ -50,7 +50,7 @@ export class UpProcess implements AsyncDisposable {
     return code ?? signal;
   }
 
-  /** Waits until what it said so far satisfies `pattern`. */
+  /** Waits until its output matches `pattern`. */
   async says(pattern: RegExp): Promise<void> {
     while (!pattern.test(this.out + this.err)) {
       if (this.child.exitCode !== null) {
@@ -60,7 +60,7 @@ export class UpProcess implements AsyncDisposable {
     }
   }
 
-  /** Waits for two more steps than it has told of. */
+  /** Waits for two more steps than it has printed. */
   async trainsOn(): Promise<void> {
     const newest = (): number =>
       Math.max(0, ...[...(this.out + this.err).matchAll(/step (\d+)/g)].map(([, n]) => Number(n)));

@@ -1,6 +1,6 @@
 import type { KubernetesObject } from './kubernetes.js';
 
-/** What of Deployments, StatefulSets and Jobs the tests look at; the schemas have been checked before. */
+/** The fields of Deployments, StatefulSets and Jobs that the tests read; the schemas are checked elsewhere. */
 export interface Workload {
   readonly metadata: { readonly name: string };
   readonly spec: {
@@ -56,7 +56,7 @@ export interface Container {
   readonly securityContext?: object;
 }
 
-/** A Job, as far as it decides what becomes of its pods. */
+/** The fields of a Job that decide about its pods. */
 export interface Job {
   readonly spec: {
     readonly backoffLimit: number;
@@ -75,7 +75,7 @@ export interface Job {
 }
 
 /**
- * What Kubernetes makes of a pod of the Job that ended so, by its documentation of Jobs: the first rule that matches
+ * Kubernetes' reaction to a pod of the Job that ended with this code, by its documentation of Jobs: the first matching rule
  * decides; `replaced` counts towards `backoffLimit`, `replaced for free` does not.
  *
  * @param isDisrupted whether the pod was evicted, preempted or drained.
@@ -95,7 +95,7 @@ export function fateOf(
   return rule?.action === 'Ignore' ? 'replaced for free' : 'replaced';
 }
 
-/** KEDA's, as far as the tests look at it. */
+/** The fields of KEDA's ScaledObject that the tests read. */
 export interface ScaledObject {
   readonly spec: {
     readonly scaleTargetRef: { readonly kind?: string; readonly name: string };
@@ -103,7 +103,7 @@ export interface ScaledObject {
   };
 }
 
-/** The containers of a workload, each with its pod; none of other objects. */
+/** The containers of a workload, each with its pod; none for other objects. */
 export function podsOf(object: KubernetesObject): {
   readonly name: string;
   readonly labels: Readonly<Record<string, string>>;
@@ -121,7 +121,7 @@ export function podsOf(object: KubernetesObject): {
   }));
 }
 
-/** `Secret backend` and the like: what a container and its pod need of other objects. */
+/** Other objects that a container and its pod need, such as `Secret backend`. */
 export function referencesOf(pod: Pod, { env = [], envFrom = [] }: Container): string[] {
   const fromVolumes = (pod.volumes ?? []).flatMap(
     ({ configMap, secret, persistentVolumeClaim: claim }) => [
@@ -138,7 +138,7 @@ export function referencesOf(pod: Pod, { env = [], envFrom = [] }: Container): s
   return [...fromVolumes, ...fromVariables, ...fromMaps];
 }
 
-/** The environment that a container starts with; what a Secret or the pod itself holds is a stand-in. */
+/** The environment of a container; values from a Secret or the pod are placeholders. */
 export function environmentOf(
   { env = [], envFrom = [] }: Container,
   configMaps: readonly KubernetesObject[],

@@ -24,7 +24,7 @@ import {
 } from './scene.js';
 import { TuftServer } from './tuft-server.js';
 
-/** Every call that this project makes of a Tinker server, made of TuFT by our own client. */
+/** Makes every Tinker call of this project to TuFT with our own client. */
 export async function tuftCalls(context: SuiteContext): Promise<void> {
   await using server = await TuftServer.start(context, [
     ...[`--model-dir=${embeddedModelPath}`, `--model-name=${baseModel}`],
@@ -59,7 +59,7 @@ export async function tuftCalls(context: SuiteContext): Promise<void> {
   for (const loss of lossNames) {
     await check(`${loss}: three pipelined steps, loss`, 'falls', async () => {
       const trained = await client.createLoraModel(lora);
-      // cispo follows the gradient of importance_sampling, and its own value means nothing.
+      // cispo follows the gradient of importance_sampling; its own value has no meaning.
       const judge = loss === 'cispo' ? 'importance_sampling' : loss;
       const judged = () => trained.forward(pair(loss), judge, losses[judge]).then(lossOf);
       const before = judged();

@@ -22,7 +22,7 @@ import {
 import { TuftServer } from './tuft-server.js';
 
 /**
- * What goes wrong between a client and TuFT. Failures of operations and conflicts are TuFT's own; the
+ * Faults between a client and TuFT. Failures of operations and conflicts are TuFT's own; the
  * network's are made by a proxy between the two. So is 429, which TuFT gives only for FSDP's slots.
  */
 export async function tuftMishaps(context: SuiteContext): Promise<void> {
@@ -144,7 +144,7 @@ async function refusals(
     return `${before.toFixed(2)} → ${after.toFixed(2)}`;
   });
   await check('a step sent behind a failed pass, then another step', 'trains', async () => {
-    // TuFT lets what follows a failed operation pass since 0.2.1, and refused it before.
+    // Since 0.2.1 TuFT accepts operations after a failed one; before, it refused them.
     const [failed] = await Promise.allSettled([
       run.forwardBackward(unknownToken, 'cross_entropy', {}),
       run.optimStep(adam),

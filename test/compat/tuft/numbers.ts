@@ -72,7 +72,7 @@ export async function tuftNumbers(context: SuiteContext): Promise<void> {
     const label = `logprobs at temperature ${temperature}`;
     const apart = await differences(sides, await answers(18), temperature);
     context.report(atMost(`${label}, difference`, apart.largest, 1e-4));
-    // What the model finds absurd has a logprob near -50, of which a float32 keeps no more digits.
+    // Very improbable tokens have logprobs near -50, for which a float32 has no more digits.
     const absurd = groups.flatMap(({ group: { promptTokens, rollouts } }) =>
       rollouts.map(({ tokens }) => [...promptTokens, ...tokens]),
     );
@@ -97,7 +97,7 @@ export async function tuftNumbers(context: SuiteContext): Promise<void> {
     const [ours, theirs] = await Promise.all(sides.map((side) => adapterOf(side, `${loss}-end`)));
     const after = `${loss}: after ${steps} AdamW steps,`;
     context.report(atLeast(`${after} cosine of the adapters`, cosine(ours!, theirs!), 0.9999));
-    // The adapters share their start: what was learnt is the harder question.
+    // The adapters share their start, so the learned difference is the stricter comparison.
     const learnt = cosine(ours!, theirs!, start);
     context.report(atLeast(`${after} cosine of what was learnt`, learnt, 0.9999));
     await reload(sides);
@@ -106,7 +106,7 @@ export async function tuftNumbers(context: SuiteContext): Promise<void> {
 
 const adapterFile = 'adapter/adapter_model.safetensors';
 
-/** A run whose B is not zero any more, saved. */
+/** A saved run whose B is no longer zero. */
 async function prepared(client: TinkerClient): Promise<Side> {
   const run = await client.createLoraModel({ ...lora, seed: 1 });
   for (let i = 0; i < 3; i++) await step(run);
@@ -114,7 +114,7 @@ async function prepared(client: TinkerClient): Promise<Side> {
   return { client, run, base, statePath: await run.saveState('start') };
 }
 
-/** Both as they started, their gradients spent. */
+/** Resets both to their start, with their gradients used up. */
 async function reload(sides: readonly Side[]): Promise<void> {
   for (const { run, statePath } of sides) {
     await run.optimStep({ ...adam, learningRate: 0 });
@@ -129,7 +129,7 @@ function settingsOf(loss: LossName): RunConfig {
   });
 }
 
-/** Decoupled PPO with a mask, held near the base: every pass that a correction or a term asks for. */
+/** Decoupled PPO with a mask and a KL penalty: every pass that a correction or a term needs. */
 const corrected: RunConfig = {
   ...settingsOf('ppo'),
   correction: {
@@ -150,7 +150,7 @@ async function answers(count: number): Promise<number[][]> {
   });
 }
 
-/** How far apart the sides' logprobs of these sequences are, at most: in nats, and by their size where above 1. */
+/** The largest difference of the sides' logprobs: in nats, relative to their size if above 1. */
 async function differences(
   sides: readonly Side[],
   sequences: readonly (readonly number[])[],
@@ -170,7 +170,7 @@ async function differences(
   };
 }
 
-/** What the learner sends for these groups; the loss. */
+/** Sends these groups as the learner does. @returns the loss. */
 async function pass(
   { run, base }: Side,
   settings: RunConfig,
@@ -210,7 +210,7 @@ async function adapterOf(
   return decodeAdapter(downloaded.adapter, downloaded).tensors;
 }
 
-/** Of all weights as one vector, each less its start. */
+/** All weights minus their start, as one vector. */
 function cosine(
   left: ReadonlyMap<string, Tensor>,
   right: ReadonlyMap<string, Tensor>,

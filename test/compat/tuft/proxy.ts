@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 
-/** What happens to one request: the server does the work, or it never hears of it. */
+/** The fault of one request: the server does the work but its answer is lost, or the request never arrives. */
 export type Mishap =
   | { readonly kind: 'answer lost' }
   | { readonly kind: 'request lost' }
@@ -16,8 +16,8 @@ interface Planned {
 }
 
 /**
- * A network between a client and a server that goes wrong when it is told to. Requests that nothing
- * is planned for pass through unchanged.
+ * A simulated network between a client and a server that fails as planned. Requests without a
+ * plan pass through unchanged.
  */
 export class Proxy implements AsyncDisposable {
   readonly #planned: Planned[] = [];
@@ -28,7 +28,7 @@ export class Proxy implements AsyncDisposable {
   private constructor(private readonly target: string) {
     this.#server = createServer((request, response) => {
       this.#pass(request, response).catch(() => {
-        request.socket.destroy(); // the server is away: so are we
+        request.socket.destroy(); // the server is unreachable, so the proxy is too
       });
     });
   }
@@ -44,7 +44,7 @@ export class Proxy implements AsyncDisposable {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** Lets the next request whose path ends so go wrong; each plan serves once, in order. */
+  /** Makes the next request with this path ending fail; each plan is used once, in order. */
   plan(path: string, mishap: Mishap): void {
     this.#planned.push({ path, mishap });
   }

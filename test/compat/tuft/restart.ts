@@ -11,7 +11,7 @@ import { Proxy } from './proxy.js';
 import { adam, baseModel, connect, datum, distance, failure, look, lora, step } from './scene.js';
 import { TuftServer } from './tuft-server.js';
 
-/** Ends TuFT in the middle of work and starts it again, with its own persistence; and its stock archives. */
+/** Restarts TuFT in the middle of work with its own persistence, and reads its archives. */
 export async function tuftRestart(context: SuiteContext): Promise<void> {
   const server = await TuftServer.start(context, [
     ...[`--model-dir=${embeddedModelPath}`, `--model-name=${baseModel}`],
@@ -84,12 +84,12 @@ export async function tuftRestart(context: SuiteContext): Promise<void> {
     return status;
   });
 
-  // Nothing waits for an answer when the server ends: TuFT goes on with older weights, in silence.
+  // If no request is pending when the server ends, TuFT continues with older weights silently.
   await check('SIGKILL while no operation runs', 'RunLost', async () => {
     const quiet = await client.restoreLoraModel({ ...lora, statePath });
     await step(quiet);
     await server.stop('SIGKILL');
-    const asked = quiet.info(); // as the heartbeat does, it finds nobody there, and asks again
+    const asked = quiet.info(); // like the heartbeat, it gets no answer and retries
     await server.start();
     await asked;
     return failure(look(quiet), RunLost, /its server ended/);

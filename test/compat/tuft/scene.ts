@@ -9,7 +9,7 @@ import { silent } from '../../support/broker.js';
 import type { SuiteContext } from '../suite.js';
 import { apiKey } from './tuft-server.js';
 
-/** The shipped model, as the servers of these suites call it. */
+/** The shipped model, by the name that the servers of these suites use. */
 export const baseModel = 'offbeat/base';
 export const lora = { baseModel, rank: 8 };
 
@@ -37,7 +37,7 @@ export function connect(
   return TinkerClient.connect({ baseUrl: url, apiKey, log: silent, signal, ...options });
 }
 
-/** A sequence to learn from, with what every loss needs; the numbers vary with its tokens alone. */
+/** A training sequence with the inputs of every loss; its numbers depend only on its tokens. */
 export function datum(tokens: readonly number[], loss: LossName): Datum {
   const length = tokens.length - 1;
   const targetTokens = Int32Array.from(tokens.slice(1));
@@ -66,7 +66,7 @@ export async function step(
   return passed;
 }
 
-/** What the run makes of `pair` now. */
+/** The run's current result for `pair`. */
 export function look(run: TrainingRun): Promise<ForwardBackwardResult> {
   return run.forward(pair('cross_entropy'), 'cross_entropy', {});
 }
@@ -92,7 +92,7 @@ export function distance(left: readonly Float32Array[], right: readonly Float32A
   return largest;
 }
 
-/** How an expected failure is named; another outcome is an error. */
+/** The name of an expected failure; any other outcome is an error. */
 export async function failure(
   promise: Promise<unknown>,
   kind: abstract new (...args: never[]) => Error,

@@ -7,14 +7,14 @@ import { atLeast, type SuiteContext } from '../suite.js';
 import { baseModel } from './scene.js';
 import { apiKey, TuftServer } from './tuft-server.js';
 
-/** Small steps, to see that everything meets. */
+/** Small steps, to check that all parts work together. */
 const small =
   '--max-steps=6 --checkpoint-every-steps=2 --groups-per-batch=8 --num-minibatches=2 --eval-problems=16 --eval-samples=1';
 
-/** The default steps of 1,024 rollouts, until the policy is visibly better. */
+/** The default steps of 1,024 rollouts, until the policy is clearly better. */
 const real = '--max-minutes=5 --eval-problems=512 --eval-every-versions=0';
 
-/** `npm start` with TuFT as its backend: actors sample by themselves with the adapters that it trains. */
+/** `npm start` with TuFT as its backend: actors sample in their own processes with the adapters that TuFT trains. */
 export async function tuftTraining(context: SuiteContext): Promise<void> {
   await using server = await TuftServer.start(context, [
     ...[`--model-dir=${embeddedModelPath}`, `--model-name=${baseModel}`],
@@ -100,7 +100,7 @@ async function startUp(
   return up;
 }
 
-/** How many steps were confirmed so far, those that a restored learner repeats once each. */
+/** The number of confirmed steps so far; a step that a restored learner repeats counts once. */
 async function stepsOf(up: UpProcess): Promise<number> {
   const text = await up.read('metrics.jsonl').catch(() => '');
   return text.split('\n').length - 1;

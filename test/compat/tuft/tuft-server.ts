@@ -8,7 +8,7 @@ import { compatFolder, type SuiteContext } from '../suite.js';
 
 export const apiKey = 'tml-compat-key';
 
-/** A real TuFT server, started by the launcher in tools/tuft-cpu. It ends with its scope. */
+/** A real TuFT server, started by the launcher in tools/tuft-cpu and ended with its scope. */
 export class TuftServer implements AsyncDisposable {
   #child: ChildProcess | undefined;
   #output = '';
@@ -20,7 +20,7 @@ export class TuftServer implements AsyncDisposable {
     readonly checkpointDir: string,
   ) {}
 
-  /** @param flags of the launcher, beyond address, checkpoints and one thread. */
+  /** @param flags of the launcher, in addition to address, checkpoints and one thread. */
   static async start(context: SuiteContext, flags: readonly string[]): Promise<TuftServer> {
     const port = await freePort();
     const checkpointDir = join(context.folder, `tuft-${port}`);
@@ -34,12 +34,12 @@ export class TuftServer implements AsyncDisposable {
     return `http://127.0.0.1:${this.port}`;
   }
 
-  /** What it wrote so far. */
+  /** Its output so far. */
   get output(): string {
     return this.#output;
   }
 
-  /** Starts it, or starts it again with what it kept on disk; resolves once it answers. */
+  /** Starts it, or restarts it with its files; resolves once it answers. */
   async start(): Promise<void> {
     const args = [
       `${compatFolder}../../tools/tuft-cpu/tuft_cpu.py`,
@@ -75,7 +75,7 @@ export class TuftServer implements AsyncDisposable {
     return answer.request_id;
   }
 
-  /** How a promise is answered in the end: status and text. */
+  /** The final answer to a promise: status and text. */
   async settle(requestId: string): Promise<{ status: number; text: string }> {
     for (;;) {
       const answer = await this.send('retrieve_future', { request_id: requestId });

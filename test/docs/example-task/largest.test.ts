@@ -30,17 +30,17 @@ describe('the task of docs/new-task.md', async () => {
     return largest.open(await largest.configure(settings));
   };
 
-  it('has problems to train on and problems held out', async () => {
+  it('the example task has training problems and held-out problems', async () => {
     const { train, test } = await (await open()).load();
     assert.deepEqual([train.length, test[0]?.id], [3, '3,17,8']);
   });
 
-  it('puts a problem as its prompt says', async () => {
+  it('the example task makes prompts by its template', async () => {
     const task = await open();
     assert.deepEqual(task.prompt(task.problemOf({ numbers: [3, 17, 8] })), { text: '3 17 8:' });
   });
 
-  it('scores what a policy may write', async () => {
+  it('the example task scores every completion that a policy may write', async () => {
     const task = await open();
     const problem = task.problemOf({ numbers: [3, 17, 8] });
     for (const [completion, reward, reason] of [
@@ -55,13 +55,13 @@ describe('the task of docs/new-task.md', async () => {
     }
   });
 
-  it('refuses a row that is none, naming it', async () => {
+  it('the example task refuses an invalid row and names it', async () => {
     const task = await open();
     assert.throws(() => task.problemOf({ numbers: [1] }), /numbers/);
   });
 
   for (const [path, page] of await examplePages()) {
-    it(`is what ${path} shows`, async () => {
+    it(`the example task is the code shown in ${path}`, async () => {
       assert.equal(await updatedExample(page), page, `run \`npm run docs\` and commit ${path}`);
     });
   }
