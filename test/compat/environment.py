@@ -1,4 +1,4 @@
-"""Imports what the suites are about and reports which versions they will meet."""
+"""Imports the third-party packages of the suites and reports their versions."""
 
 import json
 import re

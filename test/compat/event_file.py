@@ -1,4 +1,4 @@
-"""TensorBoard's own reader finds in our event file what was written into it."""
+"""Checks that TensorBoard's own reader reads our event file correctly."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-# As test/cli/export/export.test.ts has it, which holds the writer to this very file.
+# The values of test/cli/export/export.test.ts, which compares the writer with this file.
 golden = Path(__file__).resolve().parents[1] / "cli/export/golden.tfevents"
 began_at = 1795255200.0
 expected = {

@@ -1,4 +1,4 @@
-"""Writes what TuFT's own Countdown reward makes of the hostile completions, for `npm test` to compare with.
+"""Writes the rewards of TuFT's own Countdown scorer for the hostile completions, for comparison in `npm test`.
 
 From the repository's root, with a checkout of TuFT v0.2.0; an answer that takes more than a few seconds
 is called endless:
@@ -19,7 +19,7 @@ SECONDS = 5
 
 
 def reward_function(checkout):
-    """Its reward function alone: the module around it needs packages that rewards do not."""
+    """Loads only the reward function: its module needs packages that rewards do not."""
     source = (Path(checkout) / "examples/countdown_rl/env.py").read_text()
     wanted = [
         node

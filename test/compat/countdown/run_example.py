@@ -32,7 +32,7 @@ def main(example, dataset, model):
 
     first, last = map(float, re.search(r"reward: ([\d.]+) -> ([\d.]+)", output).groups())
     report("mean reward, of the first step", first, "< 0.02", first < 0.02)
-    # 0.1 is what the format alone is worth.
+    # 0.1 is the reward for the format alone.
     report("mean reward, of the last step", last, "> 0.05", last > 0.05)
 
     url = rest.get_checkpoint_archive_url_from_tinker_path(final(saved)).result().url
@@ -46,7 +46,7 @@ def main(example, dataset, model):
 
 
 def train(example, dataset, model):
-    """The id of its run, and what it wrote for its user."""
+    """The id of its run, and its output."""
     sys.path.insert(0, example)
     sys.argv = [f"{example}/train.py", "--dataset", dataset, "--base-model", model]
     sys.argv += ["--num-steps", str(STEPS), "--batch-size", "4", "--group-size", "32"]

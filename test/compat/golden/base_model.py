@@ -1,4 +1,4 @@
-"""What transformers makes of the model in the repository."""
+"""Results of transformers for the model in the repository."""
 
 import json
 from pathlib import Path

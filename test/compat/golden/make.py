@@ -1,4 +1,4 @@
-"""Makes the golden files that `npm test` compares with, by transformers and peft.
+"""Makes the golden files of `npm test` with transformers and peft.
 
     python test/compat/golden/make.py            writes them anew
     python test/compat/golden/make.py --check    compares the committed ones with what it would write
@@ -36,7 +36,7 @@ def write_all(folder: Path) -> None:
 
 
 def distance(ours: Path, theirs: Path) -> float:
-    """The greatest difference of two files' numbers; infinite if they are not about the same."""
+    """The greatest difference of two files' numbers; infinite if their names or shapes differ."""
     if not (ours.exists() and theirs.exists()):
         return float("inf")
     read = load_file if ours.suffix == ".safetensors" else lambda path: json.loads(path.read_text())

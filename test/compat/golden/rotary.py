@@ -1,4 +1,4 @@
-"""What transformers makes of rotary embeddings at the sizes of real models."""
+"""Rotary embeddings of transformers at the sizes of real models."""
 
 import json
 from pathlib import Path

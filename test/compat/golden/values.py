@@ -1,4 +1,4 @@
-"""Makes one variant's directories, and computes what transformers and peft make of them."""
+"""Makes one variant's directories, and computes their values with transformers and peft."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ TEMPERATURE = 0.8
 
 
 def write_variant(variant: Variant, tokenizer: Path, folder: Path) -> None:
-    """Fills `folder`: model/ and adapter/ as saved by their libraries, and what comes out of them."""
+    """Fills `folder`: model/ and adapter/ as saved by their libraries, and their outputs."""
     random = torch.Generator().manual_seed(crc32(variant.name.encode()))
     write_model(variant, tokenizer, folder / "model", random)
     # Half precision is widened when it is read, on both sides, and everything is computed in float32.

@@ -19,7 +19,7 @@ def same(check, found, expected):
 
 
 def holds(check, fact, value="yes"):
-    """A fact that has no number; `value` says what was seen."""
+    """A fact without a number; `value` is the observation."""
     report(check, brief(value), "holds", fact)
 
 

@@ -29,7 +29,7 @@ PROBLEMS = [
 
 
 class World:
-    """What every check needs: the service, the model's name, the reference, texts to train on."""
+    """The inputs of every check: the service, the model's name, the reference, training texts."""
 
     def __init__(self, model):
         self.model = model
@@ -48,7 +48,7 @@ class World:
         return self.service.create_lora_training_client(self.model, rank=rank, seed=seed)
 
     def rollouts(self):
-        """A datum a text with all that any loss needs, off-policy by up to half a nat a token."""
+        """One datum per text with the inputs of every loss, off-policy by up to half a nat per token."""
         chance = random.Random(7)
         data = []
         for text in self.texts:

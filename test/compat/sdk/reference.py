@@ -1,4 +1,4 @@
-"""What the SDK's answers are compared with: transformers on the same directory, and torch."""
+"""The reference for the SDK's answers: transformers on the same directory, and torch."""
 
 import tinker
 import torch

@@ -1,4 +1,4 @@
-"""What is wrong is refused in words, soon, and leaves the run usable."""
+"""Invalid requests are refused soon, with a reason, and leave the run usable."""
 
 import tinker
 import torch

@@ -113,7 +113,7 @@ def check_prompt_logprobs(world, sampler):
 
 
 async def check_asynchronous(world, sampler):
-    """As the cookbook samples: a request a rollout, all at once."""
+    """Samples like the cookbook: one request per rollout, all at once."""
     prompt = tinker.ModelInput.from_ints(world.prompts[0])
     params = tinker.SamplingParams(max_tokens=20)
     asked = [sampler.sample_async(prompt, 1, params) for _ in range(128)]
