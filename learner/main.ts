@@ -68,6 +68,9 @@ async function learn(
   const directory = await readModelDirectory(settings.modelDir);
   const task = await taskSpec(settings);
   const dataset = await openTask(task).load();
+  if (dataset.leakedRows > 0) {
+    log.warn({ rows: dataset.leakedRows }, 'rows left out: a held-out problem asks the same');
+  }
   const trainTickets = ticketBound(settings.maxStepsOffPolicy, settings.groupsPerBatch);
   // All of an evaluation's, or while nobody answers them they would take the places of those to train on.
   const evalTickets = evaluationTickets(

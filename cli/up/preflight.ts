@@ -43,11 +43,16 @@ export async function preflight(options: PreflightOptions): Promise<void> {
   if (config.dashboard) await checkDashboardPort(config.dashboardPort);
   if (natsUrl !== undefined) report(`looking for NATS at ${shownAddress(natsUrl)}`);
   if (backendUrl !== undefined) report(`looking for a backend at ${backendUrl}`);
-  await Promise.all([
+  const [dataset] = await Promise.all([
+    openTask(await taskSpec(TaskSettings.parse(settings))).load(),
     checkNats(config, run, signal),
     checkBackend(config, signal),
-    openTask(await taskSpec(TaskSettings.parse(settings))).load(),
   ]);
+  if (dataset.leakedRows > 0) {
+    report(
+      `${dataset.leakedRows} rows of the data are left out of training: a held-out problem asks the same`,
+    );
+  }
 }
 
 /**

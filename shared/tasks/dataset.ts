@@ -16,6 +16,8 @@ export interface Dataset<Problem extends TaskProblem = TaskProblem> {
   readonly digest: string;
   readonly train: readonly Problem[];
   readonly test: readonly Problem[];
+  /** Rows that were left out of `train` because a held-out problem is the same question. */
+  readonly leakedRows: number;
   problem(id: string): Problem | undefined;
 }
 
@@ -24,6 +26,7 @@ export function datasetOf<Problem extends TaskProblem>(
   task: string,
   test: readonly Problem[],
   train: readonly Problem[],
+  leakedRows = 0,
 ): Dataset<Problem> {
   const hash = createHash('sha256').update(`${task} ${test.length} ${train.length}\n`);
   const byId = new Map<string, Problem>();
@@ -31,28 +34,44 @@ export function datasetOf<Problem extends TaskProblem>(
     hash.update(`${problem.id}\n`);
     byId.set(problem.id, problem);
   }
-  return { digest: hash.digest('hex'), test, train, problem: (id) => byId.get(id) };
+  const digest = hash.digest('hex');
+  return { digest, test, train, leakedRows, problem: (id) => byId.get(id) };
+}
+
+/** How rows are split, and how they are named in an error. */
+export interface SplitOptions<Problem> {
+  readonly source: string;
+  readonly testSize: number;
+  readonly seed: number;
+  /** Equal for two problems that are the same question; by default their ids. */
+  readonly questionOf?: (problem: Problem) => string;
 }
 
 /**
- * Splits rows: the first `testSize` are test, the rest are train, shuffled by the seed.
+ * Test is the first `testSize` rows and train the rest, shuffled by the seed after that cut. A row that
+ * asks the same question as a held-out one is left out of train: else the evaluation would measure what
+ * was trained on.
  *
- * Source: TuFT's Countdown guide, §1.
+ * Source: TuFT's Countdown guide, §1; leaving out leaked rows is ours.
  *
- * @param source name of the data in error messages.
  * @throws {UserError} if nothing remains to train on.
  */
 export function splitRows<Problem extends TaskProblem>(
   task: string,
   rows: readonly Problem[],
-  { source, testSize, seed }: { source: string; testSize: number; seed: number },
+  { source, testSize, seed, questionOf = ({ id }) => id }: SplitOptions<Problem>,
 ): Dataset<Problem> {
-  if (rows.length <= testSize) {
+  const test = rows.slice(0, testSize);
+  const heldOut = new Set(test.map(questionOf));
+  const others = rows.slice(testSize);
+  const train = others.filter((problem) => !heldOut.has(questionOf(problem)));
+  const leakedRows = others.length - train.length;
+  if (train.length === 0) {
+    const leaked = leakedRows === 0 ? '' : `, and the other ${leakedRows} ask what those ask`;
     throw new UserError(
-      `${source} has ${rows.length} problems, and ${testSize} are held out for tests: none ` +
+      `${source} has ${rows.length} problems, and ${testSize} are held out for tests${leaked}: none ` +
         'remains to train on; lower the test size or give a larger file',
     );
   }
-  const train = createRandom(seed).shuffle(rows.slice(testSize));
-  return datasetOf(task, rows.slice(0, testSize), train);
+  return datasetOf(task, test, createRandom(seed).shuffle(train), leakedRows);
 }

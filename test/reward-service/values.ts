@@ -18,6 +18,7 @@ export const dataset: Dataset<Problem> = {
   digest: 'two problems',
   train: [trained],
   test: [heldOut],
+  leakedRows: 0,
   problem: (id) => [trained, heldOut].find((problem) => problem.id === id),
 };
 

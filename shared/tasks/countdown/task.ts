@@ -8,7 +8,7 @@ import { namesOnly, PromptTemplate, chooseTemplate } from '../prompt-template.js
 import { type CommonSettings, defineTask, type Task } from '../task.js';
 import { answerForm, scoreAnswer } from './score.js';
 import { embeddedDataset, generateProblems } from './generator.js';
-import { problemOf, type Problem } from './problem.js';
+import { problemKey, problemOf, type Problem } from './problem.js';
 import { styles, renderPrompt } from './prompts.js';
 
 /** Problems generated from the seed, the same in every process. */
@@ -198,7 +198,11 @@ async function loadDataset(spec: CountdownSpec['dataset']): Promise<Dataset<Prob
     return datasetOf('countdown', problems.slice(0, testSize), problems.slice(testSize));
   }
   const rows = await readData(spec, problemOfRow, exampleRow);
-  return splitRows('countdown', rows, { ...spec, source: sourceOf(spec) });
+  return splitRows('countdown', rows, {
+    ...spec,
+    source: sourceOf(spec),
+    questionOf: problemKey,
+  });
 }
 
 /** An example row of a data file, for error messages. */

@@ -113,7 +113,12 @@ function openIntegerAnswers(spec: IntegerAnswersSpec): Task<Problem> {
         question: 'How much is …?',
         answer: 72,
       });
-      return splitRows(name, rows, { ...dataset, source: sourceOf(dataset) });
+      return splitRows(name, rows, {
+        ...dataset,
+        source: sourceOf(dataset),
+        // Blanks and capitals make no other question.
+        questionOf: ({ question }) => question.toLowerCase().replace(/\s+/g, ' '),
+      });
     },
     prompt: ({ question }) => fillTemplate(prompt, { question }),
     stop: prompt.stop,

@@ -68,6 +68,16 @@ describe('a file of questions', () => {
     assert.equal(train.length, 1);
   });
 
+  it('leaves a question out of train that is held out, whatever its blanks and capitals', async () => {
+    const again = { ...gsm8k, question: gsm8k.question.toUpperCase().replace(', ', ',\n') };
+    const { train, leakedRows } = await load(gsm8k, again, { question: 'q', answer: 1 });
+    assert.equal(leakedRows, 1);
+    assert.deepEqual(
+      train.map(({ question }) => question),
+      ['q'],
+    );
+  });
+
   it('is refused with the line that has no integer answer, and an example', async () => {
     await assert.rejects(load(gsm8k, { question: 'q', answer: 'many' }), {
       name: 'UserError',
