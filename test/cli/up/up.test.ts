@@ -4,6 +4,7 @@ import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { apiKey, startOn } from '../../local-backend/running-backend.js';
 import { HubServer } from '../../support/hub-server.js';
 import { NatsServer } from '../../support/nats-server.js';
 import { tinyModel } from '../../support/tiny-model.js';
@@ -78,6 +79,18 @@ describe('offbeat up, given what cannot work,', { timeout: 240_000 }, () => {
     assert.match(await refusal([`--nats-url=${plain.url}`]), /^NATS at .* runs without JetStream/m);
     const err = await refusal([`--nats-url=${plain.url}`, '--nats-keys=/nowhere']);
     assert.match(err, /--nats-keys \/nowhere has no \S+\.nk; make the keys .*nats-config --run/);
+  });
+
+  it('writes nothing when the backend does not answer, or serves another model', async () => {
+    await using model = await tinyModel();
+    const flags = [`--api-key=${apiKey}`, `--model-dir=${model.path}`, '--model-name=another'];
+    const away = await refusal(['--backend-url=http://127.0.0.1:9', ...flags]);
+    assert.match(away, /127\.0\.0\.1:9/);
+    await using backend = await startOn(model.path);
+    assert.match(
+      await refusal([`--backend-url=${backend.url}`, ...flags]),
+      /^the backend at .* serves test\/tiny, not --model-name another; choose one with --model-name/,
+    );
   });
 
   it('writes nothing when a service would refuse its part of the environment', async () => {
