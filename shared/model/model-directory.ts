@@ -1,20 +1,29 @@
 import { createHash } from 'node:crypto';
-import { createReadStream } from 'node:fs';
+import { createReadStream, existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { z } from 'zod';
 import { errorText, UserError } from '../base/errors.js';
 import { packageRoot } from '../base/package-root.js';
+import { readJson } from '../base/read-json.js';
 import { parseModelConfig } from './model-config.js';
 import { checkWeights, weightPaths, type ModelFolder } from './model-weights.js';
 
 /** A Hugging Face directory with a supported model. */
 export interface ModelDirectory extends ModelFolder {
-  /** SHA-256 over configuration, weights and tokenizer; equal digests mean equal models. */
+  /** SHA-256 over configuration, tokenizer, generation configuration and weights: two processes with one digest hold one model. */
   readonly digest: string;
 }
 
+const generationFile = 'generation_config.json';
+
 /** The small model that ships with the project. */
 export const embeddedModelPath = join(packageRoot, 'shared', 'model', 'base');
+
+/** The part of generation_config.json that decides where an answer ends. */
+const GenerationConfig = z.object({
+  eos_token_id: z.union([z.int().nonnegative(), z.array(z.int().nonnegative())]).nullish(),
+});
 
 /**
  * Reads `config.json` and checks that tokenizer and weights exist and fit, without reading the weights.
@@ -26,7 +35,26 @@ export async function checkModelDirectory(path: string): Promise<ModelFolder> {
   const config = parseModelConfig(await readText(configPath), configPath);
   await readText(join(path, 'tokenizer.json'));
   await checkWeights({ path, config });
-  return { path, config };
+  const eosTokenIds = (await generationEosTokenIds(path)) ?? config.eosTokenIds;
+  return { path, config: { ...config, eosTokenIds } };
+}
+
+/**
+ * The end-of-sequence ids of generation_config.json, which count instead of config.json's, as in
+ * transformers: instruction-tuned models name more of them there. Undefined if it names none.
+ */
+async function generationEosTokenIds(path: string): Promise<number[] | undefined> {
+  const file = join(path, generationFile);
+  if (!existsSync(file)) return undefined;
+  try {
+    const { eos_token_id: ids } = GenerationConfig.parse(await readJson(file));
+    return ids === undefined || ids === null ? undefined : [ids].flat();
+  } catch (cause) {
+    throw new UserError(
+      `${file} is not usable (${errorText(cause)}); eos_token_id must be one token id or a list of them`,
+      { cause },
+    );
+  }
 }
 
 /**
@@ -37,9 +65,9 @@ export async function checkModelDirectory(path: string): Promise<ModelFolder> {
 export async function readModelDirectory(path: string): Promise<ModelDirectory> {
   const checked = await checkModelDirectory(path);
   const hash = createHash('sha256');
-  for (const file of ['config.json', 'tokenizer.json']) {
-    hash.update(await readText(join(path, file)));
-  }
+  const texts = ['config.json', 'tokenizer.json'];
+  if (existsSync(join(path, generationFile))) texts.push(generationFile);
+  for (const file of texts) hash.update(await readText(join(path, file)));
   for (const file of await weightPaths(path)) {
     for await (const piece of createReadStream(file, { highWaterMark: 2 ** 20 })) {
       hash.update(piece as Buffer);

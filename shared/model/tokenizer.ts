@@ -40,7 +40,8 @@ export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> 
     const tokenizer = await AutoTokenizer.from_pretrained(basename(path), {
       local_files_only: true,
     });
-    tokenizer.chat_template ??= await readTemplate(path);
+    const template = await readTemplate(path);
+    if (template !== null) tokenizer.chat_template = template;
     const own = tokenizer.eos_token_id;
     const eosTokenIds =
       directory.config.eosTokenIds.length > 0
@@ -80,7 +81,10 @@ export async function loadTokenizer(directory: ModelFolder): Promise<Tokenizer> 
   }
 }
 
-/** The file where Python's transformers keeps the chat template since version 5; the JavaScript library does not read it. */
+/**
+ * The file where transformers keeps the chat template since version 5. It counts before the template in
+ * tokenizer_config.json, as there; the JavaScript library reads only the latter.
+ */
 async function readTemplate(path: string): Promise<string | null> {
   try {
     return await readFile(join(path, 'chat_template.jinja'), 'utf8');

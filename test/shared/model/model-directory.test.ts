@@ -48,6 +48,34 @@ describe('a model directory', () => {
     assert.notEqual((await readModelDirectory(bent)).digest, tiny.digest);
   });
 
+  it('ends answers at the ids of generation_config.json, as transformers does', async () => {
+    await using model = await tinyModel();
+    const file = join(model.path, 'generation_config.json');
+    const [own] = model.config.eosTokenIds;
+    await writeFile(file, JSON.stringify({ eos_token_id: [3, own], temperature: 0.7 }));
+    const found = await readModelDirectory(model.path);
+    assert.deepEqual(found.config.eosTokenIds, [3, own]);
+    assert.deepEqual((await loadTokenizer(found)).eosTokenIds, [3, own]);
+    assert.notEqual(found.digest, model.digest, 'a rollout of it ends elsewhere');
+
+    await writeFile(file, JSON.stringify({ eos_token_id: 5 }));
+    assert.deepEqual((await checkModelDirectory(model.path)).config.eosTokenIds, [5]);
+    await writeFile(file, JSON.stringify({ eos_token_id: null, do_sample: true }));
+    assert.deepEqual((await checkModelDirectory(model.path)).config.eosTokenIds, [own]);
+  });
+
+  it('is refused with a generation_config.json whose end-of-sequence ids are none', async () => {
+    await using model = await tinyModel();
+    const file = join(model.path, 'generation_config.json');
+    for (const text of ['{"eos_token_id": "</s>"}', '{"eos_token_id": -1}', 'not json']) {
+      await writeFile(file, text);
+      await assert.rejects(checkModelDirectory(model.path), {
+        name: 'UserError',
+        message: /generation_config\.json is not usable .*; eos_token_id must be one token id or a/,
+      });
+    }
+  });
+
   it('is refused without its files, naming the first that is missing', async () => {
     await assert.rejects(checkModelDirectory('/nowhere'), /cannot read .*nowhere.config\.json/);
     const path = await changed('config.json', (text) => text);

@@ -23,8 +23,11 @@ describe('a chat', () => {
     assert.equal((await loadTokenizer(model)).chatText(chat), asText);
   });
 
-  it('is written by chat_template.jinja, where Python puts it now', async () => {
+  it('is written by chat_template.jinja, also where tokenizer_config.json has another template', async () => {
     await using model = await tinyModel();
+    const path = join(model.path, 'tokenizer_config.json');
+    const config = JSON.parse(await readFile(path, 'utf8')) as object;
+    await writeFile(path, JSON.stringify({ ...config, chat_template: 'an older one' }));
     await writeFile(join(model.path, 'chat_template.jinja'), template);
     assert.equal((await loadTokenizer(model)).chatText(chat), asText);
   });
