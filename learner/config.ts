@@ -22,7 +22,7 @@ import {
   Task,
 } from './settings/training.js';
 
-/** What to train and where to find things. What to train becomes the run's configuration in NATS. */
+/** The learner's settings. Those that define what is trained become the run's configuration in NATS. */
 export const LearnerConfig = z
   .object({
     ...Connections.shape,
@@ -49,7 +49,7 @@ export const LearnerConfig = z
   });
 export type LearnerConfig = z.infer<typeof LearnerConfig>;
 
-/** The run's configuration, with what only the files themselves tell. */
+/** The run's configuration: the settings, and what was read from the model and the dataset. */
 export function runConfig(
   config: LearnerConfig,
   found: Pick<RunConfig, 'model' | 'task' | 'datasetDigest'>,
@@ -72,8 +72,8 @@ export function runConfig(
 }
 
 /**
- * The paths at which a stored configuration and this one differ, each with both values. A run keeps
- * the configuration that it began with.
+ * The paths at which a stored configuration and ours differ, each with both values. A run keeps the
+ * configuration it started with.
  */
 export function configDifferences(stored: RunConfig, ours: RunConfig): string[] {
   const flatten = (value: unknown, path: string): [string, string][] =>

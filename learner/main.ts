@@ -24,14 +24,14 @@ import { withRecovery } from './checkpoints/recovery.js';
 import { runSession, type SessionResult } from './session/session.js';
 import { printError } from '../shared/service/telemetry/print-error.js';
 
-/** The learner service: issues tickets, trains on what comes back, publishes what it learnt. */
+/** The learner service: issues tickets, trains on the scored groups, publishes policy versions. */
 export async function main(argv: readonly string[], env: Environment): Promise<void> {
   await runService('learner', async (context) => {
     const settings = loadConfig(LearnerConfig, 'learner', argv, env);
     try {
       await learn(settings, context);
     } catch (caught) {
-      // Asked to stop while it waited for something, before there was anything to save.
+      // Stopped while waiting, before there was anything to save.
       if (!isAbort(caught, context.signal)) throw caught;
       process.exitCode = settings.stoppedExitCode;
     }
@@ -45,7 +45,7 @@ async function learn(
   const startedAt = performance.now();
   await checkModelDirectory(settings.modelDir);
   let missing: string | undefined = 'connecting to NATS';
-  // What a checkpoint needs still works for a while after the wish to stop.
+  // The broker and the backend stay usable for a while after `stop`, since the last checkpoint needs them.
   const leaseMs = 1_000 * settings.leaseSeconds;
   using grace = graceAfter(stop);
   const { signal } = grace;
@@ -72,7 +72,7 @@ async function learn(
     log.warn({ rows: dataset.leakedRows }, 'rows left out: a held-out problem asks the same');
   }
   const trainTickets = ticketBound(settings.maxStepsOffPolicy, settings.groupsPerBatch);
-  // All of an evaluation's, or while nobody answers them they would take the places of those to train on.
+  // Room for a whole evaluation: otherwise unanswered evaluation tickets would block training tickets.
   const evalTickets = evaluationTickets(
     Math.max(1, settings.evalProblems),
     settings.evalSamples,
@@ -138,7 +138,7 @@ async function learn(
 
   const wallSeconds = (performance.now() - startedAt) / 1_000;
   const summary = summarize({ run: settings.run, wallSeconds, ...result });
-  // The event first: a learner that leads no more is refused here, and leaves the file to its successor.
+  // The event comes first: a learner that has lost its lease is refused here and leaves the file to its successor.
   await broker.events.emit({ v: 1, at: Date.now(), kind: 'end', summary });
   await writeWhenRoom('summary.json', { log, signal }, () =>
     writeFile(join(runDir, 'summary.json'), `${JSON.stringify(summary, undefined, 2)}\n`),
@@ -155,35 +155,35 @@ async function learn(
   process.exitCode = givenUpCode;
 }
 
-/** Why the run was given up and what may help; undefined: it was not. */
+/** Why the run was given up and what may help; undefined if it was not given up. */
 function giveUpText(
   { learningRate, run }: LearnerConfig,
   { divergence, noSignalStreak }: SessionResult,
 ): string | undefined {
   if (noSignalStreak !== undefined) {
     return (
-      `the last ${noSignalStreak.groups} groups had no variance, so nothing was left to learn from; their reward was ` +
-      `${Number(noSignalStreak.reward.toPrecision(3))} on average. If that is all there is, the task is learnt: give it harder problems. ` +
-      'If it is little: easier problems, a larger --group-size, a --shaping, or a stronger model. What is saved is the last step.'
+      `the last ${noSignalStreak.groups} groups had no variance, so there was nothing to learn from; their mean reward was ` +
+      `${Number(noSignalStreak.reward.toPrecision(3))}. If that is the highest possible reward, the task is learnt: use harder problems. ` +
+      'If it is low, use easier problems, a larger --group-size, --shaping or a stronger model. The checkpoint is from the last step.'
     );
   }
   if (divergence === undefined) return undefined;
   const { step, reason, checkpointStep, cause } = divergence;
   if (cause === 'actor') {
     return (
-      `training diverged at step ${step}: ${reason}. What is saved is from step ${checkpointStep}, before it. ` +
-      'Look at the model directory, the release and the hardware of that actor, and start it again under another --name; ' +
-      'then the same command goes on from there.'
+      `training diverged at step ${step}: ${reason}. The checkpoint is from step ${checkpointStep}, before the divergence. ` +
+      'Check the model directory, the release and the hardware of that actor, and restart it under another --name; ' +
+      'then the same command resumes from the checkpoint.'
     );
   }
   return (
-    `training diverged at step ${step}: ${reason}. What is saved is from step ${checkpointStep}, before it; ` +
-    `the same command goes on from there. A new run may do better with a --learning-rate below ${learningRate}, ` +
-    `less --max-steps-off-policy or a --mask; run ${run} keeps its settings.`
+    `training diverged at step ${step}: ${reason}. The checkpoint is from step ${checkpointStep}, before the divergence; ` +
+    `the same command resumes from it. A new run may do better with a --learning-rate below ${learningRate}, ` +
+    `a lower --max-steps-off-policy or a --mask; run ${run} keeps its settings.`
   );
 }
 
-/** A message is delivered again when its holder was not heard of for so long. */
+/** The ack wait of each consumer: a message is redelivered once its holder has been silent that long. */
 function leasesOf(ms: number) {
   const ofTickets = { 'tickets.train': ms, 'tickets.eval': ms };
   return { ...ofTickets, rollouts: ms, 'scored.train': ms, 'scored.eval': ms };

@@ -5,13 +5,15 @@ import { natsSettings } from '../../shared/broker/access.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
 import { RunName } from '../../shared/wire/run-name.js';
 
-/** Which run this is, and where to find things. */
+/** The run's name, and where NATS, the backend and the files are. */
 export const Connections = z.object({
   run: RunName.describe('name of the run.'),
   name: string
     .max(128)
     .default(() => `${hostname()}-${process.pid}`)
-    .describe('who holds the lease to train; a restart under one name takes over at once.'),
+    .describe(
+      'name of this learner as holder of the leader lease; a restart under the same name takes over at once.',
+    ),
   ...natsSettings,
   streamReplicas: int
     .refine((count) => [1, 3, 5].includes(count), 'expected 1, 3 or 5')
@@ -21,43 +23,45 @@ export const Connections = z.object({
     .min(1)
     .default(30)
     .describe(
-      'after how long what a dead actor or reward service had in hand goes to another; after half of it ' +
-        'another learner may train in place of a dead one.',
+      'seconds until the work of a dead actor or reward service is redelivered to another; after half of them ' +
+        'another learner may replace a dead one.',
     ),
   ticketDeadlineSeconds: number
     .min(1)
     .max(86_400)
     .optional()
     .describe(
-      'after how long in the hands of actors a ticket is taken from them and issued again; by default 20 times ' +
-        'what half of the tickets take, at least 2 times --lease-seconds, and 600 while that is not known.',
+      'seconds until a ticket that an actor holds is withdrawn and issued again; by default 20 times the median ' +
+        'hold time, at least 2 times --lease-seconds, and 600 until that median is known.',
     ),
   backendUrl: z
     .url()
     .default('http://127.0.0.1:10610')
-    .describe('a Tinker server: TuFT or the local backend.'),
+    .describe('URL of a Tinker server: TuFT or the local backend.'),
   apiKey: string.default('tml-local').describe('key for --backend-url.'),
   checkpointDir: string
     .optional()
-    .describe("the backend's checkpoint directory, if it is mounted here under another path."),
+    .describe(
+      "path under which the backend's checkpoint directory is mounted here, if it differs.",
+    ),
   modelDir: string
     .default(embeddedModelPath)
-    .describe('Hugging Face directory of the model, which actors must hold too.'),
+    .describe('Hugging Face directory of the model; every actor needs the same model.'),
   modelName: string
     .optional()
-    .describe('the model as the backend calls it; by default the only one that it serves.'),
+    .describe("the backend's name for the model; by default the only model that it serves."),
   runDir: string.optional().describe('folder of metrics.jsonl and summary.json; runs/<run>.'),
   startPatienceSeconds: number
     .min(0)
     .default(10)
-    .describe('how long NATS, and then the backend, may be away when the learner starts.'),
+    .describe('seconds to wait for NATS, and then for the backend, when the learner starts.'),
   stoppedExitCode: int
     .min(0)
     .max(255)
     .default(0)
     .describe(
-      'exit code when a signal stopped the run before its end; a Kubernetes Job takes 0 for its end.',
+      'exit code when a signal stopped the run before its end; a Kubernetes Job counts 0 as finished.',
     ),
   healthHost: string.default('127.0.0.1').describe('address of /healthz, /readyz and /metrics.'),
-  healthPort: port.default(0).describe('and its port; 0: any, see the log.'),
+  healthPort: port.default(0).describe('health port; 0 picks a free one (logged).'),
 });

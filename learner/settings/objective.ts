@@ -11,36 +11,39 @@ import { advantages, settingsOf } from '../../shared/run/hyperparameters.js';
 import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
 import type { Batches } from './training.js';
 
-/** What a step maximises, and how it makes up for data of older policies. */
+/** The loss of a step, and how it corrects for data of older policies. */
 export const Objective = z.object({
   loss: LossName.default('cispo').describe("the backend's loss function."),
   clipLow: number
     .min(0)
     .optional()
-    .describe(`lowest importance ratio that counts; ${lossDefaults('clip_low_threshold')}.`),
+    .describe(`lower clip bound of the importance ratio; ${lossDefaults('clip_low_threshold')}.`),
   clipHigh: number
     .positive()
     .optional()
-    .describe(`and the highest; ${lossDefaults('clip_high_threshold')}.`),
+    .describe(`upper clip bound of the importance ratio; ${lossDefaults('clip_high_threshold')}.`),
   droBeta: number
     .positive()
     .optional()
-    .describe(`weight of the quadratic term; ${lossDefaults('beta')}.`),
+    .describe(`weight of the quadratic term of dro; ${lossDefaults('beta')}.`),
   correction: z
     .enum(['in_loss', 'token_weights', 'sequence_weights'])
     .default('in_loss')
     .describe(
-      "in_loss: the loss's own ratio to the policy that sampled. Else truncated importance weights, and the " +
-        "loss's ratio is to the policy at the start of the step: with ppo, decoupled PPO. Costs a forward pass, " +
-        'and with --num-substeps the batch must be complete before it is sent.',
+      "in_loss corrects by the loss's own ratio to the behavior policy. The others use truncated importance weights, " +
+        "and the loss's ratio is to the policy at the start of the step (with ppo: decoupled PPO). They cost a forward " +
+        'pass, and with --num-substeps the whole batch must arrive before any of it is sent.',
     ),
-  weightCap: number.positive().optional().describe('where --correction truncates its weights; 2.'),
+  weightCap: number
+    .positive()
+    .optional()
+    .describe('upper bound at which --correction truncates its weights; 2.'),
   mask: z
     .enum(['none', 'icepop', 'sequence', 'geometric'])
     .default('none')
     .describe(
-      'leaves out what is too far off-policy: tokens by their own ratio (icepop), or rollouts by the product ' +
-        '(sequence) or the geometric mean of their ratios. Costs a forward pass.',
+      'leaves out data that is too far off-policy: tokens by their own ratio (icepop), or rollouts by the product ' +
+        '(sequence) or the geometric mean (geometric) of their ratios. Costs a forward pass.',
     ),
   maskLow: number
     .min(0)
@@ -49,11 +52,11 @@ export const Objective = z.object({
   maskHigh: number
     .positive()
     .optional()
-    .describe('and the highest; icepop and sequence 5, geometric 1.1.'),
+    .describe('highest ratio that --mask keeps; icepop and sequence 5, geometric 1.1.'),
   allowUncorrected: z
     .boolean()
     .default(false)
-    .describe('insist on training on stale data without any correction.'),
+    .describe('allows training on stale data without any correction.'),
 });
 export type Objective = z.infer<typeof Objective>;
 
@@ -73,20 +76,20 @@ export function checkObjective(
   ) {
     addIssue(
       'numSubsteps',
-      `${loss} with a --mask or --advantage batch_std takes the prompt from before the first of them, ` +
-        'and would pull the later ones back there: choose 1, or leave the others out',
+      `${loss} with a --mask or --advantage batch_std uses the prompt logprobs from before the first substep, ` +
+        'and would pull the later substeps back to them: choose 1, or remove the --mask and batch_std',
     );
   }
   if (maxStepsOffPolicy > 0 && !isCorrected(settings) && !allowUncorrected) {
     addIssue(
       'loss',
       `${loss} corrects nothing, and data may be ${maxStepsOffPolicy} versions old: choose cispo, add ` +
-        '--correction token_weights or --max-steps-off-policy 0, or insist with --allow-uncorrected',
+        '--correction token_weights or --max-steps-off-policy 0, or allow it with --allow-uncorrected',
     );
   }
 }
 
-/** Whether anything makes up for data that another policy sampled. */
+/** Whether the loss, the weights or a mask corrects for data that another policy sampled. */
 function isCorrected({ loss, correction, mask }: Objective): boolean {
   return losses[loss].inputs.includes('logprobs') || correction !== 'in_loss' || mask !== 'none';
 }
@@ -104,7 +107,7 @@ function checkLoss(settings: Objective, addIssue: AddIssue<Objective>): void {
 function checkCorrection(settings: Objective, addIssue: AddIssue<Objective>): void {
   const { loss, correction, mask } = settings;
   if (correction !== 'in_loss' && losses[loss].scaledBy === undefined) {
-    const why = `${loss} needs the distance to the policy that sampled`;
+    const why = `${loss} needs the distance to the behavior policy`;
     addIssue('correction', `${why}; choose in_loss`);
   }
   if (correction === 'in_loss' && settings.weightCap !== undefined) {
@@ -120,7 +123,7 @@ function checkCorrection(settings: Objective, addIssue: AddIssue<Objective>): vo
   }
 }
 
-/** Always complete: servers have defaults of their own, and they differ. */
+/** Every setting of the loss, explicitly: backends have defaults of their own, and they differ. */
 export function lossConfig(
   settings: Pick<Objective, 'loss' | 'clipLow' | 'clipHigh' | 'droBeta'>,
 ): Record<string, number> {
@@ -137,7 +140,7 @@ const lossFlags = {
   beta: { key: 'droBeta', absence: 'has no beta' },
 } as const satisfies Record<LossSetting, { key: keyof Objective; absence: string }>;
 
-/** Each loss that has a setting, with the default of the learner. */
+/** Lists the losses that have this setting, each with the learner's default. */
 function lossDefaults(setting: LossSetting): string {
   return Object.entries(losses)
     .flatMap(([name, { settings }]) => {
@@ -168,25 +171,30 @@ export function correctionOf({
   };
 }
 
-/** IcePop's own bounds. A geometric mean strays less, the less the longer the answers are. */
+/** The bounds of the IcePop paper, but tighter for a geometric mean, which varies less the longer the answers are. */
 const maskBounds = {
   icepop: { low: 0.5, high: 5 },
   sequence: { low: 0.5, high: 5 },
   geometric: { low: 0.9, high: 1.1 },
 };
 
-/** What a rollout is compared with, and what else a token earns or loses. */
+/** How advantages are computed: the baseline, and the extra terms of each token. */
 export const Advantages = z.object({
   ...settingsOf(advantages),
   lengthPenalty: number
     .min(0)
     .default(0)
-    .describe('what the longest answer loses of its reward when it is compared.'),
-  lengthFree: int.min(0).default(0).describe('answers up to N tokens lose nothing for it.'),
+    .describe('reward that the longest answer loses when it is compared with its group.'),
+  lengthFree: int
+    .min(0)
+    .default(0)
+    .describe('answers up to N tokens are exempt from --length-penalty.'),
   klPenalty: number
     .min(0)
     .default(0)
-    .describe('weight of KL to the base model in the advantages; costs a pass of the base.'),
+    .describe(
+      'weight of KL to the base model in the advantages; costs a forward pass of the base model.',
+    ),
   entropyBonus: number
     .min(0)
     .default(0)
@@ -195,7 +203,7 @@ export const Advantages = z.object({
     .positive()
     .optional()
     .describe(
-      'nats a token: the bonus fades as the entropy comes up to it; else it is always there.',
+      'entropy, in nats a token, at which --entropy-bonus has faded to 0; without it the bonus is constant.',
     ),
 });
 export type Advantages = z.infer<typeof Advantages>;

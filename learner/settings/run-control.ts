@@ -4,44 +4,50 @@ import type { AuditLimits } from '../../shared/rl/logprob-audit.js';
 import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
 import type { Task } from './training.js';
 
-/** How long to train, and how much of it a crash may cost. */
+/** How long to train, and how many steps a crash may cost. */
 export const Duration = z.object({
   maxSteps: int
     .positive()
     .optional()
-    .describe('end after N steps, those before a resume included; a step trains one batch.'),
+    .describe('end after N steps, including those before a resume; a step trains one batch.'),
   maxMinutes: number
     .positive()
     .optional()
-    .describe('end after N minutes of training; evaluations do not count, nor earlier processes.'),
+    .describe(
+      'end after N minutes of training by this process; time spent on evaluations does not count.',
+    ),
   checkpointEverySteps: int
     .positive()
     .default(10)
-    .describe('steps between checkpoints: what a crash of backend or learner can cost.'),
+    .describe(
+      'steps between checkpoints: at most this many are lost when the backend or the learner crashes.',
+    ),
   keepEverySteps: int
     .min(0)
     .default(0)
     .describe(
-      'keep the checkpoint of every N-th step for good, besides the two newest and the best; 0: only those.',
+      'keep the checkpoint of every N-th step for good, besides the two newest and the best; 0 keeps only those.',
     ),
 });
 export type Duration = z.infer<typeof Duration>;
 
-/** What is measured on held-out problems. */
+/** How the policy is evaluated on held-out problems. */
 export const Evaluation = z.object({
   evalProblems: int
     .min(0)
     .default(256)
-    .describe('held-out problems to measure the policy on; 0: no evaluation.'),
+    .describe('held-out problems to evaluate the policy on; 0 disables evaluation.'),
   evalSamples: int
     .positive()
     .default(4)
-    .describe('answers to each of them at the training temperature; one more is greedy.'),
+    .describe(
+      'answers per evaluation problem at the training temperature, besides one greedy answer.',
+    ),
   evalEveryVersions: int
     .min(0)
     .default(20)
     .describe(
-      'the version of every N-th step is measured while training goes on; 0: only before and after.',
+      'evaluate the version of every N-th step while training goes on; 0 evaluates only before and after.',
     ),
 });
 export type Evaluation = z.infer<typeof Evaluation>;
@@ -55,25 +61,27 @@ export function checkEvaluation(
   }
 }
 
-/** When to give up a run that has diverged; what is good is kept. */
+/** When to give up a run that has diverged; its last good checkpoint is kept. */
 export const Stops = z.object({
   stopKl: number
     .min(0)
     .default(1)
-    .describe('give up when kl_sample_train_v2 stays above this, in nats a token; 0: never.'),
+    .describe('give up when kl_sample_train_v2 stays above this, in nats a token; 0 disables it.'),
   stopRewardShare: number
     .min(0)
     .lt(1)
     .default(0.3)
-    .describe('give up when the reward stays below this share of its best; 0: never.'),
+    .describe('give up when the reward stays below this share of its best; 0 disables it.'),
   stopPatience: int
     .positive()
     .default(10)
-    .describe('steps in a row that it must stay so; rewards are averaged over as many.'),
+    .describe(
+      'steps in a row out of bounds before --stop-kl or --stop-reward-share gives up; also the window of the mean reward.',
+    ),
   stopZeroVariance: int
     .min(0)
     .default(1_000)
-    .describe('give up when so many groups in a row are skipped for no variance; 0: never.'),
+    .describe('give up when N groups in a row are skipped for no variance; 0 disables it.'),
 });
 export type Stops = z.infer<typeof Stops>;
 
@@ -82,26 +90,28 @@ export function divergenceLimits(settings: Stops): DivergenceLimits {
   return { maxKl: stopKl === 0 ? Infinity : stopKl, minRewardShare, patience };
 }
 
-/** How the learner checks what actors say of their own tokens. */
+/** How the learner audits the logprobs that actors claim. */
 export const Audit = z.object({
   auditShare: number
     .min(0)
     .max(1)
     .default(1)
-    .describe('share of the groups whose logprobs are compared with our own.'),
+    .describe("share of the groups whose logprobs are compared with the learner's own."),
   auditNoise: number
     .positive()
     .default(0.05)
-    .describe('difference that proves nothing, in nats a token; above it the other actors count.'),
+    .describe(
+      'logprob difference, in nats a token, that is always tolerated; above it the audit compares with other actors.',
+    ),
 });
 export type Audit = z.infer<typeof Audit>;
 
 export function auditLimits({ auditNoise: noise }: Audit): AuditLimits {
   return {
     ...{ window: 16, minGroups: 4, noise, factor: 5 },
-    // Beyond half a nat no server's arithmetic is to blame, so it holds without others, too.
+    // No server's arithmetic is off by half a nat, so this bound needs no comparison with other actors.
     alone: Math.max(0.5, noise),
-    // One false alarm in 10⁹ groups, or steps.
+    // One false alarm in 10⁹ groups or steps.
     proof: Math.log(1e9),
     maxRefused: 3,
   };

@@ -5,14 +5,14 @@ import { type AddIssue, int, number } from '../../shared/service/config-fields.j
 import { TaskSettings } from '../../shared/tasks/registry.js';
 import type { Duration } from './run-control.js';
 
-/** What the model is to learn: problems, how they are put and what an answer earns. */
+/** The task: its problems, their prompts and the reward of an answer. */
 export const Task = z.object({
-  seed: int.min(0).default(0).describe('of the order of problems, sampling and adapter.'),
+  seed: int.min(0).default(0).describe('seed of the problem order, the sampling and the adapter.'),
   ...TaskSettings.shape,
 });
 export type Task = z.infer<typeof Task>;
 
-/** What is sampled, how it is cut into optimizer steps, and how old it may be by then. */
+/** How rollouts are sampled, how they are split into optimizer steps, and how stale they may be. */
 export const Batches = z.object({ ...settingsOf(sampling), ...settingsOf(batching) });
 export type Batches = z.infer<typeof Batches>;
 
@@ -40,25 +40,27 @@ export function checkBatches(batches: Batches, addIssue: AddIssue<Batches>): voi
   }
 }
 
-/** What is trained, and how its weights move. */
+/** The adapter, the optimizer and its learning rate schedule. */
 export const Optimizer = z.object({
-  loraRank: int.positive().default(32).describe('rank of the adapter.'),
+  loraRank: int.positive().default(32).describe('rank of the LoRA adapter.'),
   ...settingsOf(adam),
   schedule: Schedule.shape.kind
     .default('constant')
     .describe(
-      'how the learning rate goes from its peak to the end: by --max-steps, else by --max-minutes; ' +
-        'npm start takes cosine.',
+      'how the learning rate falls from its peak, over --max-steps or else over --max-minutes; ' +
+        'npm start uses cosine.',
     ),
   warmupSteps: int
     .min(0)
     .default(0)
-    .describe('steps in which the learning rate rises to its peak, in equal parts.'),
+    .describe('steps over which the learning rate rises linearly to its peak.'),
   finalRateShare: number
     .min(0)
     .max(1)
     .optional()
-    .describe('what is left of the peak at the end of --schedule linear or cosine; 0.1.'),
+    .describe(
+      'share of the peak learning rate that remains at the end of --schedule linear or cosine; 0.1.',
+    ),
 });
 export type Optimizer = z.infer<typeof Optimizer>;
 
@@ -68,10 +70,10 @@ export function checkOptimizer(
 ): void {
   const { schedule, finalRateShare, maxSteps, maxMinutes } = settings;
   if (schedule === 'constant' && finalRateShare !== undefined) {
-    addIssue('finalRateShare', '--schedule constant ends where it begins; remove it');
+    addIssue('finalRateShare', '--schedule constant keeps the learning rate; remove it');
   }
   if (schedule !== 'constant' && maxSteps === undefined && maxMinutes === undefined) {
-    addIssue('schedule', 'it needs to know the end: add --max-steps or --max-minutes');
+    addIssue('schedule', 'it needs an end: add --max-steps or --max-minutes');
   }
 }
 

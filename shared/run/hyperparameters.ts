@@ -3,9 +3,9 @@ import { AdamParams } from '../rl/adam-params.js';
 import { AdvantageKind, Normalization, ZeroVariance } from '../rl/objective.js';
 
 /**
- * A number or choice of the run's configuration that a user sets under the same name. It is declared
- * here once: `fieldsOf` makes the configuration's field of it, `settingsOf` the learner's setting with its
- * flag, default and help, and `valuesOf` takes its value from one to the other.
+ * A number or choice of the run's configuration that a user sets under the same name. Each is declared
+ * once: `fieldsOf` derives the configuration's field from it, `settingsOf` the learner's setting with its
+ * flag, default and help, and `valuesOf` copies its value from the setting to the field.
  */
 export interface Hyperparameter<Schema extends z.ZodType = z.ZodType> {
   readonly schema: Schema;
@@ -19,47 +19,48 @@ type SettingsOf<T extends Table> = { [K in keyof T]: z.ZodDefault<T[K]['schema']
 type ValuesOf<T extends Table> = { [K in keyof T]: z.output<T[K]['schema']> };
 
 export const sampling = {
-  temperature: hyperparameter(z.number().positive(), 1, 'of sampling, and of the loss.'),
-  maxTokens: hyperparameter(z.int().positive(), 20, 'longest answer.'),
+  temperature: hyperparameter(z.number().positive(), 1, 'temperature of sampling and of the loss.'),
+  maxTokens: hyperparameter(z.int().positive(), 20, 'longest answer, in tokens.'),
 };
 
 export const batching = {
-  groupSize: hyperparameter(z.int().min(2), 16, 'rollouts of one prompt.'),
+  groupSize: hyperparameter(z.int().min(2), 16, 'rollouts per prompt.'),
   replayShare: hyperparameter(
     z.number().min(0).lt(1),
     0,
-    'share of groups for problems that were tried before, preferring those that are likely to be ' +
-      'answered both rightly and wrongly; the others go through all problems in turn.',
+    'share of groups for problems that were tried before, preferring those likely to get both right ' +
+      'and wrong answers; the other groups go through all problems in turn.',
   ),
   groupsPerBatch: hyperparameter(
     z.int().positive(),
     64,
-    'groups of one step, and so of a version.',
+    'groups per step; each step publishes one policy version.',
   ),
   numSubsteps: hyperparameter(
     z.int().positive(),
     1,
-    'optimizer steps of a batch, each on an equal part of it.',
+    'optimizer steps per batch, each on an equal part of it.',
   ),
   numMinibatches: hyperparameter(
     z.int().positive(),
     4,
-    'equal parts of a substep, each sent to the backend as soon as it is full.',
+    'equal parts of each substep, each sent to the backend as soon as it is full.',
   ),
   maxStepsOffPolicy: hyperparameter(
     z.int().min(0),
     2,
-    'how many versions old the data of a step may be; 0: synchronous.',
+    'how many versions old the data of a step may be; 0 trains synchronously.',
   ),
   sampleLag: hyperparameter(
     z.int().min(0),
     0,
-    'hold sampling back by N versions, to study what stale data does; --max-steps-off-policy allows it.',
+    'delays sampling by N versions, to study the effect of stale data; at most --max-steps-off-policy.',
   ),
   windowPolicy: hyperparameter(
     z.enum(['wait', 'drop']),
     'wait',
-    'for a group that must be trained now or never; drop: train others, lose it.',
+    'what a step does about a slow group that would be too old for the next step: wait for it, or drop ' +
+      'it and train on others.',
   ),
 };
 
@@ -67,8 +68,8 @@ export const advantages = {
   advantage: hyperparameter(
     AdvantageKind,
     'mean_centred',
-    'how a rollout is compared with its group; batch_std divides by the deviation over the batch, which ' +
-      'must be complete before it is sent.',
+    'how a rollout is compared with its group; batch_std divides by the deviation over the batch, so ' +
+      'the whole batch must arrive before any of it is sent.',
   ),
   normalization: hyperparameter(
     Normalization,
@@ -79,34 +80,34 @@ export const advantages = {
   zeroVariance: hyperparameter(
     ZeroVariance,
     'refill',
-    'groups whose rewards are all equal: skipped and replaced by one more, or trained on all the same.',
+    'groups whose rewards are all equal: refill skips and replaces them, train keeps them in the batch.',
   ),
 };
 
-/** The settings of AdamW. Of `learningRate` this is the peak. */
+/** The settings of AdamW; `learningRate` is the peak of the schedule. */
 export const adam = {
   learningRate: hyperparameter(
     AdamParams.shape.learningRate,
     1e-3,
-    'of AdamW; of a schedule, its peak.',
+    'AdamW learning rate; with --schedule, its peak.',
   ),
-  beta1: hyperparameter(AdamParams.shape.beta1, 0.9, 'of AdamW.'),
-  beta2: hyperparameter(AdamParams.shape.beta2, 0.95, 'of AdamW.'),
-  eps: hyperparameter(AdamParams.shape.eps, 1e-12, 'of AdamW.'),
-  weightDecay: hyperparameter(AdamParams.shape.weightDecay, 0, 'of AdamW, decoupled.'),
+  beta1: hyperparameter(AdamParams.shape.beta1, 0.9, 'AdamW beta1.'),
+  beta2: hyperparameter(AdamParams.shape.beta2, 0.95, 'AdamW beta2.'),
+  eps: hyperparameter(AdamParams.shape.eps, 1e-12, 'AdamW epsilon.'),
+  weightDecay: hyperparameter(AdamParams.shape.weightDecay, 0, 'AdamW weight decay, decoupled.'),
   gradClipNorm: hyperparameter(
     AdamParams.shape.gradClipNorm,
     0,
-    'largest global gradient norm; 0: no clipping.',
+    'largest global gradient norm; 0 disables clipping.',
   ),
 };
 
-/** The fields of a message or configuration. */
+/** The fields that a message or configuration has for the table's hyperparameters. */
 export function fieldsOf<T extends Table>(table: T): FieldsOf<T> {
   return mapped(table, ({ schema }) => schema) as FieldsOf<T>;
 }
 
-/** The settings, with default and help; a number may be given as text, as flags and environment do. */
+/** The settings, with default and help. Numbers may be given as text, since flags and environment variables are. */
 export function settingsOf<T extends Table>(table: T): SettingsOf<T> {
   const setting = ({ schema, fallback, help }: Hyperparameter) => {
     const fromText =
@@ -116,7 +117,7 @@ export function settingsOf<T extends Table>(table: T): SettingsOf<T> {
   return mapped(table, setting) as SettingsOf<T>;
 }
 
-/** The values of the table's hyperparameters among all settings. */
+/** Picks the values of the table's hyperparameters from all settings. */
 export function valuesOf<T extends Table>(table: T, settings: ValuesOf<T>): ValuesOf<T> {
   const pairs = Object.keys(table).map((key) => [key, settings[key]]);
   return Object.fromEntries(pairs) as ValuesOf<T>;

@@ -16,7 +16,7 @@ const found = {
 };
 
 describe("the learner's configuration", () => {
-  it('makes a run configuration in which every setting of the loss is explicit', () => {
+  it('the run configuration has every setting of the loss explicitly', () => {
     const config = RunConfig.parse(runConfig(load(), found));
     assert.deepEqual(config.loss, {
       name: 'cispo',
@@ -27,7 +27,7 @@ describe("the learner's configuration", () => {
     assert.deepEqual(runConfig(load('--loss=dro'), found).loss.config, { beta: 0.01 });
   });
 
-  it('makes every bound of a correction explicit', () => {
+  it('the run configuration has every bound of a correction explicitly', () => {
     const correctionOf = (...flags: string[]) => runConfig(load(...flags), found).correction;
     assert.deepEqual(correctionOf(), { weights: { kind: 'none' }, mask: { kind: 'none' } });
     assert.deepEqual(correctionOf('--loss', 'ppo', '--correction', 'token_weights'), {
@@ -43,11 +43,11 @@ describe("the learner's configuration", () => {
     );
   });
 
-  it('knows where the learning rate goes', () => {
+  it('the run configuration has the learning rate schedule with its final share', () => {
     const scheduleOf = (...flags: string[]) => runConfig(load(...flags), found).schedule;
     const steady = { kind: 'constant', warmupSteps: 0, finalShare: 1 };
     assert.deepEqual(scheduleOf(), steady);
-    assert.deepEqual(scheduleOf('--max-steps=7'), steady); // an end may come to a run later
+    assert.deepEqual(scheduleOf('--max-steps=7'), steady); // --max-steps alone has no effect on the schedule
     assert.deepEqual(scheduleOf('--schedule=linear', '--max-minutes=5', '--warmup-steps=3'), {
       kind: 'linear',
       warmupSteps: 3,
@@ -55,7 +55,7 @@ describe("the learner's configuration", () => {
     });
   });
 
-  it('takes a loss that corrects nothing if data cannot be stale, or something else corrects', () => {
+  it('the learner accepts a loss without correction if data cannot be stale or something else corrects', () => {
     load('--loss', 'cross_entropy', '--max-steps-off-policy', '0');
     load('--loss', 'cross_entropy', '--mask', 'icepop');
     load('--loss', 'cross_entropy', '--correction', 'token_weights');
@@ -84,7 +84,7 @@ describe("the learner's configuration", () => {
     [['--loss', 'dro', '--correction', 'token_weights'], /dro needs the distance/],
     [
       ['--loss', 'dro', '--mask', 'icepop', '--num-substeps', '2'],
-      /--num-substeps .* takes the prompt from before the first of them/,
+      /--num-substeps .* uses the prompt logprobs from before the first substep/,
     ],
     [['--weight-cap', '3'], /--correction in_loss has no weights; remove it/],
     [['--mask-low', '0.1'], /there is no --mask; remove it/],
@@ -92,8 +92,8 @@ describe("the learner's configuration", () => {
     [['--length-free', '3'], /there is no --length-penalty/],
     [['--length-penalty', '1', '--length-free', '20'], /below --max-tokens, which is 20/],
     [['--entropy-target', '0.3'], /there is no --entropy-bonus/],
-    [['--schedule', 'cosine'], /needs to know the end: add --max-steps or --max-minutes/],
-    [['--final-rate-share', '0.5'], /--schedule constant ends where it begins/],
+    [['--schedule', 'cosine'], /needs an end: add --max-steps or --max-minutes/],
+    [['--final-rate-share', '0.5'], /--schedule constant keeps the learning rate/],
     [['--loss', 'dro', '--clip-high', '2'], /--loss dro clips nothing; remove it/],
     [['--dro-beta', '1'], /--loss cispo has no beta/],
     [['--loss', 'ppo', '--clip-low', '1.5'], /must be above --clip-low, which is 1.5/],
@@ -101,7 +101,7 @@ describe("the learner's configuration", () => {
     [['--group-size', '1'], /--group-size/],
   ];
   for (const [flags, says] of contradictions) {
-    it(`refuses ${flags.join(' ')}`, () => {
+    it(`the learner refuses ${flags.join(' ')}`, () => {
       assert.throws(
         () => load(...flags),
         (error) => error instanceof UserError && says.test(error.message),
@@ -110,10 +110,10 @@ describe("the learner's configuration", () => {
   }
 });
 
-describe('the identity of a run', () => {
+describe('the stored configuration of a run', () => {
   const ours = runConfig(load(), found);
 
-  it('is what it began with', async () => {
+  it('a run refuses settings other than those it started with', async () => {
     let stored: RunConfig | undefined;
     const store = {
       get: () => Promise.resolve(stored),
@@ -130,7 +130,7 @@ describe('the identity of a run', () => {
     );
   });
 
-  it('is what the copy in its folder says where NATS has lost it', async () => {
+  it('a run whose configuration NATS has lost takes it from the copy in the run folder', async () => {
     let stored: RunConfig | undefined;
     const store = {
       get: () => Promise.resolve(stored),
@@ -140,11 +140,11 @@ describe('the identity of a run', () => {
     await assert.rejects(settleConfig(store, ours, copy), /groupSize: stored 8, asked for 16/);
     assert.equal(stored, undefined);
     assert.deepEqual(await settleConfig(store, ours, ours), ours);
-    // What NATS has counts, whatever the copy says.
+    // The configuration in NATS takes precedence over the copy.
     assert.deepEqual(await settleConfig(store, ours, copy), ours);
   });
 
-  it('differs where either side has something else', () => {
+  it('the differences of two configurations name every path where either differs', () => {
     const dro = runConfig(load('--loss', 'dro'), found);
     assert.deepEqual(configDifferences(ours, dro), [
       'loss.name: stored "cispo", asked for "dro"',
@@ -154,7 +154,7 @@ describe('the identity of a run', () => {
     ]);
   });
 
-  it("takes the backend's only model, and asks when there are several", () => {
+  it("the learner uses the backend's only model and requires a name when there are several", () => {
     const backendUrl = 'http://backend';
     assert.equal(chooseModel([{ name: 'a' }], { backendUrl }), 'a');
     assert.throws(
