@@ -127,10 +127,10 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     (1_000 * settings.leaseSeconds) / 3,
   );
   const looking = setInterval(() => {
-    audit.look(options.runWatch.live);
+    audit.checkLiveActors(options.runWatch.live);
   }, lookMs);
   const mending = setInterval(() => {
-    if (broker.isConnected) void scope.watch(publisher.mend());
+    if (broker.isConnected) void scope.watch(publisher.restoreLost());
   }, mendEveryMs);
   queues.listen(evaluator);
   try {

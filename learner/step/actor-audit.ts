@@ -48,22 +48,22 @@ const graceMs = 60_000;
 
 /** Sequential evidence against one actor. */
 interface Evidence {
-  readonly nats: number; // since it was last at 0
-  readonly groups: number; // as many
+  readonly nats: number; // summed since it was last at 0
+  readonly groups: number; // in that sum
 }
 
 /**
  * Compares the logprobs that actors claim with those of the policy, and quarantines an actor whose claims
  * cannot be honest: a wrong temperature, a wrong adapter, a defect, tampering. It costs no pass, since
- * training computes the logprobs anyway. Four findings, each with a bound on its false alarms
+ * training computes the logprobs anyway. There are four findings, each with a bound on its false alarms
  * (docs/metrics.md, the audit of logprobs):
  *
- * - `gap`: at staleness 0 the weights that train are those that sampled, so both should agree;
+ * - `gap`: at staleness 0 the weights in training are those that sampled, so the logprobs should agree;
  * - `likelihood`: at any staleness, the tokens fit the policy in training better than the claims;
- * - `fleet`: at any staleness, its groups are further off than those of the others at equal age;
- * - `impossible`: groups were refused before training, since no policy at all gives such claims.
+ * - `fleet`: at any staleness, the actor's groups deviate more than other actors' groups of equal age;
+ * - `impossible`: groups were refused before training, since no policy can give such logprobs.
  *
- * A run whose live actors are all quarantined has nobody to wait for, and ends.
+ * A run whose live actors are all quarantined ends.
  */
 export class ActorAudit {
   readonly #options: ActorAuditOptions;
@@ -74,24 +74,24 @@ export class ActorAudit {
   readonly #strikes = new Map<string, number>();
   readonly #quarantined = new Set<string>();
   readonly #over = new AbortController();
-  #lonelySince: number | undefined;
+  #allQuarantinedSince: number | undefined; // ms
   #reason: string | undefined;
 
   constructor(options: ActorAuditOptions) {
     this.#options = options;
   }
 
-  /** Aborts when no actor is left but quarantined ones. */
+  /** Aborts when all live actors are quarantined. */
   get signal(): AbortSignal {
     return this.#over.signal;
   }
 
-  /** Why the run has nobody to wait for. */
+  /** Why the run ends; undefined while an honest actor may be left. */
   get reason(): string | undefined {
     return this.#reason;
   }
 
-  /** Actors that earlier sessions of the run have quarantined. */
+  /** Restores the actors that earlier sessions of the run have quarantined. */
   remember(quarantined: readonly string[]): void {
     for (const actor of quarantined) this.#quarantined.add(actor);
     actorsQuarantined.set(this.#quarantined.size);
@@ -101,22 +101,22 @@ export class ActorAudit {
     return this.#quarantined.has(actor);
   }
 
-  /** For the manifest, which the actors read. */
+  /** The quarantined actors, sorted, for the manifest that the actors read. */
   get quarantined(): string[] {
     return [...this.#quarantined].sort();
   }
 
-  /** By the names of `metrics.jsonl`. */
+  /** The metrics, by their names in `metrics.jsonl`. */
   get metrics(): Readonly<Record<string, number>> {
     return { 'actors/quarantined': this.#quarantined.size };
   }
 
   /**
-   * Looks at the groups of a step.
+   * Audits the groups of a step.
    *
    * @param version that trained on them, hence the one that sampled those at staleness 0.
    * @param trained and `results` in the same order.
-   * @returns the divergence of the step as most actors show it, by the name of `metrics.jsonl`, once the
+   * @returns the divergence of the step as most actors show it, by its name in `metrics.jsonl`, once the
    *   run's history has an event for each actor that was quarantined because of the step.
    */
   async observe(
@@ -134,7 +134,7 @@ export class ActorAudit {
       const group = pairs.slice(start, end);
       if (this.#quarantined.has(actor) || !this.#isChosen(ticket.ticketId)) continue;
       const gap = logprobGap(group);
-      if (!Number.isFinite(gap)) continue; // claims are finite, so it is our own number that is broken
+      if (!Number.isFinite(gap)) continue; // claims are finite, so our own logprob is broken
       this.#observeGap(actor, gap, one);
       const evidence = evidenceAgainstPolicy(group);
       auditEvidence.observe(evidence);
@@ -147,9 +147,9 @@ export class ActorAudit {
   }
 
   /**
-   * A group was refused before training, since its claims are impossible.
+   * Counts a group that was refused before training because its claims are impossible.
    *
-   * @returns once the run's history has an event, if that is one too many.
+   * @returns once the run's history has an event, if this group reaches the limit.
    */
   async refused(actor: string, version: number): Promise<void> {
     const { maxRefused } = this.#options.limits;
@@ -162,7 +162,7 @@ export class ActorAudit {
     );
   }
 
-  /** At staleness 0; a later substep trains with weights that nobody has sampled with. */
+  /** Only at staleness 0 and in the first substep: later substeps train with weights that sampled nothing. */
   #observeGap(actor: string, gap: number, { staleness, substep }: TrainedGroup): void {
     if (staleness !== 0 || substep !== 0) return;
     groupsAudited.inc();
@@ -198,28 +198,30 @@ export class ActorAudit {
     const { log, emit } = this.#options;
     const { actor } = finding;
     if (this.#quarantined.has(actor)) return;
-    this.#forget(actor); // it is no measure for the others any more
+    this.#forget(actor); // other actors must not be compared with it
     this.remember([actor]);
-    log.error(finding, 'an actor is quarantined');
+    log.error(finding, 'actor quarantined');
     await emit({ v: 1, at: Date.now(), kind: 'quarantine', ...finding, version });
   }
 
   /**
-   * To be called every few seconds. A mended actor has some time to join under another name.
+   * Ends the run when all live actors have been quarantined for `graceMs`, which leaves a repaired actor
+   * time to join under another name. To be called every few seconds.
    *
    * @param live the names of the actors that are alive.
    */
-  look(live: readonly string[]): void {
-    const isLonely = live.length > 0 && live.every((actor) => this.#quarantined.has(actor));
-    if (!isLonely) {
-      this.#lonelySince = undefined;
+  checkLiveActors(live: readonly string[]): void {
+    const areAllQuarantined =
+      live.length > 0 && live.every((actor) => this.#quarantined.has(actor));
+    if (!areAllQuarantined) {
+      this.#allQuarantinedSince = undefined;
       return;
     }
     const now = this.#options.now();
-    this.#lonelySince ??= now;
-    if (now - this.#lonelySince < graceMs || this.#over.signal.aborted) return;
+    this.#allQuarantinedSince ??= now;
+    if (now - this.#allQuarantinedSince < graceMs || this.#over.signal.aborted) return;
     const actors = [...live].sort().join(', ');
-    this.#reason = `no actor is left whose logprobs are those of the policy; quarantined: ${actors}`;
+    this.#reason = `no actor is left whose logprobs match the policy; quarantined: ${actors}`;
     this.#over.abort();
   }
 
@@ -228,7 +230,7 @@ export class ActorAudit {
     for (const record of records) record.delete(actor);
   }
 
-  /** What the step shows without the actors that are quarantined, nor those that stand out. */
+  /** The divergence of the step without quarantined actors and without a deviating minority. */
   #divergence(
     trained: readonly TrainedGroup[],
     pairs: MinibatchResult['rollouts'],
@@ -250,7 +252,7 @@ export class ActorAudit {
     const tokens = actors.reduce((sum, one) => sum + one.tokens, 0);
     if (without.length > 0 && all / tokens > 0.1 && all / tokens > 2 * kl) {
       const fields = { actors: without, kl: all / tokens, klOfOthers: kl };
-      this.#options.log.warn(fields, 'the divergence of a step comes from a minority of actors');
+      this.#options.log.warn(fields, 'step divergence caused by a minority of actors');
     }
     return { 'kl_sample_train_v2/fleet': kl };
   }
@@ -259,24 +261,24 @@ export class ActorAudit {
     return [...(before ?? []), ...more].slice(-this.#options.limits.window);
   }
 
-  /** The same for every session of the run, and not to be foreseen without its seed. */
+  /** Chooses the same tickets in every session of the run; unpredictable without the run's seed. */
   #isChosen(ticketId: string): boolean {
     const { share, seed } = this.#options;
     return share === 1 || createRandom(`${seed} audit ${ticketId}`).next() < share;
   }
 }
 
-/** Evidence that fell below 0 starts again from there, or an actor could save up honesty. */
+/** Adds evidence; a negative sum restarts at 0, so that an actor cannot offset later lies with past honesty. */
 function add(record: Map<string, Evidence>, actor: string, nats: number, groups: number): void {
   const before = record.get(actor);
-  const goesOn = before !== undefined && before.nats > 0;
+  const isPositive = before !== undefined && before.nats > 0;
   record.set(actor, {
-    nats: nats + (goesOn ? before.nats : 0),
-    groups: groups + (goesOn ? before.groups : 0),
+    nats: nats + (isPositive ? before.nats : 0),
+    groups: groups + (isPositive ? before.groups : 0),
   });
 }
 
-/** The gaps of a group's tokens, those of equal age and of equal weights in training together. */
+/** The gaps of a group's tokens, summed by age and by the substep that trained on them. */
 function gapsByAge(
   { group, substep }: TrainedGroup,
   pairs: MinibatchResult['rollouts'],

@@ -1,20 +1,20 @@
 import type { MinibatchResult } from './minibatch-pass.js';
 import type { TrainedGroup } from './step-report.js';
 
-/** How much stronger than an honest group one may pull, before it matters that it was a lie. */
+/** The pull of false claims, as a multiple of an honest group's, up to which a step may stay. */
 const maxPull = 5;
 
 /**
- * Whether groups of quarantined actors have decided where a step went: more than half of the pull at
- * the weights is theirs, and it is over five times of what honest claims would have given them.
+ * Finds the quarantined actors whose groups dominated a step: they have more than half of the pull on
+ * the weights, and over five times the pull that honest claims would have given them.
  *
- * With `cispo` up to an upper threshold of 5 this never happens: its ratio is bounded, and groups of a liar
+ * With `cispo` up to an upper threshold of 5 this never happens: its ratio is bounded, so false groups
  * count at most five times. `importance_sampling` has no bound, `ppo` none where the advantage is
- * negative, `dro` grows with the gap. One such claim decides the step and swells the optimizer's second
- * moment for long after it, so nothing less than the weights of before will do.
+ * negative, and the loss of `dro` grows with the gap. One such claim dominates the step and inflates the
+ * optimizer's second moment for many steps after it, so the weights from before the step must be restored.
  *
  * @param trained the groups of the step, and `results` in the same order.
- * @returns the actors, none if the step may stay.
+ * @returns the actors; none if the step may stay.
  */
 export function damagingActors(
   trained: readonly TrainedGroup[],
@@ -26,7 +26,7 @@ export function damagingActors(
   const pulls = results.flatMap((result) => result.pulls());
   let all = 0;
   let theirs = 0;
-  let honest = 0; // what theirs would be with honest claims
+  let honest = 0; // their pull, had their claims been honest
   let end = 0;
   for (const { group } of trained) {
     const { actor, rollouts } = group.scored.group;
@@ -41,7 +41,7 @@ export function damagingActors(
   return isDamaged ? [...new Set(actors)].filter(isQuarantined) : [];
 }
 
-/** The run goes back to its last checkpoint, without the groups of these actors. */
+/** False claims dominated a step: the run returns to its last checkpoint, without the groups of these actors. */
 export class StepDamaged extends Error {
   override readonly name = 'StepDamaged';
 

@@ -1,7 +1,7 @@
 import type { Datum } from '../../shared/rl/datum.js';
 import { losses, type LossName } from '../../shared/rl/losses.js';
 
-/** What a loss is told of the tokens that the policy sampled. */
+/** The inputs of a loss for the tokens that the policy sampled. */
 export interface TokenInputs {
   readonly logprobs: ArrayLike<number>; // [T] that the importance ratio is taken against
   readonly advantages: ArrayLike<number>; // [T] normalization included
@@ -14,8 +14,8 @@ export interface TokenInputs {
  *
  * @param promptTokens [P], at least one.
  * @param tokens [T] of the completion.
- * @param promptLogprobs [≥ P - 1] the current ones, for a loss that counts every position: the quadratic
- * term of `dro` is 0 only where the behavior logprob equals the current one.
+ * @param promptLogprobs [≥ P - 1] of the current policy, for a loss that counts every position: the
+ * quadratic term of `dro` is 0 only where the behavior logprob equals the current one.
  * @returns arrays of N = P + T - 1 positions.
  */
 export function datumOf(
@@ -37,7 +37,7 @@ export function datumOf(
   return { ...shifted, inputs: Object.fromEntries(inputs) };
 }
 
-/** One rollout of which only the logprobs are wanted, by `cross_entropy` with nothing to learn. */
+/** One rollout for a pass that only returns logprobs: `cross_entropy` with weight 0 everywhere. */
 export function unweightedDatum(promptTokens: Int32Array, tokens: Int32Array): Datum {
   const shifted = shiftedTokens(promptTokens, tokens);
   return { ...shifted, inputs: { weights: new Float32Array(shifted.tokens.length) } };

@@ -2,10 +2,10 @@ import { Counter } from 'prom-client';
 import { IdleTime } from '../../shared/base/idle-time.js';
 import { markHandled } from '../../shared/base/task-scope.js';
 
-/** Why the learner has nothing for the backend to do. */
+/** Why the learner has no work for the backend. */
 export type IdleCause =
-  | 'groups' // too few groups are here
-  | 'window' // enough are here, but an older one must be waited for
+  | 'groups' // too few groups have arrived
+  | 'window' // enough have arrived, but the step must wait for an older one
   | 'version'; // no ticket may be issued before a version has reached the actors
 
 const idleSeconds = new Counter({
@@ -15,8 +15,8 @@ const idleSeconds = new Counter({
 });
 
 /**
- * Measures how long the backend had none of our work in flight, by cause. Without a cause the time
- * is not counted: an evaluation runs, or the run is ending.
+ * Measures how long the backend had none of our work in flight, by cause. Time without a cause is not
+ * counted: an evaluation runs, or the run is ending.
  */
 export class IdleClock {
   readonly #clock: IdleTime<IdleCause>;
@@ -30,7 +30,7 @@ export class IdleClock {
     });
   }
 
-  /** The learner waits for this from now on, when the backend has nothing to do. */
+  /** Sets the cause that idle time counts for from now on. */
   waitFor(cause: IdleCause | undefined): void {
     this.#cause = cause;
     this.#count(0);

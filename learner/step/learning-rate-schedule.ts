@@ -8,21 +8,21 @@ const learningRate = new Gauge({
   help: 'Learning rate of the newest optimizer step that was sent.',
 });
 
-/** How far the run is, and what that makes of the optimizer's settings. */
+/** Derives the optimizer's settings from the run's progress. */
 export class LearningRateSchedule {
-  /** @param seconds of training in this life, from 0. */
+  /** @param seconds of training in this session, from 0. */
   constructor(
     private readonly config: Pick<RunConfig, 'adam' | 'schedule'>,
     private readonly runProgress: RunProgress,
     private readonly seconds: () => number,
   ) {}
 
-  /** @param step steps that the run has made. @returns 0 to 1. */
+  /** @param step steps that the run has trained. @returns 0 to 1. */
   progress(step: number): number {
     return progressAt(this.runProgress, step, this.seconds());
   }
 
-  /** What to send with an optimizer step. @param step that it is part of, counted from 1. */
+  /** The settings of an optimizer step. @param step that it is part of, counted from 1. */
   settingsFor(step: number): AdamParams {
     const { adam, schedule } = this.config;
     const rate = learningRateAt(adam.learningRate, schedule, step, this.progress(step - 1));

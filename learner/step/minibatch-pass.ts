@@ -14,7 +14,7 @@ import {
   type TokenAdvantages,
 } from './token-advantages.js';
 
-/** The calls of a training run that a minibatch needs. */
+/** The calls of a training run that a minibatch uses. */
 export interface MinibatchBackend {
   forwardBackward(
     data: readonly Datum[],
@@ -26,7 +26,7 @@ export interface MinibatchBackend {
 
 export interface MinibatchBackends {
   readonly run: MinibatchBackend;
-  /** A run that is never trained, so that it is the base model; there if there is a KL penalty. */
+  /** A run that is never trained, so that it is the base model; defined only with a KL penalty. */
   readonly base: Pick<MinibatchBackend, 'forward'> | undefined;
 }
 
@@ -38,7 +38,7 @@ export interface MinibatchGroups {
   readonly staleness: readonly number[];
 }
 
-/** A minibatch whose loss only waits to be computed. */
+/** A minibatch that is ready to send. */
 export interface PreparedMinibatch {
   readonly data: readonly Datum[]; // a rollout each
   readonly rollouts: readonly PassedRollout[];
@@ -47,10 +47,10 @@ export interface PreparedMinibatch {
   readonly terms: Omit<TokenAdvantages, 'advantages'>;
 }
 
-/** How strongly a rollout pulls at the weights: the sum over its tokens of |d loss / d logprob|. */
+/** How strongly a rollout pulls on the weights: the sum over its tokens of |d loss / d logprob|. */
 export interface Pull {
   readonly actual: number;
-  readonly onPolicy: number; // had its claims been the logprobs of the policy in training
+  readonly onPolicy: number; // as if its claims were the logprobs of the policy in training
 }
 
 export interface MinibatchResult extends Pick<PreparedMinibatch, 'corrected' | 'terms'> {
@@ -63,9 +63,9 @@ export interface MinibatchResult extends Pick<PreparedMinibatch, 'corrected' | '
 type PassedRollout = Rollout & { readonly promptTokens: Int32Array; readonly staleness: number };
 
 /**
- * Whether the minibatches of a batch have to be prepared together, before the first is sent: their
- * advantages are compared, or the policy that a later one is corrected against is that of the batch's
- * start. Otherwise each is prepared and sent as soon as it is full.
+ * Whether the minibatches of a batch must be prepared together before the first is sent: because their
+ * advantages are compared, or because later ones are corrected against the policy at the start of the
+ * batch. Otherwise each is prepared and sent as soon as it is full.
  */
 export function needsWholeBatch({
   advantage,
@@ -76,7 +76,7 @@ export function needsWholeBatch({
 }
 
 /**
- * Makes minibatches into what the backend's loss is given.
+ * Computes the advantages, corrections and datums of minibatches.
  *
  * Cost: nothing, or one `forward` of all of them if a loss that counts every position (`dro`), a mask
  * or importance weights need the proximal logprobs, and one `forward` of the base for a KL penalty.
@@ -132,8 +132,8 @@ export async function prepareMinibatches(
 }
 
 /**
- * Sends a minibatch to the backend, which adds its gradients to those of the next optimizer step. It is
- * in the backend's queue when this returns, so that what is called next runs behind it.
+ * Sends a minibatch to the backend, which adds its gradients to those of the next optimizer step. The
+ * call is in the backend's queue when this returns, so later calls run after it.
  *
  * Cost: one `forward_backward`.
  */
@@ -142,7 +142,7 @@ export function sendMinibatch(
   { loss, sampling }: Pick<PassSettings, 'loss' | 'sampling'>,
   { data, rollouts, corrected, advantages, terms }: PreparedMinibatch,
 ): Promise<MinibatchResult> {
-  // The behavior logprobs are those of the distribution at this temperature, so ours must be too.
+  // The behavior logprobs are of the distribution at this temperature, so ours must be too.
   const settings = { ...loss.config, temperature: sampling.temperature };
   const passed = run.forwardBackward(data, loss.name, settings);
   const pair = ({ logprobs, metrics }: ForwardBackwardResult): MinibatchResult => ({
@@ -180,7 +180,7 @@ function rolloutsOf({ groups, staleness }: MinibatchGroups): PassedRollout[] {
   );
 }
 
-/** Logprobs of broken weights could not be sent; the pass tells of them whatever stands in their place. */
+/** Replaces logprobs of broken weights, which cannot be sent; the pass reports broken weights anyway. */
 function sendable(logprob: number): number {
   return Number.isFinite(logprob) ? logprob : 0;
 }

@@ -16,22 +16,22 @@ import type { TrainedGroup } from './step-report.js';
 export interface OpenStepOptions {
   readonly config: RunConfig;
   readonly run: TrainingRun;
-  readonly base: TrainingRun | undefined; // never trained; there if there is a KL penalty
+  readonly base: TrainingRun | undefined; // never trained; defined only with a KL penalty
   readonly learningRates: LearningRateSchedule;
   readonly idle: IdleClock;
   readonly scope: TaskScope;
 }
 
 /**
- * A step that is being collected. Its minibatches go to the backend as they come, or all at once where
- * the batch must be whole, and the optimizer step behind the last of each substep.
+ * A step whose minibatches are being collected. Each goes to the backend as it arrives, or all at once
+ * where the batch must be whole, and an optimizer step follows the last minibatch of each substep.
  */
 export class OpenStep {
   readonly #options: OpenStepOptions;
   readonly #held: Minibatch<ArrivedGroup>[] = []; // not sent yet
   #trained: TrainedGroup[] = [];
   #results: Promise<MinibatchResult>[] = [];
-  readonly #optimized: Promise<Record<string, number>>[] = []; // a substep each
+  readonly #optimized: Promise<Record<string, number>>[] = []; // one per substep
 
   /** @param number of the step, from 1. */
   constructor(
@@ -46,12 +46,12 @@ export class OpenStep {
     return this.#trained;
   }
 
-  /** What the passes of the minibatches come to. */
+  /** The results of the minibatches' passes. */
   get results(): readonly Promise<MinibatchResult>[] {
     return this.#results;
   }
 
-  /** What the backend says of each optimizer step, and its learning rate. */
+  /** The backend's metrics of each optimizer step, and its learning rate. */
   get optimized(): readonly Promise<Record<string, number>>[] {
     return this.#optimized;
   }
@@ -64,9 +64,9 @@ export class OpenStep {
   }
 
   /**
-   * No more will come: leaves what the optimizer steps so far have used.
+   * Ends the step early: keeps only the minibatches that the optimizer steps so far have used.
    *
-   * @returns how many these are.
+   * @returns the number of these optimizer steps.
    */
   cutShort(): number {
     const { groupsPerBatch, numSubsteps, numMinibatches } = this.#options.config;

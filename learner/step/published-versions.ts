@@ -4,9 +4,9 @@ import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 
 export interface PublishedVersionsOptions {
   readonly policy: Pick<PolicyStore, 'isWhole' | 'restore'>;
-  /** How often what NATS keeps of the run was restored after an outage. */
+  /** How many times the run's data in NATS was restored after an outage. */
   readonly restorations: () => number;
-  /** The adapter of saved weights; undefined where the backend hands out none. */
+  /** The adapter of saved weights; undefined if the backend hands out none. */
   readonly download: (samplerPath: string) => Promise<PolicyAdapter | undefined>;
   /** Rejects if another learner leads the run. */
   readonly confirmLead: () => Promise<void>;
@@ -19,9 +19,10 @@ interface Known {
 }
 
 /**
- * The versions that actors may still ask for. A server that is killed may come back without the newest of what it
- * acknowledged. An actor that has not loaded a version by then never could, and tickets wait for it; no
- * newer version comes without them. So after each outage these are looked up, and published again where anything is missing.
+ * The versions that actors may still request. A killed NATS server may restart without the newest data
+ * that it acknowledged. An actor could then never load a lost version, its tickets would never be
+ * answered, and no newer version would be trained without them. So after each outage every version is
+ * checked, and published again if anything of it is missing.
  */
 export class PublishedVersions {
   readonly #options: PublishedVersionsOptions;
@@ -31,12 +32,12 @@ export class PublishedVersions {
     this.#options = options;
   }
 
-  /** @param restorations at the start of the publication: an outage during it counts as one since. */
+  /** @param restorations at the start of the publication, so that an outage during it triggers a check. */
   add(manifest: PolicyManifest, restorations: number): void {
     this.#known.set(manifest.version, { manifest, restorations });
   }
 
-  /** Forgets all versions but these, which actors may still ask for. */
+  /** Forgets all versions but these, which actors may still request. */
   keep(versions: ReadonlySet<number>): void {
     for (const version of this.#known.keys()) {
       if (!versions.has(version)) this.#known.delete(version);
@@ -44,11 +45,11 @@ export class PublishedVersions {
   }
 
   /**
-   * Publishes again what an outage has cost. To be called in turn with publications.
+   * Publishes versions again that an outage has lost. Must not run concurrently with a publication.
    *
-   * @throws {Error} if another learner leads: what is missing here, it has replaced.
+   * @throws {Error} if another learner leads, since it may have replaced the missing versions.
    */
-  async mend(): Promise<void> {
+  async restoreLost(): Promise<void> {
     const { policy, restorations, download, confirmLead, log } = this.#options;
     const newest = Math.max(...this.#known.keys());
     for (const [version, known] of this.#known) {
@@ -58,7 +59,7 @@ export class PublishedVersions {
       if (!(await policy.isWhole(manifest, version === newest))) {
         await confirmLead();
         const { adapter, samplerPath } = manifest;
-        log.warn({ version }, 'NATS has lost a policy version: it is published again');
+        log.warn({ version }, 'policy version lost by NATS, publishing it again');
         const weights = adapter === undefined ? undefined : await download(samplerPath);
         manifest = await policy.restore(manifest, weights, version === newest);
       }

@@ -38,7 +38,7 @@ export interface PublisherOptions {
   readonly rewinds: readonly Rewind[];
   /** Actors whose groups are refused. */
   readonly quarantined: () => readonly string[];
-  /** The lowest order of a ticket that has not come to its end. */
+  /** All tickets of lower orders have ended. */
   readonly consumedBelow: () => number;
   /** Rejects if another learner leads the run. */
   readonly confirmLead: () => Promise<void>;
@@ -47,7 +47,7 @@ export interface PublisherOptions {
   readonly log: Logger;
 }
 
-/** Weights that nobody can sample with: they are not published, so the version before stays in use. */
+/** The weights are not finite, so they are not published and the version before stays in use. */
 export class VersionNotFinite extends Error {
   override readonly name = 'VersionNotFinite';
 
@@ -57,9 +57,9 @@ export class VersionNotFinite extends Error {
 }
 
 /**
- * Makes new weights available to the actors: saved for sampling, opened as one sampling session that
- * all actors share, handed over as an adapter, and named in the manifest. A backend may be unable to
- * do one of the latter two, and then every actor must sample the other way.
+ * Makes new weights available to the actors: saves them for sampling, opens one sampling session that
+ * all actors share, downloads the adapter for actors that sample by themselves, and publishes the
+ * manifest. A backend may lack either the session or the adapter; then every actor must sample the other way.
  */
 export class Publisher {
   readonly #options: PublisherOptions;
@@ -67,7 +67,7 @@ export class Publisher {
   #newestVersion = -1;
   readonly #metrics: Record<string, number> = {};
   #handsOutAdapters = true;
-  readonly #undeleted: Backoff<number>; // versions whose weights the backend could not delete
+  readonly #undeleted: Backoff<number>; // versions whose weights the backend failed to delete
   readonly #published: PublishedVersions;
 
   constructor(options: PublisherOptions) {
@@ -83,22 +83,22 @@ export class Publisher {
     });
   }
 
-  /** How long each phase of the newest publication took, by the names of `metrics.jsonl`. */
+  /** The duration of each phase of the newest publication, by the names of `metrics.jsonl`. */
   get metrics(): Readonly<Record<string, number>> {
     return this.#metrics;
   }
 
-  /** The newest version that an actor may have seen: known a moment before it can be used. */
+  /** The newest version that an actor may have seen; set just before its manifest is published. */
   get newestVersion(): number {
     return this.#newestVersion;
   }
 
   /**
-   * Publishes the weights as they are when the operations called so far have run. The save is in the
-   * backend's queue when this returns; the rest follows in order of the versions.
+   * Publishes the weights that the operations called so far produce. The save is in the backend's queue
+   * when this returns; the rest follows in order of the versions.
    *
-   * @throws {VersionNotFinite} if a weight is NaN or infinite, or a token that is drawn with them has such
-   *   a logprob where the backend hands out no weights.
+   * @throws {VersionNotFinite} if a weight is NaN or infinite or, where the backend hands out no weights,
+   *   the logprob of a token drawn with them is.
    */
   publish(version: number): Promise<void> {
     const { run, idle } = this.#options;
@@ -113,9 +113,9 @@ export class Publisher {
     return markHandled(published);
   }
 
-  /** Publishes again what NATS has lost of the versions that actors may ask for. */
-  mend(): Promise<void> {
-    return this.#oneAtATime(() => this.#published.mend());
+  /** Publishes versions again that NATS has lost and actors may still request. */
+  restoreLost(): Promise<void> {
+    return this.#oneAtATime(() => this.#published.restoreLost());
   }
 
   async #announce(version: number, samplerPath: string): Promise<void> {
@@ -127,7 +127,7 @@ export class Publisher {
     if (samplingSessionId === undefined && adapter === undefined) {
       throw new UserError(
         'the backend neither samples nor hands out adapters that reach this machine, so no actor ' +
-          'could use what is trained; use a backend that does one of the two',
+          'could use the trained weights; use a backend that does one of the two',
       );
     }
     await this.#requireFinite(version, samplingSessionId, adapter?.bytes);
@@ -153,7 +153,7 @@ export class Publisher {
     await broker.events.emit({ v: 1, at: Date.now(), kind: 'version', version });
   }
 
-  /** Where there is no adapter to look at, a token is drawn as an actor would draw it. */
+  /** Checks the adapter; without one, draws a token as an actor would. */
   async #requireFinite(
     version: number,
     samplingSessionId: string | undefined,
@@ -209,16 +209,16 @@ export class Publisher {
       this.#handsOutAdapters = false;
       this.#options.log.warn(
         { reason: errorText(caught) },
-        'no adapters for actors that sample by themselves; start them with --sampler tinker',
+        'adapters not available; start actors with --sampler tinker',
       );
       return undefined;
     }
   }
 
   /**
-   * Forgets versions that nobody needs: an actor's lease, a ticket that is out or an evaluation names
-   * the ones in use, and those that are still fresh enough to train on may be taken up any moment. Weights
-   * that the backend could not delete are tried again, ever more rarely.
+   * Deletes versions that are not needed. Versions named by an actor's lease, an outstanding ticket or an
+   * evaluation are kept, and so are those fresh enough to train on, which an actor may still load. Failed
+   * deletions are retried with increasing pauses.
    *
    * @param inUse versions that tickets and evaluations name.
    */
@@ -235,7 +235,7 @@ export class Publisher {
     await broker.policy.retire(keep, (manifest) => this.#deleteWeights(manifest));
   }
 
-  /** @returns false if the backend may delete them later. */
+  /** @returns false if the deletion is to be retried. */
   async #deleteWeights({ version, samplerPath }: PolicyManifest): Promise<boolean> {
     try {
       await this.#options.client.deleteCheckpoint(samplerPath);
@@ -261,7 +261,7 @@ function padded(version: number): string {
   return String(version).padStart(6, '0');
 }
 
-/** When to try again what has failed: after a pause that doubles with each failure. */
+/** Decides when to retry failed operations: after a pause that doubles with each failure. */
 export class Backoff<Key> {
   readonly #failures = new Map<Key, { readonly count: number; readonly dueAt: number }>();
   readonly #now: () => number;
@@ -281,7 +281,7 @@ export class Backoff<Key> {
     this.#failures.delete(key);
   }
 
-  /** What is not to be tried yet. */
+  /** The keys whose pause is not over. */
   waiting(): Key[] {
     const now = this.#now();
     return [...this.#failures].flatMap(([key, { dueAt }]) => (dueAt > now ? [key] : []));

@@ -59,7 +59,7 @@ export interface StepPipelineOptions extends StepEventsOptions {
   readonly versionsInUse: () => readonly number[];
 }
 
-/** What the next step waits for: each stage of a step runs after the same stage of the step before. */
+/** The promises the next step waits for: each stage of a step runs after the same stage of the step before. */
 interface Gates {
   readonly published: Promise<void>;
   readonly confirmed: Promise<unknown>;
@@ -73,7 +73,7 @@ interface ConfirmedStep {
 }
 
 /**
- * What happens to a step once its last minibatch was sent, while the next one is being collected.
+ * Runs a step through its stages once its last minibatch was sent, while the next one is being collected.
  *
  *     backend's queue:  passes, optimizer steps │ save sampling weights │ save state, every N steps
  *                                 │                       │                      │
@@ -85,10 +85,10 @@ interface ConfirmedStep {
  * | stage   | consumes             | waits for                                   | lets                             | metric                 |
  * | ------- | -------------------- | ------------------------------------------- | -------------------------------- | ---------------------- |
  * | publish | the saved weights    | the version before                          | actors adopt; tickets be issued  | `rl_publish_lag_steps` |
- * | confirm | all answers          | `confirm` of the step before                | two later steps be cut           | `rl_steps_total`       |
+ * | confirm | all results          | `confirm` of the step before                | two later steps be cut           | `rl_steps_total`       |
  * | record  | the step's event     | its own `confirm`, `record` of the step before | the checkpoint be written     | `rl_checkpoint_step`   |
  * | write   | the saved state      | `record` of the step after, which judges it | its groups be acknowledged       | `rl_checkpoint_step`   |
- * | retire  | versions without use | `record`; one at a time, awaited by none    | weights be deleted               | none                   |
+ * | retire  | unused versions      | `record`; one at a time, never awaited      | weights be deleted               | none                   |
  *
  * `confirm` does not wait for `record`, so that slow writes never hold up training. A failure of a stage
  * ends the session.
@@ -103,7 +103,7 @@ export class StepPipeline {
     confirmed: Promise.resolve(),
     recorded: Promise.resolve(),
   };
-  #retired: Promise<void> = Promise.resolve(); // old versions, the last time
+  #retired: Promise<void> = Promise.resolve(); // the newest retirement of old versions
   #isRetiring = false;
 
   constructor(options: StepPipelineOptions, giveUp: GiveUp) {
@@ -112,12 +112,12 @@ export class StepPipeline {
     this.#events = new StepEvents(options);
   }
 
-  /** The first step begins now. */
+  /** Starts the clock of the first step. */
   start(): void {
     this.#events.start();
   }
 
-  /** Takes over a step that was sent in full. Its saves are in the backend's queue when this returns. */
+  /** Accepts a step that was sent in full. Its saves are in the backend's queue when this returns. */
   take(sent: OpenStep): void {
     const { admission, scope, publisher, checkpointer, checkpointEverySteps } = this.#options;
     const { version } = admission;
@@ -133,15 +133,15 @@ export class StepPipeline {
     };
   }
 
-  /** Resolves when every step that was taken is through all stages. */
+  /** Resolves when every accepted step has passed all stages. */
   async drained(): Promise<void> {
     await Promise.all([this.#newest.published, this.#newest.confirmed, this.#newest.recorded]);
     await this.#retired;
   }
 
   /**
-   * Makes the newest weights the run's checkpoint, unless the last step was unhealthy: then, or if the
-   * training has diverged, the checkpoint from before stays as it is.
+   * Makes the newest weights the run's checkpoint. If the last step was unhealthy or the training has
+   * diverged, the previous checkpoint stays.
    */
   async finish(): Promise<void> {
     const { admission, checkpointer, log } = this.#options;
@@ -150,7 +150,7 @@ export class StepPipeline {
     else if (this.#trial.isHealthy) {
       const state = checkpointer.save(step);
       await this.#trial.end({ step, state, consumed: this.#consumed() });
-    } else log.warn({ step, checkpoint: checkpointer.writtenStep }, 'the last steps are not saved');
+    } else log.warn({ step, checkpoint: checkpointer.writtenStep }, 'last steps not saved');
   }
 
   async #publish(
@@ -174,7 +174,7 @@ export class StepPipeline {
     await Promise.all([becomesVisible, before.published]);
   }
 
-  /** @returns undefined if the training has diverged meanwhile, so that the step does not count. */
+  /** @returns undefined if the training has diverged in the meantime, so that the step does not count. */
   async #confirm(
     sent: OpenStep,
     version: number,
@@ -210,7 +210,7 @@ export class StepPipeline {
     const step = await confirmed;
     await before.recorded;
     if (step === undefined) return;
-    // The history first: a checkpoint that is ahead of it would leave a gap that no restart fills.
+    // The history comes first: a checkpoint ahead of it would leave a gap that no restart fills.
     await this.#options.onStep(step.event);
     await this.#trial.judged(step.isHealthy, step.candidate);
     this.#retire();
@@ -233,7 +233,7 @@ export class StepPipeline {
     lagSteps.set(this.#options.admission.publishLag);
   }
 
-  /** What the weights of the newest confirmed step have consumed by now, for when their checkpoint is written. */
+  /** Captures what the newest confirmed step has consumed; evaluated when its checkpoint is written. */
   #consumed(): () => Consumed {
     const { admission, unacked, learningRates, tickets, changes } = this.#options;
     const { step, confirmedVersion: version, rewindsInReach: rewinds } = admission;
@@ -253,7 +253,7 @@ export class StepPipeline {
     };
   }
 
-  /** Not awaited, since a backend may take long to delete; the call of the next step finds the rest. */
+  /** Starts deleting old versions; not awaited, since backends may be slow. The next call deletes what is left. */
   #retire(): void {
     const { admission, publisher, scope, versionsInUse } = this.#options;
     if (this.#isRetiring) return;
@@ -269,7 +269,7 @@ export class StepPipeline {
   }
 }
 
-/** Ends the trace of each group that a step has trained on: from its arrival until now. */
+/** Ends the trace of each group that a step has trained on, with a span from its arrival until now. */
 function recordTrainSpans(
   run: string,
   { step, version }: { readonly step: number; readonly version: number }, // the version that trained

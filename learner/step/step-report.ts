@@ -35,7 +35,7 @@ const age =
   ({ ages }: StepData): number[] =>
     ages.map((of) => of[key]);
 
-/** The data of a step and what its corrections and extra terms did. */
+/** The staleness of a step's data and the effects of its corrections and extra terms. */
 const stepStats = new StatTable<StepData>([
   {
     ...trainedStaleness('oldest_token'),
@@ -111,7 +111,7 @@ const stepStats = new StatTable<StepData>([
   },
 ]);
 
-/** Later substeps are further off-policy, which no staleness shows. */
+/** By substep as well, since later substeps are further off-policy, which staleness does not show. */
 const everyPart = ['staleness', 'substep'];
 const divergence = (estimator: string) => ({
   prometheus: 'rl_kl_sample_train',
@@ -120,7 +120,7 @@ const divergence = (estimator: string) => ({
   parts: everyPart,
 });
 
-/** How far a step was off-policy: as a whole, and the parts of it that differ in staleness or substep. */
+/** How far a step was off-policy: as a whole, and by staleness and substep. */
 const ratioStats = new StatTable<OffPolicyStats>([
   { ...divergence('v1'), jsonl: 'kl_sample_train_v1', of: ({ klV1 }) => klV1 },
   { ...divergence('v2'), jsonl: 'kl_sample_train_v2', of: ({ klV2 }) => klV2 },
@@ -152,7 +152,7 @@ const ratioStats = new StatTable<OffPolicyStats>([
 export interface TrainedGroup {
   readonly group: ArrivedGroup;
   readonly staleness: number; // in steps
-  readonly substep: number; // that took it
+  readonly substep: number; // that trained on it
 }
 
 type StepConfig = Pick<
@@ -160,7 +160,7 @@ type StepConfig = Pick<
   'loss' | 'correction' | 'maxStepsOffPolicy' | 'numSubsteps' | 'numMinibatches'
 >;
 
-/** What the numbers of a step are computed from. */
+/** The data that the numbers of a step are computed from. */
 interface StepData {
   readonly config: StepConfig;
   readonly ages: readonly Ages[]; // of its groups
@@ -169,12 +169,12 @@ interface StepData {
   readonly masked: { readonly low: number; readonly high: number } | undefined; // shares of the tokens
   readonly weights:
     { readonly ofTokens: readonly Float64Array[]; readonly cap: number } | undefined;
-  readonly offPolicy: OffPolicyStats | undefined; // none without tokens
+  readonly offPolicy: OffPolicyStats | undefined; // undefined without tokens
 }
 
 /**
- * The numbers of a step's data and of how far it was off-policy, by their keys in `metrics.jsonl`; also
- * sets them in Prometheus.
+ * Computes the numbers of a step's data and of how far it was off-policy, by their keys in
+ * `metrics.jsonl`; also sets them in Prometheus.
  *
  * @param version that trained on the groups.
  */
@@ -221,14 +221,14 @@ export function reportStep(
   };
 }
 
-/** The ratios outside of which a correction masks single tokens or truncates them; undefined: none does. */
+/** The ratios outside of which a correction masks or truncates single tokens; undefined if none does. */
 function correctionBounds({ weights, mask }: Correction): RatioBounds | undefined {
   if (mask.kind === 'icepop') return { low: mask.low, high: mask.high };
   if (weights.kind === 'token') return { low: 0, high: weights.cap };
   return undefined;
 }
 
-/** None of a step that has a single substep. */
+/** The off-policy numbers of each substep; none if the step has a single one. */
 function* statsBySubstep(
   results: readonly MinibatchResult[],
   numMinibatches: number,
@@ -245,13 +245,13 @@ function* statsBySubstep(
   }
 }
 
-/** How old a group is when it is trained on, in steps but for the last. */
+/** How old a group is when it is trained on, in steps except for `optimizerSteps`. */
 interface Ages {
-  readonly oldest: number; // of its tokens: its staleness
+  readonly oldest: number; // the group's staleness: that of its oldest token
   readonly newest: number;
   readonly weighted: number; // mean over its tokens
-  readonly inFlight: number; // of `oldest`: what arose while it was sampled and scored
-  readonly inQueue: number; // and while it waited here
+  readonly inFlight: number; // part of `oldest` that arose while it was sampled and scored
+  readonly inQueue: number; // part of `oldest` that arose while it waited in the learner
   readonly optimizerSteps: number; // since the weights that drew its oldest token
 }
 
@@ -269,7 +269,7 @@ function agesOf(
     weighted: runs.reduce((sum, [by, count]) => sum + ageOf(by) * count, 0) / tokens,
     inFlight: staleness - inQueue,
     inQueue,
-    // Each version is so many optimizer steps, and the substeps before its own come on top.
+    // Each version is `numSubsteps` optimizer steps; the substeps before its own add to them.
     optimizerSteps: staleness * step.numSubsteps + substep,
   };
 }

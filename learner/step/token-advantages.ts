@@ -13,7 +13,7 @@ export type AdvantageSettings = Pick<
   'advantage' | 'normalization' | 'extraTerms' | 'numMinibatches' | 'sampling'
 >;
 
-/** The advantages of minibatches, and what went into them. */
+/** The advantages of minibatches, and the terms they contain. */
 export interface TokenAdvantages {
   readonly advantages: readonly Float64Array[]; // [B][T], B over all minibatches, normalization included
   readonly klToBase: number | undefined; // KL(behavior ‖ base), nats a token
@@ -21,12 +21,12 @@ export interface TokenAdvantages {
 }
 
 /**
- * The advantage of every token: what its rollout earned more than its group, minus what it costs in KL
- * to the base model, plus what it is worth as exploration, all times the weight that normalization
- * gives to the rollout in its minibatch.
+ * The advantage of every token: its rollout's advantage within the group, minus the penalty for KL to
+ * the base model, plus the entropy bonus, all times the weight that normalization gives to the rollout
+ * in its minibatch.
  *
- * @param minibatches the groups of each; `batch_std` and the means that terms are centred on go over
- *   all of them, so the whole batch is needed for the former.
+ * @param minibatches the groups of each; `batch_std` and the means that terms are centred on are taken
+ *   over all of them, so `batch_std` needs the whole batch.
  * @param base [B][T] logprobs of the base model, rollouts in the order of the groups; needed if and
  *   only if there is a KL penalty.
  */

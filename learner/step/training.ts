@@ -14,9 +14,9 @@ export interface TrainingOptions extends OpenStepOptions, Watches, StepPipelineO
 }
 
 /**
- * The training loop: cuts minibatches as soon as their groups are here and sends each to the backend
- * without awaiting the one before, and the optimizer step after the last of each substep. A step that was
- * sent in full goes to the `StepPipeline`.
+ * The training loop: cuts minibatches as soon as their groups have arrived, sends each to the backend
+ * without awaiting the one before, and sends the optimizer step after the last of each substep. A step
+ * that was sent in full goes to the `StepPipeline`.
  */
 export class Training {
   readonly #options: TrainingOptions;
@@ -32,12 +32,12 @@ export class Training {
   }
 
   /**
-   * Trains until the run has its steps, `stop` aborts or no group has variance any more. Then it finishes
-   * the optimizer steps that the backend has in full, gives up the other minibatches, publishes and
-   * checkpoints. A run that diverges ends at once, with the checkpoint that it had.
+   * Trains until the run has all its steps, `stop` aborts or a stop condition holds. Then it finishes
+   * the optimizer steps that the backend has in full, discards the other minibatches, publishes and
+   * checkpoints. A run that diverges ends at once and keeps its last checkpoint.
    *
-   * @returns why it was given up, if that is what ended it.
-   * @throws what the backend or the broker could not do; `UserError` if the policy is broken untrained.
+   * @returns why the run was given up; undefined if it was not.
+   * @throws errors of the backend and the broker; `UserError` if the policy is broken before any training.
    */
   async run(stop: AbortSignal): Promise<GivenUp | undefined> {
     const { admission, changes, idle, scope, checkpointer } = this.#options;
@@ -46,7 +46,7 @@ export class Training {
     this.#pipeline.start();
     while (!until.aborted && !admission.isComplete) {
       this.#refuseStale();
-      // With two steps in its queue the backend has enough to do, and a failure costs no more.
+      // Two queued steps keep the backend busy; more would only add to the work that a failure loses.
       const minibatch = admission.unconfirmedSteps < 2 ? admission.cut() : undefined;
       if (minibatch === undefined) {
         idle.waitFor(this.#idleCause());
@@ -85,7 +85,7 @@ export class Training {
     for (const { order, group, outcome } of admission.refuseStale(isBarred)) {
       const reason = isBarred(group) ? 'quarantined' : 'stale';
       drop(group.scored, 'cut', reason);
-      log.warn({ order, outcome, reason, sampledBy: group.sampledBy }, 'refused a group');
+      log.warn({ order, outcome, reason, sampledBy: group.sampledBy }, 'group refused');
       changes.notify();
     }
   }

@@ -114,7 +114,7 @@ describe('a policy that a killed server has lost', { timeout: 240_000 }, () => {
       );
       // The actor has loaded no version, and no step can happen without it.
       const other = ground.actor('actor-1');
-      await learner.says(({ msg }) => String(msg).startsWith('NATS has lost a policy version'));
+      await learner.says(({ msg }) => String(msg).startsWith('policy version lost by NATS'));
       await other.says(({ msg, version }) => msg === 'policy adopted' && version === 3);
       torn.open();
       assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);

@@ -11,7 +11,7 @@ const groupSize = 4;
 const length = 16;
 const limits = auditLimits({ auditShare: 1, auditNoise: 0.05 });
 
-/** What an actor did: logprobs that it claims, and those of the policy that trains. */
+/** A group's source: an actor, the logprobs that it claims, and those of the policy in training. */
 interface Sample {
   readonly actor: string;
   readonly age: number; // of its tokens, in versions
@@ -19,7 +19,7 @@ interface Sample {
   readonly now: (true_: number) => number;
 }
 
-describe('the audit of actors', () => {
+describe('ActorAudit', () => {
   let audit: ActorAudit;
   let events: QuarantineEvent[];
   let now: number;
@@ -82,7 +82,7 @@ describe('the audit of actors', () => {
   };
   const times = (count: number, sample: Sample) => Array.from({ length: count }, () => sample);
 
-  it('believes honest actors at any age, also when the policy moves ever faster', async () => {
+  it('the audit believes honest actors at any age, even when the policy moves ever faster', async () => {
     for (const by of [0, 0.01, 0.1, 1, 3, 9]) {
       await step([
         ...times(4, honest('a')),
@@ -95,7 +95,7 @@ describe('the audit of actors', () => {
     assert.deepEqual(names(), []);
   });
 
-  it('quarantines one whose stale groups claim too little, with nobody to compare it with', async () => {
+  it('the audit quarantines an actor whose stale groups claim too little, without comparing it with others', async () => {
     const low: Sample = { actor: 'd', age: 1, claim: (logprob) => logprob - 1, now: moved(0.1) };
     await step([...times(8, honest('a')), low]);
     assert.deepEqual(names(), ['d likelihood']);
@@ -103,7 +103,7 @@ describe('the audit of actors', () => {
     assert(events[0]!.gap > events[0]!.bound && events[0]!.groups === 1);
   });
 
-  it('adds evidence up over the groups of an actor that shifts little', async () => {
+  it('the audit accumulates evidence over the groups of an actor whose claims are slightly off', async () => {
     const low: Sample = { actor: 'd', age: 1, claim: (logprob) => logprob - 0.2, now: same };
     await step([...times(8, honest('a')), low]);
     assert.deepEqual(names(), []);
@@ -112,14 +112,14 @@ describe('the audit of actors', () => {
     assert.equal(events[0]!.groups, 2);
   });
 
-  it('lets no actor save up honesty for later lies', async () => {
+  it('past honesty does not offset the later false claims of an actor', async () => {
     for (let i = 0; i < 50; i += 1) await step([honest('d', 2, 3), ...times(3, honest('a'))]);
     const low: Sample = { actor: 'd', age: 1, claim: (logprob) => logprob - 1, now: same };
     await step([low, ...times(3, honest('a'))]);
     assert.deepEqual(names(), ['d likelihood']);
   });
 
-  it('quarantines one that claims too much, by those who have tokens of the same age', async () => {
+  it('the audit quarantines an actor that claims too much, compared with actors whose tokens have the same age', async () => {
     const high: Sample = { actor: 'd', age: 1, claim: () => 0, now: moved(0.02) };
     const fleet = ['a', 'b', 'c'].flatMap((actor) => times(8, honest(actor, 1, 0.02)));
     for (let i = 0; i < 2; i += 1) await step([...fleet, ...times(8, high)]);
@@ -127,14 +127,14 @@ describe('the audit of actors', () => {
     assert(events[0]!.gap > events[0]!.bound);
   });
 
-  it('leaves alone one whose hardware is less exact than that of the others', async () => {
+  it('the audit tolerates an actor whose hardware is less exact than that of the others', async () => {
     const coarse: Sample = { ...honest('d', 1, 0.2), now: moved(0.6) };
     const fleet = ['a', 'b', 'c'].flatMap((actor) => times(8, honest(actor, 1, 0.2)));
     for (let i = 0; i < 10; i += 1) await step([...fleet, ...times(8, coarse)]);
     assert.deepEqual(names(), []);
   });
 
-  it('compares with no fewer than two others', async () => {
+  it('the audit compares an actor with at least two others', async () => {
     const high: Sample = { actor: 'd', age: 1, claim: () => 0, now: moved(0.02) };
     for (let i = 0; i < 5; i += 1) {
       await step([...times(8, honest('a', 1, 0.02)), ...times(8, high), ...times(8, honest('b'))]);
@@ -142,13 +142,13 @@ describe('the audit of actors', () => {
     assert.deepEqual(names(), []);
   });
 
-  it('still compares claims at staleness 0 with the weights that sampled', async () => {
+  it('the audit compares claims at staleness 0 with the weights that sampled', async () => {
     const hot: Sample = { actor: 'd', age: 0, claim: (logprob) => 0.5 * logprob, now: same };
     await step([...times(4, honest('a')), ...times(4, hot)]);
     assert.deepEqual(names(), ['d gap']);
   });
 
-  it('quarantines at the third group that was refused for impossible claims', async () => {
+  it('the audit quarantines an actor at its third group refused for impossible claims', async () => {
     await audit.refused('d', 1);
     await audit.refused('c', 1);
     await audit.refused('d', 2);
@@ -159,24 +159,24 @@ describe('the audit of actors', () => {
     assert.deepEqual(audit.quarantined, ['d']);
   });
 
-  it('ends the run when for a minute no actor lives that is not quarantined', async () => {
+  it('the audit ends the run when all live actors have been quarantined for a minute', async () => {
     for (const actor of ['a', 'b']) for (let i = 0; i < 3; i += 1) await audit.refused(actor, 1);
     const look = (atMs: number, ...live: string[]) => {
       now = atMs;
-      audit.look(live);
+      audit.checkLiveActors(live);
       return audit.signal.aborted;
     };
     assert(!look(0, 'a', 'b'));
     assert(!look(59_000, 'a', 'b'));
-    assert(!look(60_000, 'a', 'c')); // a new one
-    assert(!look(200_000)); // nobody: they may all be restarting
+    assert(!look(60_000, 'a', 'c')); // a new actor
+    assert(!look(200_000)); // no live actor: all may be restarting
     assert(!look(300_000, 'a'));
     assert(!look(359_000, 'b', 'a'));
     assert(look(360_000, 'b', 'a'));
     assert.match(audit.reason!, /no actor is left .*; quarantined: a, b$/);
   });
 
-  it('tells the divergence without the half of the actors that shows the most', async () => {
+  it('the fleet divergence leaves out a deviating minority of actors', async () => {
     const low: Sample = { actor: 'd', age: 1, claim: (logprob) => logprob - 0.15, now: moved(4) };
     const { 'kl_sample_train_v2/fleet': kl } = await step([
       ...times(4, honest('a')),
@@ -192,14 +192,14 @@ describe('the audit of actors', () => {
     assert(alone! > 5, String(alone));
   });
 
-  it('has no divergence to tell when the weights are broken', async () => {
+  it('the fleet divergence is not finite when the weights are broken', async () => {
     const broken: Sample = { actor: 'a', age: 0, claim: same, now: () => NaN };
     const { 'kl_sample_train_v2/fleet': kl } = await step([broken, honest('b'), honest('c')]);
     assert(Number.isNaN(kl));
     assert.deepEqual(names(), []);
   });
 
-  it('looks at the chosen share of the groups alone', async () => {
+  it('the audit checks only the configured share of the groups', async () => {
     start(0);
     const low: Sample = { actor: 'd', age: 1, claim: (logprob) => logprob - 9, now: same };
     await step([...times(8, honest('a')), ...times(4, low)]);

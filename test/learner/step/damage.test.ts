@@ -18,7 +18,7 @@ const answer = (data: readonly Datum[]) =>
   });
 const run = { forwardBackward: answer, forward: answer };
 
-/** A step of groups with rewards 1 and 0; the liar's claims this logprob for one of its tokens. */
+/** A step of groups with rewards 1 and 0; the liar's group claims this logprob for one of its tokens. */
 async function damage(config: PassSettings, claim: number, others = 2) {
   const honest = Array.from({ length: others }, (_, i) => `honest-${i}`);
   const made = ['liar', ...honest].map((actor) => {
@@ -42,7 +42,7 @@ async function damage(config: PassSettings, claim: number, others = 2) {
     damagingActors(trained, [result], isQuarantined);
 }
 
-describe('what the claims of a quarantined actor did to a step', () => {
+describe('damagingActors', () => {
   const isLiar = (actor: string) => actor === 'liar';
   const losses: [name: PassSettings['loss']['name'], config: Record<string, number>][] = [
     ['importance_sampling', {}],
@@ -50,18 +50,18 @@ describe('what the claims of a quarantined actor did to a step', () => {
     ['dro', { beta: 1 }],
   ];
   for (const [name, config] of losses) {
-    it(`is damage with ${name}, which one claim can dominate`, async () => {
+    it(`one false claim damages a step trained with ${name}`, async () => {
       const settings = runConfig({ loss: { name, config } });
       assert.deepEqual((await damage(settings, -28))(isLiar), ['liar']);
       assert.deepEqual((await damage(settings, -1.5))(isLiar), []);
     });
   }
 
-  it('is none with cispo, which bounds the ratio', async () => {
+  it('a false claim does not damage a step trained with cispo, which bounds the ratio', async () => {
     assert.deepEqual((await damage(runConfig(), -28))(isLiar), []);
   });
 
-  it('is none with truncated importance weights before an unbounded loss', async () => {
+  it('a false claim does not damage a step whose unbounded loss has truncated importance weights', async () => {
     const settings = runConfig({
       loss: { name: 'importance_sampling', config: {} },
       correction: { weights: { kind: 'token', cap: 2 }, mask: { kind: 'none' } },
@@ -69,19 +69,19 @@ describe('what the claims of a quarantined actor did to a step', () => {
     assert.deepEqual((await damage(settings, -28))(isLiar), []);
   });
 
-  it('is none of a group that pulls no more than an honest one, though nobody else is in the step', async () => {
+  it('a group that pulls no more than an honest one does not damage a step, even if it is the only group', async () => {
     const settings = runConfig({ loss: { name: 'importance_sampling', config: {} } });
     assert.deepEqual((await damage(settings, -1.5, 0))(isLiar), []);
   });
 
-  it('is none where the honest groups of the step outweigh it', async () => {
+  it('a false claim does not damage a step whose honest groups outweigh it', async () => {
     const settings = runConfig({ loss: { name: 'importance_sampling', config: {} } });
     const ratioOf40 = -1 - Math.log(40);
     assert.deepEqual((await damage(settings, ratioOf40))(isLiar), ['liar']);
     assert.deepEqual((await damage(settings, ratioOf40, 10))(isLiar), []);
   });
 
-  it('is none that anybody else is blamed for', async () => {
+  it('actors that are not quarantined are not blamed for a damaged step', async () => {
     const settings = runConfig({ loss: { name: 'importance_sampling', config: {} } });
     const judge = await damage(settings, -28);
     assert.deepEqual(

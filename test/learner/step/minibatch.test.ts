@@ -14,12 +14,12 @@ import type { Datum } from '../../../shared/rl/datum.js';
 import { assertClose } from '../../shared/rl/close.js';
 import { rollout, rolloutGroup, runConfig, scoredGroup } from '../../support/messages.js';
 
-describe('a datum of prompt 5 6 7 and completion 1 2', () => {
+describe('datumOf, for prompt 5 6 7 and completion 1 2', () => {
   const prompt = Int32Array.of(5, 6, 7);
   const completion = Int32Array.of(1, 2);
   const inputs = { logprobs: [-0.5, -0.25], advantages: [2, -1] };
 
-  it('scores each completion token from the position before it', () => {
+  it('a datum scores each completion token from the position before it', () => {
     const datum = datumOf('cispo', prompt, completion, inputs);
     assert.deepEqual([...datum.tokens], [5, 6, 7, 1]);
     assert.deepEqual([...datum.targetTokens], [6, 7, 1, 2]);
@@ -28,26 +28,26 @@ describe('a datum of prompt 5 6 7 and completion 1 2', () => {
     assert.equal(datum.inputs.weights, undefined);
   });
 
-  it('has weights alone for cross_entropy', () => {
+  it('a datum for cross_entropy has only weights', () => {
     const datum = datumOf('cross_entropy', prompt, completion, inputs);
     assert.deepEqual(Object.keys(datum.inputs), ['weights']);
     assert.deepEqual([...datum.inputs.weights!], [0, 0, 2, -1]);
   });
 
-  it('has the current logprobs on the prompt for dro', () => {
+  it('a datum for dro has the current logprobs on the prompt', () => {
     const current = Float32Array.of(-3, -4, -9, -9);
     const datum = datumOf('dro', prompt, completion, inputs, current);
     assert.deepEqual([...datum.inputs.logprobs!], [-3, -4, -0.5, -0.25]);
   });
 
-  it('has nothing to learn when only its logprobs are wanted', () => {
+  it('an unweighted datum trains nothing', () => {
     const datum = unweightedDatum(prompt, completion);
     assert.deepEqual([...datum.targetTokens], [6, 7, 1, 2]);
     assert.deepEqual([...datum.inputs.weights!], [0, 0, 0, 0]);
   });
 });
 
-/** Answers with one logprob everywhere and remembers what it was asked, in order. */
+/** Answers with the same logprob everywhere and records its calls in order. */
 class FakeBackend implements MinibatchBackend {
   readonly calls: { name: string; data: readonly Datum[]; loss: string; config: object }[] = [];
   readonly run = this;
@@ -82,7 +82,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
   scored.scores[1] = { ...scored.scores[1]!, reward: 0, exactReward: '0' };
   const settings = runConfig({ sampling: { temperature: 0.7, maxTokens: 16 } });
 
-  it('sends every setting of the loss and the temperature that sampled', async () => {
+  it('a minibatch is sent with every setting of the loss and the sampling temperature', async () => {
     const backend = new FakeBackend();
     await pass(backend, settings, 0);
     assert.deepEqual(
@@ -91,7 +91,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     );
   });
 
-  it('normalizes by scaling advantages', async () => {
+  it('normalization scales the advantages of a minibatch', async () => {
     const backend = new FakeBackend();
     const perSequence = { ...settings, normalization: 'sequence', numMinibatches: 2 } as const;
     await pass(backend, perSequence, 0);
@@ -100,7 +100,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assert.deepEqual([...long!.slice(0, 3)], [0, 0, -0.5 / (4 * 2 * 2)]);
   });
 
-  it('pairs the returned logprobs of the completion with those of the behavior policy', async () => {
+  it('the result pairs the returned logprobs of the completion with those of the behavior policy', async () => {
     const result = await pass(new FakeBackend(), settings, 1);
     const { rollouts, lossSum } = result;
     assert.equal(lossSum, 3);
@@ -117,7 +117,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     );
   });
 
-  it('asks for the prompt logprobs first when the loss is dro', async () => {
+  it('a dro minibatch first requests the prompt logprobs', async () => {
     const backend = new FakeBackend();
     const dro = { ...settings, loss: { name: 'dro', config: { beta: 0.1 } } } as const;
     await pass(backend, dro, 0);
@@ -129,7 +129,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assert.deepEqual([...logprobs!], [-1, -1, -0.125, -0.25]);
   });
 
-  it('asks for the proximal logprobs first when something corrects, and trains on the rest', async () => {
+  it('a masked minibatch first requests the proximal logprobs and trains on the tokens that are left', async () => {
     const backend = new FakeBackend();
     const correction = {
       weights: { kind: 'none' },
@@ -154,7 +154,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assert.deepEqual([report['mask/low_share'], report['mask/high_share']], [2 / 6, 0]);
   });
 
-  it('weights advantages against the proximal policy', async () => {
+  it('importance weights are taken against the proximal policy', async () => {
     const backend = new FakeBackend(-0.25);
     const correction = { weights: { kind: 'token', cap: 0.9 }, mask: { kind: 'none' } } as const;
     const result = await pass(backend, { ...settings, correction }, 0);
@@ -171,7 +171,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assertClose([report['weights/mean']!], [(2 * Math.exp(-1 / 8) + 4 * 0.9) / 6]);
   });
 
-  it('charges tokens for their distance from the base model', async () => {
+  it('the KL penalty charges tokens for their distance from the base model', async () => {
     const base = new FakeBackend(-0.5);
     const backend = new FakeBackend(-1, base);
     const config = { ...settings, extraTerms: { ...settings.extraTerms, klPenalty: 2 } };
@@ -190,7 +190,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assertClose([report['kl_policy_base']!], [11 / 48]);
   });
 
-  it('rewards surprising tokens while entropy is below its target', async () => {
+  it('the entropy bonus rewards surprising tokens while entropy is below its target', async () => {
     const backend = new FakeBackend();
     const entropyBonus = { coefficient: 0.8, target: 0.5 };
     const config = { ...settings, extraTerms: { ...settings.extraTerms, entropyBonus } };
@@ -202,7 +202,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assertClose(short!, [0, 0, 0.5 + term(1 / 8), 0.5 + term(2 / 8)], 1e-7);
   });
 
-  it('takes the length penalty off the reward before it compares', async () => {
+  it('the length penalty is subtracted from the rewards before they are compared', async () => {
     const backend = new FakeBackend();
     const lengthPenalty = { weight: 1, freeTokens: 2 };
     const config = { ...settings, extraTerms: { ...settings.extraTerms, lengthPenalty } };
@@ -212,7 +212,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assertClose(short!, [0, 0, 8 / 14, 8 / 14], 1e-7);
   });
 
-  it('is reported with what the canonical names say', async () => {
+  it('the step report has the numbers of a minibatch under their canonical names', async () => {
     const result = await pass(new FakeBackend(), settings, 1);
     const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
     const trained = [{ group, staleness: 1, substep: 0 }];
@@ -231,7 +231,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
   });
 });
 
-describe('the age of a group whose tokens are of versions 3 and 5, trained on by version 6', () => {
+describe('the ages of a group whose tokens are of versions 3 and 5, trained on by version 6', () => {
   const rollouts = [
     rollout(4, {
       versions: [
@@ -245,7 +245,7 @@ describe('the age of a group whose tokens are of versions 3 and 5, trained on by
   const group = { scored, seq: 1, sampledBy: [3, 5], arrivedAtVersion: 5 };
   const age = (report: Record<string, number>, of: string) => report[`staleness/${of}`];
 
-  it('is that of its oldest token, of which one step arose while it waited here', () => {
+  it('the step report splits the age of a group into in flight and in queue', () => {
     const config = runConfig({ numSubsteps: 2 });
     const report = reportStep(config, 6, [{ group, staleness: 3, substep: 1 }], []);
     assert.deepEqual([age(report, 'mean'), age(report, 'max')], [3, 3]);
@@ -256,7 +256,7 @@ describe('the age of a group whose tokens are of versions 3 and 5, trained on by
     assert.deepEqual([report['version_span/mean'], report['version_span/max']], [1.5, 2]);
   });
 
-  it('counts the steps since, not the version numbers, after a crash has raised those', () => {
+  it('the step report counts ages in steps, not in the version numbers that a crash has raised', () => {
     const rewinds = [{ from: 6, to: 4 }]; // the weights of version 4 are called 6 now
     const report = reportStep(
       runConfig(),
@@ -290,14 +290,14 @@ describe('a batch of two minibatches, with rewards 1 and 0, and 3 and 1', () => 
     normalization: 'token',
   });
 
-  it('is prepared as a whole if it is corrected over several optimizer steps, or has one deviation', () => {
+  it('a batch is prepared as a whole if it is corrected over several optimizer steps or uses batch_std', () => {
     assert(needsWholeBatch(settings));
     assert(!needsWholeBatch({ ...settings, numSubsteps: 1 }));
     assert(!needsWholeBatch({ ...settings, correction: runConfig().correction }));
     assert(needsWholeBatch({ ...runConfig(), advantage: 'batch_std' }));
   });
 
-  it('takes the proximal logprobs of all by one forward, before anything is trained', async () => {
+  it('a whole batch gets its proximal logprobs from one forward pass before anything is trained', async () => {
     const backend = new FakeBackend();
     const prepared = await prepareMinibatches(backend, settings, minibatches);
     assert.deepEqual(
@@ -317,7 +317,7 @@ describe('a batch of two minibatches, with rewards 1 and 0, and 3 and 1', () => 
     }
   });
 
-  it('has one deviation, and a mean over tokens for each minibatch', async () => {
+  it('a whole batch with batch_std has one deviation, but each minibatch its own mean over tokens', async () => {
     const config = {
       ...settings,
       advantage: 'batch_std',

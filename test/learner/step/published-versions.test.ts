@@ -13,7 +13,7 @@ const manifest = (version: number): PolicyManifest => ({
   publishedAt: 1_000 + version,
 });
 
-/** Versions 3 and 4, both published before the first outage; `lost` are those NATS does not have. */
+/** Versions 3 and 4, both published before the first outage; NATS has lost those in `lost`. */
 function published({ lost, leads = true }: { lost: readonly number[]; leads?: boolean }) {
   const restored: [version: number, isNewest: boolean][] = [];
   let restorations = 0;
@@ -35,43 +35,43 @@ function published({ lost, leads = true }: { lost: readonly number[]; leads?: bo
   return { versions, restored, outage: () => restorations++ };
 }
 
-describe('the published versions of a learner', () => {
-  it('are not looked up again while there was no outage', async () => {
+describe('PublishedVersions', () => {
+  it('published versions are not checked without an outage', async () => {
     const { versions, restored } = published({ lost: [3, 4] });
-    await versions.mend();
+    await versions.restoreLost();
     assert.deepEqual(restored, []);
   });
 
-  it('are published again after an outage that has lost them', async () => {
+  it('published versions that an outage has lost are published again', async () => {
     const { versions, restored, outage } = published({ lost: [3, 4] });
     outage();
-    await versions.mend();
+    await versions.restoreLost();
     assert.deepEqual(restored, [
       [3, false],
       [4, true],
     ]);
   });
 
-  it('are published again once for each outage', async () => {
+  it('published versions are published again only once per outage', async () => {
     const { versions, restored, outage } = published({ lost: [4] });
     outage();
-    await versions.mend();
-    await versions.mend();
+    await versions.restoreLost();
+    await versions.restoreLost();
     assert.deepEqual(restored, [[4, true]]);
   });
 
-  it('are left alone by a learner that another one has replaced', async () => {
+  it('a learner that another one has replaced publishes no version again', async () => {
     const { versions, restored, outage } = published({ lost: [3, 4], leads: false });
     outage();
-    await assert.rejects(versions.mend(), /another learner leads/);
+    await assert.rejects(versions.restoreLost(), /another learner leads/);
     assert.deepEqual(restored, []);
   });
 
-  it('are forgotten when no actor may ask for them', async () => {
+  it('published versions that no actor may request are forgotten', async () => {
     const { versions, restored, outage } = published({ lost: [3, 4] });
     versions.keep(new Set([4]));
     outage();
-    await versions.mend();
+    await versions.restoreLost();
     assert.deepEqual(restored, [[4, true]]);
   });
 });

@@ -64,9 +64,9 @@ function publishing(backend: {
   return { publisher, published };
 }
 
-describe('publishing a version', () => {
+describe('Publisher', () => {
   for (const broken of [NaN, Infinity, -Infinity]) {
-    it(`refuses weights of which one is ${broken}, and leaves the version before in use`, async () => {
+    it(`the publisher refuses weights that contain ${broken} and leaves the version before in use`, async () => {
       let weight = 0.5;
       const { publisher, published } = publishing({ adapter: () => adapterWith(weight) });
       await publisher.publish(0);
@@ -81,7 +81,7 @@ describe('publishing a version', () => {
     });
   }
 
-  it('looks at a drawn token where the backend samples and hands out no weights', async () => {
+  it('the publisher checks a drawn token where the backend samples but hands out no weights', async () => {
     let logprob = -1;
     const { publisher, published } = publishing({ logprob: () => logprob });
     await publisher.publish(0);
@@ -90,7 +90,7 @@ describe('publishing a version', () => {
     assert.deepEqual(published, [0]);
   });
 
-  it('leaves it to the user when the weights cannot be read at all', async () => {
+  it('weights that cannot be read are an error of the user', async () => {
     const { publisher } = publishing({ adapter: () => adapterWith(0.5).subarray(0, 100) });
     await assert.rejects(publisher.publish(0), (error) => {
       assert(error instanceof UserError);
@@ -102,7 +102,7 @@ describe('publishing a version', () => {
 
 const weightsOf = (version: number) => `tinker://run/sampler_weights/${version}`;
 
-/** A publisher of ten versions whose backend deletes as told, and a manifest for each. */
+/** A publisher of ten versions whose backend deletes with `deletes`, and a manifest for each version. */
 async function bench(deletes: (path: string) => Promise<void>) {
   let now = 0;
   const manifests = new Set<number>();
@@ -146,7 +146,7 @@ async function bench(deletes: (path: string) => Promise<void>) {
 }
 
 describe('sampling weights that the backend could not delete', () => {
-  it('are tried again after a while, not at every step, and keep their manifests so long', async () => {
+  it('a failed deletion is retried after a pause, not at every step, and keeps its manifest until then', async () => {
     const asked: string[] = [];
     let isAway = true;
     const { publisher, manifests, wait } = await bench((path) => {
@@ -166,7 +166,7 @@ describe('sampling weights that the backend could not delete', () => {
     assert.deepEqual([...manifests], [9]);
   });
 
-  it('are left where the backend will never delete them', async () => {
+  it('weights that the backend refuses to delete are not retried', async () => {
     const { publisher, manifests } = await bench(() => Promise.reject(new UserError('not yours')));
     await publisher.retire([]);
     assert.deepEqual([...manifests], [9]);
