@@ -16,20 +16,20 @@ const contradictions = new Counter({
   help: 'Times that a batch of groups in a row had logprobs that are not finite, and those of the trainer were finite.',
 });
 
-/** Answers in a row that were none, because the logprobs of their tokens are no finite numbers. */
+/** The groups in a row that could not be sent because their logprobs are not finite. */
 export interface Breakage {
   readonly groups: number;
   readonly version: number; // of the policy that drew the last of them
   readonly isContradicted: boolean; // the trainer's own logprobs are finite
 }
 
-/** A batch may be a single group, and that proves little. */
+/** The least streak that counts, since a batch may be a single group, which proves little. */
 const leastGroups = 8;
 
-/** So often the trainer contradicts the actors before a run without any group makes no sense. */
+/** A run is given up after the trainer has contradicted the actors this many times without any group arriving. */
 const maxContradictions = 10;
 
-/** A prompt and an answer to try the policy on. */
+/** A prompt and answers whose logprobs are requested from the policy. */
 export type Probe = Pick<RolloutGroup, 'promptTokens'> & {
   readonly rollouts: readonly Pick<RolloutGroup['rollouts'][number], 'tokens'>[];
 };
@@ -45,7 +45,7 @@ export async function isPolicyBroken(
   return logprobs.some((own) => own.some((logprob) => !Number.isFinite(logprob)));
 }
 
-/** Before any group has come: every model has these tokens. */
+/** The probe until a group has arrived: every model has these tokens. */
 const firstProbe: Probe = {
   promptTokens: Int32Array.of(0),
   rollouts: [{ tokens: Int32Array.of(1, 0) }],
@@ -53,53 +53,53 @@ const firstProbe: Probe = {
 
 export interface BrokenPolicyOptions {
   readonly groupsPerBatch: number;
-  /** Of this session: dead letters of earlier ones are told again. */
+  /** The first version of this session; dead letters of earlier sessions are read again and must not count. */
   readonly firstVersion: number;
-  /** Whether the trainer's own logprobs of these tokens are not finite. */
+  /** Whether any of the trainer's own logprobs of these tokens is not finite. */
   readonly isBroken: (probe: Probe) => Promise<boolean>;
   readonly log: Logger;
 }
 
 /**
- * Notices that the policy is broken where no step can show it: when all that is sampled with it is refused,
- * tickets would die and be replaced for ever. That is so in synchronous training, and in any other once the
- * groups of older policies are used up.
+ * Detects a broken policy that no step can reveal: when every group sampled with it is refused, no step
+ * is made, and tickets would die and be replaced endlessly. This happens at once in synchronous training,
+ * and otherwise once the groups of older policies are used up.
  *
- * A single actor that computes wrongly, or says so, must not end a run, however fast it is with that while
- * others still sample. So it takes a batch of such answers in a row, then one from every ticket that was out
- * by then, without a group in between; and then the trainer is asked for logprobs of its own. While these
- * are finite, the run goes on, for ten such batches.
+ * A single actor that computes wrongly, or claims to, must not end a run, however fast it fails while
+ * others still sample. So the trainer is asked for its own logprobs only after a batch of such failures in
+ * a row and a failure of every ticket that was outstanding at that point, without a group in between. While
+ * the trainer's logprobs are finite, the run goes on, for up to ten such batches.
  */
 export class BrokenPolicyWatch {
   readonly #options: BrokenPolicyOptions;
   readonly #limit: number;
   readonly #over = new AbortController();
   #breakage: Breakage = none;
-  #outBelow = 0; // tickets of lower orders were out when the batch was full
+  #outBelow = 0; // tickets of lower orders were outstanding when the batch was full
   #probe = firstProbe;
   #contradictions = 0;
-  #asking: Promise<void> | undefined;
+  #question: Promise<void> | undefined;
 
   constructor(options: BrokenPolicyOptions) {
     this.#options = options;
     this.#limit = Math.max(leastGroups, options.groupsPerBatch);
   }
 
-  /** Aborts when there is no doubt any more. */
+  /** Aborts when the policy is known to be broken, or the actors have been contradicted too often. */
   get signal(): AbortSignal {
     return this.#over.signal;
   }
 
-  /** The answers so far, since one was a group. */
+  /** The failures since the last group that arrived. */
   get breakage(): Breakage {
     return this.#breakage;
   }
 
   /**
-   * A ticket's group could not be sent.
+   * Counts a ticket whose group could not be sent.
    *
    * @param version of the policy that sampled it.
-   * @param table which the ticket has left.
+   * @param table of tickets, without this one.
    */
   died(version: number, table: Pick<TicketTable<unknown>, 'nextOrder' | 'entries'>): void {
     if (this.#over.signal.aborted || version < this.#options.firstVersion) return;
@@ -112,10 +112,10 @@ export class BrokenPolicyWatch {
       .some(
         ({ order, state }) => order < this.#outBelow && (state === 'issued' || state === 'stale'),
       );
-    if (groups >= this.#limit && !isWaitedFor) this.#asking ??= this.#ask();
+    if (groups >= this.#limit && !isWaitedFor) this.#question ??= this.#ask();
   }
 
-  /** A group came, so its logprobs are numbers. */
+  /** Resets the streak: a group arrived, so its logprobs are finite. */
   arrived(group: Probe): void {
     if (this.#over.signal.aborted) return;
     const { promptTokens, rollouts } = group;
@@ -124,7 +124,7 @@ export class BrokenPolicyWatch {
     this.#reset();
   }
 
-  /** Asks the trainer. A group that comes meanwhile has answered the question. */
+  /** Asks the trainer for its own logprobs. Its answer is ignored if a group arrives in the meantime. */
   async #ask(): Promise<void> {
     const { isBroken, log } = this.#options;
     const { version } = this.#breakage;
@@ -137,7 +137,7 @@ export class BrokenPolicyWatch {
         contradictions.inc();
         log.error(
           { groups, version, times: this.#contradictions, of: maxContradictions },
-          'actors cannot send groups, since their logprobs are not finite, but those of the trainer are',
+          'logprobs of actors not finite, those of the trainer finite',
         );
         if (this.#contradictions < maxContradictions) {
           this.#reset();
@@ -147,9 +147,9 @@ export class BrokenPolicyWatch {
       }
       this.#over.abort();
     } catch {
-      // Whoever trains hears of what the backend cannot do, too.
+      // Training runs into the same backend error and reports it.
     } finally {
-      this.#asking = undefined;
+      this.#question = undefined;
     }
   }
 
@@ -162,18 +162,20 @@ export class BrokenPolicyWatch {
 const none: Breakage = { groups: 0, version: 0, isContradicted: false };
 
 /**
- * What is wrong with training, given that the watch is over.
+ * Why training is given up once the watch has aborted.
  *
- * @throws {UserError} if nothing has been trained yet, so that training cannot have broken anything.
+ * @throws {UserError} if nothing has been trained yet, so that training cannot be the cause.
  */
 export function breakageReason(
   { groups, version, isContradicted }: Breakage,
   hasTrained: boolean,
 ): string {
-  const doubt = isContradicted ? ', say the actors, although those of the trainer are finite' : '';
+  const doubt = isContradicted
+    ? ' according to the actors, although those of the trainer are finite'
+    : '';
   const reason = `the last ${groups} groups could not be used, since the logprobs that version ${version} gave them are not finite${doubt}`;
   if (hasTrained) return reason;
   throw new UserError(
-    `${reason}, and nothing has been trained yet: check the weights in --model-dir, and that the actors have the same`,
+    `${reason}, and nothing has been trained yet: check the weights in --model-dir, and that the actors use the same weights`,
   );
 }

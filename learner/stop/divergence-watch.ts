@@ -14,15 +14,15 @@ const unhealthySteps = new Gauge({
   help: 'Steps in a row whose KL or reward is out of bounds; as many as the patience end the run.',
 });
 
-/** Why training was given up, as of a step. */
+/** The step at which training was given up, and why. */
 export interface Divergence {
   readonly step: number;
   readonly reason: string;
-  readonly checkpointStep: number; // of the last good checkpoint, which is the run's now
-  readonly cause?: 'actor'; // what it is no use to change a setting of training for
+  readonly checkpointStep: number; // of the last good checkpoint, which the run keeps
+  readonly cause?: 'actor'; // set if changing training settings cannot help
 }
 
-/** Judges every step of a run, also those before a restart. */
+/** Judges every step of a run, including those before a restart. */
 export class DivergenceWatch {
   #health = healthAtStart;
   readonly #limits: DivergenceLimits;
@@ -36,7 +36,7 @@ export class DivergenceWatch {
   judge({ metrics }: StepEvent): Verdict {
     const reward = metrics['env/all/reward/total'] ?? NaN;
     const step = {
-      // What is not finite is left out of the events; those of older releases have no `/fleet`, `/upper` and `/lower`.
+      // Events omit values that are not finite; those of older releases lack `/fleet`, `/upper` and `/lower`.
       kl: metrics['kl_sample_train_v2/fleet'] ?? metrics['kl_sample_train_v2'] ?? NaN,
       reward: metrics['env/all/reward/upper'] ?? reward,
       lowerReward: metrics['env/all/reward/lower'] ?? reward,
@@ -47,7 +47,7 @@ export class DivergenceWatch {
     return verdict;
   }
 
-  /** @returns what is wrong if the policy collapsed, so that no step comes that would show it. */
+  /** Detects a collapse that no step can reveal. @returns a description; undefined if the policy has not collapsed. */
   judgeNoSignal({ groups, reward }: NoSignalStreak): string | undefined {
     if (!isCollapse(this.#health, reward, this.#limits)) return undefined;
     return `${groups} groups in a row had no variance, and their reward was ${Number(reward.toPrecision(3))}`;

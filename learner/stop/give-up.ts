@@ -5,22 +5,22 @@ import type { Divergence, DivergenceWatch } from './divergence-watch.js';
 import type { NoSignalStreak, NoSignalWatch } from './no-signal-watch.js';
 import type { StepEvent } from '../report/history.js';
 
-/** Why a run was given up before it had its steps. */
+/** Why a run was given up before its last step. */
 export type GivenUp =
   | { readonly reason: 'diverged'; readonly divergence: Divergence }
   | { readonly reason: 'no_signal'; readonly noSignalStreak: NoSignalStreak };
 
-/** Who sees that a run is going wrong: by its steps, or by the groups of which none is made. */
+/** The stop conditions: on the steps of a run, and on groups from which no step can be made. */
 export interface Watches {
   readonly divergence: Pick<DivergenceWatch, 'judge' | 'judgeNoSignal'>;
   readonly noSignalStreak: Pick<NoSignalWatch, 'signal' | 'noSignalStreak'>;
   readonly brokenPolicy: Pick<BrokenPolicyWatch, 'signal' | 'breakage'>;
-  /** Finds out actors; its signal: there is no other one left. */
+  /** Aborts when all live actors are quarantined. */
   readonly audit: Pick<ActorAudit, 'signal' | 'reason'>;
   readonly log: Logger;
 }
 
-/** Whether a run is to be given up, and why: what its watches come to. */
+/** Combines the stop conditions: decides whether a run is given up, and why. */
 export class GiveUp {
   readonly #watches: Watches;
   readonly #byStep = new AbortController();
@@ -36,7 +36,7 @@ export class GiveUp {
     this.signal = AbortSignal.any(signals);
   }
 
-  /** Whether nothing that is still under way may count. */
+  /** Whether training has diverged, so that steps still in progress do not count. */
   get hasDiverged(): boolean {
     return this.#divergence !== undefined;
   }
@@ -56,7 +56,7 @@ export class GiveUp {
     return false;
   }
 
-  /** The weights that a step made cannot be used, so training the next one makes no sense. */
+  /** Gives up because the weights of a step cannot be used, so no further step can be trained on them. */
   refuse(step: number, reason: string): void {
     this.#watches.log.warn({ step, reason }, 'training diverged');
     this.#divergence ??= { step, reason };
@@ -64,7 +64,7 @@ export class GiveUp {
   }
 
   /**
-   * Training has ended before its time and nobody asked it to: finds out whether a group-level condition ended it.
+   * Called when training ended early without being stopped: checks whether a group-level condition caused it.
    *
    * @throws {UserError} if the policy is broken although nothing has been trained.
    */
@@ -77,7 +77,7 @@ export class GiveUp {
     if (noSignalStreak.signal.aborted) {
       this.#noSignalStreak = noSignalStreak.noSignalStreak;
       const reason = divergence.judgeNoSignal(this.#noSignalStreak);
-      log.warn({ ...this.#noSignalStreak, reason }, 'no group has variance any more');
+      log.warn({ ...this.#noSignalStreak, reason }, 'groups have no variance');
       if (reason !== undefined) this.#divergence ??= { step, reason };
     }
     if (brokenPolicy.signal.aborted) {
@@ -88,7 +88,7 @@ export class GiveUp {
     }
   }
 
-  /** @param checkpointStep of the checkpoint that stays. @returns undefined if it is not given up. */
+  /** @param checkpointStep of the checkpoint that stays. @returns undefined if the run is not given up. */
   verdict(checkpointStep: number): GivenUp | undefined {
     if (this.#divergence !== undefined) {
       return { reason: 'diverged', divergence: { ...this.#divergence, checkpointStep } };

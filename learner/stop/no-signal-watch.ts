@@ -6,34 +6,34 @@ const streak = new Gauge({
   help: 'Groups skipped in a row for having no variance; --stop-zero-variance of them end the run.',
 });
 
-/** Groups in a row of which nothing can be learnt, since all rollouts of each earned the same. */
+/** Groups in a row that train nothing, since all rollouts of each earned the same reward. */
 export interface NoSignalStreak {
   readonly groups: number;
   readonly reward: number; // mean of their rollouts
 }
 
-/** Where one actor answers nearly all tickets, so many times the limit end the run all the same. */
+/** The multiple of the limit that ends the run even if one actor answers nearly all tickets. */
 const patience = 10;
 
 /**
- * Notices when no group has variance any more: then no step comes that could end the run or be judged.
- * A policy that always says the same thing gets there, one that solves everything, and one that solves nothing.
+ * Detects that groups no longer have variance: then no step is made that could end the run or be judged.
+ * This happens to a policy that repeats one answer, solves everything or solves nothing.
  *
- * An actor that only repeats one answer is done with a ticket at once, and so can answer a thousand before another
- * one answers any. So while others that have answered live, the groups of the actor with the most count
- * no more than those of all others together.
+ * An actor that only repeats one answer finishes tickets at once, and can answer a thousand before another
+ * actor answers any. So while other actors that have answered are alive, the groups of the actor with the
+ * most groups count at most as much as those of all others together.
  */
 export class NoSignalWatch {
   readonly #limit: number;
   readonly #live: () => readonly string[];
-  readonly #seen = new Set<string>(); // actors that answered, with variance or without
-  readonly #byActor = new Map<string, number>(); // groups, since one had variance
+  readonly #seen = new Set<string>(); // actors that have answered, with variance or without
+  readonly #byActor = new Map<string, number>(); // groups since one had variance
   readonly #over = new AbortController();
   #groups = 0;
   #reward = 0; // sum of the groups' means
 
   /**
-   * @param limit groups; 0: never.
+   * @param limit in groups; 0 disables the watch.
    * @param live the names of the actors that are alive.
    */
   constructor(limit: number, live: () => readonly string[] = () => []) {
@@ -46,14 +46,14 @@ export class NoSignalWatch {
     return this.#over.signal;
   }
 
-  /** The groups so far, since one had variance. */
+  /** The groups since one had variance. */
   get noSignalStreak(): NoSignalStreak {
     return { groups: this.#groups, reward: this.#reward / Math.max(1, this.#groups) };
   }
 
-  /** A group without variance was skipped. */
+  /** Counts a group that was skipped for having no variance. */
   skipped({ group: { actor }, scores }: ScoredGroup): void {
-    if (this.#over.signal.aborted) return; // what is told is what ended it
+    if (this.#over.signal.aborted) return; // the streak that ended the run stays as it was
     this.#seen.add(actor);
     this.#byActor.set(actor, (this.#byActor.get(actor) ?? 0) + 1);
     this.#groups += 1;
@@ -62,7 +62,7 @@ export class NoSignalWatch {
     if (this.#limit > 0 && this.#isEnough()) this.#over.abort();
   }
 
-  /** A group has variance. */
+  /** Resets the streak: a group has variance. */
   admitted({ group: { actor } }: ScoredGroup): void {
     if (this.#over.signal.aborted) return;
     this.#seen.add(actor);

@@ -12,10 +12,10 @@ import type { Datum } from '../../../shared/rl/datum.js';
 import { silent } from '../../support/broker.js';
 import { rolloutGroup } from '../../support/messages.js';
 
-/** The version that this life of the run began with; it has published one more. */
+/** The first version of this session, which has published one more. */
 const first = 5;
 
-describe('a watch for a broken policy, of batches of ten groups', () => {
+describe('BrokenPolicyWatch, with batches of ten groups', () => {
   let table: TicketTable<string>;
   let watch: BrokenPolicyWatch;
   let trainer: 'broken' | 'finite' | 'away';
@@ -29,14 +29,14 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
         return Promise.resolve(trainer === 'broken');
       },
     });
-  /** The trainer has answered whatever it was asked. */
+  /** Resolves once the trainer has answered all requests. */
   const answered = () => new Promise((resolve) => setImmediate(resolve));
   const group = rolloutGroup();
-  /** Issues so many tickets. */
+  /** Issues `count` tickets. */
   const issue = (count: number) => {
     for (let i = 0; i < count; i += 1) table.issue(first, first);
   };
-  /** So many tickets, the oldest first, come back without a group, and each is replaced. */
+  /** Lets `count` tickets die without a group, the oldest first, and replaces each. */
   const die = (count: number, version = first + 1, but: readonly number[] = []) => {
     for (let i = 0; i < count; i += 1) {
       const out = table.entries().filter(({ state }) => state === 'issued');
@@ -55,11 +55,11 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
     issue(4);
   });
 
-  it('is over when a batch has come back so, and all that was out by then', async () => {
+  it('the watch aborts when a batch and all tickets outstanding at that point have died', async () => {
     die(9);
     await answered();
     assert(!watch.signal.aborted);
-    die(1); // three more are out, which may be groups yet
+    die(1); // three more are outstanding and may still yield groups
     await answered();
     assert(!watch.signal.aborted);
     die(2);
@@ -71,7 +71,7 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
     assert.deepEqual(watch.breakage, { groups: 13, version: 6, isContradicted: false });
   });
 
-  it('begins anew when a group comes', async () => {
+  it('the watch restarts its streak when a group arrives', async () => {
     die(9);
     table.arrive(table.entries()[0]!.order, 'a group', 9);
     watch.arrived(group);
@@ -84,11 +84,11 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
     assert(watch.signal.aborted);
   });
 
-  it('waits for an actor that still samples, however fast another one fails', async () => {
+  it('the watch waits for an actor that still samples, however fast another one fails', async () => {
     die(100, first + 1, [2]);
     await answered();
     assert(!watch.signal.aborted);
-    table.refuseAsStale(2); // what it has is too old, and its ticket is issued once more
+    table.refuseAsStale(2); // its group is too old, and its ticket is issued again
     die(1);
     await answered();
     assert(!watch.signal.aborted);
@@ -102,7 +102,7 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
     assert(watch.signal.aborted);
   });
 
-  it('waits for no group that is here already, and lacks others to be trained with', async () => {
+  it('the watch does not wait for a group that has arrived but lacks others to be trained with', async () => {
     table.arrive(0, 'a group', 9);
     watch.arrived(group);
     die(13);
@@ -110,14 +110,14 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
     assert(watch.signal.aborted);
   });
 
-  it('takes no notice of what earlier lives of the run have published', async () => {
+  it('the watch ignores versions that earlier sessions have published', async () => {
     die(100, first - 1);
     await answered();
     assert(!watch.signal.aborted);
     assert.equal(watch.breakage.groups, 0);
   });
 
-  it('takes more than a few, however small a batch is', async () => {
+  it('the watch requires at least eight groups, however small a batch is', async () => {
     watch = watchOf(1);
     die(7);
     await answered();
@@ -127,14 +127,14 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
     assert(watch.signal.aborted);
   });
 
-  it('tells what ended it, whatever comes behind', async () => {
+  it('the watch keeps the breakage that ended it, whatever follows', async () => {
     die(20);
     await answered();
     watch.arrived(group);
     assert.equal(watch.breakage.groups, 20);
   });
 
-  it('goes on while the trainer has finite logprobs: one actor may answer for all others', async () => {
+  it('the run goes on while the trainer has finite logprobs, since one actor may answer for all others', async () => {
     trainer = 'finite';
     for (let batch = 1; batch < 10; batch += 1) {
       die(13);
@@ -151,13 +151,13 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
       await answered();
     }
     assert(!watch.signal.aborted);
-    die(13); // nobody else gets a word in: the run would go on for nothing
+    die(13); // the tenth time: no other actor answers, so going on is useless
     await answered();
     assert(watch.signal.aborted);
     assert.equal(watch.breakage.isContradicted, true);
   });
 
-  it('tries the trainer on the answer that came last', async () => {
+  it('the watch asks the trainer for the logprobs of the group that arrived last', async () => {
     die(13);
     await answered();
     assert.deepEqual([...probes[0]!.promptTokens], [0]);
@@ -169,7 +169,7 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
     assert.equal(probes[1]!.rollouts.length, 1);
   });
 
-  it('asks again when the backend did not answer', async () => {
+  it('the watch asks the trainer again when the backend did not answer', async () => {
     trainer = 'away';
     die(13);
     await answered();
@@ -180,7 +180,7 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
     assert(watch.signal.aborted);
   });
 
-  it('takes a group that comes while the trainer is asked for the answer', async () => {
+  it('the watch does not abort if a group arrives while it asks the trainer', async () => {
     die(13);
     watch.arrived(group);
     await answered();
@@ -188,7 +188,7 @@ describe('a watch for a broken policy, of batches of ten groups', () => {
   });
 });
 
-describe('asking the trainer', () => {
+describe('isPolicyBroken', () => {
   const ask = async (logprob: number) => {
     const calls: unknown[] = [];
     const run = {
@@ -204,23 +204,23 @@ describe('asking the trainer', () => {
     return isBroken;
   };
 
-  it('finds out whether any of its own logprobs is not finite', async () => {
+  it('a policy is broken if any of its own logprobs is not finite', async () => {
     assert.equal(await ask(-2), false);
     assert.equal(await ask(NaN), true);
     assert.equal(await ask(-Infinity), true);
   });
 });
 
-describe('what a broken policy is said to be', () => {
+describe('breakageReason', () => {
   const breakage = { groups: 13, version: 6, isContradicted: false };
 
-  it('is a divergence once something was trained', () => {
+  it('a broken policy is a divergence once something was trained', () => {
     assert.match(breakageReason(breakage, true), /last 13 groups .* version 6 .* not finite$/);
     const contradicted = { ...breakage, isContradicted: true };
     assert.match(breakageReason(contradicted, true), /those of the trainer are finite$/);
   });
 
-  it('is the fault of the model or of the actors before that', () => {
+  it('a policy that is broken before any training is an error of the user', () => {
     assert.throws(() => breakageReason(breakage, false), UserError);
   });
 });

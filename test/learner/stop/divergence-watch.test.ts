@@ -5,7 +5,7 @@ import type { StepEvent } from '../../../learner/report/history.js';
 
 const limits = { maxKl: 0.1, minRewardShare: 0.5, patience: 2 };
 
-/** @param kl nats a token; undefined where it was no number, so that the event has none. */
+/** @param kl nats a token; undefined if it was not finite, so that the event lacks it. */
 function event(step: number, kl: number | undefined, reward = 1): StepEvent {
   const metrics = {
     'env/all/reward/total': reward,
@@ -14,19 +14,19 @@ function event(step: number, kl: number | undefined, reward = 1): StepEvent {
   return { v: 1, at: 0, kind: 'step', step, version: step, metrics };
 }
 
-describe('the watch over divergence', () => {
-  it('suspects a step whose KL is out of bounds, and gives up at as many as its patience', () => {
+describe('DivergenceWatch', () => {
+  it('the watch suspects a step whose KL is out of bounds, and gives up after `patience` such steps', () => {
     const watch = new DivergenceWatch(limits, []);
     const states = [0.01, 0.2, 0.01, 0.2, 0.3].map((kl, i) => watch.judge(event(i, kl)).state);
     assert.deepEqual(states, ['healthy', 'suspect', 'healthy', 'suspect', 'diverged']);
   });
 
-  it('goes on counting where an earlier life of the run left off', () => {
+  it('the watch continues the count of earlier sessions of the run', () => {
     const watch = new DivergenceWatch(limits, [event(1, 0.01), event(2, 0.2)]);
     assert.equal(watch.judge(event(3, 0.2)).state, 'diverged');
   });
 
-  it('judges by what most actors show, where a step says so', () => {
+  it('the watch judges by the majority of actors if a step has those numbers', () => {
     const watch = new DivergenceWatch(limits, []);
     const oneLies = event(1, 54);
     const all = event(2, 0.01);
@@ -37,12 +37,12 @@ describe('the watch over divergence', () => {
     assert.equal(watch.judge(of(all, 0.2)).state, 'suspect');
   });
 
-  it('gives up at once when a step has no KL, since that was no number', () => {
+  it('the watch gives up at once when a step has no finite KL', () => {
     const watch = new DivergenceWatch(limits, []);
     assert.equal(watch.judge(event(1, undefined)).state, 'diverged');
   });
 
-  it('suspects a step by which the reward has fallen below its share of the best', () => {
+  it('the watch suspects a step whose reward has fallen below its share of the best', () => {
     const watch = new DivergenceWatch(limits, []);
     const rewards = [1, 1, 0.6, 0.2, 0.1];
     const verdicts = rewards.map((reward, i) => watch.judge(event(i, 0, reward)));
@@ -52,7 +52,7 @@ describe('the watch over divergence', () => {
     );
   });
 
-  it('takes groups without variance for a collapse only if they earn less than the run did', () => {
+  it('the watch treats groups without variance as a collapse only if they earn less than the run did', () => {
     const watch = new DivergenceWatch(limits, [event(1, 0, 1), event(2, 0, 1)]);
     assert.equal(watch.judgeNoSignal({ groups: 7, reward: 0.9 }), undefined);
     assert.match(

@@ -13,7 +13,7 @@ function event(step: number, kl: number): StepEvent {
   return { v: 1, at: 0, kind: 'step', step, version: step, metrics };
 }
 
-describe('giving a run up after two unhealthy steps, or what its groups tell', () => {
+describe('GiveUp, after two unhealthy steps or by a condition on groups', () => {
   const limits = { maxKl: 0.1, minRewardShare: 0.5, patience: 2 };
   const trained = { step: 3, unconfirmedSteps: 0 };
   let dry: AbortController;
@@ -47,14 +47,14 @@ describe('giving a run up after two unhealthy steps, or what its groups tell', (
     });
   });
 
-  it('is not done while no watch has anything to say', () => {
+  it('a run is not given up while no stop condition holds', () => {
     assert.deepEqual([giveUp.judge(event(1, 0.01)), giveUp.judge(event(2, 0.2))], [true, false]);
     giveUp.conclude(trained); // the time is up
     assert(!giveUp.signal.aborted && !giveUp.hasDiverged);
     assert.equal(giveUp.verdict(1), undefined);
   });
 
-  it('is done by a step, and names the checkpoint that stays', () => {
+  it('a run given up because of a step names the checkpoint that stays', () => {
     giveUp.judge(event(2, 0.2));
     giveUp.judge(event(3, 0.2));
     assert(giveUp.signal.aborted && giveUp.hasDiverged);
@@ -63,7 +63,7 @@ describe('giving a run up after two unhealthy steps, or what its groups tell', (
     assert.deepEqual([verdict.divergence.step, verdict.divergence.checkpointStep], [3, 1]);
   });
 
-  it('is done for want of variance, which is no divergence where the reward is as it was', () => {
+  it('a run whose groups have no variance ends as no_signal if its reward has not fallen', () => {
     giveUp.judge(event(1, 0));
     dry.abort();
     assert(giveUp.signal.aborted);
@@ -72,7 +72,7 @@ describe('giving a run up after two unhealthy steps, or what its groups tell', (
     assert.deepEqual(giveUp.verdict(1), { reason: 'no_signal', noSignalStreak });
   });
 
-  it('is done for want of variance, which is a divergence where the reward is gone', () => {
+  it('a run whose groups have no variance has diverged if its reward has collapsed', () => {
     giveUp.judge(event(1, 0));
     giveUp.judge(event(2, 0));
     noSignalStreak = { groups: 9, reward: 0.1 };
@@ -81,7 +81,7 @@ describe('giving a run up after two unhealthy steps, or what its groups tell', (
     assert.equal(giveUp.verdict(1)?.reason, 'diverged');
   });
 
-  it('is done for a policy whose logprobs are no numbers', () => {
+  it('a run whose policy has logprobs that are not finite is given up', () => {
     broken.abort();
     assert(giveUp.signal.aborted);
     giveUp.conclude(trained);
@@ -90,7 +90,7 @@ describe('giving a run up after two unhealthy steps, or what its groups tell', (
     assert.match(verdict.divergence.reason, /last 12 groups .* version 3 .* not finite/);
   });
 
-  it('is done for an actor whose logprobs are wrong when there is no other one', () => {
+  it('a run whose only actor has wrong logprobs is given up', () => {
     alone.abort();
     assert(giveUp.signal.aborted);
     giveUp.conclude(trained);
@@ -101,7 +101,7 @@ describe('giving a run up after two unhealthy steps, or what its groups tell', (
     });
   });
 
-  it('is done for weights that cannot be published, and keeps to the first step that made such', () => {
+  it('a run whose weights cannot be published is given up at the first such step', () => {
     giveUp.refuse(3, 'version 3 is not finite');
     giveUp.refuse(4, 'version 4 is not finite');
     assert(giveUp.signal.aborted && giveUp.hasDiverged);
@@ -111,7 +111,7 @@ describe('giving a run up after two unhealthy steps, or what its groups tell', (
     });
   });
 
-  it('leaves to the user a policy that is so untrained, and no other', () => {
+  it('a broken policy is an error of the user only if nothing has been trained', () => {
     broken.abort();
     assert.throws(() => {
       giveUp.conclude({ step: 0, unconfirmedSteps: 0 });

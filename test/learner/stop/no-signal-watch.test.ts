@@ -13,8 +13,8 @@ const groupOf = (actor: string) => {
   return { ...scored, group: { ...scored.group, actor } };
 };
 
-describe('a watch for groups without variance', () => {
-  it('is over when the limit is reached without a group of variance in between', () => {
+describe('NoSignalWatch', () => {
+  it('the watch aborts when the limit is reached without a group of variance in between', () => {
     const watch = new NoSignalWatch(2);
     watch.skipped(group(1, 1));
     watch.admitted(group(0, 1));
@@ -25,7 +25,7 @@ describe('a watch for groups without variance', () => {
     assert.deepEqual(watch.noSignalStreak, { groups: 2, reward: 0.25 });
   });
 
-  it('tells what ended it, whatever comes behind', () => {
+  it('the watch keeps the streak that ended it, whatever follows', () => {
     const watch = new NoSignalWatch(1);
     watch.skipped(group(0, 0));
     watch.skipped(group(1, 1));
@@ -33,7 +33,7 @@ describe('a watch for groups without variance', () => {
     assert.deepEqual(watch.noSignalStreak, { groups: 1, reward: 0 });
   });
 
-  it('is not over because of one actor, while others that have answered live', () => {
+  it('the watch does not abort because of one actor while others that have answered are alive', () => {
     const watch = new NoSignalWatch(10, () => ['honest', 'fast', 'evaluates']);
     watch.admitted(groupOf('honest'));
     for (let i = 0; i < 60; i += 1) watch.skipped(groupOf('fast'));
@@ -43,7 +43,7 @@ describe('a watch for groups without variance', () => {
     assert(watch.signal.aborted);
   });
 
-  it('is over because of one actor when there is no other, or after ten times as many', () => {
+  it('the watch aborts because of one actor if it is the only one, or after ten times the limit', () => {
     const live = ['fast', 'evaluates'];
     const watch = new NoSignalWatch(10, () => live);
     watch.admitted(groupOf('gone'));
@@ -58,7 +58,7 @@ describe('a watch for groups without variance', () => {
     assert(starved.signal.aborted);
   });
 
-  it('is never over without a limit', () => {
+  it('the watch never aborts without a limit', () => {
     const watch = new NoSignalWatch(0);
     for (let i = 0; i < 10; i += 1) watch.skipped(group(0, 0));
     assert(!watch.signal.aborted);
