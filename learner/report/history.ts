@@ -4,19 +4,19 @@ import type { RunEvent } from '../../shared/wire/run-event.js';
 export type StepEvent = Extract<RunEvent, { kind: 'step' }>;
 export type EvalEvent = Extract<RunEvent, { kind: 'eval' }>;
 
-/** The run's past, as far as the restored weights know it. */
+/** The past of a run up to the restored weights. */
 export interface History {
   readonly steps: readonly StepEvent[]; // one a step, rising
-  readonly evals: readonly EvalEvent[]; // in the order that they were made
+  readonly evals: readonly EvalEvent[]; // in order of creation
   readonly quarantined: readonly string[]; // actors
 }
 
 /**
  * Reads the run's events up to the announcement of a version that this learner has just published,
- * which is how it knows that it has seen all of the past.
+ * which proves that all of the past has been read.
  *
- * @param until the last step that the weights have behind them: later ones were lost in a crash, and
- * of a step that was made twice the second counts.
+ * @param until the last step that the restored weights contain: later ones were lost in a crash, and if
+ *   a step was trained twice the second event counts.
  */
 export async function readHistory(
   events: Broker['events'],
@@ -42,20 +42,20 @@ export async function readHistory(
 }
 
 /**
- * What evaluations of earlier lives made of the weights that survived.
+ * The scores that evaluations in earlier sessions gave to the steps of the restored weights.
  *
- * @returns scores by step. A version that a crash undid has none here, though its step was made again.
+ * @returns pairs of step and score. A version that a crash rolled back has none, even if its step was trained again.
  */
 export function pastScores({ steps, evals }: Pick<History, 'steps' | 'evals'>): [number, number][] {
   const stepOf = new Map(steps.map(({ step, version }) => [version, step]));
-  stepOf.set(0, 0); // a run begins with both
+  stepOf.set(0, 0); // a run starts with version 0 at step 0
   return evals.flatMap(({ result: { version, sampled } }): [number, number][] => {
     const step = stepOf.get(version);
     return step === undefined ? [] : [[step, sampled]];
   });
 }
 
-/** What the steps of a run come to, in as much memory whether they are ten or a million. */
+/** Totals over the steps of a run, in constant memory. */
 export interface Totals {
   readonly steps: number; // counted
   readonly lastStep: number;
@@ -72,7 +72,7 @@ export const noSteps: Totals = {
   ...{ rollouts: 0, tokens: 0, stalenessSum: 0, stalenessMax: 0 },
 };
 
-/** The same with one more step, by the names of `metrics.jsonl`. */
+/** The totals with one more step, whose metrics have the names of `metrics.jsonl`. */
 export function withStep(totals: Totals, { step, metrics }: StepEvent): Totals {
   const value = (name: string): number => metrics[name] ?? 0;
   return {

@@ -8,16 +8,16 @@ import {
 import type { EvalEvent, StepEvent } from './history.js';
 
 /**
- * A file of the run's folder with one JSON object a line. It is a view of the run's events, rewritten
- * from them whenever a learner starts. What only the file has is kept: events may be damaged, and a
- * line of a step that a crash undid moves to a file beside it.
+ * A file of the run's folder with one JSON object per line. It is a view of the run's events, rewritten
+ * from them whenever a learner starts. Lines that only the file has are kept, since events may be
+ * damaged; the line of a step that a crash rolled back moves to a file beside it.
  */
 export class Journal<Event> {
   readonly #path: string;
   readonly #kind: JournalKind<Event>;
-  readonly #file: string; // identity of the file that this learner wrote
+  readonly #file: string; // identity of the file that this learner created
   readonly #wait: RoomWait;
-  #bytes: number; // that are written in full
+  #bytes: number; // length of the file without a partly written line
 
   private constructor(
     path: string,
@@ -32,10 +32,10 @@ export class Journal<Event> {
   }
 
   /**
-   * Writes the events so far, and the lines of the file before that the events lack.
+   * Writes the events so far, and the lines of the existing file that the events lack.
    *
-   * @param until key of the last entry that the restored weights know: higher ones were undone.
-   * @param wait how long it waits for room on the disk, here and later.
+   * @param until key of the last entry that the restored weights contain: higher ones were rolled back.
+   * @param wait how long to wait for free disk space, here and in `append`.
    */
   static async open<Event>(
     runDir: string,
@@ -69,17 +69,17 @@ export class Journal<Event> {
   }
 
   /**
-   * Writes a line as a whole or, if the disk is full until the learner is to stop, not at all: the events
-   * have it.
+   * Writes a whole line. If the disk stays full until the learner stops, writes nothing: the events have
+   * the entry.
    *
-   * @throws {Error} if the file is not the one that this learner wrote: another one has begun.
+   * @throws {Error} if the file is not the one that this learner created, since another learner has started.
    */
   async append(event: Event): Promise<void> {
     const line = lineOf(this.#kind, event);
     await using file = await open(this.#path, 'a');
     if (identityOf(await file.stat()) !== this.#file) {
       throw new Error(
-        `${this.#path} was replaced while this learner wrote it, by another one or by hand`,
+        `${this.#path} was replaced while this learner wrote it, by another learner or by hand`,
       );
     }
     try {
@@ -101,17 +101,17 @@ export class Journal<Event> {
 export interface JournalKind<Event> {
   readonly name: string;
   readonly entryOf: (event: Event) => object;
-  /** The entry's field that says what it is about; it rises along the file. */
+  /** The entry's field that identifies it; it rises along the file. */
   readonly key: string;
 }
 
 interface Line {
   readonly text: string; // with its line break
   readonly key: number;
-  readonly id: string; // tells two entries of one key apart
+  readonly id: string; // distinguishes two entries with the same key
 }
 
-/** A last line that was cut off, and whatever else is no entry, is left out. */
+/** The entries in a text; leaves out lines that are not entries, such as a last line that was cut off. */
 function linesOf(text: string, key: string): Line[] {
   return text.split('\n').flatMap((line) => {
     try {
@@ -155,7 +155,7 @@ function identityOf({ ino, birthtimeMs }: { ino: number; birthtimeMs: number }):
   return `${ino} ${birthtimeMs}`;
 }
 
-/** A line a step. */
+/** The journal with one line per step. */
 export const metricsJournal: JournalKind<StepEvent> = {
   name: 'metrics.jsonl',
   key: 'step',
@@ -167,7 +167,7 @@ export const metricsJournal: JournalKind<StepEvent> = {
   }),
 };
 
-/** A line an evaluation, with the answers to each problem. */
+/** The journal with one line per evaluation, with the answers to each problem. */
 export const evalsJournal: JournalKind<EvalEvent> = {
   name: 'evals.jsonl',
   key: 'version',

@@ -33,43 +33,43 @@ const liveActors = new Gauge({
 const everyMs = 5_000;
 const livenessMs = 10_000; // several renewals
 
-/** Looks at the run as a whole from time to time: at what waits in its queues and how its actors fare. */
+/** Polls the state of the run: the messages in its queues and the state of its actors. */
 export class RunWatch implements Disposable {
   #metrics: Readonly<Record<string, number>> = {};
   #live: readonly string[] = [];
-  #looking: Promise<void> | undefined;
+  #polling: Promise<void> | undefined;
   readonly #timer: NodeJS.Timeout;
 
   constructor(
     private readonly broker: Pick<Broker, 'backlog' | 'actors'>,
     private readonly log: Logger,
   ) {
-    this.#timer = setInterval(() => void this.look(), everyMs);
+    this.#timer = setInterval(() => void this.poll(), everyMs);
   }
 
-  /** What was seen last, by the names of `metrics.jsonl`. */
+  /** The metrics of the last poll, by the names of `metrics.jsonl`. */
   get metrics(): Readonly<Record<string, number>> {
     return this.#metrics;
   }
 
-  /** The names of the actors that were alive when it last looked. */
+  /** The names of the actors that were alive at the last poll. */
   get live(): readonly string[] {
     return this.#live;
   }
 
-  /** One look at a time: while NATS is away, a look waits for it, and they must not pile up. */
-  look(): Promise<void> {
-    this.#looking ??= this.#look().finally(() => {
-      this.#looking = undefined;
+  /** Polls once. Only one poll runs at a time, so that polls do not pile up while NATS is away. */
+  poll(): Promise<void> {
+    this.#polling ??= this.#poll().finally(() => {
+      this.#polling = undefined;
     });
-    return this.#looking;
+    return this.#polling;
   }
 
   [Symbol.dispose](): void {
     clearInterval(this.#timer);
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     try {
       const [backlog, leases] = await Promise.all([
         this.broker.backlog(),
@@ -80,7 +80,7 @@ export class RunWatch implements Disposable {
       this.#live = live.map(({ actor }) => actor);
       this.#metrics = { ...queueMetrics(backlog), ...actorMetrics(live) };
     } catch (caught) {
-      this.log.debug({ reason: errorText(caught) }, 'could not look at the run');
+      this.log.debug({ reason: errorText(caught) }, 'run not polled');
     }
   }
 }
@@ -104,7 +104,7 @@ function queueMetrics({ streams, consumers }: Backlog): Record<string, number> {
   return metrics;
 }
 
-/** Sums over the live actors; each exports its own in its own process. */
+/** Sums over the live actors; each actor exports its own values in its own process. */
 function actorMetrics(live: readonly ActorLease[]): Record<string, number> {
   const sum = (value: (lease: ActorLease) => number): number =>
     live.reduce((total, lease) => total + value(lease), 0);
@@ -118,51 +118,58 @@ function actorMetrics(live: readonly ActorLease[]): Record<string, number> {
     'actors/idle_seconds/ticket': sum(({ idleSeconds }) => idleSeconds.ticket),
     'actors/idle_seconds/policy': sum(({ idleSeconds }) => idleSeconds.policy),
     'actors/idle_seconds/publish': sum(({ idleSeconds }) => idleSeconds.publish),
-    // Of the newest version that any has drawn with: the slowest of those that have.
+    // The slowest actor's delay for the newest version that any actor has drawn with.
     ...(delays.length === 0 ? {} : { publish_to_first_token_seconds: Math.max(...delays) }),
   };
 }
 
 const sharesEveryMs = 10_000;
 
-/** Names the actors that have used up their share of a stream, in the log and among the events of the run. */
+/** Reports the actors that have used up their share of a stream, in the log and in the run's events. */
 export class ShareWatch implements AsyncDisposable {
   readonly #timer: NodeJS.Timeout;
-  readonly #told = new Allowance({ atOnce: 1, perHour: 1 });
-  #looking: Promise<void> | undefined;
+  readonly #reports = new Allowance({ atOnce: 1, perHour: 1 });
+  #polling: Promise<void> | undefined;
 
   constructor(
     private readonly broker: Pick<Broker, 'fullShares' | 'events'>,
     private readonly log: Logger,
   ) {
-    this.#timer = setInterval(() => void this.look(), sharesEveryMs);
+    this.#timer = setInterval(() => void this.poll(), sharesEveryMs);
   }
 
-  /** Looks once; each actor is named once an hour and stream. While NATS is away, the look before waits for it. */
-  look(): Promise<void> {
-    this.#looking ??= this.#look().finally(() => {
-      this.#looking = undefined;
+  /**
+   * Polls once; each actor is reported at most once an hour per stream. Only one poll runs at a time, so
+   * that polls do not pile up while NATS is away.
+   */
+  poll(): Promise<void> {
+    this.#polling ??= this.#poll().finally(() => {
+      this.#polling = undefined;
     });
-    return this.#looking;
+    return this.#polling;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     clearInterval(this.#timer);
-    await this.#looking;
+    await this.#polling;
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     try {
       for (const { stream, sender: actor, messages } of await this.broker.fullShares()) {
-        if (!this.#told.take(`${stream} ${actor}`)) continue;
-        this.log.warn({ actor, stream, messages }, 'an actor has used up its share of a stream');
+        if (!this.#reports.take(`${stream} ${actor}`)) continue;
+        this.log.warn({ actor, stream, messages }, 'actor has used up its share of a stream');
         await this.broker.events.emit({
-          ...{ v: 1, at: Date.now(), kind: 'share' },
-          ...{ actor, stream, messages },
+          v: 1,
+          at: Date.now(),
+          kind: 'share',
+          actor,
+          stream,
+          messages,
         });
       }
     } catch (caught) {
-      this.log.debug({ reason: errorText(caught) }, 'could not look at the shares');
+      this.log.debug({ reason: errorText(caught) }, 'stream shares not polled');
     }
   }
 }

@@ -2,16 +2,16 @@ import { Gauge, Histogram } from 'prom-client';
 
 /** A number of a step and its names: a key of `metrics.jsonl`, a metric of Prometheus, or both. */
 export type Stat<Data> = {
-  /** Key of the number, or of the mean of several; `{phase}` in it stands for the value of that label. */
+  /** Key of the number, or of the mean of several; `{phase}` in it is replaced by the value of that label. */
   readonly jsonl?: string;
   readonly jsonlMax?: string; // key of the largest of several
-  /** Each part of the data by one of these has the number, too: as `ess_ratio/staleness_2`. */
+  /** The kinds of parts that also have the number, as in `ess_ratio/staleness_2`. */
   readonly parts?: readonly string[];
   /** @returns undefined if this step does not have the number. */
   readonly of: (data: Data) => number | readonly number[] | undefined;
 } & (Metric | { readonly prometheus?: undefined; readonly by?: undefined });
 
-/** A gauge of the number, or a histogram of each value if it has buckets. Rows of one table share it if they differ in `by`. */
+/** A gauge of the number or, with buckets, a histogram of each value. Rows of one table that differ in `by` share it. */
 interface Metric {
   readonly prometheus: string;
   readonly help: string;
@@ -19,12 +19,12 @@ interface Metric {
   readonly buckets?: readonly number[];
 }
 
-/** Numbers that are computed from the same data, one to a row. Adding a row adds a number. */
+/** Numbers that are computed from the same data, one per row. Adding a row adds a number. */
 export class StatTable<Data> {
   readonly #rows: readonly Stat<Data>[];
   readonly #metrics = new Map<string, Gauge | Histogram>();
 
-  /** @throws {Error} if a metric of the process has the name of one of these. */
+  /** @throws {Error} if the process already has a metric with the name of one of these. */
   constructor(rows: readonly Stat<Data>[]) {
     this.#rows = rows;
     for (const row of rows) {
@@ -40,22 +40,22 @@ export class StatTable<Data> {
   }
 
   /**
-   * Sets the gauges and observes in the histograms.
+   * Computes the numbers, sets the gauges and observes in the histograms.
    *
-   * @param labels that the keys have placeholders for.
+   * @param labels for the placeholders in the keys.
    * @returns the numbers by their keys.
    */
   record(data: Data, labels: Readonly<Record<string, string>> = {}): Record<string, number> {
     for (const { prometheus, by = {}, parts = [] } of this.#rows) {
-      // An earlier step may have had parts that this one does not have.
+      // An earlier step may have had parts that this one lacks.
       if (parts.some((label) => label in by)) this.#metrics.get(prometheus!)!.reset();
     }
     return this.#record(this.#rows, data, labels);
   }
 
   /**
-   * The rows that name this kind of part, for each part; in Prometheus, too, where it is a label of theirs.
-   * Called after `record`.
+   * Records the rows that have this kind of part, for each part; exports them to Prometheus only where
+   * the kind is a label of the row. Must be called after `record`.
    */
   recordParts(kind: string, parts: Iterable<readonly [number, Data]>): Record<string, number> {
     const rows = this.#rows

@@ -12,12 +12,12 @@ export interface StepEventsOptions {
   >;
   readonly groupStats: GroupStats;
   readonly idle: IdleClock;
-  /** What others have to tell of the run as it is now, by the names of `metrics.jsonl`. */
+  /** Current metrics of other parts of the run, by the names of `metrics.jsonl`. */
   readonly surroundings: () => Readonly<Record<string, number>>;
   readonly log: Logger;
 }
 
-/** Makes of each confirmed step what the run's history tells of it: a line of `metrics.jsonl`. */
+/** Makes the event of each confirmed step for the run's history: a line of `metrics.jsonl`. */
 export class StepEvents {
   readonly #options: StepEventsOptions;
   readonly #lag = new EventLoopLag();
@@ -28,17 +28,17 @@ export class StepEvents {
     this.#options = options;
   }
 
-  /** The first step begins now: what was before is not its time. */
+  /** Starts the clock of the first step. */
   start(): void {
     this.#endedAt = performance.now();
     this.#idleBefore = totalSeconds(this.#options.idle);
   }
 
   /**
-   * Of the step that was just confirmed.
+   * The event of the step that was just confirmed.
    *
-   * @param report of its data.
-   * @param optimizer of each of its optimizer steps, what the backend said and the learning rate.
+   * @param report of the step's data.
+   * @param optimizer the backend's metrics and the learning rate, for each optimizer step.
    */
   make(
     report: Readonly<Record<string, number>>,

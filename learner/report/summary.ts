@@ -10,8 +10,8 @@ export type EndReason = 'max_steps' | 'max_minutes' | 'stopped' | 'diverged' | '
 export interface SummaryInput {
   readonly run: string;
   readonly reason: EndReason;
-  readonly divergence?: Divergence | undefined; // if that is the reason
-  readonly noSignalStreak?: NoSignalStreak | undefined; // if no group had variance any more
+  readonly divergence?: Divergence | undefined; // set if that is the reason
+  readonly noSignalStreak?: NoSignalStreak | undefined; // set if groups had no variance
   readonly version: number;
   readonly wallSeconds: number; // of this process
   readonly groups: GroupCounts;
@@ -20,7 +20,7 @@ export interface SummaryInput {
   readonly after: EvalResult | undefined;
 }
 
-/** What a run came to, over all of its steps. Rates are per second of training, evaluations excluded. */
+/** The summary of a run over all of its steps. Rates are per second of training, evaluations excluded. */
 export function summarize(input: SummaryInput): Record<string, unknown> {
   const {
     run,
@@ -57,7 +57,7 @@ export function summarize(input: SummaryInput): Record<string, unknown> {
   };
 }
 
-/** Exact-solve rates: at the training temperature, and of the most probable answer. */
+/** Exact-solve rates before and after: at the training temperature, and of the most probable answer. */
 function evals(before: EvalResult | undefined, after: EvalResult | undefined) {
   const measured = after ?? before;
   if (measured === undefined) return null;

@@ -210,8 +210,8 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
       [full],
     );
     await using watch = new ShareWatch(trains, log);
-    await watch.look();
-    await watch.look();
+    await watch.poll();
+    await watch.poll();
     const told: unknown[] = [];
     for await (const event of watches.events.past(never)) {
       if (event.kind === 'share' && event.stream === 'uploads') told.push(event.actor);
@@ -219,7 +219,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     assert.deepEqual(told, ['actor-1']); // once
     const line = lines.find(
       ({ msg, stream }) =>
-        msg === 'an actor has used up its share of a stream' && stream === 'uploads',
+        msg === 'actor has used up its share of a stream' && stream === 'uploads',
     );
     assert.equal(line?.['actor'], 'actor-1');
   });

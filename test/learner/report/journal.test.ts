@@ -27,8 +27,8 @@ const stepsIn = async (name: string) => (await lines(name)).map(({ step }) => st
 const open = (events: readonly StepEvent[], until: number) =>
   Journal.open(folder, metricsJournal, events, until, wait);
 
-describe('the file of the metrics', () => {
-  it('has a line for each event so far, and those that come', async () => {
+describe('metricsJournal', () => {
+  it('metrics.jsonl has a line for each past and each new event', async () => {
     const journal = await open([event(1), event(2)], 2);
     await journal.append(event(3));
     assert.deepEqual(await lines('metrics.jsonl'), [
@@ -38,7 +38,7 @@ describe('the file of the metrics', () => {
     ]);
   });
 
-  it('keeps the steps that only the file has, where events are lost', async () => {
+  it('metrics.jsonl keeps steps whose events are lost', async () => {
     const before = await open([], 0);
     for (const step of [1, 2, 3, 4]) await before.append(event(step));
     await open([event(3), event(4)], 4);
@@ -46,7 +46,7 @@ describe('the file of the metrics', () => {
     await assert.rejects(readFile(join(folder, 'metrics.undone.jsonl')), { code: 'ENOENT' });
   });
 
-  it('moves the steps that a crash undid to a file beside it, each time', async () => {
+  it('steps that a crash rolled back move from metrics.jsonl to a file beside it, each time', async () => {
     const first = await open([], 0);
     for (const step of [1, 2, 3, 4]) await first.append(event(step));
     const second = await open([event(1), event(2)], 2);
@@ -65,7 +65,7 @@ describe('the file of the metrics', () => {
     );
   });
 
-  it('takes the event of a step that was made again, and keeps the line of before beside it', async () => {
+  it('metrics.jsonl takes the new event of a step that was trained again and keeps the old line beside it', async () => {
     const first = await open([], 0);
     await first.append(event(1));
     await open([event(1, 101)], 1);
@@ -74,13 +74,13 @@ describe('the file of the metrics', () => {
     assert.deepEqual(await times('metrics.undone.jsonl'), ['1970-01-01T00:00:00.001Z']);
   });
 
-  it('leaves out a line that a crash cut off', async () => {
+  it('metrics.jsonl leaves out a line that a crash cut off', async () => {
     await writeFile(join(folder, 'metrics.jsonl'), '{"step":1,"version":1}\n{"step":2,"ver');
     await open([event(2)], 2);
     assert.deepEqual(await stepsIn('metrics.jsonl'), [1, 2]);
   });
 
-  it('is not written any more by a learner that another one has replaced', async () => {
+  it('a learner that another one has replaced cannot write metrics.jsonl', async () => {
     const old = await open([], 0);
     const current = await open([], 0);
     await assert.rejects(old.append(event(1)), /metrics\.jsonl was replaced/);
@@ -89,12 +89,12 @@ describe('the file of the metrics', () => {
   });
 });
 
-describe('the file of the evaluations', () => {
+describe('evalsJournal', () => {
   const evaluation = (version: number): EvalEvent => ({
     ...{ v: 1, kind: 'eval', at: version, result: { ...evalResult(), version } },
   });
 
-  it('keeps those that only the file has, and none of another run', async () => {
+  it('evals.jsonl keeps evaluations that only the file has, up to the restored version', async () => {
     const first = await Journal.open(folder, evalsJournal, [], -1, wait);
     for (const version of [0, 2, 4]) await first.append(evaluation(version));
     await Journal.open(folder, evalsJournal, [evaluation(4)], 4, wait);

@@ -24,20 +24,20 @@ const backlog: Backlog = {
   },
 };
 
-/** What a watch sees that has looked once. */
+/** The metrics of a watch after one poll. */
 async function seen(leases: ActorLease[], read = () => Promise.resolve(backlog)) {
   using watch = new RunWatch(
     { backlog: read, actors: { list: () => Promise.resolve(leases) } as never },
     silent,
   );
-  await watch.look();
+  await watch.poll();
   return watch.metrics;
 }
 
-describe('the watch over a run', () => {
+describe('RunWatch', () => {
   const now = Date.now();
 
-  it('adds up what the live actors say of themselves', async () => {
+  it('the watch sums the values of the live actors', async () => {
     const idleSeconds = { ticket: 2, policy: 1, publish: 0.5 };
     const metrics = await seen([
       actorLease({ inFlight: 3, limit: 8, idleSeconds, lastSeenAt: now }),
@@ -52,7 +52,7 @@ describe('the watch over a run', () => {
     assert.equal(metrics['actors/idle_seconds/publish'], 1);
   });
 
-  it('times the newest version that an actor has drawn with, by the slowest of them', async () => {
+  it('the first-token delay is that of the slowest actor with the newest version', async () => {
     const drew = (version: number, seconds: number) =>
       actorLease({ firstToken: { version, seconds }, lastSeenAt: now });
     const metrics = await seen([drew(6, 9), drew(7, 0.2), drew(7, 0.3), actorLease()]);
@@ -60,7 +60,7 @@ describe('the watch over a run', () => {
     assert(!('publish_to_first_token_seconds' in (await seen([actorLease({ lastSeenAt: now })]))));
   });
 
-  it('tells what waits in the queues', async () => {
+  it('the watch reports the messages in the queues', async () => {
     const metrics = await seen([]);
     assert.equal(metrics['stream_depth/tickets'], 5);
     assert.equal(metrics['oldest_age_seconds/tickets'], 1.5);
@@ -68,7 +68,7 @@ describe('the watch over a run', () => {
     assert.equal(metrics['consumer_ack_pending/tickets.train'], 2);
   });
 
-  it('waits for an answer before it asks again', async () => {
+  it('the watch runs one poll at a time', async () => {
     let asked = 0;
     let answer = (_: Backlog): void => undefined;
     const read = () => {
@@ -79,16 +79,16 @@ describe('the watch over a run', () => {
       { backlog: read, actors: { list: () => Promise.resolve([]) } as never },
       silent,
     );
-    const looks = [watch.look(), watch.look()]; // NATS is away for long
+    const polls = [watch.poll(), watch.poll()]; // NATS is away for long
     assert.equal(asked, 1);
     answer(backlog);
-    await Promise.all(looks);
+    await Promise.all(polls);
     assert.equal(watch.metrics['stream_depth/tickets'], 5);
-    void watch.look();
+    void watch.poll();
     assert.equal(asked, 2);
   });
 
-  it('keeps what it saw last while the server is away', async () => {
+  it('the watch has no metrics if NATS is away at its first poll', async () => {
     assert.deepEqual(await seen([], () => Promise.reject(new Error('away'))), {});
   });
 });

@@ -5,9 +5,9 @@ import { ShareWatch } from '../../../learner/report/run-watch.js';
 import type { RunEvent } from '../../../shared/wire/run-event.js';
 import { gate, silent } from '../../support/broker.js';
 
-it('a watch of shares has told of what it saw when it is disposed of', async () => {
+it('a share watch completes its report before its disposal resolves', async () => {
   const answer = gate();
-  const told: string[] = [];
+  const emitted: string[] = [];
   const broker = {
     fullShares: async () => {
       await answer.opened;
@@ -16,7 +16,7 @@ it('a watch of shares has told of what it saw when it is disposed of', async () 
     events: {
       emit: async (event: RunEvent) => {
         await setImmediate();
-        told.push(event.kind);
+        emitted.push(event.kind);
       },
     },
   };
@@ -24,10 +24,10 @@ it('a watch of shares has told of what it saw when it is disposed of', async () 
     broker as unknown as ConstructorParameters<typeof ShareWatch>[0],
     silent,
   );
-  void watch.look();
-  const disposed = watch[Symbol.asyncDispose]().then(() => told.push('disposed'));
+  void watch.poll();
+  const disposed = watch[Symbol.asyncDispose]().then(() => emitted.push('disposed'));
   await setImmediate();
   answer.open();
   await disposed;
-  assert.deepEqual(told, ['share', 'disposed']);
+  assert.deepEqual(emitted, ['share', 'disposed']);
 });

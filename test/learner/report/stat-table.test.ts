@@ -15,7 +15,7 @@ const ratio = {
   parts: ['staleness', 'substep'],
 };
 
-describe('a table of the numbers of a step', () => {
+describe('StatTable', () => {
   const table = new StatTable<Data>([
     { ...ratio, jsonl: 'ratio', of: (data) => data.ratio },
     { ...ratio, by: { ...ratio.by, kind: 'half' }, of: (data) => data.ratio && data.ratio / 2 },
@@ -41,7 +41,7 @@ describe('a table of the numbers of a step', () => {
       value,
     ]);
 
-  it('gives every number the key and the metric of its row', async () => {
+  it('a table records every number under the key and the metric of its row', async () => {
     assert.deepEqual(table.record({ lengths: [1, 2, 6], ratio: 0.5 }), {
       ratio: 0.5,
       'length/mean': 3,
@@ -53,12 +53,12 @@ describe('a table of the numbers of a step', () => {
       ['own', 'all', 0.5],
       ['half', 'all', 0.25],
     ]);
-    assert.deepEqual(await exported('test_typical_length'), [[3]]); // a gauge has the mean
-    const histogram = await exported('test_length'); // and a histogram each of them
+    assert.deepEqual(await exported('test_typical_length'), [[3]]); // the gauge has the mean
+    const histogram = await exported('test_length'); // the histogram has each value
     assert.deepEqual(histogram, [[1, 1], [4, 2], ['+Inf', 3], [9], [3]]);
   });
 
-  it('reports the parts of a step, and exports those whose kind is a label', async () => {
+  it('a table reports the parts of a step and exports those whose kind is a label', async () => {
     table.record({ lengths: [], ratio: 1 });
     const data = (ratio: number) => ({ lengths: [7], ratio });
     const byStaleness = table.recordParts('staleness', [[0, data(2)]]);
@@ -71,14 +71,14 @@ describe('a table of the numbers of a step', () => {
     ]);
   });
 
-  it('leaves out a number that a step does not have, and the parts of the step before', async () => {
+  it('a table leaves out numbers that a step lacks and clears the parts of the step before', async () => {
     const { ratio, ...others } = table.record({ lengths: [1] });
     assert.equal(ratio, undefined);
     assert.equal(others['count'], 1);
     assert.deepEqual(await exported('test_ratio'), []);
   });
 
-  it('fills the value of a label into the key', async () => {
+  it('a table replaces a placeholder in a key by the value of the label', async () => {
     const depths = new StatTable<number>([
       { jsonl: 'depth/{queue}', prometheus: 'test_depth', help: 'Depth.', of: (depth) => depth },
     ]);
