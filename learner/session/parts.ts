@@ -29,7 +29,7 @@ import type { Dataset } from '../../shared/tasks/dataset.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
 import type { TicketIds } from '../../shared/wire/ticket-ids.js';
 
-/** What a life of a run is lived with. */
+/** Dependencies of one learner session. */
 export interface SessionOptions {
   readonly settings: LearnerConfig;
   readonly config: RunConfig;
@@ -41,14 +41,14 @@ export interface SessionOptions {
   readonly broker: Broker;
   readonly client: TinkerClient;
   readonly leadership: Leadership;
-  readonly scope: TaskScope; // of this session's work in the background
+  readonly scope: TaskScope; // of this session's background work
   readonly clock: TrainingClock;
-  /** Asks the learner to stop: it gives up the step in progress, checkpoints and returns. */
+  /** Stops the learner: it discards the unfinished part of the step in progress, checkpoints and returns. */
   readonly stop: AbortSignal;
   readonly log: Logger;
 }
 
-/** What a life of a run is made of: each part knows those that stand above it here. */
+/** The parts of a session in dependency order: each uses only those above it. */
 export interface SessionParts {
   readonly changes: Changes;
   readonly idle: IdleClock;
@@ -58,7 +58,7 @@ export interface SessionParts {
   readonly noSignalStreak: NoSignalWatch;
   readonly brokenPolicy: BrokenPolicyWatch;
   readonly admission: Admission<ArrivedGroup>;
-  readonly holdTimes: HoldTimes; // of tickets to train on
+  readonly holdTimes: HoldTimes; // of training tickets
   readonly audit: ActorAudit;
   readonly publisher: Publisher;
   readonly checkpointer: Checkpointer;
@@ -66,15 +66,15 @@ export interface SessionParts {
   readonly learningRates: LearningRateSchedule;
 }
 
-/** What the parts share and the session has made. */
+/** State that the session has created and its parts share. */
 export interface SessionState {
   readonly checkpoints: CheckpointStore;
-  readonly ticketsSoFar: number; // published by earlier sessions, of whatever kind
+  readonly ticketsSoFar: number; // published by earlier sessions, of either split
   readonly ids: TicketIds; // of the run's tickets
   readonly scope: TaskScope; // of the session
 }
 
-/** Makes the parts as the last checkpoint left them, or as a new run begins. */
+/** Creates the parts in the state of the last checkpoint, or of a new run. */
 export function makeParts(
   options: SessionOptions,
   opened: OpenedRun,
@@ -192,7 +192,7 @@ export function makeParts(
   };
 }
 
-/** Whether actors may sample through the backend; one that does not say may. */
+/** Whether actors may sample through the backend; assumed where the backend does not state its capabilities. */
 function doesSample(client: TinkerClient, modelName: string): boolean {
   const capabilities = client.models.find(({ name }) => name === modelName)?.capabilities;
   return capabilities?.includes('sampling') ?? true;

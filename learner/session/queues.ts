@@ -17,7 +17,7 @@ import { keepWatch, ticketWatch, type WatchedTickets } from './watch-tickets.js'
 
 type QueueOptions = Pick<SessionOptions, 'broker' | 'settings' | 'runWatch' | 'log'>;
 
-/** The queues between a session and the rest of the run. What goes wrong with one fails the session. */
+/** The queues between a session and the rest of the run. A failure of one fails the session. */
 export class SessionQueues {
   readonly #options: QueueOptions;
   readonly #broker: Broker;
@@ -48,7 +48,7 @@ export class SessionQueues {
     span?.end();
   }
 
-  /** Takes in the answers of evaluations, dead letters and lost tickets, until the session ends. */
+  /** Handles evaluation results, dead letters and lost evaluation tickets until the session ends. */
   listen(evaluator: Evaluator): void {
     const { receiver, tickets } = this.#parts;
     const { ticketDeadlineSeconds: fixedSeconds, leaseSeconds } = this.#options.settings;
@@ -91,7 +91,7 @@ export class SessionQueues {
     );
   }
 
-  /** Issues tickets to train on and takes their groups in: tasks of `scope`. */
+  /** Issues training tickets and receives their groups, as tasks of `scope`. */
   exchange(scope: TaskScope): void {
     const { receiver, tickets, unacked, holdTimes } = this.#parts;
     const byHand = { concurrency: 1, settle: 'by-hand' } as const;

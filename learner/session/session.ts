@@ -18,14 +18,14 @@ import { SessionQueues } from './queues.js';
 
 export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
 
-/** How often the audit is told which actors live, in milliseconds. */
-const lookMs = 5_000;
-/** How often it is looked whether an outage has cost a published version, in milliseconds. */
-const mendEveryMs = 2_000;
+/** How often the audit checks the live actors. */
+const checkActorsEveryMs = 5_000;
+/** How often published versions that an outage has lost are restored. */
+const restoreEveryMs = 2_000;
 
 /**
- * One life of a run with one backend: opens or restores it, evaluates, trains, evaluates. Whatever
- * ends it early, the ledger's checkpoint is where the next one begins.
+ * Runs one session: opens or restores the run on one backend, evaluates, trains, evaluates. If the
+ * session ends early, the next one resumes from the ledger's checkpoint.
  */
 export async function runSession(options: SessionOptions): Promise<SessionResult> {
   const { settings, config, broker, client, scope, clock, stop, log } = options;
@@ -40,13 +40,13 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const { admission, publisher, checkpointer, unacked, audit } = parts;
   const queues = new SessionQueues(options, parts, scope);
 
-  // A run has a checkpoint before anyone works for it, so that there is always one to go back to.
+  // A run has a checkpoint before its first ticket, so that there is always one to restore.
   if (!opened.isResumed) await saveStart(parts);
   await publisher.publish(version).catch((caught: unknown) => {
     if (!(caught instanceof VersionNotFinite)) throw caught;
     throw new UserError(
       `${caught.message}; these are the weights of step ${step} as the backend has them, before this learner trained ` +
-        'anything: check --model-dir and the checkpoints of the backend, or begin a new run',
+        'anything: check --model-dir and the checkpoints of the backend, or start a new run',
       { cause: caught },
     );
   });
@@ -54,7 +54,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   audit.remember(past.quarantined);
   checkpointer.remember(past.scores);
   let { totals } = past;
-  const stepOf = (since: number) => step + since - version; // of a version of this life
+  const stepOf = (since: number) => step + since - version; // of a version of this session
   await broker.resetConsumer('scored.train');
   await broker.resetConsumer('scored.eval');
 
@@ -106,11 +106,11 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     return result;
   }
 
-  /** Trains to the end of the run, of its time, or until it is asked to stop. */
+  /** Trains until the run is complete, its time is up or the learner is stopped. */
   async function train(): Promise<Pick<SessionResult, 'reason' | 'divergence' | 'noSignalStreak'>> {
     using time = clock.start();
     {
-      // Its end is awaited before the reason below is judged.
+      // The exchange ends before the reason below is determined.
       await using exchange = scope.child(stop, time.signal);
       queues.exchange(exchange);
       const givenUp = await training.run(AbortSignal.any([stop, time.signal]));
@@ -126,12 +126,12 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     },
     (1_000 * settings.leaseSeconds) / 3,
   );
-  const looking = setInterval(() => {
+  const checkingActors = setInterval(() => {
     audit.checkLiveActors(options.runWatch.live);
-  }, lookMs);
-  const mending = setInterval(() => {
+  }, checkActorsEveryMs);
+  const restoring = setInterval(() => {
     if (broker.isConnected) void scope.watch(publisher.restoreLost());
-  }, mendEveryMs);
+  }, restoreEveryMs);
   queues.listen(evaluator);
   try {
     const before = past.evals[0]?.result ?? (await evaluate());
@@ -147,12 +147,12 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     };
   } finally {
     clearInterval(prolonging);
-    clearInterval(looking);
-    clearInterval(mending);
+    clearInterval(checkingActors);
+    clearInterval(restoring);
   }
 }
 
-/** What is left of a run's past when its steps, of which there may be very many, have been gone through. */
+/** Reads a run's past and reduces its steps, of which there may be very many, to what the session needs. */
 async function openPast(
   { broker, runDir, settings, scope, stop, log }: SessionOptions,
   version: number,
@@ -171,7 +171,7 @@ async function openPast(
   };
 }
 
-/** Writes the ledger of a run that begins. */
+/** Writes the first checkpoint of a new run. */
 async function saveStart({ admission, checkpointer }: SessionParts): Promise<void> {
   const { step, confirmedVersion: version } = admission;
   const table = admission.table.state;

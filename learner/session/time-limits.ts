@@ -1,4 +1,4 @@
-/** The time that a run has trained in this process: what `--max-minutes` counts. Evaluations are not. */
+/** Measures the training time of this process, which `--max-minutes` limits; evaluations do not count. */
 export class TrainingClock {
   readonly limitSeconds: number;
   readonly #now: () => number;
@@ -38,12 +38,12 @@ export class TrainingClock {
   }
 }
 
-/** How long the learner may take to finish its steps and to checkpoint once it is asked to stop. */
+/** How long a stopped learner may take to finish its steps and to checkpoint. */
 export const graceMs = 25_000;
 
 /**
- * A signal that aborts some time after `stop` does, for what is still needed then: the broker and the
- * backend.
+ * A signal that aborts `graceMs` after `stop` does, for the broker and the backend, which the last
+ * checkpoint still needs.
  */
 export function graceAfter(stop: AbortSignal): { readonly signal: AbortSignal } & Disposable {
   const over = new AbortController();

@@ -35,24 +35,24 @@ export interface WatchedTickets extends Pick<
   readonly held: () => number;
 }
 
-/** A warning about held tickets comes this often at most, unless one was taken back. */
-const tellEveryMs = 10_000;
+/** The least time between two warnings about held tickets, unless a ticket was withdrawn. */
+const warnEveryMs = 10_000;
 
-/** The watch over the tickets of a split, which tells what it finds in the log, the run's events and metrics. */
+/** Creates the watch over the tickets of a split, which reports to the log, the run's events and the metrics. */
 export function ticketWatch(
   { split, held, holdTimes, ...watched }: WatchedTickets,
   { broker, runWatch, log: parentLog }: Pick<SessionOptions, 'broker' | 'runWatch' | 'log'>,
   scope: TaskScope,
 ): TicketWatch {
   const log = parentLog.child({ split });
-  /** What cannot be asked now is asked at the next look. */
+  /** Ignores a failed request, since the next poll repeats it. */
   const orElse =
     <T>(otherwise: T) =>
     (caught: unknown) => {
-      log.debug({ reason: errorText(caught) }, 'could not look for tickets');
+      log.debug({ reason: errorText(caught) }, 'tickets not polled');
       return otherwise;
     };
-  let toldAt = -Infinity;
+  let warnedAt = -Infinity;
   const watch = new TicketWatch({
     awaited: watched.awaited,
     look: () => broker.tickets.look(split).catch(orElse(undefined)),
@@ -70,21 +70,18 @@ export function ticketWatch(
     holdTimes,
     now: () => performance.now() / 1_000,
     onLost: (ticket) => {
-      log.warn(nameOf(ticket), 'a ticket is lost: no queue has it');
+      log.warn(nameOf(ticket), 'ticket lost: no queue has it');
       watched.onLost(ticket);
     },
     onOverdue: (ticket, seconds) => {
-      log.warn(
-        { ...nameOf(ticket), seconds },
-        'an actor held a ticket too long: it is issued again',
-      );
+      log.warn({ ...nameOf(ticket), seconds }, 'ticket withdrawn: an actor held it too long');
       watched.onOverdue(ticket, seconds);
     },
     onHeld: (found) => {
-      if (found.withdrawn === 0 && performance.now() - toldAt < tellEveryMs) return;
-      toldAt = performance.now();
+      if (found.withdrawn === 0 && performance.now() - warnedAt < warnEveryMs) return;
+      warnedAt = performance.now();
       log.warn(found, 'actors hold tickets for longer than usual');
-      void scope.watch(printError(broker, split, found, log));
+      void scope.watch(emitHeld(broker, split, found, log));
     },
     onLook: (longest) => {
       heldSeconds.set({ split }, longest);
@@ -94,7 +91,7 @@ export function ticketWatch(
   return watch;
 }
 
-/** Looks from time to time, until `signal` aborts. */
+/** Polls the tickets regularly until `signal` aborts. */
 export async function keepWatch(
   watch: TicketWatch,
   broker: Pick<Broker, 'isConnected'>,
@@ -107,8 +104,8 @@ export async function keepWatch(
   }
 }
 
-/** Not awaited: a look must not wait for room among the events. */
-async function printError(
+/** Emits the event of held tickets. Not awaited, since a poll must not wait for room in the event stream. */
+async function emitHeld(
   broker: Pick<Broker, 'events'>,
   split: Split,
   found: HeldTickets,
@@ -117,7 +114,7 @@ async function printError(
   try {
     await broker.events.emit({ v: 1, at: Date.now(), kind: 'held', split, ...found });
   } catch (caught) {
-    log.debug({ reason: errorText(caught) }, 'could not tell of held tickets');
+    log.debug({ reason: errorText(caught) }, 'held tickets not reported');
   }
 }
 

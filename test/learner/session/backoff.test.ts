@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { Backoff } from '../../../learner/step/publisher.js';
 
-describe('what has failed', () => {
-  it('waits twice as long each time, ten minutes at most, and no more once it is done', () => {
+describe('Backoff', () => {
+  it('the pause before a retry doubles up to ten minutes and ends on success', () => {
     let now = 0;
     const backoff = new Backoff<string>(() => now);
     const pauses: number[] = [];
