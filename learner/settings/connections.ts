@@ -50,7 +50,9 @@ export const Connections = z.object({
   modelName: string
     .optional()
     .describe("the backend's name for the model; by default the only model that it serves."),
-  runDir: string.optional().describe('folder of metrics.jsonl and summary.json; runs/<run>.'),
+  runDir: string
+    .optional()
+    .describe('folder of metrics.jsonl and summary.json; default runs/<run>.'),
   startPatienceSeconds: number
     .min(0)
     .default(10)

@@ -17,15 +17,19 @@ export const Objective = z.object({
   clipLow: number
     .min(0)
     .optional()
-    .describe(`lower clip bound of the importance ratio; ${lossDefaults('clip_low_threshold')}.`),
+    .describe(
+      `lower clip bound of the importance ratio; default: ${lossDefaults('clip_low_threshold')}.`,
+    ),
   clipHigh: number
     .positive()
     .optional()
-    .describe(`upper clip bound of the importance ratio; ${lossDefaults('clip_high_threshold')}.`),
+    .describe(
+      `upper clip bound of the importance ratio; default: ${lossDefaults('clip_high_threshold')}.`,
+    ),
   droBeta: number
     .positive()
     .optional()
-    .describe(`weight of the quadratic term of dro; ${lossDefaults('beta')}.`),
+    .describe(`weight of the quadratic term; default: ${lossDefaults('beta')}.`),
   correction: z
     .enum(['in_loss', 'token_weights', 'sequence_weights'])
     .default('in_loss')
@@ -37,7 +41,7 @@ export const Objective = z.object({
   weightCap: number
     .positive()
     .optional()
-    .describe('upper bound at which --correction truncates its weights; 2.'),
+    .describe('upper bound at which --correction truncates its weights; default 2.'),
   mask: z
     .enum(['none', 'icepop', 'sequence', 'geometric'])
     .default('none')
@@ -48,11 +52,11 @@ export const Objective = z.object({
   maskLow: number
     .min(0)
     .optional()
-    .describe('lowest ratio that --mask keeps; icepop and sequence 0.5, geometric 0.9.'),
+    .describe('lowest ratio that --mask keeps; default: icepop and sequence 0.5, geometric 0.9.'),
   maskHigh: number
     .positive()
     .optional()
-    .describe('highest ratio that --mask keeps; icepop and sequence 5, geometric 1.1.'),
+    .describe('highest ratio that --mask keeps; default: icepop and sequence 5, geometric 1.1.'),
   allowUncorrected: z
     .boolean()
     .default(false)

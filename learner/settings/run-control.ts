@@ -20,7 +20,7 @@ export const Duration = z.object({
     .positive()
     .default(10)
     .describe(
-      'steps between checkpoints: at most this many are lost when the backend or the learner crashes.',
+      'steps between checkpoints; a crash of the backend or the learner loses the steps since the last one.',
     ),
   keepEverySteps: int
     .min(0)

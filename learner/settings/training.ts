@@ -59,7 +59,7 @@ export const Optimizer = z.object({
     .max(1)
     .optional()
     .describe(
-      'share of the peak learning rate that remains at the end of --schedule linear or cosine; 0.1.',
+      'share of the peak learning rate that remains at the end of --schedule linear or cosine; default 0.1.',
     ),
 });
 export type Optimizer = z.infer<typeof Optimizer>;

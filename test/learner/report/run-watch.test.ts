@@ -7,7 +7,7 @@ import { silent } from '../../support/broker.js';
 import { actorLease } from '../../support/messages.js';
 
 const nothing = { messages: 0, oldestAgeSeconds: 0, published: 0 };
-const nobody = { pending: 0, ackPending: 0 };
+const settled = { pending: 0, ackPending: 0 };
 const backlog: Backlog = {
   streams: {
     tickets: { messages: 5, oldestAgeSeconds: 1.5, published: 9 },
@@ -17,10 +17,10 @@ const backlog: Backlog = {
   },
   consumers: {
     'tickets.train': { pending: 3, ackPending: 2 },
-    'tickets.eval': nobody,
-    rollouts: nobody,
-    'scored.train': nobody,
-    'scored.eval': nobody,
+    'tickets.eval': settled,
+    rollouts: settled,
+    'scored.train': settled,
+    'scored.eval': settled,
   },
 };
 
