@@ -49,7 +49,7 @@ if (task === 'test') {
   const path = join(root, file);
   if (!existsSync(path)) fail(`npm run ${task} has nothing to run yet: ${file} is missing`);
   if (needsNats) {
-    const { provideNatsServer } = await import('./nats-for-tests.mjs');
+    const { provideNatsServer } = await import('./run-tests.mjs');
     const noNats = await provideNatsServer(root);
     if (noNats !== undefined) fail(noNats);
   }

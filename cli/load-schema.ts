@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { packageRoot } from '../shared/base/package-root.js';
 
 /** Each service's compiled folder under dist/. */
-export const serviceFolders = {
+const serviceFolders = {
   actor: 'actor',
   learner: 'learner',
   'reward-service': 'reward-service',

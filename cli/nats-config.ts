@@ -16,9 +16,9 @@ import {
   identitiesIn,
   type NatsUser,
   writeKeys,
+  hasCertificateFor,
 } from './nats-server/keys.js';
 import { accountsText } from './nats-server/accounts.js';
-import { hasCertificateFor } from './nats-server/kept-certificate.js';
 import { accountsBlock, tlsText } from './nats-server/start.js';
 
 /** What the keys are for. */

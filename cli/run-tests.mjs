@@ -1,7 +1,6 @@
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { runChild } from './children.mjs';
-import { provideNatsServer } from './nats-for-tests.mjs';
 import { sourceFiles } from './staleness.mjs';
 
 /** Tests start processes of their own, so more at once would only make them wait for one another. */
@@ -85,4 +84,24 @@ export function chooseTests(files, filters) {
     files: files.filter((path) => parts.length === 0 || parts.some((part) => matches(path, part))),
     unmatched: filters.filter((_, i) => !files.some((path) => matches(path, parts[i]))),
   };
+}
+
+/**
+ * Lets everything that this process starts find a nats-server: OFFBEAT_NATS_SERVER names it afterwards. What
+ * has to be fetched is announced on standard error.
+ *
+ * @param {string} root of the checkout, compiled.
+ * @returns {Promise<string | undefined>} why there is none.
+ */
+export async function provideNatsServer(root) {
+  const module = join(root, 'dist/cli/nats-server/ensure.js');
+  const { ensureNatsServer } = await import(pathToFileURL(module).href);
+  try {
+    const report = (line) => process.stderr.write(`${line}\n`);
+    const { path } = await ensureNatsServer({ env: process.env, report });
+    process.env.OFFBEAT_NATS_SERVER = path;
+    return undefined;
+  } catch (error) {
+    return error.message;
+  }
 }

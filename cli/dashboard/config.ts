@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { port, string } from '../../shared/service/config-fields.js';
-import { whichRun } from '../existing-run/which-run.js';
+import { whichRun } from '../existing-run/find-run.js';
 
 /** Which run to show, and where its model is. */
 const shown = {

@@ -3,9 +3,8 @@ import { errorText } from '../../shared/base/errors.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunFolder } from '../run-folder.js';
-import { findDecodeIn } from './find-decode.js';
+import { findDecodeIn, writeSamples } from './run/sampled-group.js';
 import { LiveRun } from './run/live-run.js';
-import { writeSamples } from './run/samples-file.js';
 import { serveDashboard, type Dashboard } from './server.js';
 
 const everyMs = 1_000;

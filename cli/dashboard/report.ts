@@ -10,7 +10,7 @@ import { findRun, type FoundRun } from '../existing-run/find-run.js';
 import { warningLogger } from '../processes/file-logger.js';
 import { listenForStop } from '../processes/stop-signals.js';
 import { ReportConfig, reportService } from './config.js';
-import { findDecodeIn } from './find-decode.js';
+import { findDecodeIn } from './run/sampled-group.js';
 import { reportPage } from './page/document.js';
 import { folderRun } from './run/folder-run.js';
 import { LiveRun } from './run/live-run.js';

@@ -1,24 +1,68 @@
+import { z } from 'zod';
+import { loadConfig, type Environment } from '../../shared/service/config.js';
+import { UserError } from '../../shared/base/errors.js';
+import { whichRun, findRun } from '../existing-run/find-run.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { DeadLetter } from '../../shared/broker/dead-letters.js';
 import { describeFlags } from '../../shared/service/config-help.js';
-import { UserError } from '../../shared/base/errors.js';
 import { printable, printableJson } from '../../shared/base/printable.js';
 import { issuedBelow, ticketBound } from '../../shared/rl/capacity.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
-import type { Environment } from '../../shared/service/config.js';
-import { findRun } from '../existing-run/find-run.js';
 import { readStore } from '../existing-run/read-store.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
-import { shortCommand } from '../processes/short-command.js';
-import {
-  DeadLettersConfig,
-  deadLettersService,
-  loadRequest,
-  type DeadLettersRequest,
-} from './config.js';
-import { fateOf, type Books, type Fate } from './fate.js';
-import { entryOf, listText, showing } from './text.js';
+import { shortCommand } from '../processes/stop-signals.js';
+import { fateOf, type Books, type Fate, entryOf, listText, showing } from './text.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
+
+/** Where the dead letters are, and how to speak of them. */
+export const DeadLettersConfig = z.object({
+  ...whichRun,
+  all: z.boolean().default(false).describe('replay or purge: every letter, instead of numbers.'),
+  force: z
+    .boolean()
+    .default(false)
+    .describe('replay: also what nobody waits for any more; the learner lets it go.'),
+  json: z.boolean().default(false).describe('standard output is JSON.'),
+});
+export type DeadLettersConfig = z.infer<typeof DeadLettersConfig>;
+
+export const deadLettersService = 'offbeat-dead-letters';
+
+const actions = ['list', 'show', 'replay', 'purge'] as const;
+type Action = (typeof actions)[number];
+
+interface DeadLettersRequest {
+  readonly action: Action;
+  readonly numbers: readonly number[]; // of letters, as `list` shows them
+  readonly config: DeadLettersConfig;
+}
+
+/** Reads `replay 3 4 --run NAME`. @throws {UserError} */
+export function loadRequest(
+  [word, ...rest]: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+): DeadLettersRequest {
+  const action = actions.find((name) => name === word);
+  if (action === undefined) {
+    const found = word === undefined ? 'an action is missing' : `unknown action ${word}`;
+    throw new UserError(`${found}; one of ${actions.join(', ')} is expected`);
+  }
+  const firstFlag = rest.findIndex((each) => !/^\d+$/.test(each));
+  const words = firstFlag === -1 ? rest : rest.slice(0, firstFlag);
+  const config = loadConfig(DeadLettersConfig, deadLettersService, rest.slice(words.length), env);
+  const numbers = words.map(Number);
+  const choosesNone = numbers.length === 0 && !config.all;
+  if ((action === 'replay' || action === 'purge') && choosesNone) {
+    throw new UserError(`${action} which? Give the numbers that list shows, or --all`);
+  }
+  if (action === 'show' && numbers.length !== 1) {
+    throw new UserError('show needs the number of one letter, as list shows it');
+  }
+  if (numbers.length > 0 && (config.all || action === 'list')) {
+    throw new UserError('numbers and all letters at once: leave out one of the two');
+  }
+  return { action, numbers, config };
+}
 
 export function deadLettersHelp(): string {
   return `offbeat dead-letters: the messages that a run gave up, each with the reason.

@@ -14,8 +14,8 @@ import {
   probeNatsBinary,
   findExecutables,
   searchFolders,
+  findInCache,
 } from '../nats-server/binary.js';
-import { findInCache } from '../nats-server/cache.js';
 import { accessWith, identitiesIn, identitiesOf } from '../nats-server/keys.js';
 import { startNats } from '../nats-server/start.js';
 import { graceMs } from '../processes/members.js';

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { httpAddress, number, string, int } from '../../shared/service/config-fields.js';
 import { type Environment, loadConfig } from '../../shared/service/config.js';
-import { whichRun } from '../existing-run/which-run.js';
+import { whichRun } from '../existing-run/find-run.js';
 
 /** Which version of which run to measure, and how. */
 export const EvalConfig = z.object({

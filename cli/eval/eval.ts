@@ -10,15 +10,16 @@ import { FleetError } from '../processes/fleet.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
 import { createScreen } from '../up/screen.js';
 import { listenForStop } from '../processes/stop-signals.js';
-import { backendPlace } from './backend.js';
+import { backendPlace } from './open-weights.js';
 import { EvalConfig, evalService, loadEvalConfig } from './eval-config.js';
-import { evalTable } from './eval-table.js';
 import { findRun, type FoundRun } from '../existing-run/find-run.js';
 import { findVersion, type SavedState } from './find-version.js';
 import { measure } from './measure.js';
 import { readStore } from '../existing-run/read-store.js';
 import { statesAtServer, statesInFolder } from './saved-states.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
+import type { EvalResult, SolveRates } from '../../shared/wire/eval-result.js';
+import { percent } from '../up/summary.js';
 
 /** What `offbeat eval` does, and its flags. */
 export function evalHelp(): string {
@@ -100,4 +101,40 @@ async function savedStates(
   const { url: baseUrl, apiKey } = await backendPlace(found, request);
   await using client = await TinkerClient.connect({ baseUrl, apiKey, log, signal });
   return await statesAtServer(client, path);
+}
+
+/** A result as a table for people: a row for all problems and, where there are several, a difficulty. */
+export function evalTable(result: EvalResult): string {
+  const { temperature, samples, byDifficulty, lost } = result;
+  const tries = Object.keys(result.passAt)
+    .map(Number)
+    .filter((k) => k > 1)
+    .sort((a, b) => a - b);
+  const row = (name: string, rates: SolveRates): string[] => [
+    name,
+    String(rates.problems),
+    percent(rates.sampled),
+    percent(rates.greedy),
+    ...tries.map((k) => (k in rates.passAt ? percent(rates.passAt[k]!) : '')),
+  ];
+  const rows = [
+    ['', 'problems', 'sampled', 'greedy', ...tries.map((k) => `pass@${k}`)],
+    row('all', result),
+    ...(byDifficulty.length > 1
+      ? byDifficulty.map(({ difficulty, ...rates }) => row(difficulty, rates))
+      : []),
+  ];
+  const notes = [`sampled: ${samples} answers to a problem at temperature ${temperature}`];
+  if (lost > 0) notes.push(`without ${lost} tickets that died`);
+  return [...aligned(rows), ...notes].join('\n');
+}
+
+/** The first column to the left, the others to the right. */
+function aligned(rows: readonly (readonly string[])[]): string[] {
+  const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
+  return rows.map((row) =>
+    row
+      .map((cell, i) => (i === 0 ? cell.padEnd(widths[i]!) : cell.padStart(widths[i]!)))
+      .join('  '),
+  );
 }

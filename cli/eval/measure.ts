@@ -1,4 +1,8 @@
 import { join } from 'node:path';
+import type { NatsBinary } from '../nats-server/binary.js';
+import type { StopSignals } from '../processes/stop-signals.js';
+import type { Screen } from '../up/screen.js';
+import type { FoundVersion } from './find-version.js';
 import { connectBroker } from '../../shared/broker/connect.js';
 import { UserError } from '../../shared/base/errors.js';
 import type { EvalProblem } from '../../shared/run/evaluation/solve-rates.js';
@@ -14,11 +18,29 @@ import {
 } from '../processes/members.js';
 import { accessWith } from '../nats-server/keys.js';
 import { startNats } from '../nats-server/start.js';
-import type { FoundVersion } from './find-version.js';
-import { backendPlace, openBackend } from './backend.js';
-import { evaluate, prepare } from './bus.js';
-import type { MeasureOptions } from './measure-options.js';
-import { weightsFromBackend, weightsFromStore } from './open-weights.js';
+import {
+  backendPlace,
+  openBackend,
+  weightsFromBackend,
+  weightsFromStore,
+  type BackendOptions,
+  type OpenedWeights,
+} from './open-weights.js';
+import type { Broker } from '../../shared/broker/broker.js';
+import { consume } from '../../shared/broker/consume.js';
+import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
+import { Evaluator } from '../../shared/run/evaluation/evaluator.js';
+import { RunConfigStore } from '../../shared/run/run-config-store.js';
+import { ScoredGroup } from '../../shared/wire/scored-group.js';
+import { Ticket } from '../../shared/wire/ticket.js';
+import { messageIdOf } from '../../shared/wire/ticket-ids.js';
+
+/** What an evaluation is of, and where it happens. */
+export interface MeasureOptions extends BackendOptions {
+  readonly natsBinary: NatsBinary;
+  readonly screen: Screen;
+  readonly stop: StopSignals;
+}
 
 /**
  * Evaluates one version apart from its run: with processes and a NATS server of its own, which end
@@ -103,4 +125,71 @@ async function startBus(
   );
   fleet.adopt('nats-server', nats.process, { stopRank: stopRanks.nats, stopGraceMs: graceMs });
   return { natsUrl: nats.url, keyFolder: nats.keyFolder };
+}
+
+/** Makes the bus look like that of a run whose newest version is the one to be measured. */
+async function prepare(
+  broker: Broker,
+  { config, version }: FoundVersion,
+  { samplerPath, samplingSessionId, adapter }: OpenedWeights,
+  problems: number,
+): Promise<void> {
+  await broker.ensureRun({ trainTickets: 1, evalTickets: 2 * problems });
+  await new RunConfigStore(broker).put(config);
+  const session = samplingSessionId === undefined ? {} : { samplingSessionId };
+  const manifest = { version, samplerPath, ...session, smallestUsefulVersion: version };
+  await broker.policy.publish(manifest, adapter);
+}
+
+const progressEveryMs = 500;
+
+/** Has the version answer the problems, showing how far it is. */
+async function evaluate(
+  broker: Broker,
+  problems: readonly EvalProblem[],
+  { request, version: { config, version }, screen, log }: MeasureOptions,
+  signal: AbortSignal,
+): Promise<EvalResult> {
+  const evaluator = new Evaluator({
+    config,
+    problems,
+    samples: request.samples,
+    publish: async (ticket, until) => {
+      const subject = broker.names.subjects.tickets('eval');
+      const msgId = messageIdOf(ticket);
+      await broker.publish(subject, Ticket, ticket, { msgId, signal: until });
+    },
+    newestVersion: () => version,
+    isQuarantined: () => false, // nobody trains here, so nobody is audited
+    log,
+  });
+  const over = new AbortController();
+  const listening = AbortSignal.any([signal, over.signal]);
+  const inBackground = [
+    consume(
+      broker,
+      'scored.eval',
+      ScoredGroup,
+      { signal: listening, log, stage: 'learner', concurrency: 4 },
+      ({ value }) => {
+        evaluator.receive(value);
+        return Promise.resolve();
+      },
+    ),
+    watchDeadLetters(broker.deadLetters.read(listening), ({ ticketId }) => {
+      evaluator.die(ticketId);
+    }),
+  ];
+  const progress = setInterval(() => {
+    const { issued, open } = evaluator.tickets;
+    screen.status(`version ${version}: ${issued - open} of ${issued} answered`);
+  }, progressEveryMs);
+  try {
+    return await evaluator.run(version, signal);
+  } finally {
+    clearInterval(progress);
+    screen.status('');
+    over.abort();
+    await Promise.allSettled(inBackground);
+  }
 }

@@ -1,11 +1,17 @@
 import { cp } from 'node:fs/promises';
 import { join } from 'node:path';
+import { randomBytes } from 'node:crypto';
 import type { PolicyAdapter } from '../../shared/broker/policy-store.js';
 import { UserError } from '../../shared/base/errors.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import type { FoundRun } from '../existing-run/find-run.js';
 import type { FoundVersion } from './find-version.js';
+import type { Fleet } from '../processes/fleet.js';
+import { freePort } from '../processes/free-port.js';
+import { backendMember } from '../processes/members.js';
+import type { EvalConfig } from './eval-config.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
 
 /** What actors need to sample with a version: an adapter, or a sampling session of the backend. */
 export interface OpenedWeights {
@@ -60,7 +66,7 @@ export async function weightsFromBackend(
  * Copies the one checkpoint that is to be measured, so that a backend of our own can serve it: the
  * run may still be training, and its folder is nobody else's to write in.
  */
-export async function copyCheckpoint(
+async function copyCheckpoint(
   checkpoints: string,
   to: string,
   { version, samplerPath, statePath }: FoundVersion,
@@ -75,4 +81,58 @@ export async function copyCheckpoint(
       { cause },
     );
   }
+}
+
+interface BackendPlace {
+  readonly url: string;
+  readonly apiKey: string;
+}
+
+/** Where the run's backend is, or one of our own will be. */
+export async function backendPlace(found: FoundRun, { apiKey }: EvalConfig): Promise<BackendPlace> {
+  if (found.backendUrl === undefined) {
+    const url = `http://127.0.0.1:${await freePort()}`;
+    return { url, apiKey: `tml-${randomBytes(16).toString('hex')}` };
+  }
+  if (apiKey === undefined) {
+    throw new UserError(
+      `the run ${found.run} trains by ${found.backendUrl}: give its key with --api-key, or as TINKER_API_KEY`,
+    );
+  }
+  return { url: found.backendUrl, apiKey };
+}
+
+/** What is restored by which backend, and where a backend of our own keeps its files. */
+export interface BackendOptions {
+  readonly request: EvalConfig;
+  readonly found: FoundRun;
+  readonly version: FoundVersion;
+  readonly folder: string; // of its own: logs, streams and checkpoints of this evaluation
+  readonly log: Logger;
+}
+
+/** A connection to the run's backend, or to one of our own on its checkpoint; undefined: not needed. */
+export async function openBackend(
+  { found, version, folder, request, log }: BackendOptions,
+  fleet: Fleet,
+  backend: BackendPlace,
+  signal: AbortSignal,
+): Promise<TinkerClient | undefined> {
+  if (weightsFromStore(found, version) !== undefined) return undefined;
+  if (found.backendUrl === undefined) {
+    if (found.folder === undefined) {
+      throw new UserError(
+        `version ${version.version} of run ${found.run} must be asked of its backend; name it with --backend-url`,
+      );
+    }
+    const checkpointFolder = join(folder, 'checkpoints');
+    await copyCheckpoint(found.folder.checkpoints, checkpointFolder, version);
+    const member = backendMember(
+      { ...found, modelName: version.config.model.name },
+      { backend, checkpointFolder },
+    );
+    void fleet.start(member);
+    await fleet.ready([member.name], request.readySeconds * 1_000, signal);
+  }
+  return await TinkerClient.connect({ baseUrl: backend.url, apiKey: backend.apiKey, log, signal });
 }

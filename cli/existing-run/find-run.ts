@@ -1,8 +1,25 @@
+import { z } from 'zod';
+import { natsAddress, string } from '../../shared/service/config-fields.js';
+import { RunName } from '../../shared/wire/run-name.js';
 import { UserError } from '../../shared/base/errors.js';
-import { readLaunch } from '../up/launch.js';
+import { readLaunch } from '../up/resume.js';
 import { runFolderAt, runsIn, unknownRun, type RunFolder } from '../run-folder.js';
 import type { UpConfig } from '../up/up-config.js';
-import type { WhichRun } from './which-run.js';
+import { keyFolderIn } from '../nats-server/start.js';
+import { findRunningNats } from '../nats-server/running.js';
+
+/** The flags that say which run is meant, and where its store is. */
+export const whichRun = {
+  run: RunName.describe('the run: its folder runs/TEXT, or its name on the server at --nats-url.'),
+  natsUrl: natsAddress
+    .optional()
+    .describe("the NATS server that holds the run, if not one of the run's own."),
+  natsKeys: string
+    .optional()
+    .describe('folder with the keys to that server, as offbeat nats-config writes it.'),
+  runsDir: string.default('runs').describe('folder of the runs of this machine.'),
+};
+type WhichRun = z.infer<z.ZodObject<typeof whichRun>>;
 
 /** Where the parts of a run are, as its folder and the flags tell. */
 export interface FoundRun extends Pick<UpConfig, 'sampler' | 'modelDir' | 'modelName'> {
@@ -47,4 +64,22 @@ export async function findRun(config: NamedRun): Promise<FoundRun> {
     backendUrl: launcher.backendUrl,
   };
   return { run, folder, ...began, ...flags };
+}
+
+/** A server that holds a run, and where the keys to it lie if it wants any. */
+interface RunningStore {
+  readonly natsUrl: string;
+  readonly keyFolder: string | undefined;
+}
+
+/** The server that holds the run now: the user's own, or the run's if it is up. */
+export async function runningStore({
+  natsUrl,
+  natsKeys,
+  folder,
+}: Pick<FoundRun, 'natsUrl' | 'natsKeys' | 'folder'>): Promise<RunningStore | undefined> {
+  if (natsUrl !== undefined) return { natsUrl, keyFolder: natsKeys };
+  const running = folder && (await findRunningNats(folder.nats).catch(() => undefined));
+  if (folder === undefined || running === undefined) return undefined;
+  return { natsUrl: running.url, keyFolder: keyFolderIn(folder.nats) };
 }

@@ -8,8 +8,7 @@ import { graceMs } from '../processes/members.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { accessWith } from '../nats-server/keys.js';
 import { startNats } from '../nats-server/start.js';
-import type { FoundRun } from './find-run.js';
-import { runningStore } from './running-store.js';
+import { type FoundRun, runningStore } from './find-run.js';
 
 export interface ReadStoreOptions {
   readonly found: FoundRun;

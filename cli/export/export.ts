@@ -8,8 +8,7 @@ import { describeFlags } from '../../shared/service/config-help.js';
 import { UserError } from '../../shared/base/errors.js';
 import { RunName } from '../../shared/wire/run-name.js';
 import { runFolderAt, runsIn, unknownRun } from '../run-folder.js';
-import { readHistory, type HistoryRow } from './history.js';
-import { csvText, wandbHistory } from './tables.js';
+import { readHistory, type HistoryRow, csvText, wandbHistory } from './history.js';
 import { eventFile, eventFileName } from './tensorboard.js';
 
 export const ExportConfig = z.object({

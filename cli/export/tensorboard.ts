@@ -1,5 +1,4 @@
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
-import { crc32c } from './crc32c.js';
 import type { HistoryRow } from './history.js';
 
 /**
@@ -55,4 +54,21 @@ function record(data: Uint8Array): Uint8Array {
 /** Rotated and shifted, since the checksum of data that hold their own checksum is no good. */
 function masked(crc: number): number {
   return (((crc >>> 15) | (crc << 17)) + 0xa282ead8) >>> 0;
+}
+
+/** CRC-32C (Castagnoli), reflected: RFC 3720, appendix B.4. */
+const polynomial = 0x82f63b78;
+
+const table = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let remainder = byte;
+  for (let bit = 0; bit < 8; bit++) {
+    remainder = remainder & 1 ? (remainder >>> 1) ^ polynomial : remainder >>> 1;
+  }
+  return remainder;
+});
+
+export function crc32c(bytes: Uint8Array): number {
+  let crc = 0xffffffff;
+  for (const byte of bytes) crc = table[(crc ^ byte) & 0xff]! ^ (crc >>> 8);
+  return (crc ^ 0xffffffff) >>> 0;
 }

@@ -7,8 +7,7 @@ import { createGunzip } from 'node:zlib';
 import { extract } from 'tar-stream';
 import { errorText } from '../../shared/base/errors.js';
 import { withDebianPackage, type DebianTools } from '../debian-package.js';
-import type { NatsBinary } from './binary.js';
-import { storeInCache } from './cache.js';
+import { type NatsBinary, storeInCache } from './binary.js';
 
 /** The release that is fetched where no package and no installed server is at hand. */
 export const pinnedRelease = {

@@ -1,8 +1,13 @@
 import { join } from 'node:path';
 import { UserError } from '../../shared/base/errors.js';
 import { cacheFolder } from '../../shared/base/package-root.js';
-import { probeNatsBinary, type NatsBinary, findExecutables, searchFolders } from './binary.js';
-import { findInCache } from './cache.js';
+import {
+  probeNatsBinary,
+  type NatsBinary,
+  findExecutables,
+  searchFolders,
+  findInCache,
+} from './binary.js';
 import {
   takeDebianPackage,
   takeRelease,

@@ -2,9 +2,8 @@ import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Identity } from '../../shared/broker/permissions.js';
-import { describeExit, ManagedProcess } from '../processes/managed-process.js';
+import { describeExit, ManagedProcess, tieToParent } from '../processes/managed-process.js';
 import { logTail } from '../processes/log-tail.js';
-import { tieToParent } from '../processes/tie-to-parent.js';
 import { accountsText, adoptStreams } from './accounts.js';
 import {
   type NatsUser,

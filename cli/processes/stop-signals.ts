@@ -1,5 +1,11 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { noRoomReason } from '../../shared/service/telemetry/disk-room.js';
 import { onParentGone } from '../../shared/service/parent-pipe.js';
+import type { Logger } from '../../shared/service/telemetry/logger.js';
+import { fileLogger } from './file-logger.js';
+import { printError } from '../../shared/service/telemetry/print-error.js';
 
 /** Signals this close together are one wish: npm passes on the Ctrl-C that the terminal sent us too. */
 const sameWishMs = 1_000;
@@ -55,3 +61,38 @@ export function listenForStop(report: (line: string) => void, farewell: string):
 
 /** As a shell names a program that SIGPIPE ended: `npm start | head`. */
 const brokenPipeCode = 141;
+
+/** What a command has that a person waits for. */
+interface ShortCommand {
+  readonly stop: StopSignals;
+  readonly folder: string; // of its own, gone when it has ended
+  readonly log: Logger; // in that folder
+}
+
+/**
+ * Runs a command that can be broken off at any wait.
+ *
+ * @param farewell what is told at the first wish to stop; nothing: it is over at once.
+ * @returns the command's exit code, or the signal's if that broke it off.
+ * @throws what the command throws.
+ */
+export async function shortCommand(
+  name: string,
+  farewell: string | undefined,
+  work: (command: ShortCommand) => Promise<number>,
+): Promise<number> {
+  const report = (line: string) => {
+    if (farewell !== undefined) printError(line);
+  };
+  const stop = listenForStop(report, farewell ?? '');
+  const folder = await mkdtemp(join(tmpdir(), `offbeat-${name}-`));
+  try {
+    return await work({ stop, folder, log: fileLogger(name, join(folder, 'log')) });
+  } catch (caught) {
+    const exitCode = stop.exitCode();
+    if (exitCode !== undefined) return exitCode; // it is a wait that we broke off
+    throw caught;
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}

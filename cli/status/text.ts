@@ -1,7 +1,6 @@
 import { printable } from '../../shared/base/printable.js';
 import { wrapped } from '../../shared/service/telemetry/print-error.js';
-import { percent } from '../percent.js';
-import { formatSeconds } from '../up/summary.js';
+import { percent, formatSeconds } from '../up/summary.js';
 import type { ActorReport, Phase, QueueReport, StatusReport } from './report.js';
 
 const phases: Readonly<Record<Phase, string>> = {

@@ -1,5 +1,5 @@
 import { mean } from '../../shared/base/statistics.js';
-import { percent } from '../percent.js';
+import { percent } from '../up/summary.js';
 
 /** A step, and its row of `metrics.jsonl`. */
 export interface TimedStep {

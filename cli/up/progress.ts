@@ -1,7 +1,8 @@
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
-import { percent } from '../percent.js';
-import { formatSeconds } from './summary.js';
+import { percent, formatSeconds } from './summary.js';
+import type { Broker } from '../../shared/broker/broker.js';
+import type { Screen } from './screen.js';
 
 /** When the run will end, as far as its flags tell. */
 export interface Goal {
@@ -16,7 +17,7 @@ interface Step {
 }
 
 /** What the run's events say about its steps. */
-export interface Progress {
+interface Progress {
   readonly since: number; // when this start began, ms since the epoch: what is older is history
   readonly newest?: Step; // also of an earlier session
   readonly first?: Step; // of this session
@@ -74,11 +75,7 @@ function findingText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
 }
 
 /** Which actor sends more than anybody can take. */
-export function shareText({
-  actor,
-  stream,
-  messages,
-}: Extract<RunEvent, { kind: 'share' }>): string {
+function shareText({ actor, stream, messages }: Extract<RunEvent, { kind: 'share' }>): string {
   const effect = stream === 'dead' ? 'its oldest go' : 'it is refused more until these are taken';
   return `${actor} has ${messages} messages in the stream ${stream}, as many as one actor may have: ${effect}`;
 }
@@ -191,4 +188,44 @@ function secondsLeft(
 /** A metric summed over steps. `seconds` is a step's time while the learner was up, without evaluations. */
 function total(steps: readonly Step[], key: string): number {
   return steps.reduce((sum, { metrics }) => sum + (metrics[key] ?? 0), 0);
+}
+
+const refreshMs = 1_000;
+const heldEveryMs = 60_000; // between notes that tickets are held, unless one was taken back
+
+/**
+ * Shows the run's events as they happen, until `signal` aborts. Of the history of a run that goes on only
+ * what still holds is shown: which actors are quarantined.
+ */
+export async function followRun(
+  broker: { readonly events: Pick<Broker['events'], 'read'> },
+  { goal, screen, signal }: { goal: Goal; screen: Screen; signal: AbortSignal },
+): Promise<void> {
+  const since = Date.now();
+  let progress = progressSince(since);
+  let heldAt = -Infinity; // shown last, in ms since the epoch
+  const show = () => {
+    screen.status(statusText(progress, goal, Date.now(), screen.columns()));
+  };
+  const refresh = setInterval(show, refreshMs);
+  try {
+    for await (const event of broker.events.read(signal)) {
+      progress = withEvent(progress, event);
+      const isOld = event.at < since;
+      if (event.kind === 'quarantine') {
+        screen.note(`${isOld ? 'from before: ' : ''}${quarantineText(event)}`);
+      }
+      if (isOld) continue;
+      if (event.kind === 'eval') screen.note(evalText(event.result));
+      if (event.kind === 'share') screen.note(shareText(event));
+      if (event.kind === 'held' && (event.withdrawn > 0 || event.at - heldAt > heldEveryMs)) {
+        heldAt = event.at;
+        screen.note(heldText(event));
+      }
+      if (event.kind === 'step') show();
+    }
+  } finally {
+    clearInterval(refresh);
+    screen.status('');
+  }
 }

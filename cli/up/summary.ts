@@ -152,3 +152,8 @@ export function formatSeconds(seconds: number): string {
 function formatShare(value: number): string {
   return `${(100 * value).toFixed(1)} %`;
 }
+
+/** `48.1 %` for a share of 0.481. */
+export function percent(share: number, decimals = 1): string {
+  return `${(100 * share).toFixed(decimals)} %`;
+}

@@ -4,7 +4,7 @@ import { openLiveDashboard } from '../dashboard/live-dashboard.js';
 import { DiskWatch } from '../processes/disk-watch.js';
 import { fileLogger } from '../processes/file-logger.js';
 import { Fleet } from '../processes/fleet.js';
-import { followRun } from './follow-run.js';
+import { followRun, type Goal } from './progress.js';
 import { freePort } from '../processes/free-port.js';
 import {
   backendMember,
@@ -19,7 +19,6 @@ import {
 import type { NatsBinary } from '../nats-server/binary.js';
 import { accessWith } from '../nats-server/keys.js';
 import { startNats } from '../nats-server/start.js';
-import type { Goal } from './progress.js';
 import type { RunFolder } from '../run-folder.js';
 import type { Screen } from './screen.js';
 import type { StopSignals } from '../processes/stop-signals.js';

@@ -6,12 +6,11 @@ import type { Environment } from '../../shared/service/config.js';
 import { assertRoom } from '../processes/disk-watch.js';
 import { FleetError } from '../processes/fleet.js';
 import { lockFolder } from '../folder-lock.js';
-import { readLaunch, writeLaunch } from './launch.js';
+import { readLaunch, writeLaunch, resumed } from './resume.js';
 import { loadSchema } from '../load-schema.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { ensureNatsServer } from '../nats-server/ensure.js';
 import { preflight } from './preflight.js';
-import { resumed } from './resume.js';
 import {
   checkNewRun,
   createRunFolder,

@@ -1,10 +1,10 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { loadRequest } from '../../cli/dead-letters/config.js';
+import { loadRequest } from '../../cli/dead-letters/command.js';
 import { loadEvalConfig } from '../../cli/eval/eval-config.js';
 import { loadSchema, serviceNames } from '../../cli/load-schema.js';
-import { loadSweepConfig } from '../../tools/sweep/sweep-config.js';
+import { loadSweepConfig } from '../../tools/sweep/sweep.js';
 import { loadUpConfig } from '../../cli/up/up-config.js';
 import { LearnerConfig } from '../../learner/config.js';
 import { kebab, loadConfig } from '../../shared/service/config.js';

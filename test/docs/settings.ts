@@ -6,14 +6,14 @@ import {
   ReportConfig,
   reportService,
 } from '../../cli/dashboard/config.js';
-import { DeadLettersConfig, deadLettersService } from '../../cli/dead-letters/config.js';
+import { DeadLettersConfig, deadLettersService } from '../../cli/dead-letters/command.js';
 import { DoctorConfig, doctorService } from '../../cli/doctor/doctor-config.js';
 import { EvalConfig, evalService } from '../../cli/eval/eval-config.js';
 import { ExportConfig, exportService } from '../../cli/export/export.js';
 import { NatsConfig, natsConfigService } from '../../cli/nats-config.js';
 import { SolveConfig, solveService } from '../../tools/solve/solve.js';
 import { StatusConfig } from '../../cli/status/status.js';
-import { SweepConfig, sweepService } from '../../tools/sweep/sweep-config.js';
+import { SweepConfig, sweepService } from '../../tools/sweep/sweep.js';
 import { UpConfig, upService } from '../../cli/up/up-config.js';
 import { LearnerConfig } from '../../learner/config.js';
 import { Connections } from '../../learner/settings/connections.js';

@@ -1,7 +1,6 @@
 import type { Backlog } from '../../shared/broker/backlog.js';
 import type { ActorLease } from '../../shared/wire/actor-lease.js';
-import { flowOf } from '../../cli/dashboard/run/flow.js';
-import type { Look } from '../../cli/dashboard/run/look.js';
+import { flowOf, type Look } from '../../cli/dashboard/run/flow.js';
 import type { StepPoint } from '../../cli/dashboard/run/history.js';
 import type { RunView } from '../../cli/dashboard/run/run-view.js';
 import { sampledGroup, type SampledGroup } from '../../cli/dashboard/run/sampled-group.js';

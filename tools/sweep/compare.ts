@@ -16,7 +16,7 @@ export interface Compared {
 }
 
 /** What the interval over the problems says. */
-export type Verdict = 'better' | 'no worse' | 'worse' | 'not decided';
+type Verdict = 'better' | 'no worse' | 'worse' | 'not decided';
 
 export interface CompareOptions extends Omit<BootstrapOptions, 'over' | 'random'> {
   readonly seed: string; // of the resamples

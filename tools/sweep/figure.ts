@@ -1,9 +1,16 @@
-import type { Chart, ChartPoint } from '../../cli/plot/chart.js';
+import {
+  type Chart,
+  type ChartPoint,
+  chartMarkup,
+  chartSize,
+  chartStyle,
+} from '../../cli/plot/chart.js';
 import { mean } from '../../shared/base/statistics.js';
 import { isIn } from './plan.js';
 import type { RunResult } from './results.js';
 import type { PanelSpec, Sweep } from './sweep-file.js';
 import { isPercentage, type CellReport } from './table.js';
+import { element, escaped } from '../../cli/plot/markup.js';
 
 /** The panels of an experiment from its results so far. */
 export function figureOf(
@@ -103,4 +110,25 @@ function together(curves: readonly ReadonlyMap<number, number>[]): ChartPoint[] 
     if (values.length < going.length) return [];
     return { x, y: mean(values), low: Math.min(...values), high: Math.max(...values) };
   });
+}
+
+/** Charts side by side, two in a row, as one SVG that needs nothing else: also a file of its own. */
+export function figureSvg(title: string, charts: readonly Chart[]): string {
+  const columns = Math.min(2, Math.max(1, charts.length));
+  const width = columns * chartSize.width;
+  const height = Math.ceil(charts.length / columns) * chartSize.height;
+  const groups = charts.map((chart, i) => {
+    const x = (i % columns) * chartSize.width;
+    const y = Math.floor(i / columns) * chartSize.height;
+    return element('g', { transform: `translate(${x} ${y})` }, chartMarkup(chart));
+  });
+  const attributes = {
+    xmlns: 'http://www.w3.org/2000/svg',
+    viewBox: `0 0 ${width} ${height}`,
+    class: 'chart',
+    role: 'img',
+    'aria-label': `${title}: ${charts.map((chart) => chart.title).join('; ')}`,
+  };
+  const name = element('title', {}, escaped(title));
+  return element('svg', attributes, name + element('style', {}, chartStyle) + groups.join(''));
 }

@@ -1,7 +1,9 @@
 import { createHash } from 'node:crypto';
+import type { z } from 'zod';
 import { UserError } from '../../shared/base/errors.js';
 import { RunName } from '../../shared/wire/run-name.js';
 import type { Choice, Settings, Sweep } from './sweep-file.js';
+import { asFlags, loadUpConfig } from '../../cli/up/up-config.js';
 
 /** One combination of the axes' values. */
 export interface Cell {
@@ -19,7 +21,7 @@ export interface PlannedRun {
 }
 
 /** What the learner will take settings for, its defaults included. */
-export interface Resolved {
+interface Resolved {
   readonly groupsPerBatch: number;
   readonly groupSize: number;
 }
@@ -128,4 +130,18 @@ function nameOf(choice: Choice, seed: number, settings: Settings): string {
     .replace(/[^A-Za-z0-9]+/g, '-');
   const start = words.replace(/^-+/, '').slice(0, 34);
   return RunName.parse(`${start === '' ? 'run' : start}-s${seed}-${digest}`);
+}
+
+/**
+ * What the settings of a run come to, as `offbeat up` would take them.
+ *
+ * @throws {UserError} listing what it would refuse.
+ */
+export function resolveSettings(learner: z.ZodObject, settings: Settings): Resolved {
+  const given = loadUpConfig(learner, asFlags(settings), {}).settings;
+  const all = learner.parse({ ...given, run: 'any' });
+  return {
+    groupsPerBatch: Number(all['groupsPerBatch']),
+    groupSize: Number(all['groupSize']),
+  };
 }

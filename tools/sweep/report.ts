@@ -1,9 +1,8 @@
 import { createRandom } from '../../shared/base/random.js';
 import type { Chart } from '../../cli/plot/chart.js';
-import { figureSvg } from '../../cli/plot/figure-svg.js';
+import { figureSvg, figureOf } from './figure.js';
 import { mean } from '../../shared/base/statistics.js';
 import { compare, type Compared } from './compare.js';
-import { figureOf } from './figure.js';
 import { measure } from './measures.js';
 import { cellsOf, describe, type PlannedRun } from './plan.js';
 import type { RunResult } from './results.js';

@@ -1,5 +1,10 @@
+import { z } from 'zod';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { string } from '../../shared/service/config-fields.js';
+import { flagsOf, loadConfig, type Environment } from '../../shared/service/config.js';
+import { UserError } from '../../shared/base/errors.js';
+import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
 import { describeFlags } from '../../shared/service/config-help.js';
 import { makeFolder } from '../../shared/base/make-folder.js';
 import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
@@ -8,16 +13,44 @@ import { createScreen, type Screen } from '../../cli/up/screen.js';
 import { listenForStop, type StopSignals } from '../../cli/processes/stop-signals.js';
 import { formatSeconds } from '../../cli/up/summary.js';
 import { lockFolder } from '../../cli/folder-lock.js';
-import type { Environment } from '../../shared/service/config.js';
-import { describe, planRuns, type PlannedRun } from './plan.js';
+import { describe, planRuns, type PlannedRun, resolveSettings } from './plan.js';
 import { reportHtml, reportMarkdown } from './report-text.js';
 import { reportOf } from './report.js';
-import { resolveSettings } from './resolve.js';
 import { Results, type RunResult } from './results.js';
 import { forgetWeights, RunFailed, runOne } from './run-one.js';
-import { loadSweepConfig, SweepConfig, sweepService } from './sweep-config.js';
 import { readSweepFile, type Sweep } from './sweep-file.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
+
+/** How to make an experiment; what it is, its file says. */
+export const SweepConfig = z.object({
+  out: string.optional().describe('folder of results and report; sweeps/<its name>.'),
+  short: z.boolean().default(false).describe("the file's short form: a trial of the whole."),
+  dryRun: z.boolean().default(false).describe('list the runs and make none.'),
+  report: z.boolean().default(false).describe('only the report, of the results that are there.'),
+  keepRuns: z
+    .boolean()
+    .default(false)
+    .describe('keep streams and weights of finished runs, so that offbeat eval can use them.'),
+});
+export type SweepConfig = z.infer<typeof SweepConfig> & { readonly file: string };
+
+/** `offbeat-sweep` rather than `sweep` in names of the environment: OFFBEAT_SWEEP_OUT. */
+export const sweepService = 'offbeat-sweep';
+
+/** @throws {UserError} listing every problem at once. */
+export function loadSweepConfig(
+  argv: readonly string[],
+  env: Readonly<Record<string, string | undefined>>,
+): SweepConfig {
+  refuseFlagsKeptByNpm('sweep', flagsOf(SweepConfig.shape), argv, env);
+  const [file, ...flags] = argv;
+  if (file === undefined || file.startsWith('-')) {
+    throw new UserError(
+      `offbeat sweep: the first word is the file of the experiment${file === undefined ? '' : `, not ${file}`}; there are some in docs/experiments`,
+    );
+  }
+  return { ...loadConfig(SweepConfig, sweepService, flags, env), file };
+}
 
 /** What `offbeat sweep` does, and its flags. */
 export function sweepHelp(): string {

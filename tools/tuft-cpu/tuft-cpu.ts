@@ -4,9 +4,8 @@ import { constants } from 'node:os';
 import { UserError } from '../../shared/base/errors.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import type { Environment } from '../../shared/service/config.js';
-import { ensurePythonEnvironment } from './environment.js';
-import { findPython } from './interpreter.js';
-import { tieToParent } from '../../cli/processes/tie-to-parent.js';
+import { ensurePythonEnvironment, findPython } from './environment.js';
+import { tieToParent } from '../../cli/processes/managed-process.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
 const launcher = `${packageRoot}tools/tuft-cpu/tuft_cpu.py`;

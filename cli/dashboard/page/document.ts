@@ -1,8 +1,12 @@
 import { createHash } from 'node:crypto';
 import { element, escaped } from '../../plot/markup.js';
 import type { RunView } from '../run/run-view.js';
-import { mainMarkup, partsOf } from './sections.js';
 import { pageStyle } from './style.js';
+import { curvesOf, questions, type Curve, plotMarkup } from './plots.js';
+import { actorsMarkup, flowMarkup, waitingMarkup } from './flow-section.js';
+import { samplesMarkup } from './samples.js';
+import { formatSeconds } from '../../up/summary.js';
+import { decimal, percent, unknown } from './format.js';
 
 /** The page as it is first sent: complete, so that it can be read before its script has started. */
 export function livePage(state: RunView): string {
@@ -42,4 +46,131 @@ function page(state: RunView, head: string, controls: string): string {
     element('main', { id: 'main', tabindex: -1 }, mainMarkup(state)),
     '</body></html>\n',
   ].join('');
+}
+
+/** The parts of the page that change, by the id of their element. */
+export type Parts = ReadonlyMap<string, string>;
+
+export function partsOf(state: RunView): Parts {
+  const curves = curvesOf(state.history, state.config);
+  return new Map([
+    ['title', titleMarkup(state)],
+    ['headline', headlineMarkup(state)],
+    ...curves.map((curve): [string, string] => [`plot-${curve.id}`, plotMarkup(curve)]),
+    ['flow', flowMarkup(state)],
+    ['waiting', waitingMarkup(state)],
+    ['actors', actorsMarkup(state)],
+    ['samples', samplesMarkup(state.samples)],
+  ]);
+}
+
+/** The whole of `main`. */
+export function mainMarkup(state: RunView): string {
+  const parts = partsOf(state);
+  const part = (tag: string, id: string, attributes = {}) =>
+    element(tag, { id, ...attributes }, parts.get(id));
+  const curves = curvesOf(state.history, state.config);
+  const plots = (question: Curve['question']) =>
+    element(
+      'div',
+      { class: 'plots' },
+      curves
+        .filter((curve) => curve.question === question)
+        .map(({ id }) => part('section', `plot-${id}`, { 'aria-labelledby': `${id}-title` }))
+        .join(''),
+    );
+  return [
+    part('dl', 'headline', { class: 'headline', 'aria-label': 'The newest figures' }),
+    section('learning', questions.learning, plots('learning')),
+    section('off-policy', questions['off-policy'], plots('off-policy')),
+    section('the-flow', 'The flow', part('div', 'flow')),
+    section('who-waits', questions.waiting, plots('waiting') + part('div', 'waiting')),
+    section('the-actors', 'Actors', part('div', 'actors')),
+    section('newest', 'The newest rollouts', part('div', 'samples')),
+  ].join('');
+}
+
+function section(id: string, title: string, content: string): string {
+  const heading = element('h2', { id: `${id}-heading` }, title);
+  return element('section', { id, 'aria-labelledby': `${id}-heading` }, heading + content);
+}
+
+const phases = {
+  live: 'training',
+  stopped: 'no learner',
+  silent: 'its NATS does not answer',
+  over: 'over',
+} as const;
+
+/** The run's name and how it is. */
+function titleMarkup(state: RunView): string {
+  const { run, phase, config, history } = state;
+  const reason = history.summary?.['reason'];
+  const why = phase === 'over' && typeof reason === 'string' ? `over: ${reason}` : phases[phase];
+  const what =
+    config === undefined
+      ? 'waiting for the learner to say what it trains'
+      : `${config.model.name} on ${config.task.name}, ${config.loss.name}, groups of ${config.groupSize}, ` +
+        `${config.groupsPerBatch} a step, max_steps_off_policy ${config.maxStepsOffPolicy}`;
+  return (
+    element(
+      'h1',
+      {},
+      `${escaped(run)} ${element('span', { class: `phase ${phase}` }, escaped(why))}`,
+    ) + element('p', { class: 'soft' }, escaped(what))
+  );
+}
+
+/** The figures that one looks at first. */
+function headlineMarkup({ history }: Pick<RunView, 'history'>): string {
+  const { steps, evals } = history;
+  const last = steps.at(-1);
+  const metrics = last?.metrics ?? {};
+  const recent = steps.slice(-10);
+  const total = (key: string) => recent.reduce((sum, step) => sum + (step.metrics[key] ?? 0), 0);
+  const seconds = total('seconds');
+  const evaluated = evals.at(-1);
+  // Of its own time, so that neither evaluations nor a time when the run was down are in it.
+  const trained = steps.reduce((sum, step) => sum + (step.metrics['seconds'] ?? 0), 0);
+  const figures: [name: string, value: string, note: string][] = [
+    [
+      'Step',
+      last === undefined ? unknown : String(last.step),
+      last === undefined ? '' : `${formatSeconds(trained)} of training`,
+    ],
+    ['Reward', decimal(metrics['env/all/reward/total'], 3), 'mean of all answers'],
+    ['Solved', percent(metrics['env/all/correct']), 'while training'],
+    [
+      'Held-out',
+      percent(evaluated?.sampled),
+      evaluated === undefined
+        ? ''
+        : `version ${evaluated.version}; greedily ${percent(evaluated.greedy)}`,
+    ],
+    [
+      'Staleness',
+      decimal(metrics['staleness/mean'], 2),
+      last === undefined ? '' : `at most ${decimal(metrics['staleness/max'], 0)}`,
+    ],
+    [
+      'Rollouts',
+      seconds > 0 ? `${decimal(total('scored/rollouts') / seconds, 0)}/s` : unknown,
+      'last 10 steps',
+    ],
+    [
+      'Learner idle',
+      seconds > 0 ? percent(total('idle_seconds') / seconds) : unknown,
+      'last 10 steps',
+    ],
+  ];
+  return figures
+    .map(([name, value, note]) =>
+      element(
+        'div',
+        {},
+        element('dt', {}, name) +
+          element('dd', {}, escaped(value) + element('span', { class: 'soft' }, escaped(note))),
+      ),
+    )
+    .join('');
 }

@@ -1,3 +1,5 @@
+import { element, escaped } from '../../plot/markup.js';
+
 /** What stands for a figure that is not known. */
 export const unknown = '–';
 
@@ -21,4 +23,33 @@ export function perSecond(value: number | undefined): string {
   if (value === undefined) return unknown;
   if (value !== 0 && value < 0.1) return `${(60 * value).toFixed(1)}/min`;
   return `${value.toFixed(value < 100 ? 1 : 0)}/s`;
+}
+
+interface Table {
+  readonly caption: string;
+  readonly head: readonly string[];
+  readonly rows: readonly (readonly string[])[]; // plain text
+  /** So many columns, from the left, are words; the others are figures and stand right. */
+  readonly words: number;
+}
+
+/** A table of plain texts that scrolls by itself where the page is narrow. */
+export function tableMarkup({ caption, head, rows, words }: Table): string {
+  const kind = (i: number) => (i < words || head[i] === 'waiting for' ? {} : { class: 'figure' });
+  const heads = head.map((name, i) => element('th', { scope: 'col', ...kind(i) }, escaped(name)));
+  const lines = rows.map((row) => {
+    const cells = row.map((cell, i) =>
+      i === 0
+        ? element('th', { scope: 'row' }, escaped(cell))
+        : element('td', kind(i), escaped(cell)),
+    );
+    return element('tr', {}, cells.join(''));
+  });
+  const inner = [
+    element('caption', {}, escaped(caption)),
+    element('thead', {}, element('tr', {}, heads.join(''))),
+    element('tbody', {}, lines.join('')),
+  ].join('');
+  const region = { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption };
+  return element('div', region, element('table', {}, inner));
 }

@@ -1,7 +1,167 @@
-import { chartMarkup } from '../../plot/chart.js';
+import { mean } from '../../../shared/base/statistics.js';
+import type { RunConfig } from '../../../shared/run/run-config.js';
+import { type Chart, type ChartPoint, type ChartSeries, chartMarkup } from '../../plot/chart.js';
+import type { History } from '../run/history.js';
 import { element, escaped } from '../../plot/markup.js';
-import type { Curve } from './curves.js';
 import { figure, percent } from './format.js';
+
+/** A chart of the page: under which question it stands, and what it tells. */
+export interface Curve extends Chart {
+  readonly id: string;
+  readonly question: keyof typeof questions;
+}
+
+/** The questions that the charts answer, in the order of the page. */
+export const questions = {
+  learning: 'Is it learning?',
+  'off-policy': 'Is it off-policy?',
+  waiting: 'Who waits for whom?',
+} as const;
+
+/** More points than this are averaged, and the band shows what they were. */
+const mostPoints = 120;
+
+interface Line {
+  readonly name: string;
+  readonly of: (metrics: Readonly<Record<string, number>>) => number | undefined;
+}
+
+const metric = (name: string, key: string): Line => ({ name, of: (metrics) => metrics[key] });
+
+/** Every chart of a run; also those that have no points yet, so that the page keeps its shape. */
+export function curvesOf(history: History, config: RunConfig | undefined): Curve[] {
+  const curve = (
+    id: string,
+    question: Curve['question'],
+    title: string,
+    lines: readonly Line[],
+    more: readonly Omit<ChartSeries, 'color'>[] = [],
+    isPercentage = false,
+  ): Curve => {
+    const drawn = lines.map(({ name, of }) => ({ name, points: pointsOf(history, of) }));
+    return {
+      id,
+      question,
+      title,
+      x: { name: 'step' },
+      y: { name: '', isPercentage },
+      legend: '',
+      series: [...drawn, ...more]
+        .map((series, color) => ({ ...series, color }))
+        .filter(({ points }) => points.length > 0),
+    };
+  };
+  return [
+    curve('reward', 'learning', 'Reward', [metric('mean of all answers', 'env/all/reward/total')]),
+    curve(
+      'solved',
+      'learning',
+      'Solved exactly',
+      [metric('training', 'env/all/correct')],
+      [
+        { name: 'held-out', points: evalPoints(history, 'sampled') },
+        { name: 'greedily', points: evalPoints(history, 'greedy') },
+      ],
+      true,
+    ),
+    curve('entropy', 'learning', 'Entropy, nats a token', [metric('of all answers', 'entropy')]),
+    curve(
+      'staleness',
+      'off-policy',
+      'Staleness, versions',
+      [metric('mean', 'staleness/mean'), metric('max', 'staleness/max')],
+      bound(history, config),
+    ),
+    curve('kl', 'off-policy', 'KL from sampler to learner, nats', [
+      metric('v1', 'kl_sample_train_v1'),
+      metric('v2', 'kl_sample_train_v2'),
+    ]),
+    curve(
+      'ess',
+      'off-policy',
+      'Effective sample size',
+      [metric('share of the tokens', 'ess_ratio')],
+      [],
+      true,
+    ),
+    curve('speed', 'waiting', 'Rollouts a second', [
+      { name: 'scored', of: (metrics) => ratio(metrics['scored/rollouts'], metrics['seconds']) },
+    ]),
+    curve(
+      'idle',
+      'waiting',
+      'Learner idle',
+      [
+        {
+          name: 'share of the step',
+          of: (metrics) => ratio(metrics['idle_seconds'], metrics['seconds']),
+        },
+      ],
+      [],
+      true,
+    ),
+    curve('queues', 'waiting', 'In the queues, groups', [
+      metric('tickets', 'stream_depth/tickets'),
+      metric('rollouts', 'stream_depth/rollouts'),
+      // Without those that are trained and only await a checkpoint: they wait for nobody.
+      { name: 'scored', of: (metrics) => queued(metrics) },
+    ]),
+  ];
+}
+
+/**
+ * Means of neighbours where there are too many points. The newest stays what it is: the legend and the
+ * table show it, as the headline does.
+ *
+ * @param points rising in x.
+ */
+export function thinned(points: readonly ChartPoint[], most = mostPoints): ChartPoint[] {
+  const size = Math.ceil(points.length / most);
+  if (size <= 1) return [...points];
+  const earlier = points.slice(0, -1);
+  const count = Math.ceil(earlier.length / size);
+  const means = Array.from({ length: count }, (_, i) => {
+    const part = earlier.slice(i * size, (i + 1) * size);
+    const values = part.map(({ y }) => y);
+    return {
+      x: part.at(-1)!.x,
+      y: mean(values),
+      low: Math.min(...values),
+      high: Math.max(...values),
+    };
+  });
+  return [...means, points.at(-1)!];
+}
+
+function pointsOf({ steps }: History, of: Line['of']): ChartPoint[] {
+  const points = steps.flatMap(({ step, metrics }) => {
+    const y = of(metrics);
+    return y === undefined ? [] : { x: step, y };
+  });
+  return thinned(points);
+}
+
+function evalPoints({ evals }: History, rate: 'sampled' | 'greedy'): ChartPoint[] {
+  return thinned(evals.map((result) => ({ x: result.version, y: result[rate] })));
+}
+
+/** The most that staleness may come to, as a line. */
+function bound({ steps }: History, config: RunConfig | undefined): Omit<ChartSeries, 'color'>[] {
+  const [first, last] = [steps[0], steps.at(-1)];
+  if (config === undefined || first === undefined || last === undefined) return [];
+  const points = [first, last].map(({ step }) => ({ x: step, y: config.maxStepsOffPolicy }));
+  return [{ name: 'bound', points }];
+}
+
+function queued(metrics: Readonly<Record<string, number>>): number | undefined {
+  const depth = metrics['stream_depth/scored'];
+  const kept = metrics['groups_awaiting_checkpoint'] ?? 0;
+  return depth === undefined ? undefined : Math.max(0, depth - kept);
+}
+
+function ratio(part: number | undefined, whole: number | undefined): number | undefined {
+  return part === undefined || whole === undefined || whole <= 0 ? undefined : part / whole;
+}
 
 const size = { width: 400, height: 230, hasWords: false };
 

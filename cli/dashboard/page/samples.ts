@@ -1,7 +1,6 @@
 import { element, escaped } from '../../plot/markup.js';
 import type { SampledGroup, SampledPiece, SampledRollout } from '../run/sampled-group.js';
-import { decimal, figure, percent } from './format.js';
-import { tableMarkup } from './table.js';
+import { decimal, figure, percent, tableMarkup } from './format.js';
 
 /** Lower bounds of a token's probability, the most certain first: each has a colour, `p0` to `p5`. */
 const bounds = [0.99, 0.9, 0.6, 0.3, 0.1, 0];

@@ -1,6 +1,10 @@
 import { awaitingOf } from '../../status/report.js';
-import { actorsNow, type ActorNow } from './actors.js';
-import type { Look } from './look.js';
+import type { Backlog } from '../../../shared/broker/backlog.js';
+import type { ActorLease } from '../../../shared/wire/actor-lease.js';
+import type { LeaderLease } from '../../../shared/wire/ledger.js';
+import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
+import { waitsOver, waitText, type WaitShares } from '../../status/waits.js';
+import type { History } from './history.js';
 
 /** A queue between two services. */
 export interface QueueNow {
@@ -66,4 +70,126 @@ export function flowOf(
 /** Nothing where it cannot be told: at the first look, or after something began anew. */
 function rate(count: number, seconds: number): number | undefined {
   return seconds > 0 && count >= 0 ? count / seconds : undefined;
+}
+
+/** What was found when the run was looked at. */
+export interface Look {
+  readonly at: number; // ms since the epoch
+  readonly backlog: Backlog;
+  readonly leases: readonly ActorLease[];
+  readonly manifest: PolicyManifest | undefined;
+  readonly leader: LeaderLease | undefined;
+}
+
+/** An actor as it told of itself a moment ago. */
+interface ActorNow {
+  readonly name: string;
+  readonly version: number;
+  readonly behind: number; // versions between its own and the newest
+  readonly inFlight: number; // groups
+  readonly limit: number; // groups
+  readonly groupsPerSecond: number | undefined; // unknown until it has told twice
+  /** Shares of the time in which it sampled nothing, by what it waited for. */
+  readonly idle: Readonly<Record<IdleCause, number>> | undefined;
+  readonly silentSeconds: number; // since it was heard of
+  readonly isQuarantined: boolean;
+}
+
+type IdleCause = keyof ActorLease['idleSeconds'];
+
+/** An actor renews its lease every 2 s; one that misses this many has ended or hangs. */
+export const silentAfterSeconds = 10;
+
+/** Longer than this nobody asks for an actor that has gone. */
+const forgottenAfterSeconds = 120;
+
+/** @param looks rising in time; speeds are between an actor's first lease in them and its last. */
+function actorsNow(looks: readonly Look[]): ActorNow[] {
+  const { at, leases, manifest } = looks.at(-1)!;
+  return leases
+    .map((lease) => {
+      const first = looks
+        .flatMap((look) => look.leases)
+        .find((other) => other.actor === lease.actor && isSameLife(other, lease));
+      return {
+        name: lease.actor,
+        version: lease.version,
+        behind: Math.max(0, (manifest?.version ?? lease.version) - lease.version),
+        inFlight: lease.inFlight,
+        limit: lease.limit,
+        ...speed(first ?? lease, lease),
+        silentSeconds: Math.max(0, (at - lease.lastSeenAt) / 1_000),
+        isQuarantined: manifest?.quarantined?.includes(lease.actor) ?? false,
+      };
+    })
+    .filter(({ silentSeconds }) => silentSeconds < forgottenAfterSeconds)
+    .sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
+}
+
+/** Its counters only rise, unless it was started anew. */
+function isSameLife(earlier: ActorLease, later: ActorLease): boolean {
+  return earlier.groups <= later.groups && earlier.idleSeconds.ticket <= later.idleSeconds.ticket;
+}
+
+function speed(first: ActorLease, last: ActorLease): Pick<ActorNow, 'groupsPerSecond' | 'idle'> {
+  const seconds = (last.lastSeenAt - first.lastSeenAt) / 1_000;
+  if (seconds <= 0) return { groupsPerSecond: undefined, idle: undefined };
+  const share = (cause: IdleCause) =>
+    Math.min(1, Math.max(0, last.idleSeconds[cause] - first.idleSeconds[cause]) / seconds);
+  return {
+    groupsPerSecond: (last.groups - first.groups) / seconds,
+    idle: { ticket: share('ticket'), policy: share('policy'), publish: share('publish') },
+  };
+}
+
+/** Somebody who could work, how much of the time he waited, and for what. */
+export interface Waiting {
+  readonly who: string;
+  readonly share: number; // of the time
+  readonly causes: readonly { readonly share: number; readonly why: string }[]; // largest first
+}
+
+const reasons: Readonly<Record<string, string>> = {
+  // of the learner
+  groups: 'too few scored groups are here',
+  window: 'an older group must be waited for, or it would become too old',
+  version: 'no ticket may be issued before a version has reached the actors',
+  // of actors
+  ticket: 'no ticket: as many groups are out as staleness allows',
+  policy: 'no policy version that is new enough',
+  publish: 'nowhere to put its groups: the queue of rollouts is full',
+};
+
+/** As far back as waiting is averaged, in steps: the time between them is that of ten. */
+const recentSteps = 11;
+
+/** Less than this is not worth a word. */
+const noticeable = 0.005;
+
+/** How the learner spent its last steps; undefined before there are two. */
+export function learnerWaiting({ steps }: Pick<History, 'steps'>): Waiting | undefined {
+  const waits = waitsOver(steps.slice(-recentSteps));
+  return waits && waiting('learner', waits.learner);
+}
+
+/** How each actor spent the last seconds, as far as they told. */
+export function actorsWaiting({ actors }: Pick<Flow, 'actors'>): Waiting[] {
+  return actors.flatMap(({ name, idle }) => (idle === undefined ? [] : [waiting(name, idle)]));
+}
+
+/** Who holds the run up, in a sentence or two. */
+export function bottleneck({ steps }: Pick<History, 'steps'>): string {
+  const waits = waitsOver(steps.slice(-recentSteps));
+  if (waits === undefined) return 'Not known yet.';
+  const text = waitText(waits);
+  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+}
+
+function waiting(who: string, shares: WaitShares): Waiting {
+  const causes = Object.entries(shares)
+    .map(([cause, share]) => ({ share, why: reasons[cause] ?? cause }))
+    .filter(({ share }) => share >= noticeable)
+    .sort((a, b) => b.share - a.share);
+  const share = Object.values(shares).reduce((total, each) => total + each, 0);
+  return { who, share: Math.min(1, share), causes };
 }

@@ -7,7 +7,7 @@ import { RunConfig } from '../../../shared/run/run-config.js';
 import type { RunFolder } from '../../run-folder.js';
 import type { EvalPoint, StepPoint } from './history.js';
 import type { RunView } from './run-view.js';
-import { readSamples } from './samples-file.js';
+import { readSamples } from './sampled-group.js';
 
 /**
  * A run as its folder tells of it. A file that is missing, or a line of another release, is left out:

@@ -5,14 +5,10 @@ import type { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import type { Logger } from '../../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../../shared/run/run-config.js';
 import { hasLearner } from '../../existing-run/run-state.js';
-import { flowOf, flowWindowMs } from './flow.js';
-import type { Look } from './look.js';
+import { flowOf, flowWindowMs, type Look } from './flow.js';
 import { EventHistory } from './history.js';
 import type { RunView } from './run-view.js';
-import { sampledGroup, type Decode, type SampledGroup } from './sampled-group.js';
-
-/** How to read the tokens of a run; undefined where its model is not at hand. */
-export type FindDecode = (config: RunConfig) => Promise<Decode | undefined>;
+import { sampledGroup, type Decode, type FindDecode, type SampledGroup } from './sampled-group.js';
 
 export interface LiveRunOptions {
   readonly broker: Broker;

@@ -2,8 +2,7 @@ import { connectBroker } from '../../../shared/broker/connect.js';
 import type { Broker } from '../../../shared/broker/broker.js';
 import { errorText, UserError } from '../../../shared/base/errors.js';
 import type { Logger } from '../../../shared/service/telemetry/logger.js';
-import type { FoundRun } from '../../existing-run/find-run.js';
-import { runningStore } from '../../existing-run/running-store.js';
+import { type FoundRun, runningStore } from '../../existing-run/find-run.js';
 import { accessWith } from '../../nats-server/keys.js';
 import type { RunFolder } from '../../run-folder.js';
 

@@ -1,6 +1,15 @@
 import { z } from 'zod';
+import { rename, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { Score, type ScoredGroup } from '../../../shared/wire/scored-group.js';
-import { textPieces } from './text-pieces.js';
+import {
+  checkModelDirectory,
+  embeddedModelPath,
+  readModelDirectory,
+} from '../../../shared/model/model-directory.js';
+import type { RunConfig } from '../../../shared/run/run-config.js';
+import { readJson } from '../../../shared/base/read-json.js';
+import type { RunFolder } from '../../run-folder.js';
 
 /** A piece of an answer, most often a token. */
 const SampledPiece = z.object({
@@ -62,4 +71,91 @@ export function sampledGroup(
       return { pieces, omitted, stopReason, score: scores[i]! };
     }),
   };
+}
+
+/** Neighbouring tokens and what they spell together. */
+interface TextPiece {
+  readonly text: string; // empty for special tokens, such as the end of the answer
+  readonly from: number; // of the tokens, the first
+  readonly to: number; // and the one behind the last
+}
+
+/** What an unfinished UTF-8 character decodes to. */
+const unfinished = '\uFFFD';
+
+/** A character has at most four bytes, so no more tokens than this. */
+const longestCharacter = 4;
+
+/**
+ * An answer in the smallest pieces that can be read: a token each, but those that spell only a part of
+ * a character stay together.
+ *
+ * @param tokens [T]
+ */
+export function textPieces(
+  tokens: ArrayLike<number>,
+  decode: (tokens: ArrayLike<number>) => string,
+): TextPiece[] {
+  const all = Array.from(tokens);
+  const pieces: TextPiece[] = [];
+  for (let from = 0; from < all.length;) {
+    const piece = pieceAt(all, from, decode);
+    pieces.push(piece);
+    from = piece.to;
+  }
+  return pieces;
+}
+
+function pieceAt(
+  tokens: readonly number[],
+  from: number,
+  decode: (tokens: ArrayLike<number>) => string,
+): TextPiece {
+  const last = Math.min(tokens.length, from + longestCharacter);
+  for (let to = from + 1; to <= last; to++) {
+    const text = decode(tokens.slice(from, to));
+    if (!text.includes(unfinished)) return { text, from, to };
+  }
+  return { text: decode([tokens[from]!]), from, to: from + 1 };
+}
+
+/** How to read the tokens of a run; undefined where its model is not at hand. */
+export type FindDecode = (config: RunConfig) => Promise<Decode | undefined>;
+
+/**
+ * Finds the words of a run's tokens in its model's directory. Without one it is the model of this
+ * repository, if that is the one that the run trains; a large model is not read to make sure.
+ *
+ * @throws {UserError} if the directory that is given cannot be read; before a run is looked at.
+ */
+export async function findDecodeIn(modelDir: string | undefined): Promise<FindDecode> {
+  const given = modelDir === undefined ? undefined : await checkModelDirectory(modelDir);
+  return async ({ model }) => {
+    const folder = given ?? (await readModelDirectory(embeddedModelPath));
+    if ('digest' in folder && folder.digest !== model.digest) return undefined;
+    // Not before it is needed: its library is large, and every offbeat command would load it.
+    const { loadTokenizer } = await import('../../../shared/model/tokenizer.js');
+    return (await loadTokenizer(folder)).decode;
+  };
+}
+
+const fileIn = ({ path }: Pick<RunFolder, 'path'>) => join(path, 'rollouts.json');
+
+/** Keeps the newest rollouts of a run beside its history: its queues are empty when it is over. */
+export async function writeSamples(
+  folder: Pick<RunFolder, 'path'>,
+  samples: readonly SampledGroup[],
+): Promise<void> {
+  const path = fileIn(folder);
+  await writeFile(`${path}.partial`, `${JSON.stringify(samples)}\n`);
+  await rename(`${path}.partial`, path);
+}
+
+/** The rollouts that a run has kept; none where there is no file, or one of another release. */
+export async function readSamples(folder: Pick<RunFolder, 'path'>): Promise<SampledGroup[]> {
+  try {
+    return z.array(SampledGroup).parse(await readJson(fileIn(folder)));
+  } catch {
+    return [];
+  }
 }

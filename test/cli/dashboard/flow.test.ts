@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { flowOf } from '../../../cli/dashboard/run/flow.js';
-import { actorsWaiting, bottleneck, learnerWaiting } from '../../../cli/dashboard/run/idle.js';
+import {
+  flowOf,
+  actorsWaiting,
+  bottleneck,
+  learnerWaiting,
+} from '../../../cli/dashboard/run/flow.js';
 import { leaseAfter, look, stepPoint } from '../../support/run-view.js';
 
 describe('the flow of a run', () => {

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { folderRun } from '../../../cli/dashboard/run/folder-run.js';
-import { writeSamples } from '../../../cli/dashboard/run/samples-file.js';
+import { writeSamples } from '../../../cli/dashboard/run/sampled-group.js';
 import { runFolderAt } from '../../../cli/run-folder.js';
 import { evalResult, runConfig } from '../../support/messages.js';
 import { sampled } from '../../support/run-view.js';

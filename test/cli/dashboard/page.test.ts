@@ -1,9 +1,8 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
-import { curvesOf, thinned } from '../../../cli/dashboard/page/curves.js';
-import { livePage, reportPage } from '../../../cli/dashboard/page/document.js';
-import { mainMarkup, partsOf } from '../../../cli/dashboard/page/sections.js';
+import { curvesOf, thinned } from '../../../cli/dashboard/page/plots.js';
+import { livePage, reportPage, mainMarkup, partsOf } from '../../../cli/dashboard/page/document.js';
 import { runView, sampled } from '../../support/run-view.js';
 
 const hostile = '<img src=x onerror="alert(1)"></pre><script>alert(2)</script>&amp;';

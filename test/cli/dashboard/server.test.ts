@@ -3,9 +3,7 @@ import { get, request, type IncomingMessage } from 'node:http';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
-import { changes } from '../../../cli/dashboard/audience.js';
-import { refusalOf } from '../../../cli/dashboard/guard.js';
-import { serveDashboard } from '../../../cli/dashboard/server.js';
+import { changes, refusalOf, serveDashboard } from '../../../cli/dashboard/server.js';
 import { runView } from '../../support/run-view.js';
 import { sendSlowly } from '../../support/slow-client.js';
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { textPieces } from '../../../cli/dashboard/run/text-pieces.js';
+import { textPieces } from '../../../cli/dashboard/run/sampled-group.js';
 
 /** Each token is a byte of UTF-8; 0 is special and spells nothing. */
 const decode = (tokens: ArrayLike<number>) =>

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { evalTable } from '../../../cli/eval/eval-table.js';
+import { evalTable } from '../../../cli/eval/eval.js';
 import { evalText } from '../../../cli/up/progress.js';
 import { evalResult } from '../../support/messages.js';
 

@@ -4,10 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { BinaryReader } from '@bufbuild/protobuf/wire';
-import { crc32c } from '../../../cli/export/crc32c.js';
-import { readHistory, type HistoryRow } from '../../../cli/export/history.js';
-import { csvText, wandbHistory } from '../../../cli/export/tables.js';
-import { eventFile } from '../../../cli/export/tensorboard.js';
+import { crc32c, eventFile } from '../../../cli/export/tensorboard.js';
+import {
+  readHistory,
+  type HistoryRow,
+  csvText,
+  wandbHistory,
+} from '../../../cli/export/history.js';
 import { runOffbeat } from '../../support/offbeat.js';
 
 const beganAt = Date.parse('2026-11-21T10:00:00.000Z');

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { chartMarkup, chartSize, chartStyle, type Chart } from '../../../cli/plot/chart.js';
-import { figureSvg } from '../../../cli/plot/figure-svg.js';
+import { figureSvg } from '../../../tools/sweep/figure.js';
 
 const curves: Chart = {
   title: 'Solved & done',

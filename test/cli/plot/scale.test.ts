@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { domainOf, linearScale, ticksIn } from '../../../cli/plot/scale.js';
+import { domainOf, linearScale, ticksIn } from '../../../cli/plot/chart.js';
 
 describe('ticks', () => {
   it('are round numbers', () => {

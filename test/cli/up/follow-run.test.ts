@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { followRun } from '../../../cli/up/follow-run.js';
+import { followRun } from '../../../cli/up/progress.js';
 import type { RunEvent } from '../../../shared/wire/run-event.js';
 import { evalResult } from '../../support/messages.js';
 

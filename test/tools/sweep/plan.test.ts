@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { cellsOf, planRuns } from '../../../tools/sweep/plan.js';
-import { resolveSettings } from '../../../tools/sweep/resolve.js';
+import { cellsOf, planRuns, resolveSettings } from '../../../tools/sweep/plan.js';
 import { LearnerConfig } from '../../../learner/config.js';
 import { sweepOf } from './values.js';
 

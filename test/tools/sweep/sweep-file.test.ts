@@ -4,8 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { readSweepFile } from '../../../tools/sweep/sweep-file.js';
-import { planRuns } from '../../../tools/sweep/plan.js';
-import { resolveSettings } from '../../../tools/sweep/resolve.js';
+import { planRuns, resolveSettings } from '../../../tools/sweep/plan.js';
 import { LearnerConfig } from '../../../learner/config.js';
 import { sweepJson } from './values.js';
 
