@@ -6,6 +6,7 @@ import { findRun, whichRun } from '../existing-run/find-run.js';
 import { findRunningNats } from '../nats-server/running.js';
 import { keyFolderIn } from '../nats-server/start.js';
 import { runsIn } from '../run-folder.js';
+import { keyOf, processSettings } from '../up/up-config.js';
 
 /** What is to be looked at. */
 export const DoctorConfig = z.object({
@@ -19,9 +20,7 @@ export const DoctorConfig = z.object({
   backendUrl: httpAddress
     .optional()
     .describe('the TuFT or Tinker server to train by, if not the local backend.'),
-  apiKey: string
-    .optional()
-    .describe('key for --backend-url; TINKER_API_KEY says it too, without showing it to ps.'),
+  apiKey: processSettings.apiKey,
   modelDir: string
     .optional()
     .describe('Hugging Face directory of the model; by default the one in this repository.'),
@@ -64,7 +63,7 @@ export async function loadPlaces(argv: readonly string[], env: Environment): Pro
   const { run, natsUrl, natsKeys, natsMonitoringUrl, backendUrl, modelDir, modelName } = config;
   const places: Places = {
     ...{ ...config, run, natsUrl, natsKeys, natsMonitoringUrl, backendUrl, modelName },
-    apiKey: config.apiKey ?? (env['TINKER_API_KEY'] || undefined),
+    apiKey: keyOf(config, env),
     modelDir: modelDir ?? embeddedModelPath,
   };
   if (run === undefined || !(await runsIn(config.runsDir)).includes(run)) return places;

@@ -1,7 +1,8 @@
 import { z } from 'zod';
-import { httpAddress, number, string, int } from '../../shared/service/config-fields.js';
+import { httpAddress, string, int } from '../../shared/service/config-fields.js';
 import { type Environment, loadConfig } from '../../shared/service/config.js';
 import { whichRun } from '../existing-run/find-run.js';
+import { keyOf, processSettings } from '../up/up-config.js';
 
 /** Which version of which run to measure, and how. */
 export const EvalConfig = z.object({
@@ -20,22 +21,16 @@ export const EvalConfig = z.object({
     .max(4096)
     .default(4)
     .describe('answers to each at the training temperature; one more is greedy.'),
-  actors: int.min(1).max(256).default(2).describe('how many actor processes.'),
-  sampler: z
-    .enum(['onnx', 'tinker'])
+  actors: processSettings.actors,
+  sampler: processSettings.sampler
     .optional()
     .describe('where actors sample: in themselves or by the backend; by default as the run did.'),
   modelDir: string.optional().describe("Hugging Face directory of the run's model."),
   backendUrl: httpAddress
     .optional()
     .describe('the Tinker server that the run trains by, if not one of its own.'),
-  apiKey: string
-    .optional()
-    .describe('key for the backend; TINKER_API_KEY says it too, without showing it to ps.'),
-  readySeconds: number
-    .positive()
-    .default(180)
-    .describe('how long the processes may take to become ready.'),
+  apiKey: processSettings.apiKey,
+  readySeconds: processSettings.readySeconds,
   json: z
     .boolean()
     .default(false)
@@ -49,5 +44,5 @@ export const evalService = 'offbeat-eval';
 /** @throws {UserError} listing every problem at once. */
 export function loadEvalConfig(argv: readonly string[], env: Environment): EvalConfig {
   const config = loadConfig(EvalConfig, evalService, argv, env);
-  return { ...config, apiKey: config.apiKey ?? (env['TINKER_API_KEY'] || undefined) };
+  return { ...config, apiKey: keyOf(config, env) };
 }

@@ -13,7 +13,22 @@ import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
 import { plainWords } from '../../shared/base/plain-words.js';
 import { RunName } from '../../shared/wire/run-name.js';
 
-/** How to run it all on one machine. What to train, the learner's own settings say. */
+/** Flags of every command that starts processes for a run: `offbeat up` and `offbeat eval`. */
+export const processSettings = {
+  actors: int.min(1).max(256).default(2).describe('how many actor processes.'),
+  sampler: z.enum(['onnx', 'tinker']),
+  apiKey: string
+    .optional()
+    .describe(
+      'key for --backend-url; TINKER_API_KEY sets it too, without showing it in the process list.',
+    ),
+  readySeconds: number
+    .positive()
+    .default(180)
+    .describe('how long the processes may take to become ready.'),
+};
+
+/** How to run everything on one machine; what to train is in the learner's own settings. */
 export const UpConfig = z.object({
   run: RunName.optional().describe('name of the run and of its folder; by default the time.'),
   resume: z
@@ -21,14 +36,13 @@ export const UpConfig = z.object({
     .default(false)
     .describe('go on with --run, from its last checkpoint and with the settings that it has.'),
   runsDir: string.default('runs').describe('where the folders of the runs are.'),
-  actors: int.min(1).max(256).default(2).describe('how many actor processes.'),
+  actors: processSettings.actors,
   evalActors: int
     .min(0)
     .max(256)
     .default(0)
     .describe('more of them, for evaluations alone; the others then do nothing but training.'),
-  sampler: z
-    .enum(['onnx', 'tinker'])
+  sampler: processSettings.sampler
     .default('onnx')
     .describe('where actors sample: in themselves, or by the backend.'),
   modelDir: string
@@ -38,9 +52,7 @@ export const UpConfig = z.object({
   backendUrl: httpAddress
     .optional()
     .describe('a running TuFT or Tinker server to train by, instead of the local backend.'),
-  apiKey: string
-    .optional()
-    .describe('key for --backend-url; TINKER_API_KEY says it too, without showing it to ps.'),
+  apiKey: processSettings.apiKey,
   samplingApiKey: string
     .optional()
     .describe(
@@ -61,10 +73,7 @@ export const UpConfig = z.object({
     .default(true)
     .describe('a page on loopback that shows the run as it goes.'),
   dashboardPort: port.default(0).describe('where that page is; 0: any port that is free.'),
-  readySeconds: number
-    .positive()
-    .default(180)
-    .describe('how long the processes may take to become ready.'),
+  readySeconds: processSettings.readySeconds,
   json: z
     .boolean()
     .default(false)
@@ -185,7 +194,11 @@ export function asFlags(settings: Readonly<Record<string, unknown>>): string[] {
   );
 }
 
-function keyOf({ apiKey }: Partial<UpConfig>, env: Environment): string | undefined {
+/** The key of the backend: the flag, else TINKER_API_KEY. */
+export function keyOf(
+  { apiKey }: { readonly apiKey?: string | undefined },
+  env: Environment,
+): string | undefined {
   return apiKey ?? (env['TINKER_API_KEY'] || undefined);
 }
 

@@ -1,0 +1,26 @@
+import assert from 'node:assert/strict';
+import { after, describe, it } from 'node:test';
+import {
+  countedRestarts,
+  maxRestarts,
+  restartDelayMs,
+} from '../../../cli/processes/managed-process.js';
+
+describe('a restart', () => {
+  const crash = { code: 1, signal: undefined };
+
+  it('waits twice as long each time, and at last is not worth it', () => {
+    const delays = Array.from({ length: maxRestarts + 1 }, (_, i) => restartDelayMs(crash, i));
+    assert.deepEqual(delays, [1_000, 2_000, 4_000, 8_000, 16_000, undefined]);
+  });
+
+  it('is no help where the user must change something, or nothing could start', () => {
+    assert.equal(restartDelayMs({ code: 2, signal: undefined }, 0), undefined);
+    const absent = { code: undefined, signal: undefined, failure: 'ENOENT' };
+    assert.equal(restartDelayMs(absent, 0), undefined);
+  });
+
+  it('no longer counts after a long life', () => {
+    assert.deepEqual([countedRestarts(4, 59_999), countedRestarts(4, 60_000)], [4, 0]);
+  });
+});

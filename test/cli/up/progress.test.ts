@@ -1,0 +1,125 @@
+import assert from 'node:assert/strict';
+import assert from 'node:assert/strict';
+import { after, describe, it } from 'node:test';
+import {
+  progressSince,
+  quarantineText,
+  statusText,
+  withEvent,
+  heldText,
+} from '../../../cli/up/progress.js';
+import type { RunEvent } from '../../../shared/wire/run-event.js';
+
+describe('the status line', () => {
+  const step = (step: number, at: number, metrics: Record<string, number>): RunEvent => ({
+    v: 1,
+    kind: 'step',
+    at,
+    step,
+    version: step,
+    metrics: { ...metrics, seconds: 10 },
+  });
+  const after = (events: readonly RunEvent[], since = 0) =>
+    events.reduce(withEvent, progressSince(since));
+  const metrics = {
+    'env/all/reward/total': 0.4321,
+    'env/all/correct': 0.371,
+    'staleness/mean': 1.25,
+    'scored/rollouts': 1024,
+  };
+  const three = [step(1, 10_000, metrics), step(2, 20_000, metrics), step(3, 30_000, metrics)];
+
+  it('says that it waits until there is a step', () => {
+    assert.equal(
+      statusText(progressSince(1_000), {}, 66_000),
+      'waiting for the first step, 1 min 5 s so far',
+    );
+  });
+
+  it('shows what the newest step measured, the speed, and when it will be over', () => {
+    const line = statusText(after(three), { maxSteps: 9 }, 30_000);
+    assert.equal(
+      line,
+      'step 3/9  reward 0.432  solved 37.1 %  staleness 1.25  102.4 rollouts/s  1 min 0 s left',
+    );
+    const sooner = statusText(after(three), { maxSteps: 9, maxMinutes: 1 }, 30_000);
+    assert.match(sooner, / {2}30 s left$/);
+  });
+
+  it('counts only the time that the run was up, after a resume and after a crash', () => {
+    const hour = 3_600_000;
+    const resumed = after(three, hour);
+    assert.equal(statusText(resumed, {}, hour + 5_000), 'waiting for step 4, 5 s so far');
+    const oneMore = withEvent(resumed, step(4, hour + 20_000, metrics));
+    const goal = { maxSteps: 9, maxMinutes: 2 };
+    assert.match(
+      statusText(oneMore, goal, hour + 20_000),
+      /^step 4\/9 .* 102\.4 rollouts\/s {2}50 s left$/,
+    );
+    const afterCrash = withEvent(oneMore, step(5, 2 * hour, metrics));
+    assert.match(
+      statusText(afterCrash, { maxSteps: 9 }, 2 * hour),
+      / 102\.4 rollouts\/s {2}40 s left$/,
+    );
+  });
+
+  it('leaves out what matters least where the screen is narrow', () => {
+    const progress = after(three.slice(0, 2));
+    const within = (columns: number) => statusText(progress, { maxSteps: 9 }, 20_000, columns);
+    const shown = [80, 70, 55, 45, 32, 20, 5].map(within);
+    assert.deepEqual(shown, [
+      'step 2/9  reward 0.432  staleness 1.25  102.4 rollouts/s  1 min 10 s left',
+      'step 2/9  reward 0.432  staleness 1.25  1 min 10 s left',
+      'step 2/9  reward 0.432  1 min 10 s left',
+      'step 2/9  reward 0.432  1 min 10 s left',
+      'step 2/9  1 min 10 s left',
+      'step 2/9',
+      'step 2/9',
+    ]);
+  });
+
+  it('does without what was not measured', () => {
+    const bare: RunEvent = { v: 1, kind: 'step', at: 1, step: 1, version: 1, metrics: {} };
+    assert.equal(statusText(after([bare]), {}, 5), 'step 1');
+  });
+});
+
+describe('what is said of a quarantined actor', () => {
+  const event = (gap: number, bound: number, why?: 'gap' | 'likelihood' | 'fleet' | 'impossible') =>
+    quarantineText({
+      ...{ v: 1, at: 0, kind: 'quarantine', actor: 'actor-1', gap, bound, groups: 4, version: 2 },
+      ...(why === undefined ? {} : { why }),
+    });
+
+  it('names the actor, what was found and what follows', () => {
+    const texts: [text: string, found: RegExp][] = [
+      [event(0.3, 0.05), /in 4 groups its logprobs were 0\.300 nats .* 0\.050 is the most\./],
+      [event(0.3, 0.05, 'gap'), /in 4 groups its logprobs were 0\.300 nats/],
+      [event(42.7, 20.7, 'likelihood'), /the chance that they do is below e\^-42\./],
+      [event(11.26, 5, 'fleet'), /11\.3 times as far .* and 5 times is the most\./],
+      [event(3, 3, 'impossible'), /no policy can have the logprobs that 4 of its groups claim\./],
+    ];
+    for (const [text, found] of texts) {
+      assert.match(text, /^actor-1 is quarantined: /);
+      assert.match(text, found);
+      assert.match(text, /What it samples is refused from now on\.$/);
+    }
+  });
+});
+
+describe('what the screen says of tickets that actors keep', () => {
+  const held = { v: 1, at: 0, kind: 'held', split: 'train', limitSeconds: 60 } as const;
+
+  it('says how long, and when they are taken back', () => {
+    const text = heldText({ ...held, tickets: 1, withdrawn: 0, longestSeconds: 12.4 });
+    assert.equal(
+      text,
+      'actors have kept 1 train ticket for up to 12 s, longer than usual: taken back after 60 s',
+    );
+  });
+
+  it('says how many were taken back', () => {
+    const text = heldText({ ...held, tickets: 3, withdrawn: 2, longestSeconds: 61 });
+    assert.match(text, /kept 3 train tickets for up to 61 s.*: 2 taken back and issued again$/);
+  });
+});

@@ -1,0 +1,116 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { formatSeconds, nextText, readSummary, summaryText } from '../../../cli/up/summary.js';
+
+describe('the summary', () => {
+  let folder: string;
+  let path: string;
+  const summary = {
+    run: 'r',
+    steps: 12,
+    version: 12,
+    wallSeconds: 3725,
+    groups: { issued: 9, trained: 4, skippedZeroVariance: 2, stale: 1, dead: 0, outstanding: 2 },
+    staleness: { mean: 0.5, max: 2 },
+    learnerIdleFraction: 0.25,
+    rolloutsPerSecond: 12.34,
+    tokensPerSecond: 4321.6,
+    eval: {
+      before: { sampled: 0.3, greedy: 0.4, passAt: { '1': 0.3, '4': 0.6 } },
+      after: { sampled: 0.55, greedy: 0.6, passAt: { '1': 0.55, '4': 0.8 } },
+      problems: 256,
+    },
+  };
+
+  before(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'offbeat-summary-'));
+    path = join(folder, 'summary.json');
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  /** Why the file is no summary. */
+  async function reason(file: string): Promise<string> {
+    const found = await readSummary(file);
+    assert(typeof found === 'string');
+    return found;
+  }
+
+  it('is what the learner wrote, further fields included', async () => {
+    const whole = { ...summary, reason: 'max_steps' };
+    await writeFile(path, JSON.stringify(whole));
+    assert.deepEqual(await readSummary(path), whole);
+  });
+
+  it('is refused with every field that is wrong', async () => {
+    await writeFile(path, JSON.stringify({ ...summary, steps: -1, staleness: { mean: 0 } }));
+    assert.match(await reason(path), /steps: .*; staleness\.max: /);
+    assert.match(await reason(join(folder, 'none')), /left no summary in .*none/);
+  });
+
+  it('reads well', () => {
+    const text = summaryText(summary);
+    assert.match(text, /12 \(policy version 12\)/);
+    assert.match(text, /1 h 2 min/);
+    assert.match(
+      text,
+      /4 trained of 9 issued; 2 without variance, 1 too stale, 0 dead, 2 outstanding/,
+    );
+    assert.match(text, /30\.0 % → 55\.0 % of 256 held-out problems/);
+    assert.match(text, /40\.0 % → 60\.0 %/);
+    assert.doesNotMatch(summaryText({ ...summary, eval: null }), /solved/);
+  });
+
+  it('says which evaluation there is where a run was stopped, or began, without one', () => {
+    const of = (over: object) => summaryText({ ...summary, eval: { ...summary.eval, ...over } });
+    const stopped = of({ after: null });
+    assert.match(
+      stopped,
+      /solved +30\.0 % of 256 held-out problems before training; not measured at the end$/m,
+    );
+    assert.match(stopped, /solved greedily +40\.0 % before training$/m);
+    assert.match(of({ before: null }), /solved +55\.0 % of 256 held-out problems at the end$/m);
+    for (const text of [stopped, of({ before: null })]) assert.doesNotMatch(text, /\?/);
+  });
+
+  it('says where the results are, and the commands for what comes next', () => {
+    const next = (over: object, runsDir = 'runs') =>
+      nextText({ ...summary, ...over }, { folder: '/x/runs/r', runsDir });
+    const text = next({ reason: 'max_steps' });
+    assert.match(text, /^ {2}results +\/x\/runs\/r: metrics\.jsonl/);
+    for (const command of ['dashboard', 'report', 'eval']) {
+      assert.match(text, new RegExp(` npx offbeat ${command} --run r$`, 'm'));
+    }
+    assert.match(text, / npm start -- --run r --resume --max-steps 24$/);
+    assert.match(next({ reason: 'max_minutes' }), /--resume --max-minutes 5$/);
+    assert.match(next({ reason: 'stopped' }, '/y'), /eval --run r --runs-dir \/y\n.*--resume$/);
+    assert.doesNotMatch(next({ drought: { groups: 9, reward: 1 } }), /--resume/);
+  });
+
+  it('tells why training was given up, and what is left of it', () => {
+    const divergence = { step: 9, reason: 'the reward is 0.1', checkpointStep: 5 };
+    const text = summaryText({ ...summary, divergence });
+    assert.match(text, /diverged +at step 9: the reward is 0\.1; step 5 is saved/);
+  });
+
+  it('tells that nothing was left to learn from', () => {
+    const text = summaryText({ ...summary, drought: { groups: 1000, reward: 0.985 } });
+    assert.match(
+      text,
+      /no signal +the last 1000 groups had no variance; their reward was 0\.98; the task is learnt/,
+    );
+    const bad = summaryText({ ...summary, drought: { groups: 1000, reward: 0 } });
+    assert.match(bad, /easier problems, a larger --group-size.*docs\/troubleshooting\.md/);
+  });
+
+  it('tells time in the units that matter', () => {
+    assert.deepEqual([9.6, 61, 3600, 7384].map(formatSeconds), [
+      '10 s',
+      '1 min 1 s',
+      '1 h 0 min',
+      '2 h 3 min',
+    ]);
+  });
+});
