@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
-import assert from 'node:assert/strict';
-import { after, describe, it } from 'node:test';
+import { describe, it } from 'node:test';
 import {
   progressSince,
   quarantineText,
