@@ -4,9 +4,9 @@ import { UserError } from '../shared/base/errors.js';
 import { makeFolder } from '../shared/base/make-folder.js';
 
 /**
- * Keeps others out of a folder until it is disposed of. A lock whose holder has died is taken over.
+ * Locks a folder against other processes until disposed. A lock whose holder has died is taken over.
  *
- * @throws {UserError} if a process that lives holds it.
+ * @throws {UserError} if a running process holds it.
  */
 export async function lockFolder(folder: string): Promise<AsyncDisposable> {
   await makeFolder(folder);

@@ -6,10 +6,10 @@ import { sourceFiles } from './staleness.mjs';
 /** Tests start processes of their own, so more at once would only make them wait for one another. */
 const concurrency = 2;
 
-/** A test that hangs is a failure, well before whoever waits for the suite gives up. */
+/** A test that hangs is a failure, well before the suite's own time limit. */
 const timeoutMs = 600_000;
 
-/** Flags of `node --test` that somebody who looks for a failure gives. */
+/** Flags of `node --test` that help to find a failure. */
 const nodeFlags = [
   ...['name-pattern', 'skip-pattern', 'reporter', 'timeout', 'concurrency'].map((name) => ({
     name: `test-${name}`,

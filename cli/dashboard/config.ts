@@ -2,19 +2,17 @@ import { z } from 'zod';
 import { port, string } from '../../shared/service/config-fields.js';
 import { whichRun } from '../existing-run/find-run.js';
 
-/** Which run to show, and where its model is. */
+/** The run to show and the directory of its model. */
 const shown = {
   ...whichRun,
   modelDir: string
     .optional()
-    .describe("Hugging Face directory of the run's model, to read its rollouts by."),
+    .describe("Hugging Face directory of the run's model, used to decode its rollouts."),
 };
 
 export const DashboardConfig = z.object({
   ...shown,
-  dashboardPort: port
-    .default(0)
-    .describe('where the page is, on loopback; 0: any port that is free.'),
+  dashboardPort: port.default(0).describe('loopback port of the page; 0 picks a free one.'),
 });
 export const dashboardService = 'offbeat-dashboard';
 

@@ -14,13 +14,13 @@ import { printError } from '../../shared/service/telemetry/print-error.js';
 export function dashboardHelp(): string {
   return `offbeat dashboard: the page of a run, on this machine, until Ctrl-C.
 
-The run may go on, here or on the NATS server at --nats-url, or be over: then its folder tells.
+The run may be in progress, here or on the NATS server at --nats-url, or over; then its folder is read.
 
 ${describeFlags(DashboardConfig.shape, dashboardService)}
 `;
 }
 
-/** A folder is read anew this often while somebody looks: its run may go on without our seeing it. */
+/** How often the folder is read again while a page is open: its run may still write to it. */
 const folderEveryMs = 5_000;
 
 /**

@@ -21,7 +21,7 @@ import { printError } from '../../shared/service/telemetry/print-error.js';
 export function reportHelp(): string {
   return `offbeat report: the page of a run as a file of its own, which needs nothing else and never changes.
 
-The run may go on, here or on the NATS server at --nats-url, or be over: then its folder tells.
+The run may be in progress, here or on the NATS server at --nats-url, or over; then its folder is read.
 
 ${describeFlags(ReportConfig.shape, reportService)}
 `;
@@ -52,8 +52,8 @@ export async function report(argv: readonly string[], env: Environment): Promise
   return 0;
 }
 
-/** A rate needs two looks. */
-const betweenLooksMs = 3_000;
+/** A rate needs two snapshots. */
+const betweenSnapshotsMs = 3_000;
 
 async function stateOf(
   run: OpenRun,
@@ -67,6 +67,6 @@ async function stateOf(
   const live = new LiveRun({ broker, configs, findDecode: await findDecodeIn(modelDir), log });
   await live.catchUp(signal);
   await live.now();
-  await sleep(betweenLooksMs, undefined, { signal }).catch(() => undefined);
+  await sleep(betweenSnapshotsMs, undefined, { signal }).catch(() => undefined);
   return await live.now();
 }

@@ -7,9 +7,9 @@ import type { RunView } from './run/run-view.js';
 
 export interface DashboardOptions {
   readonly port: number; // on loopback; 0: any free one
-  /** The run as it is now; asked for while somebody looks, and never otherwise. */
+  /** Returns the current state of the run; called only while a page is open. */
   readonly now: () => Promise<RunView>;
-  readonly everyMs: number; // between two looks
+  readonly everyMs: number; // between two updates
   readonly patienceMs?: number; // for a request to arrive; 10 s
 }
 
@@ -18,8 +18,8 @@ export interface Dashboard extends AsyncDisposable {
 }
 
 /**
- * Serves the page of a run on loopback. When it is disposed of, open pages are told how the run is at
- * last, and that no more will come.
+ * Serves the page of a run on loopback. Disposing sends open pages the final state and the end of the
+ * updates.
  *
  * @throws {UserError} when the port cannot be had.
  */
@@ -65,7 +65,7 @@ const icon =
   '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><rect width="16" height="16" rx="4" fill="#0072b2"/>' +
   '<polyline points="2,12 6,9 9,10 14,3" fill="none" stroke="#fff" stroke-width="2"/></svg>';
 
-/** What the page's script is made of, as the compiler left it beside this file. */
+/** The page's compiled scripts, in the folder beside this file. */
 const scripts = ['main.js', 'morph.js'];
 
 async function page(path: string, now: DashboardOptions['now']): Promise<Reply> {
@@ -84,12 +84,12 @@ function reply(status: number, type: string, body: string): Reply {
   return { status, headers: { ...safeHeaders, 'content-type': type }, body };
 }
 
-/** Each open page costs the parts that it was sent; nobody needs as many. */
+/** Maximum number of open pages: memory is kept for the parts that each page was sent. */
 const mostPages = 16;
 
-/** The open pages of a run. Each is sent the parts of the page that have changed, as they change. */
+/** The open pages of a run. Each page receives the parts that have changed, as they change. */
 class Audience {
-  /** With what each has been sent, by part. */
+  /** The markup that each page was sent last, by part. */
   readonly #pages = new Map<ServerResponse, Map<string, string>>();
   readonly #now: () => Promise<RunView>;
   readonly #everyMs: number;
@@ -111,43 +111,43 @@ class Audience {
     this.#pages.set(response, new Map());
     response.on('close', () => {
       this.#pages.delete(response);
-      if (this.#pages.size === 0) this.#rest();
+      if (this.#pages.size === 0) this.#stopUpdates();
     });
-    if (this.#timer === undefined) void this.#tick();
+    if (this.#timer === undefined) void this.#update();
   }
 
-  /** Tells every page how the run is at last, and that this was all. */
+  /** Sends every page the final state of the run and the event that ends the updates. */
   async close(): Promise<void> {
     if (this.#pages.size === 0) return;
-    this.#rest();
-    await this.#show();
+    this.#stopUpdates();
+    await this.#sendChanges();
     for (const page of this.#pages.keys()) page.end(event('over', ''));
   }
 
-  /** Looks, tells, and does so again after a while, as long as there is somebody to tell. */
-  async #tick(): Promise<void> {
+  /** Sends an update, and schedules the next one while any page is open. */
+  async #update(): Promise<void> {
     const timer = setTimeout(() => {
-      if (this.#timer === timer) void this.#tick();
+      if (this.#timer === timer) void this.#update();
     }, this.#everyMs);
     this.#timer = timer;
-    await this.#show();
+    await this.#sendChanges();
   }
 
-  #rest(): void {
+  #stopUpdates(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
   }
 
-  async #show(): Promise<void> {
+  async #sendChanges(): Promise<void> {
     const parts = partsOf(await this.#now());
     for (const [page, sent] of this.#pages) {
-      if (page.writableNeedDrain) continue; // it gets what is new then, not all that was in between
+      if (page.writableNeedDrain) continue; // a slow page skips updates and gets the newest one later
       page.write(changes(parts, sent) || ': nothing new\n\n');
     }
   }
 }
 
-/** An event for each part that differs from what was sent, and notes it as sent. */
+/** Returns an event for each part that differs from what was sent, and records it as sent. */
 export function changes(parts: Parts, sent: Map<string, string>): string {
   return [...parts]
     .filter(([id, markup]) => sent.get(id) !== markup)
@@ -163,18 +163,18 @@ function event(name: string, data: string): string {
   return `event: ${name}\ndata: ${data}\n\n`;
 }
 
-/** Why a request is not answered. */
+/** The status and reason of a refused request. */
 interface Refusal {
   readonly status: 405 | 421;
   readonly reason: string;
 }
 
-/** Names of this machine for itself, with any port: a tunnel may have another one than we do. */
+/** Loopback host names with any port: a tunnel may use another port than the server. */
 const ownNames = /^(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?$/i;
 
 /**
- * Whether to answer: only reads, and only for who asked for this machine by its own name. A page of a
- * stranger could otherwise have its own name resolve to loopback, and read everything here.
+ * Returns why a request is refused: it is not a GET, or its Host header is not a loopback name. Without the
+ * second check a foreign page could resolve its own name to loopback and read everything here.
  */
 export function refusalOf(
   method: string | undefined,
@@ -187,7 +187,7 @@ export function refusalOf(
   return undefined;
 }
 
-/** What a browser may do with anything of ours: load what is ours, and nothing else from anywhere. */
+/** Security headers of every response: the page loads resources from this server only. */
 const safeHeaders: Readonly<Record<string, string>> = {
   'content-security-policy':
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +

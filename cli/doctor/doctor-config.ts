@@ -8,15 +8,17 @@ import { keyFolderIn } from '../nats-server/start.js';
 import { runsIn } from '../run-folder.js';
 import { keyOf, processSettings } from '../up/up-config.js';
 
-/** What is to be looked at. */
+/** The flags of `offbeat doctor`. */
 export const DoctorConfig = z.object({
   ...whichRun,
   run: whichRun.run
     .optional()
-    .describe('a run: its folder runs/TEXT tells the rest, or it is one at --nats-url.'),
+    .describe(
+      'a run: its folder runs/TEXT provides the other settings, or it is on the server at --nats-url.',
+    ),
   natsMonitoringUrl: httpAddress
     .optional()
-    .describe('monitoring port of that server, which tells its time.'),
+    .describe('monitoring port of that server, used to check its clock.'),
   backendUrl: httpAddress
     .optional()
     .describe('the TuFT or Tinker server to train by, if not the local backend.'),
@@ -37,7 +39,7 @@ export const DoctorConfig = z.object({
 
 export const doctorService = 'offbeat-doctor';
 
-/** Everything that the checks need to know of where things are. */
+/** The addresses and folders that the checks use. */
 export interface Places {
   readonly run: string | undefined;
   readonly runsDir: string;
@@ -54,7 +56,7 @@ export interface Places {
 }
 
 /**
- * Reads the flags; a run of this machine tells what they leave open.
+ * Reads the flags; a local run provides what they leave open.
  *
  * @throws {UserError} listing every flag that is wrong.
  */

@@ -98,7 +98,7 @@ export interface Clock {
   readonly url: string; // that answers a GET, with whatever status
 }
 
-/** What an answer told of a clock, and between which moments of ours. All in ms since the epoch. */
+/** The clock of a server in an answer, and our clock before and after it. All in ms since the epoch. */
 interface Reading {
   readonly date: number; // of its Date header: whole seconds, cut off
   readonly askedAt: number;

@@ -44,7 +44,7 @@ export interface MeasureOptions extends BackendOptions {
 
 /**
  * Evaluates one version apart from its run: with processes and a NATS server of its own, which end
- * with it. Of the run it needs no more than what `findVersion` found and the saved weights.
+ * with it. From the run it needs only what `findVersion` found and the saved weights.
  *
  * @throws {FleetError} when a process ended that it cannot do without; {UserError} when something
  * is not there.
@@ -160,7 +160,7 @@ async function evaluate(
       await broker.publish(subject, Ticket, ticket, { msgId, signal: until });
     },
     newestVersion: () => version,
-    isQuarantined: () => false, // nobody trains here, so nobody is audited
+    isQuarantined: () => false, // nothing trains here, so no actor is audited
     log,
   });
   const over = new AbortController();

@@ -64,7 +64,7 @@ export async function weightsFromBackend(
 
 /**
  * Copies the one checkpoint that is to be measured, so that a backend of our own can serve it: the
- * run may still be training, and its folder is nobody else's to write in.
+ * run may still be training, and only its own processes may write to its folder.
  */
 async function copyCheckpoint(
   checkpoints: string,
@@ -102,7 +102,7 @@ export async function backendPlace(found: FoundRun, { apiKey }: EvalConfig): Pro
   return { url: found.backendUrl, apiKey };
 }
 
-/** What is restored by which backend, and where a backend of our own keeps its files. */
+/** The version to restore, and the folder of a backend of our own. */
 export interface BackendOptions {
   readonly request: EvalConfig;
   readonly found: FoundRun;

@@ -4,7 +4,7 @@ import type { TinkerClient } from '../../shared/tinker/client.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import type { SavedState } from './find-version.js';
 
-/** The states in a folder of the local backend, of all the training runs that the run's lives had. */
+/** The states in a folder of the local backend, of all training runs in the run's sessions. */
 export async function statesInFolder(checkpoints: string): Promise<SavedState[]> {
   const found: SavedState[] = [];
   for (const runId of await namesIn(checkpoints)) {

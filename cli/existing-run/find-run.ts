@@ -21,7 +21,7 @@ export const whichRun = {
 };
 type WhichRun = z.infer<z.ZodObject<typeof whichRun>>;
 
-/** Where the parts of a run are, as its folder and the flags tell. */
+/** The locations of a run's parts, from its folder and the flags. */
 export interface FoundRun extends Pick<UpConfig, 'sampler' | 'modelDir' | 'modelName'> {
   readonly run: string;
   readonly folder: RunFolder | undefined; // none here, where only a NATS server knows of it

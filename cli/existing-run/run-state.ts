@@ -14,13 +14,13 @@ export type EventOf<Kind extends RunEvent['kind']> = Extract<RunEvent, { kind: K
 /** A run at one moment, as far as its NATS server knows it. */
 export interface RunState {
   readonly run: string;
-  readonly at: number; // ms since the epoch, when it was looked at
+  readonly at: number; // ms since the epoch, of the snapshot
   readonly config: RunConfig | undefined; // none yet: the run is still being set up
   readonly leader: LeaderLease | undefined;
   readonly policy: PolicyManifest | undefined;
   readonly steps: readonly EventOf<'step'>[]; // the newest ones, oldest first
   readonly evaluation: EventOf<'eval'> | undefined; // the newest
-  readonly end: EventOf<'end'> | undefined; // of the newest life that came to one
+  readonly end: EventOf<'end'> | undefined; // of the newest session that ended
   readonly actors: readonly ActorLease[]; // heard of within the hour
   readonly backlog: Backlog;
   readonly newestDeadLetter: DeadLetter | undefined;
@@ -38,7 +38,7 @@ export function hasLearner(leader: LeaderLease | undefined, at: number): boolean
 const eventsBack = 40;
 
 /**
- * Looks at everything that a run keeps in NATS; only reads, so that an observer's key is enough.
+ * Reads everything that a run keeps in NATS; an observer's key is enough.
  *
  * @throws {UserError} if the server holds nothing of the run.
  */

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { errorText, UserError } from '../../shared/base/errors.js';
 
-/** A step of a run, as a line of metrics.jsonl tells of it. */
+/** A step of a run: a line of metrics.jsonl. */
 export interface HistoryRow {
   readonly step: number;
   readonly version: number;

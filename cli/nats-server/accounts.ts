@@ -46,7 +46,7 @@ export async function adoptStreams(storeFolder: string, run: string): Promise<vo
   if (existsSync(old) && !existsSync(own)) await rename(old, own);
 }
 
-/** Whoever takes messages from a queue is answered with each of them; all else has one answer. */
+/** A pull request is answered by a stream of messages; every other request has one answer. */
 function answers(subject: string): string {
   return subject.startsWith('$JS.API.CONSUMER.MSG.NEXT.') ? ', response_type: stream' : '';
 }

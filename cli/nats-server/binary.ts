@@ -3,7 +3,7 @@ import { delimiter, join } from 'node:path';
 import { randomUUID } from 'node:crypto';
 import { runCommand } from '../run-command.js';
 
-/** A nats-server that ran and told its version. */
+/** A nats-server that ran and printed its version. */
 export interface NatsBinary {
   readonly path: string;
   readonly version: string; // 2.9.10

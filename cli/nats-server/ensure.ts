@@ -19,7 +19,7 @@ import type { Environment } from '../../shared/service/config.js';
 
 export interface EnsureOptions {
   readonly env: Environment;
-  /** Told what takes time, before it does. */
+  /** Receives a line before each slow action. */
   readonly report: (line: string) => void;
   readonly signal?: AbortSignal;
   readonly cache?: string;

@@ -15,7 +15,7 @@ import {
 import { runNames } from '../../shared/broker/names.js';
 import { newSeed, publicKeyOf } from '../../shared/broker/access.js';
 
-/** Someone whom a server lets in, and what it allows him. */
+/** A client that a server accepts, and its permissions. */
 export interface NatsUser {
   readonly name: string; // for people
   readonly publicKey: string;
@@ -24,7 +24,7 @@ export interface NatsUser {
   readonly imports: Imports; // into that account, from the run's
 }
 
-/** Everybody who works on a run whose actors have these names. */
+/** Every identity of a run whose actors have these names. */
 export function identitiesOf(actors: readonly string[]): Identity[] {
   return [
     { role: 'learner' },
@@ -59,7 +59,7 @@ export async function writeKeys(
   );
 }
 
-/** Whose keys lie in a folder. A name of an actor is told as the folder has it. */
+/** The identities whose keys are in a folder. Actor names are those of the files. */
 export async function identitiesIn(folder: string): Promise<Identity[]> {
   const files = (await readdir(folder)).filter((file) => file.endsWith('.nk')).sort();
   return files.flatMap((file): Identity[] => {
@@ -119,11 +119,11 @@ async function seedIn(path: string): Promise<string> {
   }
 }
 
-const shortestMs = 30 * 86_400_000; // whoever adds actors should not have to think of it for a month
+const shortestMs = 30 * 86_400_000; // actors can be added for a month without a new certificate
 
 /**
- * Whether the certificate that lies in `folder` does for these names and addresses, for 30 days more: then
- * nobody need be given another authority. False where there is none that can be read.
+ * Whether the certificate in `folder` is valid for these names and addresses for 30 more days; then clients
+ * need no new authority. False if there is no readable certificate.
  */
 export async function hasCertificateFor(
   folder: string,

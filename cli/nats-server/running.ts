@@ -17,7 +17,7 @@ export interface NatsPorts {
 
 /**
  * The server that now keeps its streams under `folder`, if there is one: a server that was killed
- * leaves its ports file behind, and its ports to anybody.
+ * leaves its ports file behind, and any process may take its ports.
  */
 export async function findRunningNats(folder: string): Promise<NatsPorts | undefined> {
   for (const name of await portsFiles(folder)) {
@@ -30,7 +30,7 @@ export async function findRunningNats(folder: string): Promise<NatsPorts | undef
       const jetStream = JetStream.safeParse(await response.json());
       if (jetStream.data?.config.store_dir.startsWith(join(folder, 'store')) === true) return ports;
     } catch {
-      // Nobody listens there any more, or somebody else.
+      // The port is closed, or another process listens there.
     }
   }
   return undefined;

@@ -21,7 +21,7 @@ interface ServerConfig {
   /** The server writes the ports that it took into a file in here. */
   readonly portsFolder: string;
   readonly port?: number | undefined; // of the system's choice, if it is not told
-  /** Nobody else is let in. */
+  /** Only these identities are accepted. */
   readonly users: readonly NatsUser[];
   readonly certificate?: ServerCertificate | undefined; // no TLS without one
 }

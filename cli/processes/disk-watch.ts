@@ -13,15 +13,15 @@ export interface DiskWatchOptions {
   readonly folder: string;
   /** What others say who write there: what is too large for what is left finds no room before a small file does. */
   readonly ask?: () => Promise<string | undefined>;
-  /** Told when there is no room any more. */
+  /** Called when there is no room any more. */
   readonly onFull: (reason: string) => void;
-  /** Told when there is room again. */
+  /** Called when there is room again. */
   readonly onRoom: () => void;
 }
 
 /**
- * Tries every second whether a folder takes a small file. Asking how much is free would tell neither of
- * quotas nor of a file system that went read-only.
+ * Tries every second whether a folder takes a small file. The amount of free space would show neither
+ * quotas nor a file system that went read-only.
  */
 export class DiskWatch implements AsyncDisposable {
   readonly #options: DiskWatchOptions;
@@ -35,12 +35,12 @@ export class DiskWatch implements AsyncDisposable {
     this.#watching = this.#watch();
   }
 
-  /** Why nothing can be written, as of the last look. */
+  /** Why nothing could be written at the last check. */
   get reason(): string | undefined {
     return this.#reason;
   }
 
-  /** Looks now. */
+  /** Checks now. */
   look(): Promise<void> {
     this.#looking ??= this.#look().finally(() => {
       this.#looking = undefined;

@@ -23,7 +23,7 @@ export function warningLogger(service: string): Logger {
   );
 }
 
-/** Nothing is written: what goes wrong is thrown, and the person is told in other words. */
+/** Discards everything: failures are thrown, and the caller reports them. */
 export function silentLogger(): Logger {
   return pino({ level: 'silent' });
 }

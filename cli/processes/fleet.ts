@@ -20,7 +20,7 @@ import { lastWords, logTail } from './log-tail.js';
 /** A service of the run, and what its end means. */
 export interface Member {
   readonly name: string; // actor-0: names its log, too
-  /** Made anew for each start, so that a restart gets a fresh port. */
+  /** Called for each start, so that a restart gets a new port. */
   readonly command: () => Promise<Command & { healthUrl: string }>;
   /**
    * `finishes`: a clean end is the end of the run, after any other it comes back; `restarts`: it comes
@@ -44,7 +44,7 @@ export class FleetError extends Error {
 }
 
 const failedGraceMs = 10_000;
-/** On a full disk nothing can be saved, so nobody is waited for long. */
+/** On a full disk nothing can be saved, so the wait is short. */
 const fullDiskGraceMs = 1_500;
 
 interface Running {
@@ -138,7 +138,7 @@ export class Fleet implements AsyncDisposable {
     }
   }
 
-  /** What a member says that has no room on its disk. */
+  /** The disk trouble that a member's health endpoint reports. */
   async diskTrouble(): Promise<string | undefined> {
     const answers = await Promise.all(
       [...this.#running].map(async ([name, { healthUrl }]) => {
@@ -191,7 +191,7 @@ export class Fleet implements AsyncDisposable {
     return this.#stopping.signal.aborted;
   }
 
-  /** Lives through the member's processes, one after the other. */
+  /** Runs the member's processes, one after the other. */
   async #keep(member: Member): Promise<void> {
     const { name } = member;
     for (let restarts = 0; !this.#isStopping();) {

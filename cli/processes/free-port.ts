@@ -9,7 +9,7 @@ import { cannotServe } from '../../shared/service/http-server.js';
 const [first, end] = [20_000, 32_000];
 
 /**
- * Where this process looks next. A port that was given away is perhaps not listened on yet, so none is given
+ * The next port to try. A port that was given away is perhaps not listened on yet, so none is given
  * twice; and processes that look at the same moment begin at places of their own.
  */
 let next = placeOf(process.pid);

@@ -133,7 +133,7 @@ export function restartDelayMs(exit: Exit, restarts: number): number | undefined
   return restarts >= maxRestarts ? undefined : 1_000 * 2 ** restarts;
 }
 
-/** The restarts that count, given how many there were before this life of `livedMs`. */
+/** The restarts that count, given how many preceded a process that ran for `livedMs`. */
 export function countedRestarts(restarts: number, livedMs: number): number {
   return livedMs >= recoveredAfterMs ? 0 : restarts;
 }

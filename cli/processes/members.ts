@@ -112,7 +112,7 @@ export function workerMembers(
   ];
 }
 
-/** Everybody whom the run's NATS lets in. */
+/** The identities that the run's NATS server accepts. */
 export function runIdentities(config: Pick<UpConfig, 'actors' | 'evalActors'>): Identity[] {
   const { forAll, forEvals } = actorNames(config);
   return identitiesOf([...forAll, ...forEvals]);
@@ -125,7 +125,7 @@ function actorNames({ actors, evalActors }: Pick<UpConfig, 'actors' | 'evalActor
   };
 }
 
-/** The learner, told what to train by `settings`. */
+/** The learner, which trains what `settings` say. */
 export function learnerMember(
   config: UpConfig,
   places: RunPlaces,
@@ -175,7 +175,7 @@ function modelFlags({
   };
 }
 
-/** Keys travel by environment: flags are there for everybody to see in the process list. */
+/** Keys are passed by environment, since every user can see flags in the process list. */
 function serviceCommand(
   service: ServiceName,
   {

@@ -15,7 +15,7 @@ export interface StopSignals {
   readonly stop: AbortSignal;
   /** Aborts at the second one: no more waiting. */
   readonly hurry: AbortSignal;
-  /** 130 after Ctrl-C, 143 after SIGTERM, as a shell would say it; undefined while nobody asked. */
+  /** 130 after Ctrl-C, 143 after SIGTERM, as a shell would say it; undefined before the first signal. */
   exitCode(): number | undefined;
 }
 
@@ -62,7 +62,7 @@ export function listenForStop(report: (line: string) => void, farewell: string):
 /** As a shell names a program that SIGPIPE ended: `npm start | head`. */
 const brokenPipeCode = 141;
 
-/** What a command has that a person waits for. */
+/** The resources of a short command. */
 interface ShortCommand {
   readonly stop: StopSignals;
   readonly folder: string; // of its own, gone when it has ended
@@ -72,7 +72,7 @@ interface ShortCommand {
 /**
  * Runs a command that can be broken off at any wait.
  *
- * @param farewell what is told at the first wish to stop; nothing: it is over at once.
+ * @param farewell reported at the first signal; without it the command ends at once.
  * @returns the command's exit code, or the signal's if that broke it off.
  * @throws what the command throws.
  */

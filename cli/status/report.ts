@@ -3,7 +3,7 @@ import type { ActorLease } from '../../shared/wire/actor-lease.js';
 import { hasLearner, type RunState } from '../existing-run/run-state.js';
 import { waitsOver, waitText, type Waits } from './waits.js';
 
-/** What a run is doing, as far as anybody can tell from outside. */
+/** The phase of a run, as seen from outside. */
 export type Phase =
   | 'preparing' // no learner has set it up yet
   | 'training' // a learner leads it
@@ -70,10 +70,10 @@ interface Letter {
   readonly secondsAgo: number;
 }
 
-/** An actor says every few seconds that it lives. */
+/** Actors renew their leases every few seconds. */
 const livenessSeconds = 10;
 
-/** What can be told of the run from one look at it. */
+/** The report of one snapshot of the run. */
 export function reportOf(state: RunState): StatusReport {
   const { run, at, config, leader, policy, steps, evaluation, newestDeadLetter } = state;
   const ago = (then: number) => Math.max(0, (at - then) / 1_000);

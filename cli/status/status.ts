@@ -14,12 +14,16 @@ import { reportOf, type StatusReport } from './report.js';
 import { statusReportText } from './text.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
-/** Which run to look at, and how often. */
+/** The run to report, and how often. */
 export const StatusConfig = z.object({
   ...whichRun,
-  watch: z.boolean().default(false).describe('looks again and again, until the run has ended.'),
-  everySeconds: number.min(0.1).max(3_600).default(2).describe('with --watch: how often.'),
-  json: z.boolean().default(false).describe('JSON, with --watch a line a look.'),
+  watch: z.boolean().default(false).describe('repeats the report until the run has ended.'),
+  everySeconds: number
+    .min(0.1)
+    .max(3_600)
+    .default(2)
+    .describe('with --watch: seconds between reports.'),
+  json: z.boolean().default(false).describe('prints JSON; with --watch one line per report.'),
 });
 export type StatusConfig = z.infer<typeof StatusConfig>;
 
@@ -73,7 +77,7 @@ async function isFull(folder: string): Promise<boolean> {
   return bavail * bsize < 64 * 1024;
 }
 
-/** On a terminal a look takes the place of the one before; lines that are too long are cut. */
+/** On a terminal a report replaces the one before; lines that are too long are cut. */
 function show(
   report: StatusReport,
   { json, watch }: StatusConfig,

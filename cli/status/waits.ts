@@ -10,7 +10,7 @@ export interface TimedStep {
 /** Shares of wall time in which a part of the run did nothing, by what it waited for. */
 export type WaitShares = Readonly<Record<string, number>>;
 
-/** Who waited for whom, over the newest steps. */
+/** How long the learner and the actors waited, over the newest steps. */
 export interface Waits {
   readonly seconds: number; // that were looked at
   readonly learner: WaitShares; // groups, window, version
@@ -37,7 +37,7 @@ export function waitsOver(steps: readonly TimedStep[]): Waits | undefined {
     actors: live === 0 ? {} : shares('actors/idle_seconds/', actorCauses, seconds * live),
   };
 
-  /** Counters begin anew with their process, so only what rises between two steps is counted. */
+  /** Counters restart with their process, so only what rises between two steps is counted. */
   function shares(prefix: string, causes: readonly string[], whole: number): WaitShares {
     const entries = causes.map((cause): [string, number] => {
       const values = steps.flatMap(({ metrics }) => metrics[prefix + cause] ?? []);

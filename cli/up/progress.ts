@@ -4,7 +4,7 @@ import { percent, formatSeconds } from './summary.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { Screen } from './screen.js';
 
-/** When the run will end, as far as its flags tell. */
+/** The limits of the run that its flags set. */
 export interface Goal {
   readonly maxSteps?: number;
   readonly maxMinutes?: number;
@@ -46,7 +46,7 @@ export function withEvent(progress: Progress, event: RunEvent): Progress {
   };
 }
 
-/** Which actor is not believed any more, and why. */
+/** Reports that an actor was quarantined, and why. */
 export function quarantineText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
   return `${event.actor} is quarantined: ${findingText(event)} What it samples is refused from now on.`;
 }
@@ -74,13 +74,13 @@ function findingText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
   }
 }
 
-/** Which actor sends more than anybody can take. */
+/** Reports an actor that fills its share of a stream. */
 function shareText({ actor, stream, messages }: Extract<RunEvent, { kind: 'share' }>): string {
   const effect = stream === 'dead' ? 'its oldest go' : 'it is refused more until these are taken';
   return `${actor} has ${messages} messages in the stream ${stream}, as many as one actor may have: ${effect}`;
 }
 
-/** That actors keep tickets, and what was done about it. */
+/** Reports that actors hold tickets for too long, and the consequence. */
 export function heldText(event: Extract<RunEvent, { kind: 'held' }>): string {
   const { split, tickets, withdrawn, longestSeconds, limitSeconds } = event;
   const what = `${tickets} ${split} ${tickets === 1 ? 'ticket' : 'tickets'}`;

@@ -6,7 +6,7 @@ import type { RunFolder } from '../run-folder.js';
 import { type Environment, kebab } from '../../shared/service/config.js';
 import { checkRequest, withEnd, UpConfig, withKey, type UpRequest } from './up-config.js';
 
-/** What `offbeat up` writes down of how it started a run: launch.json. */
+/** How `offbeat up` started a run: the content of launch.json. */
 export const Launch = z.object({
   run: z.string(),
   /** Its own flags, without the key of a backend. */
@@ -36,8 +36,8 @@ export async function readLaunch({ launch }: Pick<RunFolder, 'launch'>): Promise
 }
 
 /**
- * As a whole: a crash leaves the one that was there. For its owner alone: the URL of the user's own
- * NATS may hold a password.
+ * Writes the file atomically, so a crash leaves the earlier one. Only its owner can read it, since the URL
+ * of the user's own NATS server may hold a password.
  */
 export async function writeLaunch(path: string, launch: Launch): Promise<void> {
   const partial = `${path}.partial`;

@@ -1,7 +1,7 @@
 import type { Writable } from 'node:stream';
 import type { Environment } from '../../shared/service/config.js';
 
-/** Where a person looks during a run: lines that stay, and on a terminal one that is rewritten. */
+/** The output of a run: permanent lines, and on a terminal a status line that is rewritten. */
 export interface Screen {
   /** A line that stays. */
   readonly note: (text: string) => void;

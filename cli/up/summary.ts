@@ -12,7 +12,7 @@ const SolveRates = z.object({
   passAt: z.record(z.string(), share), // by k: of problems, one of k answers is right
 });
 
-/** What a run came to: the learner writes it as summary.json when it ends. */
+/** The result of a run: the learner writes it as summary.json when it ends. */
 export const Summary = z.looseObject({
   run: z.string().min(1),
   steps: count,

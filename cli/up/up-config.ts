@@ -15,7 +15,7 @@ import { RunName } from '../../shared/wire/run-name.js';
 
 /** Flags of every command that starts processes for a run: `offbeat up` and `offbeat eval`. */
 export const processSettings = {
-  actors: int.min(1).max(256).default(2).describe('how many actor processes.'),
+  actors: int.min(1).max(256).default(2).describe('number of actor processes.'),
   sampler: z.enum(['onnx', 'tinker']),
   apiKey: string
     .optional()
@@ -34,14 +34,14 @@ export const UpConfig = z.object({
   resume: z
     .boolean()
     .default(false)
-    .describe('go on with --run, from its last checkpoint and with the settings that it has.'),
+    .describe('continue --run from its last checkpoint, with its own settings.'),
   runsDir: string.default('runs').describe('where the folders of the runs are.'),
   actors: processSettings.actors,
   evalActors: int
     .min(0)
     .max(256)
     .default(0)
-    .describe('more of them, for evaluations alone; the others then do nothing but training.'),
+    .describe('extra actors for evaluations only; the others then only train.'),
   sampler: processSettings.sampler
     .default('onnx')
     .describe('where actors sample: in themselves, or by the backend.'),
@@ -72,7 +72,7 @@ export const UpConfig = z.object({
     .boolean()
     .default(true)
     .describe('a page on loopback that shows the run as it goes.'),
-  dashboardPort: port.default(0).describe('where that page is; 0: any port that is free.'),
+  dashboardPort: port.default(0).describe('port of that page; 0 picks a free one.'),
   readySeconds: processSettings.readySeconds,
   json: z
     .boolean()
@@ -84,7 +84,7 @@ export type UpConfig = z.infer<typeof UpConfig>;
 /** `offbeat` rather than `up` in names of the environment: OFFBEAT_ACTORS. */
 export const upService = 'offbeat';
 
-/** What the launcher itself decides for the learner. */
+/** Learner settings that the launcher decides. */
 const decidedHere = new Set<string>([
   ...Object.keys(UpConfig.shape),
   ...Object.keys(natsSettings),
@@ -99,7 +99,7 @@ export function runSettings(learner: z.ZodObject): Record<string, z.core.$ZodTyp
 /** A run without a limit of its own ends by itself, after long enough to show that it learns. */
 export const defaultMinutes = 5;
 
-/** What `offbeat up` was asked for. */
+/** The settings given to `offbeat up`. */
 export interface UpRequest {
   readonly config: UpConfig;
   /** What to train: those settings of the learner that were given, checked by its schema. */

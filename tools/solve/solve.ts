@@ -97,7 +97,7 @@ interface SolveRowsOptions {
 }
 
 /**
- * Tries every problem of a data file: one that nobody can solve teaches nothing and lowers every
+ * Tries every problem of a data file: one that cannot be solved teaches nothing and lowers every
  * score. Prints how many have a solution, and those that have none with what comes nearest.
  *
  * @returns the exit code: 0 if all have one.

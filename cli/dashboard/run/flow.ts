@@ -9,12 +9,12 @@ import type { History } from './history.js';
 /** A queue between two services. */
 export interface QueueNow {
   readonly perSecond: number | undefined; // messages that came in; unknown at the first look
-  readonly waiting: number; // nobody has them yet
-  readonly inHands: number; // delivered, and not at its end
+  readonly waiting: number; // not delivered yet
+  readonly inHands: number; // delivered and not settled
   readonly oldestAgeSeconds: number;
 }
 
-/** What moves through the run now. */
+/** The messages that move through the run now. */
 export interface Flow {
   readonly tickets: QueueNow;
   readonly rollouts: QueueNow;
@@ -27,7 +27,7 @@ export interface Flow {
   readonly actors: readonly ActorNow[];
 }
 
-/** Rates are over this much time: calm, and yet up to date. */
+/** Window of the rates: long enough to be steady, short enough to be current. */
 export const flowWindowMs = 15_000;
 
 /**
@@ -67,7 +67,7 @@ export function flowOf(
   };
 }
 
-/** Nothing where it cannot be told: at the first look, or after something began anew. */
+/** Undefined at the first snapshot, and after a counter restarted. */
 function rate(count: number, seconds: number): number | undefined {
   return seconds > 0 && count >= 0 ? count / seconds : undefined;
 }
@@ -81,15 +81,15 @@ export interface Look {
   readonly leader: LeaderLease | undefined;
 }
 
-/** An actor as it told of itself a moment ago. */
+/** The state of an actor by its newest lease. */
 interface ActorNow {
   readonly name: string;
   readonly version: number;
   readonly behind: number; // versions between its own and the newest
   readonly inFlight: number; // groups
   readonly limit: number; // groups
-  readonly groupsPerSecond: number | undefined; // unknown until it has told twice
-  /** Shares of the time in which it sampled nothing, by what it waited for. */
+  readonly groupsPerSecond: number | undefined; // unknown until its second lease
+  /** Shares of the time without sampling, by what the actor waited for. */
   readonly idle: Readonly<Record<IdleCause, number>> | undefined;
   readonly silentSeconds: number; // since it was heard of
   readonly isQuarantined: boolean;
@@ -100,7 +100,7 @@ type IdleCause = keyof ActorLease['idleSeconds'];
 /** An actor renews its lease every 2 s; one that misses this many has ended or hangs. */
 export const silentAfterSeconds = 10;
 
-/** Longer than this nobody asks for an actor that has gone. */
+/** An actor that has been silent for longer is left out. */
 const forgottenAfterSeconds = 120;
 
 /** @param looks rising in time; speeds are between an actor's first lease in them and its last. */
@@ -110,7 +110,7 @@ function actorsNow(looks: readonly Look[]): ActorNow[] {
     .map((lease) => {
       const first = looks
         .flatMap((look) => look.leases)
-        .find((other) => other.actor === lease.actor && isSameLife(other, lease));
+        .find((other) => other.actor === lease.actor && isSameProcess(other, lease));
       return {
         name: lease.actor,
         version: lease.version,
@@ -126,8 +126,8 @@ function actorsNow(looks: readonly Look[]): ActorNow[] {
     .sort((a, b) => a.name.localeCompare(b.name, 'en', { numeric: true }));
 }
 
-/** Its counters only rise, unless it was started anew. */
-function isSameLife(earlier: ActorLease, later: ActorLease): boolean {
+/** Whether both leases are of one process: its counters only rise until it restarts. */
+function isSameProcess(earlier: ActorLease, later: ActorLease): boolean {
   return earlier.groups <= later.groups && earlier.idleSeconds.ticket <= later.idleSeconds.ticket;
 }
 
@@ -142,7 +142,7 @@ function speed(first: ActorLease, last: ActorLease): Pick<ActorNow, 'groupsPerSe
   };
 }
 
-/** Somebody who could work, how much of the time he waited, and for what. */
+/** A part of the run, the share of time that it waited, and the causes. */
 export interface Waiting {
   readonly who: string;
   readonly share: number; // of the time
@@ -172,12 +172,12 @@ export function learnerWaiting({ steps }: Pick<History, 'steps'>): Waiting | und
   return waits && waiting('learner', waits.learner);
 }
 
-/** How each actor spent the last seconds, as far as they told. */
+/** How each actor spent the last seconds, where its leases show it. */
 export function actorsWaiting({ actors }: Pick<Flow, 'actors'>): Waiting[] {
   return actors.flatMap(({ name, idle }) => (idle === undefined ? [] : [waiting(name, idle)]));
 }
 
-/** Who holds the run up, in a sentence or two. */
+/** The bottleneck of the run, in a sentence or two. */
 export function bottleneck({ steps }: Pick<History, 'steps'>): string {
   const waits = waitsOver(steps.slice(-recentSteps));
   if (waits === undefined) return 'Not known yet.';

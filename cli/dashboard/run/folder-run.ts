@@ -10,7 +10,7 @@ import type { RunView } from './run-view.js';
 import { readSamples } from './sampled-group.js';
 
 /**
- * A run as its folder tells of it. A file that is missing, or a line of another release, is left out:
+ * A run as its folder records it. A file that is missing, or a line of another release, is left out:
  * what can be shown is shown.
  */
 export async function folderRun(run: string, folder: RunFolder): Promise<RunView> {

@@ -15,7 +15,7 @@ export type EvalPoint = Pick<
   'version' | 'problems' | 'samples' | 'sampled' | 'greedy' | 'passAt'
 >;
 
-/** What a run has come to so far. */
+/** The steps, evaluations and end of a run so far. */
 export interface History {
   readonly steps: readonly StepPoint[]; // their numbers rising
   readonly evals: readonly EvalPoint[]; // their versions rising
@@ -23,7 +23,7 @@ export interface History {
   readonly summary: Readonly<Record<string, unknown>> | undefined; // of a run that has ended
 }
 
-/** The history as a run's events tell of it. */
+/** The history built from a run's events. */
 export class EventHistory implements History {
   readonly steps: StepPoint[] = [];
   readonly evals: EvalPoint[] = [];

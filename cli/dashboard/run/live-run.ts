@@ -17,23 +17,23 @@ export interface LiveRunOptions {
   readonly log: Logger;
 }
 
-/** Rollouts change no faster than one can look at them. */
+/** Rollouts change slowly enough to be read. */
 const samplesEveryMs = 5_000;
 const samplesAnywayMs = 30_000;
 const shownGroups = 3;
 
-/** The server may be away: then what is known already has to do. */
-const patienceMs = 3_000;
+/** How long `now` waits for the server before it returns the last known state. */
+const pollTimeoutMs = 3_000;
 
 /**
- * A run as its NATS tells of it. It only looks: at the events as they come, at everything else when
- * somebody asks, so that a page which nobody has open costs nothing.
+ * A run as its NATS server shows it, read-only. Events are followed as they arrive; everything else is read
+ * on demand, so that a closed page costs nothing.
  */
 export class LiveRun {
   readonly #options: LiveRunOptions;
   readonly #history = new EventHistory();
-  #looks: Look[] = [];
-  #looking: Promise<void> | undefined;
+  #snapshots: Look[] = [];
+  #polling: Promise<void> | undefined;
   #config: RunConfig | undefined;
   #decode: Promise<Decode> | undefined;
   #samples: SampledGroup[] = [];
@@ -49,9 +49,9 @@ export class LiveRun {
   async follow(signal: AbortSignal): Promise<void> {
     for await (const event of this.#options.broker.events.read(signal)) {
       this.#history.take(event);
-      // So that a run leaves some behind, also where nobody has looked.
+      // Keeps some samples even if no page was ever open.
       const isDue = Date.now() - this.#sampledAt >= samplesAnywayMs;
-      if (event.kind === 'step' && isDue) await this.#lookOnce();
+      if (event.kind === 'step' && isDue) await this.#pollOnce();
     }
   }
 
@@ -60,12 +60,12 @@ export class LiveRun {
     return this.#samples;
   }
 
-  /** Takes the events so far, for who does not follow. */
+  /** Reads the past events, for a caller that does not follow. */
   async catchUp(signal: AbortSignal): Promise<void> {
     for await (const event of this.#options.broker.events.past(signal)) this.#history.take(event);
   }
 
-  /** Nobody works on it any more, and it is not looked at from now on. */
+  /** Marks the run as over; it is not polled from now on. */
   end(): void {
     this.#hasEnded = true;
   }
@@ -74,8 +74,10 @@ export class LiveRun {
   async now(): Promise<RunView> {
     if (this.#hasEnded) return this.#state();
     const timer = new AbortController();
-    const patience = sleep(patienceMs, undefined, { signal: timer.signal }).catch(() => undefined);
-    await Promise.race([this.#lookOnce(), patience]);
+    const timeout = sleep(pollTimeoutMs, undefined, { signal: timer.signal }).catch(
+      () => undefined,
+    );
+    await Promise.race([this.#pollOnce(), timeout]);
     timer.abort();
     return this.#state();
   }
@@ -83,7 +85,7 @@ export class LiveRun {
   #state(): RunView {
     const { broker } = this.#options;
     const isOver = this.#hasEnded || this.#history.summary !== undefined;
-    const newest = this.#looks.at(-1);
+    const newest = this.#snapshots.at(-1);
     const lastStep = this.#history.steps.at(-1);
     const isSilent = !broker.isConnected || newest === undefined;
     return {
@@ -92,18 +94,18 @@ export class LiveRun {
       phase: isOver ? 'over' : isSilent ? 'silent' : isLed(newest) ? 'live' : 'stopped',
       config: this.#config,
       history: this.#history,
-      flow: isOver || newest === undefined ? undefined : flowOf(this.#looks, lastStep?.metrics),
+      flow: isOver || newest === undefined ? undefined : flowOf(this.#snapshots, lastStep?.metrics),
       samples: this.#samples,
     };
   }
 
-  /** However many ask, one looks. */
-  #lookOnce(): Promise<void> {
-    this.#looking ??= this.#look().finally(() => (this.#looking = undefined));
-    return this.#looking;
+  /** Concurrent callers share one poll. */
+  #pollOnce(): Promise<void> {
+    this.#polling ??= this.#poll().finally(() => (this.#polling = undefined));
+    return this.#polling;
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     const { broker, configs, log } = this.#options;
     try {
       this.#config ??= await configs.get();
@@ -115,11 +117,11 @@ export class LiveRun {
         isSetUp ? broker.ledger.leader() : undefined,
       ]);
       const at = Date.now();
-      this.#looks = this.#looks.filter((look) => at - look.at <= flowWindowMs);
-      this.#looks.push({ at, backlog, leases, manifest, leader });
+      this.#snapshots = this.#snapshots.filter((look) => at - look.at <= flowWindowMs);
+      this.#snapshots.push({ at, backlog, leases, manifest, leader });
       if (at - this.#sampledAt >= samplesEveryMs) await this.#sample(at);
     } catch (caught) {
-      log.warn({ reason: errorText(caught) }, 'could not look at the run');
+      log.warn({ reason: errorText(caught) }, 'run poll failed');
     }
   }
 

@@ -6,7 +6,7 @@ import { type FoundRun, runningStore } from '../../existing-run/find-run.js';
 import { accessWith } from '../../nats-server/keys.js';
 import type { RunFolder } from '../../run-folder.js';
 
-/** Where a run is looked at: in its NATS while that is up, else in its folder. */
+/** The source of a run's data: its NATS server while that is up, else its folder. */
 export type OpenRun = AsyncDisposable &
   (
     | { readonly kind: 'live'; readonly broker: Broker }
@@ -14,9 +14,9 @@ export type OpenRun = AsyncDisposable &
   );
 
 /**
- * Opens a run to look at it, and changes nothing.
+ * Opens a run read-only.
  *
- * @param report told why the folder has to do, where a server was expected.
+ * @param report receives the reason when the folder replaces an expected server.
  * @throws {UserError} if the run is neither here nor on the server.
  */
 export async function openRun(
