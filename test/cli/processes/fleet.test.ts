@@ -165,7 +165,7 @@ describe('a child that cannot watch its standard input', { timeout: 60_000 }, ()
   const url = (name: string) => new URL(`../../../cli/processes/${name}`, import.meta.url).href;
   const launcher = `
     const { ManagedProcess } = await import('${url('managed-process.js')}');
-    const { tieToParent } = await import('${url('tie-to-parent.js')}');
+    const { tieToParent } = await import('${url('managed-process.js')}');
     const shell = new ManagedProcess(tieToParent({ file: '/bin/sh', args: ['-c', 'echo $$; exec sleep 600'] }), process.argv[1]);
     console.log(shell.pid);
     setInterval(() => {}, 1e6);`;
