@@ -40,7 +40,7 @@ interface DeadLettersRequest {
 /** Reads `replay 3 4 --run NAME`. @throws {UserError} */
 export function loadRequest(
   [word, ...rest]: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
+  env: Environment,
 ): DeadLettersRequest {
   const action = actions.find((name) => name === word);
   if (action === undefined) {

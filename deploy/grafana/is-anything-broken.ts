@@ -125,7 +125,8 @@ export const isAnythingBroken: Question = {
     },
     {
       title: 'Event loop lag',
-      description: 'Lag at the 99th percentile. Above one second, leases and heartbeats are delayed.',
+      description:
+        'Lag at the 99th percentile. Above one second, leases and heartbeats are delayed.',
       unit: 's',
       queries: [
         {

@@ -40,7 +40,7 @@ export const sweepService = 'offbeat-sweep';
 /** @throws {UserError} listing every problem at once. */
 export function loadSweepConfig(
   argv: readonly string[],
-  env: Readonly<Record<string, string | undefined>>,
+  env: Environment,
 ): SweepConfig {
   refuseFlagsKeptByNpm('sweep', flagsOf(SweepConfig.shape), argv, env);
   const [file, ...flags] = argv;

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { runCommand } from '../../cli/run-command.js';
 import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js';
 import { UserError } from '../../shared/base/errors.js';
+import type { Environment } from '../../shared/service/config.js';
 import { cacheFolder } from '../../shared/base/package-root.js';
 
 /** A Python that ran, can make virtual environments, and told its version. */
@@ -20,7 +21,7 @@ const names = ['python3', 'python3.13', 'python3.12', 'python3.11'];
 const probe = `import sys, venv, ensurepip; print("python", *sys.version_info[:2])`;
 
 interface FindPythonOptions {
-  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly env: Environment;
   readonly folders?: readonly string[];
 }
 
