@@ -5,7 +5,7 @@ import type { Logger } from './logger.js';
 
 const diskFull = new Gauge({
   name: 'rl_disk_full',
-  help: '1 while a file cannot be written: the disk is full, the quota used up or the file system read-only.',
+  help: 'Is 1 while a file cannot be written: the disk is full, the quota used up or the file system read-only.',
   labelNames: ['kind'],
 });
 
