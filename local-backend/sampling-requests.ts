@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import type { z } from 'zod';
 import { WaveQueue } from '../shared/model/wave-queue.js';
 import type { WorkerCalls } from '../shared/service/worker-calls.js';
@@ -8,7 +9,7 @@ import type { AdapterFile, SampleJob, SamplingCalls } from './sampling-worker.js
 import { assertFits, type ServedModel } from './served-model.js';
 
 const defaultMaxTokens = 16; // TuFT's
-const maxSamples = 4096; // decoded in one batch
+const maxSamples = 4096; // decoded in parts, see SamplingQueue
 
 /**
  * Converts an `asample` request to a job for the sampling thread.
@@ -118,9 +119,32 @@ export class SamplingQueue {
     return this.#queue.depth;
   }
 
-  sample(request: QueuedSample): Promise<SampledSequence[]> {
+  /**
+   * Samples more than fit in one batch in parts, one after another: a request takes no more memory than one
+   * part, and other requests have their turn in between.
+   */
+  async sample(request: QueuedSample): Promise<SampledSequence[]> {
+    const { count, seed } = request.job;
+    const sampled: SampledSequence[] = [];
+    for (let part = 0; part * maxRows < count; part++) {
+      const job = {
+        ...request.job,
+        count: Math.min(maxRows, count - part * maxRows),
+        seed: part === 0 ? seed : partSeed(seed, part),
+      };
+      for (const one of await this.#samplePart({ ...request, job })) sampled.push(one);
+    }
+    return sampled;
+  }
+
+  #samplePart(request: QueuedSample): Promise<SampledSequence[]> {
     const sampled = this.#queue.add({ ...request });
     setImmediate(() => void this.#queue.serve()); // batches requests that arrive together
     return sampled;
   }
+}
+
+/** The seed of a later part, which must not repeat the first. */
+function partSeed(seed: number, part: number): number {
+  return createHash('sha256').update(`${seed} part ${part}`).digest().readUIntBE(0, 6);
 }

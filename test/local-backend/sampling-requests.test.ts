@@ -145,7 +145,7 @@ describe('a wave of sampling requests', () => {
   });
 
   it('a wave contains only one request when that exceeds the limits by itself', async () => {
-    const large = queued({ count: 1000 });
+    const large = queued({ length: 9_000 });
     assert.deepEqual(await sizes([large, large]), [1, 1]);
   });
 });
@@ -181,5 +181,33 @@ describe('the sampling queue', () => {
     assert.equal(second!.status, 'rejected');
     assert.equal(third!.status, 'fulfilled');
     assert.deepEqual(sizesOf(calls), [3, 1, 1, 1]);
+  });
+
+  it('the sampling queue samples a large request in parts with different seeds, and others in between', async () => {
+    const jobs: SampleJob[] = [];
+    const sample: SamplingCalls['sample'] = (input) => {
+      jobs.push(...input.jobs);
+      const drawn = input.jobs.map(({ count, seed }) =>
+        Array.from({ length: count }, (_, i) => ({
+          tokens: Int32Array.of(seed % 1_000, i),
+          logprobs: new Float32Array(2),
+          stopReason: 'stop' as const,
+        })),
+      );
+      return Promise.resolve(drawn);
+    };
+    const call = (_name: string, input: never) => sample(input) as Promise<never>;
+    const queue = new SamplingQueue(() => ({ call }));
+    const [large, small] = await Promise.all([
+      queue.sample(queued({ count: 600 })),
+      queue.sample(queued({ weights: 'b' })),
+    ]);
+    assert.deepEqual([large.length, small.length], [600, 1]);
+    assert.deepEqual(
+      jobs.map(({ count }) => count),
+      [256, 1, 256, 88],
+    );
+    const seeds = jobs.filter(({ count }) => count > 1).map(({ seed }) => seed);
+    assert.deepEqual([seeds[0], new Set(seeds).size], [0, 3]);
   });
 });
