@@ -7,7 +7,8 @@ export interface HoldLimits {
   readonly usualBefore?: number | undefined;
 }
 
-const maxSamples = 256; // tickets
+const maxSamples = 32; // tickets per actor
+const maxActors = 256;
 const minSamples = 4; // for a median
 const limitFactor = 20; // of the median: allows for a long answer, or an actor that much slower than most
 const unusualFactor = 5;
@@ -18,24 +19,32 @@ const maxLimit = 86_400;
 
 /**
  * How long actors hold tickets, and the limit after which a ticket is withdrawn. The limit follows the median
- * hold time of finished tickets, which a minority of slow or dishonest actors cannot move. If all actors have
- * become slower than the limit, no ticket would ever finish, so the limit doubles each time tickets exceed it,
- * until a ticket finishes in time.
+ * over actors of each actor's median hold time. A minority of actors cannot move it: neither slow ones nor one that
+ * answers a hundred tickets while another answers one. With two actors, a dishonest one moves it by a bounded
+ * factor. If all actors have become slower than the limit, no ticket would ever finish, so the limit doubles each
+ * time tickets exceed it, until a ticket finishes in time.
  */
 export class HoldTimes {
   readonly #limits: HoldLimits;
-  readonly #recent: number[] = []; // seconds
+  readonly #recent = new Map<string, number[]>(); // seconds by actor, the least recently heard first
   #doublings = 0;
 
   constructor(limits: HoldLimits) {
     this.#limits = limits;
   }
 
-  /** Records how long a ticket was held, in seconds, before its actor answered it or gave it up. */
-  record(seconds: number): void {
-    this.#recent.push(seconds);
-    if (this.#recent.length > maxSamples) this.#recent.shift();
+  /** Records how long an actor held a ticket, in seconds, before it answered. */
+  record(seconds: number, actor: string): void {
+    this.recordLate(seconds, actor);
     this.#doublings = 0;
+  }
+
+  /** Records the hold time of an answer to a ticket that had been withdrawn. */
+  recordLate(seconds: number, actor: string): void {
+    const recent = [...(this.#recent.get(actor) ?? []), seconds].slice(-maxSamples);
+    this.#recent.delete(actor);
+    this.#recent.set(actor, recent);
+    if (this.#recent.size > maxActors) this.#recent.delete(this.#recent.keys().next().value!);
   }
 
   /** Records that tickets were held beyond the limit. */
@@ -62,8 +71,19 @@ export class HoldTimes {
 
   /** Median hold time in seconds; undefined while too little is known. */
   get median(): number | undefined {
-    if (this.#recent.length < minSamples) return this.#limits.usualBefore;
-    const sorted = this.#recent.toSorted((a, b) => a - b);
-    return sorted[Math.floor(sorted.length / 2)]!;
+    const { leaseSeconds, usualBefore } = this.#limits;
+    const actors = [...this.#recent.values()];
+    if (actors.reduce((sum, { length }) => sum + length, 0) < minSamples) return usualBefore;
+    const medians = actors.map(upperMedian).sort((a, b) => a - b);
+    const upper = upperMedian(medians);
+    if (medians.length % 2 === 1) return upper;
+    // The geometric mean of the middle two, one of which may lie: an actor faster than any hold time that
+    // matters for the limit counts as that fast.
+    const lower = medians[medians.length / 2 - 1]!;
+    return Math.sqrt(Math.max(lower, Math.min(upper, (2 * leaseSeconds) / limitFactor)) * upper);
   }
+}
+
+function upperMedian(values: readonly number[]): number {
+  return values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)]!;
 }

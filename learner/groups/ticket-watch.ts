@@ -7,6 +7,16 @@ import type { HoldTimes } from './hold-times.js';
 /** Milliseconds between two polls; finding a lost ticket takes at least two. */
 export const ticketLookMs = 2_000;
 
+/** The most withdrawn tickets whose late answers are still timed. */
+const maxWithdrawn = 1_000;
+
+/** A ticket that is issued and not finished. */
+interface OpenTicket {
+  readonly id: string; // the id of its message, which only the learner and the holder know
+  readonly seconds: number; // held by an actor so far
+  actor?: string; // the actor that answered it
+}
+
 /** Tickets that actors hold for longer than usual. */
 export interface HeldTickets {
   readonly tickets: number;
@@ -52,7 +62,8 @@ export interface TicketWatchOptions {
  */
 export class TicketWatch {
   readonly #options: TicketWatchOptions;
-  readonly #heldSeconds = new Map<string, number>(); // seconds held, by readable ticket id
+  readonly #open = new Map<string, OpenTicket>(); // by readable ticket id
+  readonly #withdrawn = new Map<string, number>(); // seconds at which each was leased, by message id; oldest first
   #polledAt: number | undefined;
   #suspected: readonly Attempt[] = [];
   #missing: readonly Attempt[] = [];
@@ -63,8 +74,19 @@ export class TicketWatch {
   }
 
   /** Records that a ticket is in the queue and about to be awaited. */
-  published({ ticketId }: Attempt): void {
-    this.#heldSeconds.set(readableId(ticketId), 0);
+  published(ticket: Attempt): void {
+    this.#open.set(readableId(ticket.ticketId), { id: messageIdOf(ticket), seconds: 0 });
+  }
+
+  /** Records the actor that answered a ticket. Must be called while the ticket is still awaited. */
+  answered(ticket: Attempt, actor: string): void {
+    const id = messageIdOf(ticket);
+    const open = this.#open.get(readableId(ticket.ticketId));
+    if (open?.id === id) open.actor ??= actor;
+    const takenAt = this.#withdrawn.get(id);
+    if (takenAt === undefined) return;
+    this.#withdrawn.delete(id);
+    this.#options.holdTimes.recordLate(this.#options.now() - takenAt, actor);
   }
 
   /** Polls the queue once; calls must not overlap. */
@@ -83,7 +105,7 @@ export class TicketWatch {
     const missing = queue.isWhole ? among(this.#missing, awaited()) : [];
     this.#missing = [];
     for (const ticket of without(missing, inQueue(queue))) {
-      this.#heldSeconds.delete(readableId(ticket.ticketId));
+      this.#open.delete(readableId(ticket.ticketId));
       onLost(ticket);
     }
     await this.#findOverdue(before, queue, elapsed);
@@ -102,8 +124,9 @@ export class TicketWatch {
     const held = tickets.flatMap(({ seq, ticket, isTaken }) => {
       const name = readableId(ticket.ticketId);
       if (!isTaken || !(ticket.attempt >= (attempts.get(name) ?? Infinity))) return [];
-      const seconds = (this.#heldSeconds.get(name) ?? 0) + elapsed;
-      this.#heldSeconds.set(name, seconds);
+      const open = this.#open.get(name);
+      const seconds = (open?.seconds ?? 0) + elapsed;
+      this.#open.set(name, { ...open, id: messageIdOf(ticket), seconds });
       return [{ seq, ticket, seconds }];
     });
     const longestSeconds = Math.max(0, ...held.map(({ seconds }) => seconds));
@@ -113,7 +136,10 @@ export class TicketWatch {
     for (const { seq, ticket, seconds } of late) {
       if (seconds <= limit || !(await withdraw(seq))) continue;
       withdrawn += 1;
-      this.#heldSeconds.delete(readableId(ticket.ticketId));
+      this.#open.delete(readableId(ticket.ticketId));
+      this.#withdrawn.set(messageIdOf(ticket), this.#options.now() - seconds);
+      if (this.#withdrawn.size > maxWithdrawn)
+        this.#withdrawn.delete(this.#withdrawn.keys().next().value!);
       onOverdue(ticket, seconds);
     }
     if (withdrawn > 0) holdTimes.exceeded();
@@ -146,10 +172,11 @@ export class TicketWatch {
 
   #recordFinished(): void {
     const awaited = new Set(this.#options.awaited().map(({ ticketId }) => readableId(ticketId)));
-    for (const [name, seconds] of this.#heldSeconds) {
+    for (const [name, { seconds, actor }] of this.#open) {
       if (awaited.has(name)) continue;
-      this.#heldSeconds.delete(name);
-      this.#options.holdTimes.record(seconds);
+      this.#open.delete(name);
+      // A ticket that died says nothing about how long an answer takes.
+      if (actor !== undefined) this.#options.holdTimes.record(seconds, actor);
     }
   }
 }

@@ -59,6 +59,7 @@ export class SessionQueues {
         ScoredGroup,
         { signal, log: this.#log, stage: 'learner', concurrency: 4 },
         ({ value }) => {
+          this.#tellOfAnswer(value);
           evaluator.receive(value);
           return Promise.resolve();
         },
@@ -101,7 +102,10 @@ export class SessionQueues {
         'scored.train',
         ScoredGroup,
         { signal, log: this.#log, stage: 'learner', ...byHand },
-        (delivery) => this.#session.watch(receiver.receive(delivery)),
+        (delivery) => {
+          this.#tellOfAnswer(delivery.value);
+          return this.#session.watch(receiver.receive(delivery));
+        },
       ),
     );
     scope.start((signal) =>
@@ -134,6 +138,10 @@ export class SessionQueues {
         signal,
       ),
     );
+  }
+
+  #tellOfAnswer({ group: { ticket, actor } }: ScoredGroup): void {
+    this.#watches.get(ticket.split)?.answered(ticket, actor);
   }
 
   async #watchTickets(watched: WatchedTickets, signal: AbortSignal): Promise<void> {
