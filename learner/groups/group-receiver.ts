@@ -93,9 +93,10 @@ export class GroupReceiver {
     if (reason !== undefined) {
       // The ticket itself is fine: another actor can answer it.
       const isLie = reason === 'impossible_logprobs';
-      if (entry?.state === 'issued') {
-        if (!isLie) table.die(order!);
-        else if (ticket.attempt >= entry.attempt) table.refuseAsStale(order!, ticket.attempt);
+      // Nor does a first attempt that was given up say anything about the second.
+      if (entry?.state === 'issued' && ticket.attempt >= entry.attempt) {
+        if (isLie) table.refuseAsStale(order!, ticket.attempt);
+        else table.die(order!);
       }
       const { actor } = scored.group;
       drop(scored, 'intake', reason);

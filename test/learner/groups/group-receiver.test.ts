@@ -275,6 +275,13 @@ describe('the group receiver with four tickets issued', () => {
     assert.equal(bench.states[0], '0 issued');
   });
 
+  it('a malformed late answer to the first attempt leaves the second attempt to its actor', async () => {
+    bench.admission.table.refuseAsStale(0);
+    await bench.issue();
+    await bench.deliver(withRollout(bench.group(0), { tokens: Int32Array.of(1, 2, 99) }));
+    assert.deepEqual([bench.settled, bench.states[0]], [['1 dead token_out_of_range'], '0 issued']);
+  });
+
   it('a group sampled by a version older than its ticket allows is refused', async () => {
     const later = new Bench(true, { version: 3, issued: 2 });
     await later.deliver(later.group(0, mixed, { issuedAtVersion: 2 })); // its tokens are of version 0
