@@ -44,6 +44,10 @@ export class CheckpointFile {
 
   /** @returns whether it is on disk; if not, the run goes on, since NATS has the checkpoint too. */
   async write(checkpoint: Checkpoint): Promise<boolean> {
+    if (await this.#isBehind(checkpoint)) {
+      this.#log.warn({ file: this.path }, 'another learner has written a newer checkpoint');
+      return false;
+    }
     try {
       const content = { v: 1, run: this.#run, checkpoint } satisfies z.input<typeof Content>;
       await replaceFile(this.path, `${JSON.stringify(content, undefined, 2)}\n`);
@@ -53,5 +57,12 @@ export class CheckpointFile {
       this.#log.warn({ file: this.path, reason }, 'checkpoint not copied to the run folder');
       return false;
     }
+  }
+
+  /** Whether this learner was stopped since the ledger took its checkpoint, and its successor wrote here. */
+  async #isBehind({ serial = 0, ticketKey }: Checkpoint): Promise<boolean> {
+    const there = await this.read();
+    const isOurs = there?.ticketKey?.secret === ticketKey?.secret;
+    return there !== undefined && isOurs && (there.serial ?? 0) > serial;
   }
 }
