@@ -69,7 +69,7 @@ export async function scaleActors(
   const after = step(learner);
   note(`1 actor again: step ${after}`);
 
-  assert.equal(learner.log.filter(({ msg }) => msg === 'leads').length, 1);
+  assert.equal(learner.log.filter(({ msg }) => msg === 'leader lease acquired').length, 1);
   assert.equal(await learner.stop('SIGTERM'), 0, learner.errors + learner.tail);
   assert.equal(await first.stop('SIGTERM'), 0, first.errors + first.tail);
   const { groups, staleness, steps } = Summary.parse(await ground.summary());
