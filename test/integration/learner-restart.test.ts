@@ -33,12 +33,14 @@ describe('a learner that ends in the middle', limits, () => {
     const second = ground.learner(flags);
     const { step } = await second.says(({ msg }) => msg === 'resuming from the last checkpoint');
     assert.equal(step, restored.step);
+    const { version: restoredAs } = await second.says(({ msg }) => msg === 'published');
     assert.equal(await second.exitCode(), 0, second.errors + second.tail);
 
     const summary = Summary.parse(await ground.summary());
     assert.equal(summary.steps, 14);
-    const restoredAs = Math.max(newest + 1, restored.version); // a new number
-    assert.equal(summary.version, restoredAs + 14 - restored.step);
+    // A new number; the server may have stored one more publication of the first learner after its death.
+    assert([newest + 1, newest + 2].includes(Number(restoredAs)), String(restoredAs));
+    assert.equal(summary.version, Number(restoredAs) + 14 - restored.step);
     assertBalanced(summary, 14 * 4);
     const metrics = await ground.metrics();
     assert.deepEqual(

@@ -321,7 +321,7 @@ describe('the key of a service', { timeout: 60_000 }, () => {
     const natsNkeySeedFile = join(server.folder, 'seed');
     await writeFile(natsNkeySeedFile, 'hunter2\n', { mode: 0o600 });
     await assert.rejects(server.connect(actor, { natsNkeySeedFile }), (error: Error) => {
-      assert.match(error.message, /--nats-nkey-seed-file .*seed has no seed of an nkey/);
+      assert.match(error.message, /--nats-nkey-seed-file .*seed does not hold the seed of an nkey/);
       return !error.message.includes('hunter2');
     });
     await chmod(natsNkeySeedFile, 0o644);
