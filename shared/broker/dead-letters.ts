@@ -8,6 +8,7 @@ import { Allowance } from './allowance.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
 import { MessageHeaders } from './message-headers.js';
 import { everyDeadLetter, originOf, takesFrom } from './names.js';
+import { NoRoom } from './object-bucket.js';
 import { type BodyStores, bodyHeader, digestOf, publish, traceHeaders } from './publish.js';
 import { lastSequence, stored, tail } from './tail.js';
 
@@ -105,22 +106,30 @@ export class DeadLetters {
       return;
     }
     const all = typeof original.data === 'function' ? await original.data() : original.data;
-    const data = this.#kept(all, origin);
     const headers = {
       [fields.reason]: reason,
       [fields.cause]: cause.kind,
       ...('version' in cause ? { [fields.causeVersion]: String(cause.version) } : {}),
       [fields.subject]: subject,
       ...(msgId === undefined ? {} : { [fields.msgId]: msgId }),
-      ...(data === all ? {} : { [fields.bytes]: String(all.byteLength) }),
       ...traceHeaders(trace),
     };
-    const { isDuplicate } = await publish(
-      this.#link,
-      this.#stores,
-      { subject: names.subjects.dead(stage, origin), data, msgId: `${deadPrefix}${id}`, headers },
-      signal,
-    );
+    const store = (data: Uint8Array) => {
+      const cut = data === all ? {} : { [fields.bytes]: String(all.byteLength) };
+      const message = {
+        subject: names.subjects.dead(stage, origin),
+        data,
+        msgId: `${deadPrefix}${id}`,
+        headers: { ...headers, ...cut },
+      };
+      const stores = { ...this.#stores, bodies: this.#stores.bodies.withoutWaiting() };
+      return publish(this.#link, stores, message, signal);
+    };
+    // A consumer waits for this, so a full object store must not hold it up: the beginning has to do then.
+    const { isDuplicate } = await store(this.#kept(all, origin)).catch((caught: unknown) => {
+      if (!(caught instanceof NoRoom)) throw caught;
+      return store(this.#beginning(all));
+    });
     if (isDuplicate) return;
     deadLettered.inc({ stage });
     log.warn({ stage, subject, msgId, reason }, 'message given up');
@@ -130,7 +139,11 @@ export class DeadLetters {
   #kept(data: Uint8Array, origin: string): Uint8Array {
     if (data.byteLength <= largestBody(this.#link)) return data;
     const isWhole = this.#actor === undefined && this.#wholes.take(origin);
-    return isWhole ? data : data.subarray(0, Math.min(beginningBytes, largestBody(this.#link)));
+    return isWhole ? data : this.#beginning(data);
+  }
+
+  #beginning(data: Uint8Array): Uint8Array {
+    return data.subarray(0, Math.min(beginningBytes, largestBody(this.#link)));
   }
 
   /** Yields every dead letter from the first, then each new one, until the signal aborts. */

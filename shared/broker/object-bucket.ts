@@ -3,6 +3,7 @@ import { headers } from 'nats';
 import pLimit from 'p-limit';
 import { z } from 'zod';
 import { errorText, PermanentError } from '../base/errors.js';
+import { classify } from './failures.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
 import { held } from './tail.js';
 
@@ -20,6 +21,11 @@ const usualChunkBytes = 128 * 1024;
 const chunksInFlight = 16;
 const longestSubject = 4_096; // in bytes: nats-server accepts no longer protocol line
 
+/** The bucket is full, and the object is not worth waiting for. */
+export class NoRoom extends Error {
+  override readonly name = 'NoRoom';
+}
+
 /**
  * A bucket for bodies that are too large for a message: NATS' object store, accessed by requests for single
  * messages. The client's own implementation creates a consumer for each read, and a permission to create
@@ -29,12 +35,22 @@ export class ObjectBucket {
   readonly #link: Link;
   readonly #bucket: string;
   readonly #maxBytes: () => Promise<number>;
+  readonly #waitsForRoom: boolean;
 
-  /** @param maxBytes of one object: a larger one is never read. */
-  constructor(link: Link, bucket: string, maxBytes: () => Promise<number>) {
+  /**
+   * @param maxBytes of one object: a larger one is never read.
+   * @param waitsForRoom whether `put` waits while the bucket is full; else it throws `NoRoom`.
+   */
+  constructor(link: Link, bucket: string, maxBytes: () => Promise<number>, waitsForRoom = true) {
     this.#link = link;
     this.#bucket = bucket;
     this.#maxBytes = maxBytes;
+    this.#waitsForRoom = waitsForRoom;
+  }
+
+  /** The same bucket for objects that are not worth waiting for. */
+  withoutWaiting(): ObjectBucket {
+    return new ObjectBucket(this.#link, this.#bucket, this.#maxBytes, false);
   }
 
   /**
@@ -58,7 +74,12 @@ export class ObjectBucket {
       options: { max_chunk_size: chunkBytes },
     };
     const entry = new TextEncoder().encode(JSON.stringify(info));
-    await this.#publish(name, this.#entrySubject(name), entry, nuid, replaces);
+    try {
+      await this.#publish(name, this.#entrySubject(name), entry, nuid, replaces);
+    } catch (caught) {
+      if (caught instanceof NoRoom) await this.#purge(name, this.#chunkSubject(nuid));
+      throw caught;
+    }
     if (old !== undefined) await this.#purge(name, this.#chunkSubject(old.nuid));
   }
 
@@ -140,9 +161,16 @@ export class ObjectBucket {
       const nuid = randomUUID();
       const subject = this.#chunkSubject(nuid);
       const limit = pLimit(inFlight);
-      const seqs = await Promise.all(
-        chunks.map((chunk, i) => limit(() => this.#publish(name, subject, chunk, `${nuid}-${i}`))),
+      const sent = chunks.map((chunk, i) =>
+        limit(() => this.#publish(name, subject, chunk, `${nuid}-${i}`)),
       );
+      const seqs = await Promise.all(sent).catch(async (caught: unknown) => {
+        if (caught instanceof NoRoom) {
+          await Promise.allSettled(sent); // a chunk stored after the purge would stay
+          await this.#purge(name, subject);
+        }
+        throw caught;
+      });
       if (seqs.every((seq, i) => i === 0 || seq > seqs[i - 1]!)) return nuid;
       this.#link.log.warn({ object: name }, 'chunks stored out of order, resending one by one');
       try {
@@ -164,9 +192,14 @@ export class ObjectBucket {
   ): Promise<number> {
     const fields = headers();
     if (replaces) fields.set('Nats-Rollup', 'sub');
-    const { seq } = await this.#ask(`store ${name}`, () =>
-      this.#link.js.publish(subject, data, { msgID, headers: fields }),
-    );
+    const { seq } = await this.#ask(`store ${name}`, async () => {
+      try {
+        return await this.#link.js.publish(subject, data, { msgID, headers: fields });
+      } catch (caught) {
+        if (this.#waitsForRoom || classify(caught) !== 'full') throw caught;
+        throw new NoRoom(`bucket ${this.#bucket} is full`, { cause: caught });
+      }
+    });
     return seq;
   }
 

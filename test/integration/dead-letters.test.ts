@@ -4,7 +4,7 @@ import { encode as pack } from '@msgpack/msgpack';
 import { headers } from 'nats';
 import type { Broker } from '../../shared/broker/broker.js';
 import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
-import { DeadLetters } from '../../shared/broker/dead-letters.js';
+import { type DeadLetter, DeadLetters } from '../../shared/broker/dead-letters.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import { encode } from '../../shared/wire/codec.js';
 import { RolloutGroup } from '../../shared/wire/rollout-group.js';
@@ -97,6 +97,22 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     assert(shown.bytes > 65_536);
     await buryNonsense();
     assert.match((await run('show', '2')).out, /"unreadable"[^]*"base64"/);
+  });
+
+  it('a dead letter keeps the beginning of its body at once while the object store is full', async () => {
+    const { jsm } = broker.link;
+    const bucket = `OBJ_${broker.names.objects.bodies}`;
+    await jsm.streams.update(bucket, { max_msgs: 1 });
+    await bury(3, 20_000);
+    assert.equal((await jsm.streams.info(bucket)).state.messages, 0, 'no chunk is left behind');
+    const letters: DeadLetter[] = [];
+    for await (const letter of broker.deadLetters.past(AbortSignal.timeout(10_000))) {
+      letters.push(letter);
+    }
+    assert.equal(letters.length, 1);
+    assert(letters[0]!.data.byteLength > 30_000 && letters[0]!.data.byteLength < 65_536);
+    assert.notEqual(letters[0]!.unreadable, undefined);
+    assert.equal(letters[0]!.reason, 'no such problem');
   });
 
   it('dead-letters reads the cause from the header and treats every other letter as of unknown cause', async () => {
