@@ -40,7 +40,7 @@ def check_creation(world):
             f"an unknown model {name}",
             lambda: call("Qwen/None"),
             tinker.NotFoundError,
-            f'"{world.model}" is',
+            f'is not served; use "{world.model}"',
         )
     refused(
         "a rank of 0",
