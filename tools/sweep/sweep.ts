@@ -38,10 +38,7 @@ export type SweepConfig = z.infer<typeof SweepConfig> & { readonly file: string 
 export const sweepService = 'offbeat-sweep';
 
 /** @throws {UserError} listing every problem at once. */
-export function loadSweepConfig(
-  argv: readonly string[],
-  env: Environment,
-): SweepConfig {
+export function loadSweepConfig(argv: readonly string[], env: Environment): SweepConfig {
   refuseFlagsKeptByNpm('sweep', flagsOf(SweepConfig.shape), argv, env);
   const [file, ...flags] = argv;
   if (file === undefined || file.startsWith('-')) {

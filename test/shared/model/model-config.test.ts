@@ -207,7 +207,11 @@ describe('config.json', () => {
     [qwen3, { num_key_value_heads: 3 }, /num_key_value_heads is 3: it must divide num_att.*, 16/],
     [qwen3, { head_dim: 7 }, /head_dim is 7: .* even number/],
     [llama, { attention_bias: 'yes' }, /attention_bias is "yes": .* boolean/],
-    [llama, { partial_rotary_factor: 0.5 }, /partial_rotary_factor is 0\.5: only rotation of whole heads/],
+    [
+      llama,
+      { partial_rotary_factor: 0.5 },
+      /partial_rotary_factor is 0\.5: only rotation of whole heads/,
+    ],
     [
       qwen3,
       { rope_scaling: { rope_type: 'longrope', short_factor: [1], long_factor: [2] } },

@@ -81,7 +81,10 @@ describe('offbeat solve', { timeout: 240_000 }, () => {
     assert.deepEqual([problems, solvable], [3, 2]);
     assert.equal((unsolvable as { target: number }[])[0]!.target, 64);
     assert.match((await run('--rows=wide.jsonl')).err, /has a problem with 7 numbers .*at most 6/);
-    assert.match((await run('--rows', 'good.txt')).err, /^--rows good\.txt is of an unknown kind; name a file that ends in/);
+    assert.match(
+      (await run('--rows', 'good.txt')).err,
+      /^--rows good\.txt is of an unknown kind; name a file that ends in/,
+    );
     await writeFile(join(folder, 'bad.jsonl'), '{"nums": "3 7", "target": 9}\n{"nums": [3, 7]}');
     assert.match(
       (await run('--rows=bad.jsonl')).err,
