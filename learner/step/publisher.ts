@@ -224,9 +224,9 @@ export class Publisher {
    */
   async retire(inUse: Iterable<number>): Promise<void> {
     const { broker, maxStepsOffPolicy, rewinds } = this.#options;
-    const newest = this.#newestVersion;
     const keep = new Set(inUse);
     for (const { version } of await broker.actors.list()) keep.add(version);
+    const newest = this.#newestVersion; // read after the wait, during which a version may be published
     const useful = smallestUsefulVersion(newest, maxStepsOffPolicy, rewinds);
     for (let version = useful; version <= newest; version++) keep.add(version);
     this.#published.keep(keep);

@@ -76,6 +76,7 @@ describe('a run of which an actor holds tickets', { timeout: 240_000 }, () => {
     const actor = ground.actor('actor-0');
     await ground.startScoring({ isCorrect: (_rollout, index) => index % 2 === 0 });
     await first.says(({ msg, step }) => msg === 'checkpoint written' && step === 4);
+    await until(async () => (await broker.ledger.read())?.usualHoldSeconds !== undefined);
     await actor.stop('SIGKILL');
     // Groups that were still on their way may have been skipped: each gives room for one more ticket.
     await until(

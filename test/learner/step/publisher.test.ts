@@ -103,10 +103,19 @@ describe('Publisher', () => {
 const weightsOf = (version: number) => `tinker://run/sampler_weights/${version}`;
 
 /** A publisher of ten versions whose backend deletes with `deletes`, and a manifest for each version. */
-async function bench(deletes: (path: string) => Promise<void>) {
+async function bench(
+  deletes: (path: string) => Promise<void>,
+  whileListing: (publisher: Publisher) => Promise<void> = () => Promise.resolve(),
+) {
   let now = 0;
   const manifests = new Set<number>();
+  const broker = { restorations: 0 };
+  const checked: number[] = [];
   const policy = {
+    isWhole: ({ version }: { version: number }) => {
+      checked.push(version);
+      return Promise.resolve(true);
+    },
     publish: (manifest: { version: number }) => {
       manifests.add(manifest.version);
       return Promise.resolve(manifest);
@@ -118,12 +127,12 @@ async function bench(deletes: (path: string) => Promise<void>) {
       }
     },
   };
-  const publisher = new Publisher({
-    broker: {
+  const publisher: Publisher = new Publisher({
+    broker: Object.assign(broker, {
       policy,
-      actors: { list: () => Promise.resolve([]) },
+      actors: { list: () => whileListing(publisher).then(() => []) },
       events: { emit: () => Promise.resolve() },
-    } as never,
+    }) as never,
     client: {
       deleteCheckpoint: deletes,
       createSamplingSession: () => Promise.resolve('s'),
@@ -142,8 +151,25 @@ async function bench(deletes: (path: string) => Promise<void>) {
     log: silent,
   });
   for (let version = 0; version < 10; version++) await publisher.publish(version);
-  return { publisher, manifests, wait: (seconds: number) => (now += 1_000 * seconds) };
+  const wait = (seconds: number) => (now += 1_000 * seconds);
+  return { publisher, manifests, checked, wait, outage: () => (broker.restorations += 1) };
 }
+
+describe('versions that NATS may have lost', () => {
+  it('an outage is followed by a check of the versions published while old ones were retired', async () => {
+    const { publisher, checked, outage } = await bench(
+      () => Promise.resolve(),
+      async (busy) => {
+        await busy.publish(10);
+        await busy.publish(11);
+      },
+    );
+    await publisher.retire([]);
+    outage();
+    await publisher.restoreLost();
+    assert.equal(checked.at(-1), 11);
+  });
+});
 
 describe('sampling weights that the backend could not delete', () => {
   it('a failed deletion is retried after a pause, not at every step, and keeps its manifest until then', async () => {
