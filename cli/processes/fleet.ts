@@ -66,6 +66,8 @@ export class Fleet implements AsyncDisposable {
   readonly #report: (line: string) => void;
   readonly #disk: DiskWatch | undefined;
   readonly #renewing = new Set<string>();
+  #renewed: Promise<unknown> = Promise.resolve(); // the end of the newest process that is renewed
+  #renewedAt = -Infinity; // ms since the epoch
 
   /** @param options.disk on which they all write: while it is full no process is started again. */
   constructor(options: {
@@ -155,12 +157,14 @@ export class Fleet implements AsyncDisposable {
     return answers.find((answer) => answer !== undefined);
   }
 
-  /** Ends an adopted process, so that it is started again where it was. */
+  /** Ends an adopted process, so that it is started again where it was. No member starts until it has ended. */
   async renew(name: string, graceMs: number): Promise<void> {
     const running = this.#running.get(name);
     if (running === undefined || this.#isStopping()) return;
     this.#renewing.add(name);
-    await running.process.stop(graceMs, this.#hurry);
+    this.#renewedAt = Date.now();
+    this.#renewed = running.process.stop(graceMs, this.#hurry);
+    await this.#renewed;
   }
 
   /** Stops every process, lower ranks first, and returns when none is left. Safe to repeat. */
@@ -196,6 +200,7 @@ export class Fleet implements AsyncDisposable {
     const { name } = member;
     for (let restarts = 0; !this.#isStopping();) {
       const command = await member.command();
+      await this.#renewed; // the old process would refuse it for good, the new one is waited for
       if (this.#isStopping()) return;
       const process = new ManagedProcess(command, this.logPath(name));
       this.#running.set(name, { member, process, healthUrl: command.healthUrl });
@@ -205,6 +210,8 @@ export class Fleet implements AsyncDisposable {
 
       const isEnd = exit.code === 0 || exit.code === givenUpCode; // its summary tells which
       if (member.whenItEnds === 'finishes' && isEnd) return;
+      // What it could not use may be the process that was renewed; anything else fails again.
+      if (exit.code === userErrorCode && process.startedAt <= this.#renewedAt) continue;
       if (await this.#endedOfFullDisk(name, exit)) continue;
       restarts = countedRestarts(restarts, Date.now() - process.startedAt);
       const delayMs =

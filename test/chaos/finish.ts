@@ -107,9 +107,15 @@ async function end(
   violations: string[],
 ): Promise<boolean> {
   for (const name of ['learner-1', 'learner-0']) {
-    const code = await world.kept.get(name)!.letGo();
-    if (code !== undefined && code !== 0)
-      violations.push(`${name} ended with code ${code ?? 'none'} after SIGTERM`);
+    const learner = world.kept.get(name)!;
+    const code = await learner.letGo();
+    if (code === undefined || code === 0) continue;
+    const { errors, tail, log } = learner.process;
+    report(`${name} ended with ${code ?? 'none'} after SIGTERM:\n${errors}${tail}`);
+    // A paused leader that finds itself replaced is ending by itself, with code 1, when the signal comes.
+    if (code === 1 && log.some(({ msg }) => msg === 'leader lease lost to another learner'))
+      continue;
+    violations.push(`${name} ended with code ${code ?? 'none'} after SIGTERM`);
   }
   const reached = (await world.observer.ledger.read())?.step ?? 0;
   const last = world.learner(lastName, reached + 3);

@@ -232,7 +232,7 @@ const manyLetters = 10_500; // their stream holds 10,000
 
 /** @returns the number stored within some seconds. */
 async function publishMany(broker: Broker, subject: string, count: number): Promise<number> {
-  const deadline = performance.now() + 25_000;
+  const deadline = performance.now() + 90_000; // at a load of 20
   let accepted = 0;
   const lane = async () => {
     while (accepted < count && performance.now() < deadline) {

@@ -8,6 +8,7 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Fleet, FleetError, type Member } from '../../../cli/processes/fleet.js';
 import { freePort } from '../../../cli/processes/free-port.js';
+import { ManagedProcess } from '../../../cli/processes/managed-process.js';
 import { isRunning } from '../../support/processes.js';
 
 const never = new AbortController().signal;
@@ -149,6 +150,47 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     await fleet.stop();
     for (const pid of await pids('stubborn')) assert(!isRunning(pid));
     assert.match(reports.join(), /stubborn was killed by SIGKILL while it was asked to end/);
+  });
+
+  it('a member that starts while another process is renewed waits until the old process has ended', async () => {
+    const deaf = `process.on('SIGTERM', () => {}); console.log('pid', process.pid); setInterval(() => {}, 1e6);`;
+    const launch = (signal?: AbortSignal) => {
+      signal?.throwIfAborted();
+      const args = ['--eval', deaf];
+      return new ManagedProcess({ file: process.execPath, args }, fleet.logPath('server'));
+    };
+    const before = launch();
+    const place = { stopRank: 2, stopGraceMs: 0 };
+    fleet.adopt('server', before, place, (signal) => Promise.resolve(launch(signal)));
+    while (!(await log('server').catch(() => '')).includes('pid')) await sleep(20);
+    void fleet.renew('server', 1_000);
+    const asks = `try { process.kill(${before.pid}, 0); console.log('old'); } catch { console.log('new'); }`;
+    void fleet.start(member('actor-0', `${asks} setInterval(() => {}, 1e6);`, { stopGraceMs: 0 }));
+    while ((await log('actor-0').catch(() => '')) === '') await sleep(20);
+    assert.equal(await log('actor-0'), 'new\n');
+  });
+
+  it('a member that the old process refused for good is started once more after its renewal', async () => {
+    const runs = { PORT: '0', RUNS: join(folder, 'runs') };
+    const program = `const { appendFileSync, readFileSync } = require('node:fs');
+      appendFileSync(process.env.RUNS, 'x');
+      console.log('run', readFileSync(process.env.RUNS, 'utf8').length);
+      setTimeout(() => process.exit(2), 500);`;
+    const args = ['--eval', 'setInterval(() => {}, 1e6)'];
+    const launch = () =>
+      new ManagedProcess({ file: process.execPath, args }, fleet.logPath('server'));
+    const place = { stopRank: 2, stopGraceMs: 0 };
+    fleet.adopt('server', launch(), place, () => Promise.resolve(launch()));
+    const command = () =>
+      Promise.resolve({
+        ...{ file: process.execPath, args: ['--eval', program], env: runs },
+        healthUrl: 'http://127.0.0.1:1',
+      });
+    void fleet.start(member('actor-0', '', { command }));
+    while (!(await log('actor-0').catch(() => '')).includes('run 1')) await sleep(20);
+    await fleet.renew('server', 1_000);
+    const { exitCode } = await failure();
+    assert.deepEqual([exitCode, await log('actor-0')], [2, 'run 1\nrun 2\n']);
   });
 
   it('does not wait when it is hurried', async () => {
