@@ -18,6 +18,7 @@ import {
 } from '../processes/members.js';
 import type { NatsBinary } from '../nats-server/binary.js';
 import { accessWith } from '../nats-server/keys.js';
+import { watchJetStream } from '../nats-server/jetstream-watch.js';
 import { startNats } from '../nats-server/start.js';
 import type { RunFolder } from '../run-folder.js';
 import type { Screen } from './screen.js';
@@ -97,7 +98,13 @@ export async function train(options: TrainOptions): Promise<void> {
   const [finished] = [learner, ...workers].map((member) => fleet.start(member));
 
   const names = [learner, ...workers].map(({ name }) => name);
+  const renewNats = () => {
+    if (disk.reason !== undefined) return Promise.resolve(); // it is renewed when there is room
+    screen.warn('nats-server has switched JetStream off, as it does when a write finds no room');
+    return fleet.renew(natsName, 2_000);
+  };
   const watching = Promise.all([
+    config.natsUrl === undefined ? watchJetStream(broker, renewNats, signal) : undefined,
     fleet.ready(names, deadlineMs, signal).then(() => {
       if (!signal.aborted) screen.note(`${names.length} services are ready`);
     }),

@@ -18,6 +18,7 @@ import { DeadLetters, type Original } from './dead-letters.js';
 import { ensureConsumer, ensureStream } from './ensure.js';
 import { EventLog } from './event-log.js';
 import { repairEveryMs, QueueRepair, skipHiddenNumbers } from './queue-repair.js';
+import { isWithoutJetStream } from './failures.js';
 import { KeyValue } from './key-value.js';
 import type { Leadership, LeaseTiming } from './leadership.js';
 import { Ledger } from './ledger.js';
@@ -97,6 +98,16 @@ export class Broker implements AsyncDisposable {
   /** How often the run was restored after a reconnect, since the server may have lost data. */
   get restorations(): number {
     return this.#restorations;
+  }
+
+  /** Whether the server offers JetStream; a server that does not answer at all is taken to offer it. */
+  async offersJetStream(): Promise<boolean> {
+    try {
+      await this.link.jsm.getAccountInfo();
+      return true;
+    } catch (caught) {
+      return !isWithoutJetStream(caught);
+    }
   }
 
   /** Why the server cannot be used now: it is disconnected, out of storage, or does not answer. */

@@ -37,6 +37,14 @@ export function classify(caught: unknown): Failure {
   return caught.code === (ErrorCode.JetStream404NoMessages as string) ? 'absent' : 'other';
 }
 
+/** Whether the server answers that it has no JetStream: nothing listens on its API, or the API says so. */
+export function isWithoutJetStream(caught: unknown): boolean {
+  if (!(caught instanceof NatsError)) return false;
+  const { api_error: error, code } = caught;
+  if (error !== undefined) return error.err_code === 10039 || error.err_code === 10076;
+  return code === (ErrorCode.NoResponders as string);
+}
+
 /**
  * Whether the server, the account or the stream is out of bytes. Our streams have no byte limits, so an
  * operator must act, while a stream that is full of messages is ordinary backpressure.

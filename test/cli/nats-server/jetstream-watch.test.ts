@@ -1,0 +1,46 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { connect } from 'nats';
+import { watchJetStream } from '../../../cli/nats-server/jetstream-watch.js';
+import { isWithoutJetStream } from '../../../shared/broker/failures.js';
+import { NatsServer } from '../../support/nats-server.js';
+
+/** Polls a server that answers so, one letter a poll: on, off, disconnected. @returns the polls that restarted it. */
+async function restarts(answers: string): Promise<number[]> {
+  const over = new AbortController();
+  const restarted: number[] = [];
+  let polled = 0;
+  const broker = {
+    get isConnected() {
+      if (polled === answers.length) over.abort();
+      return answers[polled++] !== 'd';
+    },
+    offersJetStream: () => Promise.resolve(answers[polled - 1] !== 'o'),
+  };
+  const restart = () => Promise.resolve(void restarted.push(polled));
+  await watchJetStream(broker, restart, over.signal, 1);
+  return restarted;
+}
+
+describe('the watch for a NATS server that has switched JetStream off', () => {
+  it('a server that keeps JetStream off is restarted, and again if that does not help', async () => {
+    assert.deepEqual(await restarts('++ooo+'), [5]);
+    assert.deepEqual(await restarts('oooooo+'), [3, 6]);
+  });
+
+  it('a server that is starting or away is left alone', async () => {
+    assert.deepEqual(await restarts('oo+oo+oodo+dddd+'), []);
+  });
+
+  it('a server without JetStream is told from one that has it and from a closed connection', async () => {
+    for (const jetStream of [false, true]) {
+      await using server = await NatsServer.start({ jetStream });
+      const connection = await connect({ servers: server.url });
+      const jsm = await connection.jetstreamManager({ checkAPI: false });
+      const ask = async () => await jsm.getAccountInfo().then(() => undefined, isWithoutJetStream);
+      assert.equal(await ask(), jetStream ? undefined : true);
+      await connection.close();
+      assert.equal(await ask(), false);
+    }
+  });
+});
