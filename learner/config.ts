@@ -1,7 +1,14 @@
 import { z } from 'zod';
 import { checkTask } from '../shared/tasks/registry.js';
 import type { RunConfig } from '../shared/run/run-config.js';
-import { adam, advantages, batching, sampling, valuesOf } from '../shared/run/hyperparameters.js';
+import {
+  adam,
+  advantages,
+  batching,
+  type Fitted,
+  sampling,
+  valuesOf,
+} from '../shared/run/hyperparameters.js';
 import { Connections } from './settings/connections.js';
 import {
   Advantages,
@@ -49,9 +56,12 @@ export const LearnerConfig = z
   });
 export type LearnerConfig = z.infer<typeof LearnerConfig>;
 
+/** The settings with the hyperparameters that fit the model, from `fitToModel`. */
+export type FittedConfig = LearnerConfig & Fitted;
+
 /** The run's configuration: the settings, and what was read from the model and the dataset. */
 export function runConfig(
-  config: LearnerConfig,
+  config: FittedConfig,
   found: Pick<RunConfig, 'model' | 'task' | 'datasetDigest'>,
 ): RunConfig {
   return {

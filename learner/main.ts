@@ -8,13 +8,14 @@ import { makeFolder } from '../shared/base/make-folder.js';
 import { isAbort } from '../shared/base/task-scope.js';
 import { checkModelDirectory, readModelDirectory } from '../shared/model/model-directory.js';
 import { ticketBound } from '../shared/rl/capacity.js';
+import { fitToModel } from '../shared/run/hyperparameters.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
 import { largestGroupBytes } from '../shared/wire/rollout-group.js';
 import { runService, type ServiceContext } from '../shared/service/run-service.js';
 import { openTask, taskSpec } from '../shared/tasks/registry.js';
 import { writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
 import { serveHealth } from '../shared/service/telemetry/health-server.js';
-import { LearnerConfig, runConfig } from './config.js';
+import { type FittedConfig, LearnerConfig, runConfig } from './config.js';
 import { graceAfter, TrainingClock } from './session/time-limits.js';
 import { chooseModel, readConfig, settleConfig } from './checkpoints/run-identity.js';
 import { assertKnownToNats, findTraces } from './checkpoints/traces.js';
@@ -38,35 +39,33 @@ export async function main(argv: readonly string[], env: Environment): Promise<v
   });
 }
 
-async function learn(
-  settings: LearnerConfig,
-  { log, signal: stop }: ServiceContext,
-): Promise<void> {
+async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext): Promise<void> {
   const startedAt = performance.now();
-  await checkModelDirectory(settings.modelDir);
+  await checkModelDirectory(given.modelDir);
   let missing: string | undefined = 'connecting to NATS';
   // The broker and the backend stay usable for a while after `stop`, since the last checkpoint needs them.
-  const leaseMs = 1_000 * settings.leaseSeconds;
+  const leaseMs = 1_000 * given.leaseSeconds;
   using grace = graceAfter(stop);
   const { signal } = grace;
   const broker = await connectBroker({
-    ...settings,
-    client: `learner ${settings.name}`,
+    ...given,
+    client: `learner ${given.name}`,
     identity: { role: 'learner' },
     ackWaitMs: leasesOf(leaseMs),
-    connectTimeoutMs: 1_000 * settings.startPatienceSeconds,
+    connectTimeoutMs: 1_000 * given.startPatienceSeconds,
     log,
     signal,
   });
   await using _broker = broker;
-  await using health = await serveHealth(settings.healthHost, settings.healthPort, () => {
+  await using health = await serveHealth(given.healthHost, given.healthPort, () => {
     const reason = broker.trouble ?? missing;
     return reason === undefined ? { isReady: true } : { isReady: false, reason };
   });
-  log.info({ run: settings.run, healthPort: health.port }, 'started');
+  log.info({ run: given.run, healthPort: health.port }, 'started');
 
-  const directory = await readModelDirectory(settings.modelDir);
-  const task = await taskSpec(settings);
+  const directory = await readModelDirectory(given.modelDir);
+  const task = await taskSpec(given);
+  const settings = fitToModel(given, directory.config, task.prompt);
   const dataset = await openTask(task).load();
   if (dataset.leakedRows > 0) {
     log.warn({ rows: dataset.leakedRows }, 'rows left out: a held-out problem asks the same');
@@ -157,7 +156,7 @@ async function learn(
 
 /** Why the run was given up and what may help; undefined if it was not given up. */
 function giveUpText(
-  { learningRate, run }: LearnerConfig,
+  { learningRate, run }: FittedConfig,
   { divergence, noSignalStreak }: SessionResult,
 ): string | undefined {
   if (noSignalStreak !== undefined) {

@@ -4,6 +4,7 @@ import { connectBroker, shownAddress } from '../../shared/broker/connect.js';
 import { type Environment, loadConfig } from '../../shared/service/config.js';
 import { UserError } from '../../shared/base/errors.js';
 import { checkModelDirectory, embeddedModelPath } from '../../shared/model/model-directory.js';
+import { type Fitted, type Fitting, fitToModel } from '../../shared/run/hyperparameters.js';
 import { openTask, TaskSettings, taskSpec } from '../../shared/tasks/registry.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { loadSchema, type ServiceName } from '../load-schema.js';
@@ -32,19 +33,25 @@ interface PreflightOptions {
  * the environment, the data, the page's port, and the servers that are the user's own. Nothing is
  * written, so that the corrected command may have the same name.
  *
+ * @returns the settings that fit the model, for the run to keep.
  * @throws {UserError} naming what is wrong and the remedy.
  */
-export async function preflight(options: PreflightOptions): Promise<void> {
+export async function preflight(options: PreflightOptions): Promise<Fitted> {
   const { request, run, env, report, signal } = options;
   const { config } = request;
   const { natsUrl, backendUrl } = config;
-  await checkModelDirectory(config.modelDir ?? embeddedModelPath);
+  const model = await checkModelDirectory(config.modelDir ?? embeddedModelPath);
   const settings = await checkSettings(request, run, env);
   if (config.dashboard) await checkDashboardPort(config.dashboardPort);
   if (natsUrl !== undefined) report(`looking for NATS at ${shownAddress(natsUrl)}`);
   if (backendUrl !== undefined) report(`looking for a backend at ${backendUrl}`);
+  const task = await taskSpec(TaskSettings.parse(settings));
+  const given = settings as unknown as Fitting; // of the learner's schema, which is loaded by name
+  const { learningRate, maxTokens } = fitToModel(given, model.config, task.prompt);
+  const fitted = { learningRate, maxTokens };
+  reportFitted(given, fitted, report);
   const [dataset] = await Promise.all([
-    openTask(await taskSpec(TaskSettings.parse(settings))).load(),
+    openTask(task).load(),
     checkNats(config, run, signal),
     checkBackend(config, signal),
   ]);
@@ -52,6 +59,21 @@ export async function preflight(options: PreflightOptions): Promise<void> {
     report(
       `${dataset.leakedRows} rows of the data are left out of training: a held-out problem asks the same`,
     );
+  }
+  return fitted;
+}
+
+/** Tells what was chosen for a model other than the embedded one, whose defaults the help names. */
+function reportFitted(
+  given: Fitting,
+  { learningRate, maxTokens }: Fitted,
+  report: PreflightOptions['report'],
+): void {
+  if (given.learningRate === undefined && learningRate !== 1e-3) {
+    report(`--learning-rate ${learningRate} is chosen for the width of this model`);
+  }
+  if (given.maxTokens === undefined && maxTokens !== 20) {
+    report(`--max-tokens ${maxTokens} is chosen for this prompt style`);
   }
 }
 

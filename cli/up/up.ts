@@ -59,16 +59,18 @@ ${describeFlags(settings, upService)}
  *   anything was started or written.
  */
 export async function up(argv: readonly string[], env: Environment): Promise<number> {
-  const { request, resumable } = await understand(argv, env);
-  const { config } = request;
+  const { request: asked, resumable } = await understand(argv, env);
+  const { config } = asked;
   const run = config.run ?? runNameAt(new Date());
   if (resumable === undefined) await checkNewRun(config.runsDir, run);
   const screen = openScreen(config.json, env);
   const stop = listenForStop(screen.note, 'stopping: the learner saves a checkpoint first');
 
   let natsBinary: NatsBinary | undefined;
+  let request = asked;
   try {
-    await preflight({ request, run, env, report: screen.note, signal: stop.stop });
+    const fitted = await preflight({ request, run, env, report: screen.note, signal: stop.stop });
+    request = { ...asked, settings: { ...asked.settings, ...fitted } };
     if (config.natsUrl === undefined) {
       natsBinary = await ensureNatsServer({ env, report: screen.note, signal: stop.stop });
     }

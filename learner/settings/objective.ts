@@ -212,16 +212,10 @@ export const Advantages = z.object({
 });
 export type Advantages = z.infer<typeof Advantages>;
 
-export function checkAdvantages(
-  settings: Advantages & Pick<Batches, 'maxTokens'>,
-  addIssue: AddIssue<Advantages>,
-): void {
-  const { lengthPenalty, lengthFree, entropyBonus, entropyTarget, maxTokens } = settings;
+export function checkAdvantages(settings: Advantages, addIssue: AddIssue<Advantages>): void {
+  const { lengthPenalty, lengthFree, entropyBonus, entropyTarget } = settings;
   if (lengthPenalty === 0 && lengthFree > 0) {
     addIssue('lengthFree', 'there is no --length-penalty; remove it');
-  }
-  if (lengthPenalty > 0 && lengthFree >= maxTokens) {
-    addIssue('lengthFree', `it must be below --max-tokens, which is ${maxTokens}`);
   }
   if (entropyBonus === 0 && entropyTarget !== undefined) {
     addIssue('entropyTarget', 'there is no --entropy-bonus; remove it');

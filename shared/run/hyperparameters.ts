@@ -1,26 +1,36 @@
 import { z } from 'zod';
+import { UserError } from '../base/errors.js';
+import type { ModelConfig } from '../model/model-config.js';
 import { AdamParams } from '../rl/adam-params.js';
 import { AdvantageKind, Normalization, ZeroVariance } from '../rl/objective.js';
+import type { PromptTemplate } from '../tasks/prompt-template.js';
 
 /**
  * A number or choice of the run's configuration that a user sets under the same name. Each is declared
  * once: `fieldsOf` derives the configuration's field from it, `settingsOf` the learner's setting with its
  * flag, default and help, and `valuesOf` copies its value from the setting to the field.
  */
-export interface Hyperparameter<Schema extends z.ZodType = z.ZodType> {
+export interface Hyperparameter<Schema extends z.ZodType = z.ZodType, Fallback = unknown> {
   readonly schema: Schema;
-  readonly fallback: z.output<Schema>;
+  readonly fallback: Fallback; // undefined: `fitToModel` chooses it
   readonly help: string;
 }
 
 type Table = Readonly<Record<string, Hyperparameter>>;
 type FieldsOf<T extends Table> = { [K in keyof T]: T[K]['schema'] };
-type SettingsOf<T extends Table> = { [K in keyof T]: z.ZodDefault<T[K]['schema']> };
+type SettingOf<H extends Hyperparameter> = H extends { readonly fallback: undefined }
+  ? z.ZodOptional<H['schema']>
+  : z.ZodDefault<H['schema']>;
+type SettingsOf<T extends Table> = { [K in keyof T]: SettingOf<T[K]> };
 type ValuesOf<T extends Table> = { [K in keyof T]: z.output<T[K]['schema']> };
 
 export const sampling = {
   temperature: hyperparameter(z.number().positive(), 1, 'temperature of sampling and of the loss.'),
-  maxTokens: hyperparameter(z.int().positive(), 20, 'longest answer, in tokens.'),
+  maxTokens: hyperparameter(
+    z.int().positive(),
+    undefined,
+    'longest answer, in tokens; by default 20 for --prompt-style compact, 256 for fewshot and 1024 for think.',
+  ),
 };
 
 export const batching = {
@@ -88,8 +98,9 @@ export const advantages = {
 export const adam = {
   learningRate: hyperparameter(
     AdamParams.shape.learningRate,
-    1e-3,
-    'AdamW learning rate; with --schedule, its peak.',
+    undefined,
+    'AdamW learning rate; with --schedule, its peak. By default it falls with the width of the model: 1e-3 ' +
+      'for the embedded model, 2e-4 for a width of 1024, 1e-4 for 2560.',
   ),
   beta1: hyperparameter(AdamParams.shape.beta1, 0.9, 'AdamW beta1.'),
   beta2: hyperparameter(AdamParams.shape.beta2, 0.95, 'AdamW beta2.'),
@@ -109,12 +120,14 @@ export function fieldsOf<T extends Table>(table: T): FieldsOf<T> {
 
 /** The settings, with default and help. Numbers may be given as text, since flags and environment variables are. */
 export function settingsOf<T extends Table>(table: T): SettingsOf<T> {
-  const setting = ({ schema, fallback, help }: Hyperparameter) => {
+  const settingOf = ({ schema, fallback, help }: Hyperparameter) => {
     const fromText =
       schema instanceof z.ZodNumber ? schema.clone({ ...schema.def, coerce: true }) : schema;
-    return fromText.default(fallback as never).describe(help);
+    const setting =
+      fallback === undefined ? fromText.optional() : fromText.default(fallback as never);
+    return setting.describe(help);
   };
-  return mapped(table, setting) as SettingsOf<T>;
+  return mapped(table, settingOf) as SettingsOf<T>;
 }
 
 /** Picks the values of the table's hyperparameters from all settings. */
@@ -123,11 +136,70 @@ export function valuesOf<T extends Table>(table: T, settings: ValuesOf<T>): Valu
   return Object.fromEntries(pairs) as ValuesOf<T>;
 }
 
-function hyperparameter<Schema extends z.ZodType>(
+/** The hyperparameters whose defaults depend on the model and on how it is asked. */
+export interface Fitted {
+  readonly learningRate: number;
+  readonly maxTokens: number;
+}
+
+/** The settings that `fitToModel` completes or compares with what it chose. */
+export interface Fitting {
+  readonly learningRate?: number | undefined;
+  readonly maxTokens?: number | undefined;
+  readonly lengthPenalty: number;
+  readonly lengthFree: number; // tokens
+}
+
+/**
+ * Completes the settings that have no default of their own.
+ *
+ * The learning rate is 1e-3 up to the width of the embedded model, for which it was measured, and falls with
+ * the width to 1e-4 at that of Qwen3-4B, where TuFT's Countdown guide found the best reward. The longest answer
+ * leaves room for the answer alone, for some words before it, or for reasoning.
+ *
+ * @throws {UserError} if no answer in the form that the prompt asks for fits into `maxTokens`, or none is long
+ *   enough for the length penalty.
+ */
+export function fitToModel<Settings extends Fitting>(
+  settings: Settings,
+  { hiddenSize }: Pick<ModelConfig, 'hiddenSize'>,
+  prompt: Pick<PromptTemplate, 'name' | 'chat' | 'answer'>,
+): Settings & Fitted {
+  const { usual, least } = answerTokens(prompt);
+  const { maxTokens = usual } = settings;
+  if (maxTokens < least) {
+    throw new UserError(
+      `--max-tokens ${maxTokens} cuts off every answer to a prompt of --prompt-style ${prompt.name}, whose ` +
+        `shortest take about ${least}; give at least that, or remove it for ${usual}`,
+    );
+  }
+  if (settings.lengthPenalty > 0 && settings.lengthFree >= maxTokens) {
+    throw new UserError(
+      `--length-free ${settings.lengthFree} must be below --max-tokens, which is ${maxTokens}`,
+    );
+  }
+  return { ...settings, learningRate: settings.learningRate ?? usualRate(hiddenSize), maxTokens };
+}
+
+function usualRate(hiddenSize: number): number {
+  const rate = 1e-3 * (128 / Math.max(128, hiddenSize)) ** rateExponent;
+  return Number(rate.toPrecision(2));
+}
+
+/** A tenth of the rate for twenty times the width. */
+const rateExponent = Math.log(10) / Math.log(2560 / 128);
+
+/** `usual`: the default of the longest answer; `least`: tags, thoughts and `1+2` in tokens of several characters. */
+function answerTokens({ chat, answer }: Pick<PromptTemplate, 'chat' | 'answer'>) {
+  if (answer === 'whole') return { usual: 20, least: 1 };
+  return chat === undefined ? { usual: 256, least: 8 } : { usual: 1_024, least: 24 };
+}
+
+function hyperparameter<Schema extends z.ZodType, Fallback extends z.output<Schema> | undefined>(
   schema: Schema,
-  fallback: z.output<Schema>,
+  fallback: Fallback,
   help: string,
-): Hyperparameter<Schema> {
+): Hyperparameter<Schema, Fallback> {
   return { schema, fallback, help };
 }
 

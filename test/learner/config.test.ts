@@ -4,11 +4,15 @@ import { configDifferences, LearnerConfig, runConfig } from '../../learner/confi
 import { chooseModel, settleConfig } from '../../learner/checkpoints/run-identity.js';
 import { loadConfig } from '../../shared/service/config.js';
 import { UserError } from '../../shared/base/errors.js';
+import { fitToModel } from '../../shared/run/hyperparameters.js';
 import { RunConfig } from '../../shared/run/run-config.js';
 import { countdownSpec } from '../support/countdown-task.js';
 
 const load = (...flags: string[]) =>
   loadConfig(LearnerConfig, 'learner', ['--run', 'r', ...flags], {});
+/** The same for the embedded model. */
+const fit = (...flags: string[]) =>
+  fitToModel(load(...flags), { hiddenSize: 128 }, found.task.prompt);
 const found = {
   model: { name: 'm', digest: 'a' },
   task: countdownSpec(),
@@ -17,18 +21,18 @@ const found = {
 
 describe("the learner's configuration", () => {
   it('the run configuration has every setting of the loss explicitly', () => {
-    const config = RunConfig.parse(runConfig(load(), found));
+    const config = RunConfig.parse(runConfig(fit(), found));
     assert.deepEqual(config.loss, {
       name: 'cispo',
       config: { clip_low_threshold: 0, clip_high_threshold: 4 },
     });
-    const ppo = runConfig(load('--loss', 'ppo', '--clip-high', '1.3'), found);
+    const ppo = runConfig(fit('--loss', 'ppo', '--clip-high', '1.3'), found);
     assert.deepEqual(ppo.loss.config, { clip_low_threshold: 0.8, clip_high_threshold: 1.3 });
-    assert.deepEqual(runConfig(load('--loss=dro'), found).loss.config, { beta: 0.01 });
+    assert.deepEqual(runConfig(fit('--loss=dro'), found).loss.config, { beta: 0.01 });
   });
 
   it('the run configuration has every bound of a correction explicitly', () => {
-    const correctionOf = (...flags: string[]) => runConfig(load(...flags), found).correction;
+    const correctionOf = (...flags: string[]) => runConfig(fit(...flags), found).correction;
     assert.deepEqual(correctionOf(), { weights: { kind: 'none' }, mask: { kind: 'none' } });
     assert.deepEqual(correctionOf('--loss', 'ppo', '--correction', 'token_weights'), {
       weights: { kind: 'token', cap: 2 },
@@ -44,7 +48,7 @@ describe("the learner's configuration", () => {
   });
 
   it('the run configuration has the learning rate schedule with its final share', () => {
-    const scheduleOf = (...flags: string[]) => runConfig(load(...flags), found).schedule;
+    const scheduleOf = (...flags: string[]) => runConfig(fit(...flags), found).schedule;
     const steady = { kind: 'constant', warmupSteps: 0, finalShare: 1 };
     assert.deepEqual(scheduleOf(), steady);
     assert.deepEqual(scheduleOf('--max-steps=7'), steady); // --max-steps alone has no effect on the schedule
@@ -90,7 +94,6 @@ describe("the learner's configuration", () => {
     [['--mask-low', '0.1'], /there is no --mask; remove it/],
     [['--mask', 'icepop', '--mask-low', '6'], /must be above --mask-low, which is 6/],
     [['--length-free', '3'], /there is no --length-penalty/],
-    [['--length-penalty', '1', '--length-free', '20'], /below --max-tokens, which is 20/],
     [['--entropy-target', '0.3'], /there is no --entropy-bonus/],
     [['--schedule', 'cosine'], /needs an end: add --max-steps or --max-minutes/],
     [['--final-rate-share', '0.5'], /--schedule constant keeps the learning rate/],
@@ -111,7 +114,7 @@ describe("the learner's configuration", () => {
 });
 
 describe('the stored configuration of a run', () => {
-  const ours = runConfig(load(), found);
+  const ours = runConfig(fit(), found);
 
   it('a run refuses settings other than those it started with', async () => {
     let stored: RunConfig | undefined;
@@ -125,7 +128,7 @@ describe('the stored configuration of a run', () => {
     assert.deepEqual(await settleConfig(store, ours), ours);
     assert.deepEqual(await settleConfig(store, ours), ours);
     await assert.rejects(
-      settleConfig(store, runConfig(load('--group-size', '8'), found)),
+      settleConfig(store, runConfig(fit('--group-size', '8'), found)),
       /groupSize: stored 16, asked for 8/,
     );
   });
@@ -136,7 +139,7 @@ describe('the stored configuration of a run', () => {
       get: () => Promise.resolve(stored),
       put: (config: RunConfig) => Promise.resolve(void (stored = config)),
     };
-    const copy = runConfig(load('--group-size', '8'), found);
+    const copy = runConfig(fit('--group-size', '8'), found);
     await assert.rejects(settleConfig(store, ours, copy), /groupSize: stored 8, asked for 16/);
     assert.equal(stored, undefined);
     assert.deepEqual(await settleConfig(store, ours, ours), ours);
@@ -145,7 +148,7 @@ describe('the stored configuration of a run', () => {
   });
 
   it('the differences of two configurations name every path where either differs', () => {
-    const dro = runConfig(load('--loss', 'dro'), found);
+    const dro = runConfig(fit('--loss', 'dro'), found);
     assert.deepEqual(configDifferences(ours, dro), [
       'loss.name: stored "cispo", asked for "dro"',
       'loss.config.clip_low_threshold: stored 0, asked for none',
