@@ -1,6 +1,6 @@
 import { correctTokens, needsProximal, type CorrectedTokens } from '../../shared/rl/corrections.js';
 import { lossAndGradient, losses } from '../../shared/rl/losses.js';
-import type { TokenPairs } from '../../shared/rl/off-policy.js';
+import type { VersionedPairs } from '../../shared/rl/off-policy.js';
 import type { Datum } from '../../shared/rl/datum.js';
 import type { ForwardBackwardResult } from '../../shared/tinker/types.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
@@ -32,12 +32,6 @@ export interface MinibatchBackends {
 
 export type PassSettings = AdvantageSettings & Pick<RunConfig, 'loss' | 'correction'>;
 
-/** The groups of a minibatch, and the staleness of each. */
-export interface MinibatchGroups {
-  readonly groups: readonly ScoredGroup[];
-  readonly staleness: readonly number[];
-}
-
 /** A minibatch that is ready to send. */
 export interface PreparedMinibatch {
   readonly data: readonly Datum[]; // a rollout each
@@ -55,12 +49,12 @@ export interface Pull {
 
 export interface MinibatchResult extends Pick<PreparedMinibatch, 'corrected' | 'terms'> {
   readonly lossSum: number;
-  readonly rollouts: readonly (TokenPairs & { readonly staleness: number })[];
+  readonly rollouts: readonly VersionedPairs[];
   /** [B] */
   readonly pulls: () => readonly Pull[];
 }
 
-type PassedRollout = Rollout & { readonly promptTokens: Int32Array; readonly staleness: number };
+type PassedRollout = Rollout & { readonly promptTokens: Int32Array };
 
 /**
  * Whether the minibatches of a batch must be prepared together before the first is sent: because their
@@ -78,13 +72,15 @@ export function needsWholeBatch({
 /**
  * Computes the advantages, corrections and datums of minibatches.
  *
+ * @param minibatches the groups of each.
+ *
  * Cost: nothing, or one `forward` of all of them if a loss that counts every position (`dro`), a mask
  * or importance weights need the proximal logprobs, and one `forward` of the base for a KL penalty.
  */
 export async function prepareMinibatches(
   { run, base }: MinibatchBackends,
   config: PassSettings,
-  minibatches: readonly MinibatchGroups[],
+  minibatches: readonly (readonly ScoredGroup[])[],
 ): Promise<PreparedMinibatch[]> {
   const { loss, correction, sampling } = config;
   const rollouts = minibatches.flatMap(rolloutsOf);
@@ -100,11 +96,7 @@ export async function prepareMinibatches(
     base && scored(base),
   ]);
   const current = own?.map((logprobs) => logprobs.map(sendable));
-  const { advantages, ...terms } = tokenAdvantages(
-    config,
-    minibatches.map(({ groups }) => groups),
-    ofBase?.map(completion),
-  );
+  const { advantages, ...terms } = tokenAdvantages(config, minibatches, ofBase?.map(completion));
   const corrected = current?.map((logprobs, i) =>
     correctTokens(correction, {
       behavior: rollouts[i]!.behaviorLogprobs,
@@ -150,7 +142,7 @@ export function sendMinibatch(
     rollouts: rollouts.map((rollout, i) => ({
       behavior: rollout.behaviorLogprobs,
       current: completionOf(rollout, logprobs[i]!),
-      staleness: rollout.staleness,
+      versions: rollout.versions,
     })),
     corrected,
     terms,
@@ -174,9 +166,9 @@ function absoluteSum(values: Float64Array): number {
   return values.reduce((sum, value) => sum + Math.abs(value), 0);
 }
 
-function rolloutsOf({ groups, staleness }: MinibatchGroups): PassedRollout[] {
-  return groups.flatMap(({ group: { promptTokens, rollouts } }, g) =>
-    rollouts.map((rollout) => ({ ...rollout, promptTokens, staleness: staleness[g]! })),
+function rolloutsOf(groups: readonly ScoredGroup[]): PassedRollout[] {
+  return groups.flatMap(({ group: { promptTokens, rollouts } }) =>
+    rollouts.map((rollout) => ({ ...rollout, promptTokens })),
   );
 }
 

@@ -78,11 +78,8 @@ export class OpenStep {
 
   async #send(minibatches: readonly Minibatch<ArrivedGroup>[]): Promise<void> {
     const { run, config, idle, scope } = this.#options;
-    const passable = minibatches.map(({ groups, staleness }) => ({
-      groups: groups.map(({ scored }) => scored),
-      staleness,
-    }));
-    const prepared = await idle.during(prepareMinibatches(this.#options, config, passable));
+    const scored = minibatches.map(({ groups }) => groups.map(({ scored }) => scored));
+    const prepared = await idle.during(prepareMinibatches(this.#options, config, scored));
     minibatches.forEach(({ groups, staleness, substep, isLastOfSubstep }, i) => {
       const result = sendMinibatch(run, config, prepared[i]!);
       this.#results.push(scope.watch(idle.during(result)));

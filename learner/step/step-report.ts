@@ -192,6 +192,7 @@ export function reportStep(
   const sides = corrected.map(({ sides }) => sides);
   const bounds = correctionBounds(correction) ?? ratioBounds(loss.name, loss.config);
   const offPolicy = offPolicyStats(rollouts, bounds);
+  const ageOf = (sampledBy: number): number => stalenessOf(version, [sampledBy], rewinds);
   const report = stepStats.record({
     config,
     ages: trained.map((group) => agesOf(group, { version, numSubsteps, rewinds })),
@@ -216,7 +217,7 @@ export function reportStep(
   return {
     ...report,
     ...ratioStats.record(offPolicy),
-    ...ratioStats.recordParts('staleness', offPolicyStatsByStaleness(rollouts, bounds)),
+    ...ratioStats.recordParts('staleness', offPolicyStatsByStaleness(rollouts, ageOf, bounds)),
     ...ratioStats.recordParts('substep', statsBySubstep(results, numMinibatches, bounds)),
   };
 }

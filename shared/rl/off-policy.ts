@@ -26,6 +26,13 @@ export interface TokenPairs {
   readonly current: ArrayLike<number>; // [T]
 }
 
+/** The pairs of a rollout, and the versions that sampled its tokens, with the number of tokens of each. */
+export interface VersionedPairs extends TokenPairs {
+  readonly behavior: Float32Array;
+  readonly current: Float32Array;
+  readonly versions: readonly (readonly [version: number, tokens: number])[];
+}
+
 /** The ratio's bounds in the loss: outside them a token is clipped or masked. */
 export interface RatioBounds {
   readonly low: number;
@@ -100,21 +107,37 @@ export function offPolicyStats(
   };
 }
 
-/** The statistics by staleness, in rising order, which show the cost of stale data. */
+/**
+ * The statistics by staleness, in rising order, which show the cost of stale data. A token counts by the
+ * version that sampled it, not by the oldest of its group: a rollout that adopted a version on its way has
+ * tokens of several ages.
+ *
+ * @param stalenessOf the steps between a version and the one in training.
+ */
 export function offPolicyStatsByStaleness(
-  rollouts: readonly (TokenPairs & { readonly staleness: number })[],
+  rollouts: readonly VersionedPairs[],
+  stalenessOf: (version: number) => number,
   bounds: RatioBounds,
 ): Map<number, OffPolicyStats> {
-  const result = new Map<number, OffPolicyStats>();
-  const steps = [...new Set(rollouts.map(({ staleness }) => staleness))].sort((a, b) => a - b);
-  for (const step of steps) {
-    const stats = offPolicyStats(
-      rollouts.filter(({ staleness }) => staleness === step),
-      bounds,
-    );
-    if (stats !== undefined) result.set(step, stats);
+  const byStaleness = new Map<number, TokenPairs[]>();
+  for (const { behavior, current, versions } of rollouts) {
+    let end = 0;
+    for (const [version, tokens] of versions) {
+      const start = end;
+      end += tokens;
+      const run = {
+        behavior: behavior.subarray(start, end),
+        current: current.subarray(start, end),
+      };
+      const staleness = stalenessOf(version);
+      byStaleness.set(staleness, [...(byStaleness.get(staleness) ?? []), run]);
+    }
   }
-  return result;
+  const stats = [...byStaleness].flatMap(([staleness, runs]): [number, OffPolicyStats][] => {
+    const ofRuns = offPolicyStats(runs, bounds);
+    return ofRuns === undefined ? [] : [[staleness, ofRuns]];
+  });
+  return new Map(stats.sort(([a], [b]) => a - b));
 }
 
 /** Number of rollouts by completion length in tokens. */

@@ -176,10 +176,9 @@ async function pass(
   settings: RunConfig,
   groups: readonly ScoredGroup[],
 ): Promise<number> {
-  const minibatch = { groups, staleness: groups.map(() => 0) };
   const isNearBase = settings.extraTerms.klPenalty > 0;
   const backends = { run, base: isNearBase ? base : undefined };
-  const [prepared] = await prepareMinibatches(backends, settings, [minibatch]);
+  const [prepared] = await prepareMinibatches(backends, settings, [groups]);
   return (await sendMinibatch(run, settings, prepared!)).lossSum;
 }
 

@@ -64,7 +64,7 @@ describe('ActorAudit', () => {
       const pairs = truths.map((truth, i) => ({
         behavior: rollouts[i]!.behaviorLogprobs,
         current: truth.map(now),
-        staleness: age,
+        versions,
       }));
       return { trained, pairs };
     });

@@ -31,8 +31,7 @@ async function damage(config: PassSettings, claim: number, others = 2) {
     scored.scores[1] = { ...scored.scores[1]!, reward: 0 };
     return scored;
   });
-  const groups = { groups: made, staleness: made.map(() => 0) };
-  const [prepared] = await prepareMinibatches({ run, base: undefined }, config, [groups]);
+  const [prepared] = await prepareMinibatches({ run, base: undefined }, config, [made]);
   const result = await sendMinibatch(run, config, prepared!);
   const trained = made.map((scored): TrainedGroup => {
     const group = { scored, seq: 0, sampledBy: [0], arrivedAtVersion: 0 };

@@ -69,13 +69,8 @@ class FakeBackend implements MinibatchBackend {
 }
 
 describe('a minibatch of one group with rewards 1 and 0', () => {
-  const pass = async (
-    backend: FakeBackend,
-    config: PassSettings,
-    staleness: number,
-  ): Promise<MinibatchResult> => {
-    const minibatch = { groups: [scored], staleness: [staleness] };
-    const [prepared] = await prepareMinibatches(backend, config, [minibatch]);
+  const pass = async (backend: FakeBackend, config: PassSettings): Promise<MinibatchResult> => {
+    const [prepared] = await prepareMinibatches(backend, config, [[scored]]);
     return sendMinibatch(backend, config, prepared!);
   };
   const scored = scoredGroup({ group: rolloutGroup({ rollouts: [rollout(2), rollout(4)] }) });
@@ -84,7 +79,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
 
   it('a minibatch is sent with every setting of the loss and the sampling temperature', async () => {
     const backend = new FakeBackend();
-    await pass(backend, settings, 0);
+    await pass(backend, settings);
     assert.deepEqual(
       backend.calls.map(({ name, config }) => [name, config]),
       [['forward_backward', { clip_low_threshold: 0, clip_high_threshold: 4, temperature: 0.7 }]],
@@ -94,25 +89,25 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
   it('normalization scales the advantages of a minibatch', async () => {
     const backend = new FakeBackend();
     const perSequence = { ...settings, normalization: 'sequence', numMinibatches: 2 } as const;
-    await pass(backend, perSequence, 0);
+    await pass(backend, perSequence);
     const [long, short] = [1, 0].map((i) => backend.calls[0]!.data[i]!.inputs.advantages!);
     assert.deepEqual([...short!], [0, 0, 0.5 / (2 * 2 * 2), 0.5 / (2 * 2 * 2)]);
     assert.deepEqual([...long!.slice(0, 3)], [0, 0, -0.5 / (4 * 2 * 2)]);
   });
 
   it('the result pairs the returned logprobs of the completion with those of the behavior policy', async () => {
-    const result = await pass(new FakeBackend(), settings, 1);
+    const result = await pass(new FakeBackend(), settings);
     const { rollouts, lossSum } = result;
     assert.equal(lossSum, 3);
     assert.deepEqual(
-      rollouts.map(({ current, behavior, staleness }) => [
+      rollouts.map(({ current, behavior, versions }) => [
         current.length,
         behavior.length,
-        staleness,
+        versions,
       ]),
       [
-        [2, 2, 1],
-        [4, 4, 1],
+        [2, 2, [[0, 2]]],
+        [4, 4, [[0, 4]]],
       ],
     );
   });
@@ -120,7 +115,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
   it('a dro minibatch first requests the prompt logprobs', async () => {
     const backend = new FakeBackend();
     const dro = { ...settings, loss: { name: 'dro', config: { beta: 0.1 } } } as const;
-    await pass(backend, dro, 0);
+    await pass(backend, dro);
     assert.deepEqual(
       backend.calls.map(({ name }) => name),
       ['forward', 'forward_backward'],
@@ -135,7 +130,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
       weights: { kind: 'none' },
       mask: { kind: 'icepop', low: 0.45, high: 2 },
     } as const;
-    const result = await pass(backend, { ...settings, correction }, 0);
+    const result = await pass(backend, { ...settings, correction });
     assert.deepEqual(
       backend.calls.map(({ name, loss, config }) => [name, loss, config]),
       [
@@ -157,7 +152,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
   it('importance weights are taken against the proximal policy', async () => {
     const backend = new FakeBackend(-0.25);
     const correction = { weights: { kind: 'token', cap: 0.9 }, mask: { kind: 'none' } } as const;
-    const result = await pass(backend, { ...settings, correction }, 0);
+    const result = await pass(backend, { ...settings, correction });
     // Log-ratios -1/8 and 0, and -1/8, 0, 1/8, 1/4: all but the first of each are capped.
     const low = Math.fround(Math.exp(-1 / 8) / 2);
     const [short, long] = backend.calls[1]!.data.map(({ inputs }) => inputs);
@@ -175,7 +170,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     const base = new FakeBackend(-0.5);
     const backend = new FakeBackend(-1, base);
     const config = { ...settings, extraTerms: { ...settings.extraTerms, klPenalty: 2 } };
-    const result = await pass(backend, config, 0);
+    const result = await pass(backend, config);
     assert.deepEqual(
       base.calls.map(({ name, config }) => [name, config]),
       [['forward', { temperature: 0.7 }]],
@@ -194,7 +189,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     const backend = new FakeBackend();
     const entropyBonus = { coefficient: 0.8, target: 0.5 };
     const config = { ...settings, extraTerms: { ...settings.extraTerms, entropyBonus } };
-    await pass(backend, config, 0);
+    await pass(backend, config);
     // -q is 1/8, 2/8, and 1/8 … 4/8, 13/48 on average: the bonus is 0.8·(1/2 - 13/48)·2.
     const bonus = 0.8 * (1 - 13 / 24);
     const [short] = backend.calls[0]!.data.map(({ inputs }) => inputs.advantages!);
@@ -206,14 +201,14 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     const backend = new FakeBackend();
     const lengthPenalty = { weight: 1, freeTokens: 2 };
     const config = { ...settings, extraTerms: { ...settings.extraTerms, lengthPenalty } };
-    await pass(backend, config, 0);
+    await pass(backend, config);
     // Rewards 1 and 0 - 2/14: the difference is 16/14.
     const [short] = backend.calls[0]!.data.map(({ inputs }) => inputs.advantages!);
     assertClose(short!, [0, 0, 8 / 14, 8 / 14], 1e-7);
   });
 
   it('the step report has the numbers of a minibatch under their canonical names', async () => {
-    const result = await pass(new FakeBackend(), settings, 1);
+    const result = await pass(new FakeBackend(), settings);
     const group = { scored, seq: 1, sampledBy: [0], arrivedAtVersion: 0 };
     const trained = [{ group, staleness: 1, substep: 0 }];
     const report = reportStep(settings, 1, trained, [result]);
@@ -228,6 +223,28 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assert.equal(report['kl_sample_train_v1'], mean(gaps));
     assert.equal(report['kl_sample_train_v2'], mean(gaps.map((gap) => 0.5 * gap * gap)));
     assert.equal(report['kl_sample_train_v1/staleness_1'], mean(gaps));
+  });
+
+  it('the step report has the divergence of each token by the version that sampled it', async () => {
+    const versions: [number, number][] = [
+      [0, 1],
+      [1, 3],
+    ];
+    const mixed = scoredGroup({
+      group: rolloutGroup({
+        rollouts: [rollout(2, { versions: [[1, 2]] }), rollout(4, { versions })],
+      }),
+    });
+    const backend = new FakeBackend();
+    const [prepared] = await prepareMinibatches(backend, settings, [[mixed]]);
+    const result = await sendMinibatch(backend, settings, prepared!);
+    const group = { scored: mixed, seq: 1, sampledBy: [0, 1], arrivedAtVersion: 2 };
+    const report = reportStep(settings, 2, [{ group, staleness: 2, substep: 0 }], [result]);
+    assert.equal(report['kl_sample_train_v1/staleness_2'], 7 / 8);
+    assertClose(
+      [report['kl_sample_train_v1/staleness_1']!],
+      [(7 / 8 + 6 / 8 + 6 / 8 + 5 / 8 + 4 / 8) / 5],
+    );
   });
 });
 
@@ -278,10 +295,7 @@ describe('a batch of two minibatches, with rewards 1 and 0, and 3 and 1', () => 
       scores: scored.scores.map((score, i) => ({ ...score, reward: rewards[i]! })),
     };
   };
-  const minibatches = [make([1, 0]), make([3, 1])].map((scored, i) => ({
-    groups: [scored],
-    staleness: [i],
-  }));
+  const minibatches = [[make([1, 0])], [make([3, 1])]];
   const weights = { kind: 'token', cap: 2 } as const;
   const settings = runConfig({
     loss: { name: 'ppo', config: { clip_low_threshold: 0.8, clip_high_threshold: 1.2 } },
@@ -327,12 +341,5 @@ describe('a batch of two minibatches, with rewards 1 and 0, and 3 and 1', () => 
     const deviation = Math.sqrt((1 / 4 + 1 / 4 + 1 + 1) / 4) + 1e-6;
     const advantages = prepared.map(({ data }) => data[0]!.inputs.advantages![2]!);
     assertClose(advantages, [0.5 / deviation / 4, 1 / deviation / 4], 1e-7);
-    assert.deepEqual(
-      prepared.map(({ rollouts }) => rollouts.map(({ staleness }) => staleness)),
-      [
-        [0, 0],
-        [1, 1],
-      ],
-    );
   });
 });

@@ -50,12 +50,23 @@ describe('off-policy statistics', () => {
   });
 
   it('are reported by staleness, in rising order', () => {
-    const fresh = { ...rollout, staleness: 0 };
-    const old = { behavior: [-1], current: [-1 + log2], staleness: 2 };
-    const byStaleness = offPolicyStatsByStaleness([old, fresh, old], unbounded);
+    const pairs = (behavior: number[], current: number[]) => ({
+      behavior: Float32Array.from(behavior),
+      current: Float32Array.from(current),
+    });
+    const mixed = {
+      ...pairs([-1, -1, -1, -1], [-1 + log2, -1, -1, -1]),
+      versions: [
+        [5, 1],
+        [7, 3],
+      ] as const,
+    };
+    const old = { ...pairs([-1], [-1 + log2]), versions: [[5, 1]] as const };
+    const byStaleness = offPolicyStatsByStaleness([old, mixed], (by) => 7 - by, unbounded);
     assert.deepEqual([...byStaleness.keys()], [0, 2]);
-    assert.equal(byStaleness.get(0)!.tokens, 3);
-    assertClose([byStaleness.get(2)!.klV1], [-log2]);
+    assert.deepEqual([byStaleness.get(0)!.tokens, byStaleness.get(0)!.klV1], [3, 0]);
+    assert.equal(byStaleness.get(2)!.tokens, 2);
+    assertClose([byStaleness.get(2)!.klV1], [-Math.fround(log2)], 1e-6);
   });
 
   it('are undefined without tokens and refuse arrays that do not match', () => {
