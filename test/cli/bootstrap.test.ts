@@ -9,7 +9,7 @@ import { until } from '../support/broker.js';
 import { isRunning } from '../support/processes.js';
 import { Project } from './project.js';
 
-describe('what the npm scripts run', { timeout: 60_000 }, () => {
+describe('the npm scripts', { timeout: 60_000 }, () => {
   let project: Project;
 
   beforeEach(async () => {
@@ -31,7 +31,7 @@ describe('what the npm scripts run', { timeout: 60_000 }, () => {
     return { out, err, code };
   }
 
-  it('compiles once, passes the arguments on, and is silent about what is up to date', async () => {
+  it('an npm script compiles once, passes its arguments on, and prints nothing if all is up to date', async () => {
     const first = await run(['start', '--json', 'a b']);
     assert.deepEqual(first, {
       out: '["up","--json","a b"]\n',
@@ -41,7 +41,7 @@ describe('what the npm scripts run', { timeout: 60_000 }, () => {
     assert.deepEqual(await run(['start']), { out: '["up"]\n', err: '', code: 0 });
   });
 
-  it('compiles again what changed, and removes what has no source any more', async () => {
+  it('an npm script recompiles changed sources and removes output whose source is gone', async () => {
     await project.write('cli/old.ts', '');
     await run(['start']);
     await rm(project.path('cli/old.ts'));
@@ -51,14 +51,14 @@ describe('what the npm scripts run', { timeout: 60_000 }, () => {
     assert(!existsSync(project.path('dist/cli/old.js')));
   });
 
-  it('says what the compiler said, and runs nothing', async () => {
+  it('an npm script prints the errors of the compiler and runs no program', async () => {
     await project.write('cli/bad.ts', '// type error');
     const { out, err, code } = await run(['start']);
     assert.deepEqual([out, code], ['', 1]);
     assert.match(err, /cli\/bad\.ts: a type error\nthe TypeScript compiler failed with code 2/);
   });
 
-  it('installs as npm is told to, and says what npm said when that fails', async () => {
+  it('an npm script installs with the npm settings of the user and prints the error of npm', async () => {
     await rm(project.path('node_modules/.package-lock.json'));
     await project.write('npm.js', 'console.log(process.argv.slice(2).join(" ")); process.exit(3);');
     const { err, code } = await run(['start'], { npm_execpath: project.path('npm.js') });
@@ -67,7 +67,7 @@ describe('what the npm scripts run', { timeout: 60_000 }, () => {
     assert.match(err, /ci --include=dev --ignore-scripts .*\nnpm ci failed with code 3/);
   });
 
-  it('has the exit code of the program, and ends by the signal that ends it', async () => {
+  it('an npm script has the exit code of its program and ends by the signal that ends it', async () => {
     await project.write('cli/cli.ts', 'process.exitCode = 7;');
     assert.equal((await run(['start'])).code, 7);
 
@@ -78,7 +78,7 @@ describe('what the npm scripts run', { timeout: 60_000 }, () => {
     assert.deepEqual(await once(child, 'exit'), [null, 'SIGTERM']);
   });
 
-  it('ends its program when npm was killed and cannot pass anything on', async () => {
+  it('an npm script ends its program if npm was killed and cannot forward a signal', async () => {
     await project.write('cli/cli.ts', 'console.log(process.pid); setInterval(() => {}, 1e6);');
     const npm = `
       const { spawn } = require('node:child_process');
@@ -94,7 +94,7 @@ describe('what the npm scripts run', { timeout: 60_000 }, () => {
     await until(() => !isRunning(Number(pid)));
   });
 
-  it('runs nothing when npm could not write its first line and has ended', async () => {
+  it('an npm script runs no program if npm ended because it could not write its first line', async () => {
     const { scripts } = JSON.parse(await readFile('package.json', 'utf8')) as {
       scripts: { start: string };
     };
@@ -123,7 +123,7 @@ describe('what the npm scripts run', { timeout: 60_000 }, () => {
   }
   const ownServers = { chaos: 'test:chaos', elastic: 'test:elastic', compat: 'test:compat' };
   for (const [folder, task] of Object.entries({ ...ownServers, bench: 'bench' })) {
-    it(`gives npm run ${task} a nats-server, as the tests have one`, async () => {
+    it(`npm run ${task} gets the same nats-server as the tests`, async () => {
       await needNats(
         folder,
         'console.log(process.env.OFFBEAT_NATS_SERVER);',
@@ -134,7 +134,7 @@ describe('what the npm scripts run', { timeout: 60_000 }, () => {
     });
   }
 
-  it('says why there is no nats-server for a script that needs one, and runs nothing', async () => {
+  it('an npm script that needs nats-server runs no program without one and reports the reason', async () => {
     await needNats(
       'chaos',
       'console.log("ran");',
@@ -145,7 +145,7 @@ describe('what the npm scripts run', { timeout: 60_000 }, () => {
     assert.match(err, /no nats-server can be had/);
   });
 
-  it('knows its tasks', async () => {
+  it('an npm script refuses an unknown task', async () => {
     const { err, code } = await run(['frob']);
     assert.equal(code, 1);
     assert.match(
@@ -155,7 +155,7 @@ describe('what the npm scripts run', { timeout: 60_000 }, () => {
     assert.match((await run(['bench'])).err, /bench has nothing to run yet/);
   });
 
-  it('lets two starts at once prepare one after the other', async () => {
+  it('two npm scripts that start at once prepare one after the other', async () => {
     const results = await Promise.all([run(['start']), run(['start'])]);
     assert.deepEqual(
       results.map(({ out, code }) => [out, code]),

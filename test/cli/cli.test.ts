@@ -42,7 +42,7 @@ function unexplained(help: string): string[] {
 }
 
 describe('the offbeat command', { timeout: 540_000 }, () => {
-  it('lists its commands', async () => {
+  it('the offbeat command lists its commands', async () => {
     for (const word of ['help', '--help']) {
       const { out, code } = await offbeat(word);
       assert.equal(code, 0);
@@ -50,7 +50,7 @@ describe('the offbeat command', { timeout: 540_000 }, () => {
     }
   });
 
-  it('refuses what is none, with the list', async () => {
+  it('the offbeat command refuses an unknown command, with the list of all', async () => {
     const { err, code } = await offbeat('frobnicate');
     assert.equal(code, 2);
     assert.equal(err, `unknown command frobnicate; one of ${commands.join(', ')} is expected\n`);
@@ -61,7 +61,7 @@ describe('the offbeat command', { timeout: 540_000 }, () => {
     );
   });
 
-  it('explains a command after help as with --help', async () => {
+  it('the offbeat command explains a command after help as with --help', async () => {
     const [help, flag] = [await offbeat('help', 'eval'), await offbeat('eval', '--help')];
     assert.deepEqual(help, flag);
     assert.match(help.out, /^offbeat eval: /);
@@ -71,11 +71,11 @@ describe('the offbeat command', { timeout: 540_000 }, () => {
     );
   });
 
-  it('calls itself in a complaint as it is called', async () => {
+  it('the offbeat command names itself in an error as it was called', async () => {
     assert.match((await offbeat('status', '--frob')).err, /^offbeat status cannot start:$/m);
   });
 
-  it('takes a word that is no flag for a mistake, before it fetches anything', async () => {
+  it('the offbeat command refuses a word that is not a flag before it downloads anything', async () => {
     const { err, code } = await offbeat('tuft-cpu', 'frob');
     assert.deepEqual(
       [code, err],
@@ -85,7 +85,7 @@ describe('the offbeat command', { timeout: 540_000 }, () => {
 
   const flagless = ['nats-config', 'tuft-cpu', 'help'];
   for (const command of commands.filter((name) => !flagless.includes(name))) {
-    it(`explains each flag of ${command} in a sentence`, async () => {
+    it(`the help of offbeat ${command} explains each flag in a sentence`, async () => {
       const { out } = await offbeat(command, '--help');
       assert.deepEqual(unexplained(out), []);
       assert.deepEqual(
@@ -96,7 +96,7 @@ describe('the offbeat command', { timeout: 540_000 }, () => {
   }
 
   for (const service of services) {
-    it(`runs ${service}, with its help and its exit code`, async () => {
+    it(`offbeat ${service} runs the service, with its help and its exit code`, async () => {
       const help = await offbeat(service, '--help');
       assert.equal(help.code, 0, help.err);
       assert.match(

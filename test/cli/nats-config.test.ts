@@ -21,7 +21,7 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
   const write = (...flags: string[]) =>
     runOffbeat(['nats-config', '--run=far', `--out=${join(folder, 'keys')}`, ...flags], folder);
 
-  it('writes what a server and the services of a run need, secrets for their owner alone', async () => {
+  it('offbeat nats-config writes the files for the server and the services of a run, secrets readable only by the owner', async () => {
     const { code, err } = await write('--actors=1', '--tls-hosts=127.0.0.1,nats.example');
     assert.equal(code, 0, err);
     const files = await readdir(join(folder, 'keys'));
@@ -55,7 +55,7 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
     assert(broker.isConnected);
   });
 
-  it('says so when a Secret of Kubernetes cannot hold what it wrote for the servers', async () => {
+  it('offbeat nats-config warns if its files for the servers do not fit into a Secret of Kubernetes', async () => {
     const toldOf = (run: string) =>
       writeNatsConfig({ run, out: join(folder, run), actors: 256, evalActors: 0 });
     assert.doesNotMatch(await toldOf('countdown-qwen3-4b'), /Secret/);
@@ -65,12 +65,12 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
     );
   });
 
-  describe('a second time', () => {
+  describe('a repeated offbeat nats-config', () => {
     const again = (actors: number, tlsHosts?: string) =>
       writeNatsConfig({ run: 'far', out: folder, actors, evalActors: 0, tlsHosts });
     const held = (file: string) => readFile(join(folder, file), 'utf8');
 
-    it('keeps the keys that are there, and says which are new or left out', async () => {
+    it('a repeated offbeat nats-config keeps the existing keys and says which are new or left out', async () => {
       assert.match(await again(1), /^5 keys, and what they open in .*nats-server\.conf\n$/);
       const before = await held('actor.actor-0.nk');
       assert.match(await again(2), /new: actor\.actor-1; reload each server twice/);
@@ -85,7 +85,7 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
       assert.match(await again(2), /^6 keys, and what they open in .*nats-server\.conf\n$/);
     });
 
-    it('keeps a certificate for the same hosts, so that no client needs another authority', async () => {
+    it('a repeated offbeat nats-config keeps a certificate for the same hosts, so that no client needs another authority', async () => {
       assert.match(await again(1, '127.0.0.1,nats.example'), /a new certificate/);
       const before = await held('ca.pem');
       assert.doesNotMatch(await again(2, 'nats.example,127.0.0.1'), /certificate/);
@@ -94,7 +94,7 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
       assert.notEqual(await held('ca.pem'), before);
     });
 
-    it('makes another certificate a month before the old one ends', async () => {
+    it('a repeated offbeat nats-config replaces a certificate a month before it expires', async () => {
       await again(1, 'nats.example');
       const madeAt = Date.now();
       const holdsIn = (days: number) =>
@@ -102,7 +102,7 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
       assert.deepEqual([await holdsIn(366), await holdsIn(368)], [true, false]);
     });
 
-    it('makes another certificate where its key is missing, broken or that of another', async () => {
+    it('a repeated offbeat nats-config replaces a certificate whose key is missing, broken or of another one', async () => {
       await again(1, 'nats.example');
       const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
       const pem = privateKey.export({ type: 'pkcs8', format: 'pem' });
@@ -114,7 +114,7 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
       assert.equal(await hasCertificateFor(folder, ['nats.example']), false);
     });
 
-    it('refuses to leave the hosts out, which would end TLS for clients that insist on it', async () => {
+    it('a repeated offbeat nats-config refuses to leave the hosts out, which would end TLS for clients that require it', async () => {
       await again(1, 'nats.example');
       const before = await held('nats-server.conf');
       await assert.rejects(again(2), {

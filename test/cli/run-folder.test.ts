@@ -15,7 +15,7 @@ describe('the files of a run', () => {
   });
   after(() => rm(folder, { recursive: true }));
 
-  it('lie in a folder of its own, which is never used twice', async () => {
+  it('the files of a run are in a folder of their own, which is never used twice', async () => {
     const { folder: made, lock } = await createRunFolder(join(folder, 'runs'), 'first');
     assert.deepEqual((await readdir(made.path)).sort(), ['.lock', 'checkpoints', 'logs', 'nats']);
     await assert.rejects(createRunFolder(join(folder, 'runs'), 'first'), /process \d+ is at work/);
@@ -31,7 +31,7 @@ describe('the files of a run', () => {
     });
   });
 
-  it('may have the name of a start that failed before its run began', async () => {
+  it('a run may reuse the name of a start that failed before its run began', async () => {
     const runs = join(folder, 'others');
     const start = async () => {
       const { folder: made, lock } = await createRunFolder(runs, 'late');
@@ -55,7 +55,7 @@ describe('the files of a run', () => {
     await assert.rejects(createRunFolder(runs, 'of-a-user'), /exists already/);
   });
 
-  it('need a folder that can be written', async () => {
+  it('a run needs a writable folder', async () => {
     const file = join(folder, 'file');
     await writeFile(file, '');
     for (const runs of [file, join(file, 'runs')]) {
@@ -70,13 +70,13 @@ describe('the files of a run', () => {
     }
   });
 
-  it('are named by the time where the user gives no name', () => {
+  it('a run without a name is named by its start time', () => {
     const name = runNameAt(new Date(2026, 0, 2, 3, 4, 5));
     assert.equal(name, '20260102-030405');
     assert(RunName.safeParse(name).success);
   });
 
-  it('end with the last lines of a log in words', async () => {
+  it('the last lines of a log are printed as plain text', async () => {
     const path = join(folder, 'log');
     const entry = {
       level: 40,
@@ -98,7 +98,7 @@ describe('the files of a run', () => {
     assert.deepEqual(await logTail(join(folder, 'none'), 3), []);
   });
 
-  it('show the plain error of a service once', async () => {
+  it('the plain error of a service is printed once', async () => {
     const path = join(folder, 'twice');
     const entry = { level: 60, time: '2026-11-21T01:02:03.000Z', msg: 'no such port' };
     await writeFile(path, `${JSON.stringify(entry)}\nno such port\n`);
@@ -110,7 +110,7 @@ describe('the files of a run', () => {
     ]);
   });
 
-  it('show what a process wrote, without its predecessors, and count what it repeats', async () => {
+  it('a log is printed without the lines of earlier processes, and repeated lines are counted', async () => {
     const path = join(folder, 'repeated');
     const entry = (seconds: number, msg: string, level = 30) =>
       `${JSON.stringify({ level, time: `2026-11-21T01:02:${seconds}.000Z`, msg })}\n`;

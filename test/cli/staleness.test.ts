@@ -18,21 +18,21 @@ describe('the installed dependencies', () => {
   const why = () => staleness.whyInstallIsStale(project.root);
   const typescript = { version: '1.0.0', integrity: 'sha512-a' };
 
-  it('are up to date although packages for other systems are absent', () => {
+  it('the dependencies are up to date even if packages for other systems are absent', () => {
     assert.equal(why(), undefined);
   });
 
-  it('are stale when npm never finished', async () => {
+  it('the dependencies are stale if npm did not finish', async () => {
     await project.write('node_modules/.package-lock.json', '{');
     assert.equal(why(), 'node_modules is missing or incomplete');
   });
 
-  it('are stale when a locked package is absent, as after an install without development ones', async () => {
+  it('the dependencies are stale if a locked package is absent, as after an install without development packages', async () => {
     await project.write('node_modules/.package-lock.json', { packages: {} });
     assert.equal(why(), 'node_modules/typescript is missing');
   });
 
-  it('are stale when a package is locked to another content', async () => {
+  it('the dependencies are stale if a package is locked to other content', async () => {
     const changed = { ...typescript, integrity: 'sha512-c' };
     await project.write('package-lock.json', { packages: { 'node_modules/typescript': changed } });
     assert.equal(why(), 'node_modules/typescript has changed');
@@ -59,13 +59,13 @@ describe('the compiled output', () => {
     return staleness.whyBuildIsStale(root, staleness.sourceFingerprint(root), 'dist/.fingerprint');
   };
 
-  it('is up to date when every source was compiled as it is', async () => {
+  it('the compiled output is up to date if every source was compiled in its current state', async () => {
     assert.equal(why(), undefined);
     await project.write('test/a.test.ts', '1'); // another time, the same content
     assert.equal(why(), undefined);
   });
 
-  it('is stale when a source changes, comes, or settings of the compiler change', async () => {
+  it('the compiled output is stale if a source is changed or added, or the compiler settings change', async () => {
     await project.write('test/a.test.ts', '2');
     assert.equal(why(), 'the sources have changed');
     await project.write('test/a.test.ts', '1');
@@ -73,13 +73,13 @@ describe('the compiled output', () => {
     assert.equal(why(), 'the sources have changed');
   });
 
-  it('is stale when a file of it is gone', async () => {
+  it('the compiled output is stale if one of its files is missing', async () => {
     await project.write('test/b.ts', '');
     await project.write('dist/.fingerprint', staleness.sourceFingerprint(project.root));
     assert.equal(why(), 'dist/test/b.js is missing');
   });
 
-  it('is orphaned where its source is gone, and nowhere else', async () => {
+  it('the compiled output is orphaned exactly where its source is gone', async () => {
     await project.write('dist/test/gone.test.js', '');
     await project.write('dist/test/gone.test.js.map', '');
     await project.write('dist/.tsbuildinfo', '{}');
@@ -98,16 +98,16 @@ describe('the choice of test files', () => {
     ({ chooseTests: choose } = await importScript<RunTests>('run-tests.mjs'));
   });
 
-  it('is all of them without a filter', () => {
+  it('all test files are chosen without a filter', () => {
     assert.deepEqual(choose(files, []), { files, unmatched: [] });
   });
 
-  it('takes parts of a path, of sources as of compiled files', () => {
+  it('test files are chosen by parts of their paths, as sources or compiled', () => {
     assert.deepEqual(choose(files, ['a/']).files, files.slice(0, 2));
     assert.deepEqual(choose(files, ['dist/test/b/one.test.js', 'two']).files, files.slice(1));
   });
 
-  it('tells of a filter that matches nothing', () => {
+  it('a filter that matches no test file is reported', () => {
     assert.deepEqual(choose(files, ['two', 'three']).unmatched, ['three']);
   });
 });

@@ -9,7 +9,7 @@ import {
 import { leaseAfter, look, stepPoint } from '../../support/run-view.js';
 
 describe('the flow of a run', () => {
-  it('has no rates at the first look', () => {
+  it('the flow of a run has no rates at the first reading', () => {
     const { tickets, versionsPerMinute, actors } = flowOf([look(3, [leaseAfter(3)])]);
     assert.deepEqual(tickets, {
       ...{ perSecond: undefined, waiting: 2, inHands: 1, oldestAgeSeconds: 1.5 },
@@ -18,7 +18,7 @@ describe('the flow of a run', () => {
     assert.equal(actors[0]?.groupsPerSecond, undefined);
   });
 
-  it('has the rates between the first look and the last', () => {
+  it('the flow of a run has the rates between the first and the last reading', () => {
     const flow = flowOf([look(0, [], 5), look(4, [], 6), look(10, [], 7)]);
     assert.deepEqual(
       [flow.tickets, flow.rollouts, flow.scored].map(({ perSecond }) => perSecond),
@@ -27,7 +27,7 @@ describe('the flow of a run', () => {
     assert.equal(flow.versionsPerMinute, 12);
   });
 
-  it('shows groups that await their checkpoint apart from the backlog of scored groups', () => {
+  it('the flow of a run shows groups that await their checkpoint apart from the backlog of scored groups', () => {
     const whole = flowOf([look(3)]);
     const { scored, awaitingCheckpoint } = flowOf([look(3)], { groups_awaiting_checkpoint: 1 });
     assert.deepEqual([scored.inHands, awaitingCheckpoint], [whole.scored.inHands - 1, 1]);
@@ -36,11 +36,11 @@ describe('the flow of a run', () => {
     assert.deepEqual([old.awaitingCheckpoint, old.scored.inHands >= 0], [1, true]);
   });
 
-  it('has no rate of a queue that began anew', () => {
+  it('the flow of a run has no rate for a queue that was created again', () => {
     assert.equal(flowOf([look(10), { ...look(0), at: 20_000 }]).tickets.perSecond, undefined);
   });
 
-  it('tells of each actor how far it is behind and what it does', () => {
+  it('the flow of a run shows the lag and the activity of each actor', () => {
     const looks = [0, 10].map((at) => look(at, [leaseAfter(at)]));
     assert.deepEqual(flowOf(looks).actors, [
       {
@@ -51,21 +51,21 @@ describe('the flow of a run', () => {
     ]);
   });
 
-  it('does not measure an actor across a restart', () => {
+  it('the flow of a run has no rates of an actor across a restart', () => {
     const restarted = leaseAfter(1, { lastSeenAt: 10_000 });
     const [actor] = flowOf([look(0, [leaseAfter(5)]), look(10, [restarted])]).actors;
     assert.equal(actor?.groupsPerSecond, undefined);
   });
 
-  it('forgets actors that have gone', () => {
+  it('the flow of a run drops actors that have gone', () => {
     assert.deepEqual(flowOf([look(200, [leaseAfter(3)])]).actors, []);
   });
 });
 
-describe('who waits for whom', () => {
+describe('the waiting times on the dashboard', () => {
   const steps = Array.from({ length: 20 }, (_, i) => stepPoint(i + 1));
 
-  it('is told of the learner by its last ten steps, by cause', () => {
+  it('the waiting time of the learner is taken from its last ten steps, by cause', () => {
     assert.deepEqual(learnerWaiting({ steps }), {
       ...{ who: 'learner', share: 0.25 },
       causes: [{ share: 0.25, why: 'too few scored groups are here' }],
@@ -73,14 +73,14 @@ describe('who waits for whom', () => {
     assert.equal(learnerWaiting({ steps: steps.slice(0, 1) }), undefined);
   });
 
-  it('is told of actors by what they wait for', () => {
+  it('the waiting time of an actor is given by cause', () => {
     const flow = flowOf([0, 10].map((at) => look(at, [leaseAfter(at)])));
     const [actor] = actorsWaiting(flow);
     assert.equal(actor?.share, 0.5);
     assert.match(actor.causes[0]!.why, /^no ticket/);
   });
 
-  it('comes to the sentence that offbeat status says', () => {
+  it('the waiting times are summed up in the same sentence as by offbeat status', () => {
     assert.equal(bottleneck({ steps: [] }), 'Not known yet.');
     assert.match(bottleneck({ steps }), /^The learner waits 25 % of the time for scored groups: /);
   });

@@ -21,8 +21,8 @@ async function withFolder(use: (folder: string) => Promise<void>): Promise<void>
   }
 }
 
-describe('a run as its folder tells of it', () => {
-  it('is over, with its steps, its evaluations and what it trained', async () => {
+describe('a run read from its folder', () => {
+  it('a run read from its folder is over, with its steps, evaluations and trained groups', async () => {
     await withFolder(async (folder) => {
       await writeFile(join(folder, 'metrics.jsonl'), `${step(1)}\n${step(2)}\n`);
       const { answers: _answers, ...result } = evalResult({ version: 2 });
@@ -45,7 +45,7 @@ describe('a run as its folder tells of it', () => {
     });
   });
 
-  it('leaves out what is missing, cut off or of another form', async () => {
+  it('a run read from its folder lacks what is missing, incomplete or of another form', async () => {
     await withFolder(async (folder) => {
       await writeFile(
         join(folder, 'metrics.jsonl'),

@@ -20,7 +20,7 @@ function after(...events: readonly RunEvent[]): EventHistory {
 }
 
 describe('the history of a run', () => {
-  it('has its steps and evaluations in order', () => {
+  it('the history of a run has its steps and evaluations in order', () => {
     const history = after(evaluation(0), step(1), step(2), evaluation(2));
     assert.deepEqual(
       history.steps.map((point) => point.step),
@@ -32,7 +32,7 @@ describe('the history of a run', () => {
     );
   });
 
-  it('forgets what a crashed learner had trained beyond its checkpoint', () => {
+  it('the history of a run drops the steps that a crashed learner had trained after its checkpoint', () => {
     const history = after(step(1), step(2, 0.2), step(3, 0.3), evaluation(3), step(2, 0.25));
     assert.deepEqual(
       history.steps.map(({ step: number, metrics }) => [number, metrics['env/all/reward/total']]),
@@ -44,12 +44,12 @@ describe('the history of a run', () => {
     assert.deepEqual(history.evals, []);
   });
 
-  it('is over with the end, and goes on when the run is resumed', () => {
+  it('the history of a run is complete at its end, and continues if the run is resumed', () => {
     assert.deepEqual(after(step(1), end).summary, { reason: 'max_steps' });
     assert.equal(after(step(1), end, step(2)).summary, undefined);
   });
 
-  it('names each quarantined actor once', () => {
+  it('the history of a run names each quarantined actor once', () => {
     const quarantine: RunEvent = {
       ...{ v: 1, at: 0, kind: 'quarantine', actor: 'actor-1' },
       ...{ gap: 1, bound: 0.1, groups: 4, version: 2 },

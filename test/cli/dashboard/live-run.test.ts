@@ -40,16 +40,16 @@ const renewed = (secondsAgo: number): LeaderLease => ({
 });
 
 describe('the page of a run whose NATS answers', () => {
-  it('calls it live while its learner renews its lease', async () => {
+  it('the page calls a run live while its learner renews its lease', async () => {
     assert.equal(await phaseWith(renewed(5)), 'live');
   });
 
-  it('says that it has no learner once that was killed, or has left without an end', async () => {
+  it('the page reports a missing learner once the learner was killed or left without ending the run', async () => {
     assert.equal(await phaseWith(renewed(60)), 'stopped');
     assert.equal(await phaseWith(undefined), 'stopped');
   });
 
-  it('waits for the learner of a run that is only beginning', async () => {
+  it('the page waits for the learner of a run that has just begun', async () => {
     assert.equal(await phaseWith(undefined, { published: undefined }), 'live');
   });
 });

@@ -10,7 +10,7 @@ const hostile = '<img src=x onerror="alert(1)"></pre><script>alert(2)</script>&a
 describe('the page of a run', () => {
   const state = runView();
 
-  it('has a part for everything that is asked of it', () => {
+  it('the page of a run has a section for every required topic', () => {
     const markup = mainMarkup(state);
     for (const id of partsOf(state).keys()) {
       if (id !== 'title') assert.match(markup, new RegExp(`id="${id}"`));
@@ -21,7 +21,7 @@ describe('the page of a run', () => {
     );
   });
 
-  it('has a heading, a description and a captioned table for every plot', () => {
+  it('the page of a run has a heading, a description and a captioned table for every plot', () => {
     const parts = partsOf(state);
     for (const { id, title } of curvesOf(state.history, state.config)) {
       const plot = parts.get(`plot-${id}`)!;
@@ -32,21 +32,21 @@ describe('the page of a run', () => {
     assert.match(parts.get('plot-reward')!, /mean of all answers: 0.01 at step 1, 0.05 at step 5/);
   });
 
-  it('says the flow in words, too', () => {
+  it('the page of a run describes the flow in words, too', () => {
     const flow = partsOf(state).get('flow')!;
     assert.match(flow, /aria-label="The learner issues 4.0\/s tickets, 2 waiting and 1 in hands\./);
     assert.match(flow, /<caption>The queues; 0 dead letters<\/caption>/);
     assert.match(partsOf(state).get('actors')!, /actor-1<\/th><td>sampling<\/td>/);
   });
 
-  it('keeps its shape before the first step', () => {
+  it('the page of a run has the same sections before the first step', () => {
     const empty = { steps: [], evals: [], quarantined: [], summary: undefined };
     const parts = partsOf(runView({ history: empty, flow: undefined, samples: [] }));
     assert.deepEqual([...parts.keys()], [...partsOf(state).keys()]);
     assert.match(parts.get('plot-reward')!, /no result yet/);
   });
 
-  it('shows what a model wrote as text, wherever it stands', () => {
+  it('the page of a run escapes the texts of a model everywhere', () => {
     const group = sampled(hostile, { prompt: hostile, ticketId: hostile });
     const page = livePage(runView({ run: hostile, samples: [group] }));
     assert.doesNotMatch(page, /<img|<script>|<\/pre><script/);
@@ -54,14 +54,14 @@ describe('the page of a run', () => {
     assert.match(page, />&lt;<\/span><span [^>]*>i<\/span>/); // and the tokens of the answer
   });
 
-  it('gives each token its probability as a colour and in a table', () => {
+  it('the page of a run gives the probability of each token as a colour and in a table', () => {
     const samples = partsOf(state).get('samples')!;
     assert.match(samples, /class="t p0" title="100.0.%, logprob 0.000, version 6">7</);
     assert.match(samples, /class="t p2" title="77.9.%, logprob -0.250, version 6">\*</);
     assert.match(samples, /<caption>Tokens of answer 2<\/caption>/);
   });
 
-  it('needs nothing of a browser that its policy forbids', () => {
+  it('the page of a run needs no browser feature that its content policy forbids', () => {
     assert.doesNotMatch(livePage(state), / style=|<style|javascript:| on[a-z]+=/);
   });
 });
@@ -69,20 +69,20 @@ describe('the page of a run', () => {
 describe('the report of a run', () => {
   const report = reportPage(runView());
 
-  it('is one file that asks nobody for anything', () => {
+  it('the report of a run is one file that loads no other', () => {
     assert.doesNotMatch(report, /<script|<link|<img|@import|url\((?!#)/);
     const addresses = [...report.matchAll(/https?:\/\/[^"' <)]+/g)].map(([address]) => address);
     assert.deepEqual(addresses, []);
   });
 
-  it('allows itself nothing but its own style', () => {
+  it('the report of a run allows only its own style in its content policy', () => {
     const [, style] = /<style>([^]*?)<\/style>/.exec(report)!;
     const digest = createHash('sha256').update(style!).digest('base64');
     assert.match(report, /content="default-src 'none'; style-src 'sha256-/);
     assert(report.includes(`style-src 'sha256-${digest}'`));
   });
 
-  it('has the plots of the page', () => {
+  it('the report of a run has the plots of the page', () => {
     const plots = (text: string) =>
       [...text.matchAll(/<section id="(plot-\w+)"/g)].map(([, id]) => id);
     assert.equal(plots(report).length, 9);
@@ -91,7 +91,7 @@ describe('the report of a run', () => {
 });
 
 describe('a curve with many points', () => {
-  it('is thinned to means, with a band from the smallest to the largest', () => {
+  it('a curve with many points is thinned to means, with a band from the smallest to the largest', () => {
     const points = Array.from({ length: 250 }, (_, i) => ({ x: i, y: i % 2 }));
     const thin = thinned(points, 100);
     assert.equal(thin.length, 84);

@@ -19,13 +19,13 @@ async function answered(url: string, options: { method?: string; host?: string }
 }
 
 describe('the guard of the dashboard', () => {
-  it('lets in who asks for this machine by its own name, also through a tunnel', () => {
+  it('the guard admits requests to this machine by its own names, also through a tunnel', () => {
     for (const host of ['127.0.0.1:41234', 'localhost:8080', 'LOCALHOST', '[::1]:80']) {
       assert.equal(refusalOf('GET', host), undefined, host);
     }
   });
 
-  it('refuses every other name, which a stranger may have pointed at loopback', () => {
+  it('the guard refuses every other host name, since a foreign name may point at loopback', () => {
     const strange = [
       'evil.example:41234',
       'localhost.evil.example',
@@ -36,7 +36,7 @@ describe('the guard of the dashboard', () => {
     for (const host of [...strange, undefined]) assert.equal(refusalOf('GET', host)?.status, 421);
   });
 
-  it('refuses whatever is not a read', () => {
+  it('the guard refuses every request that is not a read', () => {
     for (const method of ['POST', 'PUT', 'DELETE', 'OPTIONS', undefined]) {
       assert.equal(refusalOf(method, 'localhost')?.status, 405);
     }
@@ -44,7 +44,7 @@ describe('the guard of the dashboard', () => {
 });
 
 describe('the dashboard', { timeout: 120_000 }, () => {
-  it('shows a client out whose headers never end', async () => {
+  it('the dashboard closes a connection whose headers never end', async () => {
     const now = () => Promise.resolve(runView());
     await using page = await serveDashboard({ port: 0, everyMs: 10, now, patienceMs: 200 });
     const begin = 'GET / HTTP/1.1\r\nhost: localhost\r\n';
@@ -52,7 +52,7 @@ describe('the dashboard', { timeout: 120_000 }, () => {
     assert.match(said, /^HTTP\/1\.1 408 /);
   });
 
-  it('serves the page and what belongs to it, from itself alone', async () => {
+  it('the dashboard serves the page and its files, which load only from the dashboard', async () => {
     await using page = await serve();
     const { status, headers, body } = await answered(page.url);
     assert.equal(status, 200);
@@ -69,7 +69,7 @@ describe('the dashboard', { timeout: 120_000 }, () => {
     }
   });
 
-  it('gives nothing else away', async () => {
+  it('the dashboard serves no other file', async () => {
     await using page = await serve();
     for (const path of ['/page/../server.js', '/page/%2e%2e/server.js', '/etc/passwd', '/page/']) {
       assert.equal((await answered(page.url.replace(/\/$/, path))).status, 404, path);
@@ -78,19 +78,19 @@ describe('the dashboard', { timeout: 120_000 }, () => {
     assert.equal((await answered(page.url, { method: 'POST' })).status, 405);
   });
 
-  it('listens on loopback alone', async () => {
+  it('the dashboard listens only on loopback', async () => {
     await using page = await serve();
     assert.match(page.url, /^http:\/\/127\.0\.0\.1:\d+\/$/);
   });
 
-  it('names the flag when its port is taken', async () => {
+  it('the dashboard names the flag if its port is occupied', async () => {
     await using page = await serve();
     const port = Number(new URL(page.url).port);
     const second = serveDashboard({ port, everyMs: 10, now: () => Promise.resolve(runView()) });
     await assert.rejects(second, /cannot serve the dashboard on 127.0.0.1:\d+ .*--dashboard-port/);
   });
 
-  it('looks at the run only while somebody looks at the page, and at the end tells that it is one', async () => {
+  it("the dashboard reads the run only while a page is open, and closes the page's stream at the end", async () => {
     let looks = 0;
     const page = await serve(() => Promise.resolve(runView({ run: `look-${++looks}` })));
     try {
@@ -111,7 +111,7 @@ describe('the dashboard', { timeout: 120_000 }, () => {
     }
   });
 
-  it('tells open pages how the run is at last', async () => {
+  it('the dashboard sends the final state to open pages', async () => {
     const page = await serve();
     const asking = get(new URL('/events', page.url));
     const [events] = (await once(asking, 'response')) as [IncomingMessage];
@@ -121,8 +121,8 @@ describe('the dashboard', { timeout: 120_000 }, () => {
   });
 });
 
-describe('the parts that a page is sent', () => {
-  it('are those that it does not have yet, each in one line', () => {
+describe('the updates of a page', () => {
+  it('an update consists of the changed parts, each on one line', () => {
     const sent = new Map<string, string>();
     const first = changes(
       new Map([

@@ -7,7 +7,7 @@ const decode = (tokens: ArrayLike<number>) =>
   Buffer.from(Array.from(tokens).filter((token) => token !== 0)).toString('utf8');
 
 describe('the pieces of an answer', () => {
-  it('are its tokens', () => {
+  it('the pieces of an answer are its tokens', () => {
     const pieces = textPieces([...Buffer.from('a+b')], decode);
     assert.deepEqual(
       pieces.map(({ text }) => text),
@@ -16,7 +16,7 @@ describe('the pieces of an answer', () => {
     assert.deepEqual(pieces[1], { text: '+', from: 1, to: 2 });
   });
 
-  it('keep the tokens of one character together', () => {
+  it('the tokens of one character are one piece', () => {
     const pieces = textPieces([...Buffer.from('é😀!')], decode);
     assert.deepEqual(
       pieces.map(({ text, from, to }) => [text, from, to]),
@@ -28,7 +28,7 @@ describe('the pieces of an answer', () => {
     );
   });
 
-  it('cover every token, also of a character that was cut off and of special ones', () => {
+  it('the pieces of an answer cover every token, also special ones and those of an incomplete character', () => {
     const tokens = [...Buffer.from('é').subarray(0, 1), 0, 0x61];
     const pieces = textPieces(tokens, decode);
     assert.deepEqual(

@@ -20,7 +20,7 @@ import type { ServerFacts } from '../../../shared/broker/inspect.js';
 
 const levels = (findings: readonly Finding[]) => findings.map(({ level }) => level);
 
-describe('the doctor, of a machine', () => {
+describe("the doctor's findings about a machine", () => {
   const good: Machine = {
     nodeVersion: '22.1.0',
     platform: 'linux',
@@ -32,11 +32,11 @@ describe('the doctor, of a machine', () => {
   };
   const of = (over: Partial<Machine>) => machineFindings({ ...good, ...over });
 
-  it('finds nothing wrong with a good one', () => {
+  it('the doctor finds no fault in a good machine', () => {
     assert.deepEqual(levels(machineFindings(good)), ['ok', 'ok', 'ok', 'ok']);
   });
 
-  it('refuses an old Node.js', () => {
+  it('the doctor refuses an old Node.js', () => {
     const [node] = of({ nodeVersion: '20.10.9' });
     assert.equal(node?.level, 'error');
     assert.match(node.remedy ?? '', /install Node\.js 20\.11 or newer/);
@@ -44,7 +44,7 @@ describe('the doctor, of a machine', () => {
     assert.deepEqual(levels(of({ nodeVersion: '18.20.0' }))[0], 'error');
   });
 
-  it('warns of what makes it slow or cramped', () => {
+  it('the doctor warns of few cores, no AVX2, little memory and few open files', () => {
     const cpu = (over: Partial<Machine>) => of(over)[1];
     assert.match(cpu({ cpuFlags: new Set(['sse2']) })?.found ?? '', /without AVX2/);
     assert.equal(cpu({ cpuFlags: new Set() })?.level, 'warning');
@@ -55,19 +55,19 @@ describe('the doctor, of a machine', () => {
     ]);
   });
 
-  it('does not ask for AVX2 where it cannot be, or cannot be seen', () => {
+  it('the doctor does not require AVX2 where the processor cannot have it or its flags are unknown', () => {
     assert.equal(of({ architecture: 'arm64', cpuFlags: new Set(['asimd']) })[1]?.level, 'ok');
     assert.equal(of({ platform: 'darwin', cpuFlags: undefined })[1]?.level, 'ok');
   });
 
-  it('reads this one', async () => {
+  it('the doctor reads the facts of the machine that it runs on', async () => {
     const machine = await readMachine();
     assert.equal(machine.nodeVersion, process.versions.node);
     assert(machine.cores > 0 && machine.memoryBytes > 0);
   });
 });
 
-describe('the doctor, of a NATS server', () => {
+describe("the doctor's findings about a NATS server", () => {
   const good: ServerFacts = {
     version: '2.10.27',
     isCluster: false,
@@ -77,13 +77,13 @@ describe('the doctor, of a NATS server', () => {
   };
   const of = (over: Partial<ServerFacts>) => serverFindings({ ...good, ...over }, 'nats://n:1');
 
-  it('takes 2.9 and newer', () => {
+  it('the doctor accepts nats-server 2.9 and newer', () => {
     assert.deepEqual(levels(of({})), ['ok', 'ok']);
     assert.equal(of({ version: '2.9.10' })[0]?.level, 'ok');
     assert.equal(of({ version: '2.8.4' })[0]?.level, 'error');
   });
 
-  it('tells of limits that a run will meet', () => {
+  it('the doctor reports limits of a server that a run would reach', () => {
     const full = of({ storage: { used: 3 * 2 ** 30, limit: 3.5 * 2 ** 30 } });
     assert.deepEqual(levels(full), ['ok', 'warning']);
     assert.match(full[1]?.found ?? '', /3072 MiB of 3584 MiB/);
@@ -93,23 +93,23 @@ describe('the doctor, of a NATS server', () => {
   });
 });
 
-describe('the doctor, of clocks', () => {
+describe("the doctor's findings about clocks", () => {
   const askedAt = 1_000_000_300;
   const answeredAt = askedAt + 200;
 
-  it('knows that a Date header is cut to whole seconds', () => {
+  it('the doctor takes into account that a Date header has whole seconds', () => {
     const now = 1_000_000_000;
     assert.equal(skewOf({ date: now, askedAt, answeredAt }), 0);
     assert.equal(skewOf({ date: now + 5_000, askedAt, answeredAt }), 4_500);
     assert.equal(skewOf({ date: now - 5_000, askedAt, answeredAt }), -4_301);
   });
 
-  it("counts the time on the way as nobody's fault", () => {
+  it('the doctor does not count the time that a request takes as a clock difference', () => {
     const slow = { date: 1_000_003_000, askedAt, answeredAt: askedAt + 10_000 };
     assert.equal(clockFinding('NATS', slow).level, 'ok');
   });
 
-  it('tolerates two seconds', () => {
+  it('the doctor tolerates a clock difference of two seconds', () => {
     const ahead = (ms: number) =>
       clockFinding('NATS', { date: answeredAt + ms, askedAt, answeredAt });
     assert.equal(ahead(2_000).level, 'ok');
@@ -118,8 +118,8 @@ describe('the doctor, of clocks', () => {
   });
 });
 
-describe('the doctor, of contexts', () => {
-  it('warns where the backend takes less than the model does', () => {
+describe("the doctor's findings about contexts", () => {
+  it('the doctor warns if the backend accepts shorter contexts than the model', () => {
     assert.equal(contextFinding({ maxContextLength: 64 }, { maxPositions: 512 })?.level, 'warning');
     assert.equal(contextFinding({ maxContextLength: 512 }, { maxPositions: 512 })?.level, 'ok');
     assert.equal(contextFinding({}, { maxPositions: 512 }), undefined);
@@ -127,14 +127,14 @@ describe('the doctor, of contexts', () => {
   });
 });
 
-describe('the doctor, of the folder of the runs', () => {
+describe("the doctor's findings about the folder of the runs", () => {
   let folder: string;
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), 'offbeat-doctor-test-'));
   });
   after(() => rm(folder, { recursive: true }));
 
-  it('leaves nothing behind, also where there is none yet', async () => {
+  it('the doctor leaves no file behind, even if the folder does not exist yet', async () => {
     const [existing] = await runsFolderFindings(folder);
     assert.match(existing?.found ?? '', /can be written; .* GiB are free/);
     const [missing] = await runsFolderFindings(join(folder, 'deep', 'runs'));
@@ -142,7 +142,7 @@ describe('the doctor, of the folder of the runs', () => {
     assert.deepEqual(await readdir(folder), []);
   });
 
-  it('says that it cannot be written', async (t) => {
+  it('the doctor reports a folder that cannot be written', async (t) => {
     if (process.getuid?.() === 0) {
       t.skip('root may write everywhere');
       return;
@@ -154,14 +154,14 @@ describe('the doctor, of the folder of the runs', () => {
     assert.match(finding.remedy ?? '', /--runs-dir/);
   });
 
-  it('says that it is none', async () => {
+  it('the doctor reports a path that is not a folder', async () => {
     const [finding] = await runsFolderFindings('/proc/self/status');
     assert.equal(finding?.level, 'error');
   });
 });
 
-describe('the doctor, of ports', () => {
-  it('warns of one that is taken', async () => {
+describe("the doctor's findings about ports", () => {
+  it('the doctor warns of an occupied port', async () => {
     const holder = createServer().listen(0, '127.0.0.1');
     await once(holder, 'listening');
     const address = holder.address();
@@ -174,14 +174,14 @@ describe('the doctor, of ports', () => {
   });
 });
 
-describe('what the doctor says', () => {
+describe('the printed findings', () => {
   const bad: Finding = { check: 'node', level: 'error', found: 'Node.js 8.0.0', remedy: 'update' };
 
-  it('has the remedy beneath what was found', () => {
+  it('a printed finding has its remedy on the lines below it', () => {
     assert.equal(findingText(bad), 'ERROR    node: Node.js 8.0.0\n         → update\n');
   });
 
-  it('ends with the sum', () => {
+  it('the printed findings end with the number of faults and warnings', () => {
     assert.equal(verdictText([{ ...bad, level: 'ok' }]), '\nnothing stands in the way\n');
     assert.match(verdictText([bad, bad, { ...bad, level: 'warning' }]), /2 errors, 1 warning: /);
     assert.match(verdictText([{ ...bad, level: 'warning' }]), /nothing .* way, 1 warning\n/);

@@ -12,7 +12,7 @@ describe('the table of an evaluation', () => {
     passAt: { '1': 0.125, '4': 0.5, '2': 0.25 },
   };
 
-  it('has a column for each number of tries', () => {
+  it('the table of an evaluation has a column for each number of tries', () => {
     assert.equal(
       evalTable(evalResult({ ...rates, samples: 4, byDifficulty: [] })),
       [
@@ -23,7 +23,7 @@ describe('the table of an evaluation', () => {
     );
   });
 
-  it('has a row for each difficulty, if there are several, and tells what is missing', () => {
+  it('the table of an evaluation has a row for each of several difficulties and reports missing answers', () => {
     const byDifficulty = ['3 numbers', '4 numbers'].map((difficulty) => ({ difficulty, ...rates }));
     const table = evalTable(evalResult({ ...rates, byDifficulty, lost: 3 }));
     assert.match(table, /^3 numbers +8 +12\.5 %[^]*^4 numbers/m);
@@ -32,7 +32,7 @@ describe('the table of an evaluation', () => {
 });
 
 describe('the line of an evaluation during a run', () => {
-  it('tells the version, and how far training had got meanwhile', () => {
+  it('the line of an evaluation gives its version and the progress of training since', () => {
     const result = { problems: 256, sampled: 0.434, greedy: 0.512, samples: 4, passAt: { 4: 0.7 } };
     assert.equal(
       evalText(evalResult({ ...result, version: 12, lag: 3 })),

@@ -64,19 +64,19 @@ const never = new AbortController().signal;
 const noStates = () => Promise.resolve<SavedState[]>([]);
 
 describe('the version to be evaluated', () => {
-  it('is the newest by default, with its adapter', async () => {
+  it('the version to be evaluated is by default the newest, with its adapter', async () => {
     const found = await findVersion(store(), 'latest', noStates, never);
     assert.deepEqual([found.version, found.step], [9, 9]);
     assert.equal(found.samplerPath, 'tinker://run/sampler_weights/v9');
     assert.deepEqual(found.adapter, { bytes: Uint8Array.of(9), rank: 4, alpha: 8 });
   });
 
-  it('may be one that actors could still sample with', async () => {
+  it('the version to be evaluated may be an older one that actors could still sample with', async () => {
     const { version, statePath } = await findVersion(store(), 8, noStates, never);
     assert.deepEqual([version, statePath], [8, undefined]);
   });
 
-  it('is a newer one when the run retires it between two looks', async () => {
+  it('the version to be evaluated is a newer one if the run retires it between two reads', async () => {
     const versions = [8, 9];
     const fetchAdapter = ({ version }: PolicyManifest) => {
       if (version === 10) return Promise.resolve(Uint8Array.of(10));
@@ -92,7 +92,7 @@ describe('the version to be evaluated', () => {
     );
   });
 
-  it('may be that of the last checkpoint', async () => {
+  it('the version to be evaluated may be that of the last checkpoint', async () => {
     const found = await findVersion(store(), 5, noStates, never);
     assert.deepEqual(
       [found.step, found.statePath, found.adapter],
@@ -100,7 +100,7 @@ describe('the version to be evaluated', () => {
     );
   });
 
-  it('may be another one that the backend has saved', async () => {
+  it('the version to be evaluated may be any other that the backend has saved', async () => {
     const states = (ledger: string | undefined) => {
       assert.equal(ledger, 'tinker://run/weights/state-000005');
       return Promise.resolve([
@@ -119,7 +119,7 @@ describe('the version to be evaluated', () => {
     );
   });
 
-  it('may be the best of the saved ones that were evaluated, of equals the newer', async () => {
+  it('the version to be evaluated may be the best saved one that was evaluated, the newer of equals', async () => {
     const path = (step: number) => `tinker://run/weights/state-00000${step}`;
     const states = [
       { step: 2, path: path(2), score: 0.7 },
@@ -136,12 +136,12 @@ describe('the version to be evaluated', () => {
     );
   });
 
-  it('does not exist before the first was published', async () => {
+  it('the version to be evaluated does not exist before the first is published', async () => {
     const empty = store({ versions: [] });
     await assert.rejects(findVersion(empty, 'latest', noStates, never), /has not published/);
   });
 
-  it('is asked of a run that the server knows, and that this release can read', async () => {
+  it('the version to be evaluated must belong to a run that the server knows and this release can read', async () => {
     const unknown = store({ config: () => Promise.resolve(undefined) });
     await assert.rejects(findVersion(unknown, 1, noStates, never), /knows no run r$/);
     const old = store({ config: () => Promise.reject(new Error('v: expected 2')) });
@@ -150,7 +150,7 @@ describe('the version to be evaluated', () => {
 });
 
 describe('the saved states', () => {
-  it('of a folder are those of all lives of the run', async () => {
+  it('the saved states in a folder are those of all sessions of the run', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-states-'));
     for (const path of ['a/weights/state-000010', 'b/weights/.new.1', 'b/weights/state-000020']) {
       await mkdir(join(folder, path), { recursive: true });
@@ -164,7 +164,7 @@ describe('the saved states', () => {
     assert.deepEqual(await statesInFolder(folder), []);
   });
 
-  it('of a server are the training ones of the run', async () => {
+  it('the saved states on a server are the training checkpoints of the run', async () => {
     const client = {
       listCheckpoints: (runId: string) => {
         assert.equal(runId, 'run');

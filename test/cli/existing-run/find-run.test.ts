@@ -25,7 +25,7 @@ describe('the run to be evaluated', () => {
   });
   after(() => rm(runs, { recursive: true }));
 
-  it('is found with what it was started with, where no flag says otherwise', async () => {
+  it('the run is found with the settings that it was started with, unless a flag overrides them', async () => {
     const { folder, ...found } = await find('--run=lag-2');
     assert.equal(folder?.path, join(runs, 'lag-2'));
     const { sampler, natsUrl, modelDir, backendUrl } = found;
@@ -34,7 +34,7 @@ describe('the run to be evaluated', () => {
     assert.equal((await find('--run=lag-2', '--sampler=onnx')).sampler, 'onnx');
   });
 
-  it('is told of by the nearest name, if it is not there', async () => {
+  it('a run that does not exist is reported with the nearest existing name', async () => {
     await assert.rejects(find('--run=lag2'), (error) => {
       assert(error instanceof UserError);
       assert.match(error.message, /there is no run lag2 in .*; did you mean lag-2\?/);
@@ -45,7 +45,7 @@ describe('the run to be evaluated', () => {
     await assert.rejects(findRun(nowhere), /there are no runs.*needs --nats-url/);
   });
 
-  it('needs no folder where its NATS server is named', async () => {
+  it('the run needs no folder if its NATS server is named', async () => {
     const found = await find('--run=far', '--nats-url=nats://h:1');
     assert.deepEqual(
       [found.folder, found.natsUrl, found.sampler],
@@ -53,18 +53,18 @@ describe('the run to be evaluated', () => {
     );
   });
 
-  it('is refused when its folder does not tell how it was started', async () => {
+  it('the run is refused if its folder does not say how it was started', async () => {
     await assert.rejects(find('--run=torn'), /torn\/launch\.json does not tell how the run was/);
   });
 });
 
 describe('the flags of offbeat eval', () => {
-  it('take the key from the environment, too', () => {
+  it('the flags of offbeat eval take the key from the environment', () => {
     assert.equal(loadEvalConfig(['--run=r'], { TINKER_API_KEY: 'tml-k' }).apiKey, 'tml-k');
     assert.equal(loadEvalConfig(['--run=r'], {}).apiKey, undefined);
   });
 
-  it('are refused together, with every mistake', () => {
+  it('the flags of offbeat eval are refused with all mistakes at once', () => {
     assert.throws(
       () => loadEvalConfig(['--version=-1', '--samples=0', '--frob'], {}),
       /--frob is not a flag[^]*--run .* is missing[^]*--version .*"-1"[^]*--samples .*"0"/,

@@ -56,14 +56,14 @@ function fieldsOf(bytes: Uint8Array): [field: number, value: unknown][] {
 }
 
 describe('an event file of TensorBoard', () => {
-  it('has checksums by Castagnoli', () => {
+  it('an event file of TensorBoard has Castagnoli checksums', () => {
     // RFC 3720, B.4: 32 bytes of zeros, of ones, and rising.
     assert.equal(crc32c(new Uint8Array(32)), 0x8a9136aa);
     assert.equal(crc32c(new Uint8Array(32).fill(0xff)), 0x62a8ab43);
     assert.equal(crc32c(Uint8Array.from({ length: 32 }, (_, i) => i)), 0x46dd794e);
   });
 
-  it('says its version, then has an event a step and a scalar a metric', () => {
+  it('an event file of TensorBoard begins with its version and has an event per step and a scalar per metric', () => {
     const [version, first, second, ...more] = recordsIn(eventFile(rows)).map(fieldsOf);
     assert.equal(more.length, 0);
     assert.deepEqual(version, [
@@ -91,15 +91,15 @@ describe('an event file of TensorBoard', () => {
     ]);
   });
 
-  it('is the one that TensorBoard itself has read', async () => {
+  it('an event file of TensorBoard equals the one that TensorBoard itself has read', async () => {
     // test/compat reads this file with TensorBoard's own reader.
     const golden = new URL('../../../../test/cli/export/golden.tfevents', import.meta.url);
     assert.deepEqual(Buffer.from(eventFile(rows)), await readFile(golden));
   });
 });
 
-describe('the other formats', () => {
-  it('are CSV with every column that any step has', () => {
+describe('the CSV and JSON formats', () => {
+  it('the CSV format has every column that any step has', () => {
     assert.equal(
       csvText(rows),
       'step,version,time,env/all/correct,seconds,"eval/a""b"\r\n' +
@@ -107,7 +107,7 @@ describe('the other formats', () => {
     );
   });
 
-  it('are JSON lines with the names that Weights & Biases gives to step and time', () => {
+  it('the JSON lines use the names of Weights & Biases for step and time', () => {
     const [, last] = wandbHistory(rows).trimEnd().split('\n');
     assert.deepEqual(JSON.parse(last!), {
       ...{ _step: 2, _timestamp: beganAt / 1_000 + 3.5, _runtime: 3.5 },
@@ -129,11 +129,11 @@ describe('offbeat export', { timeout: 120_000 }, () => {
   after(() => rm(folder, { recursive: true }));
   const exported = (...words: string[]) => runOffbeat(['export', '--run=demo', ...words], folder);
 
-  it('leaves out the line that is still being written', async () => {
+  it('offbeat export leaves out a line that is not complete yet', async () => {
     assert.deepEqual(await readHistory(join(run, 'metrics.jsonl')), rows);
   });
 
-  it('writes each format, into the run or elsewhere', async () => {
+  it('offbeat export writes each format, into the run or to another path', async () => {
     const { code, out } = await exported('--format=tensorboard');
     assert.equal(code, 0);
     const name = `events.out.tfevents.${beganAt / 1_000}.offbeat`;
@@ -148,7 +148,7 @@ describe('offbeat export', { timeout: 120_000 }, () => {
     assert.equal(await readFile(join(elsewhere, 'metrics.csv'), 'utf8'), csvText(rows));
   });
 
-  it('says what is wrong', async () => {
+  it('offbeat export names the mistake in its flags', async () => {
     const unknown = await runOffbeat(['export', '--run=demoo', '--format=csv'], folder);
     assert.deepEqual([unknown.code, /did you mean demo\?/.test(unknown.err)], [2, true]);
     await cp(run, join(folder, 'runs', 'broken'), { recursive: true });

@@ -24,7 +24,7 @@ describe('the accounts of a run', { timeout: 120_000 }, () => {
   });
   afterEach(() => rm(folder, { recursive: true, force: true }));
 
-  it('are the only ones that reach it, on a server that two runs share', async () => {
+  it('the accounts of a run are the only ones with access to it, on a server that two runs share', async () => {
     const runs = ['one', 'two'];
     const texts = await Promise.all(
       runs.map(async (run) =>
@@ -43,7 +43,7 @@ describe('the accounts of a run', { timeout: 120_000 }, () => {
     }
   });
 
-  it('get the streams of a run that was begun without them', async () => {
+  it('the accounts of a run receive the streams of a run that began without accounts', async () => {
     await using before = await NatsServer.start();
     {
       await using trains = await brokerOn(before);

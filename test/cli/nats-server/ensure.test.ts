@@ -7,7 +7,7 @@ import { ensureNatsServer, type EnsureOptions } from '../../../cli/nats-server/e
 import { UserError } from '../../../shared/base/errors.js';
 import { executable, fakeServer } from './fakes.js';
 
-describe('a nats-server is had', () => {
+describe('the search for nats-server', () => {
   let root: string;
   let cache: string;
   let early: string;
@@ -32,14 +32,14 @@ describe('a nats-server is had', () => {
   });
   afterEach(() => rm(root, { recursive: true }));
 
-  it('from OFFBEAT_NATS_SERVER before anything else', async () => {
+  it('nats-server is taken from OFFBEAT_NATS_SERVER before any other place', async () => {
     await fakeServer(early, '2.10.0');
     const named = await fakeServer(join(root, 'mine'), '2.9.10');
     const found = await ensure({ OFFBEAT_NATS_SERVER: named });
     assert.deepEqual(found, { path: named, version: '2.9.10' });
   });
 
-  it('never from elsewhere when OFFBEAT_NATS_SERVER cannot be used', async () => {
+  it('nats-server is never taken from another place if OFFBEAT_NATS_SERVER cannot be used', async () => {
     await fakeServer(early, '2.10.0');
     const wrong: [string, RegExp][] = [
       [join(root, 'none'), /none is not an executable file/],
@@ -59,7 +59,7 @@ describe('a nats-server is had', () => {
     }
   });
 
-  it('from the first folder of the path that has a usable one', async () => {
+  it('nats-server is taken from the first folder of PATH that has a usable one', async () => {
     await executable(join(early, 'nats-server'), '#!/bin/sh\nexit 126\n');
     const path = await fakeServer(late, '2.10.27');
     await fakeServer(join(cache, '2.15.1'), '2.15.1');
@@ -67,14 +67,14 @@ describe('a nats-server is had', () => {
     assert.deepEqual(reports, []);
   });
 
-  it('from the cache, the newest by number, passing over what does not run', async () => {
+  it('nats-server is taken from the cache, the newest version that runs', async () => {
     await fakeServer(join(cache, '2.9.10'), '2.9.10');
     const path = await fakeServer(join(cache, '2.10.2'), '2.10.2');
     await executable(join(cache, '2.14.0', 'nats-server'), 'cut off');
     assert.deepEqual(await ensure(), { path, version: '2.10.2' });
   });
 
-  it('from the package of the distribution, unpacked into the cache', async () => {
+  it('nats-server is taken from the package of the distribution and unpacked into the cache', async () => {
     await fakeDistribution();
     const found = await ensure();
     assert.deepEqual(found, { path: join(cache, '2.9.10', 'nats-server'), version: '2.9.10' });
@@ -84,12 +84,12 @@ describe('a nats-server is had', () => {
     assert.equal(reports.length, 1);
   });
 
-  it('from the package with lists of its own where the system has none', async () => {
+  it('nats-server is taken from the package with downloaded package lists if the system has none', async () => {
     await fakeDistribution({ hasLists: false });
     assert.equal((await ensure()).version, '2.9.10');
   });
 
-  it('or one message names each way and why it failed', async () => {
+  it('the error without nats-server names each place and why it failed', async () => {
     await executable(join(early, 'nats-server'), '#!/bin/sh\necho "exec format"; exit 1\n');
     await executable(join(early, 'apt-get'), '#!/bin/sh\necho "E: no network"; exit 100\n');
     await executable(join(early, 'dpkg-deb'), '#!/bin/sh\nexit 1\n');

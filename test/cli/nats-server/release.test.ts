@@ -30,7 +30,7 @@ function reasonOf(taken: Awaited<ReturnType<typeof takeRelease>>): string {
 
 const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
 
-describe('the official release', () => {
+describe('the official release of nats-server', () => {
   let archive: Buffer;
   let web: Server;
   let base: string;
@@ -54,13 +54,13 @@ describe('the official release', () => {
   });
   afterEach(() => rm(cache, { recursive: true }));
 
-  it('is fetched, checked and put into the cache as an executable', async () => {
+  it('the official release is downloaded, verified and put into the cache as an executable', async () => {
     const taken = await takeRelease(cache, { url: `${base}/a.tar.gz`, sha256: sha256(archive) });
     assert.deepEqual(taken, { path: join(cache, '2.14.5', 'nats-server'), version: '2.14.5' });
     assert.deepEqual(await readdir(cache), ['2.14.5']);
   });
 
-  it('is refused when its checksum is another', async () => {
+  it('the official release is refused if its checksum differs', async () => {
     const taken = await takeRelease(cache, { url: `${base}/a.tar.gz`, sha256: '0'.repeat(64) });
     assert.match(
       reasonOf(taken),
@@ -69,7 +69,7 @@ describe('the official release', () => {
     assert.deepEqual(await readdir(cache), []);
   });
 
-  it('is told to be missing, unreachable, or empty', async () => {
+  it('the official release is reported as missing, unreachable or empty', async () => {
     const none = await takeRelease(cache, { url: `${base}/none`, sha256: '' });
     assert.match(reasonOf(none), /\/none answered 404/);
 
@@ -83,7 +83,7 @@ describe('the official release', () => {
     assert.match(reasonOf(empty), /holds no file called nats-server/);
   });
 
-  it('is the last resort, by the archive of this platform', async () => {
+  it('the official release is the last resort, as the archive for this platform', async () => {
     const cpu = process.arch === 'x64' ? 'amd64' : process.arch;
     const target = `${process.platform}-${cpu}`;
     const release = { version: '2.14.5', baseUrl: base, sha256: { [target]: sha256(archive) } };
@@ -96,7 +96,7 @@ describe('the official release', () => {
     ]);
   });
 
-  it('is pinned for the platforms that Offbeat runs on, and for no other', () => {
+  it('the official release is pinned for the supported platforms and for no other', () => {
     for (const [platform, architecture] of [
       ['linux', 'x64'],
       ['linux', 'arm64'],

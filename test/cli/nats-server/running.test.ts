@@ -30,16 +30,16 @@ describe('the server that has the streams of a folder open', () => {
     await rm(folder, { recursive: true });
   });
 
-  it('is the one that its ports file names', async () => {
+  it('the server is found by its ports file', async () => {
     assert.equal((await findRunningNats(folder))?.url, 'nats://127.0.0.1:4');
   });
 
-  it('is not one that took over the ports of a server that was killed', async () => {
+  it('a server that reused the ports of a killed server is not mistaken for it', async () => {
     storeDir = '/elsewhere/store/jetstream';
     assert.equal(await findRunningNats(folder), undefined);
   });
 
-  it('is none when nobody answers, or the file was never finished', async () => {
+  it('no server is found if none answers or the ports file is incomplete', async () => {
     await writeFile(join(folder, 'nats-server_1.ports'), '{"nats"');
     assert.equal(await findRunningNats(folder), undefined);
     const ports = { nats: ['nats://127.0.0.1:4'], monitoring: ['http://127.0.0.1:1'] };
@@ -47,7 +47,7 @@ describe('the server that has the streams of a folder open', () => {
     assert.equal(await findRunningNats(folder), undefined);
   });
 
-  it('can be forgotten', async () => {
+  it('the ports file of a server can be deleted', async () => {
     await forgetPorts(folder);
     assert.deepEqual(await readdir(folder), []);
   });

@@ -21,7 +21,7 @@ describe("a run's nats-server", { timeout: 60_000 }, () => {
   });
   afterEach(() => rm(folder, { recursive: true }));
 
-  it('listens on loopback alone, with JetStream in the folder of the run', async () => {
+  it("a run's nats-server listens only on loopback, with JetStream in the folder of the run", async () => {
     const named = process.env['OFFBEAT_NATS_SERVER'];
     const [found] = await findExecutables('nats-server', searchFolders(process.env['PATH']));
     const binary = named ?? found;
@@ -42,7 +42,7 @@ describe("a run's nats-server", { timeout: 60_000 }, () => {
     assert.match(await readFile(log, 'utf8'), /JetStream Shutdown/);
   });
 
-  it('that ends at once is told of with the end of its log', async () => {
+  it('a nats-server that ends at once is reported with the end of its log', async () => {
     const broken = await executable(join(folder, 'broken'), '#!/bin/sh\necho no disk; exit 7\n');
     await assert.rejects(
       startNats(broken, folder, log, { ...ours, deadlineMs: 20_000 }),
@@ -50,7 +50,7 @@ describe("a run's nats-server", { timeout: 60_000 }, () => {
     );
   });
 
-  it('that never becomes healthy is stopped', async () => {
+  it('a nats-server that never becomes healthy is stopped', async () => {
     const idle = await executable(
       join(folder, 'idle'),
       `#!/bin/sh\necho $$ > ${folder}/pid\nexec sleep 600\n`,

@@ -55,7 +55,7 @@ function places(markup: string, element: string, color: number): number[][] {
 describe('a chart of curves', () => {
   const markup = chartMarkup(curves);
 
-  it('has a line for each series, placed by one pair of axes', () => {
+  it('a chart of curves has a line for each series on one pair of axes', () => {
     const [first, second] = [places(markup, 'polyline', 0), places(markup, 'polyline', 1)];
     assert.deepEqual(first[0], second[0]); // both begin at 0, 0.2
     assert.equal(second[1]![0], (first[0]![0]! + first[1]![0]!) / 2); // 500 of 1,000
@@ -63,7 +63,7 @@ describe('a chart of curves', () => {
     assert(first[1]![1]! < first[0]![1]!); // more is higher
   });
 
-  it('has a band from low to high', () => {
+  it('a chart of curves has a band from the lowest to the highest value', () => {
     const band = places(markup, 'polygon', 0);
     assert.equal(band.length, 4);
     const [, [, high], [, low]] = band as [number[], number[], number[]];
@@ -71,7 +71,7 @@ describe('a chart of curves', () => {
     assert(high! < middle! && middle! < low!);
   });
 
-  it('says in words what there is to see', () => {
+  it('a chart of curves describes its data in words', () => {
     for (const words of [
       'Solved &amp; done',
       'samples trained',
@@ -89,7 +89,7 @@ describe('a chart of curves', () => {
 describe('a chart over labels', () => {
   const markup = chartMarkup(ends);
 
-  it('has a dot with a whisker for each', () => {
+  it('a chart over labels has a dot with a whisker for each label', () => {
     assert.equal(markup.match(/<circle /g)?.length, 2);
     const whiskers = [...markup.matchAll(/y1="([\d.]+)" y2="([\d.]+)" class="whisker c2"/g)];
     const lengths = whiskers.map(([, a, b]) => Number(a) - Number(b));
@@ -99,7 +99,7 @@ describe('a chart over labels', () => {
       assert(markup.includes(`>${label}<`));
   });
 
-  it('says so when there is nothing to show', () => {
+  it('a chart over labels says if there is no data', () => {
     assert.match(chartMarkup({ ...ends, series: [] }), />In the end<.*>no result yet</);
   });
 });
@@ -107,14 +107,14 @@ describe('a chart over labels', () => {
 describe('a figure', () => {
   const svg = figureSvg('Lag "and" more', [curves, ends, ends]);
 
-  it('has its charts side by side, two in a row', () => {
+  it('a figure has its charts side by side, two in a row', () => {
     const { width, height } = chartSize;
     assert(svg.includes(`viewBox="0 0 ${2 * width} ${2 * height}"`));
     for (const place of ['0 0', `${width} 0`, `0 ${height}`])
       assert(svg.includes(`translate(${place})`));
   });
 
-  it('has a name for those who cannot see it', () => {
+  it('a figure has a name for screen readers', () => {
     assert(svg.includes('role="img"'));
     assert(
       svg.includes(
@@ -123,7 +123,7 @@ describe('a figure', () => {
     );
   });
 
-  it('is well-formed', () => {
+  it('a figure is well-formed', () => {
     const open: string[] = [];
     for (const [, slash, name] of svg.matchAll(/<(\/?)([a-z]+)[^>]*>/g)) {
       if (slash === '') open.push(name!);
@@ -132,7 +132,7 @@ describe('a figure', () => {
     assert.deepEqual(open, []);
   });
 
-  it('asks nothing of the network and knows light and dark', () => {
+  it('a figure loads nothing from the network and supports light and dark mode', () => {
     assert.doesNotMatch(
       svg.replace('xmlns="http://www.w3.org/2000/svg"', ''),
       /https?:|url\(|@import|<script|href/,

@@ -4,14 +4,14 @@ import fc from 'fast-check';
 import { domainOf, linearScale, ticksIn } from '../../../cli/plot/chart.js';
 
 describe('ticks', () => {
-  it('are round numbers', () => {
+  it('ticks are round numbers', () => {
     assert.deepEqual(ticksIn(0, 1, 5), [0, 0.2, 0.4, 0.6, 0.8, 1]);
     assert.deepEqual(ticksIn(0.271, 0.484, 5), [0.3, 0.35, 0.4, 0.45]);
     assert.deepEqual(ticksIn(1_024, 65_536, 5), [20_000, 40_000, 60_000]);
     assert.deepEqual(ticksIn(-3e-5, 3e-5, 3), [-0.00002, 0, 0.00002]);
   });
 
-  it('lie in the domain, about as many as wanted', () => {
+  it('ticks are within the domain, about as many as requested', () => {
     const domain = fc.tuple(
       fc.double({ min: -1e6, max: 1e6, noNaN: true }),
       fc.double({ min: 1e-3, max: 1e6, noNaN: true }),
@@ -28,18 +28,18 @@ describe('ticks', () => {
 });
 
 describe('a scale', () => {
-  it('places values between its ends, upwards too', () => {
+  it('a scale places values between its ends, also upwards', () => {
     const { place } = linearScale([10, 20], [200, 100], 5);
     assert.deepEqual([place(10), place(15), place(20)], [200, 150, 100]);
   });
 
-  it('places a single value in the middle', () => {
+  it('a scale places a single value in the middle', () => {
     assert.equal(linearScale([3, 3], [0, 100], 5).place(3), 50);
   });
 });
 
 describe('a domain', () => {
-  it('is a little wider than its values, and does not go below 0 for what cannot', () => {
+  it('a domain is slightly wider than its values, and not below 0 for values that cannot be negative', () => {
     assert.deepEqual(domainOf([1, 2]), [0.95, 2.05]);
     assert.deepEqual(domainOf([0, 1]), [0, 1.05]);
     assert.deepEqual(domainOf([-1, 1]), [-1.1, 1.1]);

@@ -68,7 +68,7 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     return fleet.failed.reason;
   };
 
-  it('is ready when every member says so, and ends in the order of ranks', async () => {
+  it('a fleet is ready once every member is, and ends its members in the order of their ranks', async () => {
     void fleet.start(member('backend', healthy, { stopRank: 2 }));
     void fleet.start(member('learner', healthy, { stopRank: 0 }));
     await fleet.ready(['backend', 'learner'], 30_000, never);
@@ -81,7 +81,7 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     assert.deepEqual(reports, []);
   });
 
-  it('tells who is not ready, in its own words', async () => {
+  it('a fleet names the members that are not ready, with the reasons that they give', async () => {
     const unready = healthy.replace(
       `response.end('ready')`,
       `(response.statusCode = 503, response.end('loading'))`,
@@ -97,7 +97,7 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     });
   });
 
-  it('starts a killed member again, and says why', async () => {
+  it('a fleet restarts a killed member and reports the reason', async () => {
     void fleet.start(member('actor-0', healthy));
     await fleet.ready(['actor-0'], 30_000, never);
     const [first] = await pids('actor-0');
@@ -110,7 +110,7 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     assert(!fleet.failed.aborted);
   });
 
-  it('fails when a member ends that it cannot do without, with the end of its log', async () => {
+  it('a fleet fails with the end of the log if a required member ends', async () => {
     const program = `console.log(JSON.stringify({ level: 60, time: '2026-11-21T01:02:03.000Z', msg: 'crashed', err: { stack: 'Error: boom' } })); process.exit(1);`;
     void fleet.start(member('backend', program, { whenItEnds: 'fails the run' }));
     const { message, exitCode } = await failure();
@@ -121,7 +121,7 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     assert.equal(exitCode, 1);
   });
 
-  it('does not start again what the user must mend', async () => {
+  it('a fleet does not restart a member whose error only the user can fix', async () => {
     void fleet.start(member('actor-0', `console.error('wrong model'); process.exit(2);`));
     const { message, exitCode } = await failure();
     assert.match(message, /actor-0 ended with code 2[^]*wrong model/);
@@ -129,17 +129,17 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     assert.deepEqual(reports, []);
   });
 
-  it('lets a member finish', async () => {
+  it('a fleet lets a member finish', async () => {
     await fleet.start(member('learner', '', { whenItEnds: 'finishes' }));
     assert(!fleet.failed.aborted);
   });
 
-  it('takes training that diverged for an end, which the summary tells of', async () => {
+  it('a fleet takes diverged training as an end, which the summary reports', async () => {
     await fleet.start(member('learner', 'process.exit(3)', { whenItEnds: 'finishes' }));
     assert(!fleet.failed.aborted);
   });
 
-  it('kills a member that does not end, and what it started, and says so', async () => {
+  it('a fleet kills a member that does not end, with the children of that member, and reports it', async () => {
     const stubborn = `
       process.on('SIGTERM', () => {});
       const child = require('node:child_process').spawn('sleep', ['600']);
@@ -152,7 +152,7 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     assert.match(reports.join(), /stubborn was killed by SIGKILL while it was asked to end/);
   });
 
-  it('a member that starts while another process is renewed waits until the old process has ended', async () => {
+  it('the files of a run a member that starts while another process is renewed waits until the old process has ended', async () => {
     const deaf = `process.on('SIGTERM', () => {}); console.log('pid', process.pid); setInterval(() => {}, 1e6);`;
     const launch = (signal?: AbortSignal) => {
       signal?.throwIfAborted();
@@ -170,7 +170,7 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     assert.equal(await log('actor-0'), 'new\n');
   });
 
-  it('a member that the old process refused for good is started once more after its renewal', async () => {
+  it('the files of a run a member that the old process refused for good is started once more after its renewal', async () => {
     const runs = { PORT: '0', RUNS: join(folder, 'runs') };
     const program = `const { appendFileSync, readFileSync } = require('node:fs');
       appendFileSync(process.env.RUNS, 'x');
@@ -193,7 +193,7 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     assert.deepEqual([exitCode, await log('actor-0')], [2, 'run 1\nrun 2\n']);
   });
 
-  it('does not wait when it is hurried', async () => {
+  it('a fleet ends its members without waiting when it is hurried', async () => {
     const stubborn = `process.on('SIGTERM', () => {}); console.log('pid', process.pid); setInterval(() => {}, 1e6);`;
     void fleet.start(member('stubborn', stubborn, { stopGraceMs: 1e6 }));
     while (!(await log('stubborn').catch(() => '')).includes('pid')) await sleep(50);
@@ -213,7 +213,7 @@ describe('a child that cannot watch its standard input', { timeout: 60_000 }, ()
     setInterval(() => {}, 1e6);`;
 
   for (const victims of ['the launcher', 'the launcher and the shell between them']) {
-    it(`ends when ${victims} is killed`, async () => {
+    it(`a child ends when ${victims} is killed`, async () => {
       const folder = await mkdtemp(join(tmpdir(), 'offbeat-tie-'));
       const logPath = join(folder, 'log');
       const child = spawn(process.execPath, ['--input-type=module', '--eval', launcher, logPath], {

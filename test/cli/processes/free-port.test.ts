@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import { freePort, placeOf } from '../../../cli/processes/free-port.js';
 
 describe('a free port', () => {
-  it('is another one at each call, can be listened on, and is of none for outgoing connections', async () => {
+  it('a free port is new at each call, can be listened on, and is outside the range of outgoing connections', async () => {
     const ports = await Promise.all(Array.from({ length: 50 }, freePort));
     assert.equal(new Set(ports).size, ports.length);
     for (const port of ports) {
@@ -16,7 +16,7 @@ describe('a free port', () => {
     }
   });
 
-  it('is looked for elsewhere by each of the processes that start together', () => {
+  it('a free port is searched from a different place by each of the processes that start together', () => {
     const places = Array.from({ length: 100 }, (_, i) => placeOf(31_337 + i)).sort((a, b) => a - b);
     for (const [i, place] of places.slice(1).entries()) assert(place - places[i]! >= 64);
   });

@@ -24,21 +24,21 @@ async function actorsOf(flags: Partial<UpConfig>): Promise<[string, string | und
 }
 
 describe('the actors of a run', () => {
-  it('all take every ticket', async () => {
+  it('the actors of a run accept every ticket', async () => {
     assert.deepEqual(await actorsOf({ actors: 2 }), [
       ['actor-0', '--splits=both'],
       ['actor-1', '--splits=both'],
     ]);
   });
 
-  it('share the work when some are for evaluations', async () => {
+  it('the actors of a run share the work if some are for evaluations', async () => {
     assert.deepEqual(await actorsOf({ actors: 1, evalActors: 1 }), [
       ['actor-0', '--splits=train'],
       ['eval-actor-0', '--splits=eval'],
     ]);
   });
 
-  it('have a key to NATS each, and the address, which may hold a password, by the environment', async () => {
+  it('each actor gets its own NATS key, and by the environment the address, which may hold a password', async () => {
     const members = workerMembers({ ...UpConfig.parse({}), actors: 2 }, places);
     const commands = await Promise.all(members.map(({ command }) => command()));
     assert.deepEqual(
@@ -51,14 +51,14 @@ describe('the actors of a run', () => {
     for (const { args } of commands) assert.doesNotMatch(args.join(' '), /hidden/);
   });
 
-  it('get the key of the backend by the environment', async () => {
+  it('the actors of a run get the backend key by the environment', async () => {
     const members = workerMembers({ ...UpConfig.parse({}), sampler: 'tinker' }, places);
     const { args, env } = await members.at(-1)!.command();
     assert.doesNotMatch(args.join(' '), /secret/);
     assert.equal(env?.['ACTOR_API_KEY'], 'tml-secret');
   });
 
-  it('get a key that only samples, where the backend has one', async () => {
+  it('the actors of a run get a key that may only sample if the backend has one', async () => {
     const backend = { ...places.backend, samplingApiKey: 'tml-hidden-too' };
     const config = { ...UpConfig.parse({}), sampler: 'tinker' as const };
     const actor = await workerMembers(config, { ...places, backend })

@@ -9,18 +9,18 @@ import {
 describe('a restart', () => {
   const crash = { code: 1, signal: undefined };
 
-  it('waits twice as long each time, and at last is not worth it', () => {
+  it('a restart waits twice as long each time, until it is no longer attempted', () => {
     const delays = Array.from({ length: maxRestarts + 1 }, (_, i) => restartDelayMs(crash, i));
     assert.deepEqual(delays, [1_000, 2_000, 4_000, 8_000, 16_000, undefined]);
   });
 
-  it('is no help where the user must change something, or nothing could start', () => {
+  it('a restart is not attempted if the user must change something or the process never started', () => {
     assert.equal(restartDelayMs({ code: 2, signal: undefined }, 0), undefined);
     const absent = { code: undefined, signal: undefined, failure: 'ENOENT' };
     assert.equal(restartDelayMs(absent, 0), undefined);
   });
 
-  it('no longer counts after a long life', () => {
+  it('a restart is no longer counted after the process has run for a long time', () => {
     assert.deepEqual([countedRestarts(4, 59_999), countedRestarts(4, 60_000)], [4, 0]);
   });
 });

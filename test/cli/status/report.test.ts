@@ -31,7 +31,7 @@ function state(over: Partial<RunState> = {}): RunState {
 const text = (over: Partial<RunState> = {}) => statusReportText(reportOf(state(over)));
 
 describe('the status of a run', () => {
-  it('shows groups that await their checkpoint apart from what waits and what is in hand', () => {
+  it('the status of a run shows groups that await their checkpoint apart from waiting and unacknowledged ones', () => {
     const queue = reportOf(state()).queues.find(({ name }) => name === 'scored.train');
     assert.deepEqual([queue?.waiting, queue?.inHand, queue?.awaitingCheckpoint], [3, 7, 720]);
     assert.match(text(), /^scored\.train +3 +7 +-$/m);
@@ -41,12 +41,12 @@ describe('the status of a run', () => {
     );
   });
 
-  it('counts what is unpublished, and only until it is published', () => {
+  it('the status of a run counts unpublished steps only until they are published', () => {
     assert.match(text(), / 1 step unpublished$/m);
     assert.doesNotMatch(text({ policy: { ...manifest!, version: 8 } }), /unpublished/);
   });
 
-  it('says how a run has ended, and that its actors have ended with it', () => {
+  it('the status of a run says how the run ended, and that its actors ended with it', () => {
     const ended = (reason: string) =>
       text({
         leader: undefined,
@@ -59,7 +59,7 @@ describe('the status of a run', () => {
     assert.match(text(), /^actor-0 .* {2}silent for 1 min 0 s$/m);
   });
 
-  it('has no line that a terminal would break, and does not say that who has ended waits', () => {
+  it('the status of a run breaks no terminal line and reports no ended process as waiting', () => {
     const idle = (seconds: number) => ({ 'actors/live': 1, 'actors/idle_seconds/ticket': seconds });
     const step = (at: number, metrics: Record<string, number>) =>
       ({ v: 1, kind: 'step', at: 1_000 * at, step: at, version: at, metrics }) as const;

@@ -8,8 +8,8 @@ const step = (step: number, seconds: number, metrics: Record<string, number>): E
   metrics: { 'actors/live': 2, ...metrics },
 });
 
-describe('who waits for whom', () => {
-  it('is the share of the time between the steps, for the actors their mean', () => {
+describe('the waiting times of learner and actors', () => {
+  it('the waiting share is taken over the time between steps, for actors as their mean', () => {
     const waits = waitsOver([
       step(1, 0, { 'idle/groups': 3, 'actors/idle_seconds/ticket': 5 }),
       step(2, 10, { 'idle/groups': 4, 'actors/idle_seconds/ticket': 10 }),
@@ -21,7 +21,7 @@ describe('who waits for whom', () => {
     assert.equal(waits.learner['window'], 0);
   });
 
-  it('does not count backwards where a learner was started again', () => {
+  it('the waiting share does not decrease when a learner is restarted', () => {
     const waits = waitsOver([
       step(1, 0, { 'idle/groups': 100 }),
       step(2, 10, { 'idle/groups': 0 }),
@@ -30,7 +30,7 @@ describe('who waits for whom', () => {
     assert.equal(waits?.learner['groups'], 0.5);
   });
 
-  it('does not count the time that a run was down, where the steps say what they took', () => {
+  it('the waiting share excludes the time in which the run was down if the steps have durations', () => {
     const waits = waitsOver([
       step(1, 0, { 'idle/groups': 0, seconds: 10 }),
       step(2, 3_600, { 'idle/groups': 5, seconds: 10 }),
@@ -38,12 +38,12 @@ describe('who waits for whom', () => {
     assert.deepEqual([waits?.seconds, waits?.learner['groups']], [10, 0.5]);
   });
 
-  it('is unknown before there is a time between two steps', () => {
+  it('the waiting share is unknown before there are two steps', () => {
     assert.equal(waitsOver([]), undefined);
     assert.equal(waitsOver([step(1, 0, {})]), undefined);
   });
 
-  it('names the slowest part, and what would help', () => {
+  it('the slowest part is named, with the remedy', () => {
     const text = (learner: Record<string, number>, actors: Record<string, number>) =>
       waitText({ seconds: 60, learner, actors });
     assert.equal(text({ groups: 0.01 }, { ticket: 0.04 }), 'nobody waits for long');

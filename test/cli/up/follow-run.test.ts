@@ -37,8 +37,8 @@ const held = (at: number, withdrawn: number): RunEvent => ({
   ...{ longestSeconds: 12, limitSeconds: 60 },
 });
 
-describe('the screen of a run that goes on', () => {
-  it('shows what happens now, and of the history only who is quarantined, as from before', async (context) => {
+describe('the screen of a resumed run', () => {
+  it('the screen of a resumed run shows current events, and of past ones only the quarantined actors', async (context) => {
     context.mock.timers.enable({ apis: ['Date', 'setInterval'], now: 1_000_000 });
     const { notes, lines } = await shown([
       ...[step(before, 1), evaluated(before, 1), held(before, 1), quarantine(before, 'actor-1')],
@@ -59,7 +59,7 @@ describe('the screen of a run that goes on', () => {
     );
   });
 
-  it('says once a minute that tickets are held, and each time that one is taken back', async (context) => {
+  it('the screen reports held tickets once a minute, and each ticket that is taken back', async (context) => {
     context.mock.timers.enable({ apis: ['Date', 'setInterval'], now: 1_000_000 });
     const minute = 60_000;
     const { notes } = await shown([

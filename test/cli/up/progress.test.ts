@@ -28,14 +28,14 @@ describe('the status line', () => {
   };
   const three = [step(1, 10_000, metrics), step(2, 20_000, metrics), step(3, 30_000, metrics)];
 
-  it('says that it waits until there is a step', () => {
+  it('the status line shows that the run waits until there is a step', () => {
     assert.equal(
       statusText(progressSince(1_000), {}, 66_000),
       'waiting for the first step, 1 min 5 s so far',
     );
   });
 
-  it('shows what the newest step measured, the speed, and when it will be over', () => {
+  it('the status line shows the numbers of the newest step, the speed and the expected end', () => {
     const line = statusText(after(three), { maxSteps: 9 }, 30_000);
     assert.equal(
       line,
@@ -45,7 +45,7 @@ describe('the status line', () => {
     assert.match(sooner, / {2}30 s left$/);
   });
 
-  it('counts only the time that the run was up, after a resume and after a crash', () => {
+  it('the status line counts only the time in which the run was up, after a resume and after a crash', () => {
     const hour = 3_600_000;
     const resumed = after(three, hour);
     assert.equal(statusText(resumed, {}, hour + 5_000), 'waiting for step 4, 5 s so far');
@@ -62,7 +62,7 @@ describe('the status line', () => {
     );
   });
 
-  it('leaves out what matters least where the screen is narrow', () => {
+  it('the status line leaves out the least important parts on a narrow screen', () => {
     const progress = after(three.slice(0, 2));
     const within = (columns: number) => statusText(progress, { maxSteps: 9 }, 20_000, columns);
     const shown = [80, 70, 55, 45, 32, 20, 5].map(within);
@@ -77,20 +77,20 @@ describe('the status line', () => {
     ]);
   });
 
-  it('does without what was not measured', () => {
+  it('the status line leaves out numbers that were not measured', () => {
     const bare: RunEvent = { v: 1, kind: 'step', at: 1, step: 1, version: 1, metrics: {} };
     assert.equal(statusText(after([bare]), {}, 5), 'step 1');
   });
 });
 
-describe('what is said of a quarantined actor', () => {
+describe('the message about a quarantined actor', () => {
   const event = (gap: number, bound: number, why?: 'gap' | 'likelihood' | 'fleet' | 'impossible') =>
     quarantineText({
       ...{ v: 1, at: 0, kind: 'quarantine', actor: 'actor-1', gap, bound, groups: 4, version: 2 },
       ...(why === undefined ? {} : { why }),
     });
 
-  it('names the actor, what was found and what follows', () => {
+  it('the message about a quarantined actor names the actor, the finding and the consequence', () => {
     const texts: [text: string, found: RegExp][] = [
       [event(0.3, 0.05), /in 4 groups its logprobs were 0\.300 nats .* 0\.050 is the most\./],
       [event(0.3, 0.05, 'gap'), /in 4 groups its logprobs were 0\.300 nats/],
@@ -106,10 +106,10 @@ describe('what is said of a quarantined actor', () => {
   });
 });
 
-describe('what the screen says of tickets that actors keep', () => {
+describe('the message about held tickets', () => {
   const held = { v: 1, at: 0, kind: 'held', split: 'train', limitSeconds: 60 } as const;
 
-  it('says how long, and when they are taken back', () => {
+  it('the message about held tickets says how long they are held and when they will be taken back', () => {
     const text = heldText({ ...held, tickets: 1, withdrawn: 0, longestSeconds: 12.4 });
     assert.equal(
       text,
@@ -117,7 +117,7 @@ describe('what the screen says of tickets that actors keep', () => {
     );
   });
 
-  it('says how many were taken back', () => {
+  it('the message about held tickets says how many were taken back', () => {
     const text = heldText({ ...held, tickets: 3, withdrawn: 2, longestSeconds: 61 });
     assert.match(text, /kept 3 train tickets for up to 61 s.*: 2 taken back and issued again$/);
   });

@@ -20,14 +20,14 @@ function resume(began: string[], given: string[], env: Record<string, string> = 
 
 const complaint = (...args: Parameters<typeof resume>) => complaintOf(() => resume(...args));
 
-describe('a run that is resumed', () => {
-  it('has the settings that it began with', () => {
+describe('a resumed run', () => {
+  it('a resumed run has the settings that it began with', () => {
     const { config, settings } = resume(['--loss=ppo', '--actors=5', '--max-steps=9'], []);
     assert.equal(config.actors, 5);
     assert.deepEqual(settings, { loss: 'ppo', maxSteps: 9, schedule: 'cosine' });
   });
 
-  it('may have another end, other evaluations and other actors', () => {
+  it('a resumed run may have another end, other evaluations and another number of actors', () => {
     const given = [
       '--max-steps=20',
       '--actors=1',
@@ -40,14 +40,14 @@ describe('a run that is resumed', () => {
     assert.deepEqual(settings, { seed: 3, schedule: 'cosine', ...changed }); // the old limit no longer counts
   });
 
-  it('takes what it has when it is said again, defaults included', () => {
+  it('a resumed run accepts its own settings when they are repeated, defaults included', () => {
     assert.deepEqual(resume(['--max-steps=9'], ['--loss=cispo', '--group-size=16']).settings, {
       ...{ maxSteps: 9, schedule: 'cosine' },
       ...{ loss: 'cispo', groupSize: 16 },
     });
   });
 
-  it('refuses by name whatever would make it another run, all at once', () => {
+  it('a resumed run refuses, by name and all at once, settings that would make it another run', () => {
     const text = complaint(
       ['--learning-rate=0.01'],
       ['--learning-rate=0.02', '--group-size=4', '--seed=1'],
@@ -58,7 +58,7 @@ describe('a run that is resumed', () => {
     assert.match(text, /--seed is 1, the run has 0/);
   });
 
-  it("does not leave its own servers for others, but finds the user's at another address", () => {
+  it("a resumed run refuses to replace its own servers, but finds the user's servers at another address", () => {
     const text = complaint([], ['--nats-url=nats://h:1', '--backend-url=http://h:1']);
     assert.match(text, /--nats-url is given, but the run has a NATS of its own/);
     assert.match(text, /--backend-url is given, but the run has a backend of its own/);
@@ -68,7 +68,7 @@ describe('a run that is resumed', () => {
     assert.deepEqual([config.natsUrl, config.apiKey], ['nats://h:2', 'tml-a']);
   });
 
-  it('is judged as a whole: a key that was never written down must be given again', () => {
+  it('a resumed run is validated as a whole: a key that was never stored must be given again', () => {
     const began = ['--backend-url=http://h:1', '--model-dir=m'];
     const start = loadUpConfig(LearnerConfig, ['--run=r', ...began], { TINKER_API_KEY: 'tml-a' });
     const request = loadUpConfig(LearnerConfig, ['--run=r', '--resume'], {});
@@ -77,7 +77,7 @@ describe('a run that is resumed', () => {
     assert.throws(() => resumed(LearnerConfig, request, launch, {}), /--api-key .*TINKER_API_KEY/);
   });
 
-  it('needs its name', () => {
+  it('a run cannot be resumed without its name', () => {
     assert.throws(
       () => loadUpConfig(LearnerConfig, ['--resume'], {}),
       /--run \(or OFFBEAT_RUN\): --resume needs the name of the run/,
@@ -95,12 +95,12 @@ describe('the folder of a run', () => {
   });
   after(() => rm(runs, { recursive: true }));
 
-  it('is used again only where it was asked to go on', async () => {
+  it('the folder of a run is used again only if the run is resumed', async () => {
     await assert.rejects(createRunFolder(runs, 'lag-2'), /exists already in .*lag-2; add --resume/);
     assert.equal((await findRunFolder(runs, 'lag-2')).path, join(runs, 'lag-2'));
   });
 
-  it('must be there for a run to go on', async () => {
+  it('the folder of a run must exist for the run to be resumed', async () => {
     await assert.rejects(
       findRunFolder(runs, 'lag2'),
       /no run lag2 in .*; did you mean lag-2\? Without --resume a new run begins/,

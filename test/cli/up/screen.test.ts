@@ -17,7 +17,7 @@ describe('the screen', () => {
     };
   };
 
-  it('rewrites one line on a terminal, and keeps it below what stays', () => {
+  it('the screen rewrites one line on a terminal and keeps it below the permanent lines', () => {
     const { screen, written } = screenOn({ isTTY: true, columns: 10 }, { NO_COLOR: '1' });
     screen.status('step 1 of many');
     screen.note('evaluated');
@@ -25,13 +25,13 @@ describe('the screen', () => {
     assert.deepEqual(written, ['\r\x1b[2Kstep 1 of', '\r\x1b[2Kevaluated\nstep 1 of', '\r\x1b[2K']);
   });
 
-  it('takes a terminal that does not know its width for one of 80 columns', () => {
+  it('the screen assumes 80 columns if the terminal does not know its width', () => {
     const { screen, written } = screenOn({ isTTY: true, columns: 0 }, { NO_COLOR: '1' });
     screen.status('x'.repeat(100));
     assert.deepEqual(written, [`\r\x1b[2K${'x'.repeat(79)}`]);
   });
 
-  it('fits what it shows again to a terminal whose width has changed', () => {
+  it('the screen fits its line to a terminal whose width has changed', () => {
     const stream = { isTTY: true, columns: 20 };
     const { screen, written } = screenOn(stream, { NO_COLOR: '1' });
     assert.equal(screen.columns(), 20);
@@ -42,7 +42,7 @@ describe('the screen', () => {
     assert.equal(screenOn({}).screen.columns(), Infinity);
   });
 
-  it('has colours on a terminal only, and not against NO_COLOR', () => {
+  it('the screen uses colours only on a terminal, and never with NO_COLOR', () => {
     const colored = (stream: { isTTY?: boolean }, env: Record<string, string> = {}) => {
       const { screen, written } = screenOn(stream, env);
       screen.warn('careful');
@@ -54,7 +54,7 @@ describe('the screen', () => {
     assert(!colored({}));
   });
 
-  it('writes plain lines elsewhere, not too many', () => {
+  it('the screen writes plain lines to anything but a terminal, at a limited rate', () => {
     const { screen, written, clock } = screenOn({});
     screen.status('step 1');
     screen.status('step 2');

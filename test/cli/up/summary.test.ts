@@ -38,19 +38,19 @@ describe('the summary', () => {
     return found;
   }
 
-  it('is what the learner wrote, further fields included', async () => {
+  it('the summary is read as the learner wrote it, unknown fields included', async () => {
     const whole = { ...summary, reason: 'max_steps' };
     await writeFile(path, JSON.stringify(whole));
     assert.deepEqual(await readSummary(path), whole);
   });
 
-  it('is refused with every field that is wrong', async () => {
+  it('the summary is refused with all wrong fields at once', async () => {
     await writeFile(path, JSON.stringify({ ...summary, steps: -1, staleness: { mean: 0 } }));
     assert.match(await reason(path), /steps: .*; staleness\.max: /);
     assert.match(await reason(join(folder, 'none')), /left no summary in .*none/);
   });
 
-  it('reads well', () => {
+  it('the summary is printed in readable lines', () => {
     const text = summaryText(summary);
     assert.match(text, /12 \(policy version 12\)/);
     assert.match(text, /1 h 2 min/);
@@ -63,7 +63,7 @@ describe('the summary', () => {
     assert.doesNotMatch(summaryText({ ...summary, eval: null }), /solved/);
   });
 
-  it('says which evaluation there is where a run was stopped, or began, without one', () => {
+  it('the summary says which evaluation exists if a run was stopped, or began, without one', () => {
     const of = (over: object) => summaryText({ ...summary, eval: { ...summary.eval, ...over } });
     const stopped = of({ after: null });
     assert.match(
@@ -75,7 +75,7 @@ describe('the summary', () => {
     for (const text of [stopped, of({ before: null })]) assert.doesNotMatch(text, /\?/);
   });
 
-  it('says where the results are, and the commands for what comes next', () => {
+  it('the summary names the folder of the results and the commands for the next steps', () => {
     const next = (over: object, runsDir = 'runs') =>
       nextText({ ...summary, ...over }, { folder: '/x/runs/r', runsDir });
     const text = next({ reason: 'max_steps' });
@@ -89,13 +89,13 @@ describe('the summary', () => {
     assert.doesNotMatch(next({ drought: { groups: 9, reward: 1 } }), /--resume/);
   });
 
-  it('tells why training was given up, and what is left of it', () => {
+  it('the summary says why training was given up and which checkpoint is saved', () => {
     const divergence = { step: 9, reason: 'the reward is 0.1', checkpointStep: 5 };
     const text = summaryText({ ...summary, divergence });
     assert.match(text, /diverged +at step 9: the reward is 0\.1; step 5 is saved/);
   });
 
-  it('tells that nothing was left to learn from', () => {
+  it('the summary reports a run that ended without signal, with the remedy if its reward was low', () => {
     const text = summaryText({ ...summary, drought: { groups: 1000, reward: 0.985 } });
     assert.match(
       text,
@@ -105,7 +105,7 @@ describe('the summary', () => {
     assert.match(bad, /easier problems, a larger --group-size.*docs\/troubleshooting\.md/);
   });
 
-  it('tells time in the units that matter', () => {
+  it('the summary prints times in their two largest units', () => {
     assert.deepEqual([9.6, 61, 3600, 7384].map(formatSeconds), [
       '10 s',
       '1 min 1 s',

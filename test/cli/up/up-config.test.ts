@@ -12,7 +12,7 @@ const complaint = (argv: string[], env: Record<string, string> = {}) =>
   complaintOf(() => load(argv, env));
 
 describe('the flags of npm start', () => {
-  it('pass on what was given to the learner, and leave it its other defaults', () => {
+  it('the flags of npm start pass the given settings on to the learner and leave it its other defaults', () => {
     const { config, settings } = load(['--max-steps', '7', '--loss=ppo', '--actors', '3'], {
       OFFBEAT_LEARNING_RATE: '0.01',
     });
@@ -23,7 +23,7 @@ describe('the flags of npm start', () => {
     );
   });
 
-  it('limit the time of a run that has no limit', () => {
+  it('the flags of npm start limit the time of a run without a limit', () => {
     const schedule = 'cosine'; // it needs an end, and has that one
     assert.deepEqual(load([]).settings, { maxMinutes: 5, schedule });
     assert.deepEqual(load(['--max-minutes', '0.5']).settings, { maxMinutes: 0.5, schedule });
@@ -33,12 +33,12 @@ describe('the flags of npm start', () => {
     });
   });
 
-  it('leave to the launcher where things are', () => {
+  it('the flags of npm start leave addresses and folders to the launcher', () => {
     assert.match(complaint(['--run-dir', 'x']), /--run-dir is not a flag/);
     assert.match(complaint(['--health-port', '1']), /--health-port is not a flag/);
   });
 
-  it('are refused together, with every mistake', () => {
+  it('the flags of npm start are refused with all mistakes at once', () => {
     const text = complaint([
       '--frob',
       '--actors',
@@ -66,7 +66,7 @@ describe('the flags of npm start', () => {
     assert.match(text, /--nats-url .* is "http:\/\/h:1": expected nats:\/\/host:port/);
   });
 
-  it('are refused when they contradict one another, the settings of the learner included', () => {
+  it("the flags of npm start are refused if they contradict one another or the learner's settings", () => {
     const text = complaint([
       '--groups-per-batch',
       '7',
@@ -83,7 +83,7 @@ describe('the flags of npm start', () => {
     assert.doesNotMatch(text, /secret/);
   });
 
-  it('ask for what only the user knows of a server', () => {
+  it('the flags of npm start ask for the facts about a server that only the user knows', () => {
     const text = complaint(['--backend-url', 'http://127.0.0.1:10610']);
     assert.match(text, /--api-key .*TINKER_API_KEY/);
     assert.match(text, /--model-dir .*the directory of the model/);
@@ -97,7 +97,7 @@ describe('the flags of npm start', () => {
 });
 
 describe('the help of npm start', () => {
-  it('explains each flag that the user was promised', async () => {
+  it('the help of npm start explains each documented flag', async () => {
     const help = await upHelp();
     const promised =
       'max-steps max-minutes actors max-steps-off-policy groups-per-batch group-size num-minibatches learning-rate lora-rank loss seed run backend-url nats-url json';
@@ -110,7 +110,7 @@ describe('the help of npm start', () => {
     }
   });
 
-  it('tells the defaults', async () => {
+  it('the help of npm start gives the defaults', async () => {
     const { actors } = UpConfig.parse({});
     assert.match(await upHelp(), new RegExp(`--actors N\n.*default ${actors};`));
   });

@@ -10,8 +10,8 @@ import { NatsServer } from '../../support/nats-server.js';
 import { tinyModel } from '../../support/tiny-model.js';
 import { UpProcess } from '../../support/up-process.js';
 
-describe('offbeat up, given a model that cannot be run,', { timeout: 60_000 }, () => {
-  it('names the key of config.json before it starts or writes anything', async () => {
+describe('offbeat up, with a model that cannot be run', { timeout: 60_000 }, () => {
+  it('offbeat up names the key of config.json before it starts or writes anything', async () => {
     await using model = await tinyModel();
     const config = join(model.path, 'config.json');
     const json = JSON.parse(await readFile(config, 'utf8')) as Record<string, unknown>;
@@ -23,7 +23,7 @@ describe('offbeat up, given a model that cannot be run,', { timeout: 60_000 }, (
     assert.deepEqual(await readdir(up.folder), []);
   });
 
-  it('names the weights that are missing', async () => {
+  it('offbeat up names the missing weights', async () => {
     await using model = await tinyModel();
     await writeFile(join(model.path, 'model.safetensors'), '');
     await using up = await UpProcess.start([`--model-dir=${model.path}`]);
@@ -33,7 +33,7 @@ describe('offbeat up, given a model that cannot be run,', { timeout: 60_000 }, (
   });
 });
 
-describe('offbeat up, given what cannot work,', { timeout: 240_000 }, () => {
+describe('offbeat up, with an unusable environment', { timeout: 240_000 }, () => {
   /** What a start says that must fail with exit code 2 and write nothing. */
   async function refusal(
     flags: readonly string[],
@@ -45,7 +45,7 @@ describe('offbeat up, given what cannot work,', { timeout: 240_000 }, () => {
     return up.err;
   }
 
-  it('writes nothing when the port of the page is taken', async () => {
+  it('offbeat up writes nothing if the port of the dashboard is occupied', async () => {
     await using holder = createServer().listen(0, '127.0.0.1');
     await once(holder, 'listening');
     const { port } = holder.address() as AddressInfo;
@@ -57,7 +57,7 @@ describe('offbeat up, given what cannot work,', { timeout: 240_000 }, () => {
     );
   });
 
-  it('writes nothing when there is no such dataset, and says it once', async () => {
+  it('offbeat up writes nothing if the dataset does not exist, and reports it once', async () => {
     assert.match(
       await refusal(['--dataset=none.jsonl']),
       /^cannot read the problems in none\.jsonl \(ENOENT/,
@@ -68,7 +68,7 @@ describe('offbeat up, given what cannot work,', { timeout: 240_000 }, () => {
     assert.equal(err.split('cannot fetch').length, 2);
   });
 
-  it('writes nothing when NATS refuses its key, lacks JetStream, or a key is missing', async () => {
+  it('offbeat up writes nothing if NATS refuses its key, lacks JetStream, or a key is missing', async () => {
     const lone = "authorization { user: 'u', password: 'p' }";
     await using locked = await NatsServer.start({ configuration: lone });
     assert.match(
@@ -81,7 +81,7 @@ describe('offbeat up, given what cannot work,', { timeout: 240_000 }, () => {
     assert.match(err, /--nats-keys \/nowhere has no \S+\.nk; make the keys .*nats-config --run/);
   });
 
-  it('writes nothing when the backend does not answer, or serves another model', async () => {
+  it('offbeat up writes nothing if the backend does not answer or serves another model', async () => {
     await using model = await tinyModel();
     const flags = [`--api-key=${apiKey}`, `--model-dir=${model.path}`, '--model-name=another'];
     const away = await refusal(['--backend-url=http://127.0.0.1:9', ...flags]);
@@ -93,14 +93,14 @@ describe('offbeat up, given what cannot work,', { timeout: 240_000 }, () => {
     );
   });
 
-  it('writes nothing when a service would refuse its part of the environment', async () => {
+  it('offbeat up writes nothing if a service would refuse its part of the environment', async () => {
     assert.match(
       await refusal([], { ACTOR_THREADS: 'many' }),
       /^actor cannot start:\n {2}- --threads \(or ACTOR_THREADS\) is "many"/,
     );
   });
 
-  it('writes nothing when the folder of the runs cannot be had', async () => {
+  it('offbeat up writes nothing if the folder of the runs cannot be created', async () => {
     assert.match(
       await refusal(['--runs-dir=/dev/null/runs']),
       /^no run can be kept in \/dev\/null\/runs/,
