@@ -10,7 +10,7 @@ import { forms } from '../../support/countdown-task.js';
 
 const heldOut = embeddedDataset;
 
-describe('the corpus that the embedded model learns from', () => {
+describe('the pretraining corpus of the embedded model', () => {
   let tokenizer: Tokenizer;
   before(async () => {
     tokenizer = await loadTokenizer(await readModelDirectory(embeddedModelPath));
@@ -32,22 +32,22 @@ describe('the corpus that the embedded model learns from', () => {
     });
   }
 
-  it('answers every problem right without mistakes', () => {
+  it('the corpus answers every problem right without mistakes', () => {
     for (const { score } of read(0, 500)) assert(score.isCorrect);
   });
 
-  it('uses the numbers in a mistake too, and is rarely right by chance', () => {
+  it('the corpus uses the given numbers in a mistake too, which is rarely right by chance', () => {
     const scores = read(1, 500).map(({ score }) => score);
     assert(scores.every(({ reason }) => reason !== 'wrong_numbers' && reason !== 'unbalanced'));
     assert(scores.filter(({ isCorrect }) => isCorrect).length < 50);
   });
 
-  it('has the share of mistakes that was asked for', () => {
+  it('the corpus has the requested share of mistakes', () => {
     const right = read(0.5, 2_000).filter(({ score }) => score.isCorrect).length;
     assert(right > 900 && right < 1_150, String(right));
   });
 
-  it('never has a problem that is kept for evaluation', () => {
+  it('the corpus never contains a problem that is reserved for evaluation', () => {
     const kept = new Set(
       generateProblems({ ...heldOut, trainSize: 1 })
         .slice(0, heldOut.testSize)

@@ -8,7 +8,7 @@ import { runOffbeat } from '../../support/offbeat.js';
 const offbeat = (words: string) => runOffbeat(words.split(' '), tmpdir());
 
 describe('offbeat solve', { timeout: 240_000 }, () => {
-  it('shows the best solution', async () => {
+  it('offbeat solve shows the best solution', async () => {
     assert.deepEqual(await offbeat('solve 3 7 21 84'), {
       code: 0,
       out: '(21+7)*3 = 84\n',
@@ -16,27 +16,27 @@ describe('offbeat solve', { timeout: 240_000 }, () => {
     });
   });
 
-  it('shows all of them, the best first', async () => {
+  it('offbeat solve shows all solutions, the best first', async () => {
     const { out } = await offbeat('solve 3 7 21 84 --all');
     assert.equal(out, '(21+7)*3 = 84\n21*(7-3) = 84\n');
   });
 
-  it('says when there is none, and what comes nearest', async () => {
+  it('offbeat solve says if there is no solution, and shows the nearest result', async () => {
     const { code, out } = await offbeat('solve 3 7 21 64');
     assert.equal(code, 1);
     assert.equal(out, 'no solution; the nearest is 21*3+7 = 70\n');
   });
 
-  it('may leave numbers out', async () => {
+  it('offbeat solve may leave numbers out', async () => {
     assert.equal((await offbeat('solve 3 7 21 24')).code, 1);
     assert.equal((await offbeat('solve --some 3 7 21 24')).out, '21+3 = 24\n');
   });
 
-  it('reaches targets below zero', async () => {
+  it('offbeat solve reaches targets below zero', async () => {
     assert.equal((await offbeat('solve 3 7 -4')).out, '3-7 = -4\n');
   });
 
-  it('answers in JSON', async () => {
+  it('offbeat solve answers in JSON', async () => {
     const { code, out } = await offbeat('solve 3 7 21 84 --all --json');
     const best = { text: '(21+7)*3', value: '84', numbersUsed: 3 };
     assert.equal(code, 0);
@@ -58,7 +58,7 @@ describe('offbeat solve', { timeout: 240_000 }, () => {
     );
   });
 
-  it('tries every problem of a data file', async () => {
+  it('offbeat solve tries every problem of a data file', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-solve-'));
     const run = (...words: string[]) => runOffbeat(['solve', ...words], folder);
     await writeFile(join(folder, 'good.csv'), 'nums,target\n"[3, 7, 21]",84\n"[3, 7]",-4\n');
@@ -102,7 +102,7 @@ describe('offbeat solve', { timeout: 240_000 }, () => {
     ['solve 3 7 99999999999999999999', /cannot take 100000000000000000000/],
   ];
   for (const [words, says] of refused) {
-    it(`refuses ${words}`, async () => {
+    it(`offbeat solve refuses ${words}`, async () => {
       const { code, err } = await offbeat(words);
       assert.equal(code, 2);
       assert.match(err, says);

@@ -23,32 +23,32 @@ const anyNumbers = fc.array(fc.integer({ min: 0, max: 12 }), { minLength: 1, max
 const target = fc.integer({ min: -30, max: 60 });
 
 describe('the solver', () => {
-  it('finds what only fractions reach', () => {
+  it('the solver finds solutions that need fractions', () => {
     assert.deepEqual(textsOf([3, 3, 8, 8], 24), ['8/(3-8/3)']);
   });
 
-  it('shows a solution once, whatever its order and grouping', () => {
+  it('the solver shows a solution once, whatever its order and grouping', () => {
     assert.deepEqual(textsOf([1, 2, 3], 6), ['3*2*1', '3*2/1', '3+2+1']);
     assert.deepEqual(textsOf([5, 5, 5], 5), ['5*5/5', '5+5-5']);
   });
 
-  it('puts few numbers before many, whole parts before fractions, and short before long', () => {
+  it('the solver puts few numbers before many, whole parts before fractions, and short before long', () => {
     assert.deepEqual(textsOf([2, 4, 8], 8, 'some').slice(0, 3), ['8', '4*2', '4+8/2']);
     assert.deepEqual(textsOf([1, 3, 7, 8], 24), ['8*(7-3-1)', '3/(1-7/8)']);
     assert.deepEqual(textsOf([1, 2, 3, 4], 24).slice(1, 3), ['4*3*2/1', '(3+2+1)*4']);
   });
 
-  it('knows when there is no solution', () => {
+  it('the solver recognizes that there is no solution', () => {
     assert.deepEqual(textsOf([3, 7, 21], 64), []);
     assert.deepEqual(textsOf([1, 1, 1, 1, 1, 1], 100), []);
   });
 
-  it('solves six numbers', () => {
+  it('the solver solves six numbers', () => {
     const found = textsOf([25, 50, 75, 100, 3, 6], 952);
     assert(found.includes('((100+6)*75*3-50)/25'), found.join(' '));
   });
 
-  it('earns the reward 1 with every solution, below zero too and with numbers left out', () => {
+  it('the solver finds only solutions that earn the reward 1, also below zero and with numbers left out', () => {
     fc.assert(
       fc.property(anyNumbers, target, fc.constantFrom('all', 'some'), (numbers, to, use) => {
         for (const { text, value, numbersUsed } of solve({ numbers, target: to }, use)) {
@@ -61,7 +61,7 @@ describe('the solver', () => {
     );
   });
 
-  it('finds as many solutions as there are when every way is tried', () => {
+  it('the solver finds as many solutions as an exhaustive search', () => {
     fc.assert(
       fc.property(distinctNumbers, fc.integer({ min: 1, max: 30 }), (numbers, to) => {
         assert.equal(solve({ numbers, target: to }).length, countAllWays(numbers, to));
@@ -70,7 +70,7 @@ describe('the solver', () => {
     );
   });
 
-  it('solves every problem that the generator makes', () => {
+  it('the solver solves every problem of the generator', () => {
     for (const [count, size] of [
       [2, 30],
       [3, 60],
@@ -86,14 +86,14 @@ describe('the solver', () => {
     }
   });
 
-  it('takes the same solutions whatever the order of the numbers', () => {
+  it('the solver finds the same solutions whatever the order of the numbers', () => {
     assert.deepEqual(
       solve({ numbers: [21, 3, 7], target: 84 }),
       solve({ numbers: [3, 7, 21], target: 84 }),
     );
   });
 
-  it('refuses what it cannot solve in bounded time', () => {
+  it('the solver refuses problems that it cannot solve in bounded time', () => {
     assert.throws(
       () => solve({ numbers: [1, 2, 3, 4, 5, 6, 7], target: 1 }),
       /there are 7 numbers/,
@@ -104,8 +104,8 @@ describe('the solver', () => {
   });
 });
 
-describe('the nearest to a target', () => {
-  it('is a solution where there is one', () => {
+describe('the nearest result to a target', () => {
+  it('the nearest result is a solution if there is one', () => {
     fc.assert(
       fc.property(anyNumbers, target, fc.constantFrom('all', 'some'), (numbers, to, use) => {
         const [best] = solve({ numbers, target: to }, use);
@@ -116,7 +116,7 @@ describe('the nearest to a target', () => {
     );
   });
 
-  it('misses it by no more than any expression that uses the same numbers', () => {
+  it('the nearest result is at least as near as any expression that uses the same numbers', () => {
     assert.deepEqual(nearest({ numbers: [3, 7, 21], target: 64 }), {
       text: '21*3+7',
       value: '70',
@@ -126,7 +126,7 @@ describe('the nearest to a target', () => {
     assert.equal(nearest({ numbers: [3, 7], target: 2 }, 'some').text, '7/3');
   });
 
-  it('is as near as any when every way is tried', () => {
+  it('the nearest result is as near as the best of an exhaustive search', () => {
     const large = fc.integer({ min: 999_999_990, max: 999_999_999 }); // where doubles see no difference
     const numbers = fc.array(fc.oneof(fc.integer({ min: 1, max: 12 }), large), {
       minLength: 2,

@@ -27,7 +27,7 @@ const rounded = (values: object) =>
   Object.values(values).map((value: number) => Number(value.toFixed(12)));
 
 describe('the bootstrap of a mean', () => {
-  it('draws problems with replacement: worked by hand for four resamples of three problems', () => {
+  it('the bootstrap of a mean draws problems with replacement: worked by hand for four resamples of three problems', () => {
     // Problems score 0, 0.5, 1 in the mean of two seeds.
     const scores = [
       [0, 0, 1],
@@ -47,7 +47,7 @@ describe('the bootstrap of a mean', () => {
     assertClose(Object.values(estimate), [0.5, 0.375, 0.5 + 0.25 / 3]);
   });
 
-  it('draws seeds as well, if asked to: worked by hand for two resamples', () => {
+  it('the bootstrap of a mean draws seeds as well on request: worked by hand for two resamples', () => {
     const scores = [
       [0, 0],
       [1, 0.5],
@@ -66,14 +66,14 @@ describe('the bootstrap of a mean', () => {
     assertClose(Object.values(estimate), [0.375, 0, 0.75]);
   });
 
-  it('is the same for the same seed', () => {
+  it('the bootstrap of a mean is the same for the same seed', () => {
     const scores = [Array.from({ length: 50 }, (_, i) => (i * 7) % 3)];
     const once = bootstrapMean(scores, options());
     assert.deepEqual(bootstrapMean(scores, options()), once);
     assert.notDeepEqual(bootstrapMean(scores, options({ random: createRandom(2) })), once);
   });
 
-  it('agrees with the normal approximation for many problems', () => {
+  it('the bootstrap of a mean agrees with the normal approximation for many problems', () => {
     const scores = [Array.from({ length: 1_024 }, (_, i) => Number(i % 4 === 0))]; // 1/4 solved
     const { mean, low, high } = bootstrapMean(scores, options());
     const deviation = Math.sqrt((0.25 * 0.75) / 1_024);
@@ -81,7 +81,7 @@ describe('the bootstrap of a mean', () => {
     assertClose([low, high], [0.25 - 1.96 * deviation, 0.25 + 1.96 * deviation], 0.003);
   });
 
-  it('refuses what is no table of scores', () => {
+  it('the bootstrap of a mean refuses values that are not a table of scores', () => {
     assert.throws(() => bootstrapMean([], options()), /there are no scores/);
     assert.throws(() => bootstrapMean([[1], [1, 0]], options()), /runs of 1 and of 2 problems/);
   });
@@ -92,13 +92,13 @@ describe('a paired difference', () => {
   const baseline = [Array.from({ length: 200 }, (_, i) => (i % 10) / 10)];
   const better = baseline.map((row) => row.map((score) => score + 0.1));
 
-  it('is certain where each problem gains the same, however different the problems are', () => {
+  it('a paired difference is certain if each problem gains the same, however different the problems are', () => {
     assert.deepEqual(rounded(pairedDifference(better, baseline, options())), [0.1, 0.1, 0.1]);
     const { low, high } = bootstrapMean(better, options());
     assert(high - low > 0.05); // without pairing it would not be
   });
 
-  it('pairs runs by their seed', () => {
+  it('a paired difference pairs runs by their seed', () => {
     const lucky = [
       [0, 1],
       [1, 0],
@@ -111,7 +111,7 @@ describe('a paired difference', () => {
     assert.deepEqual(rounded(pairedDifference(alsoLucky, lucky, both)), [0.25, 0.25, 0.25]);
   });
 
-  it('covers the truth about as often as it claims to', () => {
+  it('a paired difference covers the true value about as often as it claims to', () => {
     const random = createRandom('coverage');
     const draw = (share: number) => [
       Array.from({ length: 200 }, () => Number(random.next() < share)),
@@ -124,7 +124,7 @@ describe('a paired difference', () => {
     assert(covered >= 180 && covered <= 198, `${covered} of 200 intervals of 95 %`);
   });
 
-  it('refuses runs or problems without a partner', () => {
+  it('a paired difference refuses runs or problems without a partner', () => {
     assert.throws(() => pairedDifference([[1]], [], options()), /1 runs cannot be paired with 0/);
     assert.throws(() => pairedDifference([[1]], [[1, 0]], options()), /1 problems .* with 2/);
   });

@@ -13,22 +13,22 @@ const bootstrap = { resamples: 500, confidence: 0.95 } as const;
 const byProblems = () => ({ ...bootstrap, over: 'problems' as const, random: createRandom('m') });
 const measureOf = (json: object) => Measure.parse(json);
 
-describe('a measure of two runs', () => {
+describe('a measure of runs', () => {
   const runs = [runResult({ lag: '0' }, 0, [0, 1, 2, 2]), runResult({ lag: '0' }, 1, [2, 1, 2, 2])];
 
-  it('is the share of right answers to all problems, with its interval', () => {
+  it('a measure is the share of right answers to all problems, with its interval', () => {
     const solved = measureOf({ name: 'solved', from: 'eval', key: 'sampled' });
     const { mean, low, high, kind, runs: count } = measure(solved, runs, byProblems())!;
     assert.deepEqual([mean, kind, count], [12 / 16, 'interval', 2]);
     assert(low < mean && mean < high && low >= 0.5 && high <= 1);
   });
 
-  it('may be pass@k of the same answers', () => {
+  it('a measure may be pass@k of the same answers', () => {
     const pass = measureOf({ name: 'pass', from: 'eval', key: 'pass@2' });
     assert.equal(measure(pass, runs, byProblems())!.mean, 7 / 8);
   });
 
-  it('may be taken from the steps: their end, mean, extremes, variation or noise', () => {
+  it('a measure may be taken from the steps: their end, mean, extremes, variation or noise', () => {
     const entropy = (take: string) =>
       measure(measureOf({ name: 'e', from: 'steps', key: 'entropy', take }), runs, byProblems())!;
     const mean = (1 + 1 / 2 + 1 / 3 + 1 / 4) / 4;
@@ -41,14 +41,14 @@ describe('a measure of two runs', () => {
     assert.equal(entropy('end').kind, 'range');
   });
 
-  it('does not exist where no step has it, or no run is there', () => {
+  it('a measure does not exist if no step has it or there is no run', () => {
     const unknown = measureOf({ name: 'u', from: 'steps', key: 'unknown' });
     assert.equal(measure(unknown, runs, byProblems()), undefined);
     const solved = measureOf({ name: 'solved', from: 'eval', key: 'sampled' });
     assert.equal(measure(solved, [], byProblems()), undefined);
   });
 
-  it('leaves out problems that one of them did not answer', () => {
+  it('a measure leaves out problems that one of the runs did not answer', () => {
     assert.deepEqual(answeredByAll([[[1, NaN, 0]], [[0.5, 1, 1]]]), [[[1, 0]], [[0.5, 1]]]);
   });
 });
@@ -68,7 +68,7 @@ describe('a comparison with lag 0', () => {
   const late = { lag: '4', correction: 'cispo' };
   const none = { lag: '4', correction: 'none' };
 
-  it('pairs runs of a seed, problem by problem', () => {
+  it('a comparison pairs runs of a seed, problem by problem', () => {
     const results = [
       runResult(sync, 0, [2, 1, 0, 0]),
       runResult(sync, 1, [1, 1, 1, 1]),
@@ -85,11 +85,11 @@ describe('a comparison with lag 0', () => {
     assert.deepEqual([worse!.byProblems.mean, worse!.verdict], [-0.5, 'worse']);
   });
 
-  it('is left out until both have been run', () => {
+  it('a comparison is left out until both cells have been run', () => {
     assert.deepEqual(compared([runResult(late, 0, [1, 1, 1, 1])]), []);
   });
 
-  it('is judged by the whole interval', () => {
+  it('a comparison is judged by the whole interval', () => {
     const verdicts = [
       [-0.005, 0.02, 0.01],
       [-0.03, 0.02, 0.01],

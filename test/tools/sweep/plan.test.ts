@@ -8,7 +8,7 @@ const plan = (over: object = {}) =>
   planRuns(sweepOf(over), () => ({ groupsPerBatch: 4, groupSize: 4 }));
 
 describe('the cells of an experiment', () => {
-  it('are all combinations that are not skipped, the last axis fastest', () => {
+  it('the cells of an experiment are all combinations that are not skipped, the last axis fastest', () => {
     assert.deepEqual(
       cellsOf(sweepOf()).map(({ choice }) => choice),
       [
@@ -19,14 +19,14 @@ describe('the cells of an experiment', () => {
     );
   });
 
-  it('have the settings of all, and of their values', () => {
+  it('the cells of an experiment have the common settings and those of their values', () => {
     assert.deepEqual(cellsOf(sweepOf()).at(-1)!.settings, {
       ...{ groupSize: 4, loraRank: 8, maxStepsOffPolicy: 4 },
       ...{ loss: 'cross_entropy', allowUncorrected: true },
     });
   });
 
-  it('cannot have a setting from two axes', () => {
+  it('the cells of an experiment cannot have a setting from two axes', () => {
     const axes = ['a', 'b'].map((name) => ({ name, setting: 'loraRank', values: [1] }));
     const rest = {
       skip: [],
@@ -39,7 +39,7 @@ describe('the cells of an experiment', () => {
 });
 
 describe('the runs of an experiment', () => {
-  it('are all cells with the first seed, then with the next', () => {
+  it('the runs of an experiment are all cells with the first seed, then with the next', () => {
     const runs = plan();
     assert.deepEqual(
       runs.map(({ choice, seed }) => `${choice['lag']!} ${choice['correction']!} ${seed}`),
@@ -51,7 +51,7 @@ describe('the runs of an experiment', () => {
     );
   });
 
-  it('train on the same number of samples, whatever a step has', () => {
+  it('the runs of an experiment train on the same number of samples, whatever the size of a step', () => {
     const [run] = plan();
     assert.equal(run!.samplesPerStep, 16);
     const { maxSteps, evalEveryVersions, evalProblems, evalSamples } = run!.settings;
@@ -66,20 +66,20 @@ describe('the runs of an experiment', () => {
     );
   });
 
-  it('have steps or minutes where the file says so, and no evaluations between', () => {
+  it('the runs of an experiment have steps or minutes if the file gives them, and no evaluations in between', () => {
     const [run] = plan({ limits: { steps: 9, minutes: 2 }, evaluation: {} });
     const { maxSteps, maxMinutes, evalEveryVersions, evalProblems } = run!.settings;
     assert.deepEqual([maxSteps, maxMinutes, evalEveryVersions, evalProblems], [9, 2, 0, 1_024]);
   });
 
-  it('cannot train on a part of a step', () => {
+  it('the runs of an experiment cannot train on part of a step', () => {
     assert.throws(
       () => plan({ limits: { samples: 65 } }),
       /the limit is 65 samples, no whole number of steps where lag 0, correction cispo: a step has 16/,
     );
   });
 
-  it('are compared with runs that are made', () => {
+  it('the runs of an experiment include those that others are compared with', () => {
     const comparisons = [{ measure: 'solved', against: { lag: 0 } }];
     assert.throws(
       () => plan({ comparisons }),
@@ -87,7 +87,7 @@ describe('the runs of an experiment', () => {
     );
   });
 
-  it('are named by their values, and by all of their settings', () => {
+  it('the runs of an experiment are named by their values and by all of their settings', () => {
     const names = plan().map(({ name }) => name);
     assert.match(names[0]!, /^0-cispo-s0-[0-9a-f]{6}$/);
     assert.deepEqual(
@@ -98,7 +98,7 @@ describe('the runs of an experiment', () => {
     assert.equal(new Set([...names, ...others]).size, 12);
   });
 
-  it('are checked as offbeat up would check them', () => {
+  it('the runs of an experiment are validated as offbeat up would validate them', () => {
     const resolve = (over: object) =>
       planRuns(sweepOf(over), (settings) => resolveSettings(LearnerConfig, settings));
     assert.equal(

@@ -23,7 +23,7 @@ describe('the report of an experiment', () => {
   const report = reportOf(sweep, planned, results);
   const markdown = reportMarkdown(report);
 
-  it('has a row for each cell, with what its runs measured', () => {
+  it('the report of an experiment has a row for each cell, with the measures of its runs', () => {
     const [head, , ...rows] = markdown.split('\n').filter((line) => line.startsWith('| '));
     assert.match(
       head!,
@@ -37,7 +37,7 @@ describe('the report of an experiment', () => {
     assert.match(rows[2]!, /^\| 4 +\| none +\| 1 of 2; 1 ended by diverged +\| 0\.0 %/);
   });
 
-  it('has a row for each comparison, in points', () => {
+  it('the report of an experiment has a row for each comparison, in points', () => {
     assert.match(
       markdown,
       /Differences of "solved" in percentage points; up to 1 less is no worse:/,
@@ -52,7 +52,7 @@ describe('the report of an experiment', () => {
     );
   });
 
-  it('says how the numbers came about', () => {
+  it('the report of an experiment says how the numbers were obtained', () => {
     assert.match(
       markdown,
       /4 of 6 runs with seeds 0, 1, each until 64 samples, with groupSize 4, loraRank 8/,
@@ -60,11 +60,11 @@ describe('the report of an experiment', () => {
     assert.match(markdown, /They took 4 min 0 s on a machine\. SHA-256 of the model: a0b1\./);
   });
 
-  it('is the same for the same results', () => {
+  it('the report of an experiment is the same for the same results', () => {
     assert.equal(reportMarkdown(reportOf(sweep, planned, results)), markdown);
   });
 
-  it('draws curves over the samples, and what came of them', () => {
+  it('the report of an experiment draws curves over the samples, and the final measures', () => {
     const [curve, end] = report.charts;
     assert.deepEqual(
       curve!.series.map(({ name, points }) => [name, points.map(({ x }) => x)]),
@@ -91,7 +91,7 @@ describe('the report of an experiment', () => {
     );
   });
 
-  it('is a page that needs nothing else', () => {
+  it('the report of an experiment is a page that loads no other file', () => {
     const html = reportHtml(report);
     assert.match(
       html,
@@ -102,14 +102,14 @@ describe('the report of an experiment', () => {
     assert.match(html, /prefers-color-scheme: dark/);
   });
 
-  it('can be made before there is a result', () => {
+  it('the report of an experiment can be written before there is a result', () => {
     const empty = reportOf(sweep, planned, []);
     assert.match(reportMarkdown(empty), /\| 0 of 2 \|/);
     assert.match(reportHtml(empty), /no result yet/);
     assert.equal(empty.cells.length, cellsOf(sweep).length);
   });
 
-  it('averages curves only where every run that still goes on has a value', () => {
+  it('the report of an experiment averages curves only where every run that still continues has a value', () => {
     const panels = [
       { kind: 'curve', title: 't', from: 'steps', key: 'entropy', smooth: 2, color: 'lag' },
     ];
@@ -137,12 +137,12 @@ describe('the report of an experiment', () => {
 });
 
 describe('a table', () => {
-  it('keeps bars in its texts apart from its own', () => {
+  it('a table escapes the bars in its texts', () => {
     const table = markdownOf({ head: ['a|b', 'c'], rows: [['1', '2']] });
     assert.equal(table, '| a\\|b | c   |\n| ---- | --- |\n| 1    | 2   |');
   });
 
-  it('shows three digits that count', () => {
+  it('a table shows three significant digits', () => {
     assert.deepEqual([0.123456, 1234.5, 0, 0.00012, 1e-7, 2e9].map(significant), [
       '0.123',
       '1230',

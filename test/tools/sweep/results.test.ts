@@ -15,7 +15,7 @@ describe('the results of an experiment', () => {
   });
   after(() => rm(folder, { recursive: true }));
 
-  it('are kept, a file a run', async () => {
+  it('the results of an experiment are kept in one file per run', async () => {
     const results = new Results(join(folder, 'kept'));
     const result = runResult({ lag: '0' }, 1, [0, 1, 2, 2]);
     assert.equal(await results.read(result), undefined);
@@ -23,7 +23,7 @@ describe('the results of an experiment', () => {
     assert.deepEqual(await results.read(result), result);
   });
 
-  it('of another version are refused with the remedy', async () => {
+  it('the results of another version are refused with the remedy', async () => {
     await writeFile(join(folder, 'old.json'), '{"v":1}');
     const results = new Results(folder);
     await assert.rejects(
@@ -32,7 +32,7 @@ describe('the results of an experiment', () => {
     );
   });
 
-  it("are read from the run's folder", async () => {
+  it('the results of an experiment are read from the folder of the run', async () => {
     const run = join(folder, 'run');
     await mkdir(run);
     const { answers } = evalResult();
@@ -49,7 +49,7 @@ describe('the results of an experiment', () => {
     assert.deepEqual(steps, [{ step: 1, version: 1, entropy: 0.5 }]);
   });
 
-  it('are made by one process at a time; the lock of a dead one is taken over', async () => {
+  it('the results of an experiment are written by one process at a time, which takes over the lock of a dead one', async () => {
     const locked = join(folder, 'locked');
     {
       await using _lock = await lockFolder(locked);

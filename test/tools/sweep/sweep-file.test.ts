@@ -22,7 +22,7 @@ describe('the file of an experiment', () => {
   });
   after(() => rm(folder, { recursive: true }));
 
-  it('names each value of an axis, a plain value by itself', async () => {
+  it('the file of an experiment names each value of an axis, a plain value by itself', async () => {
     const { axes } = await read({});
     assert.deepEqual(axes[0], {
       name: 'lag',
@@ -33,7 +33,7 @@ describe('the file of an experiment', () => {
     });
   });
 
-  it('has a short form, which is an experiment of another name', async () => {
+  it('the file of an experiment has a short form, which is an experiment of another name', async () => {
     const { name, axes, seeds, limits, evaluation } = await read({}, true);
     assert.deepEqual([name, seeds, limits], ['staleness-short', [7], { steps: 2 }]);
     assert.deepEqual(
@@ -44,7 +44,7 @@ describe('the file of an experiment', () => {
     await assert.rejects(read({ short: undefined }, true), /has no short form/);
   });
 
-  it('is refused with all that is wrong with it', async () => {
+  it('the file of an experiment is refused with all mistakes at once', async () => {
     await assert.rejects(
       read({
         axes: [{ name: 'lag', values: [1] }],
@@ -58,7 +58,7 @@ describe('the file of an experiment', () => {
     await assert.rejects(read({ limits: { samples: 1, steps: 1 } }), /give samples or steps/);
   });
 
-  it('is refused where it names an axis, a label or a measure that is not there', async () => {
+  it('the file of an experiment is refused if it refers to an axis, a label or a measure that does not exist', async () => {
     const wrong = {
       skip: [{ lag: 7 }],
       comparisons: [{ measure: 'entropy', against: { lagg: 0 } }],
@@ -70,7 +70,7 @@ describe('the file of an experiment', () => {
     );
   });
 
-  it('is refused when it is no JSON, or not there', async () => {
+  it('the file of an experiment is refused if it is not JSON or does not exist', async () => {
     await writeFile(path, '{');
     await assert.rejects(readSweepFile(path, false), /cannot read the experiment in .*e\.json/);
     await assert.rejects(readSweepFile(`${path}x`, false), /cannot read the experiment/);
@@ -80,7 +80,7 @@ describe('the file of an experiment', () => {
 describe('the experiments of this project', () => {
   const folder = new URL('../../../../docs/experiments/', import.meta.url).pathname;
 
-  it('are runs that offbeat up accepts, in full and in short', async () => {
+  it('the experiments of this project are runs that offbeat up accepts, in full and in short', async () => {
     const files = (await readdir(folder)).filter((file) => file.endsWith('.json'));
     assert(files.length >= 1);
     for (const file of files) {

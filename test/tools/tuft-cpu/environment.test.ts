@@ -10,7 +10,7 @@ import {
 import { UserError } from '../../../shared/base/errors.js';
 import { executable } from '../../cli/nats-server/fakes.js';
 
-describe('a Python environment is had', () => {
+describe('the Python environment', () => {
   let root: string;
   let cache: string;
   let requirements: string;
@@ -52,7 +52,7 @@ esac
   });
   afterEach(() => rm(root, { recursive: true }));
 
-  it('made once, of exactly what is pinned, without resolving dependencies', async () => {
+  it('the Python environment is created once, of exactly the pinned packages, without resolving dependencies', async () => {
     await fakePython(join(root, 'bin/python3'));
     const python = await ensure();
     assert.match(python, new RegExp(`^${cache}/[0-9a-f]{16}/bin/python$`));
@@ -63,14 +63,14 @@ esac
     assert.equal(reports.length, 1);
   });
 
-  it('made anew when a pin changes', async () => {
+  it('the Python environment is created again if a pin changes', async () => {
     await fakePython(join(root, 'bin/python3'));
     const before = await ensure();
     await writeFile(requirements, 'numpy==2.4.7\n');
     assert.notEqual(await ensure(), before);
   });
 
-  it('from the index of CPU builds where the others have no such torch', async () => {
+  it('the Python environment takes torch from the index of CPU builds if the other indexes lack it', async () => {
     const pip =
       'case "$*" in *whl/cpu*) exit 0;; *) echo "No matching distribution found for torch"; exit 1;; esac';
     await fakePython(join(root, 'bin/python3'), { pip });
@@ -78,7 +78,7 @@ esac
     assert.match(await readFile(pipCalls, 'utf8'), /--extra-index-url https:\/\/download\.pytorch/);
   });
 
-  it('from the first Python that is new enough, and OFFBEAT_PYTHON before all', async () => {
+  it('the Python environment uses OFFBEAT_PYTHON, or else the first Python that is new enough', async () => {
     await fakePython(join(root, 'bin/python3'), { version: '3 10' });
     await fakePython(join(root, 'bin/python3.12'), { version: '3 12' });
     const found = await ensure();
@@ -90,7 +90,7 @@ esac
     );
   });
 
-  it('or a sentence says why not, and nothing half made is left', async () => {
+  it('a Python environment that cannot be created is reported in a sentence and leaves no partial folder', async () => {
     const rejects = (message: RegExp, options: Partial<PythonEnvironmentOptions> = {}) =>
       assert.rejects(ensure(options), (error) => {
         assert(error instanceof UserError);

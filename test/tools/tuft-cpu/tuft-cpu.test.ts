@@ -31,14 +31,14 @@ describe('offbeat tuft-cpu', { timeout: 240_000 }, () => {
     });
   }
 
-  it('hands its flags to the launcher and has its exit code', async () => {
+  it('offbeat tuft-cpu passes its flags to the launcher and has its exit code', async () => {
     const child = await start('echo "$@"; exit 3', '--seed', '7');
     const closed = once(child, 'close') as Promise<[number]>;
     assert.match(await text(child.stdout!), /tools\/tuft-cpu\/tuft_cpu\.py --help --seed 7\n$/);
     assert.equal((await closed)[0], 3);
   });
 
-  it('passes on what ends it, and waits for the end', async () => {
+  it('offbeat tuft-cpu forwards the signal that ends it and waits for the end', async () => {
     const child = await start(
       'trap "echo saved; exit 0" TERM; echo up; while :; do sleep 0.1; done',
     );
@@ -50,14 +50,14 @@ describe('offbeat tuft-cpu', { timeout: 240_000 }, () => {
     assert.equal(out, 'up\nsaved\n');
   });
 
-  it('leaves no server behind when it is killed itself', async () => {
+  it('offbeat tuft-cpu leaves no server running if it is killed itself', async () => {
     const child = await start('echo $$; exec sleep 60');
     const [pid] = (await once(child.stdout!, 'data')) as [Buffer];
     child.kill('SIGKILL');
     await until(() => !isRunning(Number(pid)));
   });
 
-  it('says what is missing where there is no Python', async () => {
+  it('offbeat tuft-cpu names what is missing if there is no Python', async () => {
     const child = spawn(process.execPath, [cli, 'tuft-cpu', '--help'], {
       stdio: ['ignore', 'ignore', 'pipe'],
       env: { ...process.env, OFFBEAT_PYTHON: join(root, 'none') },
