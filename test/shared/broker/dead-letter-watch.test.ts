@@ -10,7 +10,7 @@ import { rolloutGroup, scoredGroup, ticket } from '../../support/messages.js';
 describe('dead letters', () => {
   const of = { ticketId: 'train-00000007', attempt: 1 };
 
-  it('tell which ticket they were the end of, whatever kind of message it was', () => {
+  it('a dead letter names the ticket that it ended, whatever kind of message died', () => {
     const dead = ticket(of);
     const scored = scoredGroup({ group: rolloutGroup({ ticket: dead }) });
     for (const data of [
@@ -22,14 +22,14 @@ describe('dead letters', () => {
     }
   });
 
-  it('tell it by what they were published under, where nothing is left of the message', () => {
+  it('a dead letter without the message names its ticket by the id that it was published under', () => {
     const nothing = new Uint8Array();
     assert.deepEqual(ticketOf({ data: nothing, msgId: 'train-00000007.1' }), of);
     assert.equal(ticketOf({ data: nothing, msgId: 'again-12' }), undefined);
     assert.deepEqual(ticketOf({ data: encode(Ticket, ticket(of)), msgId: 'train-00000008.0' }), of);
   });
 
-  it('of bytes that mean nothing are passed over', async () => {
+  it('a dead letter of unreadable bytes is skipped', async () => {
     const deaths: string[] = [];
     async function* letters() {
       for (const data of [Uint8Array.of(0xc1), pack({ other: 1 }), encode(Ticket, ticket())]) {

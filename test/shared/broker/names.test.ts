@@ -6,7 +6,7 @@ import { nameToken, runNames, takesFrom } from '../../../shared/broker/names.js'
 describe('the names of a run', () => {
   const names = runNames('night-3');
 
-  it('carry the run in every subject, stream and bucket', () => {
+  it('the names of a run contain the run in every subject, stream and bucket', () => {
     assert.equal(names.subjects.tickets('train'), 'offbeat.night-3.tickets.train');
     assert.equal(names.subjects.scored('eval'), 'offbeat.night-3.scored.eval');
     assert.equal(names.subjects.rollouts('actor-0'), 'offbeat.night-3.rollouts.actor-0');
@@ -20,7 +20,7 @@ describe('the names of a run', () => {
     }
   });
 
-  it('give each queue a durable consumer whose filter takes what is published there', () => {
+  it("the names of a run give each queue a durable consumer whose filter matches the queue's subjects", () => {
     assert.deepEqual(names.consumer('tickets.eval'), {
       stream: 'TICKETS_night-3',
       durable: 'actors-eval',
@@ -30,17 +30,17 @@ describe('the names of a run', () => {
   });
 
   for (const run of ['', 'a.b', 'a b', '-a', 'a'.repeat(49), 'ü']) {
-    it(`refuse the run ${JSON.stringify(run)}`, () => {
+    it(`the name ${JSON.stringify(run)} is refused as that of a run`, () => {
       assert.throws(() => runNames(run), { name: 'UserError', message: /use 1 to 48 letters/ });
     });
   }
 });
 
-describe('a stage', () => {
+describe('the queues of a stage', () => {
   const names = runNames('night-3');
   const takes = (stage: string, rest: string) => takesFrom(names, stage, `offbeat.night-3.${rest}`);
 
-  it('takes messages from its own queues', () => {
+  it('a stage consumes messages from its own queues', () => {
     assert(takes('actor', 'tickets.train'));
     assert(takes('actor', 'tickets.eval'));
     assert(takes('reward', 'rollouts.pod=2E7'));
@@ -48,7 +48,7 @@ describe('a stage', () => {
     assert(takes('learner', 'scored.eval'));
   });
 
-  it('takes none from anywhere else', () => {
+  it('a stage consumes no message from any other subject', () => {
     assert(!takes('actor', 'scored.train'));
     assert(!takes('actor', 'rollouts.actor-0'));
     assert(!takes('actor', 'tickets'));
@@ -63,12 +63,12 @@ describe('a stage', () => {
   });
 });
 
-describe('a name as a token', () => {
-  it('keeps an ordinary name as it is', () => {
+describe('the token of a name', () => {
+  it('the token of an ordinary name is the name itself', () => {
     assert.equal(nameToken('actor-0_B'), 'actor-0_B');
   });
 
-  it('is one token of a subject and a key, whatever the name', () => {
+  it('the token of any name is one token of a subject and of a key', () => {
     fc.assert(
       fc.property(fc.string({ minLength: 1, unit: 'grapheme' }), (name) => {
         assert.match(nameToken(name), /^[A-Za-z0-9_=-]+$/);
@@ -76,7 +76,7 @@ describe('a name as a token', () => {
     );
   });
 
-  it('is different for different names', () => {
+  it('the tokens of different names differ', () => {
     const name = fc.string({
       minLength: 1,
       maxLength: 3,

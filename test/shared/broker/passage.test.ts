@@ -22,23 +22,23 @@ function look(live: number[], deliveredTo = 0): QueueLook {
 const none = () => 0;
 
 describe('a passage through the queues', () => {
-  it('is over at once where there is nothing', async () => {
+  it('a passage is over at once if the queues are empty', async () => {
     assert.equal(await new Passage(looks([look([])]), none).isOver(), true);
   });
 
-  it('needs no queue to run empty: what came later is not waited for', async () => {
+  it('a passage does not wait for messages that arrived after it began', async () => {
     const passage = new Passage(looks([look([3, 4, 5]), look([5, 6]), look([6, 7])]), none);
     assert.deepEqual([await passage.isOver(), await passage.isOver()], [false, false]);
     assert.equal(await passage.isOver(), true);
   });
 
-  it('waits for groups that no reward service was given yet, however long that takes', async () => {
+  it('a passage waits without limit for groups that no reward service has received yet', async () => {
     const passage = new Passage(looks([look([3, 4], 2)]), none);
     for (let i = 0; i < 100; i += 1) assert.equal(await passage.isOver(), false);
     assert.deepEqual(passage.inHands, []);
   });
 
-  it('waits in the end without a group that a reward service holds, and says which it is', async () => {
+  it('a passage stops waiting for a group that a reward service holds, and names it', async () => {
     const passage = new Passage(looks([look([3, 4], 4), look([3], 4)]), none);
     let waits = 0;
     while (!(await passage.isOver())) waits += 1;
@@ -46,12 +46,12 @@ describe('a passage through the queues', () => {
     assert.deepEqual(passage.inHands, [held]);
   });
 
-  it('is not over while scored groups are there that have not been received', async () => {
+  it('a passage is not over while scored groups have not been received', async () => {
     assert.equal(await new Passage(looks([look([])], 3), () => 2).isOver(), false);
     assert.equal(await new Passage(looks([look([])], 3), () => 3).isOver(), true);
   });
 
-  it('is not over on a server that has lost the queues', async () => {
+  it('a passage is not over on a server that has lost the queues', async () => {
     assert.equal(await new Passage(looks([]), none).isOver(), false);
   });
 });

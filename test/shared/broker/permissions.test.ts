@@ -47,12 +47,12 @@ describe('the permissions of a run', () => {
     ['$JS.API.STREAM.INFO.TICKETS_s', []],
   ];
   for (const [subject, allowed] of rights) {
-    it(`let ${allowed.join(', ') || 'nobody'} publish ${subject}`, () => {
+    it(`the permissions of a run let ${allowed.join(', ') || 'no identity'} publish ${subject}`, () => {
       assert.deepEqual(whoMay(subject), allowed);
     });
   }
 
-  it('give each identity an inbox that no other may listen to', () => {
+  it('the permissions of a run give each identity an inbox that no other identity can read', () => {
     const inboxes = identities.flatMap((identity) =>
       permissionsOf(identity, names).subscribe.filter((subject) => subject.startsWith('_INBOX')),
     );

@@ -73,7 +73,7 @@ function watchOver(queue: Queue, kind: 'tickets' | 'scored' = 'tickets') {
 const none = { pending: 0, ackPending: 0 };
 
 describe('messages that a killed server keeps although they were acknowledged', () => {
-  it('are those beyond what is to be delivered or to be acknowledged, at two looks', async () => {
+  it('ghosts are the messages beyond the pending and unacknowledged ones, if two looks find them', async () => {
     // Eight of them, while somebody works on two others and three wait.
     const consumers = { 'actors-train': { pending: 3, ackPending: 2 }, 'actors-eval': none };
     const { watch, freed } = watchOver({ messages: 13, lastSeq: 146, consumers });
@@ -85,7 +85,7 @@ describe('messages that a killed server keeps although they were acknowledged', 
     assert.equal(freed.length, 2);
   });
 
-  it('are removed with their queue when the server does not deliver them again either', async () => {
+  it('ghosts are deleted together with their queue if the server does not deliver them again either', async () => {
     const consumers = { 'learner-train': none, 'learner-eval': none };
     const queue = { messages: 15, lastSeq: 70, consumers };
     const { watch, freed, emptied } = watchOver(queue, 'scored');
@@ -99,7 +99,7 @@ describe('messages that a killed server keeps although they were acknowledged', 
     assert.deepEqual([freed.length, emptied], [4, [15]]);
   });
 
-  it('are known among the scored groups too, which a checkpoint has settled', async () => {
+  it('ghosts are also found among scored groups that a checkpoint has settled', async () => {
     const consumers = { 'learner-train': { pending: 0, ackPending: 4 }, 'learner-eval': none };
     const { watch, freed } = watchOver({ messages: 7, lastSeq: 146, consumers }, 'scored');
     await watch.look();
@@ -107,7 +107,7 @@ describe('messages that a killed server keeps although they were acknowledged', 
     assert.deepEqual(freed, ['scored.train', 'scored.eval']);
   });
 
-  it('are none when every message is accounted for, by one consumer or the other', async () => {
+  it('no ghosts are found if either consumer accounts for every message', async () => {
     const consumers = {
       'actors-train': { pending: 3, ackPending: 2 },
       'actors-eval': { pending: 0, ackPending: 1 },
@@ -117,7 +117,7 @@ describe('messages that a killed server keeps although they were acknowledged', 
     assert.deepEqual(freed, []);
   });
 
-  it('are not those whose acknowledgement is only just taking its effect', async () => {
+  it('a message whose acknowledgement is still taking effect is not a ghost', async () => {
     const consumers = { 'actors-train': none, 'actors-eval': none };
     const queue = { messages: 1, lastSeq: 146, consumers };
     const { watch, freed } = watchOver(queue);
@@ -128,7 +128,7 @@ describe('messages that a killed server keeps although they were acknowledged', 
     assert.deepEqual(freed, []);
   });
 
-  it('are not those that were published while it was looked', async () => {
+  it('a message that is published during a look is not a ghost', async () => {
     const consumers = { 'actors-train': none, 'actors-eval': none };
     const queue = { messages: 0, lastSeq: 146, consumers, arriving: 2 };
     const { watch, freed } = watchOver(queue);
@@ -139,14 +139,14 @@ describe('messages that a killed server keeps although they were acknowledged', 
     assert.deepEqual(freed, []);
   });
 
-  it('are not known while a consumer is missing: nothing is delivered of what it had', async () => {
+  it('no ghosts are counted while a consumer is missing, since its messages are not delivered', async () => {
     const consumers = { 'actors-train': none };
     const { watch, freed } = watchOver({ messages: 5, lastSeq: 146, consumers });
     for (let looks = 0; looks < 3; looks++) await watch.look();
     assert.deepEqual(freed, []);
   });
 
-  it('are told from messages that were published elsewhere, which are expelled', async () => {
+  it('messages published by others are not ghosts and are deleted', async () => {
     const consumers = { 'actors-train': { pending: 3, ackPending: 0 }, 'actors-eval': none };
     const queue = { messages: 8, lastSeq: 146, consumers, strangers: 3 };
     const { watch, freed } = watchOver(queue);
@@ -160,7 +160,7 @@ describe('messages that a killed server keeps although they were acknowledged', 
     assert.deepEqual(freed, ['tickets.train', 'tickets.eval']);
   });
 
-  it('are looked for once at a time', async () => {
+  it('concurrent looks for ghosts count as one', async () => {
     const consumers = { 'actors-train': none, 'actors-eval': none };
     const { watch, freed } = watchOver({ messages: 5, lastSeq: 146, consumers });
     await Promise.all([watch.look(), watch.look()]);

@@ -13,7 +13,7 @@ function answer(code: number, err_code: number): NatsError {
 }
 const timeout = () => NatsError.errorForCode(ErrorCode.Timeout);
 
-describe('what an error of NATS means', () => {
+describe('the classification of NATS errors', () => {
   const cases: [string, unknown, string][] = [
     ['a full stream', answer(503, 10077), 'full'],
     ['a full disk', answer(500, 10047), 'full'],
@@ -27,16 +27,16 @@ describe('what an error of NATS means', () => {
     ['an error from elsewhere', new TypeError('x'), 'other'],
   ];
   for (const [what, error, meaning] of cases) {
-    it(`${what}: ${meaning}`, () => {
+    it(`${what} is classified as ${meaning}`, () => {
       assert.equal(classify(error), meaning);
     });
   }
 });
 
-describe('trying again', () => {
+describe('retries', () => {
   const options = { what: 'test', log: silent, signal: new AbortController().signal };
 
-  it('goes on while the stream is full or the server away, telling why it waited', async () => {
+  it('a retry continues while the stream is full or the server away, and reports why it waited', async () => {
     const waits: string[] = [];
     const onWait = (failure: string) => waits.push(failure);
     const result = await retry({ ...options, onWait }, (before) =>
@@ -50,7 +50,7 @@ describe('trying again', () => {
     assert.deepEqual(waits, ['full', 'away']);
   });
 
-  it('tells what only people can end as long as it waits, and not that a queue is full', async () => {
+  it('a retry reports, as long as it waits, what only the user can fix, but not that a queue is full', async () => {
     const outages = new Outages();
     const told: (string | undefined)[] = [];
     const onWait = () => told.push(outages.hindrance);
@@ -72,7 +72,7 @@ describe('trying again', () => {
     assert.equal(outages.hindrance, undefined);
   });
 
-  it('ends at once with what trying again cannot mend', async () => {
+  it('a retry ends at once at an error that retrying cannot fix', async () => {
     let attempts = 0;
     const attempt = () => {
       attempts++;
@@ -82,7 +82,7 @@ describe('trying again', () => {
     assert.equal(attempts, 1);
   });
 
-  it('tries once even when the signal has aborted, then ends with its reason', async () => {
+  it('a retry makes one attempt even if the signal has aborted, then throws the reason of the signal', async () => {
     const signal = AbortSignal.abort(new Error('shutting down'));
     assert.equal(await retry({ ...options, signal }, () => Promise.resolve(1)), 1);
     await assert.rejects(
@@ -91,7 +91,7 @@ describe('trying again', () => {
     );
   });
 
-  it('pauses longer each time, up to 1.28 seconds, never twice the same for everyone', () => {
+  it('a retry doubles its pauses up to 1.28 seconds, with a random part that differs between callers', () => {
     assert.deepEqual(
       [0, 1, 4, 5, 50].map((before) => pauseMs(before, 1)),
       [40, 80, 640, 1280, 1280],
@@ -99,7 +99,7 @@ describe('trying again', () => {
     assert.equal(pauseMs(5, 0), 640);
   });
 
-  it('gives up an attempt the moment the connection breaks, and makes none while it is down', async () => {
+  it('a retry abandons an attempt as soon as the connection breaks, and makes none while it is down', async () => {
     const outages = new Outages();
     let attempts = 0;
     const onWait = () => {

@@ -15,16 +15,16 @@ const streams = streamSettings(names, limits);
 const stream = (name: string) => streams.find((settings) => settings.name === name)!;
 
 describe('the streams of a run', () => {
-  it('hold exactly the tickets that the capacity law allows', () => {
+  it('the ticket streams hold exactly as many tickets as the capacity law allows', () => {
     assert.equal(stream('TICKETS_test').max_msgs, 64);
   });
 
-  it('have room for every outstanding group, sampled or scored', () => {
+  it('the streams of a run have room for every outstanding group, sampled or scored', () => {
     assert(stream('ROLLOUTS_test').max_msgs >= 64);
     assert(stream('SCORED_test').max_msgs >= 64);
   });
 
-  it('give each actor a share of what actors write, and many can use up theirs', () => {
+  it('the streams of a run give each actor a share, and have room for many full shares', () => {
     for (const name of ['ROLLOUTS_test', 'UPLOADS_test']) {
       const { max_msgs, max_msgs_per_subject: share, discard_new_per_subject } = stream(name);
       assert(share! > 0 && max_msgs >= 16 * share!, name);
@@ -33,7 +33,7 @@ describe('the streams of a run', () => {
     assert(stream('DEAD_test').max_msgs >= 16 * stream('DEAD_test').max_msgs_per_subject!);
   });
 
-  it('let an actor upload four of the largest groups, whatever size these have', () => {
+  it('the streams of a run let an actor upload four of the largest groups, whatever their size', () => {
     for (const largestGroupBytes of [1, 4e6, 1e8]) {
       const uploads = streamSettings(names, { ...limits, largestGroupBytes }, 60_000).find(
         ({ name }) => name === 'UPLOADS_test',
@@ -43,14 +43,14 @@ describe('the streams of a run', () => {
     }
   });
 
-  it('are all bounded and all in files', () => {
+  it('the streams of a run are all bounded and stored in files', () => {
     for (const { name, max_msgs, storage } of streams) {
       assert(max_msgs > 0 && max_msgs < 1e6, name);
       assert.equal(storage, 'file', name);
     }
   });
 
-  it('refuse what a full queue cannot take, but let history forget', () => {
+  it('the work queues refuse messages when full, while the history drops its oldest', () => {
     const discards = ['TICKETS', 'ROLLOUTS', 'SCORED', 'DEAD', 'EVENTS'].map(
       (kind) => stream(`${kind}_test`).discard,
     );
@@ -59,39 +59,39 @@ describe('the streams of a run', () => {
 });
 
 describe('the consumers of a run', () => {
-  it('deliver again after 30 seconds what a holder or a connection took along', () => {
+  it('the consumers of a run redeliver unacknowledged messages after 30 seconds', () => {
     for (const source of Object.keys(countsDeliveries) as Source[]) {
       assert.equal(consumerSettings(names, source, limits).ack_wait, nanos(30_000), source);
     }
   });
 
-  it('let as much be under way as their stream holds', () => {
+  it('the consumers of a run allow as many unacknowledged messages as their stream holds', () => {
     for (const source of Object.keys(countsDeliveries) as Source[]) {
       const { max_ack_pending } = consumerSettings(names, source, limits);
       assert.equal(max_ack_pending, stream(names.consumer(source).stream).max_msgs, source);
     }
   });
 
-  it('never let the server give a message up by itself', () => {
+  it('the consumers of a run never let the server give up a message', () => {
     assert.equal(consumerSettings(names, 'rollouts', limits).max_deliver, -1);
   });
 });
 
-describe('settings as the server has them', () => {
+describe('the settings that the server reports', () => {
   const asked = { max_msgs: 12, subjects: ['a.*'] };
 
-  it('agree when every setting asked for came back, whatever else there is', () => {
+  it('reported settings agree if every requested setting is among them, whatever else the server adds', () => {
     assert.deepEqual(differences(asked, { ...asked, sealed: false }), []);
   });
 
-  it('are named one by one where they differ', () => {
+  it('reported settings that differ are named one by one', () => {
     assert.deepEqual(differences(asked, { max_msgs: 13, subjects: ['b'] }), [
       'max_msgs is 13, not 12',
       'subjects is ["b"], not ["a.*"]',
     ]);
   });
 
-  it('are named when the server dropped them', () => {
+  it('settings that the server dropped are named', () => {
     assert.deepEqual(differences(asked, { subjects: ['a.*'] }), [
       'max_msgs is unknown to the server, not 12',
     ]);
