@@ -22,7 +22,7 @@ const plain = {
 };
 
 describe('downloading an adapter', () => {
-  it('follows a redirect to a tar on the same server, with the key', async () => {
+  it('the download follows a redirect to a tar on the same server, with the key', async () => {
     await using server = await ScriptedServer.start();
     const bytes = await tarOf({ ...plain, 'README.md': 'hello' });
     const location = '/api/v1/tars/step-2'; // relative to the request
@@ -34,7 +34,7 @@ describe('downloading an adapter', () => {
     assert.equal(server.sent('tars/step-2')[0]!.headers['x-api-key'], 'tml-test');
   });
 
-  it('waits while the archive is being built, and shows no other host the key', async () => {
+  it('the download waits while the archive is being built, and sends the key to no other host', async () => {
     await using server = await ScriptedServer.start();
     await using storage = await ScriptedServer.start();
     const bytes = await tarOf({
@@ -55,7 +55,7 @@ describe('downloading an adapter', () => {
     assert(storage.seen.every(({ headers }) => headers['x-api-key'] === undefined));
   });
 
-  it('keeps the signature of an address out of the error', async () => {
+  it('the download keeps the signature of a URL out of the error', async () => {
     await using server = await ScriptedServer.start();
     await using storage = await ScriptedServer.start();
     storage.script('GET signed', { status: 403, bytes: 'expired', type: 'text/plain' });
@@ -70,7 +70,7 @@ describe('downloading an adapter', () => {
     });
   });
 
-  it('gives an adapter or a PermanentError, whatever bytes the archive has', async () => {
+  it('the download returns an adapter or throws a PermanentError, whatever bytes the archive has', async () => {
     await using server = await ScriptedServer.start();
     const { client } = await connectTo(server);
     await using _closed = client;
@@ -115,7 +115,7 @@ describe('downloading an adapter', () => {
     ],
   ];
   for (const [name, bytes, complaint] of broken) {
-    it(`refuses ${name}`, async () => {
+    it(`the download refuses ${name}`, async () => {
       await using server = await ScriptedServer.start();
       server.script(`GET ${archive}`, { status: 302, headers: { location: '/api/v1/tar' } });
       server.script('GET tar', { bytes: await bytes, type: 'application/x-tar' });
@@ -133,7 +133,7 @@ describe('downloading an adapter', () => {
     ['a rank of its own for a layer', { rank_pattern: { q: 4 } }, /rank_pattern/],
     ['no rank', { r: undefined }, /: r: /],
   ] as const) {
-    it(`refuses an adapter with ${name}`, async () => {
+    it(`the download refuses an adapter with ${name}`, async () => {
       await using server = await ScriptedServer.start();
       const text = JSON.stringify({ ...config, ...change });
       const bytes = await tarOf({ ...plain, 'adapter_config.json': text });
@@ -150,7 +150,7 @@ describe('downloading an adapter', () => {
 });
 
 describe('an adapter on the disk of the server, as with TuFT', () => {
-  it('is read where the server says', async () => {
+  it("an adapter on the server's disk is read at the path that the server gives", async () => {
     await using disk = await checkpointDisk();
     await using server = await ScriptedServer.start();
     server.script(`GET ${archive}`, fileRedirect(join(disk.root, 'run-1', 'step-2')));
@@ -159,7 +159,7 @@ describe('an adapter on the disk of the server, as with TuFT', () => {
     assert.deepEqual(await client.downloadAdapter(path), expected);
   });
 
-  it('is read where that disk is mounted', async () => {
+  it("an adapter on the server's disk is read at the path where the disk is mounted", async () => {
     await using disk = await checkpointDisk();
     await using server = await ScriptedServer.start();
     server.script(`GET ${archive}`, fileRedirect('/there/run-1/step-2'));
@@ -174,7 +174,7 @@ describe('an adapter on the disk of the server, as with TuFT', () => {
     ['another checkpoint', 'file:///there/run-1/step-3'],
     ['a scheme of its own', 's3://bucket/run-1/step-2'],
   ] as const) {
-    it(`is out of reach on ${name}, and the user is told`, async () => {
+    it(`an adapter on the server's disk cannot be read on ${name}, and the error names the remedy`, async () => {
       await using server = await ScriptedServer.start();
       server.script(`GET ${archive}`, { status: 302, headers: { location } });
       const { client } = await connectTo(server);

@@ -6,12 +6,12 @@ import { datum } from './strict-run.js';
 
 const tokens = (length: number) => datum(...new Array<number>(length).fill(1));
 
-describe('cutting data into requests', () => {
-  it('counts 4 bytes a token, 8 a target and 4 an input', () => {
+describe('data cut into requests', () => {
+  it('a datum counts 4 bytes a token, 8 a target and 4 an input', () => {
     assert.equal(datumBytes(tokens(10)), 10 * (4 + 8 + 4 + 4));
   });
 
-  it('starts a new request at the limit of datums', () => {
+  it('a new request starts at the limit of datums', () => {
     const chunks = splitData([1, 1, 1, 1, 1].map(tokens), { maxLength: 2, maxBytes: 1e9 });
     assert.deepEqual(
       chunks.map((chunk) => chunk.length),
@@ -19,7 +19,7 @@ describe('cutting data into requests', () => {
     );
   });
 
-  it('starts a new request at the limit of bytes, and sends a larger datum alone', () => {
+  it('a new request starts at the limit of bytes, and a larger datum is sent alone', () => {
     const chunks = splitData([5, 5, 1, 50, 1].map(tokens), { maxLength: 99, maxBytes: 200 });
     assert.deepEqual(
       chunks.map((chunk) => chunk.map((item) => item.tokens.length)),
@@ -27,7 +27,7 @@ describe('cutting data into requests', () => {
     );
   });
 
-  it('keeps every datum, in order, whatever the limits', () => {
+  it('the requests keep every datum in order, whatever the limits', () => {
     const lengths = fc.array(fc.integer({ min: 1, max: 40 }), { minLength: 1, maxLength: 30 });
     const limit = fc.integer({ min: 1, max: 500 });
     fc.assert(
@@ -46,13 +46,13 @@ describe('cutting data into requests', () => {
   });
 });
 
-describe('combining the results of chunks', () => {
+describe('the combined results of chunks', () => {
   const part = (datums: number, metrics: Record<string, number>) => ({
     logprobs: Array.from({ length: datums }, () => Float32Array.of(-datums)),
     metrics,
   });
 
-  it('follows the reduction in a metric’s name; a mean is weighted by datums', () => {
+  it('a combined metric follows the reduction in its name; a mean is weighted by datums', () => {
     const { logprobs, metrics } = combineResults([
       part(1, { 'loss:sum': 1, 'a:min': 3, 'a:max': 3, 'a:mean': 3, 'b:slack': 3, 'c:unique': 7 }),
       part(3, { 'loss:sum': 2, 'a:min': 5, 'a:max': 5, 'a:mean': 5, 'b:slack': 5, 'c:unique': 8 }),
@@ -69,7 +69,7 @@ describe('combining the results of chunks', () => {
     });
   });
 
-  it('drops what a chunk lacks, and keeps an unknown metric only where all agree', () => {
+  it('a combined result drops metrics that a chunk lacks, and keeps an unknown metric only if all agree', () => {
     const { metrics } = combineResults([
       part(1, { 'loss:sum': 1, extra: 1, same: 4, other: 1 }),
       part(1, { 'loss:sum': 1, same: 4, other: 2 }),
@@ -77,7 +77,7 @@ describe('combining the results of chunks', () => {
     assert.deepEqual(metrics, { 'loss:sum': 2, same: 4 });
   });
 
-  it('leaves the only chunk of a call as it is', () => {
+  it('the result of a call with one chunk is unchanged', () => {
     const only = part(1, { 'no reduction': 1 });
     assert.equal(combineResults([only]), only);
   });

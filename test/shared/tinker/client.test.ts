@@ -9,7 +9,7 @@ const model = { baseModel: 'base', rank: 8, seed: 3 };
 const state = 'tinker://old-run/weights/step-4';
 
 describe('creating models', () => {
-  it('asks for the adapter by rank and seed, without the output head', async () => {
+  it('the client creates a model with its rank and seed, without the output head', async () => {
     await using server = await ScriptedServer.start();
     new StrictRun(server);
     const { client } = await connectTo(server);
@@ -28,7 +28,7 @@ describe('creating models', () => {
     assert.equal(two!['model_seq_id'], 1);
   });
 
-  it('refuses a model that the server does not serve, naming those that it does', async () => {
+  it('the client refuses a model that the server does not serve, and names those that it serves', async () => {
     await using server = await ScriptedServer.start();
     const { client } = await connectTo(server);
     await using _closed = client;
@@ -40,7 +40,7 @@ describe('creating models', () => {
     assert.equal(server.sent('create_model').length, 0);
   });
 
-  it('restores a saved state with its optimizer, as operation 1 of a new run', async () => {
+  it('the client restores a saved state with its optimizer, as operation 1 of a new run', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -50,7 +50,7 @@ describe('creating models', () => {
     assert.deepEqual(strict.seqIds, [1]);
   });
 
-  it('does not repeat an internal error for minutes, as a model that cannot be made gives', async () => {
+  it('the client soon stops repeating an internal error, as of a model that cannot be created', async () => {
     await using server = await ScriptedServer.start();
     const detail = 'Failed to create model: unsupported architecture';
     server.script('POST create_model', { status: 500, json: { detail } });
@@ -63,7 +63,7 @@ describe('creating models', () => {
     assert.equal(server.sent('create_model').length, 2);
   });
 
-  it('opens another session when the server forgot this one', async () => {
+  it('the client opens another session if the server forgot this one', async () => {
     await using server = await ScriptedServer.start();
     new StrictRun(server);
     const { client } = await connectTo(server);
@@ -83,7 +83,7 @@ describe('creating models', () => {
     );
   });
 
-  it('blames a missing checkpoint, not the session', async () => {
+  it('the client names a missing checkpoint as the cause, not the session', async () => {
     await using server = await ScriptedServer.start();
     const detail = 'Failed to create sampling session: Checkpoint step-4 not found';
     server.script('POST create_sampling_session', { status: 404, json: { detail } });
@@ -95,7 +95,7 @@ describe('creating models', () => {
 });
 
 describe('the heartbeat', () => {
-  it('comes every 10 s, survives silence, and opens a new session after three refusals', async () => {
+  it('the heartbeat is sent every 10 s, survives silence, and opens a new session after three refusals', async () => {
     await using server = await ScriptedServer.start();
     mock.timers.enable({ apis: ['setInterval'] });
     try {
@@ -126,7 +126,7 @@ describe('the heartbeat', () => {
     }
   });
 
-  it('ends when the client is closed', async () => {
+  it('the heartbeat ends when the client is closed', async () => {
     await using server = await ScriptedServer.start();
     mock.timers.enable({ apis: ['setInterval'] });
     try {
@@ -141,8 +141,8 @@ describe('the heartbeat', () => {
   });
 });
 
-describe('what the server knows', () => {
-  it('describes a run, and gives up on a bare 500 soon, which is how TuFT says unknown', async () => {
+describe("reading the server's runs and checkpoints", () => {
+  it('the client describes a run, and soon gives up on a bare 500, which TuFT gives for an unknown run', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -165,7 +165,7 @@ describe('what the server knows', () => {
     assert.equal(server.sent('get_info').length, 3);
   });
 
-  it('lists all checkpoints, page by page', async () => {
+  it('the client lists all checkpoints, page by page', async () => {
     await using server = await ScriptedServer.start();
     const { client } = await connectTo(server);
     await using _closed = client;
@@ -191,7 +191,7 @@ describe('what the server knows', () => {
     ]);
   });
 
-  it('deletes a checkpoint by its kind and name, even when it is gone', async () => {
+  it('the client deletes a checkpoint by its kind and name, even if it is already gone', async () => {
     await using server = await ScriptedServer.start();
     const { client } = await connectTo(server);
     await using _closed = client;
@@ -203,7 +203,7 @@ describe('what the server knows', () => {
     await assert.rejects(client.deleteCheckpoint('tinker://x/../y'), /no tinker path/);
   });
 
-  it('takes a 500 for a checkpoint that is gone only if the server no longer lists it', async () => {
+  it('the client takes a 500 for a deleted checkpoint only if the server no longer lists it', async () => {
     await using server = await ScriptedServer.start();
     const { client } = await connectTo(server);
     await using _closed = client;

@@ -33,11 +33,11 @@ const result = {
 };
 
 describe('the forward_backward request', () => {
-  it('has the golden bytes', () => {
+  it('the encoded forward_backward request equals the golden bytes', () => {
     assert.equal(hex(encodeForwardBackwardRequest(request)), goldenRequest);
   });
 
-  it('writes a config entry and forward_only behind them', () => {
+  it('the encoded forward_backward request has the config entry and forward_only at its end', () => {
     const bytes = encodeForwardBackwardRequest({
       ...request,
       config: { beta: 0.5 },
@@ -46,24 +46,24 @@ describe('the forward_backward request', () => {
     assert.equal(hex(bytes), goldenRequest + goldenBeta + goldenForwardOnly);
   });
 
-  it('is read back from the golden bytes', () => {
+  it('the forward_backward request is decoded from the golden bytes', () => {
     assert.deepEqual(decodeForwardBackwardRequest(bytesOf(goldenRequest)), request);
     const both = bytesOf(goldenRequest + goldenBeta + goldenForwardOnly);
     const read = decodeForwardBackwardRequest(both);
     assert.deepEqual(read, { ...request, config: { beta: 0.5 }, isForwardOnly: true });
   });
 
-  it('is read at any address, since a body may be a slice of a larger buffer', () => {
+  it('the forward_backward request is decoded at any address, since a body may be a slice of a larger buffer', () => {
     const shifted = Buffer.from(`00${goldenRequest}`, 'hex').subarray(1);
     assert.deepEqual(decodeForwardBackwardRequest(shifted), request);
   });
 
-  it('skips the fields of newer protocols', () => {
+  it('the decoder skips the fields of newer protocols', () => {
     const unknownField = 'a20103616263'; // number 20, bytes "abc"
     assert.deepEqual(decodeForwardBackwardRequest(bytesOf(goldenRequest + unknownField)), request);
   });
 
-  it('reads several text chunks as one sequence, and int32, int64 and bfloat16 tensors', () => {
+  it('the decoder reads several text chunks as one sequence, and int32, int64 and bfloat16 tensors', () => {
     const text = (...tokens: number[]) =>
       create(pb.ChunkSchema, {
         chunk: {
@@ -102,7 +102,7 @@ describe('the forward_backward request', () => {
     ['a negative token', { tokens: Int32Array.of(5, 6, -1) }, /tokens\[2\] is -1/],
   ];
   for (const [name, change, complaint] of malformed) {
-    it(`refuses to send ${name}`, () => {
+    it(`the encoder refuses to send ${name}`, () => {
       const data = change === undefined ? [] : [{ ...request.data[0]!, ...change }];
       assert.throws(() => encodeForwardBackwardRequest({ ...request, data }), {
         name: 'PermanentError',
@@ -151,7 +151,7 @@ describe('the forward_backward request', () => {
     ],
   ];
   for (const [name, bytes, complaint] of unreadable) {
-    it(`refuses to read ${name}`, () => {
+    it(`the decoder refuses to read ${name}`, () => {
       assert.throws(
         () => decodeForwardBackwardRequest(bytes),
         (error: unknown) => error instanceof PermanentError && complaint.test(error.message),
@@ -161,12 +161,12 @@ describe('the forward_backward request', () => {
 });
 
 describe('the forward_backward result', () => {
-  it('has the golden bytes in both directions', () => {
+  it('the forward_backward result equals the golden bytes in both directions', () => {
     assert.equal(hex(encodeForwardBackwardResult('cross_entropy', result)), goldenResult);
     assert.deepEqual(decodeForwardBackwardResult(bytesOf(goldenResult)), result);
   });
 
-  it('keeps datums of different lengths apart', () => {
+  it('the forward_backward result keeps datums of different lengths apart', () => {
     const ragged = {
       logprobs: [Float32Array.of(-1), Float32Array.of(-2, -3), Float32Array.of()],
       metrics: {},
@@ -177,7 +177,7 @@ describe('the forward_backward result', () => {
     );
   });
 
-  it('concatenates records, which a server starts anew at another dtype', () => {
+  it('the forward_backward result joins its records, of which a server starts a new one at another dtype', () => {
     const record = (data: Float32Array | Uint16Array, dtype: pb.DType) =>
       create(pb.ArrayRecordSchema, {
         numDatums: 1n,
@@ -202,7 +202,7 @@ describe('the forward_backward result', () => {
     assert.deepEqual(read, [Float32Array.of(-1, -2), Float32Array.of(-1)]);
   });
 
-  it('refuses offsets that leave the data', () => {
+  it('the forward_backward result is refused if its offsets are outside the data', () => {
     const lying = bytesOf(goldenResult.replace('0c00000000000000', '1c00000000000000'));
     assert.throws(() => decodeForwardBackwardResult(lying), /offsets from 0 to 28 leave the data/);
   });
@@ -220,17 +220,17 @@ describe('the sample result', () => {
     promptLogprobs: Float32Array.of(NaN, -2),
   };
 
-  it('has the golden bytes in both directions', () => {
+  it('the sample result equals the golden bytes in both directions', () => {
     assert.equal(hex(encodeSampleResult(sampled)), goldenSample);
     assert.deepEqual(decodeSampleResult(bytesOf(goldenSample)), sampled);
   });
 
-  it('tells a stop from a length, and has no prompt logprobs unless asked', () => {
+  it('the sample result distinguishes stop from length, and has prompt logprobs only if requested', () => {
     const stopped = { sequences: [{ ...sampled.sequences[0]!, stopReason: 'stop' as const }] };
     assert.deepEqual(decodeSampleResult(encodeSampleResult(stopped)), stopped);
   });
 
-  it('refuses tokens without their logprobs', () => {
+  it('the sample result is refused if tokens lack their logprobs', () => {
     const bytes = toBinary(
       pb.SampleResponseSchema,
       create(pb.SampleResponseSchema, {

@@ -32,7 +32,7 @@ describe('polling a future', () => {
     ['a cut connection', ['cut'], 2],
   ];
   for (const [name, replies, polls] of goesOn) {
-    it(`goes on after ${name}`, async () => {
+    it(`polling continues after ${name}`, async () => {
       await using scene = await setUp(...replies, stepped);
       assert.deepEqual(await scene.run.optimStep(adam), { 'norm:max': 2 });
       assert.equal(scene.server.sent('retrieve_future').length - 1, polls); // 1 for create_model
@@ -84,7 +84,7 @@ describe('polling a future', () => {
     ['a body that is no JSON', { bytes: '<html>', type: 'text/html' }, BadAnswer, /<html>/],
   ];
   for (const [name, reply, kind, message] of ends) {
-    it(`ends with ${kind.name} at ${name}`, async () => {
+    it(`polling ends with ${kind.name} at ${name}`, async () => {
       await using scene = await setUp(reply);
       await assert.rejects(scene.run.optimStep(adam), (error: unknown) => {
         assert(error instanceof kind, String(error));
@@ -96,13 +96,13 @@ describe('polling a future', () => {
     });
   }
 
-  it('gives up on a 400 that stays', async () => {
+  it('polling gives up on a 400 that persists', async () => {
     await using scene = await setUp(detail(400, 'no'));
     await assert.rejects(scene.run.optimStep(adam), BadRequest);
     assert.equal(scene.server.sent('retrieve_future').length - 1, 4);
   });
 
-  it('gives up when nothing useful came for five minutes, but not while it is pending', async () => {
+  it('polling gives up after five minutes of errors, but not while the future is pending', async () => {
     const pendings = Array.from({ length: 300 }, () => pending('try_again'));
     await using scene = await setUp(...pendings, plain500);
     scene.time.slept.length = 0;
@@ -113,14 +113,14 @@ describe('polling a future', () => {
     assert(waited > 250_000 && waited <= 300_000, `waited ${waited} ms`);
   });
 
-  it('waits as long as Retry-After says', async () => {
+  it('polling waits as long as Retry-After says', async () => {
     const headers = { 'retry-after': '11' };
     await using scene = await setUp({ status: 429, json: {}, headers }, stepped);
     await scene.run.optimStep(adam);
     assert.deepEqual(scene.time.slept, [11_000]);
   });
 
-  it('asks for protobuf where it can be had, and says which poll it is', async () => {
+  it('polling requests protobuf if the result has that form, and numbers its polls', async () => {
     const logprobs = [Float32Array.of(-1)];
     await using scene = await setUp(pending('try_again'), {
       bytes: encodeForwardBackwardResult('ppo', { logprobs, metrics: {} }),
@@ -136,12 +136,12 @@ describe('polling a future', () => {
     }
   });
 
-  it('refuses protobuf that is broken', async () => {
+  it('polling refuses malformed protobuf', async () => {
     await using scene = await setUp({ bytes: 'xx', type: 'application/x-protobuf' });
     await assert.rejects(scene.run.forward([datum(1)], 'ppo', {}), BadAnswer);
   });
 
-  it('gives a silent poll 150 s, above the 120 s that TuFT holds one, then polls again', async () => {
+  it('polling waits 150 s for a silent answer, more than the 120 s of TuFT, then polls again', async () => {
     await using scene = await setUp('hang', stepped);
     mock.timers.enable({ apis: ['setTimeout'] });
     try {
@@ -157,7 +157,7 @@ describe('polling a future', () => {
     }
   });
 
-  it('ends at once when the client is closed', async () => {
+  it('polling ends at once when the client is closed', async () => {
     await using scene = await setUp('hang');
     const metrics = scene.run.optimStep(adam);
     while (scene.server.sent('retrieve_future').length < 2) await new Promise(setImmediate);

@@ -32,7 +32,7 @@ describe('a protobuf body of any bytes', () => {
     decodeForwardBackwardResult,
     decodeSampleResult,
   })) {
-    it(`is a message or a PermanentError: ${name}`, () => {
+    it(`any bytes decode to a message or throw a PermanentError: ${name}`, () => {
       fc.assert(
         fc.property(mutationsOf(good), (bytes) => {
           refusesOnly([PermanentError], () => read(bytes));

@@ -13,7 +13,7 @@ import { connectTo, ScriptedServer } from './scripted-server.js';
 const { signal } = new AbortController();
 
 describe('connecting', () => {
-  it('sends the key, and keeps the path of the base URL in front', async () => {
+  it('connecting sends the key and keeps the path of the base URL', async () => {
     await using server = await ScriptedServer.start();
     const { client } = await connectTo(server, { baseUrl: `${server.url}/prod/x/` });
     await using _closed = client;
@@ -31,7 +31,7 @@ describe('connecting', () => {
     });
   });
 
-  it('waits a little for a server that is starting', async () => {
+  it('connecting waits briefly for a server that is starting', async () => {
     await using server = await ScriptedServer.start();
     const ready = { json: {} };
     server.script('POST client/config', 'cut', { status: 503, json: { detail: 'soon' } }, ready);
@@ -40,7 +40,7 @@ describe('connecting', () => {
     assert.equal(server.sent('client/config').length, 3);
   });
 
-  it('asks again after 10 s when the network has swallowed the first request', async (t) => {
+  it('connecting sends the request again after 10 s if the network lost the first one', async (t) => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const asked: string[] = [];
     const lost = (by: AbortSignal) =>
@@ -69,7 +69,7 @@ describe('connecting', () => {
     assert.deepEqual(asked, ['config', 'config', 'get_server_capabilities']);
   });
 
-  it('says what to do when nothing listens there', async () => {
+  it('connecting names the remedy if no server listens at the address', async () => {
     await using server = await ScriptedServer.start();
     const closed = await ScriptedServer.start();
     const baseUrl = closed.url;
@@ -82,7 +82,7 @@ describe('connecting', () => {
     });
   });
 
-  it('says so when something else than a Tinker server answers', async () => {
+  it('connecting reports a server that is not a Tinker server', async () => {
     await using server = await ScriptedServer.start();
     server.script('POST client/config', { bytes: '<h1>It works!</h1>', type: 'text/html' });
     await assert.rejects(connectTo(server), (error) => {
@@ -92,7 +92,7 @@ describe('connecting', () => {
     });
   });
 
-  it('names the key as the culprit, without telling it', async () => {
+  it('connecting names the key as the cause, without printing it', async () => {
     await using server = await ScriptedServer.start();
     server.script('POST client/config', { status: 403, json: { detail: 'Invalid API key' } });
     await assert.rejects(connectTo(server), (error) => {
@@ -103,7 +103,7 @@ describe('connecting', () => {
     });
   });
 
-  it('does not follow a redirect with the key in hand', async () => {
+  it('connecting does not follow a redirect with the key', async () => {
     await using elsewhere = await ScriptedServer.start();
     await using server = await ScriptedServer.start();
     const location = `${elsewhere.url}/api/v1/client/config`;
@@ -117,7 +117,7 @@ describe('connecting', () => {
     ['a URL with a password', { baseUrl: 'http://me:secret@host' }, /carries a user/],
     ['an empty key', { apiKey: '' }, /the API key is empty/],
   ] as const) {
-    it(`refuses ${name}`, async () => {
+    it(`connecting refuses ${name}`, async () => {
       const log = createLogger('test');
       const given = { baseUrl: 'http://127.0.0.1:1', apiKey: 'tml-x', log, signal, ...options };
       await assert.rejects(TinkerClient.connect(given), (error) => {
@@ -129,7 +129,7 @@ describe('connecting', () => {
     });
   }
 
-  it('exchanges the key for a token where the server wants that', async () => {
+  it('connecting exchanges the key for a token if the server requires it', async () => {
     await using server = await ScriptedServer.start();
     const jwt = (minutes: number) => {
       const claims = JSON.stringify({ exp: Date.now() / 1000 + minutes * 60 });
@@ -154,7 +154,7 @@ describe('connecting', () => {
 });
 
 describe('one attempt', () => {
-  it('ends when its time is up, and nobody knows whether it arrived', async () => {
+  it('an attempt ends at its time limit, and it stays unknown whether the request arrived', async () => {
     await using server = await ScriptedServer.start();
     server.script('POST slow', 'hang');
     const http = new TinkerHttp({
@@ -170,7 +170,7 @@ describe('one attempt', () => {
     });
   });
 
-  it('ends with the caller’s signal', async () => {
+  it('an attempt ends with the caller’s signal', async () => {
     await using server = await ScriptedServer.start();
     server.script('POST slow', 'hang');
     const log = createLogger('test');
@@ -185,13 +185,13 @@ describe('one attempt', () => {
 describe('the wait before another attempt', () => {
   const asked = (headers: Record<string, string>) => retryDelayMs(0, new Headers(headers), 0);
 
-  it('doubles from half a second to thirty, less up to a quarter', () => {
+  it('the wait doubles from half a second to thirty, less up to a quarter', () => {
     const waits = [0, 1, 2, 6, 20].map((attempt) => retryDelayMs(attempt, undefined, 0));
     assert.deepEqual(waits, [500, 1000, 2000, 30_000, 30_000]);
     assert.equal(retryDelayMs(1, undefined, 1), 750);
   });
 
-  it('is what the server asks for, up to a minute', () => {
+  it('the wait is the one that the server requests, up to a minute', () => {
     assert.equal(asked({ 'retry-after-ms': '1500' }), 1500);
     assert.equal(asked({ 'retry-after': '2' }), 2000);
     assert.equal(asked({ 'retry-after': '3600' }), 500);
@@ -201,7 +201,7 @@ describe('the wait before another attempt', () => {
     assert.equal(retryDelayMs(0, headers, 0, now), 20_000);
   });
 
-  it('knows which failures came before the request left', () => {
+  it('errors from before the request was sent are recognized', () => {
     const failure = (code: string) => new TypeError('fetch failed', { cause: { code } });
     assert(wasNeverSent(failure('ECONNREFUSED')));
     assert(!wasNeverSent(failure('ECONNRESET')));
@@ -210,7 +210,7 @@ describe('the wait before another attempt', () => {
 });
 
 describe('the text of a conflict', () => {
-  it('tells the expected id, as TuFT and the embedded server write it', () => {
+  it('the expected id is read from a conflict as TuFT and the local backend write it', () => {
     assert.equal(expectedId('Sequence conflict: expected 5, got 6.'), 5);
     assert.equal(
       expectedId('Failed to retrieve future: Sequence conflict: expected 12, got 0.'),

@@ -24,7 +24,7 @@ const both: Reply = {
 const accepted: Reply = { status: 202, json: { request_id: 'sample', model_id: null } };
 
 describe('a sampler', () => {
-  it('asks with everything explicit, and returns tokens with their logprobs', async () => {
+  it('a sampler sends every value explicitly and returns tokens with their logprobs', async () => {
     await using server = await ScriptedServer.start();
     server.script('POST asample', accepted);
     server.script('POST retrieve_future', both);
@@ -51,7 +51,7 @@ describe('a sampler', () => {
     });
   });
 
-  it('gives up a call that the server keeps pending for longer than it may', async () => {
+  it('a sampler gives up a call that the server keeps pending past its deadline', async () => {
     await using server = await ScriptedServer.start();
     server.script('POST asample', accepted);
     const pending = { json: { type: 'try_again', request_id: 'x', queue_state: 'active' } };
@@ -64,7 +64,7 @@ describe('a sampler', () => {
     assert(server.sent('retrieve_future').length < 20);
   });
 
-  it('counts from a place of its own, since others share the session', async () => {
+  it('a sampler counts from its own first id, since others share the session', async () => {
     await using server = await ScriptedServer.start();
     server.script('POST asample', accepted);
     server.script('POST retrieve_future', both);
@@ -77,7 +77,7 @@ describe('a sampler', () => {
     assert(Math.abs(third! - first!) > 1000);
   });
 
-  it('repeats a request that is turned away, under the same id', async () => {
+  it('a sampler repeats a refused request under the same id', async () => {
     await using server = await ScriptedServer.start();
     const busy = { status: 429, json: { detail: 'full' }, headers: { 'retry-after': '1' } };
     server.script('POST asample', busy, 'cut', accepted);
@@ -91,7 +91,7 @@ describe('a sampler', () => {
     assert.equal(time.slept[0], 1000);
   });
 
-  it('samples again when the promise is lost, but not for ever', async () => {
+  it('a sampler samples again if the future is lost, a limited number of times', async () => {
     await using server = await ScriptedServer.start();
     const lost = { status: 410, json: { detail: 'promise lost' } };
     server.script('POST asample', accepted);
@@ -104,7 +104,7 @@ describe('a sampler', () => {
     assert.equal(server.sent('asample').length, 2 + 3);
   });
 
-  it('reads the JSON form, in which null is no number', async () => {
+  it('a sampler reads the JSON form, in which null stands for NaN', async () => {
     await using server = await ScriptedServer.start();
     server.script('POST asample', accepted);
     server.script('POST retrieve_future', {
@@ -126,7 +126,7 @@ describe('a sampler', () => {
     ]);
   });
 
-  it('refuses fewer sequences than were asked for', async () => {
+  it('a sampler refuses fewer sequences than it requested', async () => {
     await using server = await ScriptedServer.start();
     server.script('POST asample', accepted);
     server.script('POST retrieve_future', both);
@@ -139,7 +139,7 @@ describe('a sampler', () => {
     );
   });
 
-  it('ends with the signal of the call', async () => {
+  it('a sampler ends with the signal of the call', async () => {
     await using server = await ScriptedServer.start();
     server.script('POST asample', accepted);
     server.script('POST retrieve_future', 'hang');

@@ -6,12 +6,12 @@ import { connectTo, ScriptedServer } from './scripted-server.js';
 import { adam, StrictRun } from './strict-run.js';
 
 // TuFT with persistence goes on from its last checkpoint and keeps counting, as if nothing was lost.
-describe('a server that ended and came back', () => {
+describe('a server that ended and was started again', () => {
   for (const [who, path] of [
     ['an operation', 'optim_step'],
     ['a poll', 'retrieve_future'],
   ] as const) {
-    it(`has lost the run, when ${who} was refused the connection`, async () => {
+    it(`a training run is lost if ${who} was refused the connection`, async () => {
       await using server = await ScriptedServer.start();
       const strict = new StrictRun(server);
       const network = new FaultyNetwork();
@@ -24,7 +24,7 @@ describe('a server that ended and came back', () => {
     });
   }
 
-  it('has lost the run, when any other request was refused the connection', async () => {
+  it('a training run is lost if any other request was refused the connection', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const network = new FaultyNetwork();
@@ -38,7 +38,7 @@ describe('a server that ended and came back', () => {
     assert.deepEqual(strict.seqIds, []);
   });
 
-  it('keeps the runs that were created since', async () => {
+  it('a training run that was created after the restart is kept', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const network = new FaultyNetwork();

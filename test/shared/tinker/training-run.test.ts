@@ -16,7 +16,7 @@ import { adam, datum, StrictRun } from './strict-run.js';
 const thresholds = { clip_low_threshold: 0, clip_high_threshold: 4 };
 
 describe('a training run', () => {
-  it('sends pipelined calls in their order, with ids from 1, each after the one before', async () => {
+  it('a training run sends pipelined calls in order, with ids from 1, each after the previous one was accepted', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -35,7 +35,7 @@ describe('a training run', () => {
     assert.deepEqual(metrics, { 'norm:max': 2 });
   });
 
-  it('does not send an operation before the one in front was accepted', async () => {
+  it('a training run does not send an operation before the previous one was accepted', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -63,7 +63,7 @@ describe('a training run', () => {
     assert.equal(server.sent('optim_step').length, 1);
   });
 
-  it('sends what the protocol asks for, in JSON with every value explicit', async () => {
+  it('a training run sends the requests of the protocol, in JSON with every value explicit', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -108,7 +108,7 @@ describe('a training run', () => {
     });
   });
 
-  it('cuts a call by the limits of client/config and combines the results', async () => {
+  it('a training run splits a call by the limits of client/config and combines the results', async () => {
     await using server = await ScriptedServer.start();
     server.on('POST client/config', () => ({ json: { fwdbwd_max_chunk_len: 2 } }));
     const strict = new StrictRun(server);
@@ -126,7 +126,7 @@ describe('a training run', () => {
     assert.deepEqual(result.metrics, { 'loss:sum': 5 });
   });
 
-  it('sends dro in requests of one length each, and answers in the order of the data', async () => {
+  it('a training run sends dro in requests of one length each, and answers in the order of the data', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -146,7 +146,7 @@ describe('a training run', () => {
     assert.deepEqual(metrics, { 'loss:sum': 5 });
   });
 
-  it('refuses malformed data and dangerous names before anything is sent', async () => {
+  it('a training run refuses malformed data and dangerous names before it sends a request', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -159,7 +159,7 @@ describe('a training run', () => {
     assert.deepEqual(strict.done, ['save_weights a']);
   });
 
-  it('does not take logprobs for those of other tokens', async () => {
+  it('a training run refuses logprobs whose number differs from that of the tokens', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -175,8 +175,8 @@ describe('a training run', () => {
   });
 });
 
-describe('after a failed operation', () => {
-  it('refuses what was called behind it, then takes the id that the server did not consume', async () => {
+describe('a training run after a failed operation', () => {
+  it('a training run refuses the calls after a failed one, then reuses the id that the server did not consume', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -203,7 +203,7 @@ describe('after a failed operation', () => {
     assert.deepEqual(strict.seqIds.slice(-2), [0, 2]); // the probe, then the id it brought
   });
 
-  it('blames the first failure, also when its consequence is known before it', async () => {
+  it('a training run names the first failure as the cause, even if the conflict that it caused arrives earlier', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -226,7 +226,7 @@ describe('after a failed operation', () => {
     assert.equal(second.reason.cause, first.reason);
   });
 
-  it('goes on behind the id where the server consumes it', async () => {
+  it('a training run continues after the failed id if the server consumed it', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server, true);
     const { client } = await connectTo(server);
@@ -239,7 +239,7 @@ describe('after a failed operation', () => {
     assert.deepEqual(strict.seqIds, [1, 0, 2, 3]);
   });
 
-  it('asks anew each time, where a server would answer a copy of the question from memory', async () => {
+  it('a training run sends a different probe each time, since a server may answer a copy from its cache', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -255,7 +255,7 @@ describe('after a failed operation', () => {
     assert.notDeepEqual(probes[0]!.json, probes[1]!.json);
   });
 
-  it('keeps the id of a request that was refused at the door, and sends nothing behind it', async () => {
+  it('a training run keeps the id of a request that was refused on arrival, and sends no later call', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -271,7 +271,7 @@ describe('after a failed operation', () => {
     assert.deepEqual(strict.seqIds, [1, 1]); // no probe: nothing was in doubt
   });
 
-  it('counts on by itself where the server does not tell what it expects', async () => {
+  it('a training run counts on by itself if the server does not give the expected id', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server, true);
     const { client } = await connectTo(server);
@@ -289,7 +289,7 @@ describe('after a failed operation', () => {
     assert.deepEqual(strict.seqIds, [1, 0, 2]);
   });
 
-  it('treats a server whose count went back as one that lost the run', async () => {
+  it('a training run is lost if the server expects an earlier id', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -305,7 +305,7 @@ describe('after a failed operation', () => {
     assert.equal(server.seen.length, sent, 'a lost run is not asked again');
   });
 
-  it('treats a server that counts further than was sent as trained by another', async () => {
+  it('a training run was trained by another client if the server expects a later id than was sent', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -317,7 +317,7 @@ describe('after a failed operation', () => {
   });
 
   for (const status of [404, 410]) {
-    it(`ends with RunLost when the promise is gone (${status})`, async () => {
+    it(`a training run ends with RunLost if the future is gone (${status})`, async () => {
       await using server = await ScriptedServer.start();
       const strict = new StrictRun(server);
       const { client } = await connectTo(server);
@@ -332,7 +332,7 @@ describe('after a failed operation', () => {
 });
 
 describe('an operation whose answer is lost', () => {
-  it('is sent again, found done, and its logprobs fetched before anything else', async () => {
+  it('an operation with a lost answer is sent again, found done, and its logprobs fetched before the next call', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -348,7 +348,7 @@ describe('an operation whose answer is lost', () => {
     assert.deepEqual(result.logprobs, [Float32Array.of(-1, -2), Float32Array.of(-3)]);
   });
 
-  it('is simply answered again by a server that recognizes copies', async () => {
+  it('an operation with a lost answer is answered again by a server that recognizes copies', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server, true);
     const { client } = await connectTo(server);
@@ -360,7 +360,7 @@ describe('an operation whose answer is lost', () => {
     assert.deepEqual(strict.done, ['forward_backward 1', 'optim_step']);
   });
 
-  it('runs once if it was the request that got lost', async () => {
+  it('an operation runs once if its request was lost', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -372,7 +372,7 @@ describe('an operation whose answer is lost', () => {
     assert.deepEqual(strict.done, ['forward_backward 1', 'optim_step']);
   });
 
-  it('steps once, and saves again under a new id', async () => {
+  it('an optimizer step with a lost answer runs once, and a save runs again under a new id', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -385,7 +385,7 @@ describe('an operation whose answer is lost', () => {
     assert.deepEqual(strict.done, ['optim_step', 'save_weights a', 'save_weights a']);
   });
 
-  it('may be lost several times over, and its recovery too', async () => {
+  it('an operation survives several lost answers, also during its recovery', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -401,7 +401,7 @@ describe('an operation whose answer is lost', () => {
     assert.equal(strict.done.at(-1), 'optim_step');
   });
 
-  it('is sent again after a 503 from between, under the same id', async () => {
+  it('an operation is sent again under the same id after a 503 from a proxy', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -412,7 +412,7 @@ describe('an operation whose answer is lost', () => {
     assert.deepEqual(strict.seqIds, [1, 1]);
   });
 
-  it('gives up visibly, and then asks what became of it', async () => {
+  it('an operation gives up with a log line, and the next one first asks for the expected id', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const lines: string[] = [];
@@ -438,7 +438,7 @@ describe('an operation whose answer is lost', () => {
 });
 
 describe('a request that was certainly not accepted', () => {
-  it('is sent again after 429, when the server says', async () => {
+  it('a refused request is sent again after 429, at the time that the server gives', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client, time } = await connectTo(server);
@@ -454,7 +454,7 @@ describe('a request that was certainly not accepted', () => {
     assert.deepEqual(time.slept, [7_000]);
   });
 
-  it('is sent again when the host could not be reached', async () => {
+  it('a refused request is sent again if the host could not be reached', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const network = new FaultyNetwork();
@@ -466,7 +466,7 @@ describe('a request that was certainly not accepted', () => {
     assert.deepEqual(strict.seqIds, [1]);
   });
 
-  it('is not repeated with a key that is refused', async () => {
+  it('a refused request is not repeated if the server refuses its key', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);
@@ -485,7 +485,7 @@ describe('a server that speaks only the JSON form', () => {
     { status: 400, json: { detail: 'There was an error parsing the body' } },
   ];
   for (const refusal of refusals) {
-    it(`is found by its ${refusal.status} and then spoken to in JSON, under the same id`, async () => {
+    it(`a server without protobuf is recognized by its ${refusal.status} and then sent JSON under the same id`, async () => {
       await using server = await ScriptedServer.start();
       const strict = new StrictRun(server);
       const { client } = await connectTo(server);
@@ -536,7 +536,7 @@ describe('a server that speaks only the JSON form', () => {
     });
   }
 
-  it('writes null for what is no number, as broken weights come to', async () => {
+  it('null in the JSON form is read as NaN, which broken weights produce', async () => {
     await using server = await ScriptedServer.start();
     const strict = new StrictRun(server);
     const { client } = await connectTo(server);

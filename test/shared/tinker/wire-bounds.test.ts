@@ -41,14 +41,14 @@ function tensor(content: Uint8Array): Uint8Array {
   return block(3, block(2, Buffer.concat([block(1, Buffer.from('weights')), block(2, content)])));
 }
 
-describe('a forward_backward request of too many parts', () => {
-  it('is refused by a bound on each of them', () => {
+describe('the bounds on a forward_backward request', () => {
+  it('every repeated part of a forward_backward request has a bound', () => {
     assert.deepEqual(Object.keys(requests).sort(), Object.keys(requestLimits.parts).sort());
   });
 
   for (const [part, message] of Object.entries(requests)) {
     const limit = requestLimits.parts[part]!;
-    it(`is refused from ${limit + 1} ${part} on, and says what to do`, () => {
+    it(`a request with ${limit + 1} ${part} is refused with the remedy`, () => {
       const check = (count: number) => {
         assertWithin(pb.ForwardBackwardRequestSchema, message(count), requestLimits);
       };
@@ -65,7 +65,7 @@ describe('a forward_backward request of too many parts', () => {
     });
   }
 
-  it('is refused before it is decoded: nothing behind the part too many is read', () => {
+  it('a request is refused before it is decoded: bytes after the first part too many are not read', () => {
     const many = times(16_385, block(3, nothing));
     const garbage = Buffer.alloc(1_000, 0xff);
     assert.throws(
@@ -74,7 +74,7 @@ describe('a forward_backward request of too many parts', () => {
     );
   });
 
-  it('is refused for its parts in all, wherever they are and known or not', () => {
+  it('a request is refused for its total number of fields, wherever they are and known or not', () => {
     const two = times(2_000_001, Uint8Array.of(0x78, 0));
     assert.throws(() => decodeForwardBackwardRequest(two), /more than 2000000 fields/);
     assert.throws(() => decodeForwardBackwardRequest(tensor(two)), /more than 2000000 fields/);
@@ -82,12 +82,12 @@ describe('a forward_backward request of too many parts', () => {
     assert.throws(() => decodeForwardBackwardRequest(inConfig), /more than 2000000 fields/);
   });
 
-  it('counts shapes one by one as well as packed', () => {
+  it('the shapes of a request are counted one by one as well as packed', () => {
     const unpacked = tensor(times(131_073, Uint8Array.of(0x20, 1)));
     assert.throws(() => decodeForwardBackwardRequest(unpacked), /131072 Tensor\.shape/);
   });
 
-  it('is passed over for the model and sequence id beside its data', () => {
+  it('the model and sequence id of a request are read without its data', () => {
     const rest = create(pb.ForwardBackwardRequestSchema, { modelId: 'modèle', seqId: 70_000 });
     const ids = toBinary(pb.ForwardBackwardRequestSchema, rest);
     const data = times(100_000, block(3, nothing));
@@ -99,14 +99,14 @@ describe('a forward_backward request of too many parts', () => {
   });
 });
 
-describe('what a server answers', () => {
+describe('the bounds on an answer of a server', () => {
   const results = {
     'SampleResponse.sequences': [decodeSampleResult, block(1, nothing)],
     'ForwardBackwardOutput.loss_fn_outputs': [decodeForwardBackwardResult, block(2, nothing)],
     'ForwardBackwardOutput.metrics': [decodeForwardBackwardResult, block(3, nothing)],
   } as const;
   for (const [part, [decode, one]] of Object.entries(results)) {
-    it(`is refused when it has more ${part} than any request asks for`, () => {
+    it(`an answer with more ${part} than any request asks for is refused`, () => {
       const limit = resultLimits.parts[part]!;
       assert.throws(() => decode(times(limit + 1, one)), {
         name: 'PermanentError',
@@ -115,7 +115,7 @@ describe('what a server answers', () => {
     });
   }
 
-  it('is refused when its records claim too many datums together, in few bytes', () => {
+  it('an answer whose few bytes claim too many datums in all is refused', () => {
     const claims = block(2, Uint8Array.of(0x18, 0xff, 0xff, 3)); // 65,535 without a byte of their own
     assert.equal(decodeForwardBackwardResult(claims).logprobs.length, 65_535);
     assert.throws(
@@ -131,8 +131,8 @@ describe('what a server answers', () => {
   });
 });
 
-describe('the walk over a message', () => {
-  it('accepts what clients send, and as many datums as they send at once', () => {
+describe('the check of a message against its bounds', () => {
+  it('the check accepts the requests that clients send, with the largest number of datums', () => {
     const [datum] = sampleRequest.data;
     const request = { ...sampleRequest, data: Array<typeof datum>(1_024).fill(datum) as never };
     const bytes = encodeForwardBackwardRequest(request);
@@ -147,7 +147,7 @@ describe('the walk over a message', () => {
     ['a part that ends beyond the one around it', block(3, Uint8Array.of(0x0a, 1)), /ends inside/],
   ];
   for (const [what, bytes, complaint] of malformed) {
-    it(`refuses ${what}, and says where`, () => {
+    it(`the check refuses ${what} and names the place`, () => {
       assert.throws(
         () => {
           assertWithin(pb.ForwardBackwardRequestSchema, bytes, requestLimits);
