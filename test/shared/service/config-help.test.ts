@@ -14,7 +14,7 @@ describe('the help of a service', () => {
     'reward-service',
   );
 
-  it('names values, explanation, default and environment of each flag', () => {
+  it('the help of a service gives the values, explanation, default and environment variable of each flag', () => {
     assert.equal(
       help,
       [

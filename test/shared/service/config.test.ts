@@ -32,7 +32,7 @@ describe('a configuration', () => {
   });
   after(() => rm(folder, { recursive: true }));
 
-  it('takes a flag over the environment over the file over the default', () => {
+  it('a configuration prefers a flag over the environment over the file over the default', () => {
     const { maxSteps, learningRate, natsUrl, verbose } = load(['--max-steps', '1'], {
       LEARNER_CONFIG: file,
       LEARNER_MAX_STEPS: '2',
@@ -43,26 +43,26 @@ describe('a configuration', () => {
     assert.equal(load(['--config', file]).learningRate, 0.3);
   });
 
-  it('takes a value after a blank or after =, also a negative one', () => {
+  it('a configuration accepts a value after a space or after =, also a negative one', () => {
     assert.equal(load(['--max-steps=7']).maxSteps, 7);
     assert.equal(load(['--max-steps', '7', '--learning-rate', '-1']).learningRate, -1);
   });
 
-  it('takes a switch without a value, and its opposite', () => {
+  it('a configuration accepts a switch without a value, and its opposite', () => {
     assert.equal(load(['--verbose', '--max-steps', '1']).verbose, true);
     const env = { LEARNER_VERBOSE: 'true' };
     assert.equal(load(['--max-steps', '1'], env).verbose, true);
     assert.equal(load(['--no-verbose', '--max-steps', '1'], env).verbose, false);
   });
 
-  it('takes an empty variable for one that is not set', () => {
+  it('a configuration treats an empty variable as unset', () => {
     assert.equal(
       load(['--max-steps', '1'], { LEARNER_NATS_URL: '' }).natsUrl,
       load(['--max-steps', '1']).natsUrl,
     );
   });
 
-  it('tells everything that is wrong at once, by the names that its owner knows', () => {
+  it('a configuration reports all mistakes at once, under the names that the user knows', () => {
     const text = complaint([
       '--frob',
       '--nats-url',
@@ -80,7 +80,7 @@ describe('a configuration', () => {
     assert.match(text, /--config .*none is not a readable JSON object/);
   });
 
-  it('tells which flag a mistyped one was meant to be, and does not count its value as wrong', () => {
+  it('a configuration names the flag that a mistyped one resembles, and does not report its value as wrong', () => {
     const text = complaint(['--max-step', '4', '--verbos', '--max-steps', '1']);
     assert.match(text, /--max-step is not a flag; did you mean --max-steps\?/);
     assert.match(text, /--verbos is not a flag; did you mean --verbose\?/);
@@ -88,7 +88,7 @@ describe('a configuration', () => {
     assert.match(complaint(['stray', '--max-steps', '1']), /^ {2}- stray is not a flag/m);
   });
 
-  it('sends whoever mistypes one of many flags to the help, not through all of them', () => {
+  it('a configuration refers to the help if one of very many flags is mistyped, without listing all', () => {
     const flags = Array.from(
       { length: 13 },
       (_, i) => [`flag${i}`, z.string().optional()] as const,
@@ -99,7 +99,7 @@ describe('a configuration', () => {
     );
   });
 
-  it('tells when a setting is missing, and what is expected where that is said', () => {
+  it('a configuration reports a missing setting, with the expected value if it is declared', () => {
     const schema = z.object({ run: z.string(), to: z.url({ error: 'expected nats://host:port' }) });
     assert.throws(
       () => loadConfig(schema, 'learner', [], {}),
@@ -113,18 +113,18 @@ describe('a configuration', () => {
     );
   });
 
-  it('tells when a value is missing from a flag', () => {
+  it('a configuration reports a flag without its value', () => {
     assert.match(complaint(['--max-steps', '--verbose']), /--max-steps needs a value/);
     assert.match(complaint(['--max-steps']), /--max-steps needs a value/);
   });
 
-  it('tells of unknown keys in the file', async () => {
+  it('a configuration reports unknown keys in the file', async () => {
     const path = join(folder, 'unknown.json');
     await writeFile(path, JSON.stringify({ maxSteps: 3, maxStep: 4 }));
     assert.match(complaint(['--config', path]), /unknown key "maxStep"/);
   });
 
-  it('does not show what is secret', () => {
+  it('a configuration does not print secrets', () => {
     const text = complaint([
       '--max-steps',
       '1',
@@ -137,7 +137,7 @@ describe('a configuration', () => {
     assert.doesNotMatch(text, /hidden/);
   });
 
-  it('says in plain words what it expected', () => {
+  it('a configuration says in plain words what it expected', () => {
     const Plain = z.object({
       actors: z.coerce.number().int().min(1).max(9).default(2),
       rate: z.coerce.number().positive().default(1),

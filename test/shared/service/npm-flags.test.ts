@@ -30,12 +30,12 @@ const complaint = (env: Record<string, string>, argv?: readonly string[]) =>
     check(env, argv);
   });
 
-describe('flags that npm kept for itself, since -- was missing before them', () => {
+describe('flags that npm kept because -- was missing before them', () => {
   let folder: string;
   before(async () => (folder = await mkdtemp(join(tmpdir(), 'offbeat-npm-'))));
   after(() => rm(folder, { recursive: true }));
 
-  it('are refused with the command to type', () => {
+  it('flags kept by npm are refused with the command to type', () => {
     assert.equal(
       complaint({ npm_config_max_steps: '2', npm_config_resume: 'true' }, ['--run', 'a b']),
       'npm kept --max-steps, --resume for itself: flags of ours come after --. Nothing was started; type\n' +
@@ -44,7 +44,7 @@ describe('flags that npm kept for itself, since -- was missing before them', () 
     assert.match(complaint({ npm_config_json: '' }), /type\n {2}npm start -- --no-json$/);
   });
 
-  it('get back the value that npm left among the words, where it is clear whose it is', () => {
+  it('flags kept by npm get back the value that npm left among the words, if the assignment is clear', () => {
     assert.match(complaint({ npm_config_run: 'true' }, ['x']), /type\n {2}npm start -- --run=x$/);
     assert.match(
       complaint({ npm_config_run: 'true', npm_config_max_steps: 'true' }, ['x', '2', '--json']),
@@ -52,16 +52,16 @@ describe('flags that npm kept for itself, since -- was missing before them', () 
     );
   });
 
-  it('are recognised without their dashes and with a letter wrong', () => {
+  it('flags kept by npm are recognized without their dashes and with a wrong letter', () => {
     assert.match(complaint({ npm_config_maxsteps: '2' }), /-- --max-steps=2$/);
     assert.match(complaint({ npm_config_max_step: '2' }), /-- --max-steps=2$/);
   });
 
-  it('are named without a secret', () => {
+  it('flags kept by npm are named without a secret', () => {
     assert.match(complaint({ npm_config_api_key: 'tml-secret' }), /-- --api-key=…$/);
   });
 
-  it('leave alone what npm sets by itself, what its settings have, and other scripts', async () => {
+  it('flags that npm sets by itself, settings of npm, and other scripts are left alone', async () => {
     const own = { npm_config_cache: '/c', npm_config_nodedir: '/usr', npm_config_progress: 'true' };
     check({ ...own, npm_config_umask: '18', npm_config_user_agent: 'npm/11' });
     const npmrc = join(folder, 'npmrc');
@@ -73,7 +73,7 @@ describe('flags that npm kept for itself, since -- was missing before them', () 
     }, UserError);
   });
 
-  it('stop a script before anything starts, with exit code 2, whatever npm is installed', async () => {
+  it('flags kept by npm stop a script before anything starts, with exit code 2, in every npm version', async () => {
     const bootstrap = new URL('../../../../cli/bootstrap.mjs', import.meta.url);
     const manifest = {
       name: 'x',

@@ -44,12 +44,12 @@ async function started(child: ChildProcess): Promise<void> {
 }
 
 describe('a service', { timeout: 60_000 }, () => {
-  it('ends with code 0 when its work is done', async () => {
+  it('a service ends with code 0 when its work is done', async () => {
     const { child } = serviceProcess('await sleep(1);');
     assert.deepEqual(await exitOf(child), [0, null]);
   });
 
-  it('goes on while the disk under its output is full, and has its log when there is room', async (context) => {
+  it('a service continues while the disk of its log is full, and writes the log once there is room', async (context) => {
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-service-'));
     using disk = SmallDisk.at(folder, 100_000);
     if (disk === undefined) {
@@ -80,21 +80,21 @@ describe('a service', { timeout: 60_000 }, () => {
     assert.equal(lines.length, 50);
   });
 
-  it('ends with code 1 and a stack in its log when it crashes', async () => {
+  it('a service ends with code 1 and a stack in its log when it crashes', async () => {
     const { child, output } = serviceProcess(`throw new RangeError('boom');`);
     assert.deepEqual(await exitOf(child), [1, null]);
     assert.match(output.out, /"msg":"crashed"/);
     assert.match(output.out, /RangeError: boom\\n +at /);
   });
 
-  it('ends with code 2 and the plain remedy when the user has something to change', async () => {
+  it('a service ends with code 2 and the plain remedy if the user must change something', async () => {
     const { child, output } = serviceProcess(`throw new UserError('use another port');`);
     assert.deepEqual(await exitOf(child), [2, null]);
     assert.equal(output.err, 'use another port\n');
   });
 
   for (const name of ['SIGINT', 'SIGTERM'] as const) {
-    it(`finishes its work after ${name}, and takes one that npm repeats for the same`, async () => {
+    it(`a service finishes its work after ${name}, and takes a signal that npm repeats for the same one`, async () => {
       const { child, output } = serviceProcess(
         `log.info('up'); await aborted(signal); await sleep(200); log.info('finished');`,
       );
@@ -106,7 +106,7 @@ describe('a service', { timeout: 60_000 }, () => {
     });
   }
 
-  it('ends at once when it is asked again', async () => {
+  it('a service ends at once at a second signal', async () => {
     const { child } = serviceProcess(`log.info('up'); await aborted(signal); await sleep(1e6);`);
     const exited = exitOf(child);
     await started(child);
@@ -116,7 +116,7 @@ describe('a service', { timeout: 60_000 }, () => {
     clearInterval(again);
   });
 
-  it('finishes when the launcher that holds its standard input is gone', async () => {
+  it('a service finishes when the launcher that holds its standard input is gone', async () => {
     const main = `log.info('up'); await aborted(signal); log.info('finished');`;
     const { child, output } = serviceProcess(main, { OFFBEAT_PARENT_PIPE: '1' });
     await started(child);
@@ -125,7 +125,7 @@ describe('a service', { timeout: 60_000 }, () => {
     assert.match(output.out, /the launcher is gone.*\n.*finished/);
   });
 
-  it('ends by force when it cannot finish without its launcher', async () => {
+  it('a service ends by force if it cannot finish without its launcher', async () => {
     const main = `log.info('up'); await sleep(1e6);`;
     const { child } = serviceProcess(main, { OFFBEAT_PARENT_PIPE: '1' });
     await started(child);
@@ -133,7 +133,7 @@ describe('a service', { timeout: 60_000 }, () => {
     assert.deepEqual(await exitOf(child), [1, null]);
   });
 
-  it('does not wait for a launcher, nor heed one that it was not told of', async () => {
+  it('a service neither waits for a launcher nor heeds one unless it was given one', async () => {
     const done = serviceProcess('await sleep(1);', { OFFBEAT_PARENT_PIPE: '1' });
     assert.deepEqual(await exitOf(done.child), [0, null]);
 

@@ -8,7 +8,7 @@ import type { Blocked, DrainingCalls } from './draining-worker.js';
 const start = () => new WorkerCalls<TestCalls>(new URL('./calls-worker.js', import.meta.url));
 
 describe('calls to a worker thread', () => {
-  it('run one after another and bring their results', async () => {
+  it('calls run one after another and return their results', async () => {
     await using worker = start();
     const [doubled, count] = await Promise.all([
       worker.call('double', { values: Float32Array.of(1, 2) }),
@@ -19,7 +19,7 @@ describe('calls to a worker thread', () => {
     assert.equal(worker.depth, 0);
   });
 
-  it('hand over the memory of whole arrays and copy views', async () => {
+  it('calls transfer the memory of whole arrays and copy views', async () => {
     await using worker = start();
     const whole = Float32Array.of(1, 2, 3);
     const view = Float32Array.of(1, 2, 3).subarray(1);
@@ -30,7 +30,7 @@ describe('calls to a worker thread', () => {
     assert.equal(view.length, 2);
   });
 
-  it('fail with an error of the same class', async () => {
+  it('calls fail with an error of the same class', async () => {
     await using worker = start();
     await assert.rejects(worker.call('fail', { kind: 'user' }), (error) => {
       return error instanceof UserError && error.message === 'the user';
@@ -42,7 +42,7 @@ describe('calls to a worker thread', () => {
     assert.equal(await worker.call('count', undefined), 0, 'the worker goes on');
   });
 
-  it('all fail when the thread dies, and so does its `died`', async () => {
+  it('calls fail when the thread dies, and so does its `died`', async () => {
     await using worker = start();
     const calls = [worker.call('die', undefined), worker.call('count', undefined)];
     for (const call of calls) await assert.rejects(call, /ended unexpectedly, with code 7/);
@@ -58,7 +58,7 @@ describe('calls to a worker thread that runs them as they arrive', () => {
       ...options,
     });
 
-  it('are received while a call blocks the thread, and every message is a sign of life', async () => {
+  it('calls are received while one blocks the thread, and every message proves that the thread is alive', async () => {
     let messages = 0;
     await using worker = startDraining({
       onMessage: () => messages++,
@@ -72,7 +72,7 @@ describe('calls to a worker thread that runs them as they arrive', () => {
     assert.equal(messages, 2, 'the event and the response');
   });
 
-  it('do not wait for a call that never ends', async () => {
+  it('calls do not wait for one that never ends', async () => {
     await using worker = startDraining({});
     const stop = new AbortController();
     const endless = worker.call('never', undefined, stop.signal);
@@ -84,7 +84,7 @@ describe('calls to a worker thread that runs them as they arrive', () => {
     await assert.rejects(worker.call('add', 1, stop.signal), /enough/);
   });
 
-  it('all fail once the main thread gives the worker up', async () => {
+  it('calls fail once the main thread gives up the worker', async () => {
     await using worker = startDraining({});
     const endless = assert.rejects(worker.call('never', undefined), /it hangs/);
     worker.giveUp(new Error('it hangs'));
@@ -94,7 +94,7 @@ describe('calls to a worker thread that runs them as they arrive', () => {
     await assert.rejects(worker.died, /it hangs$/);
   });
 
-  it('end the thread when they fail and nothing waits for their response', async () => {
+  it('calls end the thread if they fail and no caller waits for their response', async () => {
     await using worker = startDraining({});
     worker.post('fail', undefined);
     await assert.rejects(worker.died, /the draining worker died: nothing waits for this/);

@@ -4,7 +4,7 @@ import { serveHealth } from '../../../../shared/service/telemetry/health-server.
 import { sendSlowly } from '../../../support/slow-client.js';
 
 describe('the health server', () => {
-  it('answers three questions, and no method but GET and HEAD', async () => {
+  it('the health server answers three paths, and only GET and HEAD', async () => {
     await using health = await serveHealth('127.0.0.1', 0, () => ({
       isReady: false,
       reason: 'waiting',
@@ -20,7 +20,7 @@ describe('the health server', () => {
     }
   });
 
-  it('tells in /metrics nothing of the environment or the command line', async () => {
+  it('the health server exposes in /metrics neither the environment nor the command line', async () => {
     process.env['LEARNER_API_KEY'] = 'tml-hunter2';
     await using health = await serveHealth('127.0.0.1', 0, () => ({ isReady: true }));
     const text = await (await fetch(`http://127.0.0.1:${health.port}/metrics`)).text();
@@ -30,15 +30,19 @@ describe('the health server', () => {
     assert(!text.includes(process.cwd()));
   });
 
-  it('shows a client out whose headers or whose body never end', { timeout: 60_000 }, async () => {
-    await using health = await serveHealth('127.0.0.1', 0, () => ({ isReady: true }), 200);
-    const begin = 'GET /healthz HTTP/1.1\r\nhost: x\r\n';
-    assert.match(await sendSlowly(health.port, begin, 'x-more: 1\r\n'), /^HTTP\/1\.1 408 /);
-    const body = await sendSlowly(health.port, `${begin}content-length: 1000000\r\n\r\n`, 'x');
-    assert.match(body, /^HTTP\/1\.1 (200|408) /);
-  });
+  it(
+    'the health server closes a connection whose headers or body never end',
+    { timeout: 60_000 },
+    async () => {
+      await using health = await serveHealth('127.0.0.1', 0, () => ({ isReady: true }), 200);
+      const begin = 'GET /healthz HTTP/1.1\r\nhost: x\r\n';
+      assert.match(await sendSlowly(health.port, begin, 'x-more: 1\r\n'), /^HTTP\/1\.1 408 /);
+      const body = await sendSlowly(health.port, `${begin}content-length: 1000000\r\n\r\n`, 'x');
+      assert.match(body, /^HTTP\/1\.1 (200|408) /);
+    },
+  );
 
-  it('says that readiness cannot be told without saying why, when that fails', async () => {
+  it('the health server reports a failed readiness check without its reason', async () => {
     await using health = await serveHealth('127.0.0.1', 0, () => {
       throw new Error('hunter2');
     });

@@ -28,7 +28,7 @@ async function metric(name: string): Promise<number | undefined> {
 }
 
 describe('the log of a service', () => {
-  it('waits in memory while the disk is full, and has every line in order when there is room', (context) => {
+  it('the log stays in memory while the disk is full, and is written completely and in order once there is room', (context) => {
     const disk = { room: 7 };
     const { stream, text } = streamOnto(context, disk);
     for (const line of ['one\n', 'two\n', 'three\n']) stream.write(line);
@@ -40,7 +40,7 @@ describe('the log of a service', () => {
     assert.equal(text(), 'one\ntwo\nthree\nfour\n');
   });
 
-  it('says so to whoever asks whether the service is ready, as long as it lasts', async (context) => {
+  it('the log makes the service report that it is not ready as long as the disk is full', async (context) => {
     await using health = await serveHealth('127.0.0.1', 0, () => ({ isReady: true }));
     const ready = async () => {
       const answer = await fetch(`http://127.0.0.1:${health.port}/readyz`);
@@ -65,7 +65,7 @@ describe('the log of a service', () => {
     }
   });
 
-  it('keeps the oldest million characters of what waits, and counts the lines that it drops', async (context) => {
+  it('the log keeps the oldest million characters in memory and counts the lines that it drops', async (context) => {
     const disk = { room: 0 };
     const { stream, text } = streamOnto(context, disk);
     const before = (await metric('rl_log_lines_dropped_total')) ?? 0;
@@ -77,7 +77,7 @@ describe('the log of a service', () => {
     assert.equal(text().length, 1_000_000);
   });
 
-  it('writes no more once nobody reads it, and is no trouble of the disk then', (context) => {
+  it('the log is no longer written after its reader has gone, which does not count as a full disk', (context) => {
     const disk = { room: 0, error: 'EPIPE' };
     const { stream, text } = streamOnto(context, disk);
     stream.write('x\n');

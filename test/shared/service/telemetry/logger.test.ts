@@ -23,13 +23,13 @@ function logged(write: (log: pino.Logger) => void): string {
   return lines.join('');
 }
 
-describe('what a service logs', () => {
+describe('secrets in the log', () => {
   const key = 'tml-0123456789abcdef';
   const seed = newSeed();
   const address = 'nats://user:pa55word@127.0.0.1:4222';
   const jwt = `eyJ0eXAiOiJKV1Qi.${'A'.repeat(40)}.${'b'.repeat(40)}`;
 
-  it('has no secret in its fields, at any of three levels', () => {
+  it('the log has no secret in its fields, at any of three levels', () => {
     for (const name of ['apiKey', 'api_key', 'password', 'authorization', 'x-api-key']) {
       const line = logged((log) => {
         const secret = { [name]: 'hunter2' };
@@ -40,7 +40,7 @@ describe('what a service logs', () => {
     }
   });
 
-  it('has none in its texts: messages, errors, their causes and stacks', () => {
+  it('the log has no secret in its texts: messages, errors, their causes and stacks', () => {
     const cause = new Error(`refused at ${address} with seed ${seed}`);
     const err = new Error(`key ${key} is no good, nor is "${jwt}"`, { cause });
     const line = logged((log) => {
@@ -50,7 +50,7 @@ describe('what a service logs', () => {
     assert.match(line, /nats:\/\/\[redacted\]@127\.0\.0\.1:4222/);
   });
 
-  it('has no key that this process was given, whatever characters are in it', (context) => {
+  it('the log has no key of this process, whatever characters the key has', (context) => {
     const given = `p4ss "w;ord",) \\ with/all`;
     const schema = z.object({ apiKey: z.string(), maxSteps: z.coerce.number() });
     loadConfig(schema, 'learner', [`--api-key=${given}`, '--max-steps=3'], {});
@@ -67,7 +67,7 @@ describe('what a service logs', () => {
     assert.deepEqual(told, ['the backend refuses [redacted]\n']);
   });
 
-  it('is what it was where there is none', () => {
+  it('the log is unchanged if it has no secret', () => {
     const line = logged((log) => {
       log.info({ step: 3, url: 'http://127.0.0.1:10610/a@b', run: 'tml' }, 'listening');
     });
@@ -89,7 +89,7 @@ describe('a log line that repeats', () => {
     return pino({ ...loggerOptions(), base: null, timestamp: false }, sink);
   }
 
-  it('is logged 20 times, then every 10 seconds with the number of those left out', (context) => {
+  it('a repeated log line is written 20 times, then every 10 seconds with the number of omitted lines', (context) => {
     const log = start(context);
     for (let i = 0; i < 86_000; i++) log.warn({ subject: 'a', i }, 'message failed');
     assert.equal(lines.length, 20);
@@ -101,7 +101,7 @@ describe('a log line that repeats', () => {
     assert.equal(lines.length, 21);
   });
 
-  it('leaves room for others: another phrase, another subject, another level', (context) => {
+  it('a repeated log line does not suppress another phrase, subject or level', (context) => {
     const log = start(context);
     for (let i = 0; i < 100; i++) log.warn({ subject: 'a' }, 'message failed');
     log.warn({ subject: 'b' }, 'message failed');
@@ -110,7 +110,7 @@ describe('a log line that repeats', () => {
     assert.equal(lines.length, 23);
   });
 
-  it('is logged in full as long as it comes once a second', (context) => {
+  it('a log line that repeats once a second is always written', (context) => {
     const log = start(context);
     for (let i = 0; i < 200; i++) {
       log.warn('still waiting');
@@ -119,7 +119,7 @@ describe('a log line that repeats', () => {
     assert.equal(lines.length, 200);
   });
 
-  it('is summed up before its kind is forgotten for those of very many others', (context) => {
+  it('the omitted lines of a kind are counted in the log before the kind is evicted by many others', (context) => {
     const log = start(context);
     for (let i = 0; i < 50; i++) log.warn({ subject: 'a', i }, 'message failed');
     for (let i = 0; i < 1_000; i++) log.warn({ subject: `b${i}` }, 'message failed');
@@ -130,7 +130,7 @@ describe('a log line that repeats', () => {
     );
   });
 
-  it('is never left out when it is fatal', (context) => {
+  it('a fatal log line is never omitted', (context) => {
     const log = start(context);
     for (let i = 0; i < 100; i++) log.fatal('crashed');
     assert.equal(lines.length, 100);
@@ -138,7 +138,7 @@ describe('a log line that repeats', () => {
 });
 
 describe('an error in the log', () => {
-  it('has a stack where the fault is ours, and none where others sent something wrong', () => {
+  it('an error in the log has a stack if the fault is ours, and none if others sent wrong input', () => {
     const stackOf = (err: Error) =>
       logged((log) => {
         log.warn({ err }, 'failed');
