@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { IdleTime } from '../../../shared/base/idle-time.js';
 
 describe('idle time', () => {
-  it('is added up by cause, and each part is reported once', () => {
+  it('idle time is summed by cause, and each part is reported once', () => {
     let now = 5;
     const reported: [string, number][] = [];
     const idle = new IdleTime(

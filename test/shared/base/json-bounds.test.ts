@@ -17,7 +17,7 @@ function sizeOf(value: unknown): JsonBounds {
 }
 
 describe('the size of a JSON text', () => {
-  it('is what its value has, whatever stands in its texts', () => {
+  it('the size of a JSON text is that of its value, whatever its strings contain', () => {
     const strange = fc.string({ unit: fc.constantFrom('"', '\\', ',', '[', ']', '{', '}', 'é') });
     const anyJson = fc.jsonValue({ maxDepth: 4, stringUnit: 'grapheme' });
     fc.assert(
@@ -36,7 +36,7 @@ describe('the size of a JSON text', () => {
     );
   });
 
-  it('is told with its bound', () => {
+  it('the size of a JSON text is reported with its bound', () => {
     const bounds = { values: 100, containers: 10, depth: 5 };
     assert.equal(excessIn(bytes(`[${'1,'.repeat(100)}1]`), bounds), 'more than 100 values');
     const empty = bytes(`[${'[],'.repeat(10)}1]`);

@@ -5,14 +5,14 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { makeFolder } from '../../../shared/base/make-folder.js';
 
-describe('a folder that is made', () => {
+describe('the creation of a folder', () => {
   let root: string;
   before(async () => {
     root = await mkdtemp(join(tmpdir(), 'offbeat-folder-'));
   });
   after(() => rm(root, { recursive: true }));
 
-  it('has those above it, each with its mode, and the first one is named', async () => {
+  it('a folder is created with its parents, each with its mode, and the first new one is named', async () => {
     const path = join(root, 'a/b/c');
     assert.equal(await makeFolder(path, 0o700), join(root, 'a'));
     assert.equal((await stat(path)).mode & 0o777, 0o700);
@@ -21,14 +21,14 @@ describe('a folder that is made', () => {
     assert.equal(await makeFolder(join(path, 'd')), join(path, 'd'));
   });
 
-  it('may be made by several at once', async () => {
+  it('a folder may be created by several callers at once', async () => {
     const path = join(root, 'x/y/z');
     const made = await Promise.all(Array.from({ length: 8 }, () => makeFolder(path)));
     assert(made.includes(join(root, 'x')));
     assert((await stat(path)).isDirectory());
   });
 
-  it('is refused where a file is in the way', async () => {
+  it('a folder is refused if a file is in the way', async () => {
     await writeFile(join(root, 'file'), '');
     await assert.rejects(makeFolder(join(root, 'file')), /EEXIST/);
     await assert.rejects(makeFolder(join(root, 'file/below')), /ENOTDIR/);
@@ -36,7 +36,7 @@ describe('a folder that is made', () => {
 
   const skip = process.platform === 'linux' ? false : 'only Linux has /proc';
   it(
-    'is refused where a folder takes no entry and says that it is not there',
+    'a folder is refused if its parent accepts no entry and reports that it does not exist',
     { skip },
     async () => {
       for (const path of ['/proc/offbeat', '/proc/offbeat/runs/r']) {

@@ -11,14 +11,14 @@ const endless = async (signal: AbortSignal): Promise<void> => {
 const failing = (): Promise<never> => Promise.reject(new Error('the cause'));
 
 describe('tasks that run in one scope', () => {
-  it('end without an error when the signal aborts', async () => {
+  it('tasks in one scope end without an error when the signal aborts', async () => {
     const stop = new AbortController();
     const running = TaskScope.run(stop.signal, [endless, (signal) => aborted(signal)]);
     stop.abort();
     await running;
   });
 
-  it('all end when one fails, and fail with its error', async () => {
+  it('tasks in one scope all end when one fails, and fail with its error', async () => {
     let hasEnded = false;
     const other = async (signal: AbortSignal): Promise<void> => {
       await aborted(signal);
@@ -32,7 +32,7 @@ describe('tasks that run in one scope', () => {
     assert(hasEnded);
   });
 
-  it('do not hide an error that is raised while they end', async () => {
+  it('tasks in one scope do not hide an error that is raised while they end', async () => {
     const stop = new AbortController();
     const running = TaskScope.run(stop.signal, [
       endless,
@@ -45,7 +45,7 @@ describe('tasks that run in one scope', () => {
     await assert.rejects(running, /could not close/);
   });
 
-  it('fail with an AbortError that is not of their signal', async () => {
+  it('tasks in one scope fail with an AbortError that is not of their signal', async () => {
     const timedOut = () => Promise.reject(new DOMException('of another signal', 'AbortError'));
     const running = TaskScope.run(new AbortController().signal, [timedOut, endless]);
     await assert.rejects(running, /of another signal/);
@@ -53,7 +53,7 @@ describe('tasks that run in one scope', () => {
 });
 
 describe('a task scope', () => {
-  it('turns an error that a task throws before its first wait into a failure', async () => {
+  it('a task scope turns an error that a task throws before its first await into a failure', async () => {
     await using scope = new TaskScope();
     scope.start(() => {
       throw new Error('at once');
@@ -62,7 +62,7 @@ describe('a task scope', () => {
     assert.match(String(scope.signal.reason), /at once/);
   });
 
-  it('aborts its tasks when it is disposed of, and waits for them and for those that they start', async () => {
+  it('a task scope that is disposed of aborts its tasks and waits for them and for those that they start', async () => {
     const ended: string[] = [];
     {
       await using scope = new TaskScope();
@@ -78,14 +78,14 @@ describe('a task scope', () => {
     assert.deepEqual(ended, ['first', 'second']);
   });
 
-  it('lets the error of a watched promise be awaited late, as marking it as handled does', async () => {
+  it('a task scope lets the error of a watched promise be awaited late, as if it was marked as handled', async () => {
     await using scope = new TaskScope();
     const late = [scope.watch(failing()), markHandled(failing())];
     await setImmediate(); // an unhandled rejection would fail the test here
     for (const work of late) await assert.rejects(work, /the cause/);
   });
 
-  it('aborts with any of its signals, also with one that has aborted before', () => {
+  it('a task scope aborts with any of its signals, also with one that has already aborted', () => {
     const late = new AbortController();
     const scope = new TaskScope(new AbortController().signal, undefined, late.signal);
     late.abort('late');
@@ -93,7 +93,7 @@ describe('a task scope', () => {
     assert.equal(new TaskScope(AbortSignal.abort('early')).signal.reason, 'early');
   });
 
-  it('leaves no listener on a signal that outlives it', async () => {
+  it('a task scope leaves no listener on a signal that outlives it', async () => {
     const { signal } = new AbortController();
     for (let i = 0; i < 3; i++) await new TaskScope(signal)[Symbol.asyncDispose]();
     await TaskScope.run(signal, [() => Promise.resolve()]);
@@ -102,7 +102,7 @@ describe('a task scope', () => {
 });
 
 describe('a child of a task scope', () => {
-  it('fails its parent with its first error, even while it ends', async () => {
+  it('a child scope fails its parent with its first error, even while it ends', async () => {
     await using parent = new TaskScope();
     {
       await using child = parent.child();
@@ -114,7 +114,7 @@ describe('a child of a task scope', () => {
     assert.match(String(parent.signal.reason), /could not close/);
   });
 
-  it('ends by its own signal or with its parent, and fails neither', async () => {
+  it('a child scope ends by its own signal or with its parent, and fails neither', async () => {
     const stop = new AbortController();
     await using parent = new TaskScope();
     await using early = parent.child(stop.signal);
@@ -128,8 +128,8 @@ describe('a child of a task scope', () => {
   });
 });
 
-describe('an error', () => {
-  it('is an abort only of a signal that has aborted', () => {
+describe('isAbort', () => {
+  it('an error is an abort only if its signal has aborted', () => {
     const stop = new AbortController();
     const nodes = new DOMException('This operation was aborted', 'AbortError');
     const reason = new Error('the reason');
