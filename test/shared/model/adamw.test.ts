@@ -19,14 +19,14 @@ const close = (actual: number, expected: number) => {
 };
 
 describe('an AdamW step', () => {
-  it('moves each weight by the learning rate against its gradient, at first', () => {
+  it('an AdamW step first moves each weight by the learning rate against its gradient', () => {
     const weights = parameters(1, 1);
     adamWStep(weights, vector(3, -0.5), freshMoments(weights), params);
     close(weights.get('w')!.data[0]!, 0.9);
     close(weights.get('w')!.data[1]!, 1.1);
   });
 
-  it('remembers earlier gradients: worked by hand for two steps', () => {
+  it('an AdamW step remembers earlier gradients: worked by hand for two steps', () => {
     // g = 1 then 0: m = 0.1 then 0.09, v = 0.05 then 0.0475; corrected by 1 - 0.9² and 1 - 0.95².
     const weights = parameters(0);
     const moments = freshMoments(weights);
@@ -36,13 +36,13 @@ describe('an AdamW step', () => {
     close(weights.get('w')!.data[0]!, -0.1 - second);
   });
 
-  it('decays weights apart from the gradient', () => {
+  it('an AdamW step decays weights apart from the gradient', () => {
     const weights = parameters(2);
     adamWStep(weights, vector(0), freshMoments(weights), { ...params, weightDecay: 0.5 });
     close(weights.get('w')!.data[0]!, 2 * (1 - 0.1 * 0.5));
   });
 
-  it('clips by the global norm and reports the norm before', () => {
+  it('an AdamW step clips by the global norm and reports the norm before', () => {
     const clipped = parameters(0, 0);
     const moments = freshMoments(clipped);
     const { gradNorm } = adamWStep(clipped, vector(3, 4), moments, { ...params, gradClipNorm: 1 });
@@ -51,7 +51,7 @@ describe('an AdamW step', () => {
     close(moments.first.get('w')![1]!, 0.1 * 0.8);
   });
 
-  it('leaves the gradients as they are', () => {
+  it('an AdamW step leaves the gradients unchanged', () => {
     const gradients = vector(3, 4);
     const weights = parameters(0, 0);
     adamWStep(weights, gradients, freshMoments(weights), { ...params, gradClipNorm: 1 });

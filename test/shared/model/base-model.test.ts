@@ -21,12 +21,12 @@ describe('the model in the repository', async () => {
   const text = readFileSync(`${goldenFolder}base-model/logprobs.json`, 'utf8');
   const { cases } = Golden.parse(JSON.parse(text));
 
-  it('is of the Qwen3 architecture and has at most 8 MB', () => {
+  it('the embedded model has the Qwen3 architecture and at most 8 MB', () => {
     assert.equal(directory.config.family, 'qwen3');
     assert.ok(statSync(join(embeddedModelPath, 'model.safetensors')).size <= 8e6);
   });
 
-  it('has the tokens that transformers reads from its tokenizer.json', async () => {
+  it('the embedded model has the tokens that transformers reads from its tokenizer.json', async () => {
     const tokenizer = await loadTokenizer(directory);
     for (const { text, tokens } of cases) {
       assert.deepEqual([...tokenizer.encode(text)], tokens);
@@ -34,7 +34,7 @@ describe('the model in the repository', async () => {
     }
   });
 
-  it('gives each token the logprob that transformers gives it', async () => {
+  it('the embedded model gives each token the logprob that transformers gives it', async () => {
     const scorer = await Scorer.load(directory, { threads: 1 });
     const sequences = cases.map(({ tokens }) => Int32Array.from(tokens));
     const found = await scorer.logprobs(

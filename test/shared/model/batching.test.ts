@@ -4,15 +4,15 @@ import fc from 'fast-check';
 import { batchByLength } from '../../../shared/model/packing.js';
 
 describe('batching by length', () => {
-  it('puts sequences of similar length together, within the budget of padded tokens', () => {
+  it('batching puts sequences of similar length together, within the budget of padded tokens', () => {
     assert.deepEqual(batchByLength([9, 2, 8, 3], 16), [[1, 3], [2], [0]]);
   });
 
-  it('lets a sequence that is longer than the budget travel alone', () => {
+  it('batching gives a sequence that is longer than the budget its own batch', () => {
     assert.deepEqual(batchByLength([100, 1], 10), [[1], [0]]);
   });
 
-  it('places every sequence exactly once and keeps to the budget', () => {
+  it('batching places every sequence exactly once and keeps to the budget', () => {
     const lengths = fc.array(fc.integer({ min: 1, max: 50 }), { maxLength: 60 });
     fc.assert(
       fc.property(lengths, fc.integer({ min: 1, max: 200 }), (all, budget) => {

@@ -39,7 +39,7 @@ for (const hasTiedHead of [true, false])
       return logprobs!.subarray(request.prompt.length - 1);
     };
 
-    it('reports for each token the logprob that the scoring graph gives it', async () => {
+    it('the decoder reports for each token the logprob that the scoring graph gives it', async () => {
       const rollouts = await decoder.sampleGroup(request, fixed);
       assert.equal(rollouts.length, 12);
       for (const { tokens, behaviorLogprobs } of rollouts) {
@@ -50,7 +50,7 @@ for (const hasTiedHead of [true, false])
       }
     });
 
-    it('ends a rollout at a stop token or at the limit, and says which', async () => {
+    it('the decoder ends a rollout at a stop token or at the limit, and reports which', async () => {
       const rollouts = await decoder.sampleGroup(request, fixed);
       const reasons = new Set(rollouts.map(({ stopReason }) => stopReason));
       assert.deepEqual([...reasons].sort(), ['length', 'stop']);
@@ -61,7 +61,7 @@ for (const hasTiedHead of [true, false])
       }
     });
 
-    it('ends a rollout with the token that completes a stop string', async () => {
+    it('the decoder ends a rollout with the token that completes a stop string', async () => {
       const texts = new Decoder(directory.config, weights, 1, () => Promise.resolve({ decode }));
       for (let seed = 0; seed < 8; seed++) {
         const single = { ...request, count: 1, seed, stopTokenIds: [], maxTokens: 16 };
@@ -74,13 +74,13 @@ for (const hasTiedHead of [true, false])
       }
     });
 
-    it('is reproducible: the same seed gives the same rollouts, another seed gives others', async () => {
+    it('the decoder is reproducible: the same seed gives the same rollouts, another seed gives others', async () => {
       const first = await decoder.sampleGroup(request, fixed);
       assert.deepEqual(await decoder.sampleGroup(request, fixed), first);
       assert.notDeepEqual(await decoder.sampleGroup({ ...request, seed: 6 }, fixed), first);
     });
 
-    it('takes the most probable token at temperature 0, with certainty', async () => {
+    it('the decoder takes the most probable token at temperature 0, with probability 1', async () => {
       const greedy = { ...request, temperature: 0, count: 2, stopTokenIds: [] };
       const [a, b] = await decoder.sampleGroup(greedy, fixed);
       assert.deepEqual(a, b);
@@ -94,7 +94,7 @@ for (const hasTiedHead of [true, false])
       }
     });
 
-    it('draws tokens as often as their probabilities say', async () => {
+    it('the decoder draws tokens as often as their probabilities say', async () => {
       const draws = 4000;
       const rollouts = await decoder.sampleGroup({ ...request, count: draws, maxTokens: 1 }, fixed);
       for (let token = 0; token < directory.config.vocabSize; token++) {
@@ -109,7 +109,7 @@ for (const hasTiedHead of [true, false])
       }
     });
 
-    it('adopts a new version between two tokens and records the version of each', async () => {
+    it('the decoder adopts a new version between two tokens and records the version of each', async () => {
       const other = warmAdapter(directory.config, 2);
       let asked = 0;
       const changing = (): Policy =>
@@ -127,7 +127,7 @@ for (const hasTiedHead of [true, false])
       assert.notDeepEqual(rollouts[0]!.behaviorLogprobs, unchanged[0]!.behaviorLogprobs);
     });
 
-    it('samples the same by LoRA as by weights that LoRA was merged into', async () => {
+    it('the decoder samples the same with LoRA as with weights that LoRA was merged into', async () => {
       const merged = new Decoder(directory.config, mergeLora(weights, adapter), 1);
       const base = await merged.sampleGroup(request, () => ({ version: 0, adapter: noAdapter }));
       const adapted = await decoder.sampleGroup(request, fixed);
@@ -139,7 +139,7 @@ for (const hasTiedHead of [true, false])
       });
     });
 
-    it('samples groups side by side as it samples each alone', async () => {
+    it('the decoder samples groups side by side as it samples each alone', async () => {
       const requests: GroupRequest[] = [
         request,
         { ...request, prompt: Int32Array.of(8, 3), count: 3, temperature: 1.3, seed: 6 },
@@ -161,7 +161,7 @@ for (const hasTiedHead of [true, false])
       }
     });
 
-    it('abandons a group that nobody wants any more and finishes the others', async () => {
+    it('the decoder abandons a withdrawn group and finishes the others', async () => {
       const unwanted = { ...request, prompt: Int32Array.of(4, 4) };
       let asked = 0;
       const [abandoned, finished] = await decoder.sampleGroups(
@@ -177,7 +177,7 @@ for (const hasTiedHead of [true, false])
       );
     });
 
-    it('refuses what does not fit the positions of the model', async () => {
+    it('the decoder refuses a group that exceeds the positions of the model', async () => {
       const tooLong = { ...request, maxTokens: 60 };
       await assert.rejects(
         decoder.sampleGroup(tooLong, fixed),

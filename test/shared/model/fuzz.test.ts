@@ -23,7 +23,7 @@ const tensors = new Map([
 const file = encodeSafetensors(tensors, { note: 'x' });
 
 describe('a safetensors file of any bytes', () => {
-  it('is read within its bounds or refused', () => {
+  it('a safetensors file of any bytes is read within its bounds or refused', () => {
     fc.assert(
       fc.property(mutationsOf([file]), (bytes) => {
         refusesOnly([PermanentError], () => {
@@ -37,7 +37,7 @@ describe('a safetensors file of any bytes', () => {
     );
   });
 
-  it('and so on disk', async () => {
+  it('a safetensors file of any bytes on disk is read or refused', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-fuzz-'));
     const path = join(folder, 'model.safetensors');
     try {
@@ -58,7 +58,7 @@ describe('a safetensors file of any bytes', () => {
     }
   });
 
-  it('is refused for a header that claims more than there is', () => {
+  it('a safetensors file is refused if its header claims more bytes than the file has', () => {
     const bytes = new Uint8Array(file);
     new DataView(bytes.buffer).setBigUint64(0, 2n ** 63n, true);
     assert.throws(() => parseSafetensors(bytes, 'x'), /its header claims/);
@@ -66,7 +66,7 @@ describe('a safetensors file of any bytes', () => {
 });
 
 describe('a model directory of any text', () => {
-  it('has a configuration that can be run, or a complaint', async () => {
+  it('a config.json of any text is parsed or refused with a UserError', async () => {
     const text = await readFile(join(embeddedModelPath, 'config.json'), 'utf8');
     fc.assert(
       fc.property(textMutationsOf([text]), (config) => {
@@ -76,31 +76,35 @@ describe('a model directory of any text', () => {
     );
   });
 
-  it('has a tokenizer, or a complaint', { timeout: 120_000 }, async () => {
-    const names = ['tokenizer.json', 'tokenizer_config.json'] as const;
-    const read = (name: string) => readFile(join(embeddedModelPath, name), 'utf8');
-    const [vocabulary, settings] = await Promise.all(names.map(read));
-    const config = parseModelConfig(await read('config.json'), 'config.json');
-    await fc.assert(
-      fc.asyncProperty(
-        fc.oneof(
-          fc.tuple(textMutationsOf([vocabulary!]), fc.constant(settings!)),
-          fc.tuple(fc.constant(vocabulary!), textMutationsOf([settings!])),
+  it(
+    'a tokenizer of any text is loaded or refused with a UserError',
+    { timeout: 120_000 },
+    async () => {
+      const names = ['tokenizer.json', 'tokenizer_config.json'] as const;
+      const read = (name: string) => readFile(join(embeddedModelPath, name), 'utf8');
+      const [vocabulary, settings] = await Promise.all(names.map(read));
+      const config = parseModelConfig(await read('config.json'), 'config.json');
+      await fc.assert(
+        fc.asyncProperty(
+          fc.oneof(
+            fc.tuple(textMutationsOf([vocabulary!]), fc.constant(settings!)),
+            fc.tuple(fc.constant(vocabulary!), textMutationsOf([settings!])),
+          ),
+          async (files) => {
+            // A folder of its own for each: the library keeps what it has read.
+            const path = await mkdtemp(join(tmpdir(), 'offbeat-fuzz-'));
+            try {
+              await Promise.all(names.map((name, i) => writeFile(join(path, name), files[i]!)));
+              await loadTokenizer({ path, config });
+            } catch (caught) {
+              assert(caught instanceof UserError, String(caught));
+            } finally {
+              await rm(path, { recursive: true });
+            }
+          },
         ),
-        async (files) => {
-          // A folder of its own for each: the library keeps what it has read.
-          const path = await mkdtemp(join(tmpdir(), 'offbeat-fuzz-'));
-          try {
-            await Promise.all(names.map((name, i) => writeFile(join(path, name), files[i]!)));
-            await loadTokenizer({ path, config });
-          } catch (caught) {
-            assert(caught instanceof UserError, String(caught));
-          } finally {
-            await rm(path, { recursive: true });
-          }
-        },
-      ),
-      { numRuns: Math.ceil(fuzzRuns / 6) },
-    );
-  });
+        { numRuns: Math.ceil(fuzzRuns / 6) },
+      );
+    },
+  );
 });

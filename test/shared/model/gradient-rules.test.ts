@@ -157,9 +157,9 @@ function weighted(graph: Graph, y: Value): Value {
   return op.reduceSum(graph, op.mul(graph, y, weights), axes);
 }
 
-describe('the gradient rule of', () => {
+describe('the gradient rules', () => {
   for (const { operator, title, parameters, build } of cases) {
-    it(`${operator} agrees with finite differences: ${title}`, async () => {
+    it(`the gradient rule of ${operator} agrees with finite differences: ${title}`, async () => {
       const graph = new Graph();
       const values = parameters.map(({ dims }, i) => graph.input(`p${i}`, 'float32', dims));
       const y = build(graph, ...values);
@@ -203,7 +203,7 @@ describe('the gradient rule of', () => {
     });
   }
 
-  it('every operator is on trial', () => {
+  it('the gradient rules are all tested', () => {
     const tried = new Set(cases.map(({ operator }) => operator));
     assert.deepEqual([...tried].sort(), Object.keys(gradientRules).sort());
   });
@@ -224,7 +224,7 @@ async function outputDims(
 }
 
 describe('differentiate', () => {
-  it('adds up the gradients of a value that is used twice', async () => {
+  it('differentiate adds up the gradients of a value that is used twice', async () => {
     const graph = new Graph();
     const x = graph.input('x', 'float32', []);
     const y = op.add(graph, op.mul(graph, x, x), x); // x² + x
@@ -234,7 +234,7 @@ describe('differentiate', () => {
     assert.deepEqual([...floatOutput(outputs, 'dy')], [7]);
   });
 
-  it('lets no gradient through stopGradient', async () => {
+  it('differentiate lets no gradient through stopGradient', async () => {
     const graph = new Graph();
     const x = graph.input('x', 'float32', []);
     const y = op.mul(graph, op.stopGradient(graph, x), x); // as if c·x
@@ -244,14 +244,14 @@ describe('differentiate', () => {
     assert.deepEqual([...floatOutput(outputs, 'dy')], [3]);
   });
 
-  it('refuses a loss that does not depend on a parameter', () => {
+  it('differentiate refuses a loss that does not depend on a parameter', () => {
     const graph = new Graph();
     const x = graph.input('x', 'float32', []);
     const unused = graph.input('unused', 'float32', []);
     assert.throws(() => differentiate(graph, op.neg(graph, x), [unused]), /depend on unused/);
   });
 
-  it('refuses a loss that is not a scalar', () => {
+  it('differentiate refuses a loss that is not a scalar', () => {
     const graph = new Graph();
     const x = graph.input('x', 'float32', [2]);
     assert.throws(() => differentiate(graph, op.neg(graph, x), [x]), /only a scalar/);

@@ -19,7 +19,7 @@ const config = parseModelConfig(qwen3ConfigText(tinySizes), 'config.json');
 const options = { rank: 4, alpha: 8, seed: 1, attn: true, mlp: true };
 
 describe('a fresh adapter', () => {
-  it('changes nothing yet: every B is zero and no A is', () => {
+  it('a fresh adapter does not change the model: every B is zero and no A is', () => {
     for (const [key, { data }] of createAdapter(config, options).tensors) {
       assert.equal(
         data.every((value) => value === 0),
@@ -29,7 +29,7 @@ describe('a fresh adapter', () => {
     }
   });
 
-  it('is the same for the same seed and differs for another', () => {
+  it('a fresh adapter is the same for the same seed and differs for another', () => {
     assert.deepEqual(createAdapter(config, options), createAdapter(config, options));
     assert.notDeepEqual(
       createAdapter(config, { ...options, seed: 2 }),
@@ -37,7 +37,7 @@ describe('a fresh adapter', () => {
     );
   });
 
-  it('adapts attention, the MLP, or both, in every layer', () => {
+  it('a fresh adapter adapts attention, the MLP, or both, in every layer', () => {
     const modules = (attn: boolean, mlp: boolean) =>
       createAdapter(config, { ...options, attn, mlp }).tensors.size;
     assert.equal(modules(true, false), 2 * 4 * 2);
@@ -51,7 +51,7 @@ describe('an adapter on disk', () => {
   const adapter = warmAdapter(config, 3);
   const { safetensors, config: text } = encodeAdapter(adapter, 'base');
 
-  it('has the names and shapes of PEFT', () => {
+  it('an adapter on disk has the names and shapes of PEFT', () => {
     const entries = parseSafetensors(safetensors, 'file');
     const a = entries.get('base_model.model.model.layers.1.mlp.down_proj.lora_A.weight');
     assert.deepEqual(a?.dims, [3, 24]);
@@ -69,11 +69,11 @@ describe('an adapter on disk', () => {
     ]);
   });
 
-  it('comes back bit for bit', () => {
+  it('an adapter on disk is read bit for bit as it was written', () => {
     assert.deepEqual(decodeAdapter(safetensors, { rank: 3, alpha: 6 }), adapter);
   });
 
-  it('is read in layer order, though PEFT writes layer 10 before layer 2', () => {
+  it('an adapter on disk is read in layer order, although PEFT writes layer 10 before layer 2', () => {
     const many = warmAdapter({ ...config, numLayers: 12 }, 1);
     const names = [...parseSafetensors(encodeAdapter(many).safetensors, 'file').keys()];
     const alphabetic = new Map(
@@ -93,7 +93,7 @@ describe('an adapter on disk', () => {
     assert.deepEqual(read, many);
   });
 
-  it('is refused when it was made for another model, or not for every layer', () => {
+  it('an adapter is refused if it was created for another model, or not for every layer', () => {
     const checked = (tensors: Adapter['tensors']) => () => {
       checkAdapter({ ...adapter, tensors }, config);
     };
@@ -113,7 +113,7 @@ describe('an adapter on disk', () => {
     assert.throws(checked(new Map(partial)), /lacks layers\.1\.mlp\.up_proj\.lora_A: .* in all/);
   });
 
-  it('is refused at another rank, with a stranger, without a partner, or empty', () => {
+  it('an adapter is refused with another rank, a foreign tensor, a missing partner, or no tensor', () => {
     const rename = (name: string) =>
       encodeSafetensors(new Map([[name, { dims: [3, 16], data: new Float32Array(48) }]]));
     const decode =
@@ -128,7 +128,7 @@ describe('an adapter on disk', () => {
   });
 });
 
-describe('an adapter whose weights must be finite', () => {
+describe('the check that an adapter is finite', () => {
   /** A safetensors file of one tensor [2, 3] of 16-bit words. */
   const halves = (dtype: 'F16' | 'BF16', words: readonly number[], metadata = '') => {
     const entry = { dtype, shape: [2, 3], data_offsets: [0, 12] };
@@ -163,7 +163,7 @@ describe('an adapter whose weights must be finite', () => {
     ],
   ];
   for (const [what, file, complaint] of cases) {
-    it(`is ${complaint === undefined ? 'taken' : 'refused'}: ${what}`, async () => {
+    it(`the check ${complaint === undefined ? 'accepts' : 'refuses'} ${what}`, async () => {
       if (complaint === undefined) return requireFinite(file);
       await assert.rejects(requireFinite(file), (error) => {
         assert(error instanceof WeightsNotFinite);
@@ -173,7 +173,7 @@ describe('an adapter whose weights must be finite', () => {
     });
   }
 
-  it('is refused in float32, by the name of the matrix', async () => {
+  it('the check refuses NaN in float32 and names the matrix', async () => {
     const adapter = warmAdapter(config, 3);
     await requireFinite(encodeAdapter(adapter).safetensors);
     adapter.tensors.get('layers.1.mlp.down_proj.lora_B')!.data[7] = NaN;
@@ -183,7 +183,7 @@ describe('an adapter whose weights must be finite', () => {
     );
   });
 
-  it('is refused as broken when it is cut off', async () => {
+  it('the check refuses a truncated file as malformed', async () => {
     const { safetensors } = encodeAdapter(warmAdapter(config, 3));
     await assert.rejects(
       requireFinite(safetensors.subarray(0, -1)),

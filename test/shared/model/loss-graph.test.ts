@@ -21,7 +21,7 @@ describe('the graph of each loss', () => {
   };
 
   for (const name of LossName.options) {
-    it(`has the value and the gradient that the table defines for ${name}`, async () => {
+    it(`the graph of ${name} has the value and the gradient that the table of losses defines`, async () => {
       const graph = new Graph();
       const current = graph.input('current', 'float32', ['batch', 'time']);
       const total = loss(graph, name, current);

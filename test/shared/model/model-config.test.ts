@@ -86,7 +86,7 @@ const qwen2 = (changes: Keys) => parse('Qwen2.5-0.5B', changes);
 const llama = (changes: Keys) => parse('Llama-3.2-1B', changes);
 
 describe('config.json', () => {
-  it('says what a Qwen3 model is made of', () => {
+  it('config.json describes a Qwen3 model', () => {
     const config = qwen3({});
     assert.equal(config.family, 'qwen3');
     assert.equal(config.numKvHeads, 8);
@@ -97,7 +97,7 @@ describe('config.json', () => {
     assert.deepEqual(config.eosTokenIds, [151645]);
   });
 
-  it('says what a Qwen2 model is made of: query, key and value have biases', () => {
+  it('config.json describes a Qwen2 model, whose query, key and value have biases', () => {
     const config = qwen2({});
     assert.equal(config.family, 'qwen2');
     assert.equal(config.headDim, 64);
@@ -105,7 +105,7 @@ describe('config.json', () => {
     assert.deepEqual(config.biases, { queryKeyValue: true, output: false, mlp: false });
   });
 
-  it('says what a Llama model is made of, and where it stops', () => {
+  it('config.json describes a Llama model and its stop tokens', () => {
     const config = llama({});
     assert.equal(config.family, 'llama');
     assert.equal(config.headDim, 64);
@@ -120,14 +120,14 @@ describe('config.json', () => {
     assert.deepEqual(config.eosTokenIds, [128001, 128008, 128009]);
   });
 
-  it('may ask for biases in all maps of attention, and of the MLP in Llama', () => {
+  it('config.json may request biases in all maps of attention, and of the MLP in Llama', () => {
     const all = { queryKeyValue: true, output: true };
     assert.deepEqual(qwen3({ attention_bias: true }).biases, { ...all, mlp: false });
     const biased = llama({ attention_bias: true, mlp_bias: true });
     assert.deepEqual(biased.biases, { ...all, mlp: true });
   });
 
-  it('has the defaults of transformers for keys that are left out', () => {
+  it('config.json has the defaults of transformers for missing keys', () => {
     assert.equal(qwen3({ head_dim: undefined }).headDim, 128);
     const old = { head_dim: undefined, num_key_value_heads: undefined, rope_theta: undefined };
     const config = llama({ ...old, rope_scaling: undefined });
@@ -136,13 +136,13 @@ describe('config.json', () => {
     assert.equal(config.rotary.theta, 10_000);
   });
 
-  it('may keep theta and scaling where transformers 5 writes them', () => {
+  it('config.json may have theta and scaling where transformers 5 writes them', () => {
     const rope = { rope_theta: 500_000, rope_type: 'linear', factor: 2 };
     const { rotary } = qwen3({ rope_theta: undefined, rope_parameters: rope });
     assert.deepEqual(rotary, { theta: 500_000, scaling: { type: 'linear', factor: 2 } });
   });
 
-  it('gives rope_scaling precedence over rope_parameters', () => {
+  it('config.json gives rope_scaling precedence over rope_parameters', () => {
     const { rotary } = qwen3({
       rope_scaling: { type: 'linear', factor: 4 },
       rope_parameters: { rope_theta: 7, rope_type: 'linear', factor: 2 },
@@ -150,7 +150,7 @@ describe('config.json', () => {
     assert.deepEqual(rotary, { theta: 1_000_000, scaling: { type: 'linear', factor: 4 } });
   });
 
-  it('stretches the positions by yarn as the cards of Qwen say, max_position_embeddings unchanged', () => {
+  it('config.json with yarn extends the positions as Qwen documents, max_position_embeddings unchanged', () => {
     const scaling = { type: 'yarn', factor: 4, original_max_position_embeddings: 32768 };
     const config = qwen2({ rope_scaling: scaling });
     assert.equal(config.maxPositions, 131072);
@@ -167,14 +167,14 @@ describe('config.json', () => {
     });
   });
 
-  it('stretches the positions by linear scaling, and not by dynamic, which starts beyond them', () => {
+  it('config.json with linear scaling extends the positions; dynamic scaling, which starts after them, does not', () => {
     assert.equal(qwen2({ rope_scaling: { type: 'linear', factor: 4 } }).maxPositions, 131072);
     const dynamic = qwen2({ rope_scaling: { type: 'dynamic', factor: 4 } });
     assert.equal(dynamic.maxPositions, 32768);
     assert.deepEqual(dynamic.rotary.scaling, { type: 'none' });
   });
 
-  it('may speak of sliding windows that no layer has, or that are as wide as the model is long', () => {
+  it('config.json may name sliding windows that no layer has, or that are as wide as the model is long', () => {
     const harmless: Keys[] = [
       { use_sliding_window: false, sliding_window: 64, max_window_layers: 0 },
       { use_sliding_window: true, sliding_window: 64, max_window_layers: 24 },
@@ -252,7 +252,7 @@ describe('config.json', () => {
     [qwen3, { layer_types: ['linear_attention'] }, /layer_types is "linear_attention"/],
   ];
   for (const [read, changes, complaint] of refusals) {
-    it(`is refused by its key and value: ${JSON.stringify(changes)}`, () => {
+    it(`config.json is refused by its key and value: ${JSON.stringify(changes)}`, () => {
       assert.throws(
         () => read(changes),
         (error) => {
@@ -265,12 +265,12 @@ describe('config.json', () => {
     });
   }
 
-  it('is refused for all of its keys at once', () => {
+  it('config.json is refused with all wrong keys at once', () => {
     assert.throws(() => qwen3({ hidden_act: 'gelu', vocab_size: 0 }), /vocab_size[^]*hidden_act/);
     assert.throws(() => qwen3({ head_dim: 7, num_key_value_heads: 3 }), /num_key[^]*head_dim/);
   });
 
-  it('is refused when it is not JSON, or not an object', () => {
+  it('config.json is refused if it is not JSON, or not an object', () => {
     const read = (text: string) => () => parseModelConfig(text, 'm/config.json');
     assert.throws(read('{'), /m\/config\.json is not JSON/);
     assert.throws(read('[]'), /the file is \[\]: .*expected object/);

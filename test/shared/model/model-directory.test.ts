@@ -29,14 +29,14 @@ describe('a model directory', () => {
     return copy;
   };
 
-  it('has as digest the SHA-256 of its configuration, tokenizer and weights', async () => {
+  it('a model directory has as digest the SHA-256 of its configuration, tokenizer and weights', async () => {
     const files = ['config.json', 'tokenizer.json', 'model.safetensors'];
     const hash = createHash('sha256');
     for (const file of files) hash.update(await readFile(join(tiny.path, file)));
     assert.equal(tiny.digest, hash.digest('hex'));
   });
 
-  it('has one digest wherever it lies, and another once a weight differs', async () => {
+  it('a model directory has one digest at every path, and another once a weight differs', async () => {
     assert.equal(
       (await readModelDirectory(await changed('config.json', (text) => text))).digest,
       tiny.digest,
@@ -48,7 +48,7 @@ describe('a model directory', () => {
     assert.notEqual((await readModelDirectory(bent)).digest, tiny.digest);
   });
 
-  it('ends answers at the ids of generation_config.json, as transformers does', async () => {
+  it('a model directory ends answers at the ids of generation_config.json, as transformers does', async () => {
     await using model = await tinyModel();
     const file = join(model.path, 'generation_config.json');
     const [own] = model.config.eosTokenIds;
@@ -64,7 +64,7 @@ describe('a model directory', () => {
     assert.deepEqual((await checkModelDirectory(model.path)).config.eosTokenIds, [own]);
   });
 
-  it('is refused with a generation_config.json whose end-of-sequence ids are none', async () => {
+  it('a model directory is refused if the end-of-sequence ids of generation_config.json are not token ids', async () => {
     await using model = await tinyModel();
     const file = join(model.path, 'generation_config.json');
     for (const text of ['{"eos_token_id": "</s>"}', '{"eos_token_id": -1}', 'not json']) {
@@ -76,7 +76,7 @@ describe('a model directory', () => {
     }
   });
 
-  it('is refused without its files, naming the first that is missing', async () => {
+  it('a model directory is refused without its files, with the first missing one named', async () => {
     await assert.rejects(checkModelDirectory('/nowhere'), /cannot read .*nowhere.config\.json/);
     const path = await changed('config.json', (text) => text);
     await rm(join(path, 'tokenizer.json'));
@@ -84,14 +84,14 @@ describe('a model directory', () => {
   });
 
   describe('its tokenizer', () => {
-    it('makes a token of each character and gives the text back', async () => {
+    it('its tokenizer encodes each character as a token and decodes the text back', async () => {
       const tokenizer = await loadTokenizer(tiny);
       const tokens = tokenizer.encode('3 17 21=64:(7-3)*21/1+0');
       assert.equal(tokens.length, 23);
       assert.equal(tokenizer.decode(tokens), '3 17 21=64:(7-3)*21/1+0');
     });
 
-    it('leaves the end of sequence out of the text', async () => {
+    it('its tokenizer leaves the end of sequence out of the text', async () => {
       const tokenizer = await loadTokenizer(tiny);
       assert.deepEqual(tokenizer.eosTokenIds, [1]);
       assert.equal(tokenizer.decode([...tokenizer.encode('7-3'), 1]), '7-3');
@@ -99,7 +99,7 @@ describe('a model directory', () => {
       assert.equal(tokenizer.decode([]), '');
     });
 
-    it('is refused when it is broken', async () => {
+    it('its tokenizer is refused if it is malformed', async () => {
       const broken: ModelDirectory = { ...tiny, path: await changed('tokenizer.json', () => '{') };
       await assert.rejects(loadTokenizer(broken), {
         name: 'UserError',

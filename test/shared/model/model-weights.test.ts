@@ -28,7 +28,7 @@ describe('the weights of a model directory', () => {
       JSON.stringify({ weight_map: weightMap }),
     );
 
-  it('may lie in shards', async () => {
+  it('the weights of a model directory may be in shards', async () => {
     await rm(join(path, 'model.safetensors'));
     const all = [...weights];
     await write('a.safetensors', all.slice(0, 5));
@@ -38,7 +38,7 @@ describe('the weights of a model directory', () => {
     assert.deepEqual(await readWeights(await checkModelDirectory(path)), weights);
   });
 
-  it('may hold a tied head once more, which is then not read', async () => {
+  it('the weights of a model directory may contain a tied head again, which is then not read', async () => {
     await write('model.safetensors', [...weights, ['lm_head.weight', weights.get(embedding)!]]);
     assert.deepEqual(await readWeights(await checkModelDirectory(path)), weights);
   });
@@ -106,7 +106,7 @@ describe('the weights of a model directory', () => {
     ],
   ];
   for (const [title, spoil, complaint] of refusals) {
-    it(`are refused, before they are read, when ${title}`, async () => {
+    it(`the weights of a model directory are refused, before they are read, if ${title}`, async () => {
       await spoil();
       await assert.rejects(checkModelDirectory(path), { name: 'UserError', message: complaint });
     });

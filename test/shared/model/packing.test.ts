@@ -19,11 +19,11 @@ function sequence(text: readonly number[], idle: number): Packable {
   };
 }
 
-describe('packing sequences that begin alike', () => {
+describe('packing sequences with a shared prompt', () => {
   // A prompt of 3 tokens: its last position already predicts the answer, so 2 positions are idle.
   const group = [sequence([7, 8, 9, 1, 2], 2), sequence([7, 8, 9, 3], 2)];
 
-  it('computes the idle prompt once and keeps the rest of each sequence', () => {
+  it('packing computes the idle prompt once and keeps the rest of each sequence', () => {
     assert.deepEqual(packSharedPrefixes(group, 100), [
       {
         prefix: 2,
@@ -36,23 +36,23 @@ describe('packing sequences that begin alike', () => {
     ]);
   });
 
-  it('never shares a position that the loss counts', () => {
+  it('packing never shares a position that the loss counts', () => {
     const counted = group.map((packable) => ({ ...packable, idle: 0 }));
     assert.equal(packSharedPrefixes(counted, 100).length, 2);
   });
 
-  it('begins a new row at another prompt, and at the longest row', () => {
+  it('packing begins a new row at another prompt, and at the longest row', () => {
     const other = sequence([5, 5, 5, 1], 2);
     assert.equal(packSharedPrefixes([...group, other], 100).length, 2);
     assert.equal(packSharedPrefixes(group, 4).length, 2);
   });
 
-  it('counts positions in each sequence, not in the row', () => {
+  it('packing counts positions in each sequence, not in the row', () => {
     const [row] = packSharedPrefixes(group, 100);
     assert.deepEqual([...packedPositions(row!, 7)], [0, 1, 2, 3, 2, 0, 0]);
   });
 
-  it('shows a token the prefix and its own sequence up to itself', () => {
+  it('packing lets a token attend to the prefix and its own sequence up to itself', () => {
     const [row] = packSharedPrefixes(group, 100);
     const bias = new Float32Array(36);
     packedBias(row!, 6, bias);
@@ -62,7 +62,7 @@ describe('packing sequences that begin alike', () => {
     assert.deepEqual(seen, [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 4], [5]]);
   });
 
-  it('places every sequence once and gives its values back, whatever the sequences', () => {
+  it('packing places every sequence once and gives its values back, whatever the sequences', () => {
     const text = fc.array(fc.integer({ min: 0, max: 2 }), { minLength: 2, maxLength: 9 });
     const sequences = fc.array(fc.tuple(text, fc.nat(8)), { minLength: 1, maxLength: 12 });
     fc.assert(

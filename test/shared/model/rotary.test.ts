@@ -25,7 +25,7 @@ describe('the rotary embedding', async () => {
   for (const { name, config: json, amplitude, positions } of cases) {
     const config = parseModelConfig(JSON.stringify(json), `${name}/config.json`);
 
-    it(`of ${name} has the frequencies and the amplitude of transformers`, () => {
+    it(`the rotary embedding of ${name} has the frequencies and the amplitude of transformers`, () => {
       const spectrum = rotarySpectrum(config.rotary, config.headDim);
       const expected = value(`${name}.frequencies`);
       assert.equal(spectrum.frequencies.length, expected.length);
@@ -36,7 +36,7 @@ describe('the rotary embedding', async () => {
       assert.ok(Math.abs(spectrum.amplitude - amplitude) < 1e-12);
     });
 
-    it(`of ${name} turns tokens at all positions as transformers does`, async () => {
+    it(`the rotary embedding of ${name} rotates tokens at all positions as transformers does`, async () => {
       const graph = new Graph();
       const dims = { batch: 1, time: 'time', rows: 'time' };
       const waves = rotaryWaves(graph, config, graph.input('p', 'int64', [1, 'time']), dims);

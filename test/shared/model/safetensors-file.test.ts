@@ -13,7 +13,7 @@ describe('a safetensors file on disk', () => {
   });
   after(() => rm(folder, { recursive: true }));
 
-  it('gives back what was written, whole and piece by piece', async () => {
+  it('a safetensors file on disk returns the tensors that were written, whole and in pieces', async () => {
     const path = join(folder, 'small.safetensors');
     const data = Float32Array.of(1, -2, 3.5, 0, 1e-30, 5);
     await writeFile(path, encodeSafetensors(new Map([['a', { dims: [2, 3], data }]])));
@@ -26,7 +26,7 @@ describe('a safetensors file on disk', () => {
     await assert.rejects(file.read('b'), /small\.safetensors has no tensor b/);
   });
 
-  it('may be larger than what can be read at once', async () => {
+  it('a safetensors file on disk may be larger than one read', async () => {
     const path = join(folder, 'large.safetensors');
     const gap = 5 * 2 ** 30; // more than a buffer holds; the file is sparse
     const header = Buffer.from(
@@ -47,7 +47,7 @@ describe('a safetensors file on disk', () => {
     assert.deepEqual(await file.read('last'), data);
   });
 
-  it('is refused when it is too short, naming it', async () => {
+  it('a safetensors file on disk is refused if it is too short, and named', async () => {
     const path = join(folder, 'short.safetensors');
     await writeFile(path, 'abc');
     await assert.rejects(SafetensorsFile.open(path), /short\.safetensors is not .* has 3 bytes/);

@@ -22,7 +22,7 @@ const tensor = (dtype: string, shape: number[], offsets: [number, number]) =>
   JSON.stringify({ x: { dtype, shape, data_offsets: offsets } });
 
 describe('a safetensors file', () => {
-  it('gives back what was written', () => {
+  it('a safetensors file returns the tensors that were written', () => {
     const written = new Map([
       ['a', { dims: [2, 3], data: Float32Array.of(1, -2, 3.5, 0, 1e-30, 5) }],
       ['b', { dims: [1], data: Float32Array.of(7) }],
@@ -35,13 +35,13 @@ describe('a safetensors file', () => {
     }
   });
 
-  it('is read from a pooled Buffer at any offset', () => {
+  it('a safetensors file is read from a pooled Buffer at any offset', () => {
     const bytes = encodeSafetensors(new Map([['a', { dims: [1], data: Float32Array.of(7) }]]));
     const pooled = Buffer.concat([Buffer.from('xyz'), bytes]).subarray(3);
     assert.deepEqual(toFloat32(parseSafetensors(pooled, 'file').get('a')!), Float32Array.of(7));
   });
 
-  it('widens half precision exactly', () => {
+  it('a safetensors file widens half precision exactly', () => {
     const bf16 = file(tensor('BF16', [2], [0, 4]), Uint8Array.of(0x80, 0x3f, 0x20, 0xc0));
     assert.deepEqual(toFloat32(parseSafetensors(bf16, 'file').get('x')!), Float32Array.of(1, -2.5));
     const halves = Uint8Array.of(0x00, 0x3c, 0x00, 0xc1, 0x01, 0x00, 0x00, 0x7c);
@@ -65,7 +65,7 @@ describe('a safetensors file', () => {
     ],
   ];
   for (const [title, bytes, complaint] of broken) {
-    it(`is refused when it is one ${title}`, () => {
+    it(`a safetensors file is refused if it is one ${title}`, () => {
       assert.throws(
         () => parseSafetensors(bytes, 'some.safetensors'),
         (error) => {
@@ -78,7 +78,7 @@ describe('a safetensors file', () => {
     });
   }
 
-  it('never crashes the reader, whatever its bytes', () => {
+  it('a safetensors file of random bytes is read or refused with a PermanentError', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), fc.string(), (bytes, header) => {
         for (const candidate of [bytes, file(header, bytes)]) {

@@ -8,21 +8,21 @@ const decode = (tokens: Int32Array) => [...tokens].map((token) => words[token]!)
 const all = Int32Array.from(words.keys());
 
 describe('a stop string', () => {
-  it('ends a rollout with the token that completes it', () => {
+  it('a stop string ends a rollout with the token that completes it', () => {
     assert.equal(lengthAtStop(all, decode, ['ends']), 4);
     assert.equal(lengthAtStop(all, decode, ['\n']), 5);
   });
 
-  it('is the earliest of several', () => {
+  it('a stop string is the earliest of several', () => {
     assert.equal(lengthAtStop(all, decode, ['more', ' it']), 2);
   });
 
-  it('may be completed by the first or by the last token', () => {
+  it('a stop string may be completed by the first or by the last token', () => {
     assert.equal(lengthAtStop(all, decode, ['s']), 1);
     assert.equal(lengthAtStop(all, decode, ['more']), 6);
   });
 
-  it('leaves alone what does not hold it', () => {
+  it('a stop string does not end a rollout that does not contain it', () => {
     assert.equal(lengthAtStop(all, decode, ['never']), undefined);
     assert.equal(lengthAtStop(all, decode, []), undefined);
   });
@@ -40,14 +40,14 @@ describe('watching for a stop string', () => {
     return (...tokens: number[]) => stopWatch.isStopped(tokens);
   };
 
-  it('notices it with the token that completes it', () => {
+  it('the watch finds a stop string with the token that completes it', () => {
     const isStopped = watch('ends');
     assert(!isStopped(0, 1, 2));
     assert(isStopped(0, 1, 2, 3));
     assert(!isStopped(0, 1, 3));
   });
 
-  it('reads nothing while the newest token cannot be its end', () => {
+  it('the watch decodes no token of a rollout while the newest token cannot end a stop string', () => {
     const isStopped = watch('ends');
     isStopped(0, 1);
     read.length = 0;
@@ -56,7 +56,7 @@ describe('watching for a stop string', () => {
     assert.deepEqual(read, ['more']); // the one token that it had not met
   });
 
-  it('agrees with the search in the finished text, whatever was sampled', () => {
+  it('the watch agrees with the search in the finished text, whatever was sampled', () => {
     const token = fc.integer({ min: 0, max: words.length - 1 });
     const stop = fc.constantFrom('so', 's', 'ends.', ' it en', '\nmo', 'oso', 'never');
     fc.assert(
@@ -69,7 +69,7 @@ describe('watching for a stop string', () => {
     );
   });
 
-  it('does not mistake half a character for one', () => {
+  it('the watch ignores the replacement characters of an incomplete character', () => {
     const bytes = [...Buffer.from('好。')]; // a token for each byte
     const stopWatch = new StopWatch((tokens) => Buffer.from(tokens).toString(), ['。']);
     const ended = bytes.map((_, i) => stopWatch.isStopped(bytes.slice(0, i + 1)));

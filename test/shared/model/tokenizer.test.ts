@@ -15,7 +15,7 @@ const chat: ChatMessage[] = [
 const asText = '[system] 1\n[user]  2+3\n[assistant]';
 
 describe('a chat', () => {
-  it('is written by the template in tokenizer_config.json', async () => {
+  it('a chat is formatted by the template in tokenizer_config.json', async () => {
     await using model = await tinyModel();
     const path = join(model.path, 'tokenizer_config.json');
     const config = JSON.parse(await readFile(path, 'utf8')) as object;
@@ -23,7 +23,7 @@ describe('a chat', () => {
     assert.equal((await loadTokenizer(model)).chatText(chat), asText);
   });
 
-  it('is written by chat_template.jinja, also where tokenizer_config.json has another template', async () => {
+  it('a chat is formatted by chat_template.jinja, even if tokenizer_config.json has another template', async () => {
     await using model = await tinyModel();
     const path = join(model.path, 'tokenizer_config.json');
     const config = JSON.parse(await readFile(path, 'utf8')) as object;
@@ -32,7 +32,7 @@ describe('a chat', () => {
     assert.equal((await loadTokenizer(model)).chatText(chat), asText);
   });
 
-  it('is refused by a model that has no template', async () => {
+  it('a chat is refused by a model without a template', async () => {
     await using model = await tinyModel();
     const tokenizer = await loadTokenizer(model);
     assert.throws(() => tokenizer.chatText(chat), {

@@ -36,7 +36,7 @@ describe('the training graph of a whole model', async () => {
   const adapter = warmAdapter(directory.config, 1);
 
   for (const [name, config] of settings) {
-    it(`gives gradients of ${name} that agree with finite differences`, async () => {
+    it(`the training graph gives gradients of ${name} that agree with finite differences`, async () => {
       const gradients: Gradients = new Map();
       await trainer.forwardBackward(
         adapter,
@@ -79,7 +79,7 @@ describe('the training graph of a whole model', async () => {
     });
   }
 
-  it('computes each loss as its closed form does', async () => {
+  it('the training graph computes each loss as its closed form does', async () => {
     for (const [name, config] of settings) {
       const result = await trainer.forwardBackward(adapter, data, name, config, new Map());
       const expected = data.reduce(
@@ -92,7 +92,7 @@ describe('the training graph of a whole model', async () => {
     }
   });
 
-  it('gives a group that shares its prompt the same results as its rollouts one by one', async () => {
+  it('the training graph gives a group with a shared prompt the same results as its rollouts one by one', async () => {
     const prompt = tokens(6);
     const group = [5, 3, 1].map((length): Datum => {
       const text = Int32Array.of(...prompt, ...tokens(length));
@@ -130,7 +130,7 @@ describe('the training graph of a whole model', async () => {
     }
   });
 
-  it('refuses a datum that does not fit the loss or the model, naming it', async () => {
+  it('the training graph refuses a datum that does not fit the loss or the model, and names it', async () => {
     const refused = (datum: Datum, why: RegExp) =>
       assert.rejects(trainer.forwardBackward(adapter, [datum], 'ppo', {}, new Map()), why);
     const { advantages: _, ...without } = data[0]!.inputs;

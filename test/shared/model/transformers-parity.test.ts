@@ -24,7 +24,7 @@ const gradientBound = 1e-3; // relative, of each matrix
 
 const variants = readdirSync(goldenFolder).filter((name) => /^(qwen|llama)/.test(name));
 
-it('there are models of every family', () => {
+it('the golden models include every family', () => {
   for (const family of ['qwen3', 'qwen2', 'llama']) {
     assert.ok(variants.some((name) => name.startsWith(family)));
   }
@@ -45,14 +45,14 @@ for (const variant of variants)
       return floatOutput(await session.run(feeds), 'logits');
     };
 
-    it('has the logits that transformers computes', async () => {
+    it('the graph computes the logits of transformers', async () => {
       for (const [i, tokens] of sequences.entries()) {
         const logits = await logitsOf(noAdapter, tokens);
         assert.ok(greatestDifference(logits, value(`logits.${i}`)) <= logitBound);
       }
     });
 
-    it('has the logits that peft computes with its adapter', async () => {
+    it('the graph with an adapter computes the logits of peft', async () => {
       for (const [i, tokens] of sequences.entries()) {
         const logits = await logitsOf(adapter, tokens);
         assert.ok(greatestDifference(logits, value(`adapted_logits.${i}`)) <= logitBound);
@@ -60,7 +60,7 @@ for (const variant of variants)
       }
     });
 
-    it('has the loss and the gradients for A and B that torch computes', async () => {
+    it('the graph computes the loss and the gradients for A and B of torch', async () => {
       const trainer = new Trainer(config, weights, 1);
       const data = sequences.map((tokens, i): Datum => ({
         tokens: tokens.subarray(0, -1),
@@ -87,7 +87,7 @@ for (const variant of variants)
       }
     });
 
-    it('is decoded, token by token from a cache, as it is scored', async () => {
+    it('a decoded rollout has the logprobs that the scoring graph gives its tokens', async () => {
       const decoder = new Decoder(config, weights, 1);
       const scorer = new Scorer(config, weights, 1);
       const prompt = sequences[1]!.subarray(0, 5);

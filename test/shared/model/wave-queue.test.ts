@@ -9,12 +9,12 @@ const item = (name: string): Item => ({ name });
 const sameLetter = (one: Item, wave: readonly Item[]) => one.name[0] === wave[0]!.name[0];
 
 describe('a wave', () => {
-  it('takes the first item and those that may join it, in their order', () => {
+  it('a wave takes the first item and those that may join it, in their order', () => {
     const [a1, b1, a2] = [item('a1'), item('b1'), item('a2')];
     assert.deepEqual(takeWave([a1, b1, a2], sameLetter), [a1, a2]);
   });
 
-  it('takes the first item even if nothing may join', () => {
+  it('a wave takes the first item even if no other may join', () => {
     const [a1, a2] = [item('a1'), item('a2')];
     assert.deepEqual(
       takeWave([a1, a2], () => false),
@@ -22,7 +22,7 @@ describe('a wave', () => {
     );
   });
 
-  it('is empty if the queue is empty', () => {
+  it('a wave is empty if the queue is empty', () => {
     assert.deepEqual(takeWave([], sameLetter), []);
   });
 });
@@ -40,7 +40,7 @@ describe('a queue sampled in waves', () => {
     return { waves, queue };
   }
 
-  it('samples wave after wave, and gives each item its own result', async () => {
+  it('a queue samples wave after wave and gives each item its own result', async () => {
     const { waves, queue } = recording();
     const results = ['a1', 'b1', 'a2'].map((name) => queue.add(item(name)));
     assert.equal(queue.depth, 3);
@@ -54,7 +54,7 @@ describe('a queue sampled in waves', () => {
     assert.equal(await later, 'a3');
   });
 
-  it('samples each item of a failed wave alone, so that one bad item fails alone', async () => {
+  it('a queue samples each item of a failed wave alone, so that one bad item fails alone', async () => {
     const { waves, queue } = recording('a2');
     const results = Promise.allSettled(['a1', 'a2', 'a3'].map((name) => queue.add(item(name))));
     await queue.serve();
@@ -65,7 +65,7 @@ describe('a queue sampled in waves', () => {
     assert.deepEqual(waves, ['a1 a2 a3', 'a1', 'a2', 'a3']);
   });
 
-  it('does not sample an item that was withdrawn while it waited', async () => {
+  it('a queue does not sample an item that was withdrawn while it waited', async () => {
     const { waves, queue } = recording();
     const [kept, withdrawn] = [item('a1'), item('a2')];
     const results = [kept, withdrawn].map((one) => queue.add(one));
