@@ -15,14 +15,14 @@ const none = new Map<string, Set<string>>();
 const shownIn = (place: AnswerPlace, prompt: string) =>
   [...answersIn(place, prompt)].map(([block, leads]) => [block, ...leads]);
 
-describe('an answer between other tags', () => {
-  it('is found all the same', () => {
+describe('answers between other tags', () => {
+  it('an answer between other tags is found', () => {
     const boxed = { open: '\\boxed{', close: '}' };
     assert.equal(answerText(boxed, none, 'so 6*7 = \\boxed{42}.'), '42');
     assert.equal(answerText(boxed, none, '{41} <answer>42</answer>'), undefined);
   });
 
-  it('is found between two tags that are the same, and an example between them is known', () => {
+  it('an answer between two equal tags is found, and an example between them is recognized', () => {
     const dollars = { open: '$', close: '$' };
     assert.equal(answerText(dollars, none, 'so $6*7$ = $42$.'), '42');
     const examples = answersIn(dollars, 'such as $1+2$ or $3$');
@@ -31,7 +31,7 @@ describe('an answer between other tags', () => {
 });
 
 describe('the answers in a prompt', () => {
-  it('are found with the words before them, each once', () => {
+  it('the answers in a prompt are found with the words before them, each once', () => {
     assert.deepEqual(shownIn(tags, shownText(styles.fewshot.en)), [
       ['<answer>...</answer>', 'inside '],
       ['<answer>(1+2)/3</answer>', 'xample: '],
@@ -44,7 +44,7 @@ describe('the answers in a prompt', () => {
     assert.deepEqual(shownIn('whole', shownText(styles.fewshot.en)), []);
   });
 
-  it('are complete, and at the very beginning too', () => {
+  it('the answers in a prompt are complete blocks, also at the very beginning', () => {
     assert.deepEqual(shownIn(tags, '<answer>1</answer></answer><answer>'), [
       ['<answer>1</answer>', ''],
     ]);
@@ -53,7 +53,7 @@ describe('the answers in a prompt', () => {
     ]);
   });
 
-  it('count under each of the words that they are shown with', () => {
+  it('the answers in a prompt count under each of the words that they are shown with', () => {
     const examples = answersIn(tags, 'One: <answer>1</answer> Two: <answer>1</answer>');
     assert.deepEqual(
       [...examples.values()].map((leads) => [...leads]),
@@ -64,7 +64,7 @@ describe('the answers in a prompt', () => {
   });
 });
 
-describe('what it takes to find the answers of any prompt and completion', () => {
+describe('the cost of finding answers', () => {
   const { open, close } = tags;
   const distinct = (i: number) =>
     String.fromCharCode(0x21 + (i % 90), 0x21 + (Math.trunc(i / 90) % 90));
@@ -78,7 +78,7 @@ describe('what it takes to find the answers of any prompt and completion', () =>
     'the beginnings of tags': () => '<answe </answe ',
   };
   for (const [name, part] of Object.entries(hostile)) {
-    it(`is linear in the text: ${name}`, () => {
+    it(`the cost of finding answers is linear in the text: ${name}`, () => {
       const prompt = Array.from({ length: 20_000 }, (_, i) => part(i)).join('');
       const shown = charactersSearched(() => answersIn(tags, prompt));
       assert(shown <= 4 * prompt.length, `${shown} characters for a prompt of ${prompt.length}`);

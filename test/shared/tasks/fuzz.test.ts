@@ -31,7 +31,7 @@ const seeds: Readonly<Record<TableKind, () => Promise<Uint8Array[]>>> = {
 
 describe('a file of problems of any bytes', () => {
   for (const kind of ['jsonl', 'csv', 'parquet'] as const) {
-    it(`gives rows or a complaint of its own: ${kind}`, { timeout: 120_000 }, async () => {
+    it(`a ${kind} file of any bytes gives rows or a UserError`, { timeout: 120_000 }, async () => {
       const folder = await mkdtemp(join(tmpdir(), 'offbeat-fuzz-'));
       const path = join(folder, `problems.${kind}`);
       try {

@@ -54,7 +54,7 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
   const file = `/datasets/${repository}/resolve/${commit}/${path}`;
   const place = () => join(folder, repository, commit, path);
 
-  it('is the files of its train split, by commit and checksum', async () => {
+  it('a dataset on the hub consists of the files of its train split, by commit and checksum', async () => {
     const spec = await specOf();
     assert.deepEqual(
       { ...spec, files: [] },
@@ -70,7 +70,7 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     assert.deepEqual(await read(spec), rows);
   });
 
-  it('is fetched once', async () => {
+  it('a dataset on the hub is downloaded once', async () => {
     const spec = await specOf();
     await read(spec);
     assert.deepEqual(await read(spec), rows);
@@ -78,7 +78,7 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     assert.deepEqual(await readdir(dirname(place())), ['train-00000-of-00001.parquet']);
   });
 
-  it('has revisions, and files that can be named', async () => {
+  it('a dataset on the hub may be given with a revision and a file', async () => {
     const more = Buffer.from('nums,target\n3 7 21,84\n');
     server.files.set('more/test.csv', more);
     const spec = await specOf(`${repository}@v1.0/x:more/test.csv`);
@@ -86,7 +86,7 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     assert.deepEqual(await read(spec), [rows[3]]); // git's checksum, as of all small files
   });
 
-  it('may have its train split in several files', async () => {
+  it('a dataset on the hub may have its train split in several files', async () => {
     server.files.set('data/train-00001-of-00002.csv', Buffer.from('nums,target\n1 2,3\n'));
     await assert.rejects(specOf(), /has several files; name one/); // not of one kind
     server.files.clear();
@@ -98,7 +98,7 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     );
   });
 
-  it('with several that could be meant is refused, with their names', async () => {
+  it('a dataset on the hub with several possible files is refused, and the files are named', async () => {
     server.files.clear();
     for (const name of ['main/train.parquet', 'socratic/train.parquet'])
       server.files.set(name, train);
@@ -127,13 +127,13 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     (_, response) =>
       response.writeHead(status).end();
 
-  it('is continued where a transfer was cut', async () => {
+  it('a download is resumed where a transfer was cut', async () => {
     assert.deepEqual(await readDespite(cut), rows);
     assert.deepEqual(server.asked, [file, `${file} bytes=700-`]);
     assert.deepEqual(waits, [1_000]);
   });
 
-  it('is continued from what an ended process has left', async () => {
+  it('a download is resumed from the partial file of an ended process', async () => {
     const spec = await specOf();
     await mkdir(dirname(place()), { recursive: true });
     await writeFile(`${place()}.part-999999999`, train.subarray(0, 900));
@@ -141,7 +141,7 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     assert.equal(server.asked.at(-1), `${file} bytes=900-`);
   });
 
-  it('is fetched from the start where the server knows no ranges, or refuses this one', async () => {
+  it('a download starts again if the server supports no ranges or refuses this one', async () => {
     const whole: Answer = (_, response) => response.end(train);
     assert.deepEqual(await readDespite(cut, whole), rows);
     await rm(place());
@@ -149,13 +149,13 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     assert.deepEqual(server.asked, [file, `${file} bytes=700-`, file]);
   });
 
-  it('is fetched from the start where another range comes than was asked for', async () => {
+  it('a download starts again if the server sends another range than was requested', async () => {
     const other: Answer = (_, response) =>
       response.writeHead(206, { 'content-range': 'bytes 0-9/10' }).end('0123456789');
     assert.deepEqual(await readDespite(cut, other), rows);
   });
 
-  it('is fetched anew when its checksum or length is wrong', async () => {
+  it('a download is repeated if its checksum or length is wrong', async () => {
     const wrong: Answer = (_, response) => response.end(Buffer.alloc(train.byteLength, 'x'));
     const long: Answer = (_, response) => response.end(Buffer.concat([train, train]));
     assert.deepEqual(await readDespite(wrong, long), rows);
@@ -169,7 +169,7 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     assert.deepEqual(await readdir(dirname(place())), []);
   });
 
-  it('is waited for while the hub cannot serve it, ever longer, but not for ever', async () => {
+  it('a download is repeated after growing pauses while the hub cannot serve it, a limited number of times', async () => {
     assert.deepEqual(await readDespite(fails(503), fails(429), fails(500)), rows);
     assert.deepEqual(waits, [1_000, 2_000, 4_000]);
     assert.match(reports[1]!, / answered 429; trying again in 2 s \(attempt 3 of 6\)$/);
@@ -180,14 +180,14 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     );
   });
 
-  it('is given up where nothing comes, and asked for again', async () => {
+  it('a download that stalls is abandoned and requested again', async () => {
     hub = { ...hub, stallMs: 200 };
     const silent: Answer = (_, response) => response.writeHead(200).write(train.subarray(0, 10));
     assert.deepEqual(await readDespite(silent), rows);
     assert.equal(server.asked.at(-1), `${file} bytes=10-`);
   });
 
-  it('that is not there is refused at once', async () => {
+  it('a dataset that does not exist is refused at once', async () => {
     await assert.rejects(specOf('no/such'), {
       name: 'UserError',
       message: /cannot fetch the dataset no\/such: .* answered 404.*\nYou can use a local copy/,
@@ -195,7 +195,7 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     assert.deepEqual(waits, []);
   });
 
-  it('that is not for all is refused without a token, and asked for with it', async () => {
+  it('a restricted dataset is refused without a token, and requested with it', async () => {
     server.mishaps = [fails(401)];
     await assert.rejects(specOf(), /answered 401: .*set HF_TOKEN to a token that may read it/);
     server.mishaps = [fails(403)];
@@ -207,7 +207,7 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     assert.deepEqual(server.tokens, [undefined, 'Bearer hf_secret']);
   });
 
-  it('is followed to where the hub keeps it, which is not told the token', async () => {
+  it('a download follows a redirect of the hub to its storage, without the token', async () => {
     await using store = await HubServer.start({ [path]: train });
     hub = { ...hub, token: 'hf_secret' };
     const elsewhere: Answer = (_, response) =>
@@ -216,7 +216,7 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     assert.deepEqual([store.asked, store.tokens], [[file], [undefined]]);
   });
 
-  it('serves from this machine while the hub is away, if it was there before', async () => {
+  it('a downloaded dataset is read from this machine while the hub is away', async () => {
     await read(await specOf());
     hub = { ...hub, endpoint: 'http://127.0.0.1:9' };
     assert.deepEqual(await read(await specOf()), rows);
@@ -226,14 +226,14 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
     });
   });
 
-  it('is refused where another file lies in its place', async () => {
+  it('a downloaded dataset is refused if its file was replaced by another', async () => {
     const spec = await specOf();
     await read(spec);
     await writeFile(place(), 'something else');
     await assert.rejects(read(spec), /is not the file that the hub has there; delete it/);
   });
 
-  it('cannot name a place outside its folder', async () => {
+  it('a dataset cannot name a path outside its folder', async () => {
     server.files.set('../../train.csv', Buffer.from('nums,target\n1 2,3\n'));
     await assert.rejects(specOf(), /list of the files of .* is not understood .*HF_ENDPOINT/);
   });

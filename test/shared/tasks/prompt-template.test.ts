@@ -14,12 +14,12 @@ import { CountdownPrompt } from '../../../shared/tasks/countdown/task.js';
 describe('a prompt template', () => {
   const parts = { numbers: '3, 7', target: '10' };
 
-  it('shows the parts of a problem where it names them, as plain text', () => {
+  it('a prompt template inserts the parts of a problem by name, as plain text', () => {
     const prompt = fillTemplate({ text: '{{ numbers }}={{target}}, {target}', opening: '' }, parts);
     assert.deepEqual(prompt, { text: '3, 7=10, {target}' });
   });
 
-  it('shows them in a chat and in what its assistant has already said', () => {
+  it('a prompt template inserts the parts into a chat and into the beginning of its answer', () => {
     const chat = [{ role: 'user' as const, content: 'Reach {{target}}.' }];
     assert.deepEqual(fillTemplate({ chat, opening: 'With {{numbers}}: ' }, parts), {
       chat: [{ role: 'user', content: 'Reach 10.' }],
@@ -27,7 +27,7 @@ describe('a prompt template', () => {
     });
   });
 
-  it('takes what a part says as it is, be it a pattern', () => {
+  it('a prompt template inserts a part unchanged, even if it is a pattern', () => {
     const prompt = fillTemplate({ text: '{{a}}{{b}}', opening: '' }, { a: "$&$'{{b}}", b: '1' });
     assert.deepEqual(prompt, { text: "$&$'{{b}}1" });
   });
@@ -40,7 +40,7 @@ describe('a prompt template', () => {
     ['a misspelt key', { text: 'x', answer: 'whole', stops: [] }, /stops/],
   ];
   for (const [what, template, says] of refused) {
-    it(`with ${what} is refused`, () => {
+    it(`a prompt template with ${what} is refused`, () => {
       const { error } = PromptTemplate.safeParse({ name: 'mine', ...template });
       assert.match(String(error?.message), says);
     });
@@ -60,17 +60,17 @@ describe('the prompt style that a user chooses', () => {
     return choose(path);
   };
 
-  it("is one of the task's own by its name", async () => {
+  it("the prompt style may be the name of one of the task's styles", async () => {
     assert.deepEqual(await choose('fewshot'), styles.fewshot.en);
   });
 
-  it('is a file of the same form, in which defaults may be left out', async () => {
+  it('the prompt style may be a file of the same form, in which defaults may be left out', async () => {
     const { text, answer, stop } = styles.fewshot.en;
     const file = JSON.stringify({ name: 'mine', text, answer, stop });
     assert.deepEqual(await chooseFile(file), { ...styles.fewshot.en, name: 'mine' });
   });
 
-  it('is refused when there is no such style or file', async () => {
+  it('the prompt style is refused if neither a style nor a file has its name', async () => {
     await assert.rejects(choose('terse'), {
       name: 'UserError',
       message: /--prompt-style terse is none of compact, fewshot, think, nor a file/,
@@ -82,7 +82,7 @@ describe('the prompt style that a user chooses', () => {
     );
   });
 
-  it('is refused when the file says what no problem can fill in', async () => {
+  it('the prompt style is refused if its file names a part that no problem has', async () => {
     await assert.rejects(chooseFile('{"name":"a","text":"{{number}}","answer":"whole"}'), {
       name: 'UserError',
       message:

@@ -11,18 +11,18 @@ const fraction = (numerator: number, denominator = 1): Rational => ({
 const text = rational.fractionText;
 
 describe('exact fractions', () => {
-  it('add, subtract, multiply and divide as on paper', () => {
+  it('exact fractions add, subtract, multiply and divide as on paper', () => {
     assert.equal(text(rational.add(fraction(1, 3), fraction(1, 6))), '1/2');
     assert.equal(text(rational.subtract(fraction(1, 3), fraction(5, 6))), '-1/2');
     assert.equal(text(rational.multiply(fraction(2, 3), fraction(3, 4))), '1/2');
     assert.equal(text(rational.divide(fraction(2, 3), fraction(-4))!), '-1/6');
   });
 
-  it('have no quotient by zero, however zero is written', () => {
+  it('exact fractions have no quotient by zero, however zero is written', () => {
     assert.equal(rational.divide(fraction(1), fraction(0, 7)), undefined);
   });
 
-  it('take a decimal for what a person wrote, not for its double', () => {
+  it('exact fractions read a decimal as it is written, not as its double', () => {
     assert.equal(text(rational.decimal(0.1)), '1/10');
     assert.equal(text(rational.decimal(-2.5)), '-5/2');
     assert.equal(text(rational.decimal(1e-7)), '1/10000000');
@@ -30,7 +30,7 @@ describe('exact fractions', () => {
     assert.throws(() => rational.decimal(Number.NaN), RangeError);
   });
 
-  it('refuse an integer that a double cannot hold', () => {
+  it('exact fractions refuse an integer that a double cannot represent', () => {
     assert.throws(() => rational.integer(2 ** 53), RangeError);
     assert.throws(() => rational.integer(0.5), RangeError);
   });
@@ -42,7 +42,7 @@ describe('exact fractions', () => {
     )
     .map(([numerator, denominator]): Rational => ({ numerator, denominator }));
 
-  it('undo addition by subtraction and multiplication by division, for all values', () => {
+  it('exact fractions undo addition by subtraction and multiplication by division, for all values', () => {
     fc.assert(
       fc.property(anyFraction, anyFraction, (a, b) => {
         assert(rational.equals(rational.subtract(rational.add(a, b), b), a));
@@ -53,7 +53,7 @@ describe('exact fractions', () => {
     );
   });
 
-  it('have one text for one value', () => {
+  it('exact fractions have one text for one value', () => {
     fc.assert(
       fc.property(anyFraction, fc.bigInt({ min: 1n, max: 10n ** 20n }), (a, factor) => {
         const same = { numerator: a.numerator * factor, denominator: a.denominator * factor };
@@ -62,7 +62,7 @@ describe('exact fractions', () => {
     );
   });
 
-  it('become the nearest double when their parts are safe integers', () => {
+  it('exact fractions become the nearest double if their parts are safe integers', () => {
     fc.assert(
       fc.property(fc.maxSafeInteger(), fc.integer({ min: 1 }), (numerator, denominator) => {
         assert.equal(rational.toNumber(fraction(numerator, denominator)), numerator / denominator);
@@ -70,7 +70,7 @@ describe('exact fractions', () => {
     );
   });
 
-  it('become a double also when their parts are beyond the range of doubles', () => {
+  it('exact fractions become a double also if their parts are beyond the range of doubles', () => {
     const huge = 10n ** 400n;
     assert.equal(rational.toNumber({ numerator: huge, denominator: 4n * huge + 1n }), 0.25);
   });

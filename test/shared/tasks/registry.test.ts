@@ -10,8 +10,8 @@ import { checkTask, flagsOf, TaskSettings, taskSpec } from '../../../shared/task
 
 const specOf = (...flags: string[]) => taskSpec(loadConfig(TaskSettings, 'learner', flags, {}));
 
-describe('the task that the settings ask for', () => {
-  it('is by default Countdown as the embedded model knows it', async () => {
+describe('the task chosen by the settings', () => {
+  it('the task is by default Countdown with the problems of the embedded model', async () => {
     assert.deepEqual(await specOf(), {
       name: 'countdown',
       dataset: embeddedDataset,
@@ -20,7 +20,7 @@ describe('the task that the settings ask for', () => {
     });
   });
 
-  it('generates other problems, or reads a file', async () => {
+  it('the task generates other problems or reads a file if the settings say so', async () => {
     const other = await specOf('--numbers', '3,4', '--dataset-seed', '7');
     assert.deepEqual(other.dataset, { ...embeddedDataset, numbers: [3, 4], seed: 7 });
     const ranges = await specOf('--min-number', '10', '--min-target', '20');
@@ -36,7 +36,7 @@ describe('the task that the settings ask for', () => {
 });
 
 describe('the task integer-answers', () => {
-  it('reads a file, with a prompt and a penalty of its own', async () => {
+  it('the task integer-answers reads a file, with its own prompt and penalty', async () => {
     const flags = ['--task', 'integer-answers', '--dataset', 'gsm8k.jsonl'];
     const zh = ['--prompt-style', 'think', '--prompt-language', 'zh'];
     assert.deepEqual(await specOf(...flags, ...zh, '--format-penalty', '0.2'), {
@@ -51,12 +51,12 @@ describe('the task integer-answers', () => {
 describe('the flags of all tasks', () => {
   const task = (name: string, settings: Record<string, unknown>) => ({ name, settings });
 
-  it('may be one flag of two tasks', () => {
+  it('a flag may belong to two tasks', () => {
     const margin = z.number().optional();
     assert.deepEqual(flagsOf([task('a', { margin }), task('b', { margin })]), { margin });
   });
 
-  it('may not mean two things, nor what every task has', () => {
+  it('a flag may not have two meanings, nor the name of a flag of every task', () => {
     const margin = z.number().optional();
     const other = z.string().optional();
     assert.throws(
@@ -68,7 +68,7 @@ describe('the flags of all tasks', () => {
   });
 });
 
-describe('settings that do not go together', () => {
+describe('settings that contradict the task', () => {
   const complaints = (...flags: string[]) => {
     const told: string[] = [];
     checkTask(loadConfig(TaskSettings, 'learner', flags, {}), (key, message) => {
@@ -77,7 +77,7 @@ describe('settings that do not go together', () => {
     return told;
   };
 
-  it('are none by default', () => {
+  it('the default settings contradict no task', () => {
     assert.deepEqual(complaints(), []);
     assert.deepEqual(complaints('--numbers', '3,4', '--dataset', 'generator'), []);
   });
@@ -95,7 +95,7 @@ describe('settings that do not go together', () => {
     [['--format-penalty=0.2'], /^formatPenalty: --task countdown has no use for it/],
   ];
   for (const [flags, says] of refused) {
-    it(`such as ${flags.join(' ')}`, () => {
+    it(`the settings ${flags.join(' ')} are refused`, () => {
       const [told, ...others] = complaints(...flags);
       assert.match(String(told), says);
       assert.deepEqual(others, []);

@@ -12,16 +12,16 @@ const fewshot = (completion: string) => extractAnswer(forms.fewshot, problem, co
 const think = (completion: string) => extractAnswer(forms.think, problem, completion)?.trim();
 
 describe('the answer of a compact completion', () => {
-  it('is all of it', () => {
+  it('the answer of a compact completion is all of it', () => {
     assert.equal(extractAnswer(forms.compact, problem, '(7-3)*21'), '(7-3)*21');
   });
-  it('is missing when nothing was written', () => {
+  it('the answer of an empty completion is missing', () => {
     assert.equal(extractAnswer(forms.compact, problem, ''), undefined);
     assert.equal(extractAnswer(forms.compact, problem, ' \n'), undefined);
   });
 });
 
-describe('a blank of an answer', () => {
+describe('whitespace in an answer', () => {
   const reason = (style: keyof typeof forms, completion: string) =>
     scoreAnswer(forms[style], problemOf([60, 4], 64), completion, zeroOrOne).reason;
   const places: [place: string, style: keyof typeof forms, text: (blank: string) => string][] = [
@@ -32,7 +32,7 @@ describe('a blank of an answer', () => {
     ['after a compact answer', 'compact', (blank) => `60+4${blank}`],
   ];
   for (const [place, style, text] of places) {
-    it(`is a blank, a tab or a line end, and nothing that looks like one, ${place}`, () => {
+    it(`spaces, tabs and line ends are accepted ${place}, but no other whitespace`, () => {
       for (const blank of [' ', '\t', '\n', '\r\n'])
         assert.equal(reason(style, text(blank)), 'correct', JSON.stringify(blank));
       for (const other of ['\u00a0', '\u2003', '\u3000', '\ufeff', '\f', '\v', '\u2028'])
@@ -40,13 +40,13 @@ describe('a blank of an answer', () => {
     });
   }
 
-  it('alone is no answer, and something that looks like one is not a blank', () => {
+  it('an answer of whitespace is missing, and other whitespace alone is a bad token', () => {
     assert.equal(reason('compact', ' \t\r\n'), 'no_answer');
     assert.equal(reason('compact', '\u00a0'), 'bad_token');
   });
 });
 
-describe('the answer of a completion in blocks', () => {
+describe('the answer of a completion with tags', () => {
   const cases: [completion: string, answer: string | undefined][] = [
     [' <answer>3+7*21</answer>', '3+7*21'],
     ['<answer>1</answer> no: <answer>2</answer>', '2'],
@@ -66,12 +66,12 @@ describe('the answer of a completion in blocks', () => {
     ['<answer>3</answer>\0\ud800', '3'],
   ];
   for (const [completion, answer] of cases) {
-    it(`${JSON.stringify(completion)} gives ${JSON.stringify(answer)}`, () => {
+    it(`the completion ${JSON.stringify(completion)} has the answer ${JSON.stringify(answer)}`, () => {
       assert.equal(fewshot(completion), answer);
     });
   }
 
-  it("is never the prompt's own example, however often it is repeated", () => {
+  it("the answer is never the prompt's own example, however often it is repeated", () => {
     for (const style of ['fewshot', 'think'] as const) {
       const echo = promptText(renderPrompt(styles[style].en, problem), chatml);
       assert.equal(extractAnswer(forms[style], problem, echo), undefined);
@@ -82,7 +82,7 @@ describe('the answer of a completion in blocks', () => {
     }
   });
 
-  it("is not the prompt's own example when only a part of the prompt is repeated", () => {
+  it("the answer is not the prompt's own example even if only a part of the prompt is repeated", () => {
     for (const style of ['fewshot', 'think'] as const) {
       const echo = promptText(renderPrompt(styles[style].en, problem), chatml);
       for (let end = 0; end <= echo.length; end++) {
@@ -95,11 +95,11 @@ describe('the answer of a completion in blocks', () => {
     }
   });
 
-  it('may be what an example says, if it is given as an answer', () => {
+  it('the answer may equal an example if it is given as an answer', () => {
     assert.equal(fewshot(' <answer>(1+2)/3</answer>'), '(1+2)/3');
   });
 
-  it('is found at once in a megabyte of tags, or not at all', () => {
+  it('the answer is found, or found missing, in a megabyte of tags without delay', () => {
     const million = 1_000_000;
     assert.equal(fewshot('<answer>'.repeat(million / 8)), undefined);
     assert.equal(fewshot('</answer>'.repeat(million / 9)), undefined);
@@ -109,24 +109,24 @@ describe('the answer of a completion in blocks', () => {
 });
 
 describe('a tail "= target"', () => {
-  it('belongs to a think answer, as models that show their work write it', () => {
+  it('a tail "= target" is removed from a think answer, since models that show their work write it', () => {
     assert.equal(think('<answer> 42 + 19 + 4 - 1 = 64 </answer>'), '42 + 19 + 4 - 1');
     assert.equal(think('<answer>(71 - 70 + 62)=64</answer>'), '(71 - 70 + 62)');
   });
-  it('stays, to be refused, when it claims another number', () => {
+  it('a tail with another number stays, and the answer is refused', () => {
     assert.equal(think('<answer>3+7=10</answer>'), '3+7=10');
     assert.equal(think('<answer>3+7=64.0</answer>'), '3+7=64.0');
   });
-  it('does not belong to a fewshot answer', () => {
+  it('a tail "= target" is not removed from a fewshot answer', () => {
     assert.equal(fewshot('<answer>3+7=64</answer>'), '3+7=64');
   });
-  it('is accepted or refused by configuration, whatever the style', () => {
+  it('a tail "= target" is accepted or refused by configuration, whatever the style', () => {
     const text = '<answer>3+7=64</answer>';
     assert.equal(extractAnswer(forms.fewshot, problem, text, 'accept'), '3+7');
     assert.equal(extractAnswer(forms.compact, problem, '3+7=64', 'accept'), '3+7');
     assert.equal(extractAnswer(forms.think, problem, text, 'refuse'), '3+7=64');
   });
-  it('is taken off once', () => {
+  it('a tail "= target" is removed only once', () => {
     assert.equal(think('<answer>3+7=64=64</answer>'), '3+7=64');
   });
 });

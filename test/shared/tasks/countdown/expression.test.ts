@@ -48,12 +48,12 @@ describe('an expression', () => {
     ['1/(2-2)+3', 'no value'],
     ['0/0', 'no value'],
   ] as const) {
-    it(`${JSON.stringify(text)} has the value ${value}`, () => {
+    it(`the expression ${JSON.stringify(text)} has the value ${value}`, () => {
       assert.equal(valueOf(text), value);
     });
   }
 
-  it('parses back to the same rational when printed', () => {
+  it('a printed expression parses back to the same rational', () => {
     fc.assert(
       fc.property(anyExpression, (expression) => {
         const value = evaluate(expression);
@@ -77,13 +77,13 @@ describe('an expression', () => {
     ['(-3)*7', '-3*7'],
     ['-(3+7)', '-(3+7)'],
   ] as const) {
-    it(`${text} is printed as ${printed}, with the parentheses that its value needs`, () => {
+    it(`the expression ${text} is printed as ${printed}, with the parentheses that its value needs`, () => {
       assert.equal(print(parse(tokenize(text) as Token[]) as Expression), printed);
     });
   }
 });
 
-describe('what is no expression', () => {
+describe('texts that are not expressions', () => {
   const refused: Record<string, string[]> = {
     bad_token: [
       ...[
@@ -160,13 +160,13 @@ describe('what is no expression', () => {
     ],
   };
   for (const [reason, texts] of Object.entries(refused)) {
-    it(`is refused as ${reason}`, () => {
+    it(`a text is refused as ${reason}`, () => {
       for (const text of texts)
         assert.equal(valueOf(text), reason, JSON.stringify(text.slice(0, 60)));
     });
   }
 
-  it('never throws, whatever the text', () => {
+  it('parsing never throws, whatever the text', () => {
     const alphabet = fc.constantFrom(...Array.from('0123456789+-*/() .=\n'));
     fc.assert(
       fc.property(
@@ -179,7 +179,7 @@ describe('what is no expression', () => {
     );
   });
 
-  it('is decided within the bounds: the deepest and the longest legal texts have values', () => {
+  it('the deepest and the longest texts within the bounds have values', () => {
     assert.equal(valueOf('('.repeat(maxDepth) + '3' + ')'.repeat(maxDepth)), '3');
     assert.equal(valueOf('1+'.repeat(maxChars / 2 - 1) + '1'), String(maxChars / 2));
   });

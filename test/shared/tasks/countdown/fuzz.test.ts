@@ -13,7 +13,7 @@ import { fuzzRuns, textMutationsOf } from '../../../support/mutations.js';
 const seeds = ['(3*21+7)/2-(14)', '-(-(3))*7/(5-5)', ' 1 +\t2\n', '(('.repeat(20), '9'.repeat(40)];
 
 describe('an expression of any text', () => {
-  it('is refused by name, or is one that can be printed and read again', () => {
+  it('a text is refused by name, or is an expression that can be printed and parsed again', () => {
     const texts = fc.oneof(
       textMutationsOf(seeds),
       fc.string({ unit: fc.constantFrom(...Array.from('0123456789+-*/() ')), maxLength: 80 }),
@@ -35,7 +35,7 @@ describe('an expression of any text', () => {
     );
   });
 
-  it('costs nothing beyond its bound, however long or deep', () => {
+  it('a text past the bounds is refused early, however long or deep', () => {
     assert.equal(tokenize('1'.repeat(maxChars + 1)), 'too_long');
     assert.equal(tokenize('('.repeat(10_000_000)), 'too_long');
     const deep = tokenize(`${'('.repeat(490)}1${')'.repeat(490)}`);

@@ -19,7 +19,7 @@ const spec: GeneratorSpec = {
 const solved = generateProblems(spec);
 
 describe('the generated problems', () => {
-  it('are as many as asked for, within the ranges asked for', () => {
+  it('the generated problems have the requested number and are within the requested ranges', () => {
     assert.equal(solved.length, 2_000);
     for (const { problem } of solved) {
       assert(spec.numbers.includes(problem.numbers.length));
@@ -28,7 +28,7 @@ describe('the generated problems', () => {
     }
   });
 
-  it('keep to ranges that begin elsewhere', () => {
+  it('the generated problems keep to ranges that do not begin at 1', () => {
     const ranges = { minNumber: 10, maxNumber: 99, minTarget: 100, maxTarget: 999 };
     for (const { problem } of generateProblems({ ...spec, ...ranges, numbers: [5, 6] })) {
       assert(problem.numbers.every((number) => number >= 10 && number <= 99));
@@ -36,7 +36,7 @@ describe('the generated problems', () => {
     }
   });
 
-  it('are all solved by their witness, under every style', () => {
+  it('the generated problems are all solved by their witness, under every style', () => {
     for (const { problem, witness } of solved) {
       assert.equal(scoreAnswer(forms.compact, problem, witness, zeroOrOne).reward, 1, witness);
       const block = `<answer>${witness}</answer>`;
@@ -44,26 +44,26 @@ describe('the generated problems', () => {
     }
   });
 
-  it('are all different questions, whatever the order of the numbers', () => {
+  it('the generated problems are all different questions, whatever the order of the numbers', () => {
     assert.equal(new Set(solved.map(({ problem }) => problemKey(problem))).size, solved.length);
   });
 
-  it('have ids that say the question', () => {
+  it('the generated problems have ids that state the question', () => {
     const { problem } = solved[0]!;
     assert.equal(problem.id, `${problem.numbers.join(',')}=${problem.target}`);
   });
 
-  it('come again from the same seed, and others from another', () => {
+  it('the generated problems are the same for the same seed and differ for another', () => {
     assert.deepEqual(generateProblems(spec), solved);
     assert.notDeepEqual(generateProblems({ ...spec, seed: 8 }), solved);
   });
 
-  it('only continue when more are asked for, so held-out problems stay held out', () => {
+  it('a larger dataset begins with the same problems, so that held-out problems stay held out', () => {
     const more = generateProblems({ ...spec, trainSize: 2_900 });
     assert.deepEqual(more.slice(0, solved.length), solved);
   });
 
-  it('vary in form: every operator, with and without parentheses, numbers in any order', () => {
+  it('the generated problems vary in form: every operator, with and without parentheses, numbers in any order', () => {
     const share = (pattern: RegExp) =>
       solved.filter(({ witness }) => pattern.test(witness)).length / solved.length;
     for (const operator of [/\+/, /-/, /\*/, /\//]) assert(share(operator) > 0.2, String(operator));
@@ -74,7 +74,7 @@ describe('the generated problems', () => {
     assert(inOrder.length < solved.length / 4);
   });
 
-  it('are refused with the remedy when the ranges hold too few of them', () => {
+  it('the generated problems are refused with the remedy if the ranges hold too few of them', () => {
     const tiny: GeneratorSpec = { ...spec, numbers: [2], maxNumber: 3, maxTarget: 9 };
     assert.throws(
       () => generateProblems(tiny),

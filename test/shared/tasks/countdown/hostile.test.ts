@@ -9,9 +9,9 @@ import { hostileCorpus } from '../../../support/hostile-corpus.js';
 const rewards: RewardSpec = { ...zeroOrOne, formatScore: 0.1, shaping: 'continuous' };
 const corpus = hostileCorpus();
 
-describe('a hostile completion gets the reason that it deserves', () => {
+describe('the scores of hostile completions', () => {
   for (const group of new Set(corpus.map((entry) => entry.group))) {
-    it(`for ${group}`, () => {
+    it(`a hostile completion gets the reason that it deserves: ${group}`, () => {
       for (const { style, problem, completion, reason } of corpus.filter(
         (entry) => entry.group === group,
       )) {
@@ -25,7 +25,7 @@ describe('a hostile completion gets the reason that it deserves', () => {
     });
   }
 
-  it('and there are more than 200 of them, no two alike', () => {
+  it('the hostile completions are more than 200, no two alike', () => {
     const all = corpus.map(({ style, problem, completion }) => [style, problem.id, completion]);
     assert(new Set(all.map((entry) => JSON.stringify(entry))).size === corpus.length);
     assert(corpus.length > 200);

@@ -12,11 +12,11 @@ const textIn = (style: keyof typeof styles) =>
   promptText(renderPrompt(styles[style].en, problem), chatml);
 
 describe('the prompts', () => {
-  it('compact: the numbers, the target and a colon', () => {
+  it('the compact prompt has the numbers, the target and a colon', () => {
     assert.equal(textIn('compact'), '3 7 21=64:');
   });
 
-  it('fewshot: a solved question, then ours, ending where the answer begins', () => {
+  it('the fewshot prompt has a solved question, then the new one, and ends where the answer begins', () => {
     assert.equal(
       textIn('fewshot'),
       'Q: Using the numbers 2, 3, 7, reach the target number 13. ' +
@@ -32,7 +32,7 @@ describe('the prompts', () => {
     );
   });
 
-  it('think, on a Qwen model: the prompt of the single-file GRPO project, to the letter', () => {
+  it('the think prompt of a Qwen model equals the prompt of the single-file GRPO project', () => {
     assert.equal(
       textIn('think'),
       '<|im_start|>system\nYou are a helpful assistant. You first thinks about the reasoning process in the ' +
@@ -44,7 +44,7 @@ describe('the prompts', () => {
     );
   });
 
-  it('are there in Chinese, with the same numbers, tags and stop sequences', () => {
+  it('the Chinese prompts have the same numbers, tags and stop sequences', () => {
     const text = (style: 'fewshot' | 'think') =>
       promptText(renderPrompt(styles[style].zh, problem), chatml);
     assert.equal(
@@ -65,7 +65,7 @@ describe('the prompts', () => {
     }
   });
 
-  it('in Chinese show examples that are no answers', () => {
+  it('the examples in Chinese prompts are not taken as answers', () => {
     const score = (style: 'fewshot' | 'think', completion: string) =>
       scoreAnswer(answerForm(styles[style].zh), problemOf([1, 2, 3], 1), completion, zeroOrOne);
     const echo = '例如：<answer>(1+2)/3</answer>。';
@@ -75,7 +75,7 @@ describe('the prompts', () => {
     assert.equal(score('think', '思考</think><answer>(1+2)/3 = 1</answer>').reason, 'correct');
   });
 
-  it('are templates that the run configuration takes as they are', () => {
+  it('the prompts are templates that the run configuration accepts unchanged', () => {
     const { compact, fewshot, think } = styles;
     for (const template of [compact.en, fewshot.en, fewshot.zh, think.en, think.zh]) {
       assert.deepEqual(CountdownPrompt.parse(template), template);

@@ -17,7 +17,7 @@ const continuous: RewardSpec = { ...none, shaping: 'continuous' };
 const score = (answer: string, reward = continuous) =>
   scoreAnswer(forms.fewshot, problem, `<answer>${answer}</answer>`, reward);
 
-describe('the stages of a score', () => {
+describe('the reason of a score', () => {
   const cases: [answer: string, reason: string, isValid: boolean][] = [
     ['(7-3)*21', 'correct', true],
     ['21*(7-3)', 'correct', true],
@@ -39,7 +39,7 @@ describe('the stages of a score', () => {
     [`${' '.repeat(2_000)}(7-3)*21`, 'too_long', false],
   ];
   for (const [answer, reason, isValid] of cases) {
-    it(`${JSON.stringify(answer.slice(-20))} is ${reason}`, () => {
+    it(`the answer ${JSON.stringify(answer.slice(-20))} is scored as ${reason}`, () => {
       const { reward: _reward, exactReward: _exactReward, value, ...parts } = score(answer);
       const isCorrect = reason === 'correct';
       assert.deepEqual(parts, { hasFormat: true, isValid, isCorrect, reason });
@@ -47,7 +47,7 @@ describe('the stages of a score', () => {
     });
   }
 
-  it('a division by zero has no value', () => {
+  it('an answer with a division by zero has no value', () => {
     const { reason, isValid } = scoreAnswer(
       forms.compact,
       problemOf([3, 3, 5], 5),
@@ -70,7 +70,7 @@ describe('the stages of a score', () => {
     }
   });
 
-  it('a value is compared exactly: a hair beside the target is wrong', () => {
+  it('a value is compared exactly: the smallest difference from the target is wrong', () => {
     // 99999/99998 is 1.00001…, which a tolerance of 1e-4 would take for 1.
     const near = problemOf([99_998, 99_999], 1);
     assert.equal(scoreAnswer(forms.compact, near, '99999/99998', none).reason, 'wrong_value');
@@ -80,7 +80,7 @@ describe('the stages of a score', () => {
     );
   });
 
-  it('only what was sampled counts: an answer in front of a cut-off one still does', () => {
+  it('a complete answer counts although a truncated one follows it', () => {
     const text = '<answer>(7-3)*21</answer> or perhaps <answer>(7+3)';
     assert.equal(scoreAnswer(forms.fewshot, problem, text, none).reward, 1);
   });
@@ -98,13 +98,13 @@ describe('an answer that leaves numbers out', () => {
     ['-', 'wrong_numbers', 'wrong_numbers'],
   ];
   for (const [answer, withAll, withSome] of cases) {
-    it(`${JSON.stringify(answer)} is ${withAll} where all must be used, else ${withSome}`, () => {
+    it(`the answer ${JSON.stringify(answer)} is ${withAll} if all numbers must be used, else ${withSome}`, () => {
       assert.equal(score(answer, constant).reason, withAll);
       assert.equal(score(answer, some).reason, withSome);
     });
   }
 
-  it('earns as much as one with every number', () => {
+  it('an answer that leaves numbers out earns as much as one with every number', () => {
     const either = problemOf([3, 7, 21], 147);
     assert.equal(scoreAnswer(forms.compact, either, '7*21', some).exactReward, '1');
     assert.equal(scoreAnswer(forms.compact, either, '7*21', constant).exactReward, '1/10');
@@ -112,14 +112,14 @@ describe('an answer that leaves numbers out', () => {
 });
 
 describe('the parts of a score', () => {
-  it('say what a valid answer came to, in lowest terms', () => {
+  it('the parts of a score give the value of a valid answer in lowest terms', () => {
     assert.equal(score('3/7+21').value, '150/7');
     assert.equal(score('3-7-21').value, '-25');
     assert.equal(score('(7-3)*21').value, '84');
     assert.equal(score('3/(7-7)').value, undefined);
   });
 
-  it('tell a completion without an answer from one that is too long to be read', () => {
+  it('the parts of a score distinguish a missing answer from a completion that is too long to read', () => {
     const long = (text: string) => scoreAnswer(forms.fewshot, problem, text, constant);
     assert.equal(long('x'.repeat(maxReadChars)).reason, 'no_answer');
     assert.equal(long(`<answer>(7-3)*21</answer>${'x'.repeat(maxReadChars)}`).reason, 'too_long');
@@ -142,7 +142,7 @@ describe('the rewards, worked by hand', () => {
     ['hello', '0', '1/10', '1/10'],
   ];
   for (const [answer, ...rewards] of cases) {
-    it(`${answer}: ${rewards.join(', ')} without, with constant, with continuous shaping`, () => {
+    it(`the answer ${answer} earns ${rewards.join(', ')} without, with constant, with continuous shaping`, () => {
       const scores = [none, constant, continuous].map((reward) => score(answer, reward));
       assert.deepEqual(
         scores.map(({ exactReward }) => exactReward),
@@ -155,12 +155,12 @@ describe('the rewards, worked by hand', () => {
     });
   }
 
-  it('with a format score of 1 everything in the right form earns 1, exactly', () => {
+  it('every answer in the right form earns exactly 1 with a format score of 1', () => {
     assert.equal(score('3*21+7', { ...continuous, formatScore: 1 }).exactReward, '1');
   });
 });
 
-describe('a score, for all expressions', () => {
+describe('scores of random expressions', () => {
   const valued = anyExpression
     .map((expression) => ({ expression, value: evaluate(expression) }))
     .filter(({ expression, value }) => {
@@ -173,7 +173,7 @@ describe('a score, for all expressions', () => {
     }))
     .filter(({ problem: { target } }) => Number.isSafeInteger(target));
 
-  it('is 1 when the target is its value', () => {
+  it('a score is 1 if the value of the expression is the target', () => {
     fc.assert(
       fc.property(valued, ({ text, problem }) => {
         assert.equal(scoreAnswer(forms.compact, problem, text, none).exactReward, '1');
@@ -181,7 +181,7 @@ describe('a score, for all expressions', () => {
     );
   });
 
-  it('is not 1 when any number was changed, added or left out', () => {
+  it('a score is not 1 if any number was changed, added or left out', () => {
     fc.assert(
       fc.property(
         valued,
@@ -204,7 +204,7 @@ describe('a score, for all expressions', () => {
     );
   });
 
-  it('is below 1 and above the format score when the target is another, and falls with distance', () => {
+  it('a score is below 1 and above the format score for another target, and falls with the distance', () => {
     fc.assert(
       fc.property(valued, fc.integer({ min: 1, max: 1_000 }), ({ text, problem }, distance) => {
         const at = (offset: number) =>
@@ -221,7 +221,7 @@ describe('a score, for all expressions', () => {
     );
   });
 
-  it('is a valid message whatever was sampled', () => {
+  it('a score is a valid message whatever was sampled', () => {
     fc.assert(
       fc.property(
         fc.string({ unit: 'binary' }),

@@ -22,7 +22,7 @@ const generated: DatasetSpec = {
 };
 
 describe('a generated dataset', () => {
-  it('has the sizes asked for and finds its problems by id', async () => {
+  it('a generated dataset has the requested sizes and finds its problems by id', async () => {
     const dataset = await loadDataset(generated);
     assert.equal(dataset.test.length, 10);
     assert.equal(dataset.train.length, 40);
@@ -32,7 +32,7 @@ describe('a generated dataset', () => {
     assert.equal(dataset.problem('1,2,3=4000'), undefined);
   });
 
-  it('has one digest per content: equal for an equal spec, another for another seed or cut', async () => {
+  it('a generated dataset has one digest per content: equal for an equal spec, another for another seed or split', async () => {
     const digest = async (spec: DatasetSpec) => (await loadDataset(spec)).digest;
     const first = await digest(generated);
     assert.match(first, /^[0-9a-f]{64}$/);
@@ -64,7 +64,7 @@ describe('a dataset from a file', () => {
   };
   const rows = Array.from({ length: 30 }, (_, i) => `{"nums":[${i + 1},2,3],"target":${i + 6}}`);
 
-  it('holds out the first rows in order and shuffles the rest by the seed', async () => {
+  it('a dataset from a file holds out the first rows in order and shuffles the rest by the seed', async () => {
     const { test, train } = await load(rows);
     assert.deepEqual(
       test.map(({ id }) => id),
@@ -78,7 +78,7 @@ describe('a dataset from a file', () => {
     assert.notDeepEqual(ids((await load(rows, 2, 1)).train), ids(train));
   });
 
-  it('reads past blank lines, Windows line ends and keys that it does not need', async () => {
+  it('a dataset from a file may have blank lines, Windows line ends and unknown keys', async () => {
     const { test, train } = await load([
       '{"nums":[1,2],"target":3,"messages":[]}\r',
       '',
@@ -89,7 +89,7 @@ describe('a dataset from a file', () => {
     assert.equal(test.length + train.length, 3);
   });
 
-  it('names every bad row by its line, up to a handful', async () => {
+  it('a dataset from a file reports bad rows by their lines, up to a limit', async () => {
     const message = await complaint([
       rows[0]!,
       '{"nums":[1,2],"target":"3"}',
@@ -110,7 +110,7 @@ describe('a dataset from a file', () => {
     assert.match(message, /and 2 more/);
   });
 
-  it('leaves rows out of train that ask what a held-out one asks, in any order of the numbers', async () => {
+  it('a dataset from a file leaves out of train the questions of held-out rows, in any order of the numbers', async () => {
     const numbers = fc.uniqueArray(fc.integer({ min: 1, max: 9 }), { minLength: 3, maxLength: 3 });
     const problem = fc.record({ nums: numbers, target: fc.integer({ min: 1, max: 2 }) });
     const key = (nums: readonly number[], target: number) =>
@@ -142,7 +142,7 @@ describe('a dataset from a file', () => {
     );
   });
 
-  it('leaves the same rows of a CSV file out of train', async () => {
+  it('a dataset from a CSV file leaves the same rows out of train', async () => {
     const path = join(folder, 'problems.csv');
     await writeFile(path, 'nums,target\n3 7 21,84\n1 2 3,6\n"21,3,7",84\n[7 21 3],85\n');
     const { train, leakedRows } = await loadDataset({ kind: 'csv', path, seed: 0, testSize: 1 });
@@ -150,7 +150,7 @@ describe('a dataset from a file', () => {
     assert.deepEqual(train.map(({ id }) => id).toSorted(), ['1,2,3=6', '7,21,3=85']);
   });
 
-  it('says when nothing remains to train on', async () => {
+  it('a dataset from a file is refused if no row remains to train on', async () => {
     const all = ['{"nums":[1,2],"target":3}', '{"nums":[2,1],"target":3}'];
     const leaked =
       /has 2 problems, and 1 are held out for tests, and the other 1 ask what those ask: none/;
@@ -158,7 +158,7 @@ describe('a dataset from a file', () => {
     assert.match(await complaint(rows.slice(0, 2)), /has 2 problems, and 2 are held out/);
   });
 
-  it('names a file that cannot be read', async () => {
+  it('a dataset names a file that cannot be read', async () => {
     const path = join(folder, 'missing.jsonl');
     await assert.rejects(loadDataset({ kind: 'jsonl', path, seed: 0, testSize: 1 }), {
       name: 'UserError',

@@ -30,8 +30,8 @@ const theirs = ({ problem: { target, numbers }, completion }: HostileCompletion)
 /** TuFT knows answers in tags only. */
 const corpus = hostileCorpus().filter(({ style }) => style !== 'compact');
 
-describe("TuFT's rules as we model them", () => {
-  it('give what TuFT itself gave, for each hostile completion', () => {
+describe("our model of TuFT's rules", () => {
+  it("our model of TuFT's rules gives what TuFT itself gave, for each hostile completion", () => {
     // Written by test/compat/tuft-rewards.py, which runs TuFT's own code.
     const golden = z
       .object({ rewards: z.record(z.string(), z.union([z.number(), z.string()])) })
@@ -57,7 +57,7 @@ describe("TuFT's rules as we model them", () => {
 });
 
 describe('our rules and those of TuFT', () => {
-  it('differ over the hostile completions exactly where the table says so', () => {
+  it("our rules differ from TuFT's over the hostile completions exactly where the table says so", () => {
     for (const entry of corpus) {
       const outcome = theirs(entry);
       const { reward, reason } = ours(entry);
@@ -73,13 +73,13 @@ describe('our rules and those of TuFT', () => {
       .matchAll(/^\| `([a-z-]+)` +\|.*?\| ([a-z, ]+?) +\| ([a-z_, ]+?) +\| .+ \|$/gm),
   ].map(([, name, tuft, here]) => ({ name: name!, tuft: tuft!, here: here! }));
 
-  it('have a row for every difference, and a completion for every row', () => {
+  it('the table has a row for every difference, and every row has a completion', () => {
     const shown = new Set(corpus.flatMap(({ differs }) => differs ?? []));
     assert.deepEqual(new Set(rows.map(({ name }) => name)), shown);
   });
 
   for (const { name, tuft, here } of rows) {
-    it(`${name}: ${tuft} there, ${here} here`, () => {
+    it(`the difference ${name} is ${tuft} by TuFT's rules and ${here} by ours`, () => {
       const entries = corpus.filter(({ differs }) => differs === name);
       assert.deepEqual(
         new Set(entries.map((entry) => inWords(theirs(entry)))),
@@ -92,7 +92,7 @@ describe('our rules and those of TuFT', () => {
     });
   }
 
-  it('agree on all expressions of our grammar, but for near misses', () => {
+  it("our rules and TuFT's agree on all expressions of our grammar except near misses", () => {
     fc.assert(
       fc.property(anyExpression, fc.integer({ min: -50, max: 150 }), (expression, target) => {
         const numbers = leaves(expression);

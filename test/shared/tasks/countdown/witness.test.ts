@@ -29,7 +29,7 @@ const solved = fc
   );
 
 describe('the witness of every generated problem', () => {
-  it('scores 1', () => {
+  it('the witness of every generated problem scores 1', () => {
     fc.assert(
       fc.property(solved, (problems) => {
         for (const { problem, witness } of problems) {
@@ -41,7 +41,7 @@ describe('the witness of every generated problem', () => {
     );
   });
 
-  it('does not, once any of its numbers is another, is missing, or is there once more', () => {
+  it('a witness no longer scores 1 if any of its numbers is changed, missing or repeated', () => {
     fc.assert(
       fc.property(solved, fc.nat(), fc.integer({ min: 1, max: 99 }), (problems, at, by) => {
         for (const { problem, witness } of problems) {

@@ -32,13 +32,13 @@ const readText = async (name: string, text: string | Buffer) => {
 
 describe('a parquet file', () => {
   for (const compression of ['none', 'snappy', 'gzip', 'zstd']) {
-    it(`is read in row groups, compressed by ${compression}`, async () => {
+    it(`a parquet file with ${compression} compression is read in row groups`, async () => {
       const path = join(golden, `${compression}.parquet`);
       assert.deepEqual(await readRows(specOf(path), rowOf, example), rows);
     });
   }
 
-  it('is refused when it lacks a column, or is none', async () => {
+  it('a parquet file is refused if it lacks a column or is not parquet', async () => {
     const path = join(golden, 'zstd.parquet');
     await assert.rejects(readRows(specOf(path), rowOf, { question: '' }), {
       name: 'UserError',
@@ -51,7 +51,7 @@ describe('a parquet file', () => {
     });
   });
 
-  it('is refused, whatever its reader comes to', async () => {
+  it('a parquet file is refused whatever error its reader ends with', async () => {
     const broken = async (change: (file: Buffer) => void) => {
       const file = await readFile(join(golden, 'none.parquet'));
       change(file);
@@ -73,7 +73,7 @@ describe('a parquet file', () => {
 });
 
 describe('a CSV file', () => {
-  it('has lists with commas or blanks, in brackets or not', async () => {
+  it('a CSV file has lists with commas or blanks, in brackets or not', async () => {
     const csv = [
       'target,nums,note',
       '98,"[44, 19, 35]",""',
@@ -85,7 +85,7 @@ describe('a CSV file', () => {
     assert.deepEqual(await readText('a.csv', `\uFEFF${csv.join('\r\n')}\r\n\r\n`), rows);
   });
 
-  it('keeps a text that looks like a number, where a text stands in the example', async () => {
+  it('a CSV file keeps a text that looks like a number if the example has a text in that column', async () => {
     const path = join(folder, 'b.csv');
     await writeFile(path, 'question,answer\n72,72\nHow?,1 #### 7\n');
     const read = await readRows(specOf(path), (row) => row, { question: 'How much …?', answer: 1 });
@@ -95,7 +95,7 @@ describe('a CSV file', () => {
     ]);
   });
 
-  it('is refused with the lines that state no problem', async () => {
+  it('a CSV file is refused with the lines that are not problems', async () => {
     const csv = 'nums,target\n3 7 21,84\n3 seven 21,84\n3 7 21,\n';
     await assert.rejects(readText('c.csv', csv), {
       name: 'UserError',
@@ -103,7 +103,7 @@ describe('a CSV file', () => {
     });
   });
 
-  it('is refused when it is none', async () => {
+  it('a CSV file is refused if it cannot be parsed', async () => {
     await assert.rejects(readText('d.csv', 'nums,target\n3,7,21,84\n'), {
       name: 'UserError',
       message:
@@ -113,7 +113,7 @@ describe('a CSV file', () => {
 });
 
 describe('the file that --dataset names', () => {
-  it('is of the kind that its ending says', () => {
+  it('the file that --dataset names has the format of its extension', () => {
     for (const [path, kind] of [
       ['a.jsonl', 'jsonl'],
       ['/data/a.b/C.CSV', 'csv'],
@@ -123,7 +123,7 @@ describe('the file that --dataset names', () => {
     }
   });
 
-  it('is refused with another ending', () => {
+  it('the file that --dataset names is refused with an unknown extension', () => {
     assert.throws(() => specOf('problems.xlsx'), {
       name: 'UserError',
       message: /--dataset problems\.xlsx .*\.jsonl or \.csv or \.parquet/,

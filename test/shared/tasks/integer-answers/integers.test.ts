@@ -26,12 +26,12 @@ describe('the integers of a text', () => {
     ['007', [7]],
   ];
   for (const [text, values] of cases) {
-    it(`${JSON.stringify(text)}: ${JSON.stringify(values)}`, () => {
+    it(`the text ${JSON.stringify(text)} has the integers ${JSON.stringify(values)}`, () => {
       assert.deepEqual(valuesIn(text), values);
     });
   }
 
-  it('are exact whatever their size, up to 30 digits', () => {
+  it('the integers of a text are exact up to 30 digits', () => {
     fc.assert(
       fc.property(fc.bigInt({ min: -(10n ** 30n) + 1n, max: 10n ** 30n - 1n }), (value) => {
         assert.deepEqual(integersIn(`is ${value}.`), [{ text: String(value), value }]);
@@ -40,7 +40,7 @@ describe('the integers of a text', () => {
     assert.deepEqual(integersIn('1'.repeat(31)), []);
   });
 
-  it('are found in any text without fail', () => {
+  it('the integers of any text are parts of the text', () => {
     fc.assert(
       fc.property(
         fc.string({ unit: fc.constantFrom('0', '1', '23', '-', ',', '.', '(', ')', ' ', 'a') }),

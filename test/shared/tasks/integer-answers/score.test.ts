@@ -37,37 +37,37 @@ describe('the reward 1[correct] + 0.1 (1[format] - 1)', () => {
     ['', '-1/10', 'no_answer'],
   ];
   for (const [completion, reward, reason] of cases) {
-    it(`${JSON.stringify(completion)} earns ${reward}: ${reason}`, () => {
+    it(`the completion ${JSON.stringify(completion)} earns ${reward}: ${reason}`, () => {
       const given = score(completion);
       assert.deepEqual([given.exactReward, given.reason], [reward, reason]);
     });
   }
 
-  it('tells its parts', () => {
+  it('the score reports its parts', () => {
     const parts = { hasFormat: false, isValid: true, isCorrect: true, value: '72' };
     const expected = { reward: 0.9, exactReward: '9/10', reason: 'correct', ...parts };
     assert.deepEqual(score('72'), expected);
   });
 
-  it("does not count the prompt's own example", () => {
+  it("the score ignores the prompt's own example", () => {
     const think = scorer('think');
     const asked = shownText(styles.think.en);
     assert.equal(think(`${asked} <answer>72</answer>`).reason, 'correct');
     assert.equal(think(`<answer>72</answer> ${asked}`).reason, 'correct');
   });
 
-  it('takes the whole completion for the answer where the prompt asks for nothing else', () => {
+  it('the score takes the whole completion as the answer if the prompt requests no tags', () => {
     const compact = scorer('compact');
     assert.equal(compact('72').exactReward, '1');
     assert.equal(compact('8*9=72').exactReward, '9/10');
   });
 
-  it('has the penalty that the run says', () => {
+  it('the score has the penalty that the run sets', () => {
     assert.equal(scorer('fewshot', 0.25)('72').exactReward, '3/4');
     assert.equal(scorer('fewshot', 0)('nothing').exactReward, '0');
   });
 
-  it('is a valid message whatever was sampled, and at most 1', () => {
+  it('the score is a valid message whatever was sampled, and at most 1', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary' }), (text) => {
         for (const completion of [text, `<answer>${text}</answer>`]) {

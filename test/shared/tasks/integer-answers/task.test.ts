@@ -20,14 +20,14 @@ const gsm8k = {
 };
 
 describe('a question with an integer answer', () => {
-  it('is read as GSM8K writes it, or with a plain number', () => {
+  it('a question is read in the form of GSM8K, or with a plain number', () => {
     assert.equal(problemOfRow(gsm8k).answer, 72n);
     assert.equal(problemOfRow({ question: 'q', answer: '#### 1,234' }).answer, 1_234n);
     assert.equal(problemOfRow({ question: 'q', answer: ' -5 ' }).answer, -5n);
     assert.equal(problemOfRow({ question: 'q', answer: 0 }).answer, 0n);
   });
 
-  it('has an id of its content, the same in every process', () => {
+  it('a question has an id made from its content, the same in every process', () => {
     assert.equal(problemOfRow({ question: 'q', answer: 72 }).id, 'f2014bf6cf2feb4482b1');
     assert.notEqual(
       problemOfRow({ question: 'q', answer: 7 }).id,
@@ -35,7 +35,7 @@ describe('a question with an integer answer', () => {
     );
   });
 
-  it('is as difficult as it is long', () => {
+  it("a question's difficulty is its length in words", () => {
     assert.equal(problemOfRow({ question: 'How many?', answer: 1 }).difficulty, 'up to 10 words');
     assert.equal(problemOfRow(gsm8k).difficulty, 'up to 30 words');
     const long = { question: 'why '.repeat(61), answer: 1 };
@@ -43,7 +43,7 @@ describe('a question with an integer answer', () => {
   });
 
   for (const answer of ['seven', '#### 7.5', '#### 3 or 4', '', 7.5, null]) {
-    it(`is refused with the answer ${JSON.stringify(answer)}`, () => {
+    it(`a question is refused with the answer ${JSON.stringify(answer)}`, () => {
       assert.throws(() => problemOfRow({ question: 'q', answer }), { name: 'ZodError' });
     });
   }
@@ -62,13 +62,13 @@ describe('a file of questions', () => {
     return integerAnswers.open(integerAnswersSpec({ dataset })).load();
   };
 
-  it('is split like any other', async () => {
+  it('a file of questions is split like that of any task', async () => {
     const { test, train } = await load(gsm8k, { question: 'q', answer: 1 });
     assert.equal(test[0]!.question, gsm8k.question);
     assert.equal(train.length, 1);
   });
 
-  it('leaves a question out of train that is held out, whatever its blanks and capitals', async () => {
+  it('a file of questions leaves a held-out question out of train, whatever its blanks and capitals', async () => {
     const again = { ...gsm8k, question: gsm8k.question.toUpperCase().replace(', ', ',\n') };
     const { train, leakedRows } = await load(gsm8k, again, { question: 'q', answer: 1 });
     assert.equal(leakedRows, 1);
@@ -78,7 +78,7 @@ describe('a file of questions', () => {
     );
   });
 
-  it('is refused with the line that has no integer answer, and an example', async () => {
+  it('a file of questions is refused with the line that has no integer answer, and an example', async () => {
     await assert.rejects(load(gsm8k, { question: 'q', answer: 'many' }), {
       name: 'UserError',
       message:
@@ -94,7 +94,7 @@ describe('the prompts for a question', () => {
     return promptText(task.prompt(problemOfRow(gsm8k)), chatml);
   };
 
-  it('show it, and where the answer belongs', () => {
+  it('the prompts show the question and where the answer belongs', () => {
     assert.equal(textIn('compact'), question);
     assert(textIn('fewshot').endsWith(`<answer>21</answer>\n\nQ: ${question}\nA:`));
     const think = textIn('think');
@@ -102,7 +102,7 @@ describe('the prompts for a question', () => {
     assert(think.endsWith('<|im_end|>\n<|im_start|>assistant\n<think>'));
   });
 
-  it('are templates that the run configuration takes as they are', () => {
+  it('the prompts are templates that the run configuration accepts unchanged', () => {
     for (const template of Object.values<Styles<PromptTemplate>[string]>(styles).flatMap(
       Object.values<PromptTemplate>,
     )) {
