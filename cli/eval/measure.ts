@@ -5,6 +5,7 @@ import type { Screen } from '../up/screen.js';
 import type { FoundVersion } from './find-version.js';
 import { connectBroker } from '../../shared/broker/connect.js';
 import { UserError } from '../../shared/base/errors.js';
+import { TaskScope } from '../../shared/base/task-scope.js';
 import type { EvalProblem } from '../../shared/run/evaluation/solve-rates.js';
 import { openTask } from '../../shared/tasks/registry.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
@@ -27,13 +28,9 @@ import {
   type OpenedWeights,
 } from './open-weights.js';
 import type { Broker } from '../../shared/broker/broker.js';
-import { consume } from '../../shared/broker/consume.js';
 import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
-import { Evaluator } from '../../shared/run/evaluation/evaluator.js';
+import { Evaluator, receiveAnswers } from '../../shared/run/evaluation/evaluator.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
-import { ScoredGroup } from '../../shared/wire/scored-group.js';
-import { Ticket } from '../../shared/wire/ticket.js';
-import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 
 /** What an evaluation is of, and where it happens. */
 export interface MeasureOptions extends BackendOptions {
@@ -154,42 +151,26 @@ async function evaluate(
     config,
     problems,
     samples: request.samples,
-    publish: async (ticket, until) => {
-      const subject = broker.names.subjects.tickets('eval');
-      const msgId = messageIdOf(ticket);
-      await broker.publish(subject, Ticket, ticket, { msgId, signal: until });
-    },
+    publish: (ticket, until) => broker.tickets.publish(ticket, { signal: until }),
     newestVersion: () => version,
     isQuarantined: () => false, // nothing trains here, so no actor is audited
     log,
   });
-  const over = new AbortController();
-  const listening = AbortSignal.any([signal, over.signal]);
-  const inBackground = [
-    consume(
-      broker,
-      'scored.eval',
-      ScoredGroup,
-      { signal: listening, log, stage: 'learner', concurrency: 4 },
-      ({ value }) => {
-        evaluator.receive(value);
-        return Promise.resolve();
-      },
-    ),
-    watchDeadLetters(broker.deadLetters.read(listening), ({ ticketId }) => {
+  await using listening = new TaskScope(signal); // if receiving fails, so does the evaluation
+  listening.start((until) => receiveAnswers(broker, evaluator, { signal: until, log }));
+  listening.start((until) =>
+    watchDeadLetters(broker.deadLetters.read(until), ({ ticketId }) => {
       evaluator.die(ticketId);
     }),
-  ];
+  );
   const progress = setInterval(() => {
     const { issued, open } = evaluator.tickets;
     screen.status(`version ${version}: ${issued - open} of ${issued} answered`);
   }, progressEveryMs);
   try {
-    return await evaluator.run(version, signal);
+    return await evaluator.run(version, listening.signal);
   } finally {
     clearInterval(progress);
     screen.status('');
-    over.abort();
-    await Promise.allSettled(inBackground);
   }
 }

@@ -1,13 +1,12 @@
 import type { Broker } from '../../shared/broker/broker.js';
 import { consume } from '../../shared/broker/consume.js';
 import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
-import type { Evaluator } from '../../shared/run/evaluation/evaluator.js';
+import { type Evaluator, receiveAnswers } from '../../shared/run/evaluation/evaluator.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { countDroppedGroup } from '../../shared/service/telemetry/drops.js';
-import { type Split, Ticket, ticketAttributes } from '../../shared/wire/ticket.js';
+import { type Split, type Ticket, ticketAttributes } from '../../shared/wire/ticket.js';
 import { startSpan } from '../../shared/service/telemetry/tracing.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
-import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import { HoldTimes } from '../groups/hold-times.js';
 import { issueTickets } from '../groups/ticket-issuer.js';
@@ -34,17 +33,13 @@ export class SessionQueues {
     this.#log = options.log;
   }
 
-  async publish(split: Split, ticket: Ticket, signal: AbortSignal): Promise<void> {
-    const msgId = messageIdOf(ticket);
-    const subject = this.#broker.names.subjects.tickets(split);
+  async publish(ticket: Ticket, signal: AbortSignal): Promise<void> {
     const span = startSpan('ticket', () => ({
       ticket: { run: this.#broker.run, ticketId: ticket.ticketId },
       attributes: ticketAttributes(ticket),
     }));
-    const options = { msgId, trace: span?.traceparent, signal };
-    const receipt = await this.#broker.publish(subject, Ticket, ticket, options);
-    this.#broker.tickets.note(receipt, ticket);
-    this.#watches.get(split)?.published(ticket);
+    await this.#broker.tickets.publish(ticket, { trace: span?.traceparent, signal });
+    this.#watches.get(ticket.split)?.published(ticket);
     span?.end();
   }
 
@@ -52,18 +47,12 @@ export class SessionQueues {
   listen(evaluator: Evaluator): void {
     const { receiver, tickets } = this.#parts;
     const { ticketDeadlineSeconds: fixedSeconds, leaseSeconds } = this.#options.settings;
+    const receive = (scored: ScoredGroup): void => {
+      this.#tellOfAnswer(scored);
+      evaluator.receive(scored);
+    };
     this.#session.start((signal) =>
-      consume(
-        this.#broker,
-        'scored.eval',
-        ScoredGroup,
-        { signal, log: this.#log, stage: 'learner', concurrency: 4 },
-        ({ value }) => {
-          this.#tellOfAnswer(value);
-          evaluator.receive(value);
-          return Promise.resolve();
-        },
-      ),
+      receiveAnswers(this.#broker, { receive }, { signal, log: this.#log }),
     );
     this.#session.start((signal) =>
       watchDeadLetters(this.#broker.deadLetters.read(signal), (ticket, death) => {
@@ -112,7 +101,7 @@ export class SessionQueues {
       issueTickets(
         {
           ...this.#parts,
-          publish: (ticket, stop) => this.publish('train', ticket, stop),
+          publish: (ticket, stop) => this.publish(ticket, stop),
           onReplaced: ({ seq }) => {
             unacked.replace(seq);
           },

@@ -61,7 +61,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   await using _shares = new ShareWatch(broker, log);
   const { evaluations, evaluator } = await openEvaluations({
     ...options,
-    publish: (ticket, signal) => queues.publish('eval', ticket, signal),
+    publish: (ticket, signal) => queues.publish(ticket, signal),
     newestVersion: () => publisher.newestVersion,
     isQuarantined: (actor) => audit.isQuarantined(actor),
     past: past.evals,

@@ -79,7 +79,7 @@ export class Broker implements AsyncDisposable {
       this,
       actor === undefined ? undefined : nameToken(actor),
     );
-    this.tickets = new TicketQueue(link);
+    this.tickets = new TicketQueue(link, this);
     this.#ackWaitMs = ackWaitMs;
     this.#queueRepair = new QueueRepair(link, (source) => this.resetConsumer(source));
     this.#sweep = new Sweep(link, this.bodies);

@@ -1,12 +1,13 @@
 import type { StreamState } from 'nats';
-import type { Attempt } from '../wire/ticket-ids.js';
-import type { Split } from '../wire/ticket.js';
+import { encode } from '../wire/codec.js';
+import { type Attempt, messageIdOf } from '../wire/ticket-ids.js';
+import { type Split, Ticket } from '../wire/ticket.js';
 import { ticketOf } from './dead-letter-watch.js';
 import { isNotAllowed, isNotThere } from './failures.js';
 import { ask, askFor, type Link } from './link.js';
 import { MessageHeaders } from './message-headers.js';
 import type { Source } from './names.js';
-import type { Receipt } from './publish.js';
+import { type BodyStores, publish, traceHeaders } from './publish.js';
 
 /** The content of a queue at some moment. */
 export interface QueueLook {
@@ -54,20 +55,38 @@ export interface TicketLook {
  */
 export class TicketQueue {
   readonly #link: Link;
+  readonly #stores: BodyStores;
   readonly #tickets = new Map<number, Attempt | undefined>(); // undefined: a message without a ticket
   #hasWarned = false;
 
-  constructor(link: Link) {
+  constructor(link: Link, stores: BodyStores) {
     this.#link = link;
+    this.#stores = stores;
   }
 
-  /** Records the sequence number of a published ticket. */
-  note({ seq, isDuplicate }: Receipt, { ticketId, attempt }: Attempt): void {
+  /**
+   * Publishes a ticket and resolves when JetStream has stored it. An attempt that is published again is
+   * stored once.
+   *
+   * @param options.trace `traceparent` of the ticket's span.
+   * @throws the signal's reason, once it aborts.
+   */
+  async publish(
+    ticket: Ticket,
+    { trace, signal }: { readonly trace?: string | undefined; readonly signal: AbortSignal },
+  ): Promise<void> {
+    const outgoing = {
+      subject: this.#link.names.subjects.tickets(ticket.split),
+      data: encode(Ticket, ticket),
+      msgId: messageIdOf(ticket),
+      headers: traceHeaders(trace),
+    };
+    const { seq, isDuplicate } = await publish(this.#link, this.#stores, outgoing, signal);
     if (!isDuplicate) {
       // A server that restarted without its newest messages reuses their numbers.
       for (const known of this.#tickets.keys()) if (known > seq) this.#tickets.delete(known);
     }
-    this.#tickets.set(seq, { ticketId, attempt });
+    this.#tickets.set(seq, { ticketId: ticket.ticketId, attempt: ticket.attempt });
   }
 
   async look(split: Split): Promise<TicketLook | undefined> {

@@ -1,10 +1,12 @@
 import { Changes } from '../../base/changes.js';
 import { PermanentError } from '../../base/errors.js';
+import type { Broker } from '../../broker/broker.js';
+import { consume } from '../../broker/consume.js';
 import type { Logger } from '../../service/telemetry/logger.js';
 import { alteredFields, type Ticket } from '../../wire/ticket.js';
 import type { Answers, EvalResult } from '../../wire/eval-result.js';
 import type { RunConfig } from '../run-config.js';
-import type { ScoredGroup } from '../../wire/scored-group.js';
+import { ScoredGroup } from '../../wire/scored-group.js';
 import { type Attempt, randomPart } from '../../wire/ticket-ids.js';
 import { solveRates, type EvalProblem } from './solve-rates.js';
 
@@ -190,6 +192,19 @@ export class Evaluator {
     running.issued = tickets.length;
     return tickets;
   }
+}
+
+/** Passes the scored groups of evaluation tickets to `evaluator` until `signal` aborts. */
+export async function receiveAnswers(
+  broker: Broker,
+  evaluator: Pick<Evaluator, 'receive'>,
+  options: { readonly signal: AbortSignal; readonly log: Logger },
+): Promise<void> {
+  const settings = { ...options, stage: 'learner', concurrency: 4 };
+  await consume(broker, 'scored.eval', ScoredGroup, settings, ({ value }) => {
+    evaluator.receive(value);
+    return Promise.resolve();
+  });
 }
 
 /** `total` split into integers of at most `most`. */
