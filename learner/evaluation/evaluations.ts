@@ -1,6 +1,7 @@
 import { Counter, Gauge } from 'prom-client';
 import type { EvalEvent } from '../report/history.js';
 import { evalsJournal, Journal } from '../report/journal.js';
+import { StatTable } from '../report/stat-table.js';
 import type { Evaluation } from '../settings/run-control.js';
 import { errorText } from '../../shared/base/errors.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
@@ -18,10 +19,15 @@ const evalScore = new Gauge({
   labelNames: ['metric', 'difficulty'],
 });
 
-const evalLag = new Gauge({
-  name: 'rl_eval_lag_steps',
-  help: 'Newest version minus the evaluated one, when the last evaluation ended.',
-});
+const resultStats = new StatTable<EvalResult>([
+  { jsonl: 'eval/version', of: ({ version }) => version },
+  {
+    jsonl: 'eval/lag',
+    prometheus: 'rl_eval_lag_steps',
+    help: 'Newest version minus the evaluated one, when the last evaluation ended.',
+    of: ({ lag }) => lag,
+  },
+]);
 
 const evaluations = new Counter({
   name: 'rl_evaluations_total',
@@ -54,7 +60,7 @@ export class Evaluations {
   #last: EvalResult | undefined;
   #running: { readonly version: number; readonly ended: Promise<void> } | undefined;
   #waiting: number | undefined;
-  #unreported: EvalResult | undefined;
+  #unreported: Record<string, number> = {}; // the newest result, unless a step has taken it
 
   constructor(options: EvaluationsOptions) {
     this.#options = options;
@@ -107,19 +113,9 @@ export class Evaluations {
 
   /** Returns the newest result not returned yet, by its names in `metrics.jsonl`. */
   takeMetrics(): Record<string, number> {
-    const result = this.#unreported;
-    this.#unreported = undefined;
-    if (result === undefined) return {};
-    const { version, lag } = result;
-    const byDifficulty = difficultiesOf(result).flatMap(({ difficulty, ...rates }) =>
-      ratesOf(rates).map(([name, rate]): [string, number] => [`eval/${name}/${difficulty}`, rate]),
-    );
-    return {
-      'eval/version': version,
-      'eval/lag': lag,
-      ...Object.fromEntries(ratesOf(result).map(([name, rate]) => [`eval/${name}`, rate])),
-      ...Object.fromEntries(byDifficulty),
-    };
+    const metrics = this.#unreported;
+    this.#unreported = {};
+    return metrics;
   }
 
   #enqueue(version: number): void {
@@ -147,9 +143,8 @@ export class Evaluations {
     try {
       const result = await evaluator.run(version, signal);
       this.#last = result;
-      this.#unreported = result;
       evaluations.inc({ outcome: 'finished' });
-      exportMetrics(result);
+      this.#unreported = record(result);
       const { answers: _each, ...rates } = result;
       log.info(rates, 'evaluated');
       await emit(result);
@@ -161,13 +156,18 @@ export class Evaluations {
   }
 }
 
-function exportMetrics(result: EvalResult): void {
-  evalLag.set(result.lag);
+/** Returns the numbers of a result by their names in `metrics.jsonl`; also sets them in Prometheus. */
+function record(result: EvalResult): Record<string, number> {
+  const metrics = resultStats.record(result);
   evalScore.reset();
   const all = { difficulty: 'all', ...result };
   for (const { difficulty, ...rates } of [all, ...difficultiesOf(result)]) {
-    for (const [metric, rate] of ratesOf(rates)) evalScore.set({ metric, difficulty }, rate);
+    for (const [metric, rate] of ratesOf(rates)) {
+      evalScore.set({ metric, difficulty }, rate);
+      metrics[difficulty === 'all' ? `eval/${metric}` : `eval/${metric}/${difficulty}`] = rate;
+    }
   }
+  return metrics;
 }
 
 /** The rates by difficulty; empty if all problems have one difficulty, as the total already covers it. */

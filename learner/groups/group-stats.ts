@@ -1,8 +1,9 @@
-import { Counter, Gauge } from 'prom-client';
+import { Counter } from 'prom-client';
 import { type ActorReward, rewardsOfMajority } from '../../shared/rl/divergence.js';
 import { ksDistance } from '../../shared/rl/off-policy.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { Ticket } from '../../shared/wire/ticket.js';
+import { StatTable } from '../report/stat-table.js';
 
 const groupOutcomes = new Counter({
   name: 'rl_group_outcome_total',
@@ -10,15 +11,21 @@ const groupOutcomes = new Counter({
   labelNames: ['kind'],
 });
 
-const meanReward = new Gauge({
-  name: 'rl_reward',
-  help: "Mean reward of the last step's answers, including those of skipped groups.",
-});
-
-const lengthKsDistance = new Gauge({
-  name: 'rl_length_ks_distance',
-  help: 'Kolmogorov-Smirnov distance between completion lengths as admitted and as trained.',
-});
+const exportedStats = new StatTable<{ sums: Sums; lengthDistance: number }>([
+  {
+    jsonl: 'env/all/reward/total',
+    prometheus: 'rl_reward',
+    help: "Mean reward of the last step's answers, including those of skipped groups.",
+    // A gap in a curve is better than NaN.
+    of: ({ sums: { reward, rollouts } }) => (rollouts > 0 ? reward / rollouts : undefined),
+  },
+  {
+    jsonl: 'length_ks_distance',
+    prometheus: 'rl_length_ks_distance',
+    help: 'Kolmogorov-Smirnov distance between completion lengths as admitted and as trained.',
+    of: ({ lengthDistance }) => lengthDistance,
+  },
+]);
 
 /** Sums over the groups that a step consumed, both trained and skipped. */
 interface Sums {
@@ -79,15 +86,12 @@ export class GroupStats {
   take(): Record<string, number> {
     const sums = this.#sums;
     this.#sums = noSums();
-    const distance = ksDistance(this.#admittedLengths, this.#trainedLengths);
-    lengthKsDistance.set(distance);
-    const reward = sums.reward / sums.rollouts;
+    const lengthDistance = ksDistance(this.#admittedLengths, this.#trainedLengths);
     const { upper, lower } = rewardsOfMajority([...sums.byActor.values()]);
-    if (sums.rollouts > 0) meanReward.set(reward); // a gap in a curve is better than NaN
     return {
+      ...exportedStats.record({ sums, lengthDistance }),
       'env/all/correct': sums.correct / sums.rollouts,
       'env/all/format': sums.formatted / sums.rollouts,
-      'env/all/reward/total': reward,
       'env/all/reward/upper': upper,
       'env/all/reward/lower': lower,
       'by_group/frac_mixed': sums.mixed / sums.groups,
@@ -99,7 +103,6 @@ export class GroupStats {
       'scored/groups': sums.groups,
       'scored/rollouts': sums.rollouts,
       'scored/tokens': sums.tokens,
-      length_ks_distance: distance,
     };
   }
 

@@ -1,10 +1,14 @@
-import { Gauge } from 'prom-client';
 import type { Lease } from '../../shared/broker/delivery.js';
+import { StatTable } from '../report/stat-table.js';
 
-const awaitingCheckpoint = new Gauge({
-  name: 'rl_groups_awaiting_checkpoint',
-  help: 'Groups that are trained or dropped; their messages stay in the queue of scored groups until a checkpoint.',
-});
+const awaitingStats = new StatTable<number>([
+  {
+    jsonl: 'groups_awaiting_checkpoint',
+    prometheus: 'rl_groups_awaiting_checkpoint',
+    help: 'Groups that are trained or dropped; their messages stay in the queue of scored groups until a checkpoint.',
+    of: (groups) => groups,
+  },
+]);
 
 interface Held {
   readonly lease: Lease;
@@ -55,11 +59,9 @@ export class UnackedGroups {
       .map(([seq]) => seq);
   }
 
-  /** Returns how many groups a checkpoint taken now would cover, and exports that number. */
-  countAwaiting(isConsumed: (order: number) => boolean): number {
-    const { length } = this.covered(isConsumed);
-    awaitingCheckpoint.set(length);
-    return length;
+  /** Counts the groups that a checkpoint taken now would cover: a metric, by its name in `metrics.jsonl`. */
+  countAwaiting(isConsumed: (order: number) => boolean): Record<string, number> {
+    return awaitingStats.record(this.covered(isConsumed).length);
   }
 
   /** Acknowledges messages once a checkpoint that covers them is in the ledger. */
@@ -71,7 +73,7 @@ export class UnackedGroups {
         await held?.lease.ack();
       }),
     );
-    awaitingCheckpoint.set(0); // the next step counts again
+    awaitingStats.record(0); // the next step counts again
   }
 
   /** Drops a message that is settled in another way. */

@@ -1,34 +1,56 @@
-import { Gauge } from 'prom-client';
 import { errorText } from '../../shared/base/errors.js';
 import { Allowance } from '../../shared/broker/allowance.js';
+import type { Backlog } from '../../shared/broker/backlog.js';
 import type { Broker } from '../../shared/broker/broker.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { ActorLease } from '../../shared/wire/actor-lease.js';
+import { StatTable } from './stat-table.js';
 
-const streamDepth = new Gauge({
-  name: 'rl_stream_depth',
-  help: 'Messages in each queue of the run, leased and unacknowledged ones included.',
-  labelNames: ['stream'],
-});
-const oldestAge = new Gauge({
-  name: 'rl_oldest_age_seconds',
-  help: 'Age of the oldest message in each queue of the run; 0 while it is empty.',
-  labelNames: ['stream'],
-});
-const pending = new Gauge({
-  name: 'rl_consumer_pending',
-  help: 'Messages that each consumer of the run has not been given yet.',
-  labelNames: ['consumer'],
-});
-const ackPending = new Gauge({
-  name: 'rl_consumer_ack_pending',
-  help: 'Messages that each consumer of the run was given and that are not settled yet.',
-  labelNames: ['consumer'],
-});
-const liveActors = new Gauge({
-  name: 'rl_actors',
-  help: 'Actors whose lease was renewed within the last 10 seconds.',
-});
+const streamStats = new StatTable<Backlog['streams']['tickets']>([
+  {
+    jsonl: 'stream_depth/{stream}',
+    prometheus: 'rl_stream_depth',
+    help: 'Messages in each queue of the run, leased and unacknowledged ones included.',
+    of: ({ messages }) => messages,
+  },
+  {
+    jsonl: 'oldest_age_seconds/{stream}',
+    prometheus: 'rl_oldest_age_seconds',
+    help: 'Age of the oldest message in each queue of the run; 0 while it is empty.',
+    of: ({ oldestAgeSeconds }) => oldestAgeSeconds,
+  },
+]);
+
+const consumerStats = new StatTable<Backlog['consumers']['rollouts']>([
+  {
+    jsonl: 'consumer_pending/{consumer}',
+    prometheus: 'rl_consumer_pending',
+    help: 'Messages that each consumer of the run has not been given yet.',
+    of: ({ pending }) => pending,
+  },
+  {
+    jsonl: 'consumer_ack_pending/{consumer}',
+    prometheus: 'rl_consumer_ack_pending',
+    help: 'Messages that each consumer of the run was given and that are not settled yet.',
+    of: ({ ackPending }) => ackPending,
+  },
+]);
+
+/** Sums over the live actors; each actor exports its own values in its own process. */
+const actorStats = new StatTable<readonly ActorLease[]>([
+  {
+    jsonl: 'actors/live',
+    prometheus: 'rl_actors',
+    help: 'Actors whose lease was renewed within the last 10 seconds.',
+    of: ({ length }) => length,
+  },
+  { jsonl: 'actors/inflight', of: sumOf(({ inFlight }) => inFlight) },
+  { jsonl: 'actors/limit', of: sumOf(({ limit }) => limit) },
+  { jsonl: 'actors/idle_seconds/ticket', of: sumOf(({ idleSeconds }) => idleSeconds.ticket) },
+  { jsonl: 'actors/idle_seconds/policy', of: sumOf(({ idleSeconds }) => idleSeconds.policy) },
+  { jsonl: 'actors/idle_seconds/publish', of: sumOf(({ idleSeconds }) => idleSeconds.publish) },
+  { jsonl: 'publish_to_first_token_seconds', of: firstTokenSeconds },
+]);
 
 const everyMs = 5_000;
 const livenessMs = 10_000; // several renewals
@@ -76,51 +98,35 @@ export class RunWatch implements Disposable {
         this.broker.actors.list(),
       ]);
       const live = leases.filter(({ lastSeenAt }) => Date.now() - lastSeenAt <= livenessMs);
-      liveActors.set(live.length);
       this.#live = live.map(({ actor }) => actor);
-      this.#metrics = { ...queueMetrics(backlog), ...actorMetrics(live) };
+      this.#metrics = { ...queueMetrics(backlog), ...actorStats.record(live) };
     } catch (caught) {
       this.log.debug({ reason: errorText(caught) }, 'run not polled');
     }
   }
 }
 
-type Backlog = Awaited<ReturnType<Broker['backlog']>>;
-
 function queueMetrics({ streams, consumers }: Backlog): Record<string, number> {
   const metrics: Record<string, number> = {};
-  for (const [stream, { messages, oldestAgeSeconds }] of Object.entries(streams)) {
-    streamDepth.set({ stream }, messages);
-    oldestAge.set({ stream }, oldestAgeSeconds);
-    metrics[`stream_depth/${stream}`] = messages;
-    metrics[`oldest_age_seconds/${stream}`] = oldestAgeSeconds;
+  for (const [stream, state] of Object.entries(streams)) {
+    Object.assign(metrics, streamStats.record(state, { stream }));
   }
   for (const [consumer, state] of Object.entries(consumers)) {
-    pending.set({ consumer }, state.pending);
-    ackPending.set({ consumer }, state.ackPending);
-    metrics[`consumer_pending/${consumer}`] = state.pending;
-    metrics[`consumer_ack_pending/${consumer}`] = state.ackPending;
+    Object.assign(metrics, consumerStats.record(state, { consumer }));
   }
   return metrics;
 }
 
-/** Sums over the live actors; each actor exports its own values in its own process. */
-function actorMetrics(live: readonly ActorLease[]): Record<string, number> {
-  const sum = (value: (lease: ActorLease) => number): number =>
-    live.reduce((total, lease) => total + value(lease), 0);
+function sumOf(value: (lease: ActorLease) => number) {
+  return (live: readonly ActorLease[]) => live.reduce((total, lease) => total + value(lease), 0);
+}
+
+/** The slowest actor's delay for the newest version that any actor has drawn with. */
+function firstTokenSeconds(live: readonly ActorLease[]): number | undefined {
   const drawn = live.flatMap(({ firstToken }) => firstToken ?? []);
   const newest = Math.max(...drawn.map(({ version }) => version));
   const delays = drawn.flatMap(({ version, seconds }) => (version === newest ? [seconds] : []));
-  return {
-    'actors/live': live.length,
-    'actors/inflight': sum(({ inFlight }) => inFlight),
-    'actors/limit': sum(({ limit }) => limit),
-    'actors/idle_seconds/ticket': sum(({ idleSeconds }) => idleSeconds.ticket),
-    'actors/idle_seconds/policy': sum(({ idleSeconds }) => idleSeconds.policy),
-    'actors/idle_seconds/publish': sum(({ idleSeconds }) => idleSeconds.publish),
-    // The slowest actor's delay for the newest version that any actor has drawn with.
-    ...(delays.length === 0 ? {} : { publish_to_first_token_seconds: Math.max(...delays) }),
-  };
+  return delays.length === 0 ? undefined : Math.max(...delays);
 }
 
 const sharesEveryMs = 10_000;

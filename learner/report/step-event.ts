@@ -4,6 +4,17 @@ import type { Admission } from '../groups/admission.js';
 import type { StepEvent } from './history.js';
 import type { IdleClock } from '../step/idle-clock.js';
 import type { GroupStats } from '../groups/group-stats.js';
+import { StatTable } from './stat-table.js';
+
+/** Recorded with each step, and whenever the lag changes in between. */
+export const publishLagStats = new StatTable<number>([
+  {
+    jsonl: 'publish_lag',
+    prometheus: 'rl_publish_lag_steps',
+    help: 'Confirmed steps whose weights have not reached the actors yet.',
+    of: (steps) => steps,
+  },
+]);
 
 export interface StepEventsOptions {
   readonly admission: Pick<
@@ -59,7 +70,7 @@ export class StepEvents {
       idle_seconds: idleNow - this.#idleBefore,
       seconds,
       ...(learning_rate !== undefined && { learning_rate }),
-      publish_lag: admission.publishLag,
+      ...publishLagStats.record(admission.publishLag),
       ...this.#lag.take(),
       ...surroundings(),
     };

@@ -84,9 +84,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       ...publisher.metrics,
       ...audit.metrics,
       ...dropTotals(),
-      groups_awaiting_checkpoint: unacked.countAwaiting((order) =>
-        admission.table.isConsumed(order),
-      ),
+      ...unacked.countAwaiting((order) => admission.table.isConsumed(order)),
     }),
     versionsInUse: () => evaluations.pinnedVersions,
     onStep: async (trained: StepEvent) => {

@@ -1,4 +1,4 @@
-import { Counter, Gauge, Histogram } from 'prom-client';
+import { Counter, Histogram } from 'prom-client';
 import { createRandom } from '../../shared/base/random.js';
 import { median } from '../../shared/base/statistics.js';
 import { evidenceAgainstPolicy } from '../../shared/rl/claim-evidence.js';
@@ -9,6 +9,7 @@ import { offPolicyStats, unbounded } from '../../shared/rl/off-policy.js';
 import { staleness as stalenessOf, type Rewind } from '../../shared/rl/staleness.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
+import { StatTable } from '../report/stat-table.js';
 import type { MinibatchResult } from './minibatch-pass.js';
 import type { TrainedGroup } from './step-report.js';
 
@@ -26,10 +27,14 @@ const auditEvidence = new Histogram({
   help: 'Evidence of a trained group against the logprobs that its actor claims, a group each, in nats; chance e^-x.',
   buckets: [-10, -1, 0, 1, 3, 10, 21, 50, 200],
 });
-const actorsQuarantined = new Gauge({
-  name: 'rl_actors_quarantined',
-  help: "Actors whose groups are refused because their logprobs left the fleet's band.",
-});
+const quarantineStats = new StatTable<number>([
+  {
+    jsonl: 'actors/quarantined',
+    prometheus: 'rl_actors_quarantined',
+    help: "Actors whose groups are refused because their logprobs left the fleet's band.",
+    of: (actors) => actors,
+  },
+]);
 
 export type QuarantineEvent = Extract<RunEvent, { kind: 'quarantine' }>;
 type Finding = Pick<QuarantineEvent, 'actor' | 'gap' | 'bound' | 'groups' | 'why'>;
@@ -94,7 +99,7 @@ export class ActorAudit {
   /** Restores the actors that earlier sessions of the run have quarantined. */
   remember(quarantined: readonly string[]): void {
     for (const actor of quarantined) this.#quarantined.add(actor);
-    actorsQuarantined.set(this.#quarantined.size);
+    quarantineStats.record(this.#quarantined.size);
   }
 
   isQuarantined(actor: string): boolean {
@@ -108,7 +113,7 @@ export class ActorAudit {
 
   /** The metrics, by their names in `metrics.jsonl`. */
   get metrics(): Readonly<Record<string, number>> {
-    return { 'actors/quarantined': this.#quarantined.size };
+    return quarantineStats.record(this.#quarantined.size);
   }
 
   /**

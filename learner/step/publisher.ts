@@ -1,5 +1,6 @@
 import pLimit from 'p-limit';
-import { Gauge, Histogram } from 'prom-client';
+import { Gauge } from 'prom-client';
+import { StatTable } from '../report/stat-table.js';
 import type { IdleClock } from './idle-clock.js';
 import { PublishedVersions } from './published-versions.js';
 import { errorText, PermanentError, UserError } from '../../shared/base/errors.js';
@@ -13,12 +14,15 @@ import { AdapterOutOfReach } from '../../shared/tinker/errors.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 
-const publishSeconds = new Histogram({
-  name: 'rl_publish_seconds',
-  help: 'Seconds from a step to its weights being available to actors, by phase.',
-  labelNames: ['phase'],
-  buckets: [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30],
-});
+const phaseStats = new StatTable<number>([
+  {
+    jsonl: 'publish_seconds/{phase}',
+    prometheus: 'rl_publish_seconds',
+    help: 'Seconds from a step to its weights being available to actors, by phase.',
+    buckets: [0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30],
+    of: (seconds) => seconds,
+  },
+]);
 
 const newestPublished = new Gauge({
   name: 'rl_policy_version',
@@ -252,8 +256,7 @@ export class Publisher {
 
   #observe(phase: string, startedAt: number): void {
     const seconds = (performance.now() - startedAt) / 1_000;
-    publishSeconds.observe({ phase }, seconds);
-    this.#metrics[`publish_seconds/${phase}`] = seconds;
+    Object.assign(this.#metrics, phaseStats.record(seconds, { phase }));
   }
 }
 

@@ -1,4 +1,4 @@
-import { Counter, Gauge } from 'prom-client';
+import { Counter } from 'prom-client';
 import type { Changes } from '../../shared/base/changes.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
@@ -17,7 +17,7 @@ import type { GroupStats } from '../groups/group-stats.js';
 import { isConsumedIn } from '../groups/ticket-table.js';
 import type { UnackedGroups } from '../groups/unacked-groups.js';
 import type { StepEvent } from '../report/history.js';
-import { StepEvents, type StepEventsOptions } from '../report/step-event.js';
+import { publishLagStats, StepEvents, type StepEventsOptions } from '../report/step-event.js';
 import type { GiveUp } from '../stop/give-up.js';
 import type { TicketSource } from '../tickets/ticket-source.js';
 import type { ActorAudit } from './actor-audit.js';
@@ -34,10 +34,6 @@ const stepsTrained = new Counter({
 const optimizerSteps = new Counter({
   name: 'rl_optimizer_steps_total',
   help: 'Optimizer steps that the backend has confirmed, several to a step if it has substeps.',
-});
-const lagSteps = new Gauge({
-  name: 'rl_publish_lag_steps',
-  help: 'Confirmed steps whose weights have not reached the actors yet.',
 });
 
 export interface StepPipelineOptions extends StepEventsOptions {
@@ -230,7 +226,7 @@ export class StepPipeline {
   }
 
   #exportLag(): void {
-    lagSteps.set(this.#options.admission.publishLag);
+    publishLagStats.record(this.#options.admission.publishLag);
   }
 
   /** Captures what the newest confirmed step has consumed; evaluated when its checkpoint is written. */

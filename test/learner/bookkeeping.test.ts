@@ -79,14 +79,14 @@ describe('the unacknowledged groups', () => {
       const lease = { seq, working: () => undefined, ack: () => Promise.resolve() };
       unacked.hold(lease, seq + 10);
     }
-    assert.equal(
+    assert.deepEqual(
       unacked.countAwaiting((order) => order < 12),
-      1,
+      { groups_awaiting_checkpoint: 1 },
     );
     unacked.replace(3);
-    assert.equal(
+    assert.deepEqual(
       unacked.countAwaiting((order) => order < 12),
-      2,
+      { groups_awaiting_checkpoint: 2 },
     );
     assert.equal(await metric(), 2);
     await unacked.settle([1, 3]);
