@@ -1,7 +1,7 @@
-import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
+import { sha256 } from '../shared/base/bytes.js';
 import { errorText } from '../shared/base/errors.js';
 import { readJson } from '../shared/base/read-json.js';
 import { type RoomWait, writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
@@ -161,7 +161,7 @@ export class CheckpointStore {
     const sizes = [adapter.byteLength, adapterConfig.length, optimizer?.byteLength ?? 0];
     const metadata: CheckpointMetadata = {
       ...about,
-      adapter_sha256: createHash('sha256').update(adapter).digest('hex'),
+      adapter_sha256: sha256(adapter),
       size_bytes: sizes.reduce((sum, size) => sum + size, 0),
     };
     const files = new Map<string, Uint8Array | string>([

@@ -1,7 +1,7 @@
-import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parentPort } from 'node:worker_threads';
+import { sha256 } from '../shared/base/bytes.js';
 import { errorText, PermanentError } from '../shared/base/errors.js';
 import { Decoder } from '../shared/model/decoder.js';
 import { checkAdapter, createAdapter, decodeAdapter, type Adapter } from '../shared/model/lora.js';
@@ -78,7 +78,7 @@ async function readAdapter(file: AdapterFile): Promise<Adapter> {
   return adapter;
 }
 
-async function readAdapterFile({ folder, sha256 }: AdapterFile): Promise<Uint8Array> {
+async function readAdapterFile({ folder, sha256: expected }: AdapterFile): Promise<Uint8Array> {
   const path = join(folder, 'adapter_model.safetensors');
   const remedy = 'create another sampling session';
   const bytes = await readFile(path).catch((cause: unknown) => {
@@ -86,7 +86,7 @@ async function readAdapterFile({ folder, sha256 }: AdapterFile): Promise<Uint8Ar
       `the checkpoint of this sampling session cannot be read (${errorText(cause)}); ${remedy}`,
     );
   });
-  if (createHash('sha256').update(bytes).digest('hex') === sha256) return bytes;
+  if (sha256(bytes) === expected) return bytes;
   throw new PermanentError(`the checkpoint of this sampling session has been replaced; ${remedy}`);
 }
 

@@ -1,10 +1,10 @@
-import { createHash } from 'node:crypto';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { buffer } from 'node:stream/consumers';
 import { createGunzip } from 'node:zlib';
 import { extract } from 'tar-stream';
+import { sha256 } from '../../shared/base/bytes.js';
 import { errorText } from '../../shared/base/errors.js';
 import { withDebianPackage, type DebianTools } from '../debian-package.js';
 import { type NatsBinary, storeInCache } from './binary.js';
@@ -67,9 +67,9 @@ export async function takeRelease(
     return `${archive.url} cannot be fetched: ${errorText(cause ?? caught)}`;
   }
 
-  const sha256 = createHash('sha256').update(bytes).digest('hex');
-  if (sha256 !== archive.sha256) {
-    return `${archive.url} has the SHA-256 ${sha256}, not ${archive.sha256}: not used`;
+  const digest = sha256(bytes);
+  if (digest !== archive.sha256) {
+    return `${archive.url} has the SHA-256 ${digest}, not ${archive.sha256}: not used`;
   }
 
   const server = await serverIn(bytes);

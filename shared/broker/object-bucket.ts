@@ -2,6 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { headers } from 'nats';
 import pLimit from 'p-limit';
 import { z } from 'zod';
+import { chunksOf } from '../base/bytes.js';
 import { errorText, PermanentError } from '../base/errors.js';
 import { classify } from './failures.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
@@ -224,13 +225,6 @@ export class ObjectBucket {
   #chunkSubject(nuid: string): string {
     return `$O.${this.#bucket}.C.${nuid}`;
   }
-}
-
-function chunksOf(bytes: Uint8Array, chunkBytes: number): Uint8Array[] {
-  const count = Math.ceil(bytes.byteLength / chunkBytes);
-  return Array.from({ length: count }, (_, i) =>
-    bytes.subarray(i * chunkBytes, (i + 1) * chunkBytes),
-  );
 }
 
 function digestOf(bytes: Uint8Array): string {

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { sha256 } from '../base/bytes.js';
 import { PermanentError } from '../base/errors.js';
 import { PolicyManifest } from '../wire/policy-manifest.js';
 import { KeyValue } from './key-value.js';
@@ -234,7 +234,3 @@ function publishedByAnother(version: number): Error {
 
 /** Maximum size of an adapter, the same as for one from the backend. */
 const maxAdapterBytes = 2 ** 31;
-
-function sha256(bytes: Uint8Array): string {
-  return createHash('sha256').update(bytes).digest('hex');
-}

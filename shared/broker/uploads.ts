@@ -1,6 +1,7 @@
-import { createHash, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import pLimit from 'p-limit';
 import { z } from 'zod';
+import { chunksOf, sha256 } from '../base/bytes.js';
 import { errorText, PermanentError } from '../base/errors.js';
 import { classify } from './failures.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
@@ -153,15 +154,4 @@ function manifestIn(message: Uint8Array): Manifest {
     const reason = caught instanceof z.ZodError ? z.prettifyError(caught) : errorText(caught);
     throw new PermanentError(`it does not describe its body: ${reason}`);
   }
-}
-
-function chunksOf(bytes: Uint8Array, chunkBytes: number): Uint8Array[] {
-  const count = Math.max(1, Math.ceil(bytes.byteLength / chunkBytes));
-  return Array.from({ length: count }, (_, i) =>
-    bytes.subarray(i * chunkBytes, (i + 1) * chunkBytes),
-  );
-}
-
-function sha256(bytes: Uint8Array): string {
-  return createHash('sha256').update(bytes).digest('hex');
 }

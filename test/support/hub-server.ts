@@ -2,12 +2,12 @@ import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { sha256 } from '../../shared/base/bytes.js';
 
 export type Answer = (request: IncomingMessage, response: ServerResponse) => void;
 
 export const repository = 'Jiayi-Pan/Countdown-Tasks-3to4';
 export const commit = 'c'.repeat(40);
-export const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
 
 /** Serves files like the Hugging Face hub, and misbehaves as a test specifies. */
 export class HubServer implements AsyncDisposable {

@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto';
 import type { z } from 'zod';
+import { sha256 } from '../../shared/base/bytes.js';
 import { UserError } from '../../shared/base/errors.js';
 import { RunName } from '../../shared/wire/run-name.js';
 import type { Choice, Settings, Sweep } from './sweep-file.js';
@@ -124,7 +124,7 @@ export function describe(choice: Choice): string {
 /** Part of it is a digest of the settings: a run of other settings is another run. */
 function nameOf(choice: Choice, seed: number, settings: Settings): string {
   const sorted = Object.entries(settings).sort(([a], [b]) => (a < b ? -1 : 1));
-  const digest = createHash('sha256').update(JSON.stringify(sorted)).digest('hex').slice(0, 6);
+  const digest = sha256(JSON.stringify(sorted)).slice(0, 6);
   const words = Object.values(choice)
     .join('-')
     .replace(/[^A-Za-z0-9]+/g, '-');

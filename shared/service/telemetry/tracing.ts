@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto';
 import type { Tracer } from '@opentelemetry/api';
+import { sha256 } from '../../base/bytes.js';
 import { errorText } from '../../base/errors.js';
 import { readableId } from '../../base/ticket-name.js';
 import type { Environment } from '../config.js';
@@ -111,10 +111,7 @@ export async function startTracing(
 
 /** Returns the trace id of a ticket: the same for all attempts, processes and learner sessions. */
 export function traceIdOf({ run, ticketId }: SpanStart['ticket']): string {
-  return createHash('sha256')
-    .update(`${run}\n${readableId(ticketId)}`)
-    .digest('hex')
-    .slice(0, 32);
+  return sha256(`${run}\n${readableId(ticketId)}`).slice(0, 32);
 }
 
 /** Parses a `traceparent`; undefined if the text is not one. */

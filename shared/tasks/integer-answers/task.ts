@@ -1,5 +1,5 @@
-import { createHash } from 'node:crypto';
 import { z } from 'zod';
+import { sha256 } from '../../base/bytes.js';
 import { plainWords } from '../../base/plain-words.js';
 import { number } from '../../service/config-fields.js';
 import { answersIn } from '../answer-place.js';
@@ -27,7 +27,7 @@ export interface Problem {
 /** @throws {z.ZodError} unless `row` is like `{"question": "…", "answer": 72}`; see below. */
 export function problemOfRow(row: unknown): Problem {
   const { question, answer } = Row.parse(row, { error: plainWords });
-  const id = createHash('sha256').update(`${question}\n${answer}`).digest('hex').slice(0, 20);
+  const id = sha256(`${question}\n${answer}`).slice(0, 20);
   return { id, difficulty: lengthOf(question), question, answer };
 }
 

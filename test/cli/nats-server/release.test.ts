@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
@@ -10,6 +9,7 @@ import { buffer } from 'node:stream/consumers';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import { createGzip } from 'node:zlib';
 import { pack } from 'tar-stream';
+import { sha256 } from '../../../shared/base/bytes.js';
 import { takeRelease, pinnedRelease, releaseArchive } from '../../../cli/nats-server/download.js';
 import { ensureNatsServer } from '../../../cli/nats-server/ensure.js';
 import { serverText } from './fakes.js';
@@ -27,8 +27,6 @@ function reasonOf(taken: Awaited<ReturnType<typeof takeRelease>>): string {
   assert(typeof taken === 'string');
   return taken;
 }
-
-const sha256 = (bytes: Buffer) => createHash('sha256').update(bytes).digest('hex');
 
 describe('the official release of nats-server', () => {
   let archive: Buffer;
