@@ -129,7 +129,7 @@ const renewEveryMs = 2_000;
  *
  * @param lease the current lease; undefined while the actor needs no version yet.
  */
-export async function renewLease(
+async function renewLease(
   actors: Pick<Broker['actors'], 'renew'>,
   lease: () => ActorLease | undefined,
   log: Logger,

@@ -148,7 +148,7 @@ class Audience {
 }
 
 /** Returns an event for each part that differs from what was sent, and records it as sent. */
-export function changes(parts: Parts, sent: Map<string, string>): string {
+function changes(parts: Parts, sent: Map<string, string>): string {
   return [...parts]
     .filter(([id, markup]) => sent.get(id) !== markup)
     .map(([id, markup]) => {

@@ -228,7 +228,7 @@ export function linearScale(
 }
 
 /** Round numbers, 1, 2 or 5 times a power of ten apart, about as many as wanted. */
-export function ticksIn(low: number, high: number, wanted: number): number[] {
+function ticksIn(low: number, high: number, wanted: number): number[] {
   if (!(high > low)) return [low];
   const rough = (high - low) / wanted;
   const power = 10 ** Math.floor(Math.log10(rough));

@@ -206,7 +206,7 @@ export interface DistantBody {
 }
 
 /** Locates the body of a message; undefined if the message holds its own body. */
-export function distantBody(
+function distantBody(
   { bodies, uploads, names }: Pick<Broker, 'bodies' | 'uploads' | 'names'>,
   message: Pick<JsMsg, 'headers' | 'data' | 'subject'>,
 ): DistantBody | undefined {

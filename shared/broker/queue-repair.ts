@@ -187,7 +187,7 @@ function lastKnown(state: StreamState): number {
 }
 
 /** Remedy if an older release wrote the server's configuration. */
-export const remedyOfMissingRight =
+const remedyOfMissingRight =
   'the NATS server does not allow the learner to empty a stream: run `offbeat nats-config` again and reload it';
 
 /** Stores messages again in order, each only if its subject has not been written meanwhile. */

@@ -20,7 +20,7 @@ export interface TokenDims {
 }
 
 /** Position 0, 1, … of each token, as int64 [time]. */
-export function timeRange(graph: Graph, time: string): Value {
+function timeRange(graph: Graph, time: string): Value {
   const length = graph.apply('Squeeze', [graph.length(time)], { dims: [], type: 'int64' });
   return graph.apply('Range', [graph.int(0), length, graph.int(1)], {
     dims: [time],

@@ -106,7 +106,7 @@ export function importanceWeights(
  * Cost: one forward. Source: the ρ of IMPALA (Espeholt et al. 2018, arXiv:1802.01561); for language
  * models AIPO (Wu et al. 2025, arXiv:2505.24034).
  */
-export function tokenWeights(logRatios: Float64Array, cap: number): Float64Array {
+function tokenWeights(logRatios: Float64Array, cap: number): Float64Array {
   return logRatios.map((logRatio) => Math.min(Math.exp(logRatio), cap));
 }
 
@@ -116,7 +116,7 @@ export function tokenWeights(logRatios: Float64Array, cap: number): Float64Array
  *
  * Cost: one forward. Source: verl's Rollout Correction (`docs/algo/rollout_corr.md`).
  */
-export function sequenceWeights(logRatios: Float64Array, cap: number): Float64Array {
+function sequenceWeights(logRatios: Float64Array, cap: number): Float64Array {
   const logRatio = clampLogRatio(logRatios.reduce((total, value) => total + value, 0));
   return new Float64Array(logRatios.length).fill(Math.min(Math.exp(logRatio), cap));
 }
@@ -159,7 +159,7 @@ export function maskSides(kind: MaskKind, logRatios: Float64Array, bounds: MaskB
  *
  * Cost: one forward. Source: Ring-1T (Ling Team 2025, arXiv:2510.18855), with bounds 0.5 and 5.
  */
-export function icepopMask(logRatios: Float64Array, bounds: MaskBounds): MaskSides {
+function icepopMask(logRatios: Float64Array, bounds: MaskBounds): MaskSides {
   return Int8Array.from(logRatios, (logRatio) => sideOf(Math.exp(logRatio), bounds));
 }
 
@@ -170,7 +170,7 @@ export function icepopMask(logRatios: Float64Array, bounds: MaskBounds): MaskSid
  * Cost: one forward. Source: masked importance sampling (Liu et al. 2025, "When Speed Kills
  * Stability"), as in verl and OpenRLHF.
  */
-export function sequenceMask(logRatios: Float64Array, bounds: MaskBounds): MaskSides {
+function sequenceMask(logRatios: Float64Array, bounds: MaskBounds): MaskSides {
   return new Int8Array(logRatios.length).fill(sideOf(Math.exp(sum(logRatios)), bounds));
 }
 
@@ -181,7 +181,7 @@ export function sequenceMask(logRatios: Float64Array, bounds: MaskBounds): MaskS
  * Cost: one forward. Source: GSPO's ratio (Zheng et al. 2025, arXiv:2507.18071), as a mask in verl
  * and SkyRL, which takes 0.99 and 1.01 for answers of thousands of tokens.
  */
-export function geometricMask(logRatios: Float64Array, bounds: MaskBounds): MaskSides {
+function geometricMask(logRatios: Float64Array, bounds: MaskBounds): MaskSides {
   const logMean = logRatios.length === 0 ? 0 : mean(logRatios);
   return new Int8Array(logRatios.length).fill(sideOf(Math.exp(logMean), bounds));
 }

@@ -65,7 +65,7 @@ export function partsOf(state: RunView): Parts {
 }
 
 /** The whole of `main`. */
-export function mainMarkup(state: RunView): string {
+function mainMarkup(state: RunView): string {
   const parts = partsOf(state);
   const part = (tag: string, id: string, attributes = {}) =>
     element(tag, { id, ...attributes }, parts.get(id));

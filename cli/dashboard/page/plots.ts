@@ -115,8 +115,8 @@ export function curvesOf(history: History, config: RunConfig | undefined): Curve
  *
  * @param points rising in x.
  */
-export function thinned(points: readonly ChartPoint[], most = mostPoints): ChartPoint[] {
-  const size = Math.ceil(points.length / most);
+function thinned(points: readonly ChartPoint[]): ChartPoint[] {
+  const size = Math.ceil(points.length / mostPoints);
   if (size <= 1) return [...points];
   const earlier = points.slice(0, -1);
   const count = Math.ceil(earlier.length / size);

@@ -92,7 +92,7 @@ const longestCharacter = 4;
  *
  * @param tokens [T]
  */
-export function textPieces(
+function textPieces(
   tokens: ArrayLike<number>,
   decode: (tokens: ArrayLike<number>) => string,
 ): TextPiece[] {

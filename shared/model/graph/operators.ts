@@ -6,7 +6,7 @@ import type { Dim, Graph, Value } from './graph.js';
  */
 
 /** The shape of an elementwise operator's result: axes are aligned at the end, length 1 broadcasts. */
-export function broadcastDims(a: readonly Dim[], b: readonly Dim[]): Dim[] {
+function broadcastDims(a: readonly Dim[], b: readonly Dim[]): Dim[] {
   const rank = Math.max(a.length, b.length);
   return Array.from({ length: rank }, (_, i) => {
     const left = a[i - rank + a.length] ?? 1;
@@ -112,11 +112,6 @@ export function transpose(graph: Graph, x: Value, perm: readonly number[]): Valu
     { dims: perm.map((axis) => x.dims[axis]!), type: x.type },
     { perm },
   );
-}
-
-/** `x` repeated along its axes of length 1 until it has the shape `dims`. */
-export function expand(graph: Graph, x: Value, dims: readonly Dim[]): Value {
-  return graph.apply('Expand', [x, graph.shape(dims)], { dims, type: x.type });
 }
 
 /** `x` repeated along its axes of length 1 until it has the shape of `like`. */

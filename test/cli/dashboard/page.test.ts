@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
-import { curvesOf, thinned } from '../../../cli/dashboard/page/plots.js';
-import { livePage, reportPage, mainMarkup, partsOf } from '../../../cli/dashboard/page/document.js';
-import { runView, sampled } from '../../support/run-view.js';
+import { curvesOf } from '../../../cli/dashboard/page/plots.js';
+import { livePage, reportPage, partsOf } from '../../../cli/dashboard/page/document.js';
+import { runView, sampled, stepPoint } from '../../support/run-view.js';
 
 const hostile = '<img src=x onerror="alert(1)"></pre><script>alert(2)</script>&amp;';
 
@@ -11,7 +11,7 @@ describe('the page of a run', () => {
   const state = runView();
 
   it('the page of a run has a section for every required topic', () => {
-    const markup = mainMarkup(state);
+    const markup = livePage(state);
     for (const id of partsOf(state).keys()) {
       if (id !== 'title') assert.match(markup, new RegExp(`id="${id}"`));
     }
@@ -92,11 +92,19 @@ describe('the report of a run', () => {
 
 describe('a curve with many points', () => {
   it('a curve with many points is thinned to means, with a band from the smallest to the largest', () => {
-    const points = Array.from({ length: 250 }, (_, i) => ({ x: i, y: i % 2 }));
-    const thin = thinned(points, 100);
+    const entropies = (count: number) => {
+      const steps = Array.from({ length: count }, (_, i) => stepPoint(i, { entropy: i % 2 }));
+      const curves = curvesOf({ ...runView().history, steps }, undefined);
+      return curves.find(({ id }) => id === 'entropy')!.series[0]!.points;
+    };
+    const thin = entropies(250);
     assert.equal(thin.length, 84);
-    assert.deepEqual(thin.at(-1), points.at(-1)); // as the headline has it
+    assert.deepEqual(thin.at(-1), { x: 249, y: 1 }); // as the headline has it
     assert.deepEqual(thin[1], { x: 5, y: 2 / 3, low: 0, high: 1 });
-    assert.deepEqual(thinned(points.slice(0, 9), 100), points.slice(0, 9));
+    assert.deepEqual(entropies(3), [
+      { x: 0, y: 0 },
+      { x: 1, y: 1 },
+      { x: 2, y: 0 },
+    ]);
   });
 });
