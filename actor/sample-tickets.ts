@@ -148,7 +148,8 @@ function sampleSpan(
     const versions = rollouts.flatMap((rollout) => rollout.versions.map(([version]) => version));
     return {
       ticket: { run, ticketId: ticket.ticketId },
-      ...{ parent, startedAt },
+      parent,
+      startedAt,
       attributes: {
         ...ticketAttributes(ticket),
         'offbeat.actor': actor,

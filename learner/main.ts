@@ -78,7 +78,9 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
     settings.groupSize,
   );
   await broker.ensureRun({
-    ...{ trainTickets, evalTickets, replicas: settings.streamReplicas },
+    trainTickets,
+    evalTickets,
+    replicas: settings.streamReplicas,
     largestGroupBytes: largestGroupBytes({
       groupSize: settings.groupSize,
       sampling: { maxTokens: settings.maxTokens },

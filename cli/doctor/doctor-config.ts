@@ -64,7 +64,13 @@ export async function loadPlaces(argv: readonly string[], env: Environment): Pro
   const config = loadConfig(DoctorConfig, doctorService, argv, env);
   const { run, natsUrl, natsKeys, natsMonitoringUrl, backendUrl, modelDir, modelName } = config;
   const places: Places = {
-    ...{ ...config, run, natsUrl, natsKeys, natsMonitoringUrl, backendUrl, modelName },
+    ...config,
+    run,
+    natsUrl,
+    natsKeys,
+    natsMonitoringUrl,
+    backendUrl,
+    modelName,
     apiKey: keyOf(config, env),
     modelDir: modelDir ?? embeddedModelPath,
   };

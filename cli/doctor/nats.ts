@@ -120,7 +120,11 @@ async function ask<T>(
     await using broker = await connectBroker({
       natsUrl,
       ...(identity !== undefined && { identity, ...accessWith(natsKeys, identity) }),
-      ...{ run, client: 'doctor', log, signal, connectTimeoutMs },
+      run,
+      client: 'doctor',
+      log,
+      signal,
+      connectTimeoutMs,
     });
     return await read(broker);
   } catch (caught) {

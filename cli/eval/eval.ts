@@ -69,7 +69,14 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
     });
     const { version: number, step } = version;
     const result = await measure({
-      ...{ request, found, version, natsBinary, folder, screen, stop, log },
+      request,
+      found,
+      version,
+      natsBinary,
+      folder,
+      screen,
+      stop,
+      log,
     });
     const answer = { run: found.run, step, ...result };
     if (request.json) process.stdout.write(`${JSON.stringify(answer)}\n`);

@@ -66,7 +66,11 @@ export async function measure(options: MeasureOptions): Promise<EvalResult> {
     await using broker = await connectBroker({
       natsUrl: nats.natsUrl,
       ...accessWith(nats.keyFolder, identity),
-      ...{ run, client: 'eval', identity, log, signal },
+      run,
+      client: 'eval',
+      identity,
+      log,
+      signal,
     });
     await prepare(broker, version, weights, problems.length);
     const workers = workerMembers(

@@ -42,7 +42,11 @@ export async function readStore<T>(
     await using broker = await connectBroker({
       natsUrl,
       ...access,
-      ...{ run, client: 'eval', identity, log, signal },
+      run,
+      client: 'eval',
+      identity,
+      log,
+      signal,
     });
     return await read(broker);
   };
@@ -56,7 +60,10 @@ export async function readStore<T>(
   }
   const logPath = join(logFolder, 'nats-server-of-the-run.log');
   const server = await startNats((await natsBinary()).path, folder.nats, logPath, {
-    ...{ run, identities: [identity], deadlineMs, signal },
+    run,
+    identities: [identity],
+    deadlineMs,
+    signal,
   });
   try {
     return await readAt(server.url, server.keyFolder);

@@ -73,7 +73,16 @@ export async function readRunState(broker: Broker, signal: AbortSignal): Promise
     if (event.kind === 'step') steps.push(event);
   }
   return {
-    ...{ run, at, config, leader, policy },
-    ...{ steps, evaluation, end, actors, backlog, newestDeadLetter },
+    run,
+    at,
+    config,
+    leader,
+    policy,
+    steps,
+    evaluation,
+    end,
+    actors,
+    backlog,
+    newestDeadLetter,
   };
 }

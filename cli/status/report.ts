@@ -198,6 +198,9 @@ function actorOf(
     isQuarantined: policy?.quarantined?.includes(actor) ?? false,
     version,
     behind: policy === undefined ? null : Math.max(0, policy.version - version),
-    ...{ groups, inFlight, limit, seenSecondsAgo },
+    groups,
+    inFlight,
+    limit,
+    seenSecondsAgo,
   };
 }

@@ -58,7 +58,9 @@ export async function status(argv: readonly string[], env: Environment): Promise
       natsBinary: () => ensureNatsServer({ env, report: printError, signal }),
       deadlineMs: 60_000,
       logFolder: folder,
-      ...{ signal, hurry, log },
+      signal,
+      hurry,
+      log,
     };
     return await readStore(store, async (broker) => {
       for (;;) {

@@ -132,7 +132,11 @@ async function checkNats(
   await using _broker = await connectBroker({
     natsUrl,
     ...accessWith(natsKeys, identity),
-    ...{ run, client: 'up', identity, log: silentLogger(), signal },
+    run,
+    client: 'up',
+    identity,
+    log: silentLogger(),
+    signal,
   });
 }
 

@@ -56,7 +56,9 @@ export async function train(options: TrainOptions): Promise<void> {
     },
   });
   await using fleet: Fleet = new Fleet({
-    ...{ logFolder: folder.logs, report: screen.warn, hurry: stop.hurry },
+    logFolder: folder.logs,
+    report: screen.warn,
+    hurry: stop.hurry,
     disk,
   });
   const over = new AbortController();
@@ -72,7 +74,11 @@ export async function train(options: TrainOptions): Promise<void> {
   await using broker = await connectBroker({
     natsUrl: nats.natsUrl,
     ...accessWith(nats.keyFolder, identity),
-    ...{ run, client: 'up', identity, log, signal },
+    run,
+    client: 'up',
+    identity,
+    log,
+    signal,
   });
   const { dashboardPort: port, modelDir } = config;
   await using page = config.dashboard

@@ -68,8 +68,14 @@ export interface Totals {
 }
 
 export const noSteps: Totals = {
-  ...{ steps: 0, lastStep: 0, seconds: 0, idleSeconds: 0 },
-  ...{ rollouts: 0, tokens: 0, stalenessSum: 0, stalenessMax: 0 },
+  steps: 0,
+  lastStep: 0,
+  seconds: 0,
+  idleSeconds: 0,
+  rollouts: 0,
+  tokens: 0,
+  stalenessSum: 0,
+  stalenessMax: 0,
 };
 
 /** The totals with one more step, whose metrics have the names of `metrics.jsonl`. */

@@ -108,7 +108,10 @@ export type Audit = z.infer<typeof Audit>;
 
 export function auditLimits({ auditNoise: noise }: Audit): AuditLimits {
   return {
-    ...{ window: 16, minGroups: 4, noise, factor: 5 },
+    window: 16,
+    minGroups: 4,
+    noise,
+    factor: 5,
     // No server's arithmetic is off by half a nat, so this bound needs no comparison with other actors.
     alone: Math.max(0.5, noise),
     // One false alarm in 10⁹ groups or steps.

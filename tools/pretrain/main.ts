@@ -62,7 +62,8 @@ await runService('pretrain', async ({ log, signal }) => {
   const heldOut = { ...embeddedDataset, maxNumber, maxTarget };
   const right = answeredProblems(tokenizer, { heldOut, mistakes: 0, seed: config.seed });
   const careless = answeredProblems(tokenizer, {
-    ...{ heldOut, mistakes: config.mistakes },
+    heldOut,
+    mistakes: config.mistakes,
     seed: config.seed + 1,
   });
 

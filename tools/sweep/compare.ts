@@ -49,7 +49,10 @@ export function compare(
     };
     const byProblems = difference('problems');
     return {
-      ...{ choice, baseline, pairs: pairs.length, byProblems },
+      choice,
+      baseline,
+      pairs: pairs.length,
+      byProblems,
       bySeeds: difference('problems and seeds'),
       verdict: verdictOn(byProblems, margin),
     };

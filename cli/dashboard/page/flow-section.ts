@@ -205,7 +205,12 @@ const marker = element(
   element(
     'marker',
     {
-      ...{ id: 'tip', viewBox: '0 0 8 8', refX: 7, refY: 4, markerWidth: 8, markerHeight: 8 },
+      id: 'tip',
+      viewBox: '0 0 8 8',
+      refX: 7,
+      refY: 4,
+      markerWidth: 8,
+      markerHeight: 8,
       orient: 'auto-start-reverse',
       markerUnits: 'userSpaceOnUse',
     },

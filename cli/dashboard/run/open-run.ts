@@ -36,7 +36,11 @@ export async function openRun(
     const broker = await connectBroker({
       natsUrl: store.natsUrl,
       ...accessWith(store.keyFolder, identity),
-      ...{ run, client: 'dashboard', identity, log, signal },
+      run,
+      client: 'dashboard',
+      identity,
+      log,
+      signal,
     });
     if (await broker.isThere()) {
       return { kind: 'live', broker, [Symbol.asyncDispose]: () => broker[Symbol.asyncDispose]() };

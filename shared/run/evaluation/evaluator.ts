@@ -154,7 +154,7 @@ export class Evaluator {
       return { correct: zeros(), total: zeros() };
     };
     const answers = { sampled: none(), greedy: none() };
-    this.#running = { version, open: new Map(), ...{ issued: 0, published: 0 }, answers, lost: 0 };
+    this.#running = { version, open: new Map(), issued: 0, published: 0, answers, lost: 0 };
     return this.#running;
   }
 

@@ -63,7 +63,11 @@ async function jsonlRows(path: string): Promise<TableRow[]> {
 async function csvRows(path: string, example: Example): Promise<TableRow[]> {
   const file = await readFile(path);
   const rows = parse<{ record: Record<string, string>; info: { lines: number } }>(file, {
-    ...{ columns: true, info: true, bom: true, skip_empty_lines: true, trim: true },
+    columns: true,
+    info: true,
+    bom: true,
+    skip_empty_lines: true,
+    trim: true,
   });
   return rows.map(({ record, info: { lines } }) => ({
     place: `line ${lines}`,
