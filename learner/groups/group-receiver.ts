@@ -105,7 +105,7 @@ export class GroupReceiver {
         'scored group refused',
       );
       unacked.forget(seq);
-      await delivery.dead(reason);
+      await delivery.dead(reason, actor);
       this.#options.changes.notify();
       if (isLie) await this.#options.audit.refused(actor, admission.version);
       return;

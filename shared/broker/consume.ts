@@ -125,7 +125,7 @@ export async function consume<S extends z.ZodType>(
         nak: (delayMs) => {
           settlement.nak(delayMs);
         },
-        dead: (reason) => settlement.dead(reason),
+        dead: (reason, sender) => settlement.dead(reason, undefined, sender),
       });
       return undefined;
     } catch (caught) {

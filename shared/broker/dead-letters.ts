@@ -7,7 +7,7 @@ import { DeathCause } from '../wire/death-cause.js';
 import { Allowance } from './allowance.js';
 import { ask, askFor, largestBody, type Link } from './link.js';
 import { MessageHeaders } from './message-headers.js';
-import { everyDeadLetter, originOf, takesFrom } from './names.js';
+import { everyDeadLetter, nameToken, originOf, takesFrom } from './names.js';
 import { NoRoom } from './object-bucket.js';
 import { type BodyStores, bodyHeader, digestOf, publish, traceHeaders } from './publish.js';
 import { lastSequence, stored, tail } from './tail.js';
@@ -24,8 +24,9 @@ const notKept = new Counter({
 });
 
 /**
- * How many messages of one sender a process dead-letters: a burst, then a few an hour. Dead letters inform
- * people and the learner's accounting, which also finds lost tickets without them.
+ * How many messages of one sender a process dead-letters: a burst, then a few an hour. The stream bounds those
+ * of all senders. Dead letters inform people and the learner's accounting, which also finds lost tickets
+ * without them.
  */
 const letterAllowance = { atOnce: 100, perHour: 360 };
 /** The same for letters whose whole body goes to the object store. Other large letters keep only the beginning. */
@@ -52,6 +53,7 @@ export interface Original {
   readonly data: Uint8Array | (() => Promise<Uint8Array>); // called only if the letter is kept
   readonly msgId?: string;
   readonly trace?: string; // `traceparent` of the message
+  readonly sender?: string; // the actor to blame, if the subject does not name it
 }
 
 const fields = {
@@ -94,9 +96,9 @@ export class DeadLetters {
     id: string = randomUUID(),
     cause: DeathCause = { kind: 'other' },
   ): Promise<void> {
-    const { subject, msgId, trace } = original;
+    const { subject, msgId, trace, sender } = original;
     const { log, names, signal } = this.#link;
-    const origin = this.#actor ?? originOf(subject);
+    const origin = this.#actor ?? (sender === undefined ? originOf(subject) : nameToken(sender));
     if (!this.#letters.take(origin)) {
       notKept.inc({ stage });
       log.warn(

@@ -23,8 +23,12 @@ export interface Delivery<T> extends Lease {
   readonly lease: Lease;
   /** Returns it to the queue, to be redelivered after `delayMs` or at once. */
   nak(delayMs?: number): void;
-  /** Dead-letters it with the reason and removes it from the queue. */
-  dead(reason: string): Promise<void>;
+  /**
+   * Dead-letters it with the reason and removes it from the queue.
+   *
+   * @param sender the actor to blame, if the subject does not name it. Each has an allowance of dead letters.
+   */
+  dead(reason: string, sender?: string): Promise<void>;
 }
 
 /** Settles one message: only the first ack, nak or dead takes effect. */
@@ -53,7 +57,7 @@ export class Settlement {
     this.lease.count('returned');
   }
 
-  async dead(reason: string, cause?: DeathCause): Promise<void> {
+  async dead(reason: string, cause?: DeathCause, sender?: string): Promise<void> {
     if (!this.lease.settle()) return;
     const { subject, seq, info } = this.#message;
     const msgId = this.#headers.get('Nats-Msg-Id');
@@ -65,7 +69,12 @@ export class Settlement {
       }
     };
     const { trace } = this;
-    const original = { subject, data, ...(msgId ? { msgId } : {}), ...(trace && { trace }) };
+    const original = {
+      ...{ subject, data },
+      ...(msgId ? { msgId } : {}),
+      ...(trace && { trace }),
+      ...(sender !== undefined && { sender }),
+    };
     // Digest of the queued message, not of its body, which may be gone when this is repeated.
     const id = `${info.stream}-${seq}-${digestOf({ data: this.#message.data, msgId })}`;
     await this.#broker.deadLetters.store(this.#stage, reason, original, id, cause);

@@ -22,7 +22,7 @@ export interface RunNames {
     rollouts(actor: string): string;
     uploads(actor: string): string;
     scored(split: Split): string;
-    /** @param origin token of the sender of the dead-lettered message: an actor, else a split. */
+    /** @param origin token of the actor whose message it was, else of its split. */
     dead(stage: string, origin: string): string;
     event(kind: string): string;
     /** Announces that the manifest has just changed; not stored in a stream. */

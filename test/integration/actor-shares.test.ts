@@ -202,6 +202,35 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     assert(given.every(({ subject }) => String(subject).endsWith('.actor-1')));
   });
 
+  it('the refused groups of one actor leave the learner an allowance of dead letters for others', async () => {
+    const senders = [...Array<string>(120).fill('actor-1'), 'actor.0'];
+    const stop = new AbortController();
+    const options = { signal: stop.signal, log, stage: 'learner', concurrency: 1 };
+    let refused = 0;
+    const consuming = consume(trains, 'scored.train', RolloutGroup, options, async (delivery) => {
+      await delivery.dead('refused', delivery.value.actor);
+      refused++;
+    });
+    for (const [order, sender] of senders.entries()) {
+      const { ticket } = rolloutGroup();
+      const group = { ...rolloutGroup(), ticket: { ...ticket, order }, actor: sender };
+      const of = { msgId: `refused-${order}`, signal: never };
+      await scores.publish(scores.names.subjects.scored('train'), RolloutGroup, group, of);
+    }
+    await until(() => refused === senders.length);
+    stop.abort();
+    await consuming;
+    const letters = async (sender: string) => {
+      const subject = trains.names.subjects.dead('learner', sender);
+      const of = { subjects_filter: subject };
+      const { state } = await watches.link.jsm.streams.info(trains.names.streams.dead, of);
+      return state.subjects?.[subject] ?? 0;
+    };
+    const ofLiar = await letters('actor-1');
+    assert(ofLiar >= 100 && ofLiar < 120, `${ofLiar} are kept`);
+    assert.equal(await letters('actor=2E0'), 1);
+  });
+
   it('actors at their limit are named in the log and the events, and counted in the metrics', async () => {
     await flood(trains.names.subjects.uploads('actor-1'), 10, 10_000);
     const full = { stream: 'uploads', sender: 'actor-1', messages: share.uploads };

@@ -48,6 +48,7 @@ class Bench {
   readonly published: Ticket[] = [];
   readonly settled: string[] = [];
   readonly accused: string[] = []; // actors reported for impossible logprobs
+  readonly blamed: (string | undefined)[] = []; // the sender of each dead letter
   readonly #changes = new Changes();
   #seq = 0;
 
@@ -142,7 +143,10 @@ class Bench {
       subject: 'scored',
       deliveryCount: 1,
       nak: () => undefined,
-      dead: (reason) => settle(`dead ${reason}`)(),
+      dead: (reason, sender) => {
+        this.blamed.push(sender);
+        return settle(`dead ${reason}`)();
+      },
     };
     return this.receiver.receive(delivery);
   }
@@ -237,6 +241,7 @@ describe('the group receiver with four tickets issued', () => {
       const scored = make(bench);
       await bench.deliver(scored);
       assert.deepEqual(bench.settled, [`1 dead ${reason}`]);
+      assert.deepEqual(bench.blamed, ['actor-0']);
       // The ticket of a refused group is dead; an unknown ticket leaves the table unchanged.
       assert.equal(bench.admission.table.counts.dead, reason === 'unknown_ticket' ? 0 : 1);
     });
