@@ -88,16 +88,13 @@ function leadTo(prompt: string, place: number): string {
   return prompt.slice(start, place).trimStart();
 }
 
-const maxEchoes = 128; // blocks of the prompt that may follow an answer
-
 /** Searches from the end, in time linear in the text: each step ends before the part already searched. */
 function lastBlock(
   text: string,
   { open: opening, close: closing }: Tags,
   examples: PromptAnswers,
 ): string | undefined {
-  let end = text.length;
-  for (let echoes = 0; echoes <= maxEchoes; echoes++) {
+  for (let end = text.length; ;) {
     const close = end < closing.length ? -1 : text.lastIndexOf(closing, end - closing.length);
     if (close < opening.length) return undefined;
     const open = text.lastIndexOf(opening, close - opening.length);
@@ -108,7 +105,6 @@ function lastBlock(
     if (leads === undefined || !endsWithOneOf(text, open, leads)) return text.slice(start, stop);
     end = open;
   }
-  return undefined;
 }
 
 /** Whether one of the leads, at most 8 characters each, is right before `place`. */

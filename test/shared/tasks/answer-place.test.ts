@@ -64,6 +64,15 @@ describe('the answers in a prompt', () => {
   });
 });
 
+describe('an answer before echoes of an example', () => {
+  it('an answer is found however many echoes of an example follow it', () => {
+    const examples = answersIn(tags, 'such as <answer>1</answer>');
+    const echoes = 'such as <answer>1</answer> '.repeat(1_000);
+    assert.equal(answerText(tags, examples, `<answer>9</answer> ${echoes}`), '9');
+    assert.equal(answerText(tags, examples, echoes), undefined);
+  });
+});
+
 describe('the cost of finding answers', () => {
   const { open, close } = tags;
   const distinct = (i: number) =>
