@@ -115,14 +115,20 @@ describe('the sampling key', { timeout: 120_000 }, () => {
   });
 
   it('an actor cannot fill the memory of the backend with long stops or telemetry reports', async () => {
-    const stop = Array.from({ length: 256 }, () => 'x'.repeat(30_000));
-    const sample = {
-      prompt: { chunks: [{ type: 'encoded_text', tokens: [3] }] },
-      sampling_params: { stop },
-      sampling_session_id: 'x',
+    const texts = (length: number, chars: number) => Array<string>(length).fill('x'.repeat(chars));
+    const sampleWith = (stop: unknown) => {
+      const sample = {
+        prompt: { chunks: [{ type: 'encoded_text', tokens: [3] }] },
+        sampling_params: { stop },
+        sampling_session_id: 'x',
+      };
+      return asActor('/api/v1/asample', { method: 'POST', body: JSON.stringify(sample) });
     };
-    const body = JSON.stringify(sample);
-    assert.equal((await asActor('/api/v1/asample', { method: 'POST', body })).status, 422);
+    const ids = Array<number>(257).fill(7);
+    for (const stop of [texts(256, 1_025), texts(257, 1), ids, 'x'.repeat(1_025)]) {
+      assert.equal((await sampleWith(stop)).status, 422);
+    }
+    assert.equal((await sampleWith(texts(256, 1_024))).status, 404); // no such sampling session
     const large = { method: 'POST', body: ' '.repeat(5 * 2 ** 20) };
     assert.equal((await asActor('/api/v1/telemetry', large)).status, 413);
     const usual = { method: 'POST', body: ' '.repeat(2 ** 20) };
