@@ -32,7 +32,7 @@ export const Connections = z.object({
     .optional()
     .describe(
       'seconds until a ticket that an actor holds is withdrawn and issued again; by default 20 times the median ' +
-        'hold time, at least 2 times --lease-seconds, and 600 until that median is known.',
+        'over actors of the median hold time of each, at least 2 times --lease-seconds, and 600 until that median is known.',
     ),
   backendUrl: z
     .url()
