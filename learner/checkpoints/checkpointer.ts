@@ -16,7 +16,7 @@ import { markHandled } from '../../shared/base/task-scope.js';
 import type { IdleClock } from '../step/idle-clock.js';
 import type { CheckpointStore } from './checkpoint-store.js';
 import { statesToDelete, type RetentionRules } from './retention.js';
-import type { UnackedGroups } from '../groups/unacked-groups.js';
+import type { HeldGroup, UnackedGroups } from '../groups/unacked-groups.js';
 
 const checkpointStep = new Gauge({
   name: 'rl_checkpoint_step',
@@ -31,7 +31,7 @@ export interface Consumed {
   readonly table: TicketTableState;
   readonly rewinds: readonly Rewind[];
   readonly curriculum?: CurriculumState | undefined;
-  readonly messages: readonly number[]; // sequence numbers to acknowledge
+  readonly messages: readonly HeldGroup[]; // to acknowledge
   /** Called once the checkpoint is in the ledger. */
   readonly onWritten?: () => void;
 }

@@ -6,7 +6,7 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { orderName, readableId } from '../../shared/base/ticket-name.js';
-import { type Attempt } from '../../shared/wire/ticket-ids.js';
+import { type Attempt, messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { ActorAudit } from '../step/actor-audit.js';
 import type { Admission } from './admission.js';
 import type { BrokenPolicyWatch } from '../stop/broken-policy-watch.js';
@@ -70,7 +70,7 @@ export class GroupReceiver {
     const { value: scored, seq } = delivery;
     const { ticket } = scored.group;
     const order = this.#options.tickets.orderOf(ticket);
-    if (!unacked.hold(delivery.lease, order)) return;
+    if (!unacked.hold(delivery.lease, order, messageIdOf(ticket))) return;
 
     const { table } = admission;
     if (order !== undefined && table.isConsumed(order)) {

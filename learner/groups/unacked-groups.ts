@@ -10,9 +10,12 @@ const awaitingStats = new StatTable<number>([
   },
 ]);
 
-interface Held {
-  readonly lease: Lease;
+/** A message that was received and is not acknowledged yet. */
+export interface HeldGroup {
+  readonly id: string; // of the message
+  lease: Lease;
   readonly order: number | undefined; // of its ticket
+  isReplaced: boolean; // by another attempt
 }
 
 /**
@@ -22,12 +25,12 @@ interface Held {
  * an hour the stream drops a message that is sent again under the same id.
  *
  * Only the lease of each group is kept, since the next checkpoint may be many groups away. A message is
- * identified by its stream sequence number. If it is delivered again because its ack wait ran out, the
- * newer delivery is acknowledged.
+ * identified by its stream sequence number and its id: a server that lost the end of a stream reuses the
+ * numbers, and acknowledges by number alone. If a message is delivered again because its ack wait ran out,
+ * the newer delivery is acknowledged.
  */
 export class UnackedGroups {
-  readonly #held = new Map<number, Held>();
-  readonly #replaced = new Set<number>();
+  readonly #held = new Map<number, HeldGroup>(); // by sequence number
 
   get size(): number {
     return this.#held.size;
@@ -38,25 +41,28 @@ export class UnackedGroups {
     for (const { lease } of this.#held.values()) lease.working();
   }
 
-  /** @returns false if this message is held already. */
-  hold(lease: Lease, order: number | undefined): boolean {
-    const isNew = !this.#held.has(lease.seq);
-    this.#held.set(lease.seq, { lease, order });
-    return isNew;
+  /** @param id of the message. @returns false if this message is held already. */
+  hold(lease: Lease, order: number | undefined, id: string): boolean {
+    const held = this.#held.get(lease.seq);
+    if (held?.id === id) {
+      held.lease = lease;
+      return false;
+    }
+    this.#held.set(lease.seq, { id, lease, order, isReplaced: false });
+    return true;
   }
 
   /** Marks a group as replaced by another attempt, so that the next checkpoint covers it in any case. */
-  replace(seq: number): void {
-    this.#replaced.add(seq);
+  replace(seq: number, id: string): void {
+    const held = this.#held.get(seq);
+    if (held?.id === id) held.isReplaced = true;
   }
 
-  /** Sequence numbers that a checkpoint taken now covers: messages of consumed tickets and replaced ones. */
-  covered(isConsumed: (order: number) => boolean): number[] {
-    return [...this.#held]
-      .filter(([seq, { order }]) => {
-        return this.#replaced.has(seq) || (order !== undefined && isConsumed(order));
-      })
-      .map(([seq]) => seq);
+  /** Returns the messages that a checkpoint taken now covers: those of consumed tickets and replaced ones. */
+  covered(isConsumed: (order: number) => boolean): HeldGroup[] {
+    return [...this.#held.values()].filter(({ order, isReplaced }) => {
+      return isReplaced || (order !== undefined && isConsumed(order));
+    });
   }
 
   /** Counts the groups that a checkpoint taken now would cover: a metric, by its name in `metrics.jsonl`. */
@@ -65,12 +71,13 @@ export class UnackedGroups {
   }
 
   /** Acknowledges messages once a checkpoint that covers them is in the ledger. */
-  async settle(seqs: readonly number[]): Promise<void> {
+  async settle(groups: readonly HeldGroup[]): Promise<void> {
     await Promise.all(
-      seqs.map(async (seq) => {
-        const held = this.#held.get(seq);
+      groups.map(async (group) => {
+        const { seq } = group.lease;
+        if (this.#held.get(seq) !== group) return; // lost by the server, and another has its number
         this.forget(seq);
-        await held?.lease.ack();
+        await group.lease.ack();
       }),
     );
     awaitingStats.record(0); // the next step counts again
@@ -79,6 +86,5 @@ export class UnackedGroups {
   /** Drops a message that is settled in another way. */
   forget(seq: number): void {
     this.#held.delete(seq);
-    this.#replaced.delete(seq);
   }
 }

@@ -7,6 +7,7 @@ import { countDroppedGroup } from '../../shared/service/telemetry/drops.js';
 import { type Split, type Ticket, ticketAttributes } from '../../shared/wire/ticket.js';
 import { startSpan } from '../../shared/service/telemetry/tracing.js';
 import { ScoredGroup } from '../../shared/wire/scored-group.js';
+import { messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import { HoldTimes } from '../groups/hold-times.js';
 import { issueTickets } from '../groups/ticket-issuer.js';
@@ -102,8 +103,8 @@ export class SessionQueues {
         {
           ...this.#parts,
           publish: (ticket, stop) => this.publish(ticket, stop),
-          onReplaced: ({ seq }) => {
-            unacked.replace(seq);
+          onReplaced: ({ seq, scored }) => {
+            unacked.replace(seq, messageIdOf(scored.group.ticket));
           },
         },
         signal,

@@ -77,20 +77,41 @@ describe('the unacknowledged groups', () => {
     const unacked = new UnackedGroups();
     for (const seq of [1, 2, 3]) {
       const lease = { seq, working: () => undefined, ack: () => Promise.resolve() };
-      unacked.hold(lease, seq + 10);
+      unacked.hold(lease, seq + 10, `m-${seq}`);
     }
     assert.deepEqual(
       unacked.countAwaiting((order) => order < 12),
       { groups_awaiting_checkpoint: 1 },
     );
-    unacked.replace(3);
+    unacked.replace(3, 'm-3');
     assert.deepEqual(
       unacked.countAwaiting((order) => order < 12),
       { groups_awaiting_checkpoint: 2 },
     );
     assert.equal(await metric(), 2);
-    await unacked.settle([1, 3]);
+    await unacked.settle(unacked.covered((order) => order < 12));
     assert.equal(await metric(), 0);
+  });
+
+  it('unacked groups never acknowledge a message under the number of one that the server has lost', async () => {
+    const acknowledged: string[] = [];
+    const unacked = new UnackedGroups();
+    const hold = (id: string, order: number) => {
+      const ack = () => Promise.resolve(void acknowledged.push(id));
+      return unacked.hold({ seq: 1, working: () => undefined, ack }, order, id);
+    };
+    assert(hold('lost', 10));
+    const covered = unacked.covered(() => true);
+    assert(hold('new', 11));
+    unacked.replace(1, 'lost');
+    await unacked.settle(covered);
+    assert.deepEqual(acknowledged, []);
+    assert.deepEqual(
+      unacked.covered((order) => order === 10),
+      [],
+    );
+    await unacked.settle(unacked.covered((order) => order === 11));
+    assert.deepEqual(acknowledged, ['new']);
   });
 });
 
@@ -106,7 +127,7 @@ describe('the checkpointer', () => {
     };
     for (const seq of [1, 2, 3]) {
       const working = () => void happened.push(`working ${seq}`);
-      unacked.hold({ seq, working, ack: record(`ack ${seq}`) }, seq + 10);
+      unacked.hold({ seq, working, ack: record(`ack ${seq}`) }, seq + 10, `m-${seq}`);
     }
     const checkpointer = new Checkpointer({
       checkpoints: {
@@ -164,7 +185,10 @@ describe('the checkpointer', () => {
     await written;
     const path = 'tinker://run/weights/state-000005';
     assert.deepEqual(happened, ['save state-000005', `ledger 5 ${path}`, 'ack 1', 'ack 3']);
-    assert.deepEqual(covered(), [2]);
+    assert.deepEqual(
+      covered().map(({ lease }) => lease.seq),
+      [2],
+    );
   });
 
   it('the checkpointer deletes a discarded state and saves its step again on request', async () => {
@@ -187,7 +211,8 @@ describe('the checkpointer', () => {
   it('unacked groups extend the ack wait of exactly the messages that no checkpoint covers', async () => {
     const { happened, saved, unacked, checkpointer, table } = setUp();
     saved.open();
-    const consumed = { step: 5, version: 5, progress: 0, table, rewinds: [], messages: [1, 3] };
+    const messages = unacked.covered((order) => order !== 12);
+    const consumed = { step: 5, version: 5, progress: 0, table, rewinds: [], messages };
     await checkpointer.save(5).write(consumed);
     happened.length = 0;
     unacked.prolong();

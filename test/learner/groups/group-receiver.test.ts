@@ -16,7 +16,7 @@ import type { RunConfig } from '../../../shared/run/run-config.js';
 import type { ScoredGroup } from '../../../shared/wire/scored-group.js';
 import type { Ticket } from '../../../shared/wire/ticket.js';
 import { orderOf } from '../../../shared/base/ticket-name.js';
-import { newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
+import { messageIdOf, newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
 import { silent } from '../../support/broker.js';
 import { runConfig, rollout, rolloutGroup, scoredGroup } from '../../support/messages.js';
 
@@ -107,8 +107,8 @@ class Bench {
           this.published.push(ticket);
           return Promise.resolve();
         },
-        onReplaced: ({ seq }) => {
-          this.unacked.replace(seq);
+        onReplaced: ({ seq, scored }) => {
+          this.unacked.replace(seq, messageIdOf(scored.group.ticket));
         },
       },
       full.signal,
@@ -153,7 +153,9 @@ class Bench {
 
   /** Messages that a checkpoint taken now would cover. */
   get covered(): number[] {
-    return this.unacked.covered((order) => this.admission.table.isConsumed(order));
+    return this.unacked
+      .covered((order) => this.admission.table.isConsumed(order))
+      .map(({ lease }) => lease.seq);
   }
 
   get states(): string[] {
@@ -220,6 +222,12 @@ describe('the group receiver with four tickets issued', () => {
     await bench.deliver(bench.group(1, ['0', '0']), 8);
     await bench.deliver(bench.group(1, ['0', '0']), 8);
     assert.deepEqual(bench.settled, []);
+  });
+
+  it('a group is received under the number of another one that the server has lost', async () => {
+    await bench.deliver(bench.group(0), 7);
+    await bench.deliver(bench.group(1), 7);
+    assert.deepEqual(bench.states.slice(0, 2), ['0 arrived', '1 arrived']);
   });
 
   const refusals: [reason: string, make: (bench: Bench) => ScoredGroup][] = [

@@ -1,3 +1,4 @@
+import { messageIdOf } from '../../../shared/wire/ticket-ids.js';
 import assert from 'node:assert/strict';
 import { EarlyCancel, GroupOutdated } from '../../../actor/early-cancel.js';
 import type { ArrivedGroup } from '../../../learner/groups/group-receiver.js';
@@ -134,8 +135,8 @@ export class CrashModel {
           over.abort();
           return Promise.reject(new Error('no answer'));
         },
-        onReplaced: ({ seq }) => {
-          unacked.replace(seq);
+        onReplaced: ({ seq, scored }) => {
+          unacked.replace(seq, messageIdOf(scored.group.ticket));
         },
       },
       over.signal,
