@@ -72,7 +72,7 @@ export class Evaluator {
   /**
    * Evaluates a version; only one evaluation can run at a time.
    *
-   * @throws {Error} if every ticket died; the signal's reason once it aborts.
+   * @throws {Error} if all sampled or all greedy tickets died; the signal's reason once it aborts.
    */
   async run(version: number, signal: AbortSignal): Promise<EvalResult> {
     const { config, log, problems, samples, newestVersion } = this.#options;

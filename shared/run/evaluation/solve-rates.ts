@@ -24,7 +24,7 @@ export function solveRates(
     answers,
   );
   if (all === undefined) {
-    throw new Error('the evaluation failed: all of its tickets died');
+    throw new Error('the evaluation failed: all of its sampled or all of its greedy tickets died');
   }
   const difficulties = [...new Set(problems.map(({ difficulty }) => difficulty))].sort(naturally);
   const byDifficulty = difficulties.flatMap((difficulty) => {

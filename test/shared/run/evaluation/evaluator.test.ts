@@ -90,7 +90,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
 
   it('fails when every ticket dies, and another can be started', async () => {
     for (const { ticketId } of tickets) evaluator.die(ticketId);
-    await assert.rejects(result, /failed: all of its tickets died/);
+    await assert.rejects(result, /failed: all of its sampled or all of its greedy tickets died/);
     evaluator.run(4, stop.signal).catch(() => undefined);
     await until(() => tickets.length === 8);
     assert.equal(tickets.at(-1)!.pinnedVersion, 4);

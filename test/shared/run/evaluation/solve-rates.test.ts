@@ -46,7 +46,9 @@ describe('the rates of three problems with four answers each', () => {
 
   it('cannot be computed without any answer of one kind', () => {
     const none = { correct: [0, 0, 0], total: [0, 0, 0] };
-    assert.throws(() => solveRates(problems, { sampled, greedy: none }), /failed/);
+    const message = 'the evaluation failed: all of its sampled or all of its greedy tickets died';
+    assert.throws(() => solveRates(problems, { sampled, greedy: none }), { message });
+    assert.throws(() => solveRates(problems, { sampled: none, greedy }), { message });
   });
 });
 
