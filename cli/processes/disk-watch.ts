@@ -27,7 +27,7 @@ export class DiskWatch implements AsyncDisposable {
   readonly #options: DiskWatchOptions;
   readonly #over = new AbortController();
   readonly #watching: Promise<void>;
-  #looking: Promise<void> | undefined;
+  #polling: Promise<void> | undefined;
   #reason: string | undefined;
 
   constructor(options: DiskWatchOptions) {
@@ -41,11 +41,11 @@ export class DiskWatch implements AsyncDisposable {
   }
 
   /** Checks now. */
-  look(): Promise<void> {
-    this.#looking ??= this.#look().finally(() => {
-      this.#looking = undefined;
+  poll(): Promise<void> {
+    this.#polling ??= this.#poll().finally(() => {
+      this.#polling = undefined;
     });
-    return this.#looking;
+    return this.#polling;
   }
 
   /** Resolves when there is room, or `signal` aborts. */
@@ -63,12 +63,12 @@ export class DiskWatch implements AsyncDisposable {
   async #watch(): Promise<void> {
     const { signal } = this.#over;
     while (!signal.aborted) {
-      await this.look();
+      await this.poll();
       await sleep(everyMs, undefined, { signal }).catch(() => undefined);
     }
   }
 
-  async #look(): Promise<void> {
+  async #poll(): Promise<void> {
     const reason = (await this.#probe()) ?? (await this.#options.ask?.());
     if (this.#over.signal.aborted || (reason === undefined) === (this.#reason === undefined))
       return;

@@ -256,7 +256,7 @@ export class Fleet implements AsyncDisposable {
 
   /** Whether it ended while the disk was full, which is no fault of its own; resolves when there is room. */
   async #endedOfFullDisk(name: string, exit: Exit): Promise<boolean> {
-    await this.#disk?.look();
+    await this.#disk?.poll();
     if (this.#disk?.reason === undefined || this.#isStopping()) return false;
     this.#report(`${name} ${describeExit(exit)}; it is started again when the disk has room`);
     await this.#disk.room(this.#stopping.signal);

@@ -1,11 +1,11 @@
 import type { Passage } from '../../shared/broker/passage.js';
-import type { TicketLook } from '../../shared/broker/queue-look.js';
+import type { TicketQueueState } from '../../shared/broker/queue-state.js';
 import { readableId } from '../../shared/base/ticket-name.js';
 import { type Attempt, messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { HoldTimes } from './hold-times.js';
 
 /** Milliseconds between two polls; finding a lost ticket takes at least two. */
-export const ticketLookMs = 2_000;
+export const ticketPollMs = 2_000;
 
 /** The most withdrawn tickets whose late answers are still timed. */
 const maxWithdrawn = 1_000;
@@ -29,9 +29,9 @@ export interface TicketWatchOptions {
   /** Attempts that are issued and not answered yet. */
   readonly awaited: () => readonly Attempt[];
   /** Reads the queue of tickets; undefined if the server does not answer. */
-  readonly look: () => Promise<TicketLook | undefined>;
+  readonly poll: () => Promise<TicketQueueState | undefined>;
   /** Starts to follow the tickets that have left their queue through the later queues. */
-  readonly pass: () => Pick<Passage, 'isOver' | 'inHands'>;
+  readonly pass: () => Pick<Passage, 'isOver' | 'heldLong'>;
   /** Takes a ticket out of its queue; resolves to false if that is not possible. */
   readonly withdraw: (seq: number) => Promise<boolean>;
   /** Whether any actor is live; while none is, hold times do not grow. */
@@ -45,7 +45,7 @@ export interface TicketWatchOptions {
   /** Called at each poll at which tickets are held for longer than usual. */
   readonly onHeld: (held: HeldTickets) => void;
   /** Called after each poll. @param longestSeconds the longest hold time; 0 if no ticket is held. */
-  readonly onLook?: (longestSeconds: number) => void;
+  readonly onPoll?: (longestSeconds: number) => void;
 }
 
 /**
@@ -67,7 +67,7 @@ export class TicketWatch {
   #polledAt: number | undefined;
   #suspected: readonly Attempt[] = [];
   #missing: readonly Attempt[] = [];
-  #passage: Pick<Passage, 'isOver' | 'inHands'> | undefined;
+  #passage: Pick<Passage, 'isOver' | 'heldLong'> | undefined;
 
   constructor(options: TicketWatchOptions) {
     this.#options = options;
@@ -90,17 +90,17 @@ export class TicketWatch {
   }
 
   /** Polls the queue once; calls must not overlap. */
-  async look(): Promise<void> {
-    const { look, awaited, onLost } = this.#options;
+  async poll(): Promise<void> {
+    const { poll, awaited, onLost } = this.#options;
     const before = awaited(); // tickets published during the read may be missing from it
     const elapsed = this.#elapsedSeconds();
     this.#recordFinished();
     if (before.length === 0 && this.#passage === undefined) {
       this.#missing = [];
-      this.#options.onLook?.(0);
+      this.#options.onPoll?.(0);
       return;
     }
-    const queue = await look();
+    const queue = await poll();
     if (queue === undefined) return;
     const missing = queue.isWhole ? among(this.#missing, awaited()) : [];
     this.#missing = [];
@@ -114,10 +114,10 @@ export class TicketWatch {
 
   async #findOverdue(
     awaited: readonly Attempt[],
-    { tickets }: TicketLook,
+    { tickets }: TicketQueueState,
     elapsed: number, // seconds since the last poll
   ): Promise<void> {
-    const { holdTimes, withdraw, onOverdue, onHeld, onLook } = this.#options;
+    const { holdTimes, withdraw, onOverdue, onHeld, onPoll } = this.#options;
     const attempts = new Map(
       awaited.map(({ ticketId, attempt }) => [readableId(ticketId), attempt]),
     );
@@ -146,10 +146,10 @@ export class TicketWatch {
     if (late.length > 0) {
       onHeld({ tickets: late.length, withdrawn, longestSeconds, limitSeconds: limit });
     }
-    onLook?.(longestSeconds);
+    onPoll?.(longestSeconds);
   }
 
-  async #findLost(before: readonly Attempt[], queue: TicketLook): Promise<void> {
+  async #findLost(before: readonly Attempt[], queue: TicketQueueState): Promise<void> {
     const { awaited, pass } = this.#options;
     if (this.#passage === undefined) {
       this.#suspected = queue.isWhole ? without(among(before, awaited()), inQueue(queue)) : [];
@@ -157,9 +157,9 @@ export class TicketWatch {
       this.#passage = pass();
     }
     if (!(await this.#passage.isOver())) return;
-    const { inHands } = this.#passage;
+    const { heldLong } = this.#passage;
     this.#passage = undefined;
-    this.#missing = without(among(this.#suspected, awaited()), inHands);
+    this.#missing = without(among(this.#suspected, awaited()), heldLong);
   }
 
   /** Seconds since the last poll; 0 while no actor is live, and capped in case the learner itself stalled. */
@@ -167,7 +167,7 @@ export class TicketWatch {
     const now = this.#options.now();
     const since = now - (this.#polledAt ?? now);
     this.#polledAt = now;
-    return this.#options.isAnyoneThere() ? Math.min(since, (2 * ticketLookMs) / 1_000) : 0;
+    return this.#options.isAnyoneThere() ? Math.min(since, (2 * ticketPollMs) / 1_000) : 0;
   }
 
   #recordFinished(): void {
@@ -181,7 +181,7 @@ export class TicketWatch {
   }
 }
 
-function inQueue({ tickets }: TicketLook): Attempt[] {
+function inQueue({ tickets }: TicketQueueState): Attempt[] {
   return tickets.map(({ ticket }) => ticket);
 }
 

@@ -9,7 +9,7 @@ import { type Attempt } from '../../shared/wire/ticket-ids.js';
 import type { TaskScope } from '../../shared/base/task-scope.js';
 import {
   type HeldTickets,
-  ticketLookMs,
+  ticketPollMs,
   TicketWatch,
   type TicketWatchOptions,
 } from '../groups/ticket-watch.js';
@@ -55,13 +55,13 @@ export function ticketWatch(
   let warnedAt = -Infinity;
   const watch = new TicketWatch({
     awaited: watched.awaited,
-    look: () => broker.tickets.look(split).catch(orElse(undefined)),
+    poll: () => broker.tickets.poll(split).catch(orElse(undefined)),
     pass: () => {
       const passage = broker.pass(split, held);
       return {
         isOver: () => passage.isOver().catch(orElse(false)),
-        get inHands() {
-          return passage.inHands;
+        get heldLong() {
+          return passage.heldLong;
         },
       };
     },
@@ -83,7 +83,7 @@ export function ticketWatch(
       log.warn(found, 'actors hold tickets for longer than usual');
       void scope.watch(emitHeld(broker, split, found, log));
     },
-    onLook: (longest) => {
+    onPoll: (longest) => {
       heldSeconds.set({ split }, longest);
       limitSeconds.set({ split }, holdTimes.limit);
     },
@@ -98,9 +98,9 @@ export async function keepWatch(
   signal: AbortSignal,
 ): Promise<void> {
   for (;;) {
-    await sleep(ticketLookMs, undefined, { signal }).catch(() => undefined);
+    await sleep(ticketPollMs, undefined, { signal }).catch(() => undefined);
     if (signal.aborted) return;
-    if (broker.isConnected) await watch.look();
+    if (broker.isConnected) await watch.poll();
   }
 }
 

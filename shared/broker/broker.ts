@@ -25,11 +25,11 @@ import { Ledger } from './ledger.js';
 import { ask, askFor, type Link } from './link.js';
 import { nameToken, runConfigKey, type RunNames, type Source } from './names.js';
 import { ObjectBucket } from './object-bucket.js';
-import { looksAt, Passage } from './passage.js';
+import { pollsOf, Passage } from './passage.js';
 import { PolicyStore } from './policy-store.js';
 import { uploadChunkBytes, Uploads } from './uploads.js';
 import { publish, traceHeaders, type Receipt } from './publish.js';
-import { TicketQueue } from './queue-look.js';
+import { TicketQueue } from './queue-state.js';
 import {
   consumerSettings,
   countsDeliveries,
@@ -210,7 +210,7 @@ export class Broker implements AsyncDisposable {
    * @param held returns how many scored groups of the split have been received but not acknowledged.
    */
   pass(split: Split, held: () => number): Passage {
-    return new Passage(looksAt(this.link, split), held);
+    return new Passage(pollsOf(this.link, split), held);
   }
 
   /** How many tickets the run has ever published, including finished ones. */
@@ -286,7 +286,7 @@ export class Broker implements AsyncDisposable {
   async #repairQueues(): Promise<void> {
     if (!this.isConnected) return;
     try {
-      await this.#queueRepair.look();
+      await this.#queueRepair.poll();
     } catch (caught) {
       this.link.log.debug({ reason: errorText(caught) }, 'queue repair failed');
     }
@@ -295,7 +295,7 @@ export class Broker implements AsyncDisposable {
   async #sweepOnce(): Promise<void> {
     if (!this.isConnected) return;
     try {
-      await this.#sweep.look();
+      await this.#sweep.run();
     } catch (caught) {
       this.link.log.warn({ reason: errorText(caught) }, 'sweep of message bodies failed');
     }

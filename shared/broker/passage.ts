@@ -2,11 +2,11 @@ import { readableId } from '../base/ticket-name.js';
 import type { Attempt } from '../wire/ticket-ids.js';
 import type { Split } from '../wire/ticket.js';
 import { type Link, streamState } from './link.js';
-import { lookInto, type QueueLook, ticketAt } from './queue-look.js';
+import { pollQueue, type QueueState, ticketAt } from './queue-state.js';
 
 /** Readers of the queues that follow the ticket queue; they return undefined while a queue does not exist. */
-export interface QueueLooks {
-  readonly rollouts: () => Promise<QueueLook | undefined>;
+export interface QueuePolls {
+  readonly rollouts: () => Promise<QueueState | undefined>;
   /** Returns the ticket that a message of the rollout queue answers; undefined if it is gone or answers none. */
   readonly answered: (seq: number) => Promise<Attempt | undefined>;
   /** Counts the scored groups, including those that a checkpoint has yet to acknowledge. */
@@ -22,64 +22,64 @@ const maxHeldPolls = 5;
  * when every group seen in the rollout queue at the first poll has left it, all earlier groups are scored or
  * beyond; the queues need not be empty for that.
  *
- * A group that a reward service holds for long is no longer waited for: `inHands` lists its ticket, and the
+ * A group that a reward service holds for long is no longer waited for: `heldLong` lists its ticket, and the
  * fate of all others is known without it.
  */
 export class Passage {
-  readonly #looks: QueueLooks;
+  readonly #polls: QueuePolls;
   readonly #held: () => number;
-  readonly #inHands: Attempt[] = [];
+  readonly #heldLong: Attempt[] = [];
   #waiting: Map<number, number> | undefined; // polls since delivery, by sequence number
 
   /** @param held returns how many scored groups have been received but not acknowledged. */
-  constructor(looks: QueueLooks, held: () => number) {
-    this.#looks = looks;
+  constructor(polls: QueuePolls, held: () => number) {
+    this.#polls = polls;
     this.#held = held;
   }
 
   /** Tickets whose groups a reward service has held for long; they are not lost. */
-  get inHands(): readonly Attempt[] {
-    return this.#inHands;
+  get heldLong(): readonly Attempt[] {
+    return this.#heldLong;
   }
 
   /**
    * Polls the queues.
    *
-   * @returns true once each ticket that had left its queue at the first call is lost, in `inHands`,
+   * @returns true once each ticket that had left its queue at the first call is lost, in `heldLong`,
    *   dead-lettered, or its scored group has been received.
    */
   async isOver(): Promise<boolean> {
     if (this.#waiting === undefined || this.#waiting.size > 0) {
-      const look = await this.#looks.rollouts();
-      if (look === undefined) return false;
-      this.#waiting ??= new Map([...look.live].map((seq) => [seq, 0]));
-      await this.#follow(this.#waiting, look);
+      const state = await this.#polls.rollouts();
+      if (state === undefined) return false;
+      this.#waiting ??= new Map([...state.live].map((seq) => [seq, 0]));
+      await this.#follow(this.#waiting, state);
       if (this.#waiting.size > 0) return false;
     }
-    const scored = await this.#looks.scored();
+    const scored = await this.#polls.scored();
     return scored !== undefined && scored <= this.#held();
   }
 
-  async #follow(waiting: Map<number, number>, { live, deliveredTo }: QueueLook): Promise<void> {
-    for (const [seq, looks] of waiting) {
+  async #follow(waiting: Map<number, number>, { live, deliveredTo }: QueueState): Promise<void> {
+    for (const [seq, polls] of waiting) {
       if (!live.has(seq)) {
         waiting.delete(seq);
-      } else if (looks >= maxHeldPolls) {
-        const ticket = await this.#looks.answered(seq);
-        if (ticket !== undefined) this.#inHands.push(ticket);
+      } else if (polls >= maxHeldPolls) {
+        const ticket = await this.#polls.answered(seq);
+        if (ticket !== undefined) this.#heldLong.push(ticket);
         waiting.delete(seq);
       } else if (seq <= deliveredTo) {
-        waiting.set(seq, looks + 1);
+        waiting.set(seq, polls + 1);
       }
     }
   }
 }
 
 /** Creates the readers for one split. */
-export function looksAt(link: Link, split: Split): QueueLooks {
+export function pollsOf(link: Link, split: Split): QueuePolls {
   const { streams, subjects } = link.names;
   return {
-    rollouts: () => lookInto(link, 'rollouts'),
+    rollouts: () => pollQueue(link, 'rollouts'),
     answered: async (seq) => {
       const ticket = await ticketAt(link, streams.rollouts, seq);
       const ticketId = ticket && readableId(ticket.ticketId);

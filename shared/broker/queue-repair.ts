@@ -24,7 +24,7 @@ export class QueueRepair {
   readonly #free: (source: Source) => Promise<void>;
   readonly #suspected = new Set<string>();
   readonly #freed = new Set<string>(); // streams redelivered once that have had ghosts at each check since
-  #looking: Promise<void> | undefined;
+  #polling: Promise<void> | undefined;
 
   /** @param free redelivers every unacknowledged message of a queue. */
   constructor(link: Link, free: (source: Source) => Promise<void>) {
@@ -33,14 +33,14 @@ export class QueueRepair {
   }
 
   /** Checks every queue; concurrent calls share one check. */
-  look(): Promise<void> {
-    this.#looking ??= this.#lookAtAll().finally(() => {
-      this.#looking = undefined;
+  poll(): Promise<void> {
+    this.#polling ??= this.#pollAll().finally(() => {
+      this.#polling = undefined;
     });
-    return this.#looking;
+    return this.#polling;
   }
 
-  async #lookAtAll(): Promise<void> {
+  async #pollAll(): Promise<void> {
     for (const sources of queues) {
       const { stream } = this.#link.names.consumer(sources[0]);
       const ghosts = await countGhosts(this.#link, sources);

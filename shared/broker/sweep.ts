@@ -41,7 +41,7 @@ export class Sweep {
   }
 
   /** Sweeps once. Does nothing before the first leader lease, whose timestamp gives the server's time. */
-  async look(): Promise<void> {
+  async run(): Promise<void> {
     const now = await this.#time(`KV_${this.#link.names.buckets.ledger}`, 'last_ts');
     if (now === undefined) return;
     await this.#sweepUploads(now);

@@ -270,9 +270,9 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     const bodies = state.messages - 3;
     await until(() => leaseIsNewer(trains, streams.rollouts));
 
-    await new Sweep(trains.link, trains.bodies, message - abandoned + 1_000).look();
+    await new Sweep(trains.link, trains.bodies, message - abandoned + 1_000).run();
     assert.equal(await messagesIn(streams.uploads), bodies + 3);
-    await new Sweep(trains.link, trains.bodies, message - (abandoned + body) / 2).look();
+    await new Sweep(trains.link, trains.bodies, message - (abandoned + body) / 2).run();
     assert.equal(await messagesIn(streams.uploads), bodies);
     assert.deepEqual(await scored(1), [group]);
   });
@@ -295,10 +295,10 @@ describe('what the trusted leave in the object store', { timeout: 120_000 }, () 
       (await trains.link.jsm.streams.info(`OBJ_bodies_${run}`)).state.messages;
     const before = await count();
 
-    await new Sweep(trains.link, trains.bodies, 3_600_000).look();
+    await new Sweep(trains.link, trains.bodies, 3_600_000).run();
     assert.equal(await count(), before);
     await until(() => leaseIsNewer(trains, `OBJ_bodies_${run}`));
-    await new Sweep(trains.link, trains.bodies, 0).look();
+    await new Sweep(trains.link, trains.bodies, 0).run();
     assert.equal(await count(), Math.ceil(2e6 / (128 * 1024)) + 1); // of the letter
     for await (const letter of trains.deadLetters.past(never)) {
       assert.equal(letter.unreadable, undefined);

@@ -98,9 +98,9 @@ describe('the watch over a disk', { timeout: 60_000 }, () => {
       onFull: (reason) => told.push(reason),
       onRoom: () => told.push('room'),
     });
-    await watch.look();
+    await watch.poll();
     trouble = undefined;
-    await watch.look();
+    await watch.poll();
     assert.deepEqual(told, ['the disk is full: cannot write checkpoints (local-backend)', 'room']);
   });
 
@@ -113,14 +113,14 @@ describe('the watch over a disk', { timeout: 60_000 }, () => {
       onFull: (reason) => told.push(reason),
       onRoom: () => told.push('room'),
     });
-    await watch.look();
+    await watch.poll();
     disk.fill();
-    await watch.look();
-    await watch.look();
+    await watch.poll();
+    await watch.poll();
     const waited = watch.room(never);
     disk.clear();
     await writeFile(join(disk.folder, 'most'), Buffer.alloc(3_500_000));
-    await watch.look(); // so little space would be used up at once
+    await watch.poll(); // so little space would be used up at once
     const full = `the disk is full: nothing can be written to ${disk.folder}`;
     assert.deepEqual(told, [full]);
     await writeFile(join(disk.folder, 'most'), '');

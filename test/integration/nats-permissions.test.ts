@@ -194,13 +194,13 @@ for (const withTls of [false, true]) {
         await trains.clearQueue('tickets.eval');
         const tickets = trains.names.subjects.tickets('train');
         await trains.publish(tickets, Ticket, ticket({ ticketId: 'withdrawn' }), sent('w'));
-        const queued = (await trains.tickets.look('train'))!.tickets;
+        const queued = (await trains.tickets.poll('train'))!.tickets;
         assert.deepEqual(
           queued.map(({ seq, ticket: { ticketId }, isTaken }) => [seq, ticketId, isTaken]),
           [[1, 'withdrawn', false]],
         );
         for (let i = 0; i < 2; i += 1) assert.equal(await trains.tickets.withdraw(1), true);
-        assert.deepEqual((await trains.tickets.look('train'))!.tickets, []);
+        assert.deepEqual((await trains.tickets.poll('train'))!.tickets, []);
         await trains.publish(tickets, Ticket, ticket(), sent('t'));
 
         assert.equal((await new RunConfigStore(samples).wait(never)).run, run);

@@ -1,6 +1,6 @@
 import type { Backlog } from '../../shared/broker/backlog.js';
 import type { ActorLease } from '../../shared/wire/actor-lease.js';
-import { flowOf, type Look } from '../../cli/dashboard/run/flow.js';
+import { flowOf, type Snapshot } from '../../cli/dashboard/run/flow.js';
 import type { StepPoint } from '../../cli/dashboard/run/history.js';
 import type { RunView } from '../../cli/dashboard/run/run-view.js';
 import { sampledGroup, type SampledGroup } from '../../cli/dashboard/run/sampled-group.js';
@@ -28,7 +28,7 @@ export function backlog(published: { tickets: number; rollouts: number; scored: 
 }
 
 /** The run at second `at`: 4 tickets, 3 groups of rollouts and 2 scored ones came in each second. */
-export function look(at: number, leases: readonly ActorLease[] = [], version = 7): Look {
+export function snapshot(at: number, leases: readonly ActorLease[] = [], version = 7): Snapshot {
   return {
     at: 1_000 * at,
     backlog: backlog({ tickets: 4 * at, rollouts: 3 * at, scored: 2 * at }),
@@ -102,8 +102,8 @@ export function sampled(
 
 /** A run of two actors at its fifth step. */
 export function runView(over: Partial<RunView> = {}): RunView {
-  const looks = [0, 10].map((at) =>
-    look(at, [leaseAfter(at), leaseAfter(at, { actor: 'actor-1' })]),
+  const snapshots = [0, 10].map((at) =>
+    snapshot(at, [leaseAfter(at), leaseAfter(at, { actor: 'actor-1' })]),
   );
   return {
     run: 'test',
@@ -119,7 +119,7 @@ export function runView(over: Partial<RunView> = {}): RunView {
       quarantined: [],
       summary: undefined,
     },
-    flow: flowOf(looks),
+    flow: flowOf(snapshots),
     samples: [sampled('7*3*4')],
     ...over,
   };

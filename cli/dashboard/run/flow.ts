@@ -31,14 +31,14 @@ export interface Flow {
 export const flowWindowMs = 15_000;
 
 /**
- * @param looks rising in time, at least one; rates are between the first and the last.
+ * @param snapshots rising in time, at least one; rates are between the first and the last.
  * @param metrics of the newest step.
  */
 export function flowOf(
-  looks: readonly Look[],
+  snapshots: readonly Snapshot[],
   metrics: Readonly<Record<string, number>> = {},
 ): Flow {
-  const [first, last] = [looks[0]!, looks.at(-1)!];
+  const [first, last] = [snapshots[0]!, snapshots.at(-1)!];
   const seconds = (last.at - first.at) / 1_000;
   const { streams, consumers } = last.backlog;
   const queue = (stream: 'tickets' | 'rollouts' | 'scored'): QueueNow => {
@@ -63,7 +63,7 @@ export function flowOf(
     deadLetters: streams.dead.messages,
     version: last.manifest?.version,
     versionsPerMinute: rate(60 * versions, seconds),
-    actors: actorsNow(looks),
+    actors: actorsNow(snapshots),
   };
 }
 
@@ -73,7 +73,7 @@ function rate(count: number, seconds: number): number | undefined {
 }
 
 /** What was found when the run was looked at. */
-export interface Look {
+export interface Snapshot {
   readonly at: number; // ms since the epoch
   readonly backlog: Backlog;
   readonly leases: readonly ActorLease[];
@@ -103,12 +103,12 @@ export const silentAfterSeconds = 10;
 /** An actor that has been silent for longer is left out. */
 const forgottenAfterSeconds = 120;
 
-/** @param looks rising in time; speeds are between an actor's first lease in them and its last. */
-function actorsNow(looks: readonly Look[]): ActorNow[] {
-  const { at, leases, manifest } = looks.at(-1)!;
+/** @param snapshots rising in time; speeds are between an actor's first lease in them and its last. */
+function actorsNow(snapshots: readonly Snapshot[]): ActorNow[] {
+  const { at, leases, manifest } = snapshots.at(-1)!;
   return leases
     .map((lease) => {
-      const first = looks
+      const first = snapshots
         .flatMap((look) => look.leases)
         .find((other) => other.actor === lease.actor && isSameProcess(other, lease));
       return {

@@ -5,7 +5,7 @@ import type { RunConfigStore } from '../../../shared/run/run-config-store.js';
 import type { Logger } from '../../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../../shared/run/run-config.js';
 import { hasLearner } from '../../existing-run/run-state.js';
-import { flowOf, flowWindowMs, type Look } from './flow.js';
+import { flowOf, flowWindowMs, type Snapshot } from './flow.js';
 import { EventHistory } from './history.js';
 import type { RunView } from './run-view.js';
 import { sampledGroup, type Decode, type FindDecode, type SampledGroup } from './sampled-group.js';
@@ -32,7 +32,7 @@ const pollTimeoutMs = 3_000;
 export class LiveRun {
   readonly #options: LiveRunOptions;
   readonly #history = new EventHistory();
-  #snapshots: Look[] = [];
+  #snapshots: Snapshot[] = [];
   #polling: Promise<void> | undefined;
   #config: RunConfig | undefined;
   #decode: Promise<Decode> | undefined;
@@ -138,7 +138,7 @@ export class LiveRun {
 }
 
 /** Whether a learner leads the run; before the first version is out, one is about to. */
-function isLed({ at, leader, manifest }: Look): boolean {
+function isLed({ at, leader, manifest }: Snapshot): boolean {
   return manifest === undefined || hasLearner(leader, at);
 }
 

@@ -6,11 +6,11 @@ import {
   bottleneck,
   learnerWaiting,
 } from '../../../cli/dashboard/run/flow.js';
-import { leaseAfter, look, stepPoint } from '../../support/run-view.js';
+import { leaseAfter, snapshot, stepPoint } from '../../support/run-view.js';
 
 describe('the flow of a run', () => {
   it('the flow of a run has no rates at the first reading', () => {
-    const { tickets, versionsPerMinute, actors } = flowOf([look(3, [leaseAfter(3)])]);
+    const { tickets, versionsPerMinute, actors } = flowOf([snapshot(3, [leaseAfter(3)])]);
     assert.deepEqual(tickets, {
       ...{ perSecond: undefined, waiting: 2, inHands: 1, oldestAgeSeconds: 1.5 },
     });
@@ -19,7 +19,7 @@ describe('the flow of a run', () => {
   });
 
   it('the flow of a run has the rates between the first and the last reading', () => {
-    const flow = flowOf([look(0, [], 5), look(4, [], 6), look(10, [], 7)]);
+    const flow = flowOf([snapshot(0, [], 5), snapshot(4, [], 6), snapshot(10, [], 7)]);
     assert.deepEqual(
       [flow.tickets, flow.rollouts, flow.scored].map(({ perSecond }) => perSecond),
       [4, 3, 2],
@@ -28,21 +28,24 @@ describe('the flow of a run', () => {
   });
 
   it('the flow of a run shows groups that await their checkpoint apart from the backlog of scored groups', () => {
-    const whole = flowOf([look(3)]);
-    const { scored, awaitingCheckpoint } = flowOf([look(3)], { groups_awaiting_checkpoint: 1 });
+    const whole = flowOf([snapshot(3)]);
+    const { scored, awaitingCheckpoint } = flowOf([snapshot(3)], { groups_awaiting_checkpoint: 1 });
     assert.deepEqual([scored.inHands, awaitingCheckpoint], [whole.scored.inHands - 1, 1]);
     // A step that is older than the newest checkpoint cannot make a backlog negative.
-    const old = flowOf([look(3)], { groups_awaiting_checkpoint: 700 });
+    const old = flowOf([snapshot(3)], { groups_awaiting_checkpoint: 700 });
     assert.deepEqual([old.awaitingCheckpoint, old.scored.inHands >= 0], [1, true]);
   });
 
   it('the flow of a run has no rate for a queue that was created again', () => {
-    assert.equal(flowOf([look(10), { ...look(0), at: 20_000 }]).tickets.perSecond, undefined);
+    assert.equal(
+      flowOf([snapshot(10), { ...snapshot(0), at: 20_000 }]).tickets.perSecond,
+      undefined,
+    );
   });
 
   it('the flow of a run shows the lag and the activity of each actor', () => {
-    const looks = [0, 10].map((at) => look(at, [leaseAfter(at)]));
-    assert.deepEqual(flowOf(looks).actors, [
+    const snapshots = [0, 10].map((at) => snapshot(at, [leaseAfter(at)]));
+    assert.deepEqual(flowOf(snapshots).actors, [
       {
         ...{ name: 'actor-0', version: 6, behind: 1, inFlight: 3, limit: 8, groupsPerSecond: 2 },
         idle: { ticket: 0.5, policy: 0, publish: 0 },
@@ -53,12 +56,12 @@ describe('the flow of a run', () => {
 
   it('the flow of a run has no rates of an actor across a restart', () => {
     const restarted = leaseAfter(1, { lastSeenAt: 10_000 });
-    const [actor] = flowOf([look(0, [leaseAfter(5)]), look(10, [restarted])]).actors;
+    const [actor] = flowOf([snapshot(0, [leaseAfter(5)]), snapshot(10, [restarted])]).actors;
     assert.equal(actor?.groupsPerSecond, undefined);
   });
 
   it('the flow of a run drops actors that have gone', () => {
-    assert.deepEqual(flowOf([look(200, [leaseAfter(3)])]).actors, []);
+    assert.deepEqual(flowOf([snapshot(200, [leaseAfter(3)])]).actors, []);
   });
 });
 
@@ -74,7 +77,7 @@ describe('the waiting times on the dashboard', () => {
   });
 
   it('the waiting time of an actor is given by cause', () => {
-    const flow = flowOf([0, 10].map((at) => look(at, [leaseAfter(at)])));
+    const flow = flowOf([0, 10].map((at) => snapshot(at, [leaseAfter(at)])));
     const [actor] = actorsWaiting(flow);
     assert.equal(actor?.share, 0.5);
     assert.match(actor.causes[0]!.why, /^no ticket/);

@@ -6,9 +6,9 @@ import type { Broker } from '../../../shared/broker/broker.js';
 import type { LeaderLease } from '../../../shared/wire/ledger.js';
 import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
 import { runConfig } from '../../support/messages.js';
-import { look } from '../../support/run-view.js';
+import { snapshot } from '../../support/run-view.js';
 
-const { backlog, manifest } = look(3);
+const { backlog, manifest } = snapshot(3);
 
 /** The phase that the page shows of a run whose NATS answers with this. */
 async function phaseWith(

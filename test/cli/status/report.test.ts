@@ -4,9 +4,9 @@ import type { RunState } from '../../../cli/existing-run/run-state.js';
 import { reportOf } from '../../../cli/status/report.js';
 import { statusReportText } from '../../../cli/status/text.js';
 import { runConfig } from '../../support/messages.js';
-import { leaseAfter, look } from '../../support/run-view.js';
+import { leaseAfter, snapshot } from '../../support/run-view.js';
 
-const { backlog, manifest } = look(3);
+const { backlog, manifest } = snapshot(3);
 
 /** A run whose learner was given 727 scored groups, of which 720 are consumed. */
 function state(over: Partial<RunState> = {}): RunState {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { HoldTimes } from '../../../learner/groups/hold-times.js';
 import { TicketWatch } from '../../../learner/groups/ticket-watch.js';
-import type { TicketLook } from '../../../shared/broker/queue-look.js';
+import type { TicketQueueState } from '../../../shared/broker/queue-state.js';
 import type { Attempt } from '../../../shared/wire/ticket-ids.js';
 import { createRandom } from '../../../shared/base/random.js';
 import { FlowModel } from '../support/flow-model.js';
@@ -18,12 +18,12 @@ describe('the ticket watch in a simulated fleet', () => {
         assert.deepEqual(wrong, [], `history ${seed}, move ${i}`);
       }
       await model.settle();
-      const unanswered = model.awaited.filter((id) => !model.inHands.includes(id));
+      const unanswered = model.awaited.filter((id) => !model.heldLong.includes(id));
       assert.deepEqual(unanswered, [], `history ${seed} waits for lost tickets`);
       assert.deepEqual(model.found.toSorted(), [...model.lost].toSorted(), `history ${seed}`);
       lost += model.lost.size;
       overdue += model.overdue.length;
-      held += model.inHands.length;
+      held += model.heldLong.length;
     }
     assert(lost > 200, `${lost} were lost in total`);
     assert(overdue > 50 && held > 50, `${overdue} were overdue, ${held} held by reward services`);
@@ -33,7 +33,7 @@ describe('the ticket watch in a simulated fleet', () => {
 /** A watch whose clock and queue the test moves by hand. */
 class Bench {
   awaited: Attempt[] = [];
-  queue: TicketLook = { tickets: [], isWhole: true };
+  queue: TicketQueueState = { tickets: [], isWhole: true };
   seconds = 0;
   hasActors = true;
   canWithdraw = true;
@@ -44,8 +44,8 @@ class Bench {
   constructor(readonly holdTimes = new HoldTimes({ fixedSeconds: 10, leaseSeconds: 1 })) {
     this.watch = new TicketWatch({
       awaited: () => this.awaited,
-      look: () => Promise.resolve(this.queue),
-      pass: () => ({ isOver: () => Promise.resolve(true), inHands: [] }),
+      poll: () => Promise.resolve(this.queue),
+      pass: () => ({ isOver: () => Promise.resolve(true), heldLong: [] }),
       withdraw: (seq) => {
         this.events.push(`withdraw ${seq}`);
         return Promise.resolve(this.canWithdraw);
@@ -62,7 +62,7 @@ class Bench {
   async poll(count: number, everySeconds = 2): Promise<void> {
     for (let i = 0; i < count; i += 1) {
       this.seconds += everySeconds;
-      await this.watch.look();
+      await this.watch.poll();
     }
   }
 }

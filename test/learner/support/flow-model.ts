@@ -1,7 +1,7 @@
 import { HoldTimes } from '../../../learner/groups/hold-times.js';
 import { TicketWatch } from '../../../learner/groups/ticket-watch.js';
 import { Passage } from '../../../shared/broker/passage.js';
-import type { QueueLook } from '../../../shared/broker/queue-look.js';
+import type { QueueState } from '../../../shared/broker/queue-state.js';
 import type { Attempt } from '../../../shared/wire/ticket-ids.js';
 import type { Random } from '../../../shared/base/random.js';
 
@@ -33,7 +33,7 @@ class Queue {
     this.#deliveredTo = Math.max(this.#deliveredTo, seq);
   }
 
-  get look(): QueueLook {
+  get state(): QueueState {
     const live = new Set(this.messages.keys());
     return { live, last: this.#last, deliveredTo: this.#deliveredTo };
   }
@@ -80,15 +80,15 @@ export class FlowModel {
       });
     const { tickets, rollouts, scored } = this.#queues;
     const queries = {
-      rollouts: () => answer(() => rollouts.look),
+      rollouts: () => answer(() => rollouts.state),
       answered: (seq: number) => answer(() => attemptAt(rollouts, seq)),
       scored: () => answer(() => scored.messages.size),
     };
     this.#watch = new TicketWatch({
       awaited: () => this.awaited.map(attemptOf),
-      look: () =>
+      poll: () =>
         answer(() => {
-          const { deliveredTo } = tickets.look;
+          const { deliveredTo } = tickets.state;
           const queued = [...tickets.messages].map(([seq, id]) => {
             return { seq, ticket: attemptOf(id), isTaken: seq <= deliveredTo };
           });
@@ -123,7 +123,7 @@ export class FlowModel {
   }
 
   /** Groups that a reward service hoards. */
-  get inHands(): string[] {
+  get heldLong(): string[] {
     return [...this.#queues.rollouts.messages.values()].filter((id) => this.#hoarded.has(id));
   }
 
@@ -233,7 +233,7 @@ export class FlowModel {
   async #ask(): Promise<void> {
     if (this.#poll === undefined) {
       for (const id of this.#dead.splice(0)) this.#awaited.delete(id);
-      this.#poll = this.#watch.look().finally(() => {
+      this.#poll = this.#watch.poll().finally(() => {
         this.#poll = undefined;
       });
     } else this.#queries.shift()?.();

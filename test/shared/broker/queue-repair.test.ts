@@ -11,7 +11,7 @@ interface Queue {
   lastSeq: number;
   /** Of each consumer that there is. */
   consumers: Readonly<Record<string, { pending: number; ackPending: number }>>;
-  /** Published while somebody looks at a consumer. */
+  /** Published while somebody polls a consumer. */
   arriving?: number;
   /** How many messages lie under subjects of others. */
   strangers?: number;
@@ -77,11 +77,11 @@ describe('messages that a killed server keeps although they were acknowledged', 
     // Eight of them, while somebody works on two others and three wait.
     const consumers = { 'actors-train': { pending: 3, ackPending: 2 }, 'actors-eval': none };
     const { watch, freed } = watchOver({ messages: 13, lastSeq: 146, consumers });
-    await watch.look();
+    await watch.poll();
     assert.deepEqual(freed, []);
-    await watch.look();
+    await watch.poll();
     assert.deepEqual(freed, ['tickets.train', 'tickets.eval']);
-    await watch.look(); // counted anew
+    await watch.poll(); // counted anew
     assert.equal(freed.length, 2);
   });
 
@@ -89,21 +89,21 @@ describe('messages that a killed server keeps although they were acknowledged', 
     const consumers = { 'learner-train': none, 'learner-eval': none };
     const queue = { messages: 15, lastSeq: 70, consumers };
     const { watch, freed, emptied } = watchOver(queue, 'scored');
-    for (let looks = 0; looks < 3; looks++) await watch.look();
+    for (let polls = 0; polls < 3; polls++) await watch.poll();
     assert.deepEqual([freed.length, emptied], [2, []]);
-    await watch.look();
+    await watch.poll();
     assert.deepEqual([freed.length, emptied], [2, [15]]);
-    await watch.look();
+    await watch.poll();
     queue.messages = 1; // again, after the queue was in order
-    for (let looks = 0; looks < 2; looks++) await watch.look();
+    for (let polls = 0; polls < 2; polls++) await watch.poll();
     assert.deepEqual([freed.length, emptied], [4, [15]]);
   });
 
   it('ghosts are also found among scored groups that a checkpoint has settled', async () => {
     const consumers = { 'learner-train': { pending: 0, ackPending: 4 }, 'learner-eval': none };
     const { watch, freed } = watchOver({ messages: 7, lastSeq: 146, consumers }, 'scored');
-    await watch.look();
-    await watch.look();
+    await watch.poll();
+    await watch.poll();
     assert.deepEqual(freed, ['scored.train', 'scored.eval']);
   });
 
@@ -113,7 +113,7 @@ describe('messages that a killed server keeps although they were acknowledged', 
       'actors-eval': { pending: 0, ackPending: 1 },
     };
     const { watch, freed } = watchOver({ messages: 6, lastSeq: 146, consumers });
-    for (let looks = 0; looks < 3; looks++) await watch.look();
+    for (let polls = 0; polls < 3; polls++) await watch.poll();
     assert.deepEqual(freed, []);
   });
 
@@ -121,9 +121,9 @@ describe('messages that a killed server keeps although they were acknowledged', 
     const consumers = { 'actors-train': none, 'actors-eval': none };
     const queue = { messages: 1, lastSeq: 146, consumers };
     const { watch, freed } = watchOver(queue);
-    for (let looks = 0; looks < 4; looks++) {
-      queue.messages = looks % 2 === 0 ? 1 : 0;
-      await watch.look();
+    for (let polls = 0; polls < 4; polls++) {
+      queue.messages = polls % 2 === 0 ? 1 : 0;
+      await watch.poll();
     }
     assert.deepEqual(freed, []);
   });
@@ -132,9 +132,9 @@ describe('messages that a killed server keeps although they were acknowledged', 
     const consumers = { 'actors-train': none, 'actors-eval': none };
     const queue = { messages: 0, lastSeq: 146, consumers, arriving: 2 };
     const { watch, freed } = watchOver(queue);
-    for (let looks = 0; looks < 3; looks++) {
-      queue.messages = 0; // those of the last look have been taken and acknowledged
-      await watch.look();
+    for (let polls = 0; polls < 3; polls++) {
+      queue.messages = 0; // those of the last poll have been taken and acknowledged
+      await watch.poll();
     }
     assert.deepEqual(freed, []);
   });
@@ -142,7 +142,7 @@ describe('messages that a killed server keeps although they were acknowledged', 
   it('no ghosts are counted while a consumer is missing, since its messages are not delivered', async () => {
     const consumers = { 'actors-train': none };
     const { watch, freed } = watchOver({ messages: 5, lastSeq: 146, consumers });
-    for (let looks = 0; looks < 3; looks++) await watch.look();
+    for (let polls = 0; polls < 3; polls++) await watch.poll();
     assert.deepEqual(freed, []);
   });
 
@@ -150,20 +150,20 @@ describe('messages that a killed server keeps although they were acknowledged', 
     const consumers = { 'actors-train': { pending: 3, ackPending: 0 }, 'actors-eval': none };
     const queue = { messages: 8, lastSeq: 146, consumers, strangers: 3 };
     const { watch, freed } = watchOver(queue);
-    await watch.look();
+    await watch.poll();
     assert.equal(queue.messages, 8);
-    await watch.look();
+    await watch.poll();
     assert.deepEqual([queue.messages, queue.strangers], [5, 0]);
-    assert.deepEqual(freed, []); // the other two may be ghosts: two more looks
-    await watch.look();
-    await watch.look();
+    assert.deepEqual(freed, []); // the other two may be ghosts: two more polls
+    await watch.poll();
+    await watch.poll();
     assert.deepEqual(freed, ['tickets.train', 'tickets.eval']);
   });
 
   it('concurrent looks for ghosts count as one', async () => {
     const consumers = { 'actors-train': none, 'actors-eval': none };
     const { watch, freed } = watchOver({ messages: 5, lastSeq: 146, consumers });
-    await Promise.all([watch.look(), watch.look()]);
+    await Promise.all([watch.poll(), watch.poll()]);
     assert.deepEqual(freed, []);
   });
 });

@@ -10,7 +10,7 @@ import type { Source } from './names.js';
 import { type BodyStores, publish, traceHeaders } from './publish.js';
 
 /** The content of a queue at some moment. */
-export interface QueueLook {
+export interface QueueState {
   readonly live: ReadonlySet<number>; // sequence numbers of its messages
   readonly last: number; // the highest ever assigned
   /** The consumer has delivered every message up to this one; some may have been returned. */
@@ -18,7 +18,7 @@ export interface QueueLook {
 }
 
 /** Reads the state of a queue; undefined while its stream or consumer does not exist. */
-export async function lookInto(link: Link, source: Source): Promise<QueueLook | undefined> {
+export async function pollQueue(link: Link, source: Source): Promise<QueueState | undefined> {
   const { stream, durable } = link.names.consumer(source);
   const info = await askFor(link, `read the state of ${stream}`, () =>
     link.jsm.streams.info(stream, { deleted_details: true }),
@@ -42,7 +42,7 @@ interface QueuedTicket {
 }
 
 /** The tickets in their queue, including those that actors have leased. */
-export interface TicketLook {
+export interface TicketQueueState {
   readonly tickets: readonly QueuedTicket[];
   /** False while some message of the queue is unread: it may be any ticket. */
   readonly isWhole: boolean;
@@ -89,10 +89,10 @@ export class TicketQueue {
     this.#tickets.set(seq, { ticketId: ticket.ticketId, attempt: ticket.attempt });
   }
 
-  async look(split: Split): Promise<TicketLook | undefined> {
-    const look = await lookInto(this.#link, `tickets.${split}`);
-    if (look === undefined) return undefined;
-    const { live, last, deliveredTo } = look;
+  async poll(split: Split): Promise<TicketQueueState | undefined> {
+    const state = await pollQueue(this.#link, `tickets.${split}`);
+    if (state === undefined) return undefined;
+    const { live, last, deliveredTo } = state;
     for (const seq of this.#tickets.keys()) {
       if (seq <= last && !live.has(seq)) this.#tickets.delete(seq);
     }
