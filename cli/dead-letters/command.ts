@@ -14,14 +14,14 @@ import { shortCommand } from '../processes/stop-signals.js';
 import { fateOf, type Books, type Fate, entryOf, listText, showing } from './text.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
-/** Where the dead letters are, and how to speak of them. */
+/** Where the dead letters are, and how to print them. */
 export const DeadLettersConfig = z.object({
   ...whichRun,
   all: z.boolean().default(false).describe('replay or purge: every letter, instead of numbers.'),
   force: z
     .boolean()
     .default(false)
-    .describe('replay: also what nobody waits for any more; the learner lets it go.'),
+    .describe('replay: also messages whose tickets have ended; the learner ignores them.'),
   json: z.boolean().default(false).describe('standard output is JSON.'),
 });
 export type DeadLettersConfig = z.infer<typeof DeadLettersConfig>;
@@ -65,15 +65,15 @@ export function loadRequest(
 }
 
 export function deadLettersHelp(): string {
-  return `offbeat dead-letters: the messages that a run gave up, each with the reason.
+  return `offbeat dead-letters: the messages that a run gave up, with the reasons.
 
-  list              what there is: number, time, who gave it up, its ticket, the reason
-  show NUMBER       all of one, its message included
-  replay NUMBER…    publishes messages again where they came from; no learner may train meanwhile
-                    (not those from elsewhere than a queue of their stage: these can be purged)
-  purge NUMBER…     deletes them, but those that the next learner must still hear of
+  list              number, time, stage that gave it up, ticket and reason of each letter
+  show NUMBER       one letter with its message
+  replay NUMBER…    publishes messages again to their queues; no learner may train meanwhile
+                    (letters that are not from a queue of their stage can only be purged)
+  purge NUMBER…     deletes letters, except those that the next learner needs
 
-The run may be over, stopped or training; a run's own nats-server is started for this if need be.
+The run may be over, stopped or training; a run's own nats-server is started if necessary.
 
 ${describeFlags(DeadLettersConfig.shape, deadLettersService)}
 `;
@@ -86,7 +86,7 @@ interface Letters {
   readonly signal: AbortSignal;
 }
 
-/** What became of a letter that was to be replayed or purged. */
+/** The outcome of replaying or purging one letter. */
 interface Outcome {
   readonly number: number;
   readonly isDone: boolean;
@@ -94,8 +94,8 @@ interface Outcome {
 }
 
 /**
- * @returns the exit code: 0 when all that was asked for was done, 1 when some letters were left as
- *   they are, the signal's code after Ctrl-C.
+ * @returns the exit code: 0 if every letter was processed, 1 if some were left unchanged, the
+ *   signal's code after Ctrl-C.
  * @throws {UserError} for an unknown run or letter, or while a learner trains.
  */
 export async function deadLetters(argv: readonly string[], env: Environment): Promise<number> {
@@ -170,8 +170,8 @@ function show({ chosen, request: { config } }: Letters): number {
 }
 
 /**
- * A learner that trains has replaced the tickets already, and has in its head what the ledger does
- * not say yet; so none may lead meanwhile. The letter goes once its message is stored again.
+ * A training learner has replaced the tickets already, and its memory is newer than the ledger; so
+ * no learner may lead meanwhile. A letter is deleted once its message is stored again.
  */
 async function replay({ broker, request, chosen, signal }: Letters): Promise<Outcome[]> {
   await using _lead = await lead(broker, signal);
@@ -184,8 +184,7 @@ async function replay({ broker, request, chosen, signal }: Letters): Promise<Out
       continue;
     }
     if (fate === 'ended' && !request.config.force) {
-      const why =
-        'its ticket has ended in the books, so nobody waits for it; --force sends it anyway';
+      const why = 'its ticket has ended, so no learner waits for it; --force sends it anyway';
       outcomes.push({ number, isDone: false, why });
       continue;
     }
@@ -197,7 +196,7 @@ async function replay({ broker, request, chosen, signal }: Letters): Promise<Out
 }
 
 async function lead(broker: Broker, signal: AbortSignal): Promise<AsyncDisposable> {
-  // Longer than a lease lives that nobody renews.
+  // Longer than a lease is valid without renewal.
   const patience = AbortSignal.timeout(25_000);
   try {
     return await broker.ledger.lead('dead-letters', AbortSignal.any([signal, patience]));
@@ -210,13 +209,13 @@ async function lead(broker: Broker, signal: AbortSignal): Promise<AsyncDisposabl
   }
 }
 
-/** The letter of an open ticket stays: without it the next learner would wait for that for ever. */
+/** The letter of an open ticket stays: without it the next learner would always wait for the ticket. */
 async function purge({ broker, chosen }: Letters): Promise<Outcome[]> {
   const outcomes: Outcome[] = [];
   for (const { letter, fate } of chosen) {
     const number = letter.seq;
     if (fate === 'open') {
-      const why = 'its ticket is open in the books: the next checkpoint of a learner ends it';
+      const why = 'its ticket is still open in the last checkpoint; the next one ends it';
       outcomes.push({ number, isDone: false, why });
       continue;
     }
@@ -230,7 +229,7 @@ function tellOutcomes(json: boolean, outcomes: readonly Outcome[]): number {
   if (json) print(printableJson(outcomes));
   else {
     for (const { number, isDone, why } of outcomes) {
-      print(`${number}: ${printable(isDone ? why : `left as it is, since ${why}`)}`);
+      print(`${number}: ${printable(isDone ? why : `left unchanged: ${why}`)}`);
     }
     if (outcomes.length === 0) print('no dead letters');
   }

@@ -8,19 +8,19 @@ import { errorText } from '../../shared/base/errors.js';
 import { printable } from '../../shared/base/printable.js';
 
 /**
- * What the run's saved books say of the ticket that a dead letter was the end of.
+ * The state of the ticket that a dead letter ended, by the last checkpoint.
  *
- * - `open`: the next learner waits for it, and knows by this letter alone that it will not come.
- * - `ended`: it was trained, skipped, replaced or counted as dead; nobody waits for it.
- * - `none`: no training ticket is in it, or one that no learner can have issued: who wrote it made it up.
+ * - `open`: the next learner waits for it, and only this letter says that it will not come.
+ * - `ended`: it was trained, skipped, replaced or counted as dead; no learner waits for it.
+ * - `none`: the letter has no training ticket, or one that no learner can have issued.
  */
 export type Fate = 'open' | 'ended' | 'none';
 
-/** What the ledger and the stream of tickets know. */
+/** The facts from the ledger and the stream of tickets. */
 export interface Books extends Pick<Checkpoint, 'consumedBelow' | 'consumedAbove'> {
   /** Every ticket that a learner can have issued is below this order, with an attempt of 0 or 1. */
   readonly issuedBelow: number;
-  /** Undefined in a run whose tickets have no key: then what a letter names is believed. */
+  /** Undefined in a run whose tickets have no key: then the id in a letter is trusted. */
   readonly ids?: Pick<TicketIds, 'orderOf'> | undefined;
 }
 
@@ -35,7 +35,7 @@ export function fateOf(
   return hasEnded ? 'ended' : 'open';
 }
 
-/** A dead letter and what the books say of its ticket, as `list --json` prints it. */
+/** A dead letter and the state of its ticket, as `list --json` prints it. */
 interface Entry {
   readonly number: number;
   readonly at: string; // ISO 8601
@@ -65,7 +65,7 @@ export function entryOf(letter: DeadLetter, fate: Fate): Entry {
   };
 }
 
-/** A line a letter, whatever is in it. */
+/** One line for each letter, escaped. */
 export function listText(entries: readonly Entry[]): string {
   if (entries.length === 0) return 'no dead letters';
   const rows = entries.map(({ number, at, stage, ticketId, ticket, reason, unreadable }) =>
@@ -81,7 +81,7 @@ export function listText(entries: readonly Entry[]): string {
   return rows.map((row) => row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join('  ')).join('\n');
 }
 
-/** All of one letter, its message included: what it means where it can be read, else its bytes. */
+/** One letter with its message: decoded if it can be read, else its bytes. */
 export function showing(letter: DeadLetter, fate: Fate): Record<string, unknown> {
   let message: unknown;
   try {
@@ -95,7 +95,7 @@ export function showing(letter: DeadLetter, fate: Fate): Record<string, unknown>
   return { ...entryOf(letter, fate), msgId: letter.msgId ?? null, message };
 }
 
-/** Blocks of bytes as base64, which JSON has no word for. */
+/** Byte arrays as base64, since JSON has no type for them. */
 function plain(value: unknown): unknown {
   if (value instanceof Uint8Array) return { base64: Buffer.from(value).toString('base64') };
   if (Array.isArray(value)) return value.map(plain);

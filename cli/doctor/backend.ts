@@ -22,7 +22,7 @@ export interface BackendQuestion {
 
 const connectPatienceMs = 5_000;
 
-/** What is to be said of a Tinker server, and of the model there that is to be trained. */
+/** Findings about a Tinker server and its model to be trained. */
 export async function backendFindings(question: BackendQuestion): Promise<Finding[]> {
   const { backendUrl: baseUrl, apiKey, log, signal } = question;
   let client: TinkerClient;
@@ -61,7 +61,7 @@ export function contextFinding(
     : ok('context', found);
 }
 
-/** Undefined where the directory is broken, which its own check tells. */
+/** Undefined if the model directory is unusable, which another check reports. */
 async function configOf(modelDir: string): Promise<ModelConfig | undefined> {
   try {
     return (await checkModelDirectory(modelDir)).config;
@@ -83,7 +83,7 @@ function servedFindings({ name, capabilities }: ServedModel): Finding[] {
   ];
 }
 
-/** Makes an adapter of the rank, reads what the server says of it, and gives it back. */
+/** Creates an adapter of the rank, compares the rank that the server reports, and releases it. */
 async function tryRank(
   client: TinkerClient,
   baseModel: string,
@@ -94,7 +94,7 @@ async function tryRank(
     const run = await client.createLoraModel({ baseModel, rank });
     try {
       const { tokenizerId, loraRank = rank } = await run.info();
-      const found = `an adapter of rank ${rank} can be made`;
+      const found = `an adapter of rank ${rank} can be created`;
       return [
         loraRank === rank
           ? ok(check, found)
@@ -103,16 +103,16 @@ async function tryRank(
       ];
     } finally {
       await run.unload().catch((caught: unknown) => {
-        log.warn({ reason: errorText(caught) }, 'the adapter of the trial could not be unloaded');
+        log.warn({ reason: errorText(caught) }, 'the trial adapter could not be unloaded');
       });
     }
   } catch (caught) {
-    const found = `an adapter of rank ${rank} cannot be made: ${errorText(caught)}`;
+    const found = `an adapter of rank ${rank} cannot be created: ${errorText(caught)}`;
     return [finding(check, 'error', found, 'rankRefused')];
   }
 }
 
-/** Tokenizers are the same where their files are: a server of this machine may name a directory. */
+/** Tokenizers are equal if their files are: a server on this machine may name a directory. */
 async function tokenizerFinding(
   tokenizerId: string | undefined,
   modelDir: string,
@@ -123,7 +123,7 @@ async function tokenizerFinding(
   }
   const [theirs, ours] = await Promise.all([tokenizerId, modelDir].map(tokenizerFile));
   if (theirs === undefined || ours === undefined) {
-    const found = `the backend takes that of ${tokenizerId}, which is not here to compare`;
+    const found = `the backend uses that of ${tokenizerId}, which is not on this machine to compare`;
     return finding(check, 'skipped', found, 'tokenizerUnknown');
   }
   return theirs.equals(ours)

@@ -21,7 +21,7 @@ export const DoctorConfig = z.object({
     .describe('monitoring port of that server, used to check its clock.'),
   backendUrl: httpAddress
     .optional()
-    .describe('the TuFT or Tinker server to train by, if not the local backend.'),
+    .describe('the TuFT or Tinker server to train on, if not the local backend.'),
   apiKey: processSettings.apiKey,
   modelDir: string
     .optional()
@@ -32,7 +32,7 @@ export const DoctorConfig = z.object({
     .boolean()
     .default(true)
     .describe(
-      'has the backend make an adapter of that rank, and give it back; --no-trial does not.',
+      'creates an adapter of that rank on the backend and releases it; --no-trial does not.',
     ),
   json: z.boolean().default(false).describe('standard output is JSON.'),
 });
@@ -43,10 +43,10 @@ export const doctorService = 'offbeat-doctor';
 export interface Places {
   readonly run: string | undefined;
   readonly runsDir: string;
-  readonly natsUrl: string | undefined; // none: the doctor starts a server of its own
+  readonly natsUrl: string | undefined; // none: the doctor starts its own server
   readonly natsKeys: string | undefined;
   readonly natsMonitoringUrl: string | undefined;
-  readonly backendUrl: string | undefined; // none: the local backend would be taken
+  readonly backendUrl: string | undefined; // none: the local backend
   readonly apiKey: string | undefined;
   readonly modelDir: string;
   readonly modelName: string | undefined;

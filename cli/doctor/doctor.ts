@@ -12,13 +12,13 @@ import { natsFindings, ownNatsFindings } from './nats.js';
 import { portFindings, runsFolderFindings } from './places.js';
 
 export function doctorHelp(): string {
-  return `offbeat doctor: looks at what a training needs, and says what to do where something is missing.
+  return `offbeat doctor: checks what training needs, and gives the remedy for each fault.
 
-This machine (Node.js, processor, memory, files, ports, the folder of the runs), NATS with JetStream
-(version, limits, what each key may do), clocks, the backend (its models, the rank of adapters, the
-tokenizer) and the model directory. Without --nats-url it tries the nats-server that npm start would
-take, without --backend-url the local backend's runtime. Nothing is kept, and nothing fetched. Exit code: 0 when
-nothing stands in the way, 1 when something does; warnings do not.
+It checks this machine (Node.js, processor, memory, files, ports, the folder of the runs), NATS with
+JetStream (version, limits, the rights of each key), clocks, the backend (its models, the rank of
+adapters, the tokenizer) and the model directory. Without --nats-url it tries the nats-server that
+npm start would use, without --backend-url the runtime of the local backend. It keeps nothing and
+downloads nothing. Exit code: 0 without errors, even if there are warnings; 1 with errors.
 
 ${describeFlags(DoctorConfig.shape, doctorService)}
 `;

@@ -1,10 +1,10 @@
 /** What one check found out. */
 export interface Finding {
   readonly check: string;
-  /** A warning is no obstacle, an error is; skipped: it could not be looked at. */
+  /** An error prevents training, a warning does not; skipped: the check could not be made. */
   readonly level: 'ok' | 'warning' | 'error' | 'skipped';
   readonly found: string;
-  readonly remedy?: string; // always, but where all is well
+  readonly remedy?: string; // for every level except ok
 }
 
 export function ok(check: string, found: string): Finding {
@@ -27,44 +27,44 @@ const marks: Readonly<Record<Finding['level'], string>> = {
   skipped: 'skipped',
 };
 
-/** `warning  files: a process may open 256 files`, and beneath it what to do. */
+/** `warning  files: a process may open 256 files`, with the remedy on the next line. */
 export function findingText({ check, level, found, remedy }: Finding): string {
   const first = `${marks[level]}  ${check}: ${found}\n`;
   return remedy === undefined ? first : `${first}         → ${remedy}\n`;
 }
 
-/** The last line: whether a training can begin. */
+/** The last line: whether training can begin. */
 export function verdictText(findings: readonly Finding[]): string {
   const count = (level: Finding['level']) => findings.filter((each) => each.level === level).length;
   const [errors, warnings] = [count('error'), count('warning')];
   const minor = warnings === 0 ? '' : `, ${plural(warnings, 'warning')}`;
   return errors === 0
-    ? `\nnothing stands in the way${minor}\n`
-    : `\n${plural(errors, 'error')}${minor}: what the arrows say comes first\n`;
+    ? `\ntraining can begin${minor}\n`
+    : `\n${plural(errors, 'error')}${minor}: first do what the arrows say\n`;
 }
 
 function plural(count: number, word: string): string {
   return `${count} ${word}${count === 1 ? '' : 's'}`;
 }
 
-/** What to do about each thing that the doctor can find. */
+/** The remedy for each fault that the doctor can find. */
 export const remedies = {
   oldNode: 'install Node.js 20.11 or newer, from nodejs.org or with a version manager',
-  noAvx2: 'take a machine whose processor has AVX2, or train by a server: --backend-url',
-  fewCores: 'give this machine or container two cores or more; one will do, slowly',
+  noAvx2: 'use a machine whose processor has AVX2, or train on a server: --backend-url',
+  fewCores: 'give this machine or container two or more cores; one works, slowly',
   littleMemory: 'end other programs, or start fewer actors: npm start -- --actors 1',
   fewFiles: 'raise the limit before the start: ulimit -n 4096',
   runsFolderReadOnly: 'change its owner or mode, or name another one: --runs-dir',
-  littleDisk: 'make room: delete runs that nobody needs, or name another disk: --runs-dir',
+  littleDisk:
+    'free some space: delete runs that you no longer need, or name another disk: --runs-dir',
   noPort:
-    'look at what keeps programs from listening on 127.0.0.1: a firewall, a sandbox, or no lo interface',
-  portTaken:
-    'another program listens there; give a service that should another --port, or end that program',
+    'find what prevents programs from listening on 127.0.0.1: a firewall, a sandbox, or a missing lo interface',
+  portTaken: 'end the program that listens there, or give the service another --port',
   noNatsServer:
-    'npm start will fetch one; without a network, install nats-server 2.9 or newer, or name its file in OFFBEAT_NATS_SERVER',
+    'npm start will download one; without a network, install nats-server 2.9 or newer, or name its file in OFFBEAT_NATS_SERVER',
   natsDoesNotStart:
     'install another nats-server (2.9 or newer) and name its file in OFFBEAT_NATS_SERVER',
-  natsUnreachable: 'start it, or correct --nats-url; look at the firewall between',
+  natsUnreachable: 'start it, or correct --nats-url; check the firewall in between',
   natsRefuses:
     'give the folder with the keys of this run, as offbeat nats-config wrote it: --nats-keys; the server must include its nats-server.conf',
   noJetStream: 'start it with nats-server -js, or add jetstream {} to its configuration',
@@ -72,31 +72,31 @@ export const remedies = {
   littleStorage:
     "raise the account's or the server's JetStream storage limit, or delete streams of old runs",
   fewStreams: "raise the account's limit of streams: a run has eleven",
-  smallPayload: 'raise max_payload to 1 MiB: large groups take a detour by the object store now',
+  smallPayload: 'raise max_payload to 1 MiB: until then large groups go through the object store',
   keyMayNot:
-    'write keys and permissions anew with offbeat nats-config for this run and these actors, include its nats-server.conf and reload the server',
+    'write keys and permissions again with offbeat nats-config for this run and these actors, include its nats-server.conf and reload the server',
   noKey: 'offbeat nats-config writes keys for every role; name their folder with --nats-keys',
-  permissionsUnknown: 'name the run with --run, since permissions are of a run',
+  permissionsUnknown: 'name the run with --run, since each run has its own permissions',
   clockSkewed:
-    'synchronise both clocks with NTP (chrony, systemd-timesyncd): ages, latencies and who is live are told by them',
+    'synchronise both clocks with NTP (chrony, systemd-timesyncd): ages, latencies and leases depend on them',
   clockUnknown:
-    'give an address that tells the time: --backend-url, or the monitoring port of NATS by --nats-monitoring-url',
-  backendUnreachable: 'start it, or correct --backend-url; look at the firewall between',
+    'give an address whose answers have a Date header: --backend-url, or --nats-monitoring-url for NATS',
+  backendUnreachable: 'start it, or correct --backend-url; check the firewall in between',
   backendRefuses: 'give the key that this server knows: TINKER_API_KEY, or --api-key',
   noTinkerServer:
-    'see that --backend-url is the address of a Tinker server, with its path if it has one',
-  modelNotServed: 'name one that it serves with --model-name, or have the server load this one',
+    'check that --backend-url is the address of a Tinker server, with its path if it has one',
+  modelNotServed: 'name one that it serves with --model-name, or let the server load this one',
   cannotSample:
-    'let actors sample themselves (--sampler onnx), if the server hands out weights; or have it serve this model for sampling',
+    'let actors sample themselves (--sampler onnx) if the server provides weights, or let it serve this model for sampling',
   rankRefused:
-    'take a rank that the server accepts with --lora-rank; TuFT: max_lora_rank, with FSDP fsdp_rank_slots',
-  rankNotTried: 'leave out --no-trial to have an adapter made and given back',
-  shortContext: "take a --max-tokens that fits, or raise the server's limit of the context",
-  modelBroken: 'download the model again as a whole, or name another directory: --model-dir',
-  tokenizerDiffers: 'name the directory of the very model that the backend serves: --model-dir',
+    'choose a rank that the server accepts with --lora-rank; TuFT: max_lora_rank, with FSDP fsdp_rank_slots',
+  rankNotTried: 'leave out --no-trial, so that an adapter is created and released',
+  shortContext: "choose a --max-tokens that fits, or raise the server's context limit",
+  modelBroken: 'download the complete model again, or name another directory: --model-dir',
+  tokenizerDiffers: 'name the directory of the model that the backend serves: --model-dir',
   tokenizerUnknown:
-    'see to it yourself that --model-dir was downloaded from there: a wrong tokenizer trains on other text than it samples',
-  asItSays: 'change what it names',
+    'make sure that --model-dir was downloaded from there: with a wrong tokenizer the model trains on other text than it samples',
+  asItSays: 'change what the message names',
   unforeseen: 'this is a fault of the doctor itself, or of the system under it: please report it',
   noRuntime: 'run npm ci on this platform: node_modules comes from another one, or is incomplete',
 } as const satisfies Readonly<Record<string, string>>;

@@ -8,9 +8,9 @@ export interface Machine {
   readonly platform: string;
   readonly architecture: string;
   readonly cores: number;
-  readonly cpuFlags: ReadonlySet<string> | undefined; // undefined where the system does not tell
-  readonly memoryBytes: number; // to be had now
-  readonly openFiles: number | undefined; // that a process may have; undefined: not told
+  readonly cpuFlags: ReadonlySet<string> | undefined; // undefined if the system does not report them
+  readonly memoryBytes: number; // available now
+  readonly openFiles: number | undefined; // that a process may open; undefined: unknown
 }
 
 export async function readMachine(): Promise<Machine> {
@@ -30,13 +30,13 @@ export async function readMachine(): Promise<Machine> {
       used === undefined ? Infinity : Number(used) / Number(period),
     ),
     cpuFlags: flags === undefined ? undefined : new Set(flags.trim().split(/\s+/)),
-    // An unlimited cgroup is told as an absurdly large one.
+    // An unlimited cgroup reports an absurdly large limit.
     memoryBytes: Math.min(freemem(), constrained === 0 ? Infinity : constrained),
     openFiles: files === undefined ? undefined : files === 'unlimited' ? Infinity : Number(files),
   };
 }
 
-/** A training of the built-in model with two actors was seen to take 1.5 GiB. */
+/** Training the embedded model with two actors was measured to take 1.5 GiB. */
 const neededBytes = 2 * 2 ** 30;
 
 /** Each process holds sockets, its log, models and the files of Node.js itself. */
@@ -44,7 +44,7 @@ const neededFiles = 1_024;
 
 export function machineFindings(machine: Machine): Finding[] {
   const { memoryBytes, openFiles } = machine;
-  const memory = `${gib(memoryBytes)} GiB of memory can be had`;
+  const memory = `${gib(memoryBytes)} GiB of memory are available`;
   const files = `a process may open ${openFiles ?? 'an unknown number of'} files`;
   return [
     nodeFinding(machine),
@@ -92,10 +92,10 @@ async function textOf(path: string): Promise<string | undefined> {
   }
 }
 
-/** A server whose answers say what time it has. */
+/** A server whose answers have a Date header. */
 export interface Clock {
-  readonly name: string; // for people
-  readonly url: string; // that answers a GET, with whatever status
+  readonly name: string; // for messages
+  readonly url: string; // that answers a GET, with any status
 }
 
 /** The clock of a server in an answer, and our clock before and after it. All in ms since the epoch. */
@@ -105,7 +105,7 @@ interface Reading {
   readonly answeredAt: number;
 }
 
-/** Latencies and ages are told in tenths of seconds; a lease of an actor counts for ten. */
+/** Latencies and ages are shown in tenths of seconds; a lease of an actor counts for ten seconds. */
 const toleratedMs = 2_000;
 
 /**
@@ -122,7 +122,7 @@ export async function clockFindings(
     if (reading !== undefined) findings.push(clockFinding(clock.name, reading));
   }
   if (findings.length > 0) return findings;
-  return [finding('clock', 'skipped', 'no server here tells its time', 'clockUnknown')];
+  return [finding('clock', 'skipped', 'no server here gives its time', 'clockUnknown')];
 }
 
 export function clockFinding(name: string, reading: Reading): Finding {
@@ -136,7 +136,7 @@ export function clockFinding(name: string, reading: Reading): Finding {
     : ok('clock', found);
 }
 
-/** By how much the other clock must at least be ahead, in ms; negative: behind; 0: it may be right. */
+/** The least difference that the other clock must have, in ms; negative: late; 0: it may be right. */
 export function skewOf({ date, askedAt, answeredAt }: Reading): number {
   if (date > answeredAt) return date - answeredAt;
   return Math.min(0, date + 999 - askedAt);
@@ -153,6 +153,6 @@ async function read(url: string, signal: AbortSignal): Promise<Reading | undefin
     return Number.isNaN(date) ? undefined : { date, askedAt, answeredAt };
   } catch {
     signal.throwIfAborted();
-    return undefined; // whoever looks at the server itself tells why
+    return undefined; // the check of the server itself reports why
   }
 }

@@ -3,7 +3,7 @@ import { checkModelDirectory } from '../../shared/model/model-directory.js';
 import type { ModelFolder } from '../../shared/model/model-weights.js';
 import { finding, ok, type Finding } from './finding.js';
 
-/** Whether the model can be run here, and text be turned to its tokens and back. */
+/** Whether the model can be run here, and its tokenizer encodes and decodes text. */
 export async function modelFindings(modelDir: string): Promise<Finding[]> {
   let folder: ModelFolder;
   try {
@@ -47,7 +47,7 @@ async function tokenizerFinding(folder: ModelFolder): Promise<Finding> {
     : ok('tokenizer', `${found} and reads the same`);
 }
 
-/** Whether models run at all: the native library of ONNX Runtime is for one platform. */
+/** Whether any model can be run: the native library of ONNX Runtime is for one platform. */
 export async function runtimeFindings(): Promise<Finding[]> {
   try {
     await import('onnxruntime-node');

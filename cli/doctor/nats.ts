@@ -36,7 +36,7 @@ const oldest = '2.9.0';
 const neededStorage = 2 ** 30;
 const neededPayload = 2 ** 20;
 
-/** What is to be said of a server that runs, of JetStream there, and of what each key may do. */
+/** Findings about a running server, its JetStream, and the rights of each key. */
 export async function natsFindings(question: NatsQuestion): Promise<Finding[]> {
   const { natsKeys, run } = question;
   const identities = natsKeys === undefined ? [] : await identitiesIn(natsKeys);
@@ -110,7 +110,7 @@ const troubles: Readonly<Record<NatsUnusable['why'], Trouble>> = {
   'no JetStream': 'noJetStream',
 };
 
-/** What `read` finds out with a key, or why the server cannot be asked with it. */
+/** What `read` returns with a key, or why the server cannot be used with it. */
 async function ask<T>(
   { natsUrl, natsKeys, run = 'doctor', log, signal }: NatsQuestion,
   identity: Identity | undefined,
@@ -155,7 +155,7 @@ interface OwnNatsQuestion {
   readonly hurry: AbortSignal;
 }
 
-/** Starts a server as `npm start` would, in a temporary folder, and looks at it with keys of its own. */
+/** Starts a server as `npm start` would, in a temporary folder, and checks it with its own keys. */
 export async function ownNatsFindings(question: OwnNatsQuestion): Promise<Finding[]> {
   const { env, log, signal, hurry } = question;
   const binary = await installed(env);
@@ -180,7 +180,7 @@ export async function ownNatsFindings(question: OwnNatsQuestion): Promise<Findin
   }
 }
 
-/** The server that would be taken, without fetching one; else why there is none. */
+/** The server that `npm start` would use, without downloading one; else why there is none. */
 async function installed(env: OwnNatsQuestion['env']): Promise<NatsBinary | string> {
   const named = env['OFFBEAT_NATS_SERVER'];
   if (named !== undefined && named !== '') return await probeNatsBinary(named);

@@ -11,7 +11,7 @@ import { finding, ok, type Finding } from './finding.js';
 /** A run of ten minutes keeps some hundred megabytes of streams and checkpoints. */
 const neededDiskBytes = 2 * 2 ** 30;
 
-/** Whether runs can be kept in a folder. Leaves nothing behind; a folder that is missing is not made. */
+/** Whether runs can be kept in a folder. Leaves no file; a missing folder is not created. */
 export async function runsFolderFindings(runsDir: string): Promise<Finding[]> {
   const check = 'runs-dir';
   const path = resolve(runsDir);
@@ -37,13 +37,13 @@ export async function runsFolderFindings(runsDir: string): Promise<Finding[]> {
   ];
 }
 
-/** Ports that something of ours takes where it is not told another. */
+/** Ports that our services use unless another is given. */
 const defaultPorts = [
   { port: 10_610, service: 'offbeat local-backend' },
   { port: 10_620, service: 'offbeat score-server' },
 ];
 
-/** Whether services can listen on loopback at all, and where they do by default. */
+/** Whether services can listen on loopback, at all and on their default ports. */
 export async function portFindings(ports = defaultPorts): Promise<Finding[]> {
   const check = 'ports';
   try {

@@ -5,10 +5,10 @@ import { waitsOver, waitText, type Waits } from './waits.js';
 
 /** The phase of a run, as seen from outside. */
 export type Phase =
-  | 'preparing' // no learner has set it up yet
+  | 'preparing' // no learner has written its configuration yet
   | 'training' // a learner leads it
-  | 'ended' // its learner came to an end
-  | 'stopped'; // there is no learner, and there was no end: the next one goes on from the checkpoint
+  | 'ended' // its learner has finished
+  | 'stopped'; // unfinished and without a learner: the next one continues from the checkpoint
 
 /** What `offbeat status --json` prints. Times are in seconds, unknown values are null. */
 export interface StatusReport {
@@ -45,10 +45,10 @@ interface Evaluation {
 }
 
 export interface QueueReport {
-  readonly name: string; // as its consumer is called in metrics
-  readonly waiting: number; // not handed to anyone yet
-  readonly inHand: number; // handed out, and not at its end
-  readonly awaitingCheckpoint: number; // at its end, and kept until a checkpoint says so
+  readonly name: string; // of its consumer, as in metrics
+  readonly waiting: number; // not delivered yet
+  readonly inHand: number; // delivered and unacknowledged
+  readonly awaitingCheckpoint: number; // consumed, but not covered by a checkpoint yet
   readonly oldestSeconds: number; // of its stream
 }
 
@@ -146,10 +146,10 @@ function phaseOf({ at, config, leader, steps, end }: RunState): Phase {
 }
 
 /**
- * How many of the scored groups that the learner was given are trained or dropped, and stay in the queue
- * until the next checkpoint: they are no backlog.
+ * How many of the scored groups that the learner received are trained or dropped, and stay in the
+ * queue until the next checkpoint. They are not backlog.
  *
- * @param inHand groups that were handed out and are not settled, now.
+ * @param inHand groups that are delivered and unacknowledged now.
  * @param metrics of the newest step, which may be older.
  */
 export function awaitingOf(

@@ -73,13 +73,13 @@ export async function status(argv: readonly string[], env: Environment): Promise
   });
 }
 
-/** Whether a folder takes no more. It is only looked at, so a quota is not seen. */
+/** Whether the disk of a folder is full. It is not written to, so a quota is not noticed. */
 async function isFull(folder: string): Promise<boolean> {
   const { bavail, bsize } = await statfs(folder);
   return bavail * bsize < 64 * 1024;
 }
 
-/** On a terminal a report replaces the one before; lines that are too long are cut. */
+/** On a terminal a report replaces the previous one; lines that are too long are cut. */
 function show(
   report: StatusReport,
   { json, watch }: StatusConfig,

@@ -7,21 +7,21 @@ const phases: Readonly<Record<Phase, string>> = {
   preparing: 'is being set up; no learner has written its configuration yet',
   training: 'is training',
   ended: 'has ended',
-  stopped: 'has no learner; one that starts goes on from the last checkpoint',
+  stopped: 'has no learner; the next one continues from the last checkpoint',
 };
 
 const widest = 100; // columns of a sentence
 
 /** How a run ended, by the reason in its summary. */
 const ends: Readonly<Record<string, string>> = {
-  max_steps: 'all its steps are made',
+  max_steps: 'all its steps are done',
   max_minutes: 'its time was up',
   stopped: 'it was stopped',
   diverged: 'it was given up, since training diverged',
-  no_signal: 'it was given up, since no group had anything to teach any more',
+  no_signal: 'it was given up, since its groups no longer had variance',
 };
 
-/** The report for people: paragraphs and two tables. */
+/** The report as text: paragraphs and two tables. */
 export function statusReportText(report: StatusReport): string {
   const { run, phase, endReason, learner, deadLetters, waits } = report;
   const holder =
@@ -79,14 +79,14 @@ function queueTable(queues: readonly QueueReport[]): string {
     name,
     String(waiting),
     String(inHand),
-    // Those that await a checkpoint are older than those that wait.
+    // Groups that await a checkpoint are older than those that wait.
     waiting + inHand === 0 || awaitingCheckpoint > 0 ? '-' : formatSeconds(oldestSeconds),
   ]);
   const kept = queues.reduce((sum, queue) => sum + queue.awaitingCheckpoint, 0);
   const note =
     kept === 0
       ? ''
-      : `\n${counted(kept, 'consumed group')} more in scored.train: kept until the next checkpoint, no backlog`;
+      : `\n${counted(kept, 'consumed group')} more in scored.train: kept until the next checkpoint, not backlog`;
   return `${table([['queue', 'waiting', 'in hand', 'oldest'], ...rows])}${note}`;
 }
 
@@ -94,7 +94,7 @@ function counted(count: number, thing: string): string {
   return `${count} ${thing}${count === 1 ? '' : 's'}`;
 }
 
-/** Whether what an actor last said of itself is no longer so. */
+/** Whether an actor ended with its run. */
 function isGone({ isLive }: ActorReport, phase: Phase): boolean {
   return !isLive && phase === 'ended';
 }

@@ -12,20 +12,20 @@ export type WaitShares = Readonly<Record<string, number>>;
 
 /** How long the learner and the actors waited, over the newest steps. */
 export interface Waits {
-  readonly seconds: number; // that were looked at
+  readonly seconds: number; // of the steps
   readonly learner: WaitShares; // groups, window, version
   readonly actors: WaitShares; // ticket, policy, publish: the mean over the live ones
 }
 
 /**
  * @param steps oldest first.
- * @returns undefined where fewer than two steps tell nothing of a time between them.
+ * @returns undefined for fewer than two steps, since there is no time between them.
  */
 export function waitsOver(steps: readonly TimedStep[]): Waits | undefined {
   const [first, ...later] = steps;
   const last = later.at(-1);
   if (first === undefined || last === undefined || last.at <= first.at) return undefined;
-  // A step's own time where it says so: between two steps the run may have been down.
+  // A step's own duration if it has one: between two steps the run may have been down.
   const seconds = later.reduce(
     (sum, { at, metrics }, i) => sum + (metrics['seconds'] ?? (at - steps[i]!.at) / 1_000),
     0,
@@ -48,7 +48,7 @@ export function waitsOver(steps: readonly TimedStep[]): Waits | undefined {
   }
 }
 
-/** Which part is the slowest, and what would help: a sentence or two. */
+/** The slowest part and the remedy, in a sentence or two. */
 export function waitText({ learner, actors }: Waits): string {
   const [learnerCause, learnerShare] = largest(learner);
   const [actorCause, actorShare] = largest(actors);
@@ -63,7 +63,7 @@ export function waitText({ learner, actors }: Waits): string {
       `the actors wait ${percent(actorShare, 0)} of the time ${actorWaits[actorCause] ?? ''}`,
     );
   }
-  if (parts.length === 0) return 'nobody waits for long';
+  if (parts.length === 0) return 'no part waits for long';
   return `${parts.join('; ')}: ${remedy(
     learnerShare >= worthTelling ? learnerCause : undefined,
     actorShare >= worthTelling ? actorCause : undefined,
@@ -73,7 +73,7 @@ export function waitText({ learner, actors }: Waits): string {
 const learnerCauses = ['groups', 'window', 'version'];
 const actorCauses = ['ticket', 'policy', 'publish'];
 
-/** Less than this share of the time is no bottleneck. */
+/** A smaller share of the time is not a bottleneck. */
 const worthTelling = 0.05;
 
 const learnerWaits: Readonly<Record<string, string>> = {
@@ -91,13 +91,13 @@ const actorWaits: Readonly<Record<string, string>> = {
 function remedy(learner: string | undefined, actor: string | undefined): string {
   if (actor === 'publish') return 'the reward service or NATS is the slowest part';
   if (learner === 'version' || actor === 'policy') return 'publishing versions is the slowest part';
-  if (learner === undefined) return 'the learner is the slowest part, and fewer actors would do';
+  if (learner === undefined) return 'the learner is the slowest part; fewer actors would be enough';
   if (learner === 'window')
     return 'long answers hold it up; a larger --max-steps-off-policy lets others go first';
   if (actor === 'ticket') {
-    return 'each has its turn; a larger --max-steps-off-policy lets them work at once';
+    return 'they work in turns; a larger --max-steps-off-policy lets them work at once';
   }
-  return 'sampling is the slowest part, and more actors would help';
+  return 'sampling is the slowest part; more actors would help';
 }
 
 function largest(shares: WaitShares): [cause: string, share: number] {

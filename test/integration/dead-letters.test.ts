@@ -146,7 +146,10 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     await bury(12);
     const refused = await run('replay', '--all');
     assert.equal(refused.code, 1);
-    assert.match(refused.out, /^1: left as it is, since its ticket has ended in the books/);
+    assert.match(
+      refused.out,
+      /^1: left unchanged: its ticket has ended, so no learner waits for it/,
+    );
     assert.equal((await broker.depths()).rollouts, 0);
     assert.equal((await run('replay', '2', '--force')).code, 0);
     assert.equal((await broker.depths()).rollouts, 1);
@@ -172,10 +175,10 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     const { code, out } = await run('replay', '--all', '--force');
     assert.equal(code, 1);
     assert.deepEqual(out.split('\n'), [
-      '1: left as it is, since its subject is "$KV.config_test.run", and stage actor takes no messages from there; purge it',
-      '2: left as it is, since its subject is "offbeat.test.scored.train", and stage actor takes no messages from there; purge it',
+      '1: left unchanged: its subject is "$KV.config_test.run", and stage actor takes no messages from there; purge it',
+      '2: left unchanged: its subject is "offbeat.test.scored.train", and stage actor takes no messages from there; purge it',
       '3: published again on offbeat.test.tickets.eval',
-      '4: left as it is, since its body cannot be fully read (its body x is missing); purge it',
+      '4: left unchanged: its body cannot be fully read (its body x is missing); purge it',
       '',
     ]);
     assert.deepEqual(await broker.depths(), { tickets: 1, rollouts: 0, scored: 0, dead: 3 });
@@ -195,7 +198,7 @@ describe('offbeat dead-letters, on a real server', { timeout: 480_000 }, () => {
     await buryNonsense();
     const { code, out } = await run('purge', '--all');
     assert.equal(code, 1);
-    assert.match(out, /^2: left as it is, since its ticket is open in the books/m);
+    assert.match(out, /^2: left unchanged: its ticket is still open in the last checkpoint/m);
     assert.deepEqual(await numbers(), [2]);
     await broker.ledger.write(checkpoint({ ...books, consumedBelow: 15, consumedAbove: [] }));
     assert.equal((await run('purge', '2')).code, 0);

@@ -152,7 +152,7 @@ describe('offbeat status, on a server that wants keys', { timeout: 120_000 }, ()
       ['ended'],
     );
     const text = (await status()).out;
-    assert.match(text, /^run guarded has ended: all its steps are made$/m);
+    assert.match(text, /^run guarded has ended: all its steps are done$/m);
     assert.doesNotMatch(text, /unpublished|silent/);
   });
 

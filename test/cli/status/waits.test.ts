@@ -46,15 +46,15 @@ describe('the waiting times of learner and actors', () => {
   it('the slowest part is named, with the remedy', () => {
     const text = (learner: Record<string, number>, actors: Record<string, number>) =>
       waitText({ seconds: 60, learner, actors });
-    assert.equal(text({ groups: 0.01 }, { ticket: 0.04 }), 'nobody waits for long');
+    assert.equal(text({ groups: 0.01 }, { ticket: 0.04 }), 'no part waits for long');
     assert.equal(
       text({ groups: 0.01 }, { ticket: 0.4, policy: 0.1 }),
-      'the actors wait 40 % of the time for tickets: the learner is the slowest part, and fewer actors would do',
+      'the actors wait 40 % of the time for tickets: the learner is the slowest part; fewer actors would be enough',
     );
     assert.match(text({ groups: 0.5 }, { ticket: 0 }), /sampling is the slowest .*more actors/);
     assert.match(text({ groups: 0.5 }, { publish: 0.3 }), /the reward service or NATS is the slow/);
     assert.match(text({ version: 0.2 }, {}), /publishing versions is the slowest/);
     assert.match(text({ window: 0.2 }, {}), /long answers hold it up/);
-    assert.match(text({ groups: 0.4 }, { ticket: 0.4 }), /each has its turn/);
+    assert.match(text({ groups: 0.4 }, { ticket: 0.4 }), /they work in turns/);
   });
 });
