@@ -25,7 +25,7 @@ const folderEveryMs = 5_000;
 
 /**
  * @returns the signal's code after Ctrl-C.
- * @throws {UserError} for an unknown run, or a port that cannot be had.
+ * @throws {UserError} for an unknown run, or a port that cannot be used.
  */
 export async function dashboard(argv: readonly string[], env: Environment): Promise<number> {
   const config = loadConfig(DashboardConfig, dashboardService, argv, env);

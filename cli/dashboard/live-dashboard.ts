@@ -10,7 +10,7 @@ import { serveDashboard, type Dashboard } from './server.js';
 const everyMs = 1_000;
 
 export interface LiveDashboardOptions {
-  readonly broker: Broker; // only looks
+  readonly broker: Broker; // read-only
   readonly modelDir: string | undefined; // by default the one in this repository
   readonly port: number;
   readonly log: Logger;
@@ -19,9 +19,9 @@ export interface LiveDashboardOptions {
 }
 
 /**
- * The page of a run that goes on. Disposing of it ends the run as far as the page is concerned.
+ * The page of a run in progress. Disposing of it marks the run as over on the page.
  *
- * @throws {UserError} when the port cannot be had.
+ * @throws {UserError} if the port cannot be used.
  */
 export async function openLiveDashboard(options: LiveDashboardOptions): Promise<Dashboard> {
   const { broker, modelDir, port, log, keepIn } = options;

@@ -19,7 +19,7 @@ import type { RunView } from './run/run-view.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
 export function reportHelp(): string {
-  return `offbeat report: the page of a run as a file of its own, which needs nothing else and never changes.
+  return `offbeat report: the page of a run as a single file that loads no other and never changes.
 
 The run may be in progress, here or on the NATS server at --nats-url, or over; then its folder is read.
 

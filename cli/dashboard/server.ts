@@ -21,7 +21,7 @@ export interface Dashboard extends AsyncDisposable {
  * Serves the page of a run on loopback. Disposing sends open pages the final state and the end of the
  * updates.
  *
- * @throws {UserError} when the port cannot be had.
+ * @throws {UserError} if the port cannot be used.
  */
 export async function serveDashboard(options: DashboardOptions): Promise<Dashboard> {
   const { port, now, everyMs, patienceMs = 10_000 } = options;
@@ -34,7 +34,7 @@ export async function serveDashboard(options: DashboardOptions): Promise<Dashboa
     if (refusal !== undefined) return reply(refusal.status, 'text/plain', refusal.reason);
     const path = pathOf(request);
     if (path !== '/events') {
-      const failed = () => reply(500, 'text/plain', 'the page could not be made\n');
+      const failed = () => reply(500, 'text/plain', 'the page could not be created\n');
       return page(path, now).catch(failed);
     }
     if (audience.isFull) return reply(503, 'text/plain', 'too many pages are open\n');

@@ -140,7 +140,7 @@ describe('the dashboard in a real browser', { timeout: 240_000 }, async () => {
     const before = await valueOf(page).textContent();
     const step = state.history.steps.length + 1;
     train(step);
-    await page.getByText('newer figures wait').waitFor();
+    await page.getByText('newer figures are waiting').waitFor();
     assert.equal(await valueOf(page).textContent(), before);
     await page.keyboard.press('Space');
     await says(page, step);

@@ -1,9 +1,9 @@
 import { morph } from './morph.js';
 
-/** Keeps the page as the server's events tell, unless the reader asks it to hold still. */
+/** Updates the page by the server's events, unless the reader has paused it. */
 const connection = document.querySelector('#connection')!;
 const hold = document.querySelector<HTMLButtonElement>('#hold')!;
-/** What came while the page held still, by the part of the page. */
+/** Updates that arrived while the page was paused, by the part of the page. */
 const waiting = new Map<string, string>();
 let isHeld = false;
 let state = 'connecting'; // of the connection
@@ -34,12 +34,12 @@ events.addEventListener('part', ({ data }: MessageEvent<string>) => {
     return;
   }
   waiting.set(id, markup);
-  say('newer figures wait');
+  say('newer figures are waiting');
 });
 events.addEventListener('over', () => {
   events.close();
   isOpen = false;
-  say((state = 'ended: this page stays as it is'));
+  say((state = 'ended: this page no longer changes'));
 });
 
 function show(id: string, markup: string): void {
@@ -48,7 +48,7 @@ function show(id: string, markup: string): void {
   if (id === 'title' && isOpen) say((state = stateOfRun()));
 }
 
-/** Whether what is shown still changes, by the phase that the page's title has. */
+/** Whether the page still changes, by the phase in its title. */
 function stateOfRun(): string {
   if (document.querySelector('.phase.over') !== null) return 'the run is over';
   if (document.querySelector('.phase.stopped') !== null) return 'waiting for a learner';

@@ -1,9 +1,9 @@
 /**
- * Makes `element` hold what `markup` says, and keeps every element that can stay: focus, scroll
- * positions, open details and selected text outlive an update.
+ * Replaces the content of `element` by `markup`, and keeps every element that can stay: focus, scroll
+ * positions, open details and selected text survive an update.
  *
- * The markup is the server's, in which whatever a model wrote is escaped. It is parsed as a document of
- * its own, where no script runs, and the page's policy allows no script but ours.
+ * The markup is from the server, which escapes the texts of a model. It is parsed as a separate
+ * document, where no script runs, and the page's content policy allows only our script.
  */
 export function morph(element: Element, markup: string): void {
   const wanted = new DOMParser().parseFromString(markup, 'text/html').body;
@@ -22,7 +22,7 @@ function morphChildren(element: Element, wanted: Element): void {
       continue;
     }
     const added = document.importNode(next, true);
-    // Something of a key that is not here yet comes before what is here already.
+    // A new key is inserted before the element that is already here.
     if (old !== undefined && keyOf(old) === undefined) {
       old.replaceWith(added);
       place += 1;
@@ -33,7 +33,7 @@ function morphChildren(element: Element, wanted: Element): void {
 
 function morphElement(old: Element, next: Element): void {
   for (const { name } of [...old.attributes]) {
-    // What the reader has opened stays open.
+    // Details that the reader has opened stay open.
     const isReaders = name === 'open' && old instanceof HTMLDetailsElement;
     if (!next.hasAttribute(name) && !isReaders) old.removeAttribute(name);
   }
@@ -43,7 +43,7 @@ function morphElement(old: Element, next: Element): void {
   morphChildren(old, next);
 }
 
-/** Whether one can become the other. */
+/** Whether one element can be updated to the other. */
 function isAlike(old: Node, next: Node): boolean {
   return old.nodeName === next.nodeName && keyOf(old) === keyOf(next);
 }

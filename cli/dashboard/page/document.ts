@@ -8,7 +8,7 @@ import { samplesMarkup } from './samples.js';
 import { formatSeconds } from '../../up/summary.js';
 import { decimal, percent, unknown } from './format.js';
 
-/** The page as it is first sent: complete, so that it can be read before its script has started. */
+/** The page as first sent: complete, so that it can be read before its script has started. */
 export function livePage(state: RunView): string {
   const head =
     '<link rel="stylesheet" href="/style.css"><link rel="icon" href="/icon.svg">' +
@@ -19,7 +19,7 @@ export function livePage(state: RunView): string {
   return page(state, head, controls);
 }
 
-/** The same in a single file that needs nothing else, without a script. */
+/** The page as a single file that loads no other, without a script. */
 export function reportPage(state: RunView): string {
   const digest = createHash('sha256').update(pageStyle).digest('base64');
   const policy = `default-src 'none'; style-src 'sha256-${digest}'; base-uri 'none'; form-action 'none'`;
@@ -102,14 +102,14 @@ const phases = {
   over: 'over',
 } as const;
 
-/** The run's name and how it is. */
+/** The name and the phase of the run. */
 function titleMarkup(state: RunView): string {
   const { run, phase, config, history } = state;
   const reason = history.summary?.['reason'];
   const why = phase === 'over' && typeof reason === 'string' ? `over: ${reason}` : phases[phase];
   const what =
     config === undefined
-      ? 'waiting for the learner to say what it trains'
+      ? 'waiting for the configuration of the learner'
       : `${config.model.name} on ${config.task.name}, ${config.loss.name}, groups of ${config.groupSize}, ` +
         `${config.groupsPerBatch} a step, max_steps_off_policy ${config.maxStepsOffPolicy}`;
   return (
@@ -121,7 +121,7 @@ function titleMarkup(state: RunView): string {
   );
 }
 
-/** The figures that one looks at first. */
+/** The most important figures. */
 function headlineMarkup({ history }: Pick<RunView, 'history'>): string {
   const { steps, evals } = history;
   const last = steps.at(-1);
@@ -130,7 +130,7 @@ function headlineMarkup({ history }: Pick<RunView, 'history'>): string {
   const total = (key: string) => recent.reduce((sum, step) => sum + (step.metrics[key] ?? 0), 0);
   const seconds = total('seconds');
   const evaluated = evals.at(-1);
-  // Of its own time, so that neither evaluations nor a time when the run was down are in it.
+  // The durations of the steps, so that neither evaluations nor downtime are included.
   const trained = steps.reduce((sum, step) => sum + (step.metrics['seconds'] ?? 0), 0);
   const figures: [name: string, value: string, note: string][] = [
     [

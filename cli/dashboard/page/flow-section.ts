@@ -12,13 +12,12 @@ import type { History } from '../run/history.js';
 import type { RunView } from '../run/run-view.js';
 import { decimal, percent, perSecond, unknown, tableMarkup } from './format.js';
 
-/** The flow as a picture and in figures, and what became of all tickets. */
+/** The flow as a picture and in figures, and the outcomes of all tickets. */
 export function flowMarkup({ flow, history }: Pick<RunView, 'flow' | 'history'>): string {
   const ends = endsTable(history);
   if (flow === undefined) {
     return (
-      element('p', { class: 'soft' }, 'Nothing moves: the run is over, or was not reached yet.') +
-      ends
+      element('p', { class: 'soft' }, 'No flow: the run is over, or was not reached yet.') + ends
     );
   }
   const rates: ArrowRates = { sampled: sampledPerSecond(flow), trained: trainedPerSecond(history) };
@@ -48,7 +47,7 @@ export function flowMarkup({ flow, history }: Pick<RunView, 'flow' | 'history'>)
   return picture + element('div', { class: 'tables' }, table + ends);
 }
 
-/** Who waits, how much and for what. */
+/** The waiting times of learner and actors, by cause. */
 export function waitingMarkup({ flow, history }: Pick<RunView, 'flow' | 'history'>): string {
   const learner = learnerWaiting(history);
   const actors = flow === undefined ? [] : actorsWaiting(flow);
@@ -71,7 +70,7 @@ function reasons({ causes }: Waiting): string {
 /** The actors, with the version that each samples with. */
 export function actorsMarkup({ flow }: Pick<RunView, 'flow'>): string {
   const actors = flow?.actors ?? [];
-  if (actors.length === 0) return element('p', { class: 'soft' }, 'No actor is heard of now.');
+  if (actors.length === 0) return element('p', { class: 'soft' }, 'No actor reports now.');
   return tableMarkup({
     caption: `Actors; the newest policy version is ${flow?.version ?? 'not published yet'}`,
     head: ['actor', 'state', 'version', 'behind', 'samples', 'groups', 'heard of'],
@@ -103,7 +102,7 @@ function endsTable({ steps, summary }: History): string {
   });
   if (rows.length === 0) return '';
   return tableMarkup({
-    caption: 'What became of the tickets: issued is the sum of the others',
+    caption: 'Outcomes of the tickets: issued is the sum of the others',
     head: ['tickets', 'count'],
     rows,
     words: 1,
@@ -132,15 +131,15 @@ function trainedPerSecond({ steps }: Pick<History, 'steps'>): number | undefined
   return seconds > 0 ? total('scored/groups') / seconds : undefined;
 }
 
-/** The figures at the arrows that no queue tells. */
+/** The rates at the arrows that do not follow from a queue. */
 interface ArrowRates {
-  readonly sampled: number | undefined; // groups a second, by all actors
-  readonly trained: number | undefined; // groups a second, that the learner consumed
+  readonly sampled: number | undefined; // groups per second, by all actors
+  readonly trained: number | undefined; // groups per second that the learner consumed
 }
 
 const size = { width: 900, height: 316 };
 
-/** The loop of a run: who hands what to whom, how fast, and what lies between. Ids are the page's own. */
+/** The loop of a run: services, queues and rates. Its element ids are unique in the page. */
 function flowPicture(flow: Flow, rates: ArrowRates): string {
   const { tickets, rollouts, scored, awaitingCheckpoint, actors, version, versionsPerMinute } =
     flow;
@@ -187,7 +186,7 @@ function flowPicture(flow: Flow, rates: ArrowRates): string {
   );
 }
 
-/** The picture in a sentence an arrow, for those who do not see it. */
+/** The picture in one sentence per arrow, for screen readers. */
 function flowWords(flow: Flow, rates: ArrowRates): string {
   const lies = ({ waiting, inHands }: QueueNow) => `${waiting} waiting and ${inHands} in hands`;
   return [
@@ -195,7 +194,7 @@ function flowWords(flow: Flow, rates: ArrowRates): string {
     `Actors sample ${perSecond(rates.sampled)} groups with policy version ${flow.version ?? unknown}.`,
     `Rollouts: ${perSecond(flow.rollouts.perSecond)}, ${lies(flow.rollouts)}.`,
     `The reward service scores ${perSecond(flow.scored.perSecond)}, ${lies(flow.scored)}.`,
-    `The learner consumes ${perSecond(rates.trained)}; ${flow.awaitingCheckpoint} that it has consumed are kept until a checkpoint.`,
+    `The learner consumes ${perSecond(rates.trained)}; ${flow.awaitingCheckpoint} consumed groups are kept until a checkpoint.`,
   ].join(' ');
 }
 

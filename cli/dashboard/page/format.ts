@@ -1,24 +1,24 @@
 import { element, escaped } from '../../plot/markup.js';
 
-/** What stands for a figure that is not known. */
+/** The text for an unknown figure. */
 export const unknown = '–';
 
-/** With so many decimals. */
+/** A number with the given count of decimals. */
 export function decimal(value: number | undefined, decimals: number): string {
   return value === undefined || !Number.isFinite(value) ? unknown : value.toFixed(decimals);
 }
 
-/** `48.1 %` of a share. */
+/** A share as `48.1 %`. */
 export function percent(share: number | undefined, decimals = 1): string {
   return share === undefined ? unknown : `${decimal(100 * share, decimals)}\u00A0%`;
 }
 
-/** With four significant digits, also of very small and very large values. */
+/** A number with four significant digits, also if very small or very large. */
 export function figure(value: number): string {
   return String(Number(value.toPrecision(4)));
 }
 
-/** `12.5/s`, and slower things by the minute. */
+/** A rate as `12.5/s`, slower ones per minute. */
 export function perSecond(value: number | undefined): string {
   if (value === undefined) return unknown;
   if (value !== 0 && value < 0.1) return `${(60 * value).toFixed(1)}/min`;
@@ -29,11 +29,11 @@ interface Table {
   readonly caption: string;
   readonly head: readonly string[];
   readonly rows: readonly (readonly string[])[]; // plain text
-  /** So many columns, from the left, are words; the others are figures and stand right. */
+  /** How many columns, from the left, are words; the others are figures, aligned right. */
   readonly words: number;
 }
 
-/** A table of plain texts that scrolls by itself where the page is narrow. */
+/** A table of plain texts that scrolls by itself on a narrow page. */
 export function tableMarkup({ caption, head, rows, words }: Table): string {
   const kind = (i: number) => (i < words || head[i] === 'waiting for' ? {} : { class: 'figure' });
   const heads = head.map((name, i) => element('th', { scope: 'col', ...kind(i) }, escaped(name)));

@@ -5,7 +5,7 @@ import type { History } from '../run/history.js';
 import { element, escaped } from '../../plot/markup.js';
 import { figure, percent } from './format.js';
 
-/** A chart of the page: under which question it stands, and what it tells. */
+/** A chart of the page and the question that it answers. */
 export interface Curve extends Chart {
   readonly id: string;
   readonly question: keyof typeof questions;
@@ -18,7 +18,7 @@ export const questions = {
   waiting: 'Who waits for whom?',
 } as const;
 
-/** More points than this are averaged, and the band shows what they were. */
+/** More points than this are averaged, and the band shows their range. */
 const mostPoints = 120;
 
 interface Line {
@@ -28,7 +28,7 @@ interface Line {
 
 const metric = (name: string, key: string): Line => ({ name, of: (metrics) => metrics[key] });
 
-/** Every chart of a run; also those that have no points yet, so that the page keeps its shape. */
+/** Every chart of a run, also those without points yet, so that the layout does not change. */
 export function curvesOf(history: History, config: RunConfig | undefined): Curve[] {
   const curve = (
     id: string,
@@ -103,15 +103,15 @@ export function curvesOf(history: History, config: RunConfig | undefined): Curve
     curve('queues', 'waiting', 'In the queues, groups', [
       metric('tickets', 'stream_depth/tickets'),
       metric('rollouts', 'stream_depth/rollouts'),
-      // Without those that are trained and only await a checkpoint: they wait for nobody.
+      // Without consumed groups that only await a checkpoint: no service has to process them.
       { name: 'scored', of: (metrics) => queued(metrics) },
     ]),
   ];
 }
 
 /**
- * Means of neighbours where there are too many points. The newest stays what it is: the legend and the
- * table show it, as the headline does.
+ * Means of neighbours if there are too many points. The newest point is unchanged, since the legend
+ * and the table show it, as the headline does.
  *
  * @param points rising in x.
  */
@@ -145,7 +145,7 @@ function evalPoints({ evals }: History, rate: 'sampled' | 'greedy'): ChartPoint[
   return thinned(evals.map((result) => ({ x: result.version, y: result[rate] })));
 }
 
-/** The most that staleness may come to, as a line. */
+/** The bound on staleness, as a line. */
 function bound({ steps }: History, config: RunConfig | undefined): Omit<ChartSeries, 'color'>[] {
   const [first, last] = [steps[0], steps.at(-1)];
   if (config === undefined || first === undefined || last === undefined) return [];
@@ -165,10 +165,10 @@ function ratio(part: number | undefined, whole: number | undefined): number | un
 
 const size = { width: 400, height: 230, hasWords: false };
 
-/** Rows of the table behind a plot: enough to read the curve from. */
+/** Rows of the table of a plot: enough to show the curve. */
 const tableRows = 20;
 
-/** A plot with its heading, what its lines are and where they stand now, and the table behind it. */
+/** A plot with its heading, the names and newest values of its lines, and its table. */
 export function plotMarkup(curve: Curve): string {
   const { id, title, series } = curve;
   const says = series.map(({ name, points }) => {
@@ -205,7 +205,7 @@ function value(content: string): string {
   return ` ${element('span', { class: 'value' }, content)}`;
 }
 
-/** A piece of the line, by color and dashes. */
+/** A sample of the line, with its color and dashes. */
 function swatch(color: number): string {
   const line = element('line', { x1: 0, x2: 22, y1: 5, y2: 5, class: `line c${color}` });
   return element(
@@ -243,7 +243,7 @@ function table(curve: Curve): string {
   return element('details', {}, summary + scrolling);
 }
 
-/** At most so many of them, evenly, the last one among them. */
+/** At most `count` of them, evenly spaced, the last one included. */
 function everyFew<T>(items: readonly T[], most: number): T[] {
   const step = Math.ceil(items.length / most);
   return items.filter((_, i) => (items.length - 1 - i) % Math.max(1, step) === 0);

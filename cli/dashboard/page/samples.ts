@@ -5,13 +5,13 @@ import { decimal, figure, percent, tableMarkup } from './format.js';
 /** Lower bounds of a token's probability, the most certain first: each has a colour, `p0` to `p5`. */
 const bounds = [0.99, 0.9, 0.6, 0.3, 0.1, 0];
 
-/** The newest rollouts. Whatever a model wrote is text here and never markup. */
+/** The newest rollouts. The texts of a model are escaped. */
 export function samplesMarkup(samples: readonly SampledGroup[]): string {
   if (samples.length === 0) {
     return element(
       'p',
       { class: 'soft' },
-      'No rollout is at hand: they are read from the queue of scored groups while a run goes on, and some are kept.',
+      'No rollouts are available: they are read from the queue of scored groups while the run is live, and some are kept.',
     );
   }
   return keyMarkup() + samples.map(groupMarkup).join('');
@@ -61,8 +61,8 @@ function rolloutMarkup({ pieces, omitted, stopReason, score }: SampledRollout, i
     score.reason.replaceAll('_', ' '),
     score.hasFormat ? 'format found' : 'no format',
     score.isValid ? 'valid' : 'not valid',
-    ...(score.value === undefined ? [] : [`comes to ${score.value}`]),
-    ...(stopReason === 'length' ? ['cut off at its length'] : []),
+    ...(score.value === undefined ? [] : [`has the value ${score.value}`]),
+    ...(stopReason === 'length' ? ['truncated at the maximum length'] : []),
   ];
   const verdict = element(
     'p',
@@ -88,7 +88,7 @@ function tokenMarkup({ text, logprob, version }: SampledPiece): string {
   return element('span', { class: `t p${place}`, title }, escaped(visible(text)));
 }
 
-/** The same in figures, for those who cannot point at a token or tell the colours apart. */
+/** The same in figures, for readers who cannot point at a token or distinguish the colours. */
 function tokenTable(pieces: readonly SampledPiece[], i: number): string {
   const table = tableMarkup({
     caption: `Tokens of answer ${i + 1}`,
@@ -102,7 +102,7 @@ function tokenTable(pieces: readonly SampledPiece[], i: number): string {
   return element('details', {}, element('summary', {}, 'Tokens') + table);
 }
 
-/** A special token spells nothing, yet it was drawn. */
+/** A special token has no text, but was sampled. */
 function visible(text: string): string {
   return text === '' ? '∎' : text;
 }

@@ -72,7 +72,7 @@ function rate(count: number, seconds: number): number | undefined {
   return seconds > 0 && count >= 0 ? count / seconds : undefined;
 }
 
-/** What was found when the run was looked at. */
+/** A snapshot of the run. */
 export interface Snapshot {
   readonly at: number; // ms since the epoch
   readonly backlog: Backlog;
@@ -163,7 +163,7 @@ const reasons: Readonly<Record<string, string>> = {
 /** As far back as waiting is averaged, in steps: the time between them is that of ten. */
 const recentSteps = 11;
 
-/** Less than this is not worth a word. */
+/** A smaller share is not mentioned. */
 const noticeable = 0.005;
 
 /** How the learner spent its last steps; undefined before there are two. */

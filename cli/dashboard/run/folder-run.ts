@@ -10,8 +10,7 @@ import type { RunView } from './run-view.js';
 import { readSamples } from './sampled-group.js';
 
 /**
- * A run as its folder records it. A file that is missing, or a line of another release, is left out:
- * what can be shown is shown.
+ * A run as its folder records it, without missing files and lines of other releases.
  */
 export async function folderRun(run: string, folder: RunFolder): Promise<RunView> {
   const [steps, evals, config, summary, samples] = await Promise.all([

@@ -30,7 +30,7 @@ export class EventHistory implements History {
   readonly quarantined: string[] = [];
   summary: Readonly<Record<string, unknown>> | undefined;
 
-  /** A learner that crashed goes on from its checkpoint: what it trains twice counts once. */
+  /** A crashed learner continues from its checkpoint: steps that it trains again count once. */
   take(event: RunEvent): void {
     switch (event.kind) {
       case 'step': {

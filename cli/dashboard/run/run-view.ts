@@ -4,9 +4,9 @@ import type { History } from './history.js';
 import type { SampledGroup } from './sampled-group.js';
 
 /**
- * Where the run is: `live` while a learner leads it or is still to come, `stopped` while there is none any
- * more, though the run has not ended, `silent` while its NATS does not answer, `over` once it has ended or
- * only its folder is left.
+ * The phase of the run: `live` while a learner leads it or the first one is starting, `stopped` while an
+ * unfinished run has no learner, `silent` while its NATS does not answer, `over` once it has ended or only
+ * its folder is left.
  */
 export type Phase = 'live' | 'stopped' | 'silent' | 'over';
 

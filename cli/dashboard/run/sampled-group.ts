@@ -23,13 +23,13 @@ export type SampledPiece = z.infer<typeof SampledPiece>;
 
 const SampledRollout = z.object({
   pieces: z.array(SampledPiece), // of the answer, in order
-  omitted: z.int(), // tokens behind these
+  omitted: z.int(), // tokens after these
   stopReason: z.enum(['stop', 'length']),
   score: Score,
 });
 export type SampledRollout = z.infer<typeof SampledRollout>;
 
-/** A group of rollouts for people to read. */
+/** A readable group of rollouts. */
 export const SampledGroup = z.object({
   ticketId: z.string(),
   problemId: z.string(),
@@ -42,7 +42,7 @@ export type SampledGroup = z.infer<typeof SampledGroup>;
 
 export type Decode = (tokens: ArrayLike<number>) => string;
 
-/** So much of an answer is shown: a page has to stay a page. */
+/** Maximum part of an answer that is shown, so that the page stays small. */
 const shownTokens = 512;
 const shownRollouts = 16;
 
