@@ -1,6 +1,6 @@
 /**
- * What the npm scripts run: makes this checkout ready, then hands over. Plain JavaScript without
- * dependencies, since it is what installs them.
+ * The program of the npm scripts: prepares this checkout, then runs the task. Plain JavaScript without
+ * dependencies, since it installs them.
  */
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -10,8 +10,8 @@ const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const [, , task, ...words] = process.argv;
 
 /**
- * Tasks that are a program of ours: they run in this process, so it ends with their exit code. Those with
- * `needsNats` start nats-servers by themselves, as tests do; the others look for one when they need it.
+ * Tasks that are our programs: they run in this process, so it ends with their exit code. Those with
+ * `needsNats` start nats-servers themselves, as tests do; the others look for one when they need it.
  */
 const programs = {
   start: { file: 'dist/cli/cli.js', args: ['up', ...words] },

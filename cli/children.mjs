@@ -4,11 +4,11 @@ import { constants } from 'node:os';
 const killAfterMs = 10_000;
 
 /**
- * Runs a command to its end, in a process group of its own: signals that end us are passed on to
- * all of it, and whatever it leaves behind ends with it.
+ * Runs a command to its end, in its own process group: signals that end us are forwarded to the whole
+ * group, and processes that the command leaves running are killed.
  *
- * @param {{ cwd: string, env?: NodeJS.ProcessEnv, isQuiet?: boolean }} options isQuiet keeps the
- *   output back, to be shown by who called.
+ * @param {{ cwd: string, env?: NodeJS.ProcessEnv, isQuiet?: boolean }} options isQuiet collects the
+ *   output for the caller instead of showing it.
  * @returns {Promise<{ code: number, output: string }>} 128 + n when signal n ended it, as a shell says.
  */
 export function runChild(command, args, { cwd, env = process.env, isQuiet = false }) {
@@ -33,20 +33,20 @@ export function runChild(command, args, { cwd, env = process.env, isQuiet = fals
       resolve({ code, output: Buffer.concat(chunks).toString() + more });
     };
     child.on('error', (error) => end(127, `${command}: ${error.message}\n`));
-    // Leftovers may hold the output open, so that `close` would never come: end them first.
+    // Remaining processes may hold the output open, so that `close` never comes: end them first.
     child.on('exit', () => killGroup(child.pid, 'SIGKILL'));
     child.on('close', (code, signal) => end(code ?? 128 + constants.signals[signal]));
   });
 }
 
 /**
- * Under npm, ends this process as SIGTERM would when npm is gone: npm may be killed without a
- * chance to pass it on, and nobody would be left to stop us. npm may be gone already: it ends at once
- * when it cannot write its first line, so the script names its process in OFFBEAT_NPM.
+ * Under npm, ends this process as SIGTERM would when npm is gone: npm may be killed before it can
+ * forward a signal, and then nothing would stop us. npm may be gone already: it ends at once if it
+ * cannot write its first line, so the script names npm's process in OFFBEAT_NPM.
  */
 export function endWithLauncher() {
   const { npm_lifecycle_event: script, OFFBEAT_NPM: npm } = process.env;
-  delete process.env.OFFBEAT_NPM; // processes of ours have another parent
+  delete process.env.OFFBEAT_NPM; // our own processes have another parent
   if (script === undefined) return;
   const launcher = Number(npm) || process.ppid;
   if (process.ppid !== launcher) {
@@ -66,6 +66,6 @@ function killGroup(pid, signal) {
   try {
     process.kill(-pid, signal);
   } catch {
-    // All of it is gone already.
+    // The whole group is gone already.
   }
 }

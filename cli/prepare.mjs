@@ -16,8 +16,8 @@ const fingerprintFile = 'dist/.fingerprint';
 const lockOutdatedMs = 20 * 60_000;
 
 /**
- * Installs dependencies and compiles, each only where something is missing or out of date. Silent
- * when there is nothing to do; a failing step shows all that it said.
+ * Installs dependencies and compiles, each only if needed. Prints nothing if all is up to date; a
+ * failing step prints its whole output.
  *
  * @returns {Promise<string | undefined>} what went wrong.
  */
@@ -52,7 +52,7 @@ async function build(root) {
   if (reason === undefined) return undefined;
   process.stderr.write(`compiling (${reason})\n`);
   for (const path of orphanedOutputs(root)) rmSync(path);
-  // An output that was deleted by hand comes back only if the compiler forgets that it made it.
+  // The compiler writes a deleted output again only without its record of earlier builds.
   if (reason.endsWith('is missing')) {
     for (const name of ['.tsbuildinfo', '.tsbuildinfo-browser']) {
       rmSync(join(root, 'dist', name), { force: true });
@@ -68,7 +68,7 @@ async function build(root) {
   return undefined;
 }
 
-/** Two starts at once must not install or compile into each other: the second waits for the first. */
+/** Two starts at once must not install or compile at the same time: the second waits for the first. */
 async function lock(root) {
   const path = join(root, '.cache/prepare.lock');
   mkdirSync(join(root, '.cache'), { recursive: true });
@@ -92,13 +92,13 @@ async function lock(root) {
   }
 }
 
-/** Its holder was killed; or, where process ids were handed out anew, it is too old to be true. */
+/** Its holder was killed; or, if the process id was reused, the lock is too old to be valid. */
 function isAbandoned(path) {
   try {
     const holder = Number(readFileSync(path, 'utf8')); // empty, so 0: about to be written
     return Date.now() - statSync(path).mtimeMs > lockOutdatedMs || (holder > 0 && !isAlive(holder));
   } catch {
-    return false; // given back just now
+    return false; // just released
   }
 }
 

@@ -3,10 +3,10 @@ import { pathToFileURL } from 'node:url';
 import { runChild } from './children.mjs';
 import { sourceFiles } from './staleness.mjs';
 
-/** Tests start processes of their own, so more at once would only make them wait for one another. */
+/** Tests start processes themselves, so more at once would only make them wait for one another. */
 const concurrency = 2;
 
-/** A test that hangs is a failure, well before the suite's own time limit. */
+/** A test that hangs fails well before the suite's own time limit. */
 const timeoutMs = 600_000;
 
 /** Flags of `node --test` that help to find a failure. */
@@ -19,7 +19,7 @@ const nodeFlags = [
 ];
 
 /**
- * Runs the compiled tests with a real nats-server at hand.
+ * Runs the compiled tests with a real nats-server.
  *
  * @param {string[]} words flags of `node --test`, as --name=value; anything else chooses the test
  *   files whose path contains it.
@@ -65,13 +65,13 @@ export async function runTests(root, words) {
   return code;
 }
 
-/** The sources of the tests: compiled leftovers of deleted ones are none. */
+/** The sources of the tests: compiled files of deleted sources do not count. */
 function testFiles(root) {
   return sourceFiles(root).filter((path) => /^test\/.*\.test\.ts$/.test(path));
 }
 
 /**
- * The files that any of the filters names, all when there is none.
+ * The files that any of the filters matches, or all without a filter.
  *
  * @param {string[]} filters parts of a path, of the source or of what is compiled from it.
  */
@@ -87,8 +87,8 @@ export function chooseTests(files, filters) {
 }
 
 /**
- * Lets everything that this process starts find a nats-server: OFFBEAT_NATS_SERVER names it afterwards. What
- * has to be fetched is announced on standard error.
+ * Finds a nats-server for all child processes: OFFBEAT_NATS_SERVER names it afterwards. A download is
+ * announced on standard error.
  *
  * @param {string} root of the checkout, compiled.
  * @returns {Promise<string | undefined>} why there is none.

@@ -4,7 +4,7 @@ import { join, relative } from 'node:path';
 
 /**
  * Why the installed dependencies are not those of package-lock.json, or undefined when they are.
- * Compares what npm recorded when it had finished, not times: those change with every checkout.
+ * Compares the record that npm writes when it has finished, not times: those change with every checkout.
  *
  * @param {string} root the folder of package.json.
  * @returns {string | undefined}
@@ -31,8 +31,8 @@ export function whyInstallIsStale(root) {
 }
 
 /**
- * A digest of everything that the compiler reads of ours: the sources' paths and contents, its
- * settings, and the dependencies' versions.
+ * A digest of all inputs of the compiler: the sources' paths and contents, its settings, and the
+ * dependencies' versions.
  *
  * @returns {string} SHA-256 in hex.
  */
@@ -48,7 +48,7 @@ export function sourceFingerprint(root) {
   return hash.digest('hex');
 }
 
-/** What the compiler is told: for Node.js, and for what runs in the browser. */
+/** The compiler settings: for Node.js, and for the browser. */
 export function compilerSettings(root) {
   const browser = 'cli/dashboard/browser/tsconfig.json';
   return ['tsconfig.json', ...(existsSync(join(root, browser)) ? [browser] : [])];
@@ -65,7 +65,7 @@ export function whyBuildIsStale(root, fingerprint, fingerprintFile) {
   return lost === undefined ? undefined : `${lost} is missing`;
 }
 
-/** Compiled files whose source is gone: left there, a deleted test would still run. */
+/** Compiled files whose source is gone: otherwise a deleted test would still run. */
 export function orphanedOutputs(root) {
   const expected = new Set(sourceFiles(root).map(outputOf));
   const dist = join(root, 'dist');
