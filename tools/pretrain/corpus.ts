@@ -12,9 +12,9 @@ import { promptTokens } from '../../shared/tasks/prompt.js';
 import type { Example } from './language-model.js';
 
 export interface CorpusOptions {
-  /** The ranges that problems are drawn from; those that it keeps for evaluation never occur. */
+  /** The ranges of the problems; the problems that it reserves for evaluation never occur. */
   readonly heldOut: GeneratorSpec;
-  /** Share of answers, 0 to 1, that use the numbers anyhow instead of reaching the target. */
+  /** Share of answers, 0 to 1, that use the numbers at random instead of reaching the target. */
   readonly mistakes: number;
   readonly seed: number;
 }
@@ -22,8 +22,8 @@ export interface CorpusOptions {
 /**
  * An endless corpus of answered problems: prompt, answer, end of sequence. Only the answer is counted.
  *
- * A model that imitates mistakes at last knows more than it does, as one that has read the web: its
- * arithmetic is from the answers that are right, its carelessness from the others.
+ * A model that also imitates mistakes can do more than it shows, like one that has read the web: it
+ * learns arithmetic from the right answers and carelessness from the others.
  */
 export function* answeredProblems(
   tokenizer: Tokenizer,

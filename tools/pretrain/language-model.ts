@@ -16,7 +16,7 @@ export interface Example {
   readonly weights: Float32Array; // [N]
 }
 
-/** Trains every weight of a model to imitate examples, by the graph that LoRA trains with. */
+/** Trains every weight of a model to imitate examples, with the graph that trains LoRA. */
 export class LanguageModel {
   readonly weights: ReadonlyMap<string, Tensor>;
   readonly #session: Session;
@@ -46,9 +46,9 @@ export class LanguageModel {
   }
 
   /**
-   * One optimizer step on the mean loss a counted token.
+   * One optimizer step on the mean loss per counted token.
    *
-   * @returns the loss in nats a token, before the step.
+   * @returns the loss in nats per token, before the step.
    */
   async step(examples: readonly Example[], adam: AdamParams): Promise<number> {
     const time = Math.max(...examples.map(({ tokens }) => tokens.length));

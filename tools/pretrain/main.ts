@@ -16,7 +16,7 @@ import { embeddedDataset } from '../../shared/tasks/countdown/generator.js';
 import { answeredProblems } from './corpus.js';
 import { LanguageModel } from './language-model.js';
 
-/** The defaults make the model that ships in the repository. */
+/** The defaults train the embedded model. */
 const PretrainConfig = z.object({
   out: z.string().default(embeddedModelPath).describe('folder of the model directory to write'),
   seed: int.nonnegative().default(0),

@@ -6,7 +6,7 @@ import { type RewardSpec, exampleRow, problemOfRow } from '../../shared/tasks/co
 import { readRows, tableSpec } from '../../shared/tasks/data/table.js';
 import { maxNumbers, nearest, solve, type Question } from './solver.js';
 
-/** How to speak of solutions. */
+/** How to print solutions. */
 export const SolveConfig = z.object({
   all: z.boolean().default(false).describe('every solution, the best first.'),
   some: z.boolean().default(false).describe('numbers may be left out, as in the classical game.'),
@@ -15,15 +15,15 @@ export const SolveConfig = z.object({
     .string()
     .min(1)
     .optional()
-    .describe('a data file whose every problem is to be tried, in place of one problem.'),
+    .describe('a data file; every problem in it is tried, instead of one problem.'),
 });
 
 /** `offbeat-solve` rather than `solve` in names of the environment: OFFBEAT_SOLVE_ALL. */
 export const solveService = 'offbeat-solve';
 
 export function solveHelp(): string {
-  return `offbeat solve NUMBER... TARGET: a solution of a Countdown problem, or what comes nearest.
-offbeat solve --rows FILE: how many problems of a data file have a solution, and which have none.
+  return `offbeat solve NUMBER... TARGET: a solution of a Countdown problem, or the nearest result.
+offbeat solve --rows FILE: the number of problems in a data file with a solution, and those without one.
 
 There may be 1 to ${maxNumbers} numbers, and as many solutions as differ in more than order and
 grouping. The exit code is 0 if there is one, for every problem, and 1 if there is none.
@@ -33,10 +33,10 @@ ${describeFlags(SolveConfig.shape, solveService)}
 }
 
 /**
- * Prints what reaches the target, or else what comes nearest to it; of a file, what cannot be reached.
+ * Prints the solutions, or else the nearest result; for a file, the problems without a solution.
  *
  * @returns the exit code: 0 if there is a solution.
- * @throws {UserError} naming what is no problem, or no flag.
+ * @throws {UserError} naming an argument that is neither a number nor a flag.
  */
 export async function solveCommand(
   words: readonly string[],
@@ -97,11 +97,11 @@ interface SolveRowsOptions {
 }
 
 /**
- * Tries every problem of a data file: one that cannot be solved teaches nothing and lowers every
- * score. Prints how many have a solution, and those that have none with what comes nearest.
+ * Tries every problem of a data file: unsolvable ones train nothing and lower every score. Prints how
+ * many have a solution, and the others with their nearest results.
  *
  * @returns the exit code: 0 if all have one.
- * @throws {UserError} naming the file, or a row that is no problem or has too many numbers.
+ * @throws {UserError} naming the file, or a row that is not a problem or has too many numbers.
  */
 async function solveRows(
   path: string,

@@ -6,11 +6,11 @@ import { joins, leaf, type Form } from './solver.js';
 type Table = ReadonlyMap<string, Form[]>;
 
 /**
- * What parts of a problem's numbers can make. Two parts meet in the last operator: for each form of
- * the smaller, the values that it needs beside it are looked up among those of the larger. So six
- * numbers cost what the tables of five do: some 15,000 forms each, of which there are six.
+ * The forms of all parts of a problem's numbers. The last operator joins two parts: for each form of
+ * the smaller part, the values that it needs are looked up among those of the larger. So six numbers
+ * cost only six tables of five numbers, with about 15,000 forms each.
  *
- * Numbers come sorted.
+ * Numbers are sorted.
  */
 export class SolverTables {
   readonly #tables = new Map<string, Table>();
@@ -32,7 +32,7 @@ export class SolverTables {
     return [...found.values()];
   }
 
-  /** The forms that use all the numbers and come about as near to the goal as any of them can. */
+  /** The forms that use all the numbers and are about as near to the goal as possible. */
   around(numbers: readonly number[], goal: Rational): Form[] {
     if (numbers.length === 1) return formsIn(this.#table(numbers));
     const aim = rational.toNumber(goal);
@@ -102,7 +102,7 @@ function needed({ value: a }: Form, goal: Rational, beside: Table): Form[] {
 
 const rounding = 1e-15; // of a few operations on doubles, relative
 
-/** Between which bounds the distance to the aim lies that one operator leaves at the least. */
+/** Bounds on the least distance to the aim that one operator leaves. */
 function distance(a: number, b: number, aim: number): [from: number, to: number] {
   let [from, to] = [Infinity, Infinity];
   const consider = (value: number, largest: number) => {
@@ -119,7 +119,7 @@ function distance(a: number, b: number, aim: number): [from: number, to: number]
   return [from, to];
 }
 
-/** The ways to part sorted numbers in two, the smaller part first, each once though numbers be equal. */
+/** The ways to split sorted numbers in two, the smaller part first, each once even if numbers are equal. */
 function splits(numbers: readonly number[]): [small: number[], large: number[]][] {
   const byText = new Map<string, [number[], number[]]>();
   for (let mask = 1; mask < 1 << (numbers.length - 1); mask++) {

@@ -15,7 +15,7 @@ interface Solution {
   readonly numbersUsed: number;
 }
 
-/** So many take seconds; one more would take minutes. */
+/** This many take seconds; one more would take minutes. */
 export const maxNumbers = 6;
 
 /**
@@ -23,7 +23,7 @@ export const maxNumbers = 6;
  * shortest. Solutions that differ only in the order or grouping of a sum or product, or in signs
  * that cancel, are one. Arithmetic is exact.
  *
- * @param numbersToUse as rewards have it: all of them, or a part.
+ * @param numbersToUse as in the reward: all of them, or some.
  * @returns nothing if there is none.
  * @throws {RangeError} unless there are 1 to 6 numbers, each a safe integer and not negative.
  */
@@ -60,7 +60,7 @@ interface Candidate {
   readonly numbersUsed: number;
 }
 
-/** Forms are not negative: what is below zero is sought by its opposite. */
+/** Forms are not negative: a negative target is reached by the opposite of a form. */
 function goalOf(target: number): Rational {
   return rational.absolute(rational.integer(target));
 }
@@ -74,7 +74,7 @@ function solutionOf({ form, numbersUsed }: Candidate, target: number): Solution 
   };
 }
 
-/** The numbers that an expression may use: all, or each choice among them, once. */
+/** The numbers that an expression may use: all, or each choice of some, once. */
 function partsOf(numbers: readonly number[], numbersToUse: NumbersToUse): number[][] {
   if (numbers.length < 1 || numbers.length > maxNumbers) {
     throw new RangeError(`there are ${numbers.length} numbers; solved are 1 to ${maxNumbers}`);
@@ -85,7 +85,7 @@ function partsOf(numbers: readonly number[], numbersToUse: NumbersToUse): number
   return numbersToUse === 'all' ? [sorted] : choices(sorted);
 }
 
-/** Every choice of one or more of sorted numbers, each once though numbers be equal. */
+/** Every choice of one or more of sorted numbers, each once even if numbers are equal. */
 function choices(sorted: readonly number[]): number[][] {
   const byText = new Map<string, number[]>();
   for (let mask = 1; mask < 1 << sorted.length; mask++) {
@@ -111,8 +111,8 @@ function compare(a: Rational, b: Rational): number {
 
 /**
  * All expressions that differ only in the order and grouping of a sum or product: `7+3-(21-9)` is the
- * form `9+7+3-21`. No part of a form is negative, for whatever reaches a value by way of negative
- * parts reaches it, or its opposite, without them: `(3-7)*(2-9)` is `(7-3)*(9-2)`.
+ * form `9+7+3-21`. No part of a form is negative, since every value that is reached with negative
+ * parts is reached without them, or its opposite is: `(3-7)*(2-9)` is `(7-3)*(9-2)`.
  */
 export interface Form {
   readonly text: string; // equal for equal forms
@@ -120,7 +120,7 @@ export interface Form {
   readonly value: Rational; // in lowest terms, not negative
   readonly valueText: string; // equal for equal values
   readonly size: number; // the value as a double, for orders and estimates
-  readonly isWhole: boolean; // written as it is, no step of it leaves the integers
+  readonly isWhole: boolean; // no intermediate value of the written form is a fraction
   readonly chain?: Chain; // absent for a number alone
 }
 
@@ -159,12 +159,12 @@ function joined(kind: Chain['kind'], a: Form, b: Form, isInverse = false): Form 
   const value = rational.reduced(operations[kind][isInverse ? 1 : 0](a.value, b.value));
   const form = formOf({ kind, heads, tails }, value);
   if (kind === 'product' || value.numerator !== 0n || tails.length === 0) return form;
-  // A sum that comes to nothing is the same either way round.
+  // A sum with the value 0 is equal to its opposite.
   const turned = formOf({ kind, heads: tails, tails: heads }, value);
   return turned.text < form.text ? turned : form;
 }
 
-/** The text of the form's opposite: a difference turned round, or else a minus sign in front. */
+/** The text of the form's opposite: a reversed difference, or else a minus sign in front. */
 function oppositeText({ expression, chain }: Form): string {
   if (chain?.kind !== 'sum' || chain.tails.length === 0) return print({ negated: expression });
   return print(expressionOf({ ...chain, heads: chain.tails, tails: chain.heads }));

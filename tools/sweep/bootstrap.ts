@@ -4,7 +4,7 @@ import { mean, quantile } from '../../shared/base/statistics.js';
 /** Scores of the same problems in several runs: [S][P] by seed and problem, each 0 to 1. */
 export type Scores = readonly (readonly number[])[];
 
-/** A mean and where it would lie in most repetitions. */
+/** A mean and the interval of most repetitions. */
 export interface Estimate {
   readonly mean: number;
   readonly low: number;
@@ -13,8 +13,8 @@ export interface Estimate {
 
 export interface BootstrapOptions {
   /**
-   * What a repetition would draw anew: other problems, for these very runs; or other seeds as well,
-   * which asks more, and with a few seeds can tell little.
+   * What a repetition would draw again: other problems for the same runs, or other seeds as well, which
+   * is the harder question and has wide intervals with few seeds.
    */
   readonly over: 'problems' | 'problems and seeds';
   readonly resamples: number;
@@ -45,7 +45,7 @@ export function bootstrapMean(scores: Scores, options: BootstrapOptions): Estima
 
 /**
  * By how much one setting scores better than another, pair by pair: the same problem, and run by run
- * in the order of the seeds. What makes problems easy or hard, or a seed lucky, cancels out.
+ * in the order of the seeds. Differences between problems and between seeds cancel out.
  *
  * Source: Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapters 8 and 13.
  *
@@ -89,7 +89,7 @@ function meanOverBoth(scores: Scores, random: Random) {
   };
 }
 
-/** [P] of each problem over the seeds. */
+/** [P] the mean of each problem over the seeds. */
 function columnMeans(scores: Scores): number[] {
   return scores[0]!.map((_, p) => mean(scores.map((row) => row[p]!)));
 }

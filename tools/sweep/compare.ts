@@ -5,17 +5,17 @@ import { describe, isIn, type Cell } from './plan.js';
 import type { RunResult } from './results.js';
 import type { Choice, Comparison, Measure } from './sweep-file.js';
 
-/** How a cell does beside its baseline. */
+/** A cell compared with its baseline. */
 export interface Compared {
   readonly choice: Choice;
   readonly baseline: Choice;
   readonly pairs: number; // seeds that both have
   readonly byProblems: Estimate;
-  readonly bySeeds: Estimate; // seeds drawn anew, too
+  readonly bySeeds: Estimate; // also draws seeds again
   readonly verdict: Verdict;
 }
 
-/** What the interval over the problems says. */
+/** The conclusion from the interval over the problems. */
 type Verdict = 'better' | 'no worse' | 'worse' | 'not decided';
 
 export interface CompareOptions extends Omit<BootstrapOptions, 'over' | 'random'> {
@@ -60,7 +60,7 @@ export function compare(
 }
 
 /**
- * With a margin the question is whether more than it is lost; without one, whether there is any
+ * With a margin the question is whether the loss exceeds it; without one, whether there is any
  * difference.
  */
 export function verdictOn({ low, high }: Estimate, margin: number | undefined): Verdict {

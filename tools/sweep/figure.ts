@@ -23,7 +23,7 @@ export function figureOf(
   );
 }
 
-/** Curves over the samples trained: the mean of the seeds, and from the smallest to the largest. */
+/** Curves over the samples trained: the mean of the seeds, with a band from the smallest to the largest. */
 function curvePanel(
   sweep: Sweep,
   spec: Extract<PanelSpec, { kind: 'curve' }>,
@@ -46,7 +46,7 @@ function curvePanel(
   };
 }
 
-/** What a measure came to for each label of an axis. */
+/** The value of a measure for each label of an axis. */
 function endPanel(
   sweep: Sweep,
   spec: Extract<PanelSpec, { kind: 'end' }>,
@@ -101,7 +101,7 @@ function curve(
   );
 }
 
-/** The mean of the curves, wherever all of those that are still going have a value. */
+/** The mean of the curves, at the places where all that still continue have a value. */
 function together(curves: readonly ReadonlyMap<number, number>[]): ChartPoint[] {
   const places = [...new Set(curves.flatMap((values) => [...values.keys()]))].sort((a, b) => a - b);
   return places.flatMap((x) => {
@@ -112,7 +112,7 @@ function together(curves: readonly ReadonlyMap<number, number>[]): ChartPoint[] 
   });
 }
 
-/** Charts side by side, two in a row, as one SVG that needs nothing else: also a file of its own. */
+/** Charts side by side, two in a row, as one self-contained SVG. */
 export function figureSvg(title: string, charts: readonly Chart[]): string {
   const columns = Math.min(2, Math.max(1, charts.length));
   const width = columns * chartSize.width;

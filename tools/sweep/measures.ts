@@ -13,7 +13,7 @@ export interface Measured extends Estimate {
 }
 
 /**
- * What a measure comes to for runs that differ in nothing but their seed.
+ * The value of a measure over runs that differ only in their seed.
  *
  * @returns undefined if none of them has it.
  */
@@ -56,7 +56,7 @@ function scoresOf({ answers }: EvalResult, key: string): number[] {
   });
 }
 
-/** The same tables without the problems that someone did not answer. */
+/** The same tables without the problems that a run did not answer. */
 export function answeredByAll(tables: readonly Scores[]): Scores[] {
   const rows = tables.flat();
   const isAnswered = (p: number) => rows.every((row) => !Number.isNaN(row[p]));

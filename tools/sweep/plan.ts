@@ -13,21 +13,21 @@ export interface Cell {
 
 /** One run of `offbeat up`. */
 export interface PlannedRun {
-  readonly name: string; // says its settings, and differs with them
+  readonly name: string; // made from its settings, and unique to them
   readonly choice: Choice;
   readonly seed: number;
   readonly settings: Settings; // all of them
   readonly samplesPerStep: number; // rollouts
 }
 
-/** What the learner will take settings for, its defaults included. */
+/** The settings that the learner will use, its defaults included. */
 interface Resolved {
   readonly groupsPerBatch: number;
   readonly groupSize: number;
 }
 
 /**
- * All combinations but those that are skipped, the last axis fastest.
+ * All combinations that are not skipped, the last axis fastest.
  *
  * @throws {UserError} if a setting is given by two axes.
  */
@@ -38,7 +38,7 @@ export function cellsOf({ axes, skip, settings }: Sweep): Cell[] {
     for (const key of new Set(values.flatMap((value) => Object.keys(value.settings)))) {
       const other = takenBy.get(key);
       if (other !== undefined) {
-        throw new UserError(`the axes ${other} and ${name} both say what ${key} is`);
+        throw new UserError(`the axes ${other} and ${name} both set ${key}`);
       }
       takenBy.set(key, name);
     }
@@ -52,7 +52,7 @@ export function cellsOf({ axes, skip, settings }: Sweep): Cell[] {
   return cells.filter(({ choice }) => !skip.some((skipped) => isIn(choice, skipped)));
 }
 
-/** Whether a cell's choice is one of those that `part` leaves open. */
+/** Whether a cell's choice agrees with `part`. */
 export function isIn(choice: Choice, part: Choice): boolean {
   return Object.entries(part).every(([axis, label]) => choice[axis] === label);
 }
@@ -79,7 +79,7 @@ export function planRuns(sweep: Sweep, resolve: (settings: Settings) => Resolved
   );
 }
 
-/** What nothing is compared with would be missed in the report only, when all is done. */
+/** Otherwise a missing baseline would be noticed only in the report, after all runs. */
 function checkBaselines({ name, comparisons }: Sweep, cells: readonly Cell[]): void {
   const known = new Set(cells.map(({ choice }) => describe(choice)));
   for (const { against } of comparisons) {
@@ -87,13 +87,13 @@ function checkBaselines({ name, comparisons }: Sweep, cells: readonly Cell[]): v
       const baseline = describe({ ...choice, ...against });
       if (known.has(baseline)) continue;
       throw new UserError(
-        `${name} compares ${describe(choice)} with ${baseline}, which it skips; name more axes in "against"`,
+        `${name} compares ${describe(choice)} with ${baseline}, which is skipped; name more axes in "against"`,
       );
     }
   }
 }
 
-/** The settings that the limits and evaluations of the experiment come to for one cell. */
+/** The settings of one cell that follow from the limits and evaluations of the experiment. */
 function measured({ limits, evaluation }: Sweep, choice: Choice, samplesPerStep: number): Settings {
   const stepsFor = (samples: number, what: string): number => {
     if (samples % samplesPerStep === 0) return samples / samplesPerStep;
@@ -121,7 +121,7 @@ export function describe(choice: Choice): string {
     .join(', ');
 }
 
-/** Part of it is a digest of the settings: a run of other settings is another run. */
+/** It contains a digest of the settings: a run with other settings is another run. */
 function nameOf(choice: Choice, seed: number, settings: Settings): string {
   const sorted = Object.entries(settings).sort(([a], [b]) => (a < b ? -1 : 1));
   const digest = sha256(JSON.stringify(sorted)).slice(0, 6);
@@ -133,9 +133,9 @@ function nameOf(choice: Choice, seed: number, settings: Settings): string {
 }
 
 /**
- * What the settings of a run come to, as `offbeat up` would take them.
+ * The settings of a run as `offbeat up` would read them.
  *
- * @throws {UserError} listing what it would refuse.
+ * @throws {UserError} listing the settings that it would refuse.
  */
 export function resolveSettings(learner: z.ZodObject, settings: Settings): Resolved {
   const given = loadUpConfig(learner, asFlags(settings), {}).settings;

@@ -4,7 +4,7 @@ import type { Report } from './report.js';
 import type { Comparison } from './sweep-file.js';
 import { cellTable, comparisonTable, markdownOf, type Table } from './table.js';
 
-/** The report as Markdown, with its plot in the file `plot.svg` beside it. */
+/** The report as Markdown, with its plot in `plot.svg` in the same folder. */
 export function reportMarkdown(report: Report): string {
   const { sweep, comparisons } = report;
   const parts = [
@@ -20,7 +20,7 @@ export function reportMarkdown(report: Report): string {
   return `${parts.join('\n\n')}\n`;
 }
 
-/** The report as one page that asks nothing of the network, light or dark as the reader has it. */
+/** The report as one page that loads no other file, in light and dark mode. */
 export function reportHtml(report: Report): string {
   const { sweep, comparisons, svg } = report;
   const paragraph = (content: string) => `<p>${escaped(content)}</p>`;
@@ -59,7 +59,7 @@ function heading({ measure, margin }: Comparison): string {
   return `Differences of "${measure}" in percentage points${less}:`;
 }
 
-/** How the numbers came about, and what it takes to make them again. */
+/** How the numbers were obtained, and what is needed to repeat them. */
 function notes({ sweep, planned, results }: Report): string[] {
   const seconds = results.reduce((sum, result) => sum + result.seconds, 0);
   const machines = [...new Set(results.map(({ machine }) => machine))];
@@ -70,7 +70,7 @@ function notes({ sweep, planned, results }: Report): string[] {
   return [
     `Rates of the last evaluation: ${evaluation.problems} held-out problems, ${evaluation.samples} answers to each, ` +
       'with the 95 % interval of a bootstrap over the problems. Other numbers: the mean of the seeds, from the ' +
-      'smallest to the largest. Differences are paired by problem and seed; "with other seeds" draws the seeds anew, too.',
+      'smallest to the largest. Differences are paired by problem and seed; "with other seeds" also resamples the seeds.',
     `${results.length} of ${planned.length} runs with seeds ${seeds.join(', ')}, each until ${until.join(' or ')}` +
       `${given.length === 0 ? '' : `, with ${given.join(', ')}`}; all else by default.` +
       (results.length === 0

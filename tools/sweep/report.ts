@@ -9,7 +9,7 @@ import type { RunResult } from './results.js';
 import type { Choice, Comparison, Measure, Sweep } from './sweep-file.js';
 import type { CellReport } from './table.js';
 
-/** What an experiment has come to so far. */
+/** The results of an experiment so far. */
 export interface Report {
   readonly sweep: Sweep;
   readonly planned: readonly PlannedRun[];
@@ -25,7 +25,7 @@ export interface Report {
 
 const bootstrap = { resamples: 2_000, confidence: 0.95 };
 
-/** Puts together what the results say. The same results give the same report, to the last digit. */
+/** Summarizes the results. The same results give the same report, to the last digit. */
 export function reportOf(
   sweep: Sweep,
   planned: readonly PlannedRun[],
@@ -58,9 +58,9 @@ export function reportOf(
   return { sweep, planned, results, cells: reports, comparisons, charts, svg };
 }
 
-type EvalMeasure = Extract<Measure, { from: 'eval' }>; // the file's schema sees to it
+type EvalMeasure = Extract<Measure, { from: 'eval' }>; // checked by the schema of the file
 
-/** `2 diverged`: how many ended otherwise than by their number of steps. */
+/** `2 diverged`: how many runs ended for another reason than their number of steps. */
 function endsOf(results: readonly RunResult[]): string[] {
   const reasons = results.map(({ reason }) => reason).filter((reason) => reason !== 'max_steps');
   return [...new Set(reasons)].map(

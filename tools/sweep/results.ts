@@ -7,7 +7,7 @@ import { readJson } from '../../shared/base/read-json.js';
 import { EvalResult } from '../../shared/wire/eval-result.js';
 import type { PlannedRun } from './plan.js';
 
-/** What is kept of a run that is over. */
+/** What is kept of a finished run. */
 export const RunResult = z.strictObject({
   v: z.literal(2),
   name: z.string(),
@@ -26,11 +26,11 @@ export const RunResult = z.strictObject({
 });
 export type RunResult = z.infer<typeof RunResult>;
 
-/** The results of an experiment, a file a run, each written as a whole. */
+/** The results of an experiment, one file per run, written atomically. */
 export class Results {
   constructor(private readonly folder: string) {}
 
-  /** @throws {UserError} if the file is there and is no result. */
+  /** @throws {UserError} if the file exists and is not a result. */
   async read({ name }: Pick<PlannedRun, 'name'>): Promise<RunResult | undefined> {
     const path = this.#path(name);
     let json: string;
@@ -43,7 +43,7 @@ export class Results {
       return RunResult.parse(JSON.parse(json));
     } catch (cause) {
       throw new UserError(
-        `${path} is no result of this version of offbeat; delete it to have the run made again`,
+        `${path} is not a result of this version of offbeat; delete it to repeat the run`,
         { cause },
       );
     }
@@ -56,7 +56,7 @@ export class Results {
     await rename(`${path}.partial`, path);
   }
 
-  /** Names of all results that are here, also of runs that are not planned any more. */
+  /** Names of all stored results, also of runs that are no longer planned. */
   async names(): Promise<string[]> {
     const files = await readdir(this.folder).catch(() => []);
     return files.flatMap((file) => /^(.+)\.json$/.exec(file)?.[1] ?? []).sort();
@@ -71,7 +71,7 @@ const Began = z.looseObject({ model: z.looseObject({ digest: z.string() }) });
 const Ended = z.looseObject({ reason: z.string() });
 
 /**
- * What a finished run's folder tells.
+ * The result of a finished run, read from its folder.
  *
  * @throws {Error} if a file is missing or not of the expected form.
  */

@@ -15,27 +15,27 @@ import { readRunFolder, type RunResult } from './results.js';
 import type { Environment } from '../../shared/service/config.js';
 
 export interface RunOneOptions {
-  readonly runsDir: string; // of this experiment alone: what lies there under the run's name goes
+  readonly runsDir: string; // only for this experiment: a folder with the run's name is deleted
   readonly env: Environment;
   readonly stop: StopSignals;
-  readonly onLine: (line: string) => void; // of its progress
+  readonly onLine: (line: string) => void; // progress
 }
 
-/** A run that left nothing to learn from. */
+/** A run that ended without a result. */
 export class RunFailed extends Error {
   override readonly name = 'RunFailed';
 }
 
 const lastWords = 30;
 
-/** Nobody looks at a run of many, and nothing shall take time from it. */
+/** A single run of an experiment is not watched, and nothing may slow it down. */
 const quiet = ['--json', '--no-dashboard'];
 
 /**
- * Makes one run by `offbeat up`, as a process that ends with ours. What an earlier attempt left is
- * deleted first.
+ * Makes one run with `offbeat up`, as a process that ends with ours. The files of an earlier attempt
+ * are deleted first.
  *
- * @throws {RunFailed} with its last words, when it ended without a result or was stopped.
+ * @throws {RunFailed} with the end of its output, if it ended without a result or was stopped.
  */
 export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<RunResult> {
   const { runsDir, env, stop, onLine } = options;
@@ -45,7 +45,7 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
   const flags = [`--run=${run.name}`, `--runs-dir=${runsDir}`, ...quiet, ...asFlags(run.settings)];
   const cli = `${packageRoot}dist/cli/cli.js`;
   const child = spawn(process.execPath, ['--enable-source-maps', cli, 'up', ...flags], {
-    detached: true, // Ctrl-C reaches us alone, and we pass it on
+    detached: true, // Ctrl-C reaches only us, and we forward it
     stdio: ['pipe', 'ignore', 'pipe'],
     env: { ...env, [parentPipe]: '1' },
   });
@@ -72,7 +72,7 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
   }
   const seconds = (performance.now() - startedAt) / 1_000;
   const found = await readRunFolder(folder).catch((cause: unknown) => {
-    throw new RunFailed(`${folder} does not tell what came of the run: ${errorText(cause)}`, {
+    throw new RunFailed(`${folder} does not have the result of the run: ${errorText(cause)}`, {
       cause,
     });
   });
@@ -86,7 +86,7 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
   };
 }
 
-/** Deletes the large parts of a run whose result is kept: streams and weights. */
+/** Deletes the streams and weights of a run whose result is stored. */
 export async function forgetWeights(runsDir: string, { name }: PlannedRun): Promise<void> {
   for (const part of ['nats', 'checkpoints']) {
     await rm(join(runsDir, name, part), { recursive: true, force: true });

@@ -15,7 +15,7 @@ export type Settings = z.infer<typeof Settings>;
 
 const AxisValue = z.strictObject({ label: string.max(40), settings: Settings });
 
-/** What is varied: values of one setting, or combinations that have a name of their own. */
+/** What is varied: the values of one setting, or named combinations. */
 const Axis = z
   .strictObject({
     name: string,
@@ -27,7 +27,8 @@ const Axis = z
     values: values.map((value, i): z.infer<typeof AxisValue> => {
       if (typeof value === 'object') return value;
       if (setting === undefined) {
-        const message = 'say whose value it is with "setting", or give {"label", "settings"}';
+        const message =
+          'name the setting of this value with "setting", or give {"label", "settings"}';
         context.addIssue({ code: 'custom', path: ['values', i], message });
       }
       return { label: String(value), settings: { [setting ?? name]: value } };
@@ -38,7 +39,7 @@ const Axis = z
 const Choice = z.record(string, z.coerce.string());
 export type Choice = z.infer<typeof Choice>;
 
-/** A number of each run. */
+/** A number measured for each run. */
 export const Measure = z.discriminatedUnion('from', [
   z.strictObject({
     from: z.literal('eval'), // of the last evaluation, with each problem
@@ -68,7 +69,7 @@ const Panel = z.discriminatedUnion('kind', [
     where: Choice.default({}), // of the other axes
   }),
   z.strictObject({
-    kind: z.literal('end'), // what a measure came to, against an axis
+    kind: z.literal('end'), // the value of a measure, against an axis
     title: string,
     measure: string,
     x: string,
@@ -78,7 +79,7 @@ const Panel = z.discriminatedUnion('kind', [
 ]);
 export type PanelSpec = z.infer<typeof Panel>;
 
-/** How much better or worse than a baseline the runs are, problem by problem. */
+/** Compares runs with a baseline, problem by problem. */
 const Comparison = z.strictObject({
   measure: string,
   against: Choice, // axes that are not named are those of the runs that are compared
@@ -108,17 +109,17 @@ const seeds = z.array(int.nonnegative()).min(1);
 const Shape = z.strictObject({
   name: z.string().regex(/^[a-z0-9][a-z0-9-]{0,40}$/, 'expected lower-case letters, digits and -'),
   title: string,
-  about: z.array(string).default([]), // a paragraph each
+  about: z.array(string).default([]), // paragraphs
   settings: Settings.default({}), // of every run
   axes: z.array(Axis).min(1),
-  skip: z.array(Choice).default([]), // combinations that would say nothing new
+  skip: z.array(Choice).default([]), // redundant combinations
   seeds,
   limits: Limits,
   evaluation: Evaluation.default({ problems: 1_024, samples: 4 }),
   measures: z.array(Measure).min(1),
   comparisons: z.array(Comparison).default([]),
   panels: z.array(Panel).min(1),
-  /** What is smaller in a quick trial of the whole; axes: the labels that remain. */
+  /** Smaller values for a quick trial of the whole; axes: the labels that remain. */
   short: z
     .strictObject({
       settings: Settings.default({}),
@@ -130,7 +131,7 @@ const Shape = z.strictObject({
     .optional(),
 });
 
-/** An experiment: runs over a grid of settings and some seeds, and what is to be learnt from them. */
+/** An experiment: runs over a grid of settings and some seeds, with measures and comparisons. */
 export const SweepFile = Shape.check(({ value, issues }) => {
   const complain = (path: (string | number)[], message: string) =>
     issues.push({ code: 'custom', input: value, path, message });
@@ -160,7 +161,7 @@ export const SweepFile = Shape.check(({ value, issues }) => {
     if (needMeasure(['comparisons', i, 'measure'], measure)?.from === 'steps') {
       complain(
         ['comparisons', i, 'measure'],
-        'only measures from eval are told problem by problem',
+        'only measures from eval are known problem by problem',
       );
     }
   });
@@ -181,8 +182,8 @@ export type Sweep = z.infer<typeof SweepFile>;
 /**
  * Reads the description of an experiment.
  *
- * @param isShort take its short form.
- * @throws {UserError} naming the file and all that is wrong with it.
+ * @param isShort read its short form.
+ * @throws {UserError} naming the file and all its faults.
  */
 export async function readSweepFile(path: string, isShort: boolean): Promise<Sweep> {
   const json = await readJson(path).catch((cause: unknown) => {

@@ -21,16 +21,16 @@ import { forgetWeights, RunFailed, runOne } from './run-one.js';
 import { readSweepFile, type Sweep } from './sweep-file.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
-/** How to make an experiment; what it is, its file says. */
+/** How to run an experiment; its file describes what is run. */
 export const SweepConfig = z.object({
   out: string.optional().describe('folder of results and report; sweeps/<its name>.'),
   short: z.boolean().default(false).describe("the file's short form: a trial of the whole."),
-  dryRun: z.boolean().default(false).describe('list the runs and make none.'),
-  report: z.boolean().default(false).describe('only the report, of the results that are there.'),
+  dryRun: z.boolean().default(false).describe('lists the runs without making them.'),
+  report: z.boolean().default(false).describe('writes only the report, from the stored results.'),
   keepRuns: z
     .boolean()
     .default(false)
-    .describe('keep streams and weights of finished runs, so that offbeat eval can use them.'),
+    .describe('keeps streams and weights of finished runs, so that offbeat eval can use them.'),
 });
 export type SweepConfig = z.infer<typeof SweepConfig> & { readonly file: string };
 
@@ -49,13 +49,13 @@ export function loadSweepConfig(argv: readonly string[], env: Environment): Swee
   return { ...loadConfig(SweepConfig, sweepService, flags, env), file };
 }
 
-/** What `offbeat sweep` does, and its flags. */
+/** The help of `offbeat sweep`, with its flags. */
 export function sweepHelp(): string {
-  return `offbeat sweep FILE: makes the runs of an experiment, one after another, and a report of them.
+  return `offbeat sweep FILE: makes the runs of an experiment, one after another, and writes a report.
 
-The file says which settings are varied, with which seeds, until when, and what is measured. A run that
-is finished is not made again unless its settings or its model changed: after an interruption the same
-command goes on. In the folder of the experiment are report.html, report.md, plot.svg and the result of each run.
+The file describes which settings are varied, with which seeds, until when, and what is measured. A
+finished run is not repeated unless its settings or its model changed: after an interruption the same
+command continues. The folder of the experiment has report.html, report.md, plot.svg and the result of each run.
 
 ${describeFlags(SweepConfig.shape, sweepService)}
 `;
@@ -82,7 +82,7 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
 
   await using _lock = await lockFolder(out);
   const screen = createScreen({ stream: process.stdout, env, now: Date.now });
-  const stop = listenForStop(screen.note, 'stopping: the run in progress will be made again');
+  const stop = listenForStop(screen.note, 'stopping: the run in progress will be repeated');
   const failures: string[] = [];
   if (!config.report) {
     const todo = planned.filter(({ name }) => !done.has(name));
@@ -140,7 +140,7 @@ async function makeRun(run: PlannedRun, options: MakeOptions): Promise<string | 
     screen.status('');
     if (stop.exitCode() !== undefined) return undefined;
     if (!(caught instanceof RunFailed)) throw caught;
-    screen.warn(`${title}: failed; the next run is made all the same`);
+    screen.warn(`${title}: failed; continuing with the next run`);
     return caught.message;
   }
 }
@@ -158,7 +158,7 @@ function timeLeft(planned: readonly PlannedRun[], done: ReadonlyMap<string, RunR
   return `; about ${formatSeconds(left * seconds)} for the others`;
 }
 
-/** The results that there are, of the models that the runs would begin with now. */
+/** The stored results whose models are those that the runs would begin with now. */
 async function finished(
   planned: readonly PlannedRun[],
   results: Results,
@@ -186,7 +186,7 @@ function planText(planned: readonly PlannedRun[], done: ReadonlyMap<string, RunR
   return `${lines.join('\n')}\n${planned.length} runs, ${done.size} of them done${done.size === 0 ? '' : known}\n`;
 }
 
-/** Writes what the results say so far. Returns the table for the terminal. */
+/** Writes the report of the results so far. Returns the table for the terminal. */
 async function writeReport(
   out: string,
   experiment: Sweep,

@@ -9,17 +9,17 @@ export interface Table {
   readonly rows: readonly (readonly string[])[];
 }
 
-/** What is known of one cell. */
+/** The runs and measures of one cell. */
 export interface CellReport {
   readonly choice: Choice;
   readonly runs: number; // that are finished
   readonly planned: number;
-  readonly ends: readonly string[]; // why runs ended that did not make all their steps
+  readonly ends: readonly string[]; // why runs ended early
   readonly minutes: number; // a run, on average
   readonly measured: readonly (Measured | undefined)[]; // in the order of the measures
 }
 
-/** A row a cell. */
+/** One row per cell. */
 export function cellTable(measures: readonly Measure[], cells: readonly CellReport[]): Table {
   const axes = Object.keys(cells[0]?.choice ?? {});
   return {
@@ -33,11 +33,11 @@ export function cellTable(measures: readonly Measure[], cells: readonly CellRepo
   };
 }
 
-/** A row a comparison. Differences are in percentage points. */
+/** One row per comparison. Differences are in percentage points. */
 export function comparisonTable(compared: readonly Compared[]): Table {
   const axes = Object.keys(compared[0]?.choice ?? {});
   return {
-    head: [...axes, 'compared with', 'pairs of runs', 'difference', 'with other seeds', 'so it is'],
+    head: [...axes, 'compared with', 'pairs of runs', 'difference', 'with other seeds', 'verdict'],
     rows: compared.map(({ choice, baseline, pairs, byProblems, bySeeds, verdict }) => [
       ...Object.values(choice),
       axes
@@ -46,13 +46,13 @@ export function comparisonTable(compared: readonly Compared[]): Table {
         .join(', '),
       String(pairs),
       shownPoints(byProblems),
-      pairs > 1 ? shownPoints(bySeeds) : 'one seed tells nothing',
+      pairs > 1 ? shownPoints(bySeeds) : 'unknown with one seed',
       verdict,
     ]),
   };
 }
 
-/** GitHub's table. */
+/** A table in GitHub's Markdown. */
 export function markdownOf({ head, rows }: Table): string {
   const cells = [head, ...rows].map((row) => row.map((text) => text.replaceAll('|', '\\|')));
   const widths = head.map((_, i) => Math.max(3, ...cells.map((row) => row[i]!.length)));
@@ -81,7 +81,7 @@ function shownPoints({ mean, low, high }: Estimate): string {
   return `${points(mean)} (${points(low)} to ${points(high)})`;
 }
 
-/** Three digits that count, without an exponent where people would not write one. */
+/** Three significant digits, without an exponent for numbers of usual size. */
 export function significant(value: number): string {
   const magnitude = Math.abs(value);
   if (magnitude !== 0 && (magnitude < 1e-4 || magnitude >= 1e6)) return value.toExponential(1);

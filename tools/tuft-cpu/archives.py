@@ -51,7 +51,7 @@ def add_routes(app: FastAPI) -> None:
     def download_adapter(
         run: str, name: str, expires: int, signature: str, state: ServerState = Depends(_get_state)
     ) -> Response:
-        # The link is the permission: whoever follows it, as an SDK does, sends no key.
+        # The link is the permission: a client that follows it, as an SDK does, sends no key.
         expected = sign(secret, run, name, expires)
         if not hmac.compare_digest(signature.encode(), expected.encode()) or expires < time.time():
             raise HTTPException(403, "this link is wrong or has expired: ask for the archive again")
@@ -64,11 +64,11 @@ def add_routes(app: FastAPI) -> None:
     prefix = "/api/v1/training_runs/{run}/checkpoints"
     app.add_api_route("/adapters/{run}/{name}.tar", download_adapter, methods=["GET"])
     app.add_api_route(f"{prefix}/{{checkpoint:path}}/archive", archive, methods=["GET"])
-    app.router.routes.insert(0, app.router.routes.pop())  # the first that matches answers
+    app.router.routes.insert(0, app.router.routes.pop())  # the first matching route answers
 
 
 def sign(secret: bytes, run: str, name: str, expires: int) -> str:
-    """What only this process can write: no part of a link can be changed."""
+    """A signature that only this process can make: no part of a link can be changed."""
     return hmac.new(secret, f"{run}\n{name}\n{expires}".encode(), hashlib.sha256).hexdigest()
 
 

@@ -7,7 +7,7 @@ import { UserError } from '../../shared/base/errors.js';
 import type { Environment } from '../../shared/service/config.js';
 import { cacheFolder } from '../../shared/base/package-root.js';
 
-/** A Python that ran, can make virtual environments, and told its version. */
+/** A Python that runs and can create virtual environments, with its version. */
 interface PythonInterpreter {
   readonly path: string;
   readonly version: string; // 3.11
@@ -28,7 +28,7 @@ interface FindPythonOptions {
 /**
  * The Python named by OFFBEAT_PYTHON, else the first usable one on PATH.
  *
- * @returns sentences saying why not, when there is none.
+ * @returns sentences saying why, if there is none.
  */
 export async function findPython({
   env,
@@ -55,7 +55,7 @@ async function probePython(path: string): Promise<PythonInterpreter | string> {
   const { code, output } = await runCommand(path, ['-c', probe], { timeoutMs: 20_000 });
   const [, major, minor] = /^python (\d+) (\d+)$/m.exec(output) ?? [];
   if (code !== 0 || minor === undefined) {
-    return `${path} cannot make virtual environments: ${JSON.stringify(output.slice(-200))}`;
+    return `${path} cannot create virtual environments: ${JSON.stringify(output.slice(-200))}`;
   }
   if (Number(major) !== 3 || Number(minor) < oldestMinor) {
     return `${path} is Python ${major}.${minor}; 3.${oldestMinor} or newer is needed`;
@@ -63,13 +63,13 @@ async function probePython(path: string): Promise<PythonInterpreter | string> {
   return { path, version: `${major}.${minor}` };
 }
 
-/** Where CPU builds of torch are published; PyPI has only those for CUDA. */
+/** The index with the CPU builds of torch; PyPI has only those for CUDA. */
 const torchIndex = 'https://download.pytorch.org/whl/cpu';
 
 export interface PythonEnvironmentOptions extends FindPythonOptions {
   /** Requirement files that pin every package: dependencies are not resolved. */
   readonly requirements: readonly string[];
-  /** Told what takes time, before it does. */
+  /** Called before each step that takes time. */
   readonly report: (line: string) => void;
   readonly timeoutMs: number;
   readonly signal?: AbortSignal;
@@ -77,10 +77,10 @@ export interface PythonEnvironmentOptions extends FindPythonOptions {
 }
 
 /**
- * The Python of a virtual environment that holds exactly what the files ask for. Environments lie
- * in the project's cache under a digest of those files, so a changed pin makes a new one.
+ * The Python of a virtual environment with exactly the packages of the files. Environments are in the
+ * project's cache under a digest of those files, so a changed pin creates a new one.
  *
- * @throws {UserError} saying why it cannot be had: no Python, a package that cannot be fetched.
+ * @throws {UserError} if it cannot be created: no Python, or a package that cannot be downloaded.
  */
 export async function ensurePythonEnvironment(options: PythonEnvironmentOptions): Promise<string> {
   const { requirements, report, timeoutMs, signal, cache = join(cacheFolder, 'python') } = options;
@@ -91,7 +91,7 @@ export async function ensurePythonEnvironment(options: PythonEnvironmentOptions)
   const python = join(home, 'bin/python');
   if (await exists(python)) return python;
 
-  report(`making a Python environment in ${home} (some 200 MB are fetched)`);
+  report(`creating a Python environment in ${home} (a download of about 200 MB)`);
   const deadline = Date.now() + timeoutMs;
   const run = (command: string, args: readonly string[]) =>
     runCommand(command, args, {
@@ -99,7 +99,7 @@ export async function ensurePythonEnvironment(options: PythonEnvironmentOptions)
       ...(signal !== undefined && { signal }),
     });
 
-  // Its last act is a rename: nobody sees it half made, and two makers do not meet.
+  // The rename comes last: no process sees a partial environment, and two that create it do not collide.
   const draft = `${home}.${randomUUID()}`;
   try {
     await mkdir(cache, { recursive: true });
@@ -115,7 +115,7 @@ export async function ensurePythonEnvironment(options: PythonEnvironmentOptions)
       installed.code !== 0 &&
       installed.output.includes('No matching distribution found for torch')
     ) {
-      report(`no CPU build of torch in pip's indexes: asking ${torchIndex}, too`);
+      report(`no CPU build of torch in pip's indexes: trying ${torchIndex}, too`);
       const indexes = ['--extra-index-url', torchIndex];
       installed = await run(join(draft, 'bin/python'), [...install, ...indexes]);
     }
@@ -126,7 +126,7 @@ export async function ensurePythonEnvironment(options: PythonEnvironmentOptions)
         ? `not done after ${timeoutMs / 60_000} min`
         : lastLine(installed.output);
       throw new UserError(
-        `pip could not install the Python packages: ${found} (wanted by ${requirements.join(', ')})`,
+        `pip could not install the Python packages: ${found} (required by ${requirements.join(', ')})`,
       );
     }
     await rename(draft, home).catch(async (caught: unknown) => {
@@ -151,7 +151,7 @@ function exists(path: string): Promise<boolean> {
   );
 }
 
-/** What a command said last. */
+/** The last line of a command's output. */
 function lastLine(output: string): string {
-  return output.trim().split('\n').at(-1)!.trim() || 'it ended without a word';
+  return output.trim().split('\n').at(-1)!.trim() || 'it ended without output';
 }

@@ -20,12 +20,12 @@ KEPT_ADAPTERS = 8  # in memory; TuFT never takes one back, so the others are rea
 
 
 def install() -> None:
-    """Makes TuFT build this backend. Call it before the server is made."""
+    """Makes TuFT use this backend. Call it before the server is created."""
     BaseSamplingBackend.create_backend = classmethod(lambda cls, config, **_: HFSampler(config))
 
 
 class HFSampler(BaseSamplingBackend):
-    """Samples with a copy of the base model of its own: training holds the other one for seconds."""
+    """Samples with its own copy of the base model: training holds the other one for seconds."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -76,7 +76,7 @@ class HFSampler(BaseSamplingBackend):
         return await asyncio.get_running_loop().run_in_executor(self._thread, run)
 
     def _adopt(self, lora_id: str | None) -> None:
-        """Makes the next passes those of the adapter, or of the base model."""
+        """Selects the adapter, or the base model, for the next passes."""
         if lora_id is None:
             if isinstance(self._model, PeftModel):
                 self._model.base_model.disable_adapter_layers()
@@ -169,7 +169,7 @@ def eos_ids(model_path: Path) -> set[int]:
 def draw(
     logits: torch.Tensor, params: types.SamplingParams, random: torch.Generator
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """A token for each row, [n, 1], and its logprob, [n]. Temperature 0 takes the likeliest."""
+    """A token for each row, [n, 1], and its logprob, [n]. Temperature 0 takes the most probable."""
     if params.temperature == 0:
         logprobs = torch.log_softmax(logits, -1)
         token = logprobs.argmax(-1, keepdim=True)

@@ -15,7 +15,7 @@ import torch
 
 
 def install() -> None:
-    """Replaces what TuFT would need Ray and CUDA for. Call it before the server is made."""
+    """Replaces the parts of TuFT that need Ray and CUDA. Call it before the server is created."""
     if "ray" not in sys.modules:
         ray, actor = ModuleType("ray"), ModuleType("ray.actor")
         ray.kill = lambda handle, **_: handle.close()  # what TuFT's shutdown calls
@@ -31,7 +31,7 @@ def install() -> None:
 
 
 class InProcessActor:
-    """A handle on an object whose coroutines run, one loop for all, on a thread of their own.
+    """A handle on an object whose coroutines run, one loop for all, on a separate thread.
 
     The thread matters: those coroutines compute for seconds without a pause, and on the server's own
     loop every other request would wait for them.
@@ -44,7 +44,7 @@ class InProcessActor:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread after what it does right now, such as a save, but does not wait for ever."""
+        """Ends the thread after its current call, such as a save, but waits only for a limited time."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10)
 

@@ -11,15 +11,15 @@ import { printError } from '../../shared/service/telemetry/print-error.js';
 const launcher = `${packageRoot}tools/tuft-cpu/tuft_cpu.py`;
 const requirements = [`${packageRoot}tools/tuft-cpu/requirements.txt`];
 
-/** Downloads of some 200 MB, on a slow line. */
+/** Enough for downloads of 200 MB on a slow line. */
 const setupMinutes = 30;
 
 /**
- * Runs the launcher of the real TuFT server with these flags, in a Python environment that is made
- * if it is missing, until it ends or a signal ends us both.
+ * Runs the launcher of the real TuFT server with these flags, in a Python environment that is created
+ * if needed, until it ends or a signal ends both.
  *
  * @returns its exit code, 128 + n if signal n ended it.
- * @throws {UserError} if there is no Python, or its packages cannot be had.
+ * @throws {UserError} if there is no Python, or its packages cannot be downloaded.
  */
 export async function tuftCpu(flags: readonly string[], env: Environment): Promise<number> {
   if (flags[0]?.startsWith('-') === false) {
@@ -40,7 +40,7 @@ export async function tuftCpu(flags: readonly string[], env: Environment): Promi
   }
 }
 
-/** The flags alone can be explained by any Python. */
+/** Any Python can print the help. */
 async function pythonFor(flags: readonly string[], env: Environment): Promise<string> {
   if (flags.includes('--help') || flags.includes('-h')) {
     const found = await findPython({ env });

@@ -6,7 +6,7 @@ or `npx offbeat tuft-cpu …`, which makes the Python environment first.
 
 TuFT is imported as published. What a CPU lacks is put in its place before the server is made: the
 Ray actor that holds the model (in_process.py), vLLM (hf_sampler.py, with --sampling), and an archive
-that can be downloaded instead of a path on the server's disk (archives.py). README.md tells more.
+that can be downloaded instead of a path on the server's disk (archives.py). README.md has the details.
 """
 
 import argparse
@@ -32,14 +32,14 @@ def main() -> None:
 
     options = parse_options()
     logging.basicConfig(level=options.log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
-    os.environ.pop("TUFT_CPU_TEST", None)  # it would put toys in the place of training
+    os.environ.pop("TUFT_CPU_TEST", None)  # it would replace training by a toy
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the model is a directory: there is nothing to ask
 
-    # Threads that wait for one another give way: where actors share the cores, spinning made a pass of
+    # Waiting threads yield the core: if actors share the cores, spinning made a pass of
     # 1.3 s take 40 s.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-    # Imports that take seconds come after what can be refused at once.
+    # Slow imports come after the checks that can fail at once.
     import torch
     import transformers
     import uvicorn
@@ -86,7 +86,7 @@ def main() -> None:
         code = 0
     except SystemExit as end:  # of our own handler above, or of a port that is taken
         code = end.code
-    # All is saved. The interpreter's own end takes seconds, and aborts while a pass still runs.
+    # All is saved. A normal exit takes seconds, and aborts while a pass still runs.
     sys.stdout.flush()
     os._exit(code if isinstance(code, int) else 1)
 
@@ -171,7 +171,7 @@ def tuft_config(options: argparse.Namespace):
     if not options.persistence:
         return config
 
-    # Futures are kept for an hour: TuFT writes the whole file anew at each of their changes.
+    # Futures are kept for an hour: TuFT rewrites the whole file at each of their changes.
     kept = options.checkpoint_dir / "tuft-state.json"
     config.persistence = PersistenceConfig.from_file(kept, future_ttl_seconds=3600)
     get_redis_store().configure(config.persistence)

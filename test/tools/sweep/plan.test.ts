@@ -34,7 +34,7 @@ describe('the cells of an experiment', () => {
       panels: [{ kind: 'end', title: 't', measure: 'solved', x: 'a' }],
       short: undefined,
     };
-    assert.throws(() => cellsOf(sweepOf({ axes, ...rest })), /a and b both say what loraRank is/);
+    assert.throws(() => cellsOf(sweepOf({ axes, ...rest })), /a and b both set loraRank/);
   });
 });
 
@@ -83,7 +83,7 @@ describe('the runs of an experiment', () => {
     const comparisons = [{ measure: 'solved', against: { lag: 0 } }];
     assert.throws(
       () => plan({ comparisons }),
-      /compares lag 4, correction none with lag 0, correction none, which it skips/,
+      /compares lag 4, correction none with lag 0, correction none, which is skipped/,
     );
   });
 

@@ -44,7 +44,7 @@ describe('the report of an experiment', () => {
     );
     assert.match(
       markdown,
-      /\| 4 +\| cispo +\| lag 0 +\| 1 +\| \+0\.0 \(\+0\.0 to \+0\.0\) +\| one seed tells nothing +\| no worse +\|/,
+      /\| 4 +\| cispo +\| lag 0 +\| 1 +\| \+0\.0 \(\+0\.0 to \+0\.0\) +\| unknown with one seed +\| no worse +\|/,
     );
     assert.match(
       markdown,

@@ -28,7 +28,7 @@ describe('the results of an experiment', () => {
     const results = new Results(folder);
     await assert.rejects(
       results.read({ name: 'old' }),
-      /old\.json is no result .*delete it to have/,
+      /old\.json is not a result .*delete it to repeat/,
     );
   });
 

@@ -53,7 +53,7 @@ describe('the file of an experiment', () => {
         frob: 1,
         settings: { 'max-steps': 3 },
       }),
-      /does not describe an experiment:[^]*settings[^]*axes\.0\.values\.0: say whose value[^]*seeds[^]*limits: say when a run ends[^]*"frob"/,
+      /does not describe an experiment:[^]*settings[^]*axes\.0\.values\.0: name the setting[^]*seeds[^]*limits: say when a run ends[^]*"frob"/,
     );
     await assert.rejects(read({ limits: { samples: 1, steps: 1 } }), /give samples or steps/);
   });

@@ -99,9 +99,9 @@ esac
       });
     await rejects(/no python3 on PATH\. Install Python 3\.11 or newer .*OFFBEAT_PYTHON/);
     await executable(join(root, 'bin/python3'), '#!/bin/sh\necho no module ensurepip; exit 1\n');
-    await rejects(/cannot make virtual environments: "no module ensurepip"/);
+    await rejects(/cannot create virtual environments: "no module ensurepip"/);
     await fakePython(join(root, 'bin/python3'), { pip: 'echo "no route to host"; exit 1' });
-    await rejects(/pip could not install .*: no route to host \(wanted by .*requirements\.txt\)/);
+    await rejects(/pip could not install .*: no route to host \(required by .*requirements\.txt\)/);
     await fakePython(join(root, 'bin/python3'), { pip: 'exec sleep 60' });
     await rejects(/not done after 0\.05 min/, { timeoutMs: 3_000 });
     assert.deepEqual(await readdir(cache), []);
