@@ -30,9 +30,9 @@ const purposes: Readonly<Record<ServiceName, string>> = {
 interface Command {
   readonly words?: string; // what follows its name in the overview
   readonly purpose: string;
-  /** The exit code; nothing where a service has set it by itself. */
+  /** The exit code; nothing if a service has set it by itself. */
   readonly run: (flags: readonly string[], env: Environment) => Promise<number | undefined>;
-  /** Nothing where `run` explains itself. */
+  /** Nothing if `run` prints its own help. */
   readonly help?: () => string | Promise<string>;
 }
 
@@ -57,7 +57,7 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
   [
     'doctor',
     {
-      purpose: 'looks at what a training needs, and says what to do',
+      purpose: 'checks what training needs, and gives the remedy for each fault',
       run: doctor,
       help: doctorHelp,
     },
@@ -81,7 +81,7 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
   [
     'dashboard',
     {
-      purpose: 'the page of a run that goes on or is over',
+      purpose: 'the page of a run, in progress or over',
       run: dashboard,
       help: dashboardHelp,
     },
@@ -89,7 +89,7 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
   [
     'report',
     {
-      purpose: 'the same as a file of its own',
+      purpose: 'the same page as a single file',
       run: report,
       help: reportHelp,
     },
@@ -106,7 +106,7 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
     'sweep',
     {
       words: 'FILE',
-      purpose: 'makes the runs of an experiment, and a report of them',
+      purpose: 'makes the runs of an experiment and their report',
       run: sweep,
       help: sweepHelp,
     },
@@ -133,7 +133,7 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
   [
     'nats-config',
     {
-      purpose: 'keys and permissions for a run on a NATS server of your own',
+      purpose: 'keys and permissions for a run on your own NATS server',
       run: natsConfig,
       help: natsConfigHelp,
     },
@@ -141,7 +141,7 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
   [
     'tuft-cpu',
     {
-      purpose: 'the real TuFT server on this CPU, in a Python environment of its own',
+      purpose: 'the real TuFT server on this CPU, in a separate Python environment',
       run: tuftCpu,
     },
   ],

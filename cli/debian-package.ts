@@ -2,7 +2,7 @@ import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { runCommand } from './run-command.js';
 
-/** The system's hooks after an update would write outside the private folders. */
+/** Disables the system's hooks after an update, which would write outside the private folders. */
 const aptConfiguration = `#clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
 #clear APT::Update::Post-Invoke-Success;
@@ -20,7 +20,7 @@ export interface DebianTools {
  * root; the package lists are fetched to a private place when the system has none.
  *
  * @param use given the folder that holds the package's `usr` and so on, which is gone afterwards.
- * @returns what `use` returns, or a sentence saying why the package cannot be had.
+ * @returns what `use` returns, or a sentence saying why the package is unavailable.
  */
 export async function withDebianPackage<Result>(
   name: string,
@@ -74,5 +74,5 @@ export async function withDebianPackage<Result>(
 }
 
 function lastLine(output: string): string {
-  return output.split('\n').at(-1)?.trim() || 'it ended without a word';
+  return output.split('\n').at(-1)?.trim() || 'it ended without output';
 }

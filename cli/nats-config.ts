@@ -75,7 +75,7 @@ export async function natsConfig(argv: readonly string[], env: Environment): Pro
 /**
  * Writes the files; keys that are there stay, and so does a certificate for the same hosts.
  *
- * @returns what there is now, and what whoever runs the servers must know of it.
+ * @returns the files that exist now, and notes for the operator of the servers.
  * @throws {UserError} if the folder has a certificate and no hosts are named.
  */
 export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Promise<string> {
@@ -124,9 +124,9 @@ async function ensureCertificate(folder: string, hosts: readonly string[]): Prom
 }
 
 /**
- * What servers that run already must be done to, and whom they will turn away.
+ * Notes on reloading running servers, and on the identities that they will refuse.
  *
- * @param previous what they include until now.
+ * @param previous the configuration that they include until now.
  */
 function changesOf(
   previous: string | undefined,

@@ -11,7 +11,7 @@ export interface CommandOptions {
   readonly signal?: AbortSignal;
 }
 
-/** Runs a short command to its end and never throws: whether its failure matters is the caller's to say. */
+/** Runs a short command to its end and never throws: the caller decides whether a failure matters. */
 export function runCommand(
   command: string,
   args: readonly string[],

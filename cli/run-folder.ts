@@ -7,7 +7,7 @@ import { noRoomReason } from '../shared/service/telemetry/disk-room.js';
 import { statesInFolder } from './eval/saved-states.js';
 import { lockFolder } from './folder-lock.js';
 
-/** Everything that a run leaves behind, in one place. */
+/** The folder with all files of a run. */
 export interface RunFolder {
   readonly path: string; // absolute
   readonly launch: string; // how it was started; config.json beside it is the learner's
@@ -94,7 +94,7 @@ const beforeItBegins = [
   'summary.json', // of a learner that was stopped before it did anything; others have more beside it
 ];
 
-/** Whether a folder has a result or a trained state of a run, or anything that is none of ours. */
+/** Whether a folder has a result or a trained state of a run, or foreign files. */
 async function hasBegun(path: string): Promise<boolean> {
   const entries = await readdir(path);
   const isOurs = entries.includes('launch.json');
@@ -117,7 +117,7 @@ function notWritable(parent: string, cause: unknown): UserError {
   );
 }
 
-/** The folder itself, or the nearest one above it that is there. */
+/** The folder itself, or its nearest existing parent. */
 export async function nearestExisting(path: string): Promise<string> {
   const exists = await access(path).then(
     () => true,

@@ -28,7 +28,7 @@ export const EvalConfig = z.object({
   modelDir: string.optional().describe("Hugging Face directory of the run's model."),
   backendUrl: httpAddress
     .optional()
-    .describe('the Tinker server that the run trains by, if not one of its own.'),
+    .describe('the Tinker server that the run trains on, if not its own local backend.'),
   apiKey: processSettings.apiKey,
   readySeconds: processSettings.readySeconds,
   json: z

@@ -110,7 +110,7 @@ async function savedStates(
   return await statesAtServer(client, path);
 }
 
-/** A result as a table for people: a row for all problems and, where there are several, a difficulty. */
+/** A result as a table: one row for all problems, and one per difficulty if there are several. */
 export function evalTable(result: EvalResult): string {
   const { temperature, samples, byDifficulty, lost } = result;
   const tries = Object.keys(result.passAt)

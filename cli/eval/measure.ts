@@ -32,7 +32,7 @@ import { watchDeadLetters } from '../../shared/broker/dead-letter-watch.js';
 import { Evaluator, receiveAnswers } from '../../shared/run/evaluation/evaluator.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 
-/** What an evaluation is of, and where it happens. */
+/** The version and the problems of an evaluation, and where it runs. */
 export interface MeasureOptions extends BackendOptions {
   readonly natsBinary: NatsBinary;
   readonly screen: Screen;
@@ -40,8 +40,8 @@ export interface MeasureOptions extends BackendOptions {
 }
 
 /**
- * Evaluates one version apart from its run: with processes and a NATS server of its own, which end
- * with it. From the run it needs only what `findVersion` found and the saved weights.
+ * Evaluates one version outside its run, with separate processes and a separate NATS server that end
+ * with it. From the run it needs only the result of `findVersion` and the saved weights.
  *
  * @throws {FleetError} when a process ended that it cannot do without; {UserError} when something
  * is not there.
@@ -62,7 +62,7 @@ export async function measure(options: MeasureOptions): Promise<EvalResult> {
     const weights = opened ?? weightsFromStore(found, version)!;
 
     const run = found.run; // alone on its server, so it can be called like the one that it copies
-    const identity = { role: 'learner' } as const; // it does here what the learner does in a run
+    const identity = { role: 'learner' } as const; // as the learner does in a run
     await using broker = await connectBroker({
       natsUrl: nats.natsUrl,
       ...accessWith(nats.keyFolder, identity),
@@ -82,7 +82,7 @@ export async function measure(options: MeasureOptions): Promise<EvalResult> {
     await fleet.ready(names, deadlineMs, signal);
     return await evaluate(broker, problems, options, signal);
   } catch (caught) {
-    fleet.failed.throwIfAborted(); // it is the cause, whatever broke because of it
+    fleet.failed.throwIfAborted(); // the cause; other errors follow from it
     throw caught;
   } finally {
     over.abort();

@@ -107,7 +107,7 @@ export interface BackendOptions {
   readonly request: EvalConfig;
   readonly found: FoundRun;
   readonly version: FoundVersion;
-  readonly folder: string; // of its own: logs, streams and checkpoints of this evaluation
+  readonly folder: string; // logs, streams and checkpoints of this evaluation only
   readonly log: Logger;
 }
 

@@ -29,7 +29,7 @@ export interface RunState {
 /** A learner renews its lease every 2.5 seconds, or less often with a longer --lease-seconds. */
 const leadershipSeconds = 30;
 
-/** Whether a learner leads the run, as far as its lease tells; one that was killed leaves its lease behind. */
+/** Whether a learner leads the run, judged by its lease, which stays for a while after a killed learner. */
 export function hasLearner(leader: LeaderLease | undefined, at: number): boolean {
   return leader !== undefined && at - leader.renewedAt <= 1_000 * leadershipSeconds;
 }

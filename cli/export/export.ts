@@ -52,7 +52,7 @@ export async function exportRun(argv: readonly string[], env: Environment): Prom
 
 type Writer = (rows: readonly HistoryRow[], folder: string, config: string) => Promise<string>;
 
-/** By format: writes what belongs to it, and tells the name of the file with the steps. */
+/** By format: writes its files and returns the name of the one with the steps. */
 const write: Readonly<Record<z.infer<typeof ExportConfig>['format'], Writer>> = {
   async tensorboard(rows, folder) {
     const name = eventFileName(rows);

@@ -21,7 +21,7 @@ const Line = z
 /**
  * Every step in metrics.jsonl. A last line that is still being written is left out.
  *
- * @throws {UserError} if the file is not there, or a line is none of ours.
+ * @throws {UserError} if the file does not exist, or a line is not a step.
  */
 export async function readHistory(path: string): Promise<HistoryRow[]> {
   let text: string;

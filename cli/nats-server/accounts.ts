@@ -5,8 +5,8 @@ import { runAccount } from '../../shared/broker/permissions.js';
 import type { NatsUser } from './keys.js';
 
 /**
- * The accounts of a run, who is let into them and what each may do, in the words of nats-server's
- * configuration. It holds public keys alone, so it is no secret.
+ * The accounts of a run, with their users and permissions, in the syntax of nats-server's configuration.
+ * It contains only public keys, so it is not secret.
  */
 export function accountsText(run: string, users: readonly NatsUser[]): string {
   const host = runAccount(run);

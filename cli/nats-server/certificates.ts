@@ -20,7 +20,7 @@ const validDays = 397; // the most that clients take of a server
 
 /**
  * Makes an authority for this one purpose and has it sign a certificate for `hosts`: names or
- * addresses. The authority's own key is never written down, so nobody can have it sign another.
+ * addresses. The authority's own key is never stored, so it cannot sign another certificate.
  *
  * @param folder receives `ca.pem`, which clients need, `server.pem` and, for its owner alone, the key.
  */

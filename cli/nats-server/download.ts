@@ -9,7 +9,7 @@ import { errorText } from '../../shared/base/errors.js';
 import { withDebianPackage, type DebianTools } from '../debian-package.js';
 import { type NatsBinary, storeInCache } from './binary.js';
 
-/** The release that is fetched where no package and no installed server is at hand. */
+/** The release that is downloaded if there is no package and no installed server. */
 export const pinnedRelease = {
   version: '2.14.5',
   /**
@@ -47,7 +47,7 @@ const downloadTimeoutMs = 180_000;
  * Fetches a release archive and puts its server into the cache. Nothing of the archive is unpacked,
  * let alone run, before its SHA-256 is the expected one.
  *
- * @returns a sentence saying why not, when it cannot be had or is not what was expected.
+ * @returns a sentence saying why not, if the download fails or its content is unexpected.
  */
 export async function takeRelease(
   folder: string,
@@ -99,7 +99,7 @@ async function serverIn(archive: Buffer): Promise<Buffer | undefined> {
 /**
  * Puts the server of the distribution's nats-server package into the cache.
  *
- * @returns a sentence saying why not, when the package cannot be had.
+ * @returns a sentence saying why not, if the package is unavailable.
  */
 export async function takeDebianPackage(
   folder: string,

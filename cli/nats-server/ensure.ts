@@ -84,7 +84,7 @@ export async function ensureNatsServer(options: EnsureOptions): Promise<NatsBina
 
   throw new UserError(
     [
-      'no nats-server can be had:',
+      'no nats-server was found or downloaded:',
       ...failures.map((line) => `  - ${line}`),
       'Install nats-server 2.9 or newer so that it is on PATH, or set OFFBEAT_NATS_SERVER to its file,',
       'or use a running one: --nats-url nats://host:4222 (JetStream on)',

@@ -74,7 +74,7 @@ function isRole(name: string): name is Exclude<Identity['role'], 'actor'> {
   return ['learner', 'reward', 'observer', 'operator'].includes(name);
 }
 
-/** How a process with this identity gets in; without a folder of keys the server asks for none. */
+/** The credentials of a process with this identity; none without a folder of keys. */
 export function accessWith(
   keyFolder: string | undefined,
   identity: Identity,

@@ -6,10 +6,10 @@ import { readJson } from '../../shared/base/read-json.js';
 /** What nats-server writes into its ports folder once it listens, and removes as it ends. */
 const PortsFile = z.object({ nats: z.tuple([z.url()]), monitoring: z.tuple([z.url()]) });
 
-/** The part of `/jsz` that says where the streams lie. */
+/** The part of `/jsz` with the folder of the streams. */
 export const JetStream = z.object({ config: z.object({ store_dir: z.string().min(1) }) });
 
-/** Where a server of ours listens. */
+/** Where one of our servers listens. */
 export interface NatsPorts {
   readonly url: string; // nats://127.0.0.1:42229
   readonly monitoringUrl: string;
@@ -17,7 +17,7 @@ export interface NatsPorts {
 
 /**
  * The server that now keeps its streams under `folder`, if there is one: a server that was killed
- * leaves its ports file behind, and any process may take its ports.
+ * leaves its ports file, and any process may take its ports.
  */
 export async function findRunningNats(folder: string): Promise<NatsPorts | undefined> {
   for (const name of await portsFiles(folder)) {
@@ -42,7 +42,7 @@ export async function newestPorts(folder: string): Promise<NatsPorts | undefined
   return name === undefined ? undefined : await readPorts(join(folder, name));
 }
 
-/** Forgets the servers of earlier runs that could not tidy up. */
+/** Deletes the ports files of killed servers. */
 export async function forgetPorts(folder: string): Promise<void> {
   for (const name of await portsFiles(folder)) await rm(join(folder, name), { force: true });
 }

@@ -20,15 +20,15 @@ interface ServerConfig {
   readonly storeFolder: string;
   /** The server writes the ports that it took into a file in here. */
   readonly portsFolder: string;
-  readonly port?: number | undefined; // of the system's choice, if it is not told
+  readonly port?: number | undefined; // by default chosen by the system
   /** Only these identities are accepted. */
   readonly users: readonly NatsUser[];
   readonly certificate?: ServerCertificate | undefined; // no TLS without one
 }
 
 /**
- * The text of nats-server's configuration: loopback only, where it is not told otherwise with ports
- * of the system's choice, so that nothing can take them in between, and JetStream in the run's own folder.
+ * The text of nats-server's configuration: loopback only, by default with ports that the system chooses,
+ * so that no other process can take them first, and JetStream in the run's own folder.
  */
 function serverConfigText(config: ServerConfig): string {
   const { run, storeFolder, portsFolder, users, certificate, port = -1 } = config;
@@ -67,7 +67,7 @@ export interface RunningNats extends NatsPorts {
 
 interface StartOptions {
   readonly run: string; // whose names the identities may use
-  readonly identities: readonly Identity[]; // who is let in
+  readonly identities: readonly Identity[]; // whose keys are accepted
   readonly withTls?: boolean;
   readonly deadlineMs: number;
   readonly signal: AbortSignal;

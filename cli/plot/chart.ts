@@ -176,13 +176,13 @@ function short(value: number): number {
 /** How many colors the style has; then they begin again. */
 const colors = 8;
 
-/** Okabe and Ito's colors, which most color-blind people can tell apart, and brighter ones for dark. */
+/** Okabe and Ito's colors, which most color-blind readers can distinguish, and brighter ones for dark mode. */
 const palette = {
   light: ['#0072b2', '#d55e00', '#009e73', '#b8579a', '#a07400', '#3d93c6', '#7a5195', '#666666'],
   dark: ['#56b4e9', '#ff8a4c', '#2fcf9f', '#e6a5cb', '#f0c24a', '#9ad1f5', '#c3a3e0', '#b5b5b5'],
 };
 
-/** Lines can be told apart without color, too. */
+/** Dashes distinguish lines also without color. */
 const dashes = ['none', '7 3', '2 3', '9 3 2 3'];
 
 /** The style of charts on light and dark backgrounds, for a page or for an SVG on its own. */

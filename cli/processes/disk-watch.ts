@@ -11,7 +11,7 @@ const probeBytes = { usually: 64 * 1024, afterwards: 1024 * 1024 };
 
 export interface DiskWatchOptions {
   readonly folder: string;
-  /** What others say who write there: what is too large for what is left finds no room before a small file does. */
+  /** Reports of other writers: a large write fails before the small file of this watch does. */
   readonly ask?: () => Promise<string | undefined>;
   /** Called when there is no room any more. */
   readonly onFull: (reason: string) => void;
@@ -20,8 +20,8 @@ export interface DiskWatchOptions {
 }
 
 /**
- * Tries every second whether a folder takes a small file. The amount of free space would show neither
- * quotas nor a file system that went read-only.
+ * Tries every second to write a small file into a folder. The amount of free space would show neither
+ * quotas nor a file system that became read-only.
  */
 export class DiskWatch implements AsyncDisposable {
   readonly #options: DiskWatchOptions;
@@ -84,7 +84,7 @@ export class DiskWatch implements AsyncDisposable {
 }
 
 /**
- * Refuses to start anything in a folder that does not take the little that a start itself writes.
+ * Refuses a start if its folder has no room for the files that the start itself writes.
  *
  * @throws {UserError} when there is no room for it.
  */
@@ -93,7 +93,7 @@ export async function assertRoom(folder: string): Promise<void> {
   if (trouble !== undefined) throw new UserError(`${trouble}; make room, and start again`);
 }
 
-/** Why a folder does not take a file of so many bytes; undefined where it does. */
+/** Why a file of this size cannot be written to a folder; undefined if it can. */
 async function roomTrouble(folder: string, bytes: number): Promise<string | undefined> {
   const path = join(folder, '.room');
   try {

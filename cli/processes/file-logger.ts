@@ -3,7 +3,7 @@ import { pino } from 'pino';
 import { LogStream } from '../../shared/service/telemetry/log-stream.js';
 import { loggerOptions, type Logger } from '../../shared/service/telemetry/logger.js';
 
-/** The log of a command of ours: standard output is for the person. */
+/** The log of an offbeat command: standard output is for its results. */
 export function fileLogger(service: string, path: string): Logger {
   return pino(
     {

@@ -32,7 +32,7 @@ export interface Member {
   readonly stopGraceMs: number;
 }
 
-/** The run cannot go on: a process ended that it cannot do without. */
+/** The run cannot continue: a required process has ended. */
 export class FleetError extends Error {
   override readonly name = 'FleetError';
   constructor(
@@ -53,7 +53,7 @@ interface Running {
   readonly healthUrl?: string;
 }
 
-/** The processes of one run: started, watched, restarted where that helps, stopped in order. */
+/** The processes of one run: started, watched, restarted if that can help, stopped in order. */
 export class Fleet implements AsyncDisposable {
   /** Aborts, with a FleetError as reason, when the run cannot go on. */
   readonly failed: AbortSignal;
@@ -87,7 +87,7 @@ export class Fleet implements AsyncDisposable {
     return join(this.#logFolder, `${name}.log`);
   }
 
-  /** Starts a member and watches it from now on; resolves when it is not kept running any more. */
+  /** Starts a member and watches it; resolves when it is no longer kept running. */
   start(member: Member): Promise<void> {
     return this.#watch(member.name, this.#keep(member));
   }
@@ -208,7 +208,7 @@ export class Fleet implements AsyncDisposable {
       if (process.isStopping) return;
       this.#running.delete(name);
 
-      const isEnd = exit.code === 0 || exit.code === givenUpCode; // its summary tells which
+      const isEnd = exit.code === 0 || exit.code === givenUpCode; // its summary says which
       if (member.whenItEnds === 'finishes' && isEnd) return;
       // What it could not use may be the process that was renewed; anything else fails again.
       if (exit.code === userErrorCode && process.startedAt <= this.#renewedAt) continue;
@@ -236,7 +236,7 @@ export class Fleet implements AsyncDisposable {
       const isRenewed = this.#renewing.delete(name);
       if (process.isStopping && (!isRenewed || this.#isStopping())) return;
       this.#running.delete(name);
-      await process.stop(0, this.#hurry); // whatever of its group outlived it
+      await process.stop(0, this.#hurry); // the rest of its process group
       if (again !== undefined && (isRenewed || (await this.#endedOfFullDisk(name, exit)))) {
         if (this.#isStopping()) return;
         process = await again(this.#stopping.signal);
@@ -254,7 +254,7 @@ export class Fleet implements AsyncDisposable {
     }
   }
 
-  /** Whether it ended while the disk was full, which is no fault of its own; resolves when there is room. */
+  /** Whether it ended because the disk was full; resolves when there is room. */
   async #endedOfFullDisk(name: string, exit: Exit): Promise<boolean> {
     await this.#disk?.poll();
     if (this.#disk?.reason === undefined || this.#isStopping()) return false;
@@ -281,7 +281,7 @@ export class Fleet implements AsyncDisposable {
   }
 
   async #stopOne(name: string, { process, member }: Running): Promise<void> {
-    // After a failure there is little left that could be saved, and less to save it with.
+    // After a failure little can still be saved.
     const most = this.#disk?.reason !== undefined ? fullDiskGraceMs : failedGraceMs;
     const graceMs =
       this.failed.aborted || this.#disk?.reason !== undefined
@@ -301,7 +301,7 @@ export class Fleet implements AsyncDisposable {
     if (this.#isStopping()) return;
     const path = this.logPath(name);
     if (exit.code === userErrorCode) {
-      // It knows what the user has to change; the rest of its log says less.
+      // Its error names what the user has to change; the rest of its log is less useful.
       const words = (await lastWords(path, logStart)).replaceAll('\n', '\n  ');
       this.#fail(`${name} ${describeExit(exit)}:\n  ${words}\nIts log is ${path}`, userErrorCode);
       return;

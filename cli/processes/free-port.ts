@@ -3,18 +3,18 @@ import { createServer } from 'node:net';
 import { cannotServe } from '../../shared/service/http-server.js';
 
 /**
- * Below what systems take for outgoing connections (Linux from 32768, macOS and Windows from 49152): a
- * port of those may be gone before the service that it is for listens.
+ * Below the range of outgoing connections (Linux from 32768, macOS and Windows from 49152): a port of that
+ * range may be taken before its service listens.
  */
 const [first, end] = [20_000, 32_000];
 
 /**
- * The next port to try. A port that was given away is perhaps not listened on yet, so none is given
- * twice; and processes that look at the same moment begin at places of their own.
+ * The next port to try. A returned port may not be listened on yet, so none is returned twice; and
+ * processes that search at the same moment begin at different ports.
  */
 let next = placeOf(process.pid);
 
-/** Where in the range a process begins: apart from those that were started about when it was. */
+/** Where in the range a process begins: far from processes that were started at about the same time. */
 export function placeOf(pid: number): number {
   return (pid * 64) % (end - first);
 }

@@ -16,8 +16,8 @@ export async function logTail(path: string, count: number, from = 0): Promise<st
 }
 
 /**
- * Why a process ended, in its own words: its last fatal message without its stack, or else the last
- * line of its log; nothing when it has written none.
+ * Why a process ended, by its log: its last fatal message without the stack, or else its last line;
+ * undefined without a line.
  */
 export async function lastWords(path: string, from = 0): Promise<string> {
   const blocks = await readBlocks(path, from);
@@ -48,9 +48,9 @@ async function readBlocks(path: string, from: number): Promise<Block[]> {
   }
 }
 
-/** A service tells its last words both as a log entry and, plainly, on standard error. */
+/** A service writes its last error both as a log entry and as plain text on standard error. */
 function withoutPlainCopies(blocks: readonly Block[]): Block[] {
-  let copy: string[] = []; // what a copy would say next
+  let copy: string[] = []; // the line that a copy would have next
   return blocks.filter(({ lines, message, isFatal }) => {
     if (lines.length === 1 && lines[0] === copy[0]) {
       copy.shift();

@@ -11,9 +11,9 @@ export interface Command {
 }
 
 /**
- * A child that cannot outlive us. It has a process group of its own, so that Ctrl-C in the terminal
- * reaches us alone and we end the children in order; and it watches the pipe that is its standard
- * input, which the kernel closes when we die without a word.
+ * A child that cannot outlive us. It has its own process group, so that Ctrl-C in the terminal reaches
+ * only us and we end the children in order; and it watches the pipe that is its standard input, which
+ * the kernel closes when we are killed.
  */
 export class ManagedProcess {
   readonly pid: number | undefined;
@@ -54,7 +54,7 @@ export class ManagedProcess {
   }
 
   /**
-   * Asks it to end, waits at most `graceMs`, then kills whatever is left of its process group.
+   * Asks it to end, waits at most `graceMs`, then kills the rest of its process group.
    *
    * @param hurry cuts the wait short.
    */
@@ -71,7 +71,7 @@ export class ManagedProcess {
     return exit;
   }
 
-  /** Its own children go a moment later; where nobody buries orphans they stay as zombies, so bounded. */
+  /** Its children end a moment later; without an init process they stay as zombies, so the wait is bounded. */
   async #groupGone(): Promise<void> {
     for (let i = 0; i < 10 && this.#kill(0, 'group'); i++) await sleep(20);
   }
@@ -116,10 +116,10 @@ export async function waitForReady(
   return reason;
 }
 
-/** Enough for a passing fault; a process that dies again and again has a cause that needs a person. */
+/** Enough for a temporary fault; only the user can fix the cause of a process that dies again and again. */
 export const maxRestarts = 5;
 
-/** A process that lived this long has recovered: its earlier deaths no longer count. */
+/** A process that has run for this long has recovered: its earlier deaths no longer count. */
 const recoveredAfterMs = 60_000;
 
 /**
@@ -154,8 +154,8 @@ export function describeExit({ code, signal, failure }: Exit): string {
 
 /**
  * Runs "$@" and ends it when our standard input closes, for programs that do not watch theirs.
- * The watcher is a process of its own, so the program ends with the launcher even if this shell
- * was killed as well; a shell, because it survives whoever kills every Node process at once.
+ * The watcher is a separate process, so the program ends with the launcher even if this shell was killed
+ * as well; it is a shell, because it survives a kill of every Node process.
  */
 const script = `
 exec 3<&0

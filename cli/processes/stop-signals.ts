@@ -7,11 +7,11 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { fileLogger } from './file-logger.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
-/** Signals this close together are one wish: npm passes on the Ctrl-C that the terminal sent us too. */
+/** Signals this close together count as one: npm forwards the Ctrl-C that the terminal also sent us. */
 const sameWishMs = 1_000;
 
 export interface StopSignals {
-  /** Aborts at the first wish to stop. */
+  /** Aborts at the first signal. */
   readonly stop: AbortSignal;
   /** Aborts at the second one: no more waiting. */
   readonly hurry: AbortSignal;
@@ -22,10 +22,10 @@ export interface StopSignals {
 const exitCodes = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
 
 /**
- * Listens for SIGINT, SIGTERM, SIGHUP, and for the end of whoever reads our output or, by
- * OFFBEAT_PARENT_PIPE, holds our input; from now on.
+ * Listens for SIGINT, SIGTERM and SIGHUP, and for the end of the process that reads our output or, with
+ * OFFBEAT_PARENT_PIPE, holds our input.
  *
- * @param farewell what is reported at the first wish to stop.
+ * @param farewell what is reported at the first signal.
  */
 export function listenForStop(report: (line: string) => void, farewell: string): StopSignals {
   const stop = new AbortController();
@@ -65,12 +65,12 @@ const brokenPipeCode = 141;
 /** The resources of a short command. */
 interface ShortCommand {
   readonly stop: StopSignals;
-  readonly folder: string; // of its own, gone when it has ended
+  readonly folder: string; // temporary, deleted at its end
   readonly log: Logger; // in that folder
 }
 
 /**
- * Runs a command that can be broken off at any wait.
+ * Runs a command that can be stopped at any wait.
  *
  * @param farewell reported at the first signal; without it the command ends at once.
  * @returns the command's exit code, or the signal's if that broke it off.

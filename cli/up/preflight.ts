@@ -24,7 +24,7 @@ interface PreflightOptions {
   readonly request: UpRequest;
   readonly run: string;
   readonly env: Environment;
-  readonly report: (line: string) => void; // told what may take a while
+  readonly report: (line: string) => void; // receives a line before each slow step
   readonly signal: AbortSignal;
 }
 

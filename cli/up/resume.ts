@@ -29,7 +29,7 @@ export async function readLaunch({ launch }: Pick<RunFolder, 'launch'>): Promise
     return Launch.parse(await readJson(launch));
   } catch (cause) {
     throw new UserError(
-      `${launch} does not tell how the run was started (${errorText(cause)}); is it one of offbeat up?`,
+      `${launch} does not say how the run was started (${errorText(cause)}); is it one of offbeat up?`,
       { cause },
     );
   }
@@ -85,7 +85,7 @@ export function resumed(
   for (const [key, what] of Object.entries(places)) {
     const [before, now] = [stored[key], request.given[key as keyof typeof places]];
     if (now !== undefined && before === undefined) {
-      complain(key, `is given, but the run has a ${what} of its own; remove it`);
+      complain(key, `is given, but the run has its own ${what}; remove it`);
     }
   }
   const modelName = request.given.modelName;

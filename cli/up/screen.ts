@@ -7,7 +7,7 @@ export interface Screen {
   readonly note: (text: string) => void;
   /** A line that stays and wants attention. */
   readonly warn: (text: string) => void;
-  /** What is going on now: rewritten on a terminal, else a line of its own now and then. */
+  /** The current state: one rewritten line on a terminal, else a new line from time to time. */
   readonly status: (text: string) => void;
   /** How wide a status may be now; endless without a terminal. */
   readonly columns: () => number;

@@ -54,7 +54,7 @@ export async function readSummary(path: string): Promise<Summary | string> {
   return `the summary in ${path} is not of the expected form: ${problems.join('; ')}`;
 }
 
-/** The same for people: one fact a line. */
+/** The summary as text, one fact per line. */
 export function summaryText(summary: Summary): string {
   const { groups, staleness, eval: evaluation } = summary;
   const lines: [string, string][] = [

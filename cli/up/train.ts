@@ -121,7 +121,7 @@ export async function train(options: TrainOptions): Promise<void> {
     fleet.failed.throwIfAborted();
   } finally {
     over.abort();
-    await watching.catch(() => undefined); // whatever it was, the race or the failure told it
+    await watching.catch(() => undefined); // the race or the failure has reported it
   }
 }
 
@@ -139,14 +139,14 @@ async function startOwnNats(
   const start = (signal: AbortSignal, port?: number) =>
     startNats(natsBinary.path, folder.nats, fleet.logPath(name), { ...settings, signal, port });
   const nats = await start(stop.stop);
-  const port = Number(new URL(nats.url).port); // where everybody looks for it
+  const port = Number(new URL(nats.url).port); // where users look for it
   const member = { stopRank: stopRanks.nats, stopGraceMs: graceMs };
   fleet.adopt(name, nats.process, member, async (signal) => (await start(signal, port)).process);
   screen.note(`nats-server ${natsBinary.version} at ${nats.url}`);
   return { natsUrl: nats.url, keyFolder: nats.keyFolder };
 }
 
-/** Keys of its own keep other users of this machine away from the local backend, and actors from training. */
+/** Separate keys keep other users of this machine away from the local backend, and actors from training. */
 async function backendPlace(config: UpConfig): Promise<RunPlaces['backend']> {
   if (config.backendUrl !== undefined && config.apiKey !== undefined) {
     const { backendUrl: url, apiKey, samplingApiKey } = config;

@@ -96,7 +96,7 @@ export function runSettings(learner: z.ZodObject): Record<string, z.core.$ZodTyp
   return Object.fromEntries(Object.entries(learner.shape).filter(([key]) => !decidedHere.has(key)));
 }
 
-/** A run without a limit of its own ends by itself, after long enough to show that it learns. */
+/** A run without a given limit ends by itself, after long enough to show that it learns. */
 export const defaultMinutes = 5;
 
 /** The settings given to `offbeat up`. */
@@ -161,7 +161,7 @@ export function checkRequest(
   for (const { path, message } of error?.issues ?? []) complain(String(path[0]), message);
 }
 
-/** The key of a server of the user's own may come by an environment variable of its own. */
+/** The key of the user's own server may be in a separate environment variable. */
 export function withKey(config: UpConfig, env: Environment): UpConfig {
   return config.backendUrl === undefined ? config : { ...config, apiKey: keyOf(config, env) };
 }

@@ -38,9 +38,9 @@ export async function upHelp(): Promise<string> {
   const settings = runSettings(await loadSchema('learner'));
   return `offbeat up: trains on this machine.
 
-It starts nats-server, the local backend, the reward service, the actors and the learner as processes
-of their own, shows progress, prints a summary and ends them all. What a run leaves behind lies under
-runs/NAME, and --run NAME --resume goes on with it. Without --max-steps and --max-minutes it trains for ${defaultMinutes} minutes.
+It starts nats-server, the local backend, the reward service, the actors and the learner as separate
+processes, shows progress, prints a summary and ends them all. The files of a run are in runs/NAME, and
+--run NAME --resume continues it. Without --max-steps and --max-minutes it trains for ${defaultMinutes} minutes.
 
 How to run it:
 ${describeFlags(UpConfig.shape, upService)}
@@ -55,7 +55,7 @@ ${describeFlags(settings, upService)}
  * signal's code after Ctrl-C, 2 when the user has something to change, 3 when training was given up,
  * else 1. When it returns, none of the processes is left.
  *
- * @throws {UserError} when a flag is wrong, the model cannot be run or something cannot be had, before
+ * @throws {UserError} if a flag is wrong, the model cannot be run or a server is unavailable, before
  *   anything was started or written.
  */
 export async function up(argv: readonly string[], env: Environment): Promise<number> {
@@ -75,7 +75,7 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
       natsBinary = await ensureNatsServer({ env, report: screen.note, signal: stop.stop });
     }
   } catch (caught) {
-    if (stop.exitCode() === undefined) throw caught; // else it tells of a wait that we broke off
+    if (stop.exitCode() === undefined) throw caught; // else it reports a wait that we stopped
   }
   const stopCode = stop.exitCode();
   if (stopCode !== undefined) return stopCode;

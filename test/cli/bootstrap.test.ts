@@ -138,11 +138,11 @@ describe('the npm scripts', { timeout: 60_000 }, () => {
     await needNats(
       'chaos',
       'console.log("ran");',
-      'export const ensureNatsServer = async () => { throw new Error("no nats-server can be had"); };',
+      'export const ensureNatsServer = async () => { throw new Error("no nats-server was found or downloaded"); };',
     );
     const { out, err, code } = await run(['test:chaos']);
     assert.deepEqual([out, code], ['', 1]);
-    assert.match(err, /no nats-server can be had/);
+    assert.match(err, /no nats-server was found or downloaded/);
   });
 
   it('an npm script refuses an unknown task', async () => {

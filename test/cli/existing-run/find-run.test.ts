@@ -54,7 +54,7 @@ describe('the run to be evaluated', () => {
   });
 
   it('the run is refused if its folder does not say how it was started', async () => {
-    await assert.rejects(find('--run=torn'), /torn\/launch\.json does not tell how the run was/);
+    await assert.rejects(find('--run=torn'), /torn\/launch\.json does not say how the run was/);
   });
 });
 

@@ -95,7 +95,7 @@ describe('the search for nats-server', () => {
     await executable(join(early, 'dpkg-deb'), '#!/bin/sh\nexit 1\n');
     await assert.rejects(ensure(), (error) => {
       assert(error instanceof UserError);
-      assert.match(error.message, /^no nats-server can be had:/);
+      assert.match(error.message, /^no nats-server was found or downloaded:/);
       assert.match(error.message, /early\/nats-server --version .*exec format/);
       assert.match(error.message, /none in the cache/);
       assert.match(error.message, /apt-get download nats-server: E: no network/);

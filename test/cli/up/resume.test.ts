@@ -60,8 +60,8 @@ describe('a resumed run', () => {
 
   it("a resumed run refuses to replace its own servers, but finds the user's servers at another address", () => {
     const text = complaint([], ['--nats-url=nats://h:1', '--backend-url=http://h:1']);
-    assert.match(text, /--nats-url is given, but the run has a NATS of its own/);
-    assert.match(text, /--backend-url is given, but the run has a backend of its own/);
+    assert.match(text, /--nats-url is given, but the run has its own NATS; remove it/);
+    assert.match(text, /--backend-url is given, but the run has its own backend; remove it/);
     const began = ['--nats-url=nats://h:1', '--backend-url=http://h:1', '--model-dir=m'];
     const env = { TINKER_API_KEY: 'tml-a' };
     const { config } = resume(began, ['--nats-url=nats://h:2'], env);
