@@ -78,7 +78,7 @@ export type TicketBounds = Pick<RunConfig, 'groupSize' | 'sampling'>;
 
 /**
  * Checks that the group was sent by the actor that it names: NATS lets an actor publish only on the
- * subject of its own name.
+ * subject with its name.
  *
  * @throws {GroupRefused} if it came on another subject.
  */

@@ -13,7 +13,7 @@ const kinds: Readonly<Record<string, string>> = {
 };
 
 /**
- * Describes a problem with a value in plain words, where the schema has no message of its own; passed to
+ * Describes a problem with a value in plain words, if the schema has no message for it; passed to
  * zod's `parse` as `error`. Other kinds of issues keep zod's messages.
  */
 export const plainWords: z.core.$ZodErrorMap = (issue) => {

@@ -1,6 +1,6 @@
 /**
  * Escapes an untrusted text for a terminal: control characters (and so escape codes), direction marks,
- * zero-width characters and line separators become `\u001b` and the like, which in JSON means the same as the
+ * zero-width characters and line separators become escapes such as `\u001b`, which in JSON mean the same as the
  * character itself.
  */
 export function printable(text: string): string {

@@ -31,7 +31,7 @@ export class TaskScope implements AsyncDisposable {
   }
 
   /**
-   * Runs the tasks in a scope of their own until all have settled.
+   * Runs the tasks in a new scope until all have settled.
    *
    * @throws the error of the first task that failed, even if it failed after `signal` aborted.
    */

@@ -14,7 +14,7 @@ export interface ServerFacts {
 
 export interface Allowance {
   readonly used: number;
-  readonly limit: number | undefined; // undefined: no limit of its own
+  readonly limit: number | undefined; // undefined: unlimited
 }
 
 export async function inspectServer({ link }: Broker): Promise<ServerFacts> {

@@ -16,7 +16,7 @@ export interface Permissions {
  *
  * - an **actor** takes tickets, reads configuration, manifests and weights, and writes its own rollouts and
  *   its own lease. It cannot read the ledger or any rollouts, not even its own large ones. It writes
- *   to subjects of its own, so that the server can limit each actor.
+ *   to its own subjects, so that the server can limit each actor.
  * - the **reward** service takes rollouts and writes scores.
  * - the **learner** lays out the run, writes tickets, manifests, weights, ledger and events, takes scores.
  * - an **observer** reads everything and changes nothing.

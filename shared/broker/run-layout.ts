@@ -36,7 +36,7 @@ const maxLeaseBytes = 16 * 1024;
 /**
  * How often a message is tried before it is dead-lettered.
  *
- * The server has no limit of its own: a message that used up `max_deliver` is never redelivered and does not
+ * The limit of the server is not used: a message that used up `max_deliver` is never redelivered and does not
  * count as lag, but keeps its place in a bounded work queue, and if the process dies on the last try nothing
  * removes it. So `consume` counts the tries.
  */
@@ -82,7 +82,7 @@ export type ConsumerSettings = Partial<ConsumerConfig> & { durable_name: string 
  * bytes: the server reserves the byte limit of a file stream on the disk in advance, and the sum would exceed
  * a laptop's disk. A message is at most the server's `max_payload`.
  *
- * Actors write to subjects of their own, and the effective limit is per subject: an actor that has used up
+ * Each actor writes to its own subjects, and the effective limit is per subject: an actor that has used up
  * its share is refused while the stream still has room for many others. An honest run never gets near this
  * limit.
  *

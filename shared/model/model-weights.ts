@@ -43,7 +43,7 @@ export async function checkWeights({ path, config }: ModelFolder): Promise<void>
   // Programs differ in which of the two they read.
   if ((await digest(head)) !== (await digest(embedding))) {
     throw new UserError(
-      `${join(path, 'config.json')}: tie_word_embeddings is true, but ${head} differs from ${embedding}; set it to false if the model has a head of its own, else remove ${head}`,
+      `${join(path, 'config.json')}: tie_word_embeddings is true, but ${head} differs from ${embedding}; set it to false if the model has a separate head, else remove ${head}`,
     );
   }
 }

@@ -11,7 +11,7 @@ export interface Packable {
 export interface Segment {
   readonly sequence: number; // its index
   readonly offset: number; // where its own part begins in the row
-  readonly length: number; // of its own part, after the shared prefix
+  readonly length: number; // of this part, after the shared prefix
 }
 
 /**
@@ -145,7 +145,7 @@ export function packedBias(row: PackedRow, time: number, into: Float32Array): vo
  * Splits sequences into batches of similar length, so that there is little padding.
  *
  * @param lengths tokens in each sequence.
- * @param maxTokens padded tokens in a batch, at most; a longer sequence is a batch of its own.
+ * @param maxTokens padded tokens in a batch, at most; a longer sequence is a separate batch.
  * @returns the sequences' indices, batch by batch, the shortest first; the same input gives the
  *   same batches.
  */

@@ -14,7 +14,7 @@ export interface KnownFlag {
   readonly isSecret?: boolean; // its value must not be printed
 }
 
-/** Switches of npm itself under which a flag of ours takes a value: npm's value is not meant for us. */
+/** Switches of npm itself with the name of an offbeat flag that takes a value: npm's value is not meant for us. */
 const otherwiseInNpm = new Set(['progress']);
 
 /** Names of at least this length are recognised with one wrong letter. */
@@ -51,7 +51,7 @@ export function refuseFlagsKeptByNpm(
   const names = kept.map(({ flag }) => `--${flag.name}`).join(', ');
   const command = script === 'start' ? 'npm start' : `npm run ${script}`;
   throw new UserError(
-    `npm kept ${names} for itself: flags of ours come after --. Nothing was started; type\n` +
+    `npm kept ${names} for itself: flags of offbeat come after --. Nothing was started; type\n` +
       `  ${[command, '--', ...arrived.map(quoted), ...words].join(' ')}` +
       (lost ? `\nwith the values ${loose.map(quoted).join(', ')} in their places` : ''),
   );

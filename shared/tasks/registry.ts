@@ -70,7 +70,7 @@ export function taskSpec(settings: TaskSettings): Promise<TaskSpec> {
   return definitionOf(settings.task).configure(settings);
 }
 
-/** A task without its own types; it is only used with settings and specifications of its own name. */
+/** A task without its own types; it is only used with settings and specifications of the same name. */
 interface AnyTask {
   readonly settings: object;
   check?(settings: TaskSettings, complain: Complain): void;

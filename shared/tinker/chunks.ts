@@ -9,7 +9,7 @@ export interface ChunkLimits {
 }
 
 /**
- * Splits the data of one call into requests, in order. A datum that exceeds the byte limit gets a request of its own.
+ * Splits the data of one call into requests, in order. A datum that exceeds the byte limit is sent alone.
  *
  * Source: the Python SDK 0.25 (§4.2 of the protocol reference).
  */

@@ -235,7 +235,7 @@ function checkBaseUrl(text: string): string {
   }
   if (url.username !== '' || url.search !== '' || url.hash !== '') {
     throw new UserError(
-      `the backend URL ${url.origin}${url.pathname} carries a user, a query or a fragment: leave them out, the API key is a setting of its own`,
+      `the backend URL ${url.origin}${url.pathname} carries a user, a query or a fragment: leave them out, the API key is a separate setting`,
     );
   }
   return url.href.replace(/\/+$/, '');

@@ -38,8 +38,8 @@ function askedDelayMs(headers: Headers, now: Date): number | undefined {
 }
 
 /**
- * Whether a failed fetch certainly never reached the server, so that retrying cannot repeat the work. A reset
- * or a timeout does not tell.
+ * Whether a failed fetch certainly never reached the server, so that retrying cannot repeat the work. After a
+ * reset or a timeout this is unknown.
  */
 export function wasNeverSent(caught: unknown): boolean {
   const code = codeOf(caught);

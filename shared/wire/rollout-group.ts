@@ -98,7 +98,7 @@ export function largestGroupBytes({ groupSize, sampling: { maxTokens } }: GroupS
 
 /** A prompt of a million tokens, since no setting bounds it, and the other fields of the group. */
 const bytesOnce = 4 * 2 ** 20;
-/** An id and a logprob of 4 bytes each, and a version run of its own: two integers in an array. */
+/** An id and a logprob of 4 bytes each, and a separate version run: two integers in an array. */
 const bytesPerToken = 8 + 1 + 9 + 9;
 /** Field names and lengths, and two fractions of 1,024 digits. */
 const bytesPerRollout = 4_096;

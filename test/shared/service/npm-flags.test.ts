@@ -38,7 +38,7 @@ describe('flags that npm kept because -- was missing before them', () => {
   it('flags kept by npm are refused with the command to type', () => {
     assert.equal(
       complaint({ npm_config_max_steps: '2', npm_config_resume: 'true' }, ['--run', 'a b']),
-      'npm kept --max-steps, --resume for itself: flags of ours come after --. Nothing was started; type\n' +
+      'npm kept --max-steps, --resume for itself: flags of offbeat come after --. Nothing was started; type\n' +
         "  npm start -- --run 'a b' --max-steps=2 --resume",
     );
     assert.match(complaint({ npm_config_json: '' }), /type\n {2}npm start -- --no-json$/);
