@@ -26,6 +26,7 @@ const fates = fc
     fc.oneof(
       { weight: 4, arbitrary: fc.constant<Fate>('trainable') },
       { weight: 2, arbitrary: fc.constant<Fate>('slow') },
+      { weight: 1, arbitrary: fc.constant<Fate>('delayed') },
       { weight: 1, arbitrary: fc.constant<Fate>('uniform') },
       { weight: 1, arbitrary: fc.constant<Fate>('dead') },
     ),
@@ -40,6 +41,7 @@ const fates = fc
 
 describe('admission under any interleaving of actors and backend', () => {
   it('admission keeps the capacity law and the staleness bound, and every run ends', () => {
+    let stale = 0;
     fc.assert(
       fc.property(limits, fates, choices, (bounds, fateOf, moves) => {
         const model = new FleetModel(bounds, fateOf);
@@ -51,9 +53,11 @@ describe('admission under any interleaving of actors and backend', () => {
         assert.equal(table.outstanding, 0); // no ticket is out for an unwanted step
         const trained = model.batches.flat();
         assert.equal(new Set(trained).size, trained.length);
+        stale += model.stale;
       }),
       { numRuns: 400 },
     );
+    assert(stale > 0); // otherwise the backstop of the bound is not tested
   });
 
   it('admission that waits drops no group as stale and trains every trainable ticket', () => {
@@ -92,6 +96,21 @@ describe('admission under any interleaving of actors and backend', () => {
     assert(!model.batches.flat().includes(0));
   });
 
+  it('admission that drops refuses a group that is scored one version too late, and trains its second attempt', () => {
+    const bounds = { groupsPerBatch: 2, numSubsteps: 1, numMinibatches: 1 };
+    const model = new FleetModel(
+      { ...bounds, maxStepsOffPolicy: 1, windowPolicy: 'drop', maxSteps: 3 },
+      (order) => (order === 0 ? 'delayed' : 'trainable'),
+    );
+    model.drain();
+    assert.deepEqual([model.abandoned, model.stale], [0, 1]);
+    assert.deepEqual(model.batches, [
+      [1, 2],
+      [3, 4],
+      [0, 5],
+    ]);
+  });
+
   it('admission without off-policy steps makes the batches of a plain synchronous loop', () => {
     fc.assert(
       fc.property(limits, fates, choices, (bounds, fateOf, moves) => {
@@ -106,7 +125,7 @@ describe('admission under any interleaving of actors and backend', () => {
 });
 
 function isTrainable(fate: Fate): boolean {
-  return fate === 'trainable' || fate === 'slow';
+  return fate === 'trainable' || fate === 'slow' || fate === 'delayed';
 }
 
 /** Plain synchronous training: issue tickets until the batch is full, then step. */

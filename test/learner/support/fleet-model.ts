@@ -16,8 +16,11 @@ interface Actor {
   sampledBy: readonly number[];
 }
 
-/** The outcome of a ticket, a function of its order alone. Slow tickets finish only when all else waits. */
-export type Fate = 'trainable' | 'slow' | 'uniform' | 'dead';
+/**
+ * The outcome of a ticket, a function of its order alone. Only when all else waits are slow tickets sampled,
+ * and delayed groups scored; no actor can give up the latter, so they may arrive too late.
+ */
+export type Fate = 'trainable' | 'slow' | 'delayed' | 'uniform' | 'dead';
 
 /**
  * A run without clocks and sockets: a queue of tickets, actors that join, work, lose their lease and
@@ -56,14 +59,19 @@ export class FleetModel {
     return isDone;
   }
 
-  /** Makes all moves in turn, slow tickets last, until no move is possible. */
+  /** Makes all moves in turn, slow tickets and delayed groups last, until no move is possible. */
   drain(): void {
     const { moves } = this;
     const helpful = moves.map((_, i) => i).filter((i) => !this.#isOptional(moves[i]!));
     const isBusy = (): boolean => helpful.some((i) => this.move(i));
     do {
       if (this.#queue.length > 0 && this.#isFullyBusy) this.#join();
-    } while (isBusy() || (this.#queue.length > 0 && this.#isFullyBusy) || this.#finishSlow());
+    } while (
+      isBusy() ||
+      (this.#queue.length > 0 && this.#isFullyBusy) ||
+      this.#finishSlow() ||
+      this.#deliverDelayed()
+    );
   }
 
   get moves(): readonly ((argument: number) => boolean)[] {
@@ -162,9 +170,15 @@ export class FleetModel {
   }
 
   /** Delivers any scored group: the reward service keeps no order. */
-  readonly #deliver = (which: number): boolean => {
-    const [group] = this.#scored.splice(which % Math.max(1, this.#scored.length), 1);
+  readonly #deliver = (which: number): boolean =>
+    this.#deliverOne(which, (fate) => fate !== 'delayed');
+  readonly #deliverDelayed = (): boolean => this.#deliverOne(0, (fate) => fate === 'delayed');
+
+  #deliverOne(which: number, isReady: (fate: Fate) => boolean): boolean {
+    const ready = this.#scored.filter(({ order }) => isReady(this.#fateOf(order)));
+    const group = ready[which % Math.max(1, ready.length)];
     if (group === undefined) return false;
+    this.#scored.splice(this.#scored.indexOf(group), 1);
     const { order, sampledBy, attempt } = group;
     const fate = this.#fateOf(order);
     if (this.admission.table.entry(order)?.state !== 'issued') return true; // another copy arrived first
@@ -172,7 +186,7 @@ export class FleetModel {
     else if (fate === 'dead') this.admission.table.die(order);
     else this.admission.arrive(order, group, sampledBy, attempt);
     return true;
-  };
+  }
 
   readonly #reportAbandoned = (): boolean => {
     const ticket = this.#deadLetters.shift();
