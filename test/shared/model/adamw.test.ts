@@ -49,6 +49,14 @@ describe('an AdamW step', () => {
     close(gradNorm, 5);
     close(moments.first.get('w')![0]!, 0.1 * 0.6);
     close(moments.first.get('w')![1]!, 0.1 * 0.8);
+    close(moments.second.get('w')![0]!, 0.05 * 0.6 ** 2);
+    close(moments.second.get('w')![1]!, 0.05 * 0.8 ** 2);
+  });
+
+  it('adds eps to the root of the second moment after its correction', () => {
+    const weights = parameters(0);
+    adamWStep(weights, vector(3), freshMoments(weights), { ...params, eps: 2 });
+    close(weights.get('w')!.data[0]!, -0.1 * (3 / (3 + 2)));
   });
 
   it('an AdamW step leaves the gradients unchanged', () => {

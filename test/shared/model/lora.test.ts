@@ -29,6 +29,15 @@ describe('a fresh adapter', () => {
     }
   });
 
+  it('a fresh adapter has every A uniform within 1 / √width, as in PEFT', () => {
+    for (const [key, { dims, data }] of createAdapter(config, { ...options, rank: 32 }).tensors) {
+      if (key.endsWith('lora_B')) continue;
+      const scaled = Array.from(data, (value) => value * Math.sqrt(dims[1]!)).sort((a, b) => a - b);
+      const gap = scaled.map((value, i) => Math.abs((value + 1) / 2 - (i + 0.5) / scaled.length));
+      assert(Math.max(...gap) < 0.1, `${key}: ${Math.max(...gap)}`); // Kolmogorov-Smirnov distance
+    }
+  });
+
   it('a fresh adapter is the same for the same seed and differs for another', () => {
     assert.deepEqual(createAdapter(config, options), createAdapter(config, options));
     assert.notDeepEqual(
