@@ -1,0 +1,158 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { Consumed } from '../../../learner/checkpoints/checkpointer.js';
+import { Admission } from '../../../learner/groups/admission.js';
+import type { ArrivedGroup } from '../../../learner/groups/group-receiver.js';
+import { GroupStats } from '../../../learner/groups/group-stats.js';
+import { UnackedGroups } from '../../../learner/groups/unacked-groups.js';
+import type { StepEvent } from '../../../learner/report/history.js';
+import { IdleClock } from '../../../learner/step/idle-clock.js';
+import { LearningRateSchedule } from '../../../learner/step/learning-rate-schedule.js';
+import { StepPipeline } from '../../../learner/step/step-pipeline.js';
+import { TicketSource } from '../../../learner/tickets/ticket-source.js';
+import { Changes } from '../../../shared/base/changes.js';
+import { TaskScope } from '../../../shared/base/task-scope.js';
+import { newTicketKey, TicketIds } from '../../../shared/wire/ticket-ids.js';
+import { silent } from '../../support/broker.js';
+import { rolloutGroup, runConfig, scoredGroup } from '../../support/messages.js';
+
+const config = runConfig({
+  groupSize: 2,
+  groupsPerBatch: 1,
+  maxStepsOffPolicy: 2,
+  replayShare: 0.5,
+  schedule: { kind: 'linear', warmupSteps: 0, finalShare: 0 },
+});
+const progress = { progressBefore: 0, stepBefore: 0, maxSteps: 4, maxSeconds: Infinity };
+
+/** A pipeline whose backend answers at once, and what it told the others. */
+function setUp(scope: TaskScope) {
+  const admission = new Admission<ArrivedGroup>(
+    { ...config, maxSteps: 4 },
+    { step: 0, version: 0 },
+  );
+  const tickets = new TicketSource(config, ['p-0', 'p-1'], {
+    margin: 1,
+    state: undefined,
+    ids: new TicketIds(newTicketKey()),
+  });
+  const told = {
+    audited: [] as number[], // the versions that trained
+    steps: [] as StepEvent[],
+    written: [] as Consumed[],
+    retired: [] as number[][], // the versions to keep, at each retirement
+  };
+  const pipeline = new StepPipeline(
+    {
+      config,
+      scope,
+      admission,
+      tickets,
+      changes: new Changes(),
+      unacked: new UnackedGroups(),
+      groupStats: new GroupStats(),
+      idle: new IdleClock(() => 0),
+      learningRates: new LearningRateSchedule(config, progress, () => 0),
+      checkpointEverySteps: 1,
+      checkpointer: {
+        save: () => ({
+          write: (consumed: Consumed) => Promise.resolve(void told.written.push(consumed)),
+          discard: () => Promise.resolve(),
+        }),
+      } as never,
+      publisher: {
+        publish: () => Promise.resolve(),
+        retire: (versions: Iterable<number>) =>
+          Promise.resolve(void told.retired.push([...versions])),
+      } as never,
+      audit: {
+        observe: ({ version }) => {
+          told.audited.push(version);
+          return Promise.resolve({});
+        },
+        isQuarantined: () => false,
+      },
+      surroundings: () => ({}),
+      onStep: (event) => Promise.resolve(void told.steps.push(event)),
+      versionsInUse: () => [7],
+      log: silent,
+    },
+    { hasDiverged: false, judge: () => true } as never,
+  );
+  /** Trains on one group, sampled by the version that its ticket names. */
+  const step = async () => {
+    while (admission.offer() !== undefined) admission.issue();
+    const { order, issuedAtVersion } = admission.table
+      .entries()
+      .find(({ state }) => state === 'issued')!;
+    const ticket = tickets.issued(order, 0, issuedAtVersion!);
+    const scored = scoredGroup({ group: rolloutGroup({ ticket }) });
+    const arrivedAtVersion = admission.version;
+    const group = { scored, seq: order, sampledBy: [issuedAtVersion!], arrivedAtVersion };
+    admission.arrive(order, group, group.sampledBy);
+    const { staleness } = admission.cut()!;
+    pipeline.take({
+      number: admission.step + 1,
+      trained: [{ group, staleness: staleness[0]!, substep: 0 }],
+      results: [],
+      optimized: [],
+    } as never);
+    await pipeline.drained();
+  };
+  return { pipeline, step, told };
+}
+
+describe('the step pipeline, for steps of one group', () => {
+  it('a step is audited and reported with the version that trained on it, one before the version that it makes', async () => {
+    await using scope = new TaskScope();
+    const { step, told } = setUp(scope);
+    for (let i = 0; i < 3; i++) await step();
+    assert.deepEqual(told.audited, [0, 1, 2]);
+    assert.deepEqual(
+      told.steps.map(({ version, metrics }) => [version, metrics['staleness/in_queue/mean']]),
+      [
+        [1, 0],
+        [2, 0],
+        [3, 0],
+      ],
+    );
+  });
+
+  it('a checkpoint names the version and the progress of its weights, and the problems that they were trained on', async () => {
+    await using scope = new TaskScope();
+    const { pipeline, step, told } = setUp(scope);
+    await step();
+    await step();
+    await pipeline.finish();
+    assert.deepEqual(
+      told.written.map(({ step, version, progress }) => [step, version, progress]),
+      [
+        [1, 1, 0.25],
+        [2, 2, 0.5],
+      ],
+    );
+    const rollouts = told.written.map(({ curriculum }) =>
+      curriculum!.tried.reduce((sum, [, count]) => sum + count, 0),
+    );
+    assert.deepEqual(rollouts, [2, 4]);
+  });
+
+  it('retirement keeps the versions at which outstanding tickets were issued, and those of evaluations', async () => {
+    await using scope = new TaskScope();
+    const { step, told } = setUp(scope);
+    await step(); // two of the three tickets issued at version 0 are still out
+    assert.deepEqual(told.retired, [[0, 0, 7]]);
+    await step(); // one of them, and one issued at version 1
+    assert.deepEqual(told.retired.at(-1), [0, 1, 7]);
+  });
+});
+
+describe('the learning rate of a run of four steps that falls linearly to 0', () => {
+  it('the first step has the full rate, since no step was trained before it', () => {
+    const rates = new LearningRateSchedule(config, progress, () => 0);
+    assert.deepEqual(
+      [1, 2, 3, 4].map((step) => rates.settingsFor(step).learningRate),
+      [1, 0.75, 0.5, 0.25].map((share) => share * config.adam.learningRate),
+    );
+  });
+});
