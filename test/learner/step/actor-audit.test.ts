@@ -15,6 +15,7 @@ const limits = auditLimits({ auditShare: 1, auditNoise: 0.05 });
 interface Sample {
   readonly actor: string;
   readonly age: number; // of its tokens, in versions
+  readonly substep?: number; // that trains on it; the first by default
   readonly claim: (true_: number) => number;
   readonly now: (true_: number) => number;
 }
@@ -49,7 +50,7 @@ describe('ActorAudit', () => {
   /** One step of these groups. Tokens have probabilities between e^-2 and 1. */
   const step = async (samples: readonly Sample[]) => {
     version += 1;
-    const made = samples.map(({ actor, age, claim, now }, order) => {
+    const made = samples.map(({ actor, age, substep = 0, claim, now }, order) => {
       const truths = Array.from({ length: groupSize }, () =>
         Float32Array.from({ length }, () => -2 * random()),
       );
@@ -60,7 +61,7 @@ describe('ActorAudit', () => {
       const forTicket = ticket({ ticketId: `t-${version}-${order}`, groupSize });
       const scored = scoredGroup({ group: rolloutGroup({ ticket: forTicket, actor, rollouts }) });
       const group = { scored, seq: order, sampledBy: [version - age], arrivedAtVersion: version };
-      const trained: TrainedGroup = { group, staleness: age, substep: 0 };
+      const trained: TrainedGroup = { group, staleness: age, substep };
       const pairs = truths.map((truth, i) => ({
         behavior: rollouts[i]!.behaviorLogprobs,
         current: truth.map(now),
@@ -146,6 +147,17 @@ describe('ActorAudit', () => {
     const hot: Sample = { actor: 'd', age: 0, claim: (logprob) => 0.5 * logprob, now: same };
     await step([...times(4, honest('a')), ...times(4, hot)]);
     assert.deepEqual(names(), ['d gap']);
+  });
+
+  it('the audit compares no claim exactly once the weights have moved: not in a later substep, nor on stale data', async () => {
+    for (let i = 0; i < 5; i += 1) {
+      await step([
+        ...times(4, honest('a')),
+        ...times(4, { ...honest('b', 0, 0.2), substep: 1 }),
+        ...times(4, honest('c', 1, 0.2)),
+      ]);
+    }
+    assert.deepEqual(names(), []);
   });
 
   it('the audit quarantines an actor at its third group refused for impossible claims', async () => {

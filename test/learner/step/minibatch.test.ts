@@ -197,6 +197,27 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     assertClose(short!, [0, 0, 0.5 + term(1 / 8), 0.5 + term(2 / 8)], 1e-7);
   });
 
+  it('normalization scales the KL and entropy terms like the advantages', async () => {
+    const advantages = async (extraTerms: Partial<PassSettings['extraTerms']>) => {
+      const backend = new FakeBackend(-1, new FakeBackend(-0.5));
+      const terms = { ...settings.extraTerms, ...extraTerms };
+      await pass(backend, { ...settings, normalization: 'sequence', extraTerms: terms }, 0);
+      return backend.calls[0]!.data.map(({ inputs }) => inputs.advantages!);
+    };
+    const plain = await advantages({});
+    const [withKl, withBonus] = await Promise.all([
+      advantages({ klPenalty: 2 }),
+      advantages({ entropyBonus: { coefficient: 0.8 } }),
+    ]);
+    // Each term is coefficient · (mean cost - cost), divided by the 2 or 4 tokens of the answer, and by 2 answers.
+    [2, 4].forEach((tokens, i) => {
+      const added = (to: Float32Array[]) => to[i]!.at(-1)! - plain[i]!.at(-1)!;
+      const surprise = tokens / 8; // of the last token
+      assertClose([added(withKl)], [(2 * (11 / 48 - (1 / 2 - surprise))) / tokens / 2], 1e-7);
+      assertClose([added(withBonus)], [(0.8 * (surprise - 13 / 48)) / tokens / 2], 1e-7);
+    });
+  });
+
   it('the length penalty is subtracted from the rewards before they are compared', async () => {
     const backend = new FakeBackend();
     const lengthPenalty = { weight: 1, freeTokens: 2 };
