@@ -85,8 +85,8 @@ export const isItOffPolicy: Question = {
     {
       title: 'Length bias',
       description:
-        'Kolmogorov-Smirnov distance between the lengths of admitted and of trained answers. It grows when ' +
-        'short answers overtake long ones.',
+        'Kolmogorov-Smirnov distance between the lengths of all answers and of those used, over the newest ' +
+        '1,024 attempts at tickets. It grows when long answers are given up or come too late.',
       unit: 'short',
       queries: [{ promql: ofRun('rl_length_ks_distance'), legend: 'distance' }],
     },

@@ -161,7 +161,7 @@ export class GroupReceiver {
     if (entry?.state !== 'issued' || entry.attempt > attempt) return; // another copy arrived first
     const { stage, reason, cause } = death;
     if (cause.kind === 'outdated') {
-      const outcome = table.refuseAsStale(order, attempt);
+      const outcome = this.#giveUp(order, attempt);
       countDroppedGroup(labelOf(stage), 'stale');
       log.warn({ ticketId: orderName(order), outcome, reason }, 'group became too old');
     } else {
@@ -198,9 +198,15 @@ export class GroupReceiver {
     const { admission, changes } = this.#options;
     const entry = admission.table.entry(order);
     if (entry?.state !== 'issued' || entry.attempt > attempt) return; // it has just been answered
-    admission.table.refuseAsStale(order, attempt);
+    this.#giveUp(order, attempt);
     countDroppedGroup('actor', 'overdue');
     changes.notify();
+  }
+
+  #giveUp(order: number, attempt: number): 'reissue' | 'gone' {
+    const { admission, groupStats, tickets } = this.#options;
+    groupStats.givenUp(tickets.at(order, attempt));
+    return admission.table.refuseAsStale(order, attempt);
   }
 
   /** Whether this learner, or an earlier one that crashed, may have issued this attempt. */
@@ -227,7 +233,6 @@ export class GroupReceiver {
       const arrival = { arrivedAtVersion: admission.version, arrivedAt: Date.now(), trace };
       const group = { scored, seq, sampledBy, ...arrival };
       admission.arrive(order, group, sampledBy, scored.group.ticket.attempt);
-      groupStats.admitted(scored);
       if (hasVariance) noSignalStreak.admitted(scored);
     }
     changes.notify();

@@ -22,10 +22,19 @@ const exportedStats = new StatTable<{ sums: Sums; lengthDistance: number }>([
   {
     jsonl: 'length_ks_distance',
     prometheus: 'rl_length_ks_distance',
-    help: 'Kolmogorov-Smirnov distance between completion lengths as admitted and as trained.',
+    help: 'Kolmogorov-Smirnov distance between the lengths of the newest answers and of those of them that were used.',
     of: ({ lengthDistance }) => lengthDistance,
   },
 ]);
+
+/** Number of newest attempts at tickets that the length distance is taken over. */
+const lengthWindow = 1_024;
+
+/** An attempt at a ticket that has ended. */
+interface EndedAttempt {
+  readonly lengths: readonly number[]; // [G] tokens of its answers
+  readonly isUsed: boolean; // trained on, or skipped for having no variance
+}
 
 /** Sums over the groups that a step consumed, both trained and skipped. */
 interface Sums {
@@ -59,34 +68,44 @@ interface Share {
 export class GroupStats {
   readonly #isReplay: (ticket: Ticket) => boolean;
   #sums = noSums();
-  readonly #admittedLengths = new Map<number, number>();
-  readonly #trainedLengths = new Map<number, number>();
+  readonly #ended: EndedAttempt[] = []; // at most `lengthWindow`, oldest first
 
   /** @param isReplay whether a ticket repeats a problem that was tried before. */
   constructor(isReplay: (ticket: Ticket) => boolean = () => false) {
     this.#isReplay = isReplay;
   }
 
-  /** Counts a group that was admitted for training. */
-  admitted({ group }: ScoredGroup): void {
-    countLengths(this.#admittedLengths, group);
-  }
-
   /** Counts a group that was skipped because it has no variance. */
   skipped(scored: ScoredGroup): void {
+    this.#end({ lengths: lengthsOf(scored), isUsed: true });
     this.#add(scored);
   }
 
   trained(scored: ScoredGroup): void {
-    countLengths(this.#trainedLengths, scored.group);
+    this.#end({ lengths: lengthsOf(scored), isUsed: true });
     this.#add(scored);
+  }
+
+  /** Counts a group that became too old in the learner. */
+  refused(scored: ScoredGroup): void {
+    this.#end({ lengths: lengthsOf(scored), isUsed: false });
+  }
+
+  /**
+   * Counts an attempt that was given up because it took too long. The lengths of its answers are unknown;
+   * they count as the longest, since those are the slowest.
+   */
+  givenUp({ groupSize, samplingParams }: Pick<Ticket, 'groupSize' | 'samplingParams'>): void {
+    const lengths = Array.from({ length: groupSize }, () => samplingParams.maxTokens);
+    this.#end({ lengths, isUsed: false });
   }
 
   /** Returns the rates since the last call, by their names in `metrics.jsonl`, and resets the sums. */
   take(): Record<string, number> {
     const sums = this.#sums;
     this.#sums = noSums();
-    const lengthDistance = ksDistance(this.#admittedLengths, this.#trainedLengths);
+    const used = this.#ended.filter(({ isUsed }) => isUsed);
+    const lengthDistance = ksDistance(lengthCounts(this.#ended), lengthCounts(used));
     const { upper, lower } = rewardsOfMajority([...sums.byActor.values()]);
     return {
       ...exportedStats.record({ sums, lengthDistance }),
@@ -104,6 +123,11 @@ export class GroupStats {
       'scored/rollouts': sums.rollouts,
       'scored/tokens': sums.tokens,
     };
+  }
+
+  #end(attempt: EndedAttempt): void {
+    this.#ended.push(attempt);
+    if (this.#ended.length > lengthWindow) this.#ended.shift();
   }
 
   #add({ group, scores }: ScoredGroup): void {
@@ -176,8 +200,14 @@ function replayRates({ fresh, replayed }: Sums): Record<string, number> {
   };
 }
 
-function countLengths(lengths: Map<number, number>, { rollouts }: ScoredGroup['group']): void {
-  for (const { tokens } of rollouts) {
-    lengths.set(tokens.length, (lengths.get(tokens.length) ?? 0) + 1);
+function lengthsOf({ group }: ScoredGroup): number[] {
+  return group.rollouts.map(({ tokens }) => tokens.length);
+}
+
+function lengthCounts(attempts: readonly EndedAttempt[]): Map<number, number> {
+  const counts = new Map<number, number>();
+  for (const length of attempts.flatMap(({ lengths }) => lengths)) {
+    counts.set(length, (counts.get(length) ?? 0) + 1);
   }
+  return counts;
 }

@@ -147,8 +147,8 @@ export type LengthCounts = ReadonlyMap<number, number>;
  * The Kolmogorov–Smirnov distance between two length distributions: the largest gap between their
  * cumulative shares. 0 if they are equal; 1 if all of one is shorter than all of the other.
  *
- * Computed between admitted and trained rollouts, it shows whether the learner prefers rollouts that
- * finish early, which are short and easy.
+ * Computed between all rollouts and those used, it shows whether the run loses those that take long,
+ * which are the long and hard ones.
  *
  * @returns 0 when either has no rollout yet.
  */

@@ -301,7 +301,6 @@ describe("the statistics of a step's groups", () => {
       });
     };
     const mixed = make([true, false], [2, 4]);
-    groupStats.admitted(mixed);
     groupStats.skipped(make([true, true], [1, 1]));
     groupStats.trained(mixed);
     const rates = groupStats.take();
@@ -371,15 +370,44 @@ describe("the statistics of a step's groups", () => {
     assert.equal(new GroupStats().take()['replayed/group_share'], undefined);
   });
 
-  it('the length distance grows when short answers are trained on before long ones', () => {
-    const groupStats = new GroupStats();
-    const [short, long] = [2, 9].map((n) =>
-      scoredGroup({ group: rolloutGroup({ rollouts: [rollout(n), rollout(n)] }) }),
-    );
-    groupStats.admitted(short!);
-    groupStats.admitted(long!);
-    groupStats.trained(short!);
-    assert.equal(groupStats.take()['length_ks_distance'], 0.5);
+  describe('the length distance', () => {
+    const groupOf = (length: number) =>
+      scoredGroup({ group: rolloutGroup({ rollouts: [rollout(length), rollout(length)] }) });
+    const distance = (groupStats: GroupStats) => groupStats.take()['length_ks_distance'];
+
+    it('the length distance is 0 while every answer is used, in whatever order', () => {
+      const groupStats = new GroupStats();
+      groupStats.trained(groupOf(2));
+      groupStats.skipped(groupOf(3));
+      assert.equal(distance(groupStats), 0);
+      groupStats.trained(groupOf(9));
+      assert.equal(distance(groupStats), 0);
+    });
+
+    it('the length distance grows with long answers that come too late', () => {
+      const groupStats = new GroupStats();
+      groupStats.trained(groupOf(2));
+      groupStats.refused(groupOf(9));
+      assert.equal(distance(groupStats), 0.5);
+    });
+
+    it('the length distance counts an attempt given up while it was sampled as the longest answers', () => {
+      const groupStats = new GroupStats();
+      for (let i = 0; i < 3; i++) groupStats.trained(groupOf(2));
+      groupStats.givenUp(ticket({ groupSize: 2 })); // of at most 16 tokens
+      assert.equal(distance(groupStats), 0.25);
+      groupStats.trained(groupOf(16)); // used ones of that length, 1 of 4, and all of them, 2 of 5
+      assert.equal(distance(groupStats), 2 / 5 - 1 / 4);
+    });
+
+    it('the length distance forgets what ended more than 1,024 attempts ago', () => {
+      const groupStats = new GroupStats();
+      groupStats.refused(groupOf(9));
+      for (let i = 1; i < 1_024; i++) groupStats.trained(groupOf(2));
+      assert.equal(distance(groupStats)!.toFixed(9), (1 / 1_024).toFixed(9));
+      groupStats.trained(groupOf(2));
+      assert.equal(distance(groupStats), 0);
+    });
   });
 });
 

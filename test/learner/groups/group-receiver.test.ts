@@ -41,6 +41,7 @@ class Bench {
   readonly unacked = new UnackedGroups();
   readonly admission: Admission<ArrivedGroup>;
   readonly receiver: GroupReceiver;
+  readonly groupStats = new GroupStats();
   readonly brokenPolicy = new BrokenPolicyWatch({
     ...{ groupsPerBatch: 2, firstVersion: 0, log: silent },
     isBroken: () => Promise.resolve(true),
@@ -82,7 +83,7 @@ class Bench {
       tickets: this.tickets,
       unacked: this.unacked,
       changes: this.#changes,
-      groupStats: new GroupStats(),
+      groupStats: this.groupStats,
       noSignalStreak: new NoSignalWatch(0),
       brokenPolicy: this.brokenPolicy,
       vocabSize: 10,
@@ -607,6 +608,11 @@ describe('the group receiver and a withdrawn ticket', () => {
     assert.equal(bench.admission.table.entry(1)?.group?.scored.group.ticket.attempt, 1);
   });
 
+  it('a withdrawn attempt counts in the length distance', async () => {
+    await bench.deliver(bench.group(0, ['1', '1']));
+    assert.equal(bench.groupStats.take()['length_ks_distance'], 0.5);
+  });
+
   it('a ticket whose group has just arrived is not withdrawn', async () => {
     await bench.deliver(bench.group(2));
     bench.receiver.withdraw(2, 0);
@@ -632,6 +638,11 @@ describe('the group receiver and a group that became too old during sampling', (
     );
     const { issued, stale, outstanding } = bench.admission.table.counts;
     assert.deepEqual([issued, stale, outstanding], [5, 1, 4]);
+  });
+
+  it('an outdated attempt counts in the length distance', async () => {
+    await bench.deliver(bench.group(0, ['1', '1']));
+    assert.equal(bench.groupStats.take()['length_ks_distance'], 0.5);
   });
 
   it('a ticket that is outdated twice is given up and replaced by a new ticket', async () => {
