@@ -16,8 +16,8 @@ import {
  * cumulative distribution at a uniform number. Inputs, each [batch, 1]: `uniform` in [0, 1),
  * `temperature`, and `greedy` bool, which takes the most probable token instead.
  *
- * Outputs: `token` [batch] int64 and `logprob` [batch], natural log, of the distribution that the
- * token was drawn from; 0 when greedy, because the token is then certain.
+ * Outputs: `token` [batch] int64 and `logprob` [batch], natural log, of softmax(logits / temperature),
+ * greedy or not: what a score of the same tokens gives.
  *
  * @param logits [groups, vocabSize], one row per group, before the rollouts differ; or
  *   [batch, vocabSize], one row per rollout.
@@ -50,7 +50,7 @@ export function sampleToken(graph: Graph, logits: Value, vocabSize: number): voi
     type: 'int64',
   });
   const token = where(graph, greedy, best, inRange);
-  const logprob = where(graph, greedy, graph.float(0), gatherElements(graph, logprobs, token));
+  const logprob = gatherElements(graph, logprobs, token);
   graph.output('token', reshape(graph, token, ['batch']));
   graph.output('logprob', reshape(graph, logprob, ['batch']));
 }

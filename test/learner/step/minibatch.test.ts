@@ -201,7 +201,7 @@ describe('a minibatch of one group with rewards 1 and 0', () => {
     const advantages = async (extraTerms: Partial<PassSettings['extraTerms']>) => {
       const backend = new FakeBackend(-1, new FakeBackend(-0.5));
       const terms = { ...settings.extraTerms, ...extraTerms };
-      await pass(backend, { ...settings, normalization: 'sequence', extraTerms: terms }, 0);
+      await pass(backend, { ...settings, normalization: 'sequence', extraTerms: terms });
       return backend.calls[0]!.data.map(({ inputs }) => inputs.advantages!);
     };
     const plain = await advantages({});

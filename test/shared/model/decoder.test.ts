@@ -80,11 +80,14 @@ for (const hasTiedHead of [true, false])
       assert.notDeepEqual(await decoder.sampleGroup({ ...request, seed: 6 }, fixed), first);
     });
 
-    it('the decoder takes the most probable token at temperature 0, with probability 1', async () => {
+    it('the decoder takes the most probable token at temperature 0, with its logprob at temperature 1', async () => {
       const greedy = { ...request, temperature: 0, count: 2, stopTokenIds: [] };
       const [a, b] = await decoder.sampleGroup(greedy, fixed);
       assert.deepEqual(a, b);
-      assert.ok(a!.behaviorLogprobs.every((logprob) => logprob === 0));
+      const scored = await score(a!.tokens, adapter, 1);
+      a!.behaviorLogprobs.forEach((logprob, i) => {
+        assert.ok(Math.abs(logprob - scored[i]!) <= 1e-5, `${logprob} against ${scored[i]}`);
+      });
       for (let i = 0; i < a!.tokens.length; i++) {
         const chosen = (await score(a!.tokens.subarray(0, i + 1), adapter, 1))[i]!;
         for (let token = 0; token < directory.config.vocabSize; token++) {
