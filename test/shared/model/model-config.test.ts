@@ -270,6 +270,13 @@ describe('config.json', () => {
     assert.throws(() => qwen3({ head_dim: 7, num_key_value_heads: 3 }), /num_key[^]*head_dim/);
   });
 
+  it('config.json is refused for its family alone, whose keys have other names', () => {
+    const gpt2 = { model_type: 'gpt2', hidden_act: 'gelu', vocab_size: undefined };
+    assert.throws(() => qwen3(gpt2), {
+      message: /cannot be run:\n {2}- model_type is "gpt2": [^\n]*$/,
+    });
+  });
+
   it('config.json is refused if it is not JSON, or not an object', () => {
     const read = (text: string) => () => parseModelConfig(text, 'm/config.json');
     assert.throws(read('{'), /m\/config\.json is not JSON/);
