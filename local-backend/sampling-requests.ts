@@ -44,7 +44,9 @@ export function planSample(
   }
   const prompt = Int32Array.from(request.prompt.chunks.flatMap(({ tokens }) => tokens));
   if (prompt.length === 0) throw badRequest('the prompt has no tokens');
-  if (prompt.length >= maxPositions) {
+  // A prompt that leaves no room can still be scored, as the SDK's compute_logprobs asks.
+  const isOnlyScored = prompt.length === maxPositions && request.prompt_logprobs === true;
+  if (prompt.length >= maxPositions && !isOnlyScored) {
     throw badRequest(
       `the prompt has ${prompt.length} tokens; the model takes ${maxPositions} in all`,
     );

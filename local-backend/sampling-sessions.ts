@@ -2,6 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import type { z } from 'zod';
 import type { CreateSamplingSessionRequest, SampleRequest } from '../shared/tinker/api.js';
 import { parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
+import type { SampledSequence } from '../shared/tinker/types.js';
 import { type Access, ApiError, badRequest, notFound } from './http-api.js';
 import {
   type CheckpointMetadata,
@@ -163,7 +164,7 @@ export class SamplingSessions {
       alpha: checkpoint.lora_alpha,
     };
     const [sequences, promptLogprobs] = await Promise.all([
-      this.#queue.sample({ adapter, job }),
+      job.maxTokens === 0 ? noTokens(job.count) : this.#queue.sample({ adapter, job }),
       promptLogprobsTemperature === undefined
         ? undefined
         : this.worker().call('promptLogprobs', {
@@ -186,4 +187,13 @@ export class SamplingSessions {
       .digest()
       .readUInt32LE(0);
   }
+}
+
+/** The samples of a prompt that takes all positions of the model. */
+function noTokens(count: number): SampledSequence[] {
+  return Array.from({ length: count }, () => ({
+    tokens: new Int32Array(),
+    logprobs: new Float32Array(),
+    stopReason: 'length',
+  }));
 }

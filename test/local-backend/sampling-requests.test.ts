@@ -78,6 +78,13 @@ describe('a sampling request', () => {
     assert.throws(() => plan({}, [3, characterVocabSize]), /token 22 at 1/);
   });
 
+  it('a sampling request for the logprobs of a prompt as long as the model samples nothing', () => {
+    const whole = new Array<number>(tinySizes.maxPositions).fill(3);
+    assert.equal(plan({ max_tokens: 1 }, whole, { prompt_logprobs: true }).job.maxTokens, 0);
+    const longer = [...whole, 3];
+    assert.throws(() => plan({}, longer, { prompt_logprobs: true }), /has 65 tokens; .* takes 64/);
+  });
+
   it('a sampling request is refused when it uses an unsupported feature', () => {
     assert.throws(() => plan({}, [3], { topk_prompt_logprobs: 4 }), /topk_prompt_logprobs/);
     assert.throws(() => plan({}, [3], { num_samples: 1_000_000 }), /num_samples/);
