@@ -75,7 +75,9 @@ export function parseModelConfig(text: string, path: string): ModelConfig {
   const refuse = (complaints: readonly Complaint[]): never => {
     // Keys of another architecture have other names and values, which would bury the reason.
     const family = complaints.filter(({ key }) => key === 'model_type');
-    const lines = (family.length > 0 ? family : complaints).map((complaint) => `\n  - ${describe(complaint)}`);
+    const lines = (family.length > 0 ? family : complaints).map(
+      (complaint) => `\n  - ${describe(complaint)}`,
+    );
     throw new UserError(`${path} describes a model that cannot be run:${lines.join('')}`);
   };
   const parsed = HuggingFaceConfig.safeParse(json);
