@@ -15,7 +15,7 @@ export class ApiError extends Error {
     readonly detail: string | readonly SchemaViolation[],
     readonly headers: Readonly<Record<string, string>> = {},
   ) {
-    super(typeof detail === 'string' ? detail : detail.map(({ msg }) => msg).join('; '));
+    super(typeof detail === 'string' ? detail : detail.map(violationText).join('; '));
   }
 }
 
@@ -23,6 +23,10 @@ export interface SchemaViolation {
   readonly type: string;
   readonly loc: readonly (string | number)[];
   readonly msg: string;
+}
+
+function violationText({ loc, msg }: SchemaViolation): string {
+  return `${loc.join('.')}: ${msg}`;
 }
 
 /** 400: the request is well-formed but cannot be carried out. */

@@ -61,6 +61,8 @@ export function planSample(
       temperature: params.temperature,
       seed: params.seed === undefined ? seed : narrowSeed(params.seed),
       ...stops(params.stop),
+      // As in the API: an empty list leaves no stop at all, not even the model's own.
+      ...(Array.isArray(params.stop) && params.stop.length === 0 && { ignoresEos: true }),
     },
     promptLogprobsTemperature:
       request.prompt_logprobs === true ? params.temperature || 1 : undefined,

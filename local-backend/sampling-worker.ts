@@ -29,6 +29,7 @@ export interface SampleJob {
   readonly seed: number;
   readonly stopTokenIds: readonly number[]; // in addition to the model's end of sequence
   readonly stopStrings: readonly string[];
+  readonly ignoresEos?: boolean; // samples on past the model's end of sequence
 }
 
 /** The calls that the sampling thread serves, one at a time. */
@@ -111,7 +112,10 @@ serveCalls<SamplingCalls>(parentPort, {
     const ownStops = directory.config.eosTokenIds;
     const stops = ownStops.length > 0 ? ownStops : (await tokenizer()).eosTokenIds;
     const sampled = await decoder.sampleGroups(
-      jobs.map((job) => ({ ...job, stopTokenIds: [...stops, ...job.stopTokenIds] })),
+      jobs.map((job) => ({
+        ...job,
+        stopTokenIds: [...(job.ignoresEos === true ? [] : stops), ...job.stopTokenIds],
+      })),
       () => policy,
     );
     return sampled.map((rollouts) =>

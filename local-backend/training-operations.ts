@@ -137,6 +137,7 @@ export class TrainingOperations {
         model_seq_id,
         base_model: request.base_model ?? saved.base_model,
         user_metadata,
+        optimizer_config: request.optimizer_config,
         lora_config: { rank, seed: undefined, train_attn, train_mlp, train_unembed },
       });
       const run = this.runs.get(modelId);

@@ -49,6 +49,35 @@ const few = <Value extends z.ZodType>(value: Value, most: number) =>
     .refine((record) => Object.keys(record).length <= most, `expected at most ${most} keys`)
     .pipe(z.record(z.string(), value));
 
+const emptyValues = ['null', 'false', '0', '""', '[]', '{}'];
+
+/**
+ * An object in which a further field is refused by name: an option that is ignored gives other results than
+ * were asked for. Null, false, 0 and empty ask for nothing: they are the defaults of newer clients.
+ */
+const closed = <Shape extends z.ZodRawShape>(shape: Shape) =>
+  z
+    .looseObject({})
+    .superRefine((fields, context) => {
+      const unknown = Object.keys(fields).filter((key) => !Object.hasOwn(shape, key));
+      for (const key of unknown.slice(0, 16)) {
+        const text = JSON.stringify(fields[key]);
+        if (emptyValues.includes(text)) continue;
+        const shown = text.length > 80 ? `${text.slice(0, 80)}…` : text;
+        const message = `${key} is ${shown}: not supported here; leave it out`;
+        context.addIssue({ code: 'custom', path: [key], message });
+      }
+    })
+    .pipe(z.object(shape));
+
+/** The optimizer of a run, which SDKs since 0.38 name when they create it. */
+const OptimizerConfig = z.looseObject({}).superRefine((config, context) => {
+  const text = JSON.stringify(config);
+  if (text === '{"type":"adamw"}') return;
+  const message = `optimizer_config is ${text.slice(0, 80)}: only {"type":"adamw"} runs here; choose AdamOptimizerConfig`;
+  context.addIssue({ code: 'custom', message });
+});
+
 /** The SDK's integers have 64 bits, of which a double keeps 53: wider ones may arrive as text. */
 const wideInteger = z.union([z.int(), z.bigint(), z.string().regex(/^-?[0-9]{1,20}$/)]);
 
@@ -106,20 +135,21 @@ export const UntypedFuture = z.object({
 });
 
 /** `POST /api/v1/create_model` → a future of ModelResult */
-export const LoraConfig = z.object({
+export const LoraConfig = closed({
   rank: z.int().positive(),
   seed: optional(wideInteger),
   train_unembed: z.boolean().default(true),
   train_mlp: z.boolean().default(true),
   train_attn: z.boolean().default(true),
 });
-export const CreateModelRequest = z.object({
+export const CreateModelRequest = closed({
   type: kind('create_model'),
   session_id: z.string(),
   model_seq_id: count,
   base_model: z.string(),
   user_metadata: optional(z.record(z.string(), z.unknown())),
   lora_config: optional(LoraConfig),
+  optimizer_config: optional(OptimizerConfig),
 });
 export const ModelResult = z.object({ model_id: z.string().min(1) });
 
@@ -179,9 +209,9 @@ export const ForwardBackwardJsonResult = z.object({
 });
 
 /** `POST /api/v1/optim_step` → a future of OptimStepResult. The defaults are the SDK's. */
-export const OptimStepRequest = z.object({
+export const OptimStepRequest = closed({
   type: kind('optim_step'),
-  adam_params: z.object({
+  adam_params: closed({
     learning_rate: z.number().default(1e-4),
     beta1: z.number().default(0.9),
     beta2: z.number().default(0.95),
@@ -221,7 +251,7 @@ export const SaveResult = z.object({
 });
 
 /** `POST /api/v1/load_weights` → a future of LoadResult */
-export const LoadWeightsRequest = z.object({
+export const LoadWeightsRequest = closed({
   type: kind('load_weights'),
   model_id: optional(z.string()), // absent: creates a model, which not every server supports
   seq_id: optional(z.int()),
@@ -229,6 +259,8 @@ export const LoadWeightsRequest = z.object({
   model_seq_id: optional(count),
   base_model: optional(z.string()),
   user_metadata: optional(z.record(z.string(), z.unknown())),
+  optimizer_config: optional(OptimizerConfig),
+  weights_access_token: optional(z.string()), // of another account's checkpoint: there is one account
   path: z.string(),
   optimizer: z.boolean(),
 });
@@ -248,13 +280,13 @@ export const CreateSamplingSessionResponse = z.object({ sampling_session_id: z.s
 const StopText = z.string().max(1_024);
 
 /** `POST /api/v1/asample` → a future of SampleJsonResult, or of the protobuf SampleResponse */
-export const SampleRequest = z.object({
+export const SampleRequest = closed({
   type: kind('sample'),
   num_samples: z.int().positive().default(1),
   prompt: z.object({
     chunks: TextChunks,
   }),
-  sampling_params: z.object({
+  sampling_params: closed({
     max_tokens: optional(z.int().positive()),
     seed: optional(wideInteger),
     stop: optional(z.union([StopText, z.array(StopText).max(256), z.array(z.int()).max(256)])),

@@ -284,6 +284,19 @@ describe('the local backend over HTTP', () => {
     assert.deepEqual([...stopped!.tokens], [stopToken]);
     assert.equal(stopped!.stopReason, 'stop');
 
+    const scored = await wire.samples(
+      await wire.post('asample', {
+        ...sampleBody(String(sampler), {}),
+        prompt: { chunks: [{ type: 'encoded_text', tokens: new Array<number>(64).fill(3) }] },
+        prompt_logprobs: true,
+      }),
+    );
+    assert.equal(scored.promptLogprobs!.filter((logprob) => logprob < 0).length, 63);
+    assert.deepEqual(
+      scored.sequences.map(({ tokens }) => tokens.length),
+      [0, 0, 0],
+    );
+
     const greedy = await sample(7, { temperature: 0 });
     assert.deepEqual(greedy[0]!.tokens, greedy[1]!.tokens);
     const refused = await wire.tryPost('asample', sampleBody(String(sampler), { top_k: 3 }));
@@ -461,6 +474,35 @@ describe('the local backend over HTTP', () => {
     const objects = { ...tooMany, data: Array(400_000).fill({}) };
     const large = { ...inJson, forward_backward_input: objects };
     assert.equal((await wire.tryPost('forward_backward', large)).status, 413);
+  });
+
+  it('another optimizer and unknown options are refused by name', async () => {
+    const reason = async (path: string, body: unknown) => {
+      const response = await wire.tryPost(path, body);
+      assert.equal(response.status, 422);
+      return response.text();
+    };
+    const create = createModelBody(session, 98);
+    const dimuon = { ...create, optimizer_config: { type: 'dimuon', version: 1 } };
+    assert.match(
+      await reason('create_model', dimuon),
+      /optimizer_config is .*dimuon.*: only .*adamw.* runs here; choose AdamOptimizerConfig/,
+    );
+    assert.match(
+      await reason('create_model', { ...create, lora_config: { rank: 4, alpha: 8 } }),
+      /alpha is 8: not supported here; leave it out/,
+    );
+    const model_id = await freshModel();
+    assert.match(
+      await reason('optim_step', { model_id, optimizer_params: { type: 'dimuon' }, seq_id: 1 }),
+      /optimizer_params is .*dimuon/,
+    );
+    const adam_params = { learning_rate: 0.1, amsgrad: true };
+    assert.match(
+      await reason('optim_step', { model_id, adam_params, seq_id: 2 }),
+      /amsgrad is true/,
+    );
+    await wire.post('create_model', { ...create, optimizer_config: { type: 'adamw' } });
   });
 
   it('every invalid request is refused with a status and a detail', async () => {

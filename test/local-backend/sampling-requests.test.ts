@@ -19,13 +19,14 @@ const model: ServedModel = {
   directory: { path: 'nowhere', config, digest: 'digest' },
 };
 
+const sample = (sampling: Record<string, unknown>, tokens: number[], more = {}) => ({
+  prompt: { chunks: [{ type: 'encoded_text', tokens }] },
+  sampling_params: sampling,
+  ...more,
+});
+
 function plan(sampling: Record<string, unknown>, tokens: number[] = [3, 4, 5], more = {}) {
-  const request = SampleRequest.parse({
-    prompt: { chunks: [{ type: 'encoded_text', tokens }] },
-    sampling_params: sampling,
-    ...more,
-  });
-  return planSample(request, model, 77);
+  return planSample(SampleRequest.parse(sample(sampling, tokens, more)), model, 77);
 }
 
 describe('a sampling request', () => {
@@ -88,6 +89,29 @@ describe('a sampling request', () => {
   it('a sampling request is refused when it uses an unsupported feature', () => {
     assert.throws(() => plan({}, [3], { topk_prompt_logprobs: 4 }), /topk_prompt_logprobs/);
     assert.throws(() => plan({}, [3], { num_samples: 1_000_000 }), /num_samples/);
+  });
+
+  it('a sampling request is refused for each unknown field that asks for something', () => {
+    for (const [field, value] of Object.entries({
+      topk_sample_logprobs: 3,
+      target_prompt_logprobs: { data: [4], dtype: 'int64', shape: [1, 1] },
+      record_stability_info: true,
+    })) {
+      const words = `${field} is ${JSON.stringify(value)}: not supported here; leave it out`;
+      const { issues } = SampleRequest.safeParse(sample({}, [3], { [field]: value })).error!;
+      assert.deepEqual(
+        issues.map(({ message }) => message),
+        [words],
+      );
+    }
+    assert.throws(() => plan({ min_p: 0.1 }), /min_p is 0\.1: not supported here/);
+    const defaults = { topk_sample_logprobs: 0, target_prompt_logprobs: null };
+    assert.equal(plan({ min_p: 0 }, [3], defaults).job.count, 1);
+  });
+
+  it('a sampling request with an empty list of stops goes on past the end of sequence', () => {
+    assert.equal(plan({ stop: [] }).job.ignoresEos, true);
+    assert.equal(plan({ stop: [5] }).job.ignoresEos, undefined);
   });
 });
 
