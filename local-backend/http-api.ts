@@ -108,6 +108,7 @@ const shownIssues = 20;
 /**
  * Returns the request's JSON body, validated by `schema`.
  *
+ * @param onInvalid called with JSON that violates the schema, before the refusal is thrown.
  * @throws {ApiError} 413 for a body beyond its bounds; 415 for another content type; 422 with the schema
  *   violations in FastAPI's form.
  */
@@ -115,6 +116,7 @@ export async function readJson<Schema extends z.ZodType>(
   request: ApiRequest,
   schema: Schema,
   bounds: BodyBounds = smallBody,
+  onInvalid: (json: unknown, refusal: ApiError) => void = () => undefined,
 ): Promise<z.output<Schema>> {
   const type = request.headers['content-type'];
   if (type?.split(';')[0]?.trim() !== 'application/json') {
@@ -137,7 +139,7 @@ export async function readJson<Schema extends z.ZodType>(
   }
   const parsed = schema.safeParse(json);
   if (parsed.success) return parsed.data;
-  throw new ApiError(
+  const refusal = new ApiError(
     422,
     parsed.error.issues.slice(0, shownIssues).map(({ code, path, message }) => ({
       type: code,
@@ -145,6 +147,8 @@ export async function readJson<Schema extends z.ZodType>(
       msg: message,
     })),
   );
+  onInvalid(json, refusal);
+  throw refusal;
 }
 
 /** Quotes sequence ids and seeds that may exceed 2^53, so that parsing keeps every digit. */

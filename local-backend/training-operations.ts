@@ -1,5 +1,4 @@
 import type { z } from 'zod';
-import { PermanentError } from '../shared/base/errors.js';
 import type { Datum } from '../shared/rl/datum.js';
 import { lossInputs } from '../shared/rl/losses.js';
 import type {
@@ -66,7 +65,7 @@ export class TrainingOperations {
   }
 
   /** Submits an operation that fails with `reason`, to consume the sequence id of an invalid request. */
-  refuse(run: TrainingRun, seqId: number, reason: PermanentError): string {
+  refuse(run: TrainingRun, seqId: number, reason: Error): string {
     return this.runs.submit(run, seqId, 'refused', [reason.message], () => Promise.reject(reason));
   }
 

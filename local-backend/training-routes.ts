@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import { z } from 'zod';
 import { PermanentError } from '../shared/base/errors.js';
 import { checkData } from '../shared/rl/datum.js';
 import { lossInputs } from '../shared/rl/losses.js';
@@ -38,6 +38,8 @@ const dataBody: BodyBounds = {
   depth: 32,
 };
 
+const OperationIds = z.object({ model_id: z.string(), seq_id: z.int() });
+
 /** Routes for training runs and their operations. Each POST except get_info returns a future. */
 export function trainingRoutes(
   model: ServedModel,
@@ -57,11 +59,19 @@ export function trainingRoutes(
     method: 'POST',
     path: `/api/v1/${name}`,
     async handle(request) {
-      const body = await readJson(request, schema, bounds);
+      const body = await readJson(request, schema, bounds, useSequenceId);
       const run = runs.get(body.model_id);
       return futureReply(submit(run, body), run.id);
     },
   });
+
+  /** A client has used the sequence id of a refused operation: the next one must not wait for it. */
+  function useSequenceId(json: unknown, refusal: ApiError): void {
+    const { data: ids } = OperationIds.safeParse(json);
+    if (ids === undefined) return;
+    const run = runs.find(ids.model_id);
+    if (run !== undefined) operations.refuse(run, ids.seq_id, refusal);
+  }
 
   async function protobufForwardBackward(request: ApiRequest): Promise<Reply> {
     const bytes = await request.body();
@@ -129,7 +139,7 @@ export function trainingRoutes(
         if (type === 'application/x-protobuf' || type === 'application/protobuf') {
           return protobufForwardBackward(request);
         }
-        const body = await readJson(request, ForwardBackwardJsonRequest, dataBody);
+        const body = await readJson(request, ForwardBackwardJsonRequest, dataBody, useSequenceId);
         const run = runs.get(body.model_id);
         return futureReply(submitJson(run, body, body.forward_backward_input, false), run.id);
       },
@@ -149,7 +159,7 @@ export function trainingRoutes(
       method: 'POST',
       path: '/api/v1/load_weights',
       async handle(request) {
-        const body = await readJson(request, LoadWeightsRequest);
+        const body = await readJson(request, LoadWeightsRequest, undefined, useSequenceId);
         if (body.model_id === undefined) {
           const { requestId, modelId } = operations.createFromState(body);
           return futureReply(requestId, modelId);

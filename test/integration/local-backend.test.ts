@@ -476,6 +476,22 @@ describe('the local backend over HTTP', () => {
     assert.equal((await wire.tryPost('forward_backward', large)).status, 413);
   });
 
+  it('an operation that is refused at its POST uses its sequence id', async () => {
+    const model_id = await freshModel();
+    let used = 1;
+    for (const [path, body] of [
+      ['optim_step', { adam_params: { learning_rate: 'fast' } }],
+      ['forward_backward', { forward_backward_input: {} }],
+      ['save_weights', { path: 7 }],
+      ['load_weights', { path: 7 }],
+    ] as const) {
+      const seq_id = used++;
+      assert.equal((await wire.tryPost(path, { ...body, model_id, seq_id })).status, 422);
+    }
+    const probe = await wire.result(await wire.optimStep(model_id, 0)); // asks for the next id
+    assert.match(String(probe['error']), /expected 5, got 0/);
+  });
+
   it('another optimizer and unknown options are refused by name', async () => {
     const reason = async (path: string, body: unknown) => {
       const response = await wire.tryPost(path, body);
