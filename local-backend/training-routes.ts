@@ -15,7 +15,11 @@ import {
   SaveWeightsRequest,
   UnloadModelRequest,
 } from '../shared/tinker/api.js';
-import { decodeForwardBackwardRequest, lossNamed } from '../shared/tinker/codec.js';
+import {
+  checkInputNames,
+  decodeForwardBackwardRequest,
+  lossNamed,
+} from '../shared/tinker/codec.js';
 import type { ForwardBackwardRequest } from '../shared/tinker/types.js';
 import { readEnvelope } from '../shared/tinker/wire-bounds.js';
 import {
@@ -192,6 +196,7 @@ function decodeJsonForwardBackward(
 ): ForwardBackwardRequest {
   const loss = lossNamed(input.loss_fn);
   const data = input.data.map(({ model_input, loss_fn_inputs: inputs }, i) => {
+    checkInputNames(Object.keys(inputs));
     const read = (name: string) => {
       const tensor = inputs[name];
       return tensor && readDense(`datum ${i}: ${name}`, tensor);

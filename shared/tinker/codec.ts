@@ -2,7 +2,7 @@ import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import type { DescMessage, MessageShape } from '@bufbuild/protobuf';
 import { errorText, PermanentError } from '../base/errors.js';
 import { checkData, type Datum } from '../rl/datum.js';
-import { lossInputs, LossName, type LossInput } from '../rl/losses.js';
+import { losses, lossInputs, LossName, type LossInput } from '../rl/losses.js';
 import { bytesOf, int64Bytes, readFloats, readIntegers, readOffsets } from './tensor-bytes.js';
 import * as pb from './tinker_pb.js';
 import {
@@ -39,7 +39,7 @@ export function encodeForwardBackwardRequest(request: ForwardBackwardRequest): U
 }
 
 /**
- * Decodes a request. Loss inputs of unknown names are ignored, as in TuFT.
+ * Decodes a request. Loss inputs of unknown names are ignored, as in TuFT, except settings.
  *
  * @throws {PermanentError} if it is not such a message or needs an unsupported feature: images, sparse or 2-D
  *   tensors, an unknown loss.
@@ -54,9 +54,36 @@ export function decodeForwardBackwardRequest(bytes: Uint8Array): ForwardBackward
     seqId: message.seqId,
     data,
     loss,
-    config: message.lossFnConfig,
+    config: configOf(message),
     isForwardOnly: message.forwardOnly,
   };
+}
+
+/** Loss settings as numbers. @throws {PermanentError} for text, which no loss here takes. */
+function configOf(message: pb.ForwardBackwardRequest): Record<string, number> {
+  const entries = Object.entries(message.lossFnConfigV2);
+  if (entries.length === 0) return message.lossFnConfig;
+  return Object.fromEntries(
+    entries.map(([key, { value }]) => {
+      if (value.case === 'number') return [key, value.value];
+      const found = value.case === undefined ? 'empty' : JSON.stringify(value.value);
+      throw new PermanentError(`loss_fn_config.${key} is ${found}: send a number, or leave it out`);
+    }),
+  );
+}
+
+/**
+ * Refuses loss inputs that are settings of a loss, such as a clip threshold for each token.
+ *
+ * @throws {PermanentError} with the name and the remedy.
+ */
+export function checkInputNames(names: readonly string[]): void {
+  const settings = Object.values(losses).flatMap(({ settings }) => Object.keys(settings));
+  const wrong = names.find((name) => settings.includes(name));
+  if (wrong === undefined) return;
+  throw new PermanentError(
+    `loss_fn_inputs.${wrong} is an array: send one number for all tokens in loss_fn_config`,
+  );
 }
 
 /** Looks up a loss by name. @throws {PermanentError} if there is none. */
@@ -166,6 +193,7 @@ function fromDatumMessage(datum: pb.Datum): Datum {
     if (chunk.case === 'encodedText') return readIntegers(chunk.value.tokens, pb.DType.DTYPE_INT32);
     throw new PermanentError(`model_input holds ${chunk.case ?? 'an empty chunk'}, expected text`);
   });
+  checkInputNames(Object.keys(datum.lossFnInputs));
   const target = datum.lossFnInputs['target_tokens'];
   if (!target) throw new PermanentError('loss_fn_inputs.target_tokens is missing');
 

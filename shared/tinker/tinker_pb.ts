@@ -15,7 +15,7 @@ import type { Message } from '@bufbuild/protobuf';
 export const file_tinker_tinker: GenFile =
   /*@__PURE__*/
   fileDesc(
-    'ChN0aW5rZXIvdGlua2VyLnByb3RvEg10aW5rZXJfcHVibGljIosCChZGb3J3YXJkQmFja3dhcmRSZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJEg4KBnNlcV9pZBgCIAEoBRIiCgRkYXRhGAMgAygLMhQudGlua2VyX3B1YmxpYy5EYXR1bRIPCgdsb3NzX2ZuGAQgASgJEk8KDmxvc3NfZm5fY29uZmlnGAUgAygLMjcudGlua2VyX3B1YmxpYy5Gb3J3YXJkQmFja3dhcmRSZXF1ZXN0Lkxvc3NGbkNvbmZpZ0VudHJ5EhQKDGZvcndhcmRfb25seRgGIAEoCBozChFMb3NzRm5Db25maWdFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAE6AjgBIr4BCgVEYXR1bRIpCgttb2RlbF9pbnB1dBgBIAMoCzIULnRpbmtlcl9wdWJsaWMuQ2h1bmsSPgoObG9zc19mbl9pbnB1dHMYAiADKAsyJi50aW5rZXJfcHVibGljLkRhdHVtLkxvc3NGbklucHV0c0VudHJ5GkoKEUxvc3NGbklucHV0c0VudHJ5EgsKA2tleRgBIAEoCRIkCgV2YWx1ZRgCIAEoCzIVLnRpbmtlcl9wdWJsaWMuVGVuc29yOgI4ASKfAQoFQ2h1bmsSNwoMZW5jb2RlZF90ZXh0GAEgASgLMh8udGlua2VyX3B1YmxpYy5FbmNvZGVkVGV4dENodW5rSAASKgoFaW1hZ2UYAiABKAsyGS50aW5rZXJfcHVibGljLkltYWdlQ2h1bmtIABIoCgRkbWVsGAMgASgLMhgudGlua2VyX3B1YmxpYy5EbWVsQ2h1bmtIAEIHCgVjaHVuayIiChBFbmNvZGVkVGV4dENodW5rEg4KBnRva2VucxgBIAEoDCJcCgpJbWFnZUNodW5rEgwKBGRhdGEYASABKAwSDgoGZm9ybWF0GAIgASgJEhwKD2V4cGVjdGVkX3Rva2VucxgDIAEoBUgAiAEBQhIKEF9leHBlY3RlZF90b2tlbnMiGQoJRG1lbENodW5rEgwKBGRtZWwYASABKAwiRgoJU3BhcnNlQ3NyEg4KBnZhbHVlcxgBIAEoDBIUCgxjcm93X2luZGljZXMYAiABKAwSEwoLY29sX2luZGljZXMYAyABKAwiiQEKBlRlbnNvchIPCgVkZW5zZRgBIAEoDEgAEi4KCnNwYXJzZV9jc3IYAiABKAsyGC50aW5rZXJfcHVibGljLlNwYXJzZUNzckgAEiMKBWR0eXBlGAMgASgOMhQudGlua2VyX3B1YmxpYy5EVHlwZRINCgVzaGFwZRgEIAMoA0IKCghlbmNvZGluZyJrCg1CYXRjaGVkVGVuc29yEgwKBGRhdGEYASABKAwSDwoHb2Zmc2V0cxgCIAEoDBIjCgVkdHlwZRgDIAEoDjIULnRpbmtlcl9wdWJsaWMuRFR5cGUSFgoOdHJhaWxpbmdfc2hhcGUYBCADKAMiuAEKC0FycmF5UmVjb3JkEhAKCHR5cGVfdGFnGAEgASgJEjYKBmZpZWxkcxgCIAMoCzImLnRpbmtlcl9wdWJsaWMuQXJyYXlSZWNvcmQuRmllbGRzRW50cnkSEgoKbnVtX2RhdHVtcxgDIAEoAxpLCgtGaWVsZHNFbnRyeRILCgNrZXkYASABKAkSKwoFdmFsdWUYAiABKAsyHC50aW5rZXJfcHVibGljLkJhdGNoZWRUZW5zb3I6AjgBIt0BChVGb3J3YXJkQmFja3dhcmRPdXRwdXQSGwoTbG9zc19mbl9vdXRwdXRfdHlwZRgBIAEoCRIzCg9sb3NzX2ZuX291dHB1dHMYAiADKAsyGi50aW5rZXJfcHVibGljLkFycmF5UmVjb3JkEkIKB21ldHJpY3MYAyADKAsyMS50aW5rZXJfcHVibGljLkZvcndhcmRCYWNrd2FyZE91dHB1dC5NZXRyaWNzRW50cnkaLgoMTWV0cmljc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAToCOAEi9QEKDlNhbXBsZVJlc3BvbnNlEjEKCXNlcXVlbmNlcxgBIAMoCzIeLnRpbmtlcl9wdWJsaWMuU2FtcGxlZFNlcXVlbmNlEhwKD3Byb21wdF9sb2dwcm9icxgCIAEoDEgAiAEBEkQKFHRvcGtfcHJvbXB0X2xvZ3Byb2JzGAMgASgLMiEudGlua2VyX3B1YmxpYy5Ub3BrUHJvbXB0TG9ncHJvYnNIAYgBARIfChdwcm9tcHRfY2FjaGVfaGl0X3Rva2VucxgEIAEoBUISChBfcHJvbXB0X2xvZ3Byb2JzQhcKFV90b3BrX3Byb21wdF9sb2dwcm9icyJ1Cg9TYW1wbGVkU2VxdWVuY2USLgoLc3RvcF9yZWFzb24YASABKA4yGS50aW5rZXJfcHVibGljLlN0b3BSZWFzb24SDgoGdG9rZW5zGAIgASgMEhUKCGxvZ3Byb2JzGAMgASgMSACIAQFCCwoJX2xvZ3Byb2JzIlsKElRvcGtQcm9tcHRMb2dwcm9icxIRCgl0b2tlbl9pZHMYASABKAwSEAoIbG9ncHJvYnMYAiABKAwSCQoBaxgDIAEoDRIVCg1wcm9tcHRfbGVuZ3RoGAQgASgNKjoKClN0b3BSZWFzb24SFAoQU1RPUF9SRUFTT05fU1RPUBAAEhYKElNUT1BfUkVBU09OX0xFTkdUSBABKmcKBURUeXBlEhUKEURUWVBFX1VOU1BFQ0lGSUVEEAASEQoNRFRZUEVfRkxPQVQzMhABEg8KC0RUWVBFX0lOVDY0EAISDwoLRFRZUEVfSU5UMzIQAxISCg5EVFlQRV9CRkxPQVQxNhAEYgZwcm90bzM',
+    'ChN0aW5rZXIvdGlua2VyLnByb3RvEg10aW5rZXJfcHVibGljIrgDChZGb3J3YXJkQmFja3dhcmRSZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJEg4KBnNlcV9pZBgCIAEoBRIiCgRkYXRhGAMgAygLMhQudGlua2VyX3B1YmxpYy5EYXR1bRIPCgdsb3NzX2ZuGAQgASgJEk8KDmxvc3NfZm5fY29uZmlnGAUgAygLMjcudGlua2VyX3B1YmxpYy5Gb3J3YXJkQmFja3dhcmRSZXF1ZXN0Lkxvc3NGbkNvbmZpZ0VudHJ5EhQKDGZvcndhcmRfb25seRgGIAEoCBJUChFsb3NzX2ZuX2NvbmZpZ192MhgHIAMoCzI5LnRpbmtlcl9wdWJsaWMuRm9yd2FyZEJhY2t3YXJkUmVxdWVzdC5Mb3NzRm5Db25maWdWMkVudHJ5GjMKEUxvc3NGbkNvbmZpZ0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAToCOAEaVQoTTG9zc0ZuQ29uZmlnVjJFbnRyeRILCgNrZXkYASABKAkSLQoFdmFsdWUYAiABKAsyHi50aW5rZXJfcHVibGljLkxvc3NDb25maWdWYWx1ZToCOAEiPAoPTG9zc0NvbmZpZ1ZhbHVlEhAKBm51bWJlchgBIAEoAUgAEg4KBHRleHQYAiABKAlIAEIHCgV2YWx1ZSK+AQoFRGF0dW0SKQoLbW9kZWxfaW5wdXQYASADKAsyFC50aW5rZXJfcHVibGljLkNodW5rEj4KDmxvc3NfZm5faW5wdXRzGAIgAygLMiYudGlua2VyX3B1YmxpYy5EYXR1bS5Mb3NzRm5JbnB1dHNFbnRyeRpKChFMb3NzRm5JbnB1dHNFbnRyeRILCgNrZXkYASABKAkSJAoFdmFsdWUYAiABKAsyFS50aW5rZXJfcHVibGljLlRlbnNvcjoCOAEinwEKBUNodW5rEjcKDGVuY29kZWRfdGV4dBgBIAEoCzIfLnRpbmtlcl9wdWJsaWMuRW5jb2RlZFRleHRDaHVua0gAEioKBWltYWdlGAIgASgLMhkudGlua2VyX3B1YmxpYy5JbWFnZUNodW5rSAASKAoEZG1lbBgDIAEoCzIYLnRpbmtlcl9wdWJsaWMuRG1lbENodW5rSABCBwoFY2h1bmsiIgoQRW5jb2RlZFRleHRDaHVuaxIOCgZ0b2tlbnMYASABKAwiXAoKSW1hZ2VDaHVuaxIMCgRkYXRhGAEgASgMEg4KBmZvcm1hdBgCIAEoCRIcCg9leHBlY3RlZF90b2tlbnMYAyABKAVIAIgBAUISChBfZXhwZWN0ZWRfdG9rZW5zIhkKCURtZWxDaHVuaxIMCgRkbWVsGAEgASgMIkYKCVNwYXJzZUNzchIOCgZ2YWx1ZXMYASABKAwSFAoMY3Jvd19pbmRpY2VzGAIgASgMEhMKC2NvbF9pbmRpY2VzGAMgASgMIokBCgZUZW5zb3ISDwoFZGVuc2UYASABKAxIABIuCgpzcGFyc2VfY3NyGAIgASgLMhgudGlua2VyX3B1YmxpYy5TcGFyc2VDc3JIABIjCgVkdHlwZRgDIAEoDjIULnRpbmtlcl9wdWJsaWMuRFR5cGUSDQoFc2hhcGUYBCADKANCCgoIZW5jb2RpbmciawoNQmF0Y2hlZFRlbnNvchIMCgRkYXRhGAEgASgMEg8KB29mZnNldHMYAiABKAwSIwoFZHR5cGUYAyABKA4yFC50aW5rZXJfcHVibGljLkRUeXBlEhYKDnRyYWlsaW5nX3NoYXBlGAQgAygDIrgBCgtBcnJheVJlY29yZBIQCgh0eXBlX3RhZxgBIAEoCRI2CgZmaWVsZHMYAiADKAsyJi50aW5rZXJfcHVibGljLkFycmF5UmVjb3JkLkZpZWxkc0VudHJ5EhIKCm51bV9kYXR1bXMYAyABKAMaSwoLRmllbGRzRW50cnkSCwoDa2V5GAEgASgJEisKBXZhbHVlGAIgASgLMhwudGlua2VyX3B1YmxpYy5CYXRjaGVkVGVuc29yOgI4ASLdAQoVRm9yd2FyZEJhY2t3YXJkT3V0cHV0EhsKE2xvc3NfZm5fb3V0cHV0X3R5cGUYASABKAkSMwoPbG9zc19mbl9vdXRwdXRzGAIgAygLMhoudGlua2VyX3B1YmxpYy5BcnJheVJlY29yZBJCCgdtZXRyaWNzGAMgAygLMjEudGlua2VyX3B1YmxpYy5Gb3J3YXJkQmFja3dhcmRPdXRwdXQuTWV0cmljc0VudHJ5Gi4KDE1ldHJpY3NFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAE6AjgBIvUBCg5TYW1wbGVSZXNwb25zZRIxCglzZXF1ZW5jZXMYASADKAsyHi50aW5rZXJfcHVibGljLlNhbXBsZWRTZXF1ZW5jZRIcCg9wcm9tcHRfbG9ncHJvYnMYAiABKAxIAIgBARJEChR0b3BrX3Byb21wdF9sb2dwcm9icxgDIAEoCzIhLnRpbmtlcl9wdWJsaWMuVG9wa1Byb21wdExvZ3Byb2JzSAGIAQESHwoXcHJvbXB0X2NhY2hlX2hpdF90b2tlbnMYBCABKAVCEgoQX3Byb21wdF9sb2dwcm9ic0IXChVfdG9wa19wcm9tcHRfbG9ncHJvYnMidQoPU2FtcGxlZFNlcXVlbmNlEi4KC3N0b3BfcmVhc29uGAEgASgOMhkudGlua2VyX3B1YmxpYy5TdG9wUmVhc29uEg4KBnRva2VucxgCIAEoDBIVCghsb2dwcm9icxgDIAEoDEgAiAEBQgsKCV9sb2dwcm9icyJbChJUb3BrUHJvbXB0TG9ncHJvYnMSEQoJdG9rZW5faWRzGAEgASgMEhAKCGxvZ3Byb2JzGAIgASgMEgkKAWsYAyABKA0SFQoNcHJvbXB0X2xlbmd0aBgEIAEoDSo6CgpTdG9wUmVhc29uEhQKEFNUT1BfUkVBU09OX1NUT1AQABIWChJTVE9QX1JFQVNPTl9MRU5HVEgQASpnCgVEVHlwZRIVChFEVFlQRV9VTlNQRUNJRklFRBAAEhEKDURUWVBFX0ZMT0FUMzIQARIPCgtEVFlQRV9JTlQ2NBACEg8KC0RUWVBFX0lOVDMyEAMSEgoORFRZUEVfQkZMT0FUMTYQBGIGcHJvdG8z',
   );
 
 /**
@@ -53,6 +53,13 @@ export type ForwardBackwardRequest = Message<'tinker_public.ForwardBackwardReque
    * @generated from field: bool forward_only = 6;
    */
   forwardOnly: boolean;
+
+  /**
+   * SDK 0.26; counts instead of 5, which repeats its numbers
+   *
+   * @generated from field: map<string, tinker_public.LossConfigValue> loss_fn_config_v2 = 7;
+   */
+  lossFnConfigV2: { [key: string]: LossConfigValue };
 };
 
 /**
@@ -62,6 +69,39 @@ export type ForwardBackwardRequest = Message<'tinker_public.ForwardBackwardReque
 export const ForwardBackwardRequestSchema: GenMessage<ForwardBackwardRequest> =
   /*@__PURE__*/
   messageDesc(file_tinker_tinker, 0);
+
+/**
+ * @generated from message tinker_public.LossConfigValue
+ */
+export type LossConfigValue = Message<'tinker_public.LossConfigValue'> & {
+  /**
+   * @generated from oneof tinker_public.LossConfigValue.value
+   */
+  value:
+    | {
+        /**
+         * @generated from field: double number = 1;
+         */
+        value: number;
+        case: 'number';
+      }
+    | {
+        /**
+         * @generated from field: string text = 2;
+         */
+        value: string;
+        case: 'text';
+      }
+    | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message tinker_public.LossConfigValue.
+ * Use `create(LossConfigValueSchema)` to create a new message.
+ */
+export const LossConfigValueSchema: GenMessage<LossConfigValue> =
+  /*@__PURE__*/
+  messageDesc(file_tinker_tinker, 1);
 
 /**
  * @generated from message tinker_public.Datum
@@ -82,7 +122,7 @@ export type Datum = Message<'tinker_public.Datum'> & {
  * Describes the message tinker_public.Datum.
  * Use `create(DatumSchema)` to create a new message.
  */
-export const DatumSchema: GenMessage<Datum> = /*@__PURE__*/ messageDesc(file_tinker_tinker, 1);
+export const DatumSchema: GenMessage<Datum> = /*@__PURE__*/ messageDesc(file_tinker_tinker, 2);
 
 /**
  * @generated from message tinker_public.Chunk
@@ -120,7 +160,7 @@ export type Chunk = Message<'tinker_public.Chunk'> & {
  * Describes the message tinker_public.Chunk.
  * Use `create(ChunkSchema)` to create a new message.
  */
-export const ChunkSchema: GenMessage<Chunk> = /*@__PURE__*/ messageDesc(file_tinker_tinker, 2);
+export const ChunkSchema: GenMessage<Chunk> = /*@__PURE__*/ messageDesc(file_tinker_tinker, 3);
 
 /**
  * @generated from message tinker_public.EncodedTextChunk
@@ -140,7 +180,7 @@ export type EncodedTextChunk = Message<'tinker_public.EncodedTextChunk'> & {
  */
 export const EncodedTextChunkSchema: GenMessage<EncodedTextChunk> =
   /*@__PURE__*/
-  messageDesc(file_tinker_tinker, 3);
+  messageDesc(file_tinker_tinker, 4);
 
 /**
  * @generated from message tinker_public.ImageChunk
@@ -168,7 +208,7 @@ export type ImageChunk = Message<'tinker_public.ImageChunk'> & {
  */
 export const ImageChunkSchema: GenMessage<ImageChunk> =
   /*@__PURE__*/
-  messageDesc(file_tinker_tinker, 4);
+  messageDesc(file_tinker_tinker, 5);
 
 /**
  * @generated from message tinker_public.DmelChunk
@@ -186,7 +226,7 @@ export type DmelChunk = Message<'tinker_public.DmelChunk'> & {
  */
 export const DmelChunkSchema: GenMessage<DmelChunk> =
   /*@__PURE__*/
-  messageDesc(file_tinker_tinker, 5);
+  messageDesc(file_tinker_tinker, 6);
 
 /**
  * @generated from message tinker_public.SparseCsr
@@ -218,7 +258,7 @@ export type SparseCsr = Message<'tinker_public.SparseCsr'> & {
  */
 export const SparseCsrSchema: GenMessage<SparseCsr> =
   /*@__PURE__*/
-  messageDesc(file_tinker_tinker, 6);
+  messageDesc(file_tinker_tinker, 7);
 
 /**
  * @generated from message tinker_public.Tensor
@@ -259,7 +299,7 @@ export type Tensor = Message<'tinker_public.Tensor'> & {
  * Describes the message tinker_public.Tensor.
  * Use `create(TensorSchema)` to create a new message.
  */
-export const TensorSchema: GenMessage<Tensor> = /*@__PURE__*/ messageDesc(file_tinker_tinker, 7);
+export const TensorSchema: GenMessage<Tensor> = /*@__PURE__*/ messageDesc(file_tinker_tinker, 8);
 
 /**
  * @generated from message tinker_public.BatchedTensor
@@ -296,7 +336,7 @@ export type BatchedTensor = Message<'tinker_public.BatchedTensor'> & {
  */
 export const BatchedTensorSchema: GenMessage<BatchedTensor> =
   /*@__PURE__*/
-  messageDesc(file_tinker_tinker, 8);
+  messageDesc(file_tinker_tinker, 9);
 
 /**
  * @generated from message tinker_public.ArrayRecord
@@ -324,7 +364,7 @@ export type ArrayRecord = Message<'tinker_public.ArrayRecord'> & {
  */
 export const ArrayRecordSchema: GenMessage<ArrayRecord> =
   /*@__PURE__*/
-  messageDesc(file_tinker_tinker, 9);
+  messageDesc(file_tinker_tinker, 10);
 
 /**
  * @generated from message tinker_public.ForwardBackwardOutput
@@ -352,7 +392,7 @@ export type ForwardBackwardOutput = Message<'tinker_public.ForwardBackwardOutput
  */
 export const ForwardBackwardOutputSchema: GenMessage<ForwardBackwardOutput> =
   /*@__PURE__*/
-  messageDesc(file_tinker_tinker, 10);
+  messageDesc(file_tinker_tinker, 11);
 
 /**
  * @generated from message tinker_public.SampleResponse
@@ -387,7 +427,7 @@ export type SampleResponse = Message<'tinker_public.SampleResponse'> & {
  */
 export const SampleResponseSchema: GenMessage<SampleResponse> =
   /*@__PURE__*/
-  messageDesc(file_tinker_tinker, 11);
+  messageDesc(file_tinker_tinker, 12);
 
 /**
  * @generated from message tinker_public.SampledSequence
@@ -419,7 +459,7 @@ export type SampledSequence = Message<'tinker_public.SampledSequence'> & {
  */
 export const SampledSequenceSchema: GenMessage<SampledSequence> =
   /*@__PURE__*/
-  messageDesc(file_tinker_tinker, 12);
+  messageDesc(file_tinker_tinker, 13);
 
 /**
  * @generated from message tinker_public.TopkPromptLogprobs
@@ -458,7 +498,7 @@ export type TopkPromptLogprobs = Message<'tinker_public.TopkPromptLogprobs'> & {
  */
 export const TopkPromptLogprobsSchema: GenMessage<TopkPromptLogprobs> =
   /*@__PURE__*/
-  messageDesc(file_tinker_tinker, 13);
+  messageDesc(file_tinker_tinker, 14);
 
 /**
  * @generated from enum tinker_public.StopReason

@@ -21,6 +21,7 @@ export const requestLimits: PartLimits = {
   parts: {
     'ForwardBackwardRequest.data': 16_384,
     'ForwardBackwardRequest.loss_fn_config': 64,
+    'ForwardBackwardRequest.loss_fn_config_v2': 64,
     'Datum.model_input': 65_536,
     'Datum.loss_fn_inputs': 131_072,
     'Tensor.shape': 131_072,

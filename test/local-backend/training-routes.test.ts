@@ -97,6 +97,13 @@ describe('forward_backward in JSON', () => {
     );
   });
 
+  it('forward_backward refuses a clip threshold for each token', async () => {
+    await assert.rejects(
+      postSample({ inputs: { clip_low_threshold: weights }, loss: 'ppo' }),
+      refused(/loss_fn_inputs\.clip_low_threshold is an array: send one number .* loss_fn_config/),
+    );
+  });
+
   it('forward_backward refuses an unknown loss and lists the supported ones', async () => {
     await assert.rejects(postSample({ loss: 'dpo' }), refused(/loss_fn is "dpo", expected .*ppo/));
   });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { create, toBinary } from '@bufbuild/protobuf';
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import { PermanentError } from '../../../shared/base/errors.js';
 import {
   decodeForwardBackwardRequest,
@@ -275,3 +275,28 @@ function hex(bytes: Uint8Array): string {
 function bytesOf(text: string): Uint8Array {
   return new Uint8Array(Buffer.from(text, 'hex'));
 }
+
+describe('loss settings since SDK 0.26', () => {
+  const decoded = (lossFnConfigV2: Record<string, pb.LossConfigValue>) => {
+    const message = fromBinary(
+      pb.ForwardBackwardRequestSchema,
+      encodeForwardBackwardRequest({ ...request, config: {} }),
+    );
+    Object.assign(message.lossFnConfigV2, lossFnConfigV2);
+    return decodeForwardBackwardRequest(toBinary(pb.ForwardBackwardRequestSchema, message));
+  };
+  const setting = (value: pb.LossConfigValue['value']) =>
+    create(pb.LossConfigValueSchema, { value });
+
+  it('are read as numbers', () => {
+    const { config } = decoded({ beta: setting({ case: 'number', value: 0.5 }) });
+    assert.deepEqual(config, { beta: 0.5 });
+  });
+
+  it('are refused as text, by name and value', () => {
+    assert.throws(() => decoded({ mode: setting({ case: 'text', value: 'fast' }) }), {
+      name: 'PermanentError',
+      message: 'loss_fn_config.mode is "fast": send a number, or leave it out',
+    });
+  });
+});

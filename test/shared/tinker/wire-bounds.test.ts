@@ -33,6 +33,7 @@ const nothing = new Uint8Array();
 const requests: Readonly<Record<string, (count: number) => Uint8Array>> = {
   'ForwardBackwardRequest.data': (count) => times(count, block(3, nothing)),
   'ForwardBackwardRequest.loss_fn_config': (count) => times(count, block(5, nothing)),
+  'ForwardBackwardRequest.loss_fn_config_v2': (count) => times(count, block(7, nothing)),
   'Datum.model_input': (count) => block(3, times(count, block(1, nothing))),
   'Datum.loss_fn_inputs': (count) => block(3, times(count, block(2, nothing))),
   'Tensor.shape': (count) => tensor(block(4, new Uint8Array(count).fill(1))),
