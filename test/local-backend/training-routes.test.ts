@@ -21,7 +21,7 @@ const weights = { data: [0, 1, 1], dtype: 'float32', shape: [3] };
  */
 async function post(body: unknown): Promise<ForwardBackwardRequest> {
   let submitted: ForwardBackwardRequest | undefined;
-  let reason: PermanentError | undefined;
+  let reason: Error | undefined;
   const get = (id: string) => ({ id }) as TrainingRun;
   const runs = { get, find: get } as Partial<TrainingRuns> as TrainingRuns;
   const operations = {
