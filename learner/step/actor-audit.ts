@@ -182,6 +182,7 @@ export class ActorAudit {
     }
   }
 
+  /** Several findings may name one actor; the first convicts it. */
   #findings(): Finding[] {
     const { limits } = this.#options;
     const { proof, minGroups, factor } = limits;
@@ -195,8 +196,7 @@ export class ActorAudit {
       if (nats < proof || gap <= factor) return [];
       return [{ actor, gap, bound: factor, groups: ratios.length, why: 'fleet' as const }];
     });
-    const found = [...byGap, ...byLikelihood, ...byFleet];
-    return found.filter(({ actor }, i) => found.findIndex((one) => one.actor === actor) === i);
+    return [...byGap, ...byLikelihood, ...byFleet];
   }
 
   async #convict(finding: Finding, version: number): Promise<void> {
