@@ -15,11 +15,15 @@ const manifest = (version: number): PolicyManifest => ({
 
 /** Versions 3 and 4, both published before the first outage; NATS has lost those in `lost`. */
 function published({ lost, leads = true }: { lost: readonly number[]; leads?: boolean }) {
+  const checked: [version: number, isNewest: boolean][] = [];
   const restored: [version: number, isNewest: boolean][] = [];
   let restorations = 0;
   const versions = new PublishedVersions({
     policy: {
-      isWhole: ({ version }) => Promise.resolve(!lost.includes(version)),
+      isWhole: ({ version }, isNewest) => {
+        checked.push([version, isNewest]);
+        return Promise.resolve(!lost.includes(version));
+      },
       restore: (one, _adapter, isNewest) => {
         restored.push([one.version, isNewest]);
         return Promise.resolve({ ...one, publishedAt: 9_000 });
@@ -32,7 +36,7 @@ function published({ lost, leads = true }: { lost: readonly number[]; leads?: bo
     log: silent,
   });
   for (const version of [3, 4]) versions.add(manifest(version), restorations);
-  return { versions, restored, outage: () => restorations++ };
+  return { versions, checked, restored, outage: () => restorations++ };
 }
 
 describe('PublishedVersions', () => {
@@ -43,13 +47,14 @@ describe('PublishedVersions', () => {
   });
 
   it('published versions that an outage has lost are published again', async () => {
-    const { versions, restored, outage } = published({ lost: [3, 4] });
+    const { versions, checked, restored, outage } = published({ lost: [3, 4] });
     outage();
     await versions.restoreLost();
     assert.deepEqual(restored, [
       [3, false],
       [4, true],
     ]);
+    assert.deepEqual(checked, restored);
   });
 
   it('published versions are published again only once per outage', async () => {

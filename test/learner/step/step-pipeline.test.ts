@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { register } from 'prom-client';
 import type { Consumed } from '../../../learner/checkpoints/checkpointer.js';
 import { Admission } from '../../../learner/groups/admission.js';
 import type { ArrivedGroup } from '../../../learner/groups/group-receiver.js';
@@ -95,7 +96,7 @@ function setUp(scope: TaskScope) {
       number: admission.step + 1,
       trained: [{ group, staleness: staleness[0]!, substep: 0 }],
       results: [],
-      optimized: [],
+      optimized: [{}, {}].map((metrics) => Promise.resolve(metrics)),
     } as never);
     await pipeline.drained();
   };
@@ -116,6 +117,21 @@ describe('the step pipeline, for steps of one group', () => {
         [3, 0],
       ],
     );
+  });
+
+  it('each confirmed step and optimizer step is counted', async () => {
+    const counts = async () =>
+      Promise.all(
+        ['rl_steps_total', 'rl_optimizer_steps_total'].map(async (name) => {
+          const { values } = await register.getSingleMetric(name)!.get();
+          return values[0]!.value;
+        }),
+      );
+    const [steps, optimizerSteps] = await counts();
+    await using scope = new TaskScope();
+    const { step } = setUp(scope);
+    await step();
+    assert.deepEqual(await counts(), [steps! + 1, optimizerSteps! + 2]);
   });
 
   it('a checkpoint names the version and the progress of its weights, and the problems that they were trained on', async () => {

@@ -25,6 +25,7 @@ describe('masks of tokens with ratios 1, 4, 1/2', () => {
   it('icepop keeps the tokens within the bounds, which belong to it', () => {
     assert.deepEqual([...maskSides('icepop', logRatios, { low: 0.4, high: 5 })], [0, 0, 0]);
     assert.deepEqual([...maskSides('icepop', logRatios, { low: 1, high: 3 })], [0, 1, -1]);
+    assert.deepEqual([...maskSides('icepop', logRatios, { low: 0.4, high: 1 })], [0, 1, 0]);
   });
 
   it('sequence judges all by the product, 2', () => {

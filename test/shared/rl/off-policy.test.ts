@@ -40,6 +40,8 @@ describe('off-policy statistics', () => {
     const same = { behavior: [-1, -2], current: [-1, -2] };
     const stats = offPolicyStats([same], unbounded)!;
     assert.deepEqual([stats.klV1, stats.klV2, stats.klK3, stats.essRatio], [0, 0, 0, 1]);
+    const { belowShare, aboveShare } = offPolicyStats([same], { low: 1, high: 1 })!;
+    assert.deepEqual([belowShare, aboveShare], [0, 0]); // the bounds belong to the range
   });
 
   it('stay finite when one token is broken', () => {

@@ -1,0 +1,69 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { Admission } from '../../../learner/groups/admission.js';
+import type { ArrivedGroup } from '../../../learner/groups/group-receiver.js';
+import { IdleClock } from '../../../learner/step/idle-clock.js';
+import { LearningRateSchedule } from '../../../learner/step/learning-rate-schedule.js';
+import { OpenStep } from '../../../learner/step/open-step.js';
+import { TaskScope } from '../../../shared/base/task-scope.js';
+import { runConfig, scoredGroup } from '../../support/messages.js';
+
+const config = runConfig({ groupsPerBatch: 4, numSubsteps: 2, numMinibatches: 2 });
+const progress = { progressBefore: 0, stepBefore: 0, maxSteps: 4, maxSeconds: Infinity };
+
+describe('an open step of two optimizer steps on two minibatches each', () => {
+  /** Sends this many minibatches of one group each. */
+  const send = async (scope: TaskScope, minibatches: number) => {
+    const calls: string[] = [];
+    const backend = {
+      forwardBackward: () => {
+        calls.push('pass');
+        const logprobs = [new Float32Array(5), new Float32Array(5)]; // one for each answer of a group
+        return Promise.resolve({ logprobs, metrics: {} });
+      },
+      optimStep: () => {
+        calls.push('optimizer step');
+        return Promise.resolve({});
+      },
+    };
+    const step = new OpenStep(
+      {
+        config,
+        scope,
+        run: backend as never,
+        base: undefined,
+        idle: new IdleClock(() => 0),
+        learningRates: new LearningRateSchedule(config, progress, () => 0),
+      },
+      1,
+    );
+    const admission = new Admission<ArrivedGroup>(
+      { ...config, maxSteps: 4 },
+      { step: 0, version: 0 },
+    );
+    while (admission.offer() !== undefined) admission.issue();
+    for (let order = 0; order < minibatches; order++) {
+      const group = { scored: scoredGroup(), seq: order, sampledBy: [0], arrivedAtVersion: 0 };
+      admission.arrive(order, group, group.sampledBy);
+      await step.take(admission.cut()!);
+    }
+    return { step, calls };
+  };
+  it('an optimizer step follows every second pass', async () => {
+    await using scope = new TaskScope();
+    const { step, calls } = await send(scope, 4);
+    const substep = ['pass', 'pass', 'optimizer step'];
+    assert.deepEqual(calls, [...substep, ...substep]);
+    assert.deepEqual(
+      step.trained.map(({ substep }) => substep),
+      [0, 0, 1, 1],
+    );
+  });
+
+  it('a step cut short keeps the groups and results of the optimizer steps that it has made', async () => {
+    await using scope = new TaskScope();
+    const { step } = await send(scope, 3);
+    assert.equal(step.cutShort(), 1);
+    assert.deepEqual([step.trained.length, step.results.length, step.optimized.length], [2, 2, 1]);
+  });
+});
