@@ -224,6 +224,7 @@ describe('admission with one group per step and one step off-policy', () => {
     admission.cutShort(0);
     assert.equal(admission.table.entry(1)?.state, 'arrived');
     assert.equal(admission.table.counts.trained, 0);
+    assert.deepEqual([admission.version, admission.unconfirmedSteps], [0, 0]); // no step was made
   });
 
   it('admission trains restored tickets in order, because their deadlines are unknown', () => {
