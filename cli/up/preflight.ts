@@ -63,7 +63,7 @@ export async function preflight(options: PreflightOptions): Promise<Fitted> {
   return fitted;
 }
 
-/** Tells what was chosen for a model other than the embedded one, whose defaults the help names. */
+/** Reports what was chosen for a model other than the embedded one, whose defaults the help names. */
 function reportFitted(
   given: Fitting,
   { learningRate, maxTokens }: Fitted,
