@@ -19,9 +19,13 @@ export function brokerOn(server: NatsServer, over: Partial<BrokerOptions> = {}):
   });
 }
 
-/** Waits until the condition holds; only the time limit of the test ends it otherwise. */
+/** Waits until the condition holds. Rejects after three minutes, so that a test that waits in vain fails at the line that waits. */
 export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  while (!(await condition())) await sleep(10);
+  const deadline = performance.now() + 180_000;
+  while (!(await condition())) {
+    if (performance.now() > deadline) throw new Error(`waited in vain for ${String(condition)}`);
+    await sleep(10);
+  }
 }
 
 /** A promise and the function that resolves it. */
