@@ -3,19 +3,7 @@ import { describeFlags } from '../shared/service/config-help.js';
 import { errorText, UserError } from '../shared/base/errors.js';
 import { nearest } from '../shared/base/nearest.js';
 import type { Environment } from '../shared/service/config.js';
-import { dashboard, dashboardHelp } from './dashboard/dashboard.js';
-import { report, reportHelp } from './dashboard/report.js';
-import { deadLetters, deadLettersHelp } from './dead-letters/command.js';
-import { doctor, doctorHelp } from './doctor/doctor.js';
-import { evalHelp, evalRun } from './eval/eval.js';
-import { exportHelp, exportRun } from './export/export.js';
 import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
-import { natsConfig, natsConfigHelp } from './nats-config.js';
-import { solveCommand, solveHelp } from '../tools/solve/solve.js';
-import { status, statusHelp } from './status/status.js';
-import { sweep, sweepHelp } from '../tools/sweep/sweep.js';
-import { tuftCpu } from '../tools/tuft-cpu/tuft-cpu.js';
-import { up, upHelp } from './up/up.js';
 import { noRoomReason } from '../shared/service/telemetry/disk-room.js';
 import { printError } from '../shared/service/telemetry/print-error.js';
 
@@ -27,13 +15,19 @@ const purposes: Readonly<Record<ServiceName, string>> = {
   'local-backend': 'a Tinker server that trains a small model on this CPU',
 };
 
+/** What a command does. */
+interface Action {
+  /** The exit code; undefined if a service has set it by itself. */
+  readonly run: (flags: readonly string[], env: Environment) => Promise<number | undefined>;
+  /** Undefined if `run` prints its own help. */
+  readonly help?: () => string | Promise<string>;
+}
+
 interface Command {
   readonly words?: string; // what follows its name in the overview
   readonly purpose: string;
-  /** The exit code; nothing if a service has set it by itself. */
-  readonly run: (flags: readonly string[], env: Environment) => Promise<number | undefined>;
-  /** Nothing if `run` prints its own help. */
-  readonly help?: () => string | Promise<string>;
+  /** Imports the command: each process of a run is one of them, and should not load the others. */
+  readonly load: () => Promise<Action>;
 }
 
 /** In the order of the overview. */
@@ -42,64 +36,80 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
     'up',
     {
       purpose: 'trains on this machine: starts everything, shows progress, ends everything',
-      run: up,
-      help: upHelp,
+      load: async () => {
+        const { up, upHelp } = await import('./up/up.js');
+        return { run: up, help: upHelp };
+      },
     },
   ],
   [
     'status',
     {
       purpose: 'what a run is doing now, here or on another machine',
-      run: status,
-      help: statusHelp,
+      load: async () => {
+        const { status, statusHelp } = await import('./status/status.js');
+        return { run: status, help: statusHelp };
+      },
     },
   ],
   [
     'doctor',
     {
       purpose: 'checks what training needs, and gives the remedy for each fault',
-      run: doctor,
-      help: doctorHelp,
+      load: async () => {
+        const { doctor, doctorHelp } = await import('./doctor/doctor.js');
+        return { run: doctor, help: doctorHelp };
+      },
     },
   ],
   [
     'eval',
     {
       purpose: 'measures a policy version of a run on held-out problems',
-      run: evalRun,
-      help: evalHelp,
+      load: async () => {
+        const { evalRun, evalHelp } = await import('./eval/eval.js');
+        return { run: evalRun, help: evalHelp };
+      },
     },
   ],
   [
     'export',
     {
       purpose: 'the metrics of a run for TensorBoard, Weights & Biases or a spreadsheet',
-      run: exportRun,
-      help: exportHelp,
+      load: async () => {
+        const { exportRun, exportHelp } = await import('./export/export.js');
+        return { run: exportRun, help: exportHelp };
+      },
     },
   ],
   [
     'dashboard',
     {
       purpose: 'the page of a run, in progress or over',
-      run: dashboard,
-      help: dashboardHelp,
+      load: async () => {
+        const { dashboard, dashboardHelp } = await import('./dashboard/dashboard.js');
+        return { run: dashboard, help: dashboardHelp };
+      },
     },
   ],
   [
     'report',
     {
       purpose: 'the same page as a single file',
-      run: report,
-      help: reportHelp,
+      load: async () => {
+        const { report, reportHelp } = await import('./dashboard/report.js');
+        return { run: report, help: reportHelp };
+      },
     },
   ],
   [
     'dead-letters',
     {
       purpose: 'lists, shows, replays or purges the messages that a run gave up',
-      run: deadLetters,
-      help: deadLettersHelp,
+      load: async () => {
+        const { deadLetters, deadLettersHelp } = await import('./dead-letters/command.js');
+        return { run: deadLetters, help: deadLettersHelp };
+      },
     },
   ],
   [
@@ -107,42 +117,49 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
     {
       words: 'FILE',
       purpose: 'makes the runs of an experiment and their report',
-      run: sweep,
-      help: sweepHelp,
+      load: async () => {
+        const { sweep, sweepHelp } = await import('../tools/sweep/sweep.js');
+        return { run: sweep, help: sweepHelp };
+      },
     },
   ],
   ...serviceNames.map((name): [string, Command] => [
     name,
     {
       purpose: purposes[name],
-      run: async (flags) => {
-        await runService(name, flags);
-        return undefined;
-      },
-      help: () => serviceHelp(name),
+      load: () =>
+        Promise.resolve({
+          run: (flags, env) => runService(name, flags, env),
+          help: () => serviceHelp(name),
+        }),
     },
   ]),
   [
     'solve',
     {
       purpose: 'a solution of a Countdown problem: offbeat solve 3 7 21 84',
-      run: (flags, env) => solveCommand(flags, env, (text) => process.stdout.write(text)),
-      help: solveHelp,
+      load: async () => {
+        const { solveCommand, solveHelp } = await import('../tools/solve/solve.js');
+        const print = (text: string) => process.stdout.write(text);
+        return { run: (flags, env) => solveCommand(flags, env, print), help: solveHelp };
+      },
     },
   ],
   [
     'nats-config',
     {
       purpose: 'keys and permissions for a run on your own NATS server',
-      run: natsConfig,
-      help: natsConfigHelp,
+      load: async () => {
+        const { natsConfig, natsConfigHelp } = await import('./nats-config.js');
+        return { run: natsConfig, help: natsConfigHelp };
+      },
     },
   ],
   [
     'tuft-cpu',
     {
       purpose: 'the real TuFT server on this CPU, in a separate Python environment',
-      run: tuftCpu,
+      load: async () => ({ run: (await import('../tools/tuft-cpu/tuft-cpu.js')).tuftCpu }),
     },
   ],
   [
@@ -150,12 +167,7 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
     {
       words: '[COMMAND]',
       purpose: 'this text, or what a command does and its flags, as offbeat COMMAND --help',
-      run: async ([word]) => {
-        if (word !== undefined && word !== 'help' && !isHelp(word))
-          return await run([word, '--help']);
-        process.stdout.write(overview());
-        return 0;
-      },
+      load: () => Promise.resolve({ run: help }),
     },
   ],
 ]);
@@ -181,10 +193,17 @@ async function run([word, ...flags]: readonly string[]): Promise<number | undefi
         : `${found}; did you mean ${meant}?`,
     );
   }
-  if (command.help === undefined || !flags.some(isHelp)) {
-    return await command.run(flags, process.env);
+  const action = await command.load();
+  if (action.help === undefined || !flags.some(isHelp)) {
+    return await action.run(flags, process.env);
   }
-  process.stdout.write(await command.help());
+  process.stdout.write(await action.help());
+  return 0;
+}
+
+async function help([word]: readonly string[]): Promise<number | undefined> {
+  if (word !== undefined && word !== 'help' && !isHelp(word)) return await run([word, '--help']);
+  process.stdout.write(overview());
   return 0;
 }
 
@@ -205,9 +224,13 @@ async function serviceHelp(service: ServiceName): Promise<string> {
   return `offbeat ${service}: ${purposes[service]}.\n\n${describeFlags(shape, service)}\n`;
 }
 
-async function runService(service: ServiceName, flags: readonly string[]): Promise<void> {
+async function runService(
+  service: ServiceName,
+  flags: readonly string[],
+  env: Environment,
+): Promise<undefined> {
   const module = (await import(serviceFile(service, 'main.js'))) as {
     main(argv: readonly string[], env: Environment): Promise<void>;
   };
-  await module.main(flags, process.env);
+  await module.main(flags, env);
 }

@@ -9,10 +9,14 @@ import { packageRoot } from '../../shared/base/package-root.js';
  * drops imports of types) and the scripts that it starts in a thread or process of their own.
  */
 async function filesLoadedBy(...entries: string[]): Promise<Set<string>> {
+  return reached(importedPath, entries);
+}
+
+async function reached(imported: RegExp, entries: readonly string[]): Promise<Set<string>> {
   const loaded = new Set(entries);
   for (const file of loaded) {
     const text = await readFile(join(packageRoot, 'dist', file), 'utf8');
-    for (const [, path] of text.matchAll(importedPath)) {
+    for (const [, path] of text.matchAll(imported)) {
       loaded.add(normalize(join(dirname(file), path!)));
     }
   }
@@ -21,6 +25,8 @@ async function filesLoadedBy(...entries: string[]): Promise<Set<string>> {
 
 const importedPath =
   /(?:^(?:import|export)\b[^'"]*|\bimport\(|\bnew URL\()['"](\.\.?\/[^'"]*\.js)['"]/gm;
+/** What is imported before the first statement runs. */
+const importedAtStart = /^(?:import|export)\b[^'"]*['"](\.\.?\/[^'"]*\.js)['"]/gm;
 
 /** Those of the loaded files that lie in no folder of `allowed`. */
 function outside(allowed: readonly string[], loaded: ReadonlySet<string>): string[] {
@@ -58,6 +64,13 @@ describe('the files that a program loads', () => {
     assert.deepEqual(outside([...lowest, 'shared/broker', 'shared/wire'], loaded), []);
     assert(!loaded.has('shared/run/run-config.js'), "it loads the run's configuration");
     assert(loaded.size > 40, `it loads ${loaded.size} files`);
+  });
+
+  it('the offbeat command imports no command before it knows which one is meant', async () => {
+    const loaded = await reached(importedAtStart, ['cli/cli.js']);
+    assert.deepEqual(outside([...lowest, 'cli'], loaded), []);
+    const commands = [...loaded].filter((file) => file.startsWith('cli/'));
+    assert.deepEqual(commands, ['cli/cli.js', 'cli/load-schema.js']);
   });
 });
 
