@@ -17,6 +17,8 @@ interface Defaults {
 }
 
 interface Loss<Input extends LossInput = LossInput, Setting extends LossSetting = LossSetting> {
+  /** What `term` computes, for the documentation; its symbols are explained at the table. */
+  readonly formula: string;
   readonly inputs: readonly Input[];
   /** The input that the term is proportional to: at 0 a position has neither loss nor gradient. */
   readonly scaledBy: 'weights' | 'advantages' | undefined;
@@ -47,16 +49,8 @@ const thresholds = (settings: Values<'clip_low_threshold' | 'clip_high_threshold
  * The losses of the Tinker API, summed over positions and minimised. The training graph has the same
  * terms in differentiable form (`shared/model/loss-graph.ts`).
  *
- * With ℓ the current logprob, q the behavior logprob, A the advantage, w the weight and
- * r = exp(ℓ - q), d r / d ℓ = r:
- *
- * | name                  | loss of a position           |
- * | --------------------- | ---------------------------- |
- * | `importance_sampling` | -r·A                         |
- * | `ppo`                 | -min(r·A, clip(r)·A)         |
- * | `cispo`               | -stopgrad(clip(r))·A·ℓ       |
- * | `dro`                 | -(A·ℓ - β/2·(ℓ - q)²)        |
- * | `cross_entropy`       | -w·ℓ                         |
+ * In the formulas ℓ is the current logprob, q the behavior logprob, A the advantage, w the weight, β the
+ * setting `beta` and r = exp(ℓ - q), so that d r / d ℓ = r.
  *
  * Thresholds bound the ratio itself: (0.8, 1.2) is what PPO papers call ε = 0.2. `cispo` with (0, C)
  * is token-level truncated importance sampling.
@@ -69,6 +63,7 @@ const thresholds = (settings: Values<'clip_low_threshold' | 'clip_high_threshold
  */
 const table = {
   importance_sampling: defineLoss({
+    formula: '-r·A',
     inputs: ['logprobs', 'advantages'],
     scaledBy: 'advantages',
     settings: {},
@@ -79,6 +74,7 @@ const table = {
     },
   }),
   ppo: defineLoss({
+    formula: '-min(r·A, clip(r)·A)',
     inputs: ['logprobs', 'advantages'],
     scaledBy: 'advantages',
     settings: {
@@ -95,6 +91,7 @@ const table = {
     },
   }),
   cispo: defineLoss({
+    formula: '-stopgrad(clip(r))·A·ℓ',
     inputs: ['logprobs', 'advantages'],
     scaledBy: 'advantages',
     settings: {
@@ -108,6 +105,7 @@ const table = {
     },
   }),
   dro: defineLoss({
+    formula: '-(A·ℓ - β/2·(ℓ - q)²)',
     inputs: ['logprobs', 'advantages'],
     scaledBy: undefined, // the quadratic term applies to every position, including the prompt
     settings: { beta: { learner: 0.01, server: 0.01 } },
@@ -118,6 +116,7 @@ const table = {
     },
   }),
   cross_entropy: defineLoss({
+    formula: '-w·ℓ',
     inputs: ['weights'],
     scaledBy: 'weights',
     settings: {},

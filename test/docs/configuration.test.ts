@@ -5,6 +5,7 @@ import { describe, it } from 'node:test';
 import { LearnerConfig } from '../../learner/config.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { runOffbeat } from '../support/offbeat.js';
+import { objectivePage, updatedObjective } from './losses-table.js';
 import { codeIn, tableUnder } from './metrics-table.js';
 import { sourceTexts } from './sources.js';
 import { commandSettings, learnerSettings } from './settings.js';
@@ -16,6 +17,12 @@ describe('the page on configuration', async () => {
   it('the page on configuration has every setting with its values, default and meaning', () => {
     const remedy = 'run `npm run docs` and commit docs/configuration.md';
     assert.equal(updatedConfiguration(page), page, remedy);
+  });
+
+  it('the page on the objective has every loss with its formula, settings and passes', async () => {
+    const objective = await readFile(objectivePage, 'utf8');
+    const remedy = 'run `npm run docs` and commit docs/objective.md';
+    assert.equal(updatedObjective(objective), objective, remedy);
   });
 
   it('the page on configuration contains no path of this machine', () => {

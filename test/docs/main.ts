@@ -3,11 +3,13 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { examplePages, updatedExample } from './example.js';
+import { objectivePage, updatedObjective } from './losses-table.js';
 import { metricsPage, updatedPage } from './metrics-table.js';
 import { configurationPage, updatedConfiguration } from './settings-table.js';
 
 await writeFile(metricsPage, await updatedPage(await readFile(metricsPage, 'utf8')));
 await writeFile(configurationPage, updatedConfiguration(await readFile(configurationPage, 'utf8')));
+await writeFile(objectivePage, updatedObjective(await readFile(objectivePage, 'utf8')));
 for (const [path, page] of await examplePages()) {
   await writeFile(join(packageRoot, path), await updatedExample(page));
 }

@@ -16,7 +16,8 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     );
 
   it('offbeat up trains, survives the death of an actor, prints one line of JSON and leaves no process', async () => {
-    await using up = await UpProcess.start([...small, '--max-steps=6', '--json']);
+    const flags = ['--max-steps=6', '--lease-seconds=5', '--json'];
+    await using up = await UpProcess.start([...small, ...flags]);
     await up.says(/4 services are ready/);
     process.kill(up.pidOf('cli.js actor', '--name=actor-0'), 'SIGKILL');
     assert.equal(await up.ended(), 0, up.err);
@@ -87,7 +88,8 @@ describe('offbeat up', { timeout: 480_000 }, () => {
   });
 
   it('offbeat up continues with balanced ticket counts whichever of its processes is killed', async () => {
-    await using up = await UpProcess.start([...small, '--max-minutes=30', '--json']);
+    const flags = ['--max-minutes=30', '--lease-seconds=5', '--json'];
+    await using up = await UpProcess.start([...small, ...flags]);
     // nats-server itself is a child of the shell that ties it to the launcher.
     for (const [name, ...words] of [
       ['learner', 'cli.js learner'],
