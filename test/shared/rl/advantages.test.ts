@@ -36,6 +36,24 @@ describe('group advantages', () => {
     }
   });
 
+  it('centred advantages give a problem the gradient of its solve rate, without the groups that refill skips', () => {
+    const size = 4;
+    for (const solved of [0.05, 0.5, 0.9]) {
+      // With one logit as the policy, the score of a right answer is 1 - p and that of a wrong one -p.
+      const ofGroup = (rewards: readonly number[]) =>
+        groupAdvantages('mean_centred', rewards)
+          .map((advantage, i) => advantage * (rewards[i]! - solved))
+          .reduce((sum, term) => sum + term);
+      let mixed = 0;
+      for (let outcome = 1; outcome < 2 ** size - 1; outcome++) {
+        const rewards = Array.from({ length: size }, (_, i) => (outcome >> i) & 1);
+        const right = rewards.filter((reward) => reward === 1).length;
+        mixed += solved ** right * (1 - solved) ** (size - right) * ofGroup(rewards);
+      }
+      assertClose([mixed], [(size - 1) * solved * (1 - solved)]);
+    }
+  });
+
   it('refuse a group of one and a reward that is not a number', () => {
     assert.throws(() => groupAdvantages('mean_centred', [1]), /group of 1/);
     assert.throws(() => groupAdvantages('mean_centred', [1, NaN]), /rewards\[1\] is NaN/);
