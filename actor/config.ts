@@ -2,6 +2,7 @@ import { hostname } from 'node:os';
 import { z } from 'zod';
 import { port, number, string, int } from '../shared/service/config-fields.js';
 import { natsSettings } from '../shared/broker/access.js';
+import { OnAdoption } from '../shared/model/decoder.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 import { RunName } from '../shared/wire/run-name.js';
 
@@ -30,6 +31,10 @@ export const ActorConfig = z
       .boolean()
       .default(true)
       .describe('adopt a new version within a group; --no-in-flight-updates: only between groups.'),
+    onAdoption: OnAdoption.optional().describe(
+      'what a rollout continues with after adopting a version: keep, the KV cache that older weights wrote, or ' +
+        'reprefill, one read again with the new weights; default: onnx keep, tinker reprefill, its only one.',
+    ),
     backendUrl: z
       .url()
       .optional()
@@ -67,8 +72,17 @@ export const ActorConfig = z
       const why = '--sampler tinker samples by a backend';
       if (value.backendUrl === undefined) complain('backendUrl', `${why} and needs its address`);
       if (value.apiKey === undefined) complain('apiKey', `${why} and needs its key`);
+      if (value.onAdoption === 'keep') {
+        complain(
+          'onAdoption',
+          `${why}, which reads each segment with the newest weights; use reprefill`,
+        );
+      }
     } else if (value.segmentTokens > 0) {
       complain('segmentTokens', 'only --sampler tinker samples in segments; remove one of the two');
+    }
+    if (!value.inFlightUpdates && value.onAdoption !== undefined) {
+      complain('onAdoption', 'with --no-in-flight-updates no rollout adopts a version; remove one');
     }
   });
 export type ActorConfig = z.infer<typeof ActorConfig>;

@@ -3,7 +3,7 @@
  * calls between two tokens; this is how a new version is adopted in flight.
  */
 import { parentPort } from 'node:worker_threads';
-import { Decoder, type Policy } from '../../shared/model/decoder.js';
+import { Decoder, type OnAdoption, type Policy } from '../../shared/model/decoder.js';
 import { checkAdapter, decodeAdapter } from '../../shared/model/lora.js';
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
 import { WaveQueue } from '../../shared/model/wave-queue.js';
@@ -18,7 +18,7 @@ import {
 /** The calls of the decoder thread; each runs as it arrives. */
 export interface DecoderCalls {
   /** Must be the first call. @throws {UserError} on a broken model directory. */
-  start(input: { modelPath: string; threads: number }): Promise<void>;
+  start(input: { modelPath: string; threads: number; onAdoption: OnAdoption }): Promise<void>;
   load(input: { version: number; safetensors: Uint8Array; rank: number; alpha: number }): void;
   drop(version: number): void;
   /** @returns the rollouts, or how many tokens were drawn before `abandon` ended the group. */
@@ -43,7 +43,7 @@ interface HeldGroup extends QueuedGroup {
 }
 
 if (parentPort === null) throw new Error('decoder-worker runs as a worker thread only');
-let started: Decoder | undefined;
+let started: { readonly decoder: Decoder; readonly onAdoption: OnAdoption } | undefined;
 const policies = new Map<number, Policy>();
 const groups = new Map<number, HeldGroup>(); // by id: waiting and in progress
 const queue = new WaveQueue(
@@ -53,18 +53,19 @@ const queue = new WaveQueue(
 let aliveAt = -Infinity; // time of the last report, in ms
 const aliveEveryMs = 1_000;
 
-function decoder(): Decoder {
+function running(): NonNullable<typeof started> {
   if (started === undefined) throw new Error('the decoder has not been started');
   return started;
 }
 
 const calls: DecoderCalls = {
-  async start({ modelPath, threads }) {
-    started = await Decoder.load(await checkModelDirectory(modelPath), { threads });
+  async start({ modelPath, threads, onAdoption }) {
+    const decoder = await Decoder.load(await checkModelDirectory(modelPath), { threads });
+    started = { decoder, onAdoption };
   },
   load({ version, safetensors, ...scale }) {
     const adapter = decodeAdapter(safetensors, scale);
-    checkAdapter(adapter, decoder().config);
+    checkAdapter(adapter, running().decoder.config);
     policies.set(version, { version, adapter });
   },
   drop(version) {
@@ -101,7 +102,8 @@ async function sampleWave(
   const { adoptsNewer } = wave[0]!.policy;
   let policy = wave.map(({ held }) => held).reduce(newerOf);
   let reported: Policy | undefined;
-  const sampled = await decoder().sampleGroups(
+  const { decoder, onAdoption } = running();
+  const sampled = await decoder.sampleGroups(
     [...groupOf.keys()],
     () => {
       thread.drain();
@@ -118,6 +120,7 @@ async function sampleWave(
       if (progress.isAbandoned) progress.tokens = tokens;
       return !progress.isAbandoned;
     },
+    onAdoption,
   );
   return wave.map(({ progress }, i) => sampled[i] ?? { wastedTokens: progress.tokens });
 }

@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { PolicyStore } from '../../shared/broker/policy-store.js';
 import { UserError } from '../../shared/base/errors.js';
+import type { OnAdoption } from '../../shared/model/decoder.js';
 import { requireFinite } from '../../shared/model/lora.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
@@ -15,6 +16,7 @@ export interface OnnxSamplerOptions {
   readonly directory: ModelDirectory;
   readonly threads: number; // of the matrix products
   readonly concurrency: number; // groups in progress at once, sampled or waiting
+  readonly onAdoption: OnAdoption;
   readonly policies: Pick<PolicyStore, 'fetchAdapter'>;
   readonly stallSeconds?: number | undefined; // limit without progress; undefined: derived from its pace
   readonly log: Logger;
@@ -47,11 +49,12 @@ export class OnnxSampler implements Sampler {
    * @throws {UserError} if the directory's weights are not what its configuration says.
    */
   static async start(options: OnnxSamplerOptions): Promise<OnnxSampler> {
-    const { directory, threads, signal } = options;
+    const { directory, threads, onAdoption, signal } = options;
     signal.throwIfAborted();
     const sampler = new OnnxSampler(options);
     try {
-      await sampler.#decoder.call('start', { modelPath: directory.path, threads }, signal);
+      const settings = { modelPath: directory.path, threads, onAdoption };
+      await sampler.#decoder.call('start', settings, signal);
       sampler.#watch();
       return sampler;
     } catch (error) {

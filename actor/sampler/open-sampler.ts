@@ -21,11 +21,13 @@ export interface OpenSamplerOptions {
 export async function openSampler(options: OpenSamplerOptions): Promise<Sampler> {
   const { config, runConfig, joined, broker, log, signal } = options;
   const { sampler, threads, concurrency, segmentTokens, stallSeconds, backendUrl, apiKey } = config;
+  const { onAdoption = 'keep' } = config;
   if (sampler === 'onnx' && joined.directory !== undefined) {
     return OnnxSampler.start({
       directory: joined.directory,
       threads,
       concurrency,
+      onAdoption,
       policies: broker.policy,
       stallSeconds,
       log,

@@ -1,7 +1,9 @@
 import type { InferenceSession } from 'onnxruntime-node';
+import { z } from 'zod';
 import { UserError } from '../base/errors.js';
 import { decodeGraph, prefillGraph } from './decode-graph.js';
-import { floatOutput, floats, integers, OrtTensor, Session, type Feeds } from './graph/session.js';
+import { Grid, joinedTensor, paddingBias, textFeeds } from './decode-grid.js';
+import { floats, Session, type Feeds, type OrtTensor } from './graph/session.js';
 import { adaptedModules, stackedLoraFeeds, type AdaptedModules } from './lora-graph.js';
 import type { Adapter } from './lora.js';
 import type { ModelConfig } from './model-config.js';
@@ -19,6 +21,14 @@ export interface Policy {
   readonly version: number;
   readonly adapter: Adapter;
 }
+
+/**
+ * What a rollout continues with when a newer version is adopted between two of its tokens: `keep` the cache that
+ * older weights wrote, so that its next tokens come from no single version, or `reprefill`, a new cache of the
+ * prompt and the tokens so far, which makes each token one of its version at the cost of reading them again.
+ */
+export const OnAdoption = z.enum(['keep', 'reprefill']);
+export type OnAdoption = z.infer<typeof OnAdoption>;
 
 /** Tokens as text. */
 type Texts = Pick<Tokenizer, 'decode'>;
@@ -81,6 +91,7 @@ export class Decoder {
     requests: readonly GroupRequest[],
     policy: () => Policy,
     isWanted: (request: GroupRequest, tokens: number) => boolean = () => true,
+    onAdoption: OnAdoption = 'keep',
   ): Promise<(SampledRollout[] | undefined)[]> {
     for (const request of requests) this.checkLength(request);
     const groups = await Promise.all(
@@ -88,50 +99,77 @@ export class Decoder {
     );
 
     let current = policy();
-    const { prefill, decode } = await this.#load(adaptedModules(current.adapter));
-    let lora = this.#loraFeeds(current.adapter);
-    const perGroup = Math.max(...requests.map(({ count }) => count));
-    for (const group of groups) {
-      group.live = group.rollouts.map((rollout, row) => ({ row, rollout }));
-    }
-    let grid = new Grid(groups, perGroup);
-    let sampled = await prefill.run({ ...promptFeeds(requests), ...grid.chance(), ...lora });
-    const prompts: Feeds = {
-      prompt_key: sampled['prompt_key'] as OrtTensor,
-      prompt_value: sampled['prompt_value'] as OrtTensor,
-    };
-    const paddingOf = promptBias(requests);
-    let cache = this.#emptyCache(groups.length * perGroup);
+    const sessions = await this.#load(adaptedModules(current.adapter));
+    let grid = Grid.of(groups);
+    let { sampled, cache } = await this.#prefill(sessions, grid, current, requests.length);
 
     for (;;) {
       grid.append(sampled, current.version);
-      const unfinished = grid.groups.filter(
-        ({ live, request, length }) => live.length > 0 && isWanted(request, length),
+      const unfinished = grid.lanes.filter(
+        ({ live, group }) => live.length > 0 && isWanted(group.request, group.length),
       );
       if (unfinished.length === 0) break;
-      grid = new Grid(unfinished, Math.max(...unfinished.map(({ live }) => live.length)));
+      grid = new Grid(unfinished);
 
       const newest = policy();
-      if (newest.version !== current.version) lora = this.#loraFeeds(newest.adapter);
+      const isNew = newest.version !== current.version;
       current = newest;
-      const places = unfinished.map((group) => groups.indexOf(group));
-      sampled = await decode.run({
+      if (isNew && onAdoption === 'reprefill') {
+        grid = grid.apart();
+        ({ sampled, cache } = await this.#prefill(sessions, grid, current, requests.length));
+        continue;
+      }
+      sampled = await sessions.decode.run({
         ...grid.feeds(),
         ...grid.chance(),
-        groups: integers(places, [places.length]),
-        prompt_bias: paddingOf,
-        ...prompts,
         ...cache,
-        ...lora,
+        ...this.#loraFeeds(current.adapter),
       });
       cache = {
+        ...cache,
         past_key: sampled['key'] as OrtTensor,
         past_value: sampled['value'] as OrtTensor,
       };
     }
-    return groups.map(({ live, rollouts }) =>
-      live.length > 0 ? undefined : rollouts.map((rollout) => rollout.finish()),
+    return groups.map(({ rollouts }) =>
+      rollouts.every(({ isDone }) => isDone)
+        ? rollouts.map((rollout) => rollout.finish())
+        : undefined,
     );
+  }
+
+  /**
+   * Reads what the lanes have so far, and draws the next token of each rollout.
+   *
+   * @param most texts read at once, which bounds the memory of attention.
+   * @returns the tokens drawn with their logprobs, and the cache from which decoding continues.
+   */
+  async #prefill(
+    { prefill }: Sessions,
+    grid: Grid,
+    { adapter }: Policy,
+    most: number,
+  ): Promise<{ sampled: InferenceSession.OnnxValueMapType; cache: Feeds }> {
+    const { texts } = grid;
+    const width = Math.max(...texts.map(({ length }) => length));
+    const parts: InferenceSession.OnnxValueMapType[] = [];
+    for (let from = 0; from < texts.length; from += most) {
+      const part = texts.slice(from, from + most);
+      const chance = grid.part(from, from + most).chance();
+      parts.push(
+        await prefill.run({ ...textFeeds(part, width), ...chance, ...this.#loraFeeds(adapter) }),
+      );
+    }
+    const joined = (name: string, axis: 0 | 1) => joinedTensor(parts, name, axis);
+    return {
+      sampled: { token: joined('token', 0), logprob: joined('logprob', 0) },
+      cache: {
+        prompt_key: joined('prompt_key', 1),
+        prompt_value: joined('prompt_value', 1),
+        prompt_bias: paddingBias(texts, width),
+        ...this.#emptyCache(grid.lanes.length * grid.perLane),
+      },
+    };
   }
 
   async #stopsOf({ stopStrings = [] }: GroupRequest): Promise<StopWatch | undefined> {
@@ -181,92 +219,4 @@ export class Decoder {
       past_value: floats(nothing, [numLayers, rows, numKvHeads, 0, headDim]),
     };
   }
-}
-
-/**
- * The rows of one step: every group has as many as the group with the most live rollouts. A group with
- * fewer repeats its first row, and the results of these rows are ignored.
- */
-class Grid {
-  constructor(
-    readonly groups: readonly GroupDraft[],
-    readonly perGroup: number,
-  ) {}
-
-  /** The random numbers and sampling parameters of the step; rows · groups of each. */
-  chance(): Feeds {
-    const temperatures = this.#column(({ request }) => request.temperature || 1);
-    const uniform = this.#column((group, place) => (place < group.live.length ? group.draw() : 0));
-    const isGreedy = this.#column(({ request }) => Number(request.temperature === 0));
-    const dims = [uniform.length, 1];
-    return {
-      uniform: floats(uniform, dims),
-      temperature: floats(temperatures, dims),
-      greedy: new OrtTensor('bool', Uint8Array.from(isGreedy), dims),
-    };
-  }
-
-  /** The row inputs of a decoding step. */
-  feeds(): Feeds {
-    const { groups, perGroup } = this;
-    const at = ({ live }: GroupDraft, place: number) => live[place] ?? live[0]!;
-    const dims = [groups.length, perGroup];
-    const rows = this.#column((group, place) => at(group, place).row);
-    const tokens = this.#column((group, place) => at(group, place).rollout.lastToken);
-    const positions = this.#column((group, place) => {
-      const { rollout } = at(group, place);
-      return group.request.prompt.length + rollout.length - 1;
-    });
-    return {
-      tokens: integers(tokens, dims),
-      rows: integers(rows, [rows.length]),
-      positions: integers(positions, [positions.length, 1]),
-    };
-  }
-
-  /** Appends to each live rollout the token of its row, and removes the rollouts that are finished. */
-  append(sampled: InferenceSession.OnnxValueMapType, version: number): void {
-    const tokens = sampled['token']!.data as BigInt64Array;
-    const logprobs = floatOutput(sampled, 'logprob');
-    this.groups.forEach((group, g) => {
-      const rows = group.live.map(({ rollout }, place) => ({
-        row: g * this.perGroup + place,
-        rollout,
-      }));
-      for (const { row, rollout } of rows) {
-        rollout.append(Number(tokens[row]), logprobs[row]!, version);
-      }
-      group.live = rows.filter(({ rollout }) => !rollout.isDone);
-    });
-  }
-
-  #column(value: (group: GroupDraft, place: number) => number): Float32Array {
-    const { groups, perGroup } = this;
-    return Float32Array.from({ length: groups.length * perGroup }, (_, i) =>
-      value(groups[Math.floor(i / perGroup)]!, i % perGroup),
-    );
-  }
-}
-
-/** The prompts in one batch, padded at their ends, and the row of the last token of each. */
-function promptFeeds(requests: readonly GroupRequest[]): Feeds {
-  const width = Math.max(...requests.map(({ prompt }) => prompt.length));
-  const tokens = new Int32Array(requests.length * width);
-  requests.forEach(({ prompt }, g) => {
-    tokens.set(prompt, g * width);
-  });
-  const ends = requests.map(({ prompt }, g) => g * width + prompt.length - 1);
-  return {
-    tokens: integers(tokens, [requests.length, width]),
-    ends: integers(ends, [ends.length]),
-  };
-}
-
-/** 0 where a prompt has a token, -∞ on its padding: [groups, 1, 1, 1, prompt]. */
-function promptBias(requests: readonly GroupRequest[]): OrtTensor {
-  const width = Math.max(...requests.map(({ prompt }) => prompt.length));
-  const bias = requests.flatMap(({ prompt }) =>
-    Array.from({ length: width }, (_, i) => (i < prompt.length ? 0 : -Infinity)),
-  );
-  return floats(Float32Array.from(bias), [requests.length, 1, 1, 1, width]);
 }

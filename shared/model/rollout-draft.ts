@@ -35,6 +35,10 @@ export class RolloutDraft {
     return this.#tokens.length;
   }
 
+  get tokens(): readonly number[] {
+    return this.#tokens;
+  }
+
   get lastToken(): number {
     return this.#tokens.at(-1)!;
   }
@@ -63,11 +67,9 @@ export class RolloutDraft {
   }
 }
 
-/** A group being sampled: its live rollouts and their random generator. */
+/** A group being sampled: its rollouts and their random generator. */
 export class GroupDraft {
   readonly rollouts: readonly RolloutDraft[];
-  /** The live rollouts, each with its row in the previous step. */
-  live: { readonly row: number; readonly rollout: RolloutDraft }[] = [];
   readonly #random;
 
   constructor(

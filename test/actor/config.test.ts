@@ -30,6 +30,15 @@ describe('the configuration of an actor', () => {
     assert.throws(() => load('--segment-tokens', '16'), /--segment-tokens.*is "?16"?.*tinker/);
   });
 
+  it('the configuration of an actor refuses a way of adoption that its sampler does not have', () => {
+    const backend = ['--backend-url', 'http://127.0.0.1:10610', '--api-key', 'tml-1'];
+    const tinker = ['--sampler', 'tinker', ...backend];
+    assert.throws(() => load(...tinker, '--on-adoption', 'keep'), /--on-adoption.*use reprefill/);
+    assert.equal(load(...tinker, '--on-adoption', 'reprefill').onAdoption, 'reprefill');
+    const without = ['--no-in-flight-updates', '--on-adoption', 'keep'];
+    assert.throws(() => load(...without), /--on-adoption.*no rollout adopts a version/);
+  });
+
   it('refuses a name that is not a valid subject token', () => {
     assert.throws(() => load('--name', 'a.b'), /--name .*"a\.b"/);
   });

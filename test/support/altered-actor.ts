@@ -32,6 +32,7 @@ export async function runAlteredActor(
   const { task, dataset, tokenizer, directory } = await joinRun(runConfig, here);
   await using own = await OnnxSampler.start({
     log: silent,
+    onAdoption: 'keep',
     ...{ directory: directory!, threads: 1, concurrency, policies: broker.policy, signal },
   });
   const sampler: Sampler = {

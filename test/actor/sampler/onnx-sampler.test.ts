@@ -5,6 +5,7 @@ import type { GroupRequest, PolicyChoice, SampledRollout } from '../../../actor/
 import { PermanentError, UserError } from '../../../shared/base/errors.js';
 import type { ModelDirectory } from '../../../shared/model/model-directory.js';
 import { Scorer } from '../../../shared/model/scorer.js';
+import type { PolicyManifest } from '../../../shared/wire/policy-manifest.js';
 import { silent } from '../../support/broker.js';
 import { tinyModel } from '../../support/tiny-model.js';
 import { adapterOf, manifestWithAdapter, publishedAdapter } from '../adapters.js';
@@ -29,6 +30,11 @@ describe('the onnx sampler', () => {
   let newest = 100;
   const load = (version: number) => sampler.load(manifestWithAdapter(version), never);
 
+  const policies = () => ({
+    fetchAdapter: ({ version }: PolicyManifest) =>
+      Promise.resolve(publishedAdapter(version, directory.config).bytes),
+  });
+
   before(async () => {
     directory = await tinyModel(1, { maxPositions: 512 });
     sampler = await OnnxSampler.start({
@@ -36,11 +42,9 @@ describe('the onnx sampler', () => {
       directory,
       threads: 1,
       concurrency: 4,
+      onAdoption: 'keep',
       signal: never,
-      policies: {
-        fetchAdapter: ({ version }) =>
-          Promise.resolve(publishedAdapter(version, directory.config).bytes),
-      },
+      policies: policies(),
     });
   });
   after(async () => {
@@ -118,6 +122,30 @@ describe('the onnx sampler', () => {
         behaviorLogprobs.slice(0, firstCount),
         await scored(tokens.slice(0, firstCount), firstVersion),
       );
+    }
+  });
+
+  it('reads a rollout again with each version that it adopts, if it is started so', async () => {
+    await using rereading = await OnnxSampler.start({
+      log: silent,
+      directory,
+      threads: 1,
+      concurrency: 1,
+      onAdoption: 'reprefill',
+      signal: never,
+      policies: policies(),
+    });
+    await rereading.load(manifestWithAdapter(2), never);
+    const sampling = rereading.sample(long, { version: 2, adoptsNewer: true }, never);
+    for (const version of [3, 4]) await rereading.load(manifestWithAdapter(version), never);
+    for (const { tokens, behaviorLogprobs, versions } of await sampling) {
+      assert(versions.length > 1, `one version alone: ${JSON.stringify(versions)}`);
+      let end = 0;
+      for (const [version, count] of versions) {
+        const [from, to] = [end, (end += count)];
+        const expected = await scored(tokens.slice(0, to), version);
+        assertClose(behaviorLogprobs.slice(from, to), expected.slice(from));
+      }
     }
   });
 
@@ -200,6 +228,7 @@ describe('the onnx sampler', () => {
       directory,
       threads: 1,
       concurrency: 1,
+      onAdoption: 'keep',
       signal: never,
       policies: { fetchAdapter: () => Promise.resolve(Uint8Array.of(1, 2, 3)) },
     });
@@ -220,6 +249,7 @@ describe('the onnx sampler', () => {
       directory,
       threads: 1,
       concurrency: 1,
+      onAdoption: 'keep',
       signal: never,
       policies,
     });

@@ -1,6 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Decoder, type GroupRequest, type Policy } from '../../../shared/model/decoder.js';
+import {
+  Decoder,
+  type GroupRequest,
+  type OnAdoption,
+  type Policy,
+} from '../../../shared/model/decoder.js';
 import type { Adapter } from '../../../shared/model/lora.js';
 import { readWeights } from '../../../shared/model/model-weights.js';
 import type { Tensor } from '../../../shared/model/safetensors.js';
@@ -28,15 +33,20 @@ for (const hasTiedHead of [true, false])
       seed: 5,
     };
 
-    const score = async (tokens: Int32Array, policy: Adapter, temperature: number) => {
-      const text = Int32Array.of(...request.prompt, ...tokens);
+    const score = async (
+      tokens: Int32Array,
+      policy: Adapter,
+      temperature: number,
+      prompt = request.prompt,
+    ) => {
+      const text = Int32Array.of(...prompt, ...tokens);
       const [logprobs] = await scorer.logprobs(
         [text.subarray(0, -1)],
         [text.subarray(1)],
         policy,
         temperature,
       );
-      return logprobs!.subarray(request.prompt.length - 1);
+      return logprobs!.subarray(prompt.length - 1);
     };
 
     it('the decoder reports for each token the logprob that the scoring graph gives it', async () => {
@@ -128,6 +138,39 @@ for (const hasTiedHead of [true, false])
       const prefix = (group: typeof rollouts) => group.map(({ tokens }) => tokens.subarray(0, 4));
       assert.deepEqual(prefix(rollouts), prefix(unchanged));
       assert.notDeepEqual(rollouts[0]!.behaviorLogprobs, unchanged[0]!.behaviorLogprobs);
+    });
+
+    it('each token comes from its version alone if the cache is read again after an adoption', async () => {
+      const adapters = [
+        adapter,
+        warmAdapter(directory.config, 2),
+        warmAdapter(directory.config, 3),
+      ];
+      const long = { ...request, prompt: Int32Array.of(9, 8, 3, 4, 5, 6, 7), count: 3, seed: 6 };
+      const requests = [request, long].map((each) => ({ ...each, stopTokenIds: [1] }));
+      const gaps = async (onAdoption: OnAdoption): Promise<number[]> => {
+        let asked = 0;
+        const changing = (): Policy => {
+          const version = Math.min(2, Math.floor(asked++ / 3));
+          return { version, adapter: adapters[version]! };
+        };
+        const groups = await decoder.sampleGroups(requests, changing, undefined, onAdoption);
+        const found: number[] = [];
+        for (const [g, { prompt }] of requests.entries()) {
+          for (const { tokens, behaviorLogprobs, versions } of groups[g]!) {
+            let from = 0;
+            for (const [version, count] of versions) {
+              const scored = await score(tokens, adapters[version]!, 0.8, prompt);
+              for (const end = from + count; from < end; from++) {
+                found.push(Math.abs(behaviorLogprobs[from]! - scored[from]!));
+              }
+            }
+          }
+        }
+        return found;
+      };
+      assert.ok(Math.max(...(await gaps('reprefill'))) <= 1e-5);
+      assert.ok(Math.max(...(await gaps('keep'))) > 1e-3);
     });
 
     it('the decoder samples the same with LoRA as with weights that LoRA was merged into', async () => {
