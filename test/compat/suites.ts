@@ -1,5 +1,6 @@
 import { testCookbook } from './cookbook.js';
 import { testCountdownExample } from './countdown-example.js';
+import { testReasoningGym } from './reasoning-gym.js';
 import { testSdk } from './sdk.js';
 import { runPython, type Suite } from './suite.js';
 import { tuftCalls } from './tuft/calls.js';
@@ -63,6 +64,12 @@ export const suites: readonly Suite[] = [
     name: 'transformers',
     proves: 'the golden files of npm test agree with transformers and peft',
     run: (context) => runPython(context, 'golden/make.py', ['--check']),
+  },
+  {
+    name: 'reasoning-gym',
+    proves: "the scorer agrees with reasoning-gym's Countdown on its problems and on other answers",
+    run: testReasoningGym,
+    limitMinutes: 30,
   },
   {
     name: 'tensorboard',
