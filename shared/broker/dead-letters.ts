@@ -212,7 +212,7 @@ export class DeadLetters {
       jsm.streams.getMessage(stream, { seq }),
     );
     if (message === undefined) return;
-    await ask(this.#link, `remove ${seq} of ${stream}`, () =>
+    await ask(this.#link, `delete message ${seq} of ${stream}`, () =>
       jsm.streams.deleteMessage(stream, seq),
     );
     const object = new MessageHeaders(message).get(bodyHeader);
