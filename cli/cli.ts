@@ -106,7 +106,7 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
     'sweep',
     {
       words: 'FILE',
-      purpose: 'makes the runs of an experiment and their report',
+      purpose: 'runs an experiment and writes its report',
       run: sweep,
       help: sweepHelp,
     },
