@@ -48,7 +48,7 @@ export interface ActorAuditOptions {
   readonly log: Logger;
 }
 
-/** How long a run goes on while all of its live actors are quarantined. */
+/** How long a run continues while all of its live actors are quarantined. */
 const graceMs = 60_000;
 
 /** Sequential evidence against one actor. */

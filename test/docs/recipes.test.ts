@@ -86,7 +86,7 @@ describe('the recipes of docs/developing.md', { timeout: 600_000 }, () => {
   });
 
   it('the recipe for a loss gives the same gradient in the graph as in the table', async () => {
-    const { NODE_TEST_CONTEXT: _, ...env } = process.env; // a test of its own, not a part of this one
+    const { NODE_TEST_CONTEXT: _, ...env } = process.env; // a separate test, not a part of this one
     const { stdout } = await run(process.execPath, [join(copy, `dist/${graphTest}.js`)], { env });
     assert.match(stdout, /the graph of truncated has/);
   });

@@ -94,7 +94,7 @@ describe('a group that does not answer its ticket is refused', () => {
     refused(answers(tokenizer, one), 'wrong_group_size', /t-0 asks for 1 .* this run have 2/);
     refused(answers(tokenizer, three), 'wrong_group_size', /asks for 3 rollouts/);
     const measured = (...texts: string[]) => answers(tokenizer, texts, { split: 'eval' }, heldOut);
-    assert.equal(judge.scoreGroup(measured('1')).length, 1); // evaluations have numbers of their own
+    assert.equal(judge.scoreGroup(measured('1')).length, 1); // evaluations have other numbers
     refused(measured('1', '2', '5'), 'wrong_group_size', /asks for 3 rollouts/);
   });
 

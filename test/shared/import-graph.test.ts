@@ -6,7 +6,7 @@ import { packageRoot } from '../../shared/base/package-root.js';
 
 /**
  * The compiled files that a program loads, from its first one on: what is imported as a value (the compiler
- * drops imports of types) and the scripts that it starts in a thread or process of their own.
+ * drops imports of types) and the scripts that it starts in a separate thread or process.
  */
 async function filesLoadedBy(...entries: string[]): Promise<Set<string>> {
   const loaded = new Set(entries);

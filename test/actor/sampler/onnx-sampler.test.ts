@@ -12,7 +12,7 @@ import { manifest } from '../values.js';
 
 const never = new AbortController().signal;
 
-/** A group that goes on to its last token: nothing stops it. */
+/** A group that is sampled to its last token: nothing stops it. */
 const long: GroupRequest = {
   prompt: Int32Array.of(3, 4, 5),
   count: 2,

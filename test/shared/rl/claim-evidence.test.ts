@@ -45,7 +45,7 @@ describe('the evidence of tokens against the probabilities that are claimed for 
   it('the evidence exceeds ln(1/α) for an honest actor at most once in 1/α groups, however far the policy has moved', () => {
     const evidences = Array.from({ length: 400 }, (_, i) => {
       const truth = distribution(`before ${i}`, 6);
-      const moved = distribution(`after ${i}`, i % 2 === 0 ? 6 : 0.5); // a policy of its own
+      const moved = distribution(`after ${i}`, i % 2 === 0 ? 6 : 0.5); // another policy
       const logprobs = drawn(truth, `tokens ${i}`);
       return evidenceAgainstPolicy(pairs(logprobs(truth), logprobs(moved)));
     });
