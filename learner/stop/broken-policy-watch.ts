@@ -8,12 +8,12 @@ import { unweightedDatum } from '../step/datums.js';
 
 const streak = new Gauge({
   name: 'rl_not_finite_streak_groups',
-  help: 'Groups in a row that actors could not send, because their logprobs are no finite numbers.',
+  help: 'Groups in a row that actors could not send, because their logprobs are not finite.',
 });
 
 const contradictions = new Counter({
   name: 'rl_not_finite_contradictions_total',
-  help: 'Times that a batch of groups in a row had logprobs that are not finite, and those of the trainer were finite.',
+  help: 'Times that a whole batch of groups had logprobs that are not finite although those of the trainer were finite.',
 });
 
 /** The groups in a row that could not be sent because their logprobs are not finite. */
