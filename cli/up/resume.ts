@@ -45,7 +45,7 @@ export async function writeLaunch(path: string, launch: Launch): Promise<void> {
   await rename(partial, path);
 }
 
-/** The learner's settings that are no part of what a run trains: they may change at a resume. */
+/** The learner's settings that are not part of what a run trains: they may change at a resume. */
 const changeableSettings = [
   ...[
     'maxSteps',
