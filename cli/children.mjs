@@ -50,7 +50,9 @@ export function endWithLauncher() {
   if (script === undefined) return;
   const launcher = Number(npm) || process.ppid;
   if (process.ppid !== launcher) {
-    process.stderr.write('npm has ended, so this ends too; can its standard output be written?\n');
+    process.stderr.write(
+      'npm has ended, so this command ends too; can npm write to its standard output?\n',
+    );
     process.kill(process.pid, 'SIGTERM');
   }
   const timer = setInterval(() => {

@@ -116,7 +116,7 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
     'sweep',
     {
       words: 'FILE',
-      purpose: 'makes the runs of an experiment and their report',
+      purpose: 'runs an experiment and writes its report',
       load: async () => {
         const { sweep, sweepHelp } = await import('../tools/sweep/sweep.js');
         return { run: sweep, help: sweepHelp };

@@ -26,7 +26,7 @@ export async function lockFolder(folder: string): Promise<AsyncDisposable> {
     }
     const holder = Number(await readFile(path, 'utf8').catch(() => ''));
     if (Number.isInteger(holder) && holder > 0 && isAlive(holder)) {
-      throw new UserError(`process ${holder} is at work in ${folder}; wait for it, or end it`);
+      throw new UserError(`process ${holder} is using ${folder}; wait until it ends, or end it`);
     }
     await rm(path, { force: true });
   }

@@ -37,9 +37,12 @@ export const NatsConfig = z.object({
   evalActors: int.min(0).max(256).default(0).describe('and eval-actor-0, …'),
   tlsHosts: z
     .string()
-    .regex(/^[A-Za-z0-9.:-]+(,[A-Za-z0-9.:-]+)*$/, 'expected names or addresses, a comma between')
+    .regex(
+      /^[A-Za-z0-9.:-]+(,[A-Za-z0-9.:-]+)*$/,
+      'expected names or addresses, separated by commas',
+    )
     .optional()
-    .describe('names by which clients reach the server: with them it has a certificate.'),
+    .describe('host names and addresses of the server; if given, it gets a certificate for them.'),
   tlsFolder: string
     .optional()
     .describe('where the server will find server.pem and server-key.pem; by default in --out.'),
@@ -54,7 +57,7 @@ Writes a key for each role, a certificate if you name hosts, and nats-server.con
 accounts and tls blocks, to be included in the server's own configuration. offbeat up and
 offbeat eval take the folder as --nats-keys; a service takes its own key as --nats-nkey-seed-file.
 
-To add actors, say the same flags again with another --actors, put nats-server.conf where each server
+To add actors, repeat the command with a larger --actors, put nats-server.conf where each server
 includes it, and reload each twice (nats-server --signal reload=PID).
 
 ${describeFlags(NatsConfig.shape, natsConfigService)}
@@ -73,7 +76,7 @@ export async function natsConfig(argv: readonly string[], env: Environment): Pro
 }
 
 /**
- * Writes the files; keys that are there stay, and so does a certificate for the same hosts.
+ * Writes the files; existing keys are kept, and so is a certificate for the same hosts.
  *
  * @returns the files that exist now, and notes for the operator of the servers.
  * @throws {UserError} if the folder has a certificate and no hosts are named.
@@ -95,10 +98,12 @@ export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Prom
     `# Written by offbeat nats-config, for run ${run}.\n`,
     accountsBlock(accountsText(run, users)),
   ];
-  const told = [`${users.length} keys, and what they open in ${path}`];
+  const told = [`${users.length} keys; their permissions are in ${path}`];
   if (tlsHosts !== undefined) {
     if (await ensureCertificate(out, tlsHosts.split(','))) {
-      told.push(`a new certificate: clients need ${join(out, authorityFile)} before it is shown`);
+      told.push(
+        `a new certificate: clients need ${join(out, authorityFile)} before the servers use it`,
+      );
     }
     blocks.push(tlsText(certificateIn(tlsFolder ?? out)));
   }
@@ -106,7 +111,7 @@ export async function writeNatsConfig(config: z.output<typeof NatsConfig>): Prom
   await writeFile(path, text);
   if (text.length > mostBytes) {
     told.push(
-      `nats-server.conf has ${text.length} bytes, and a Secret of Kubernetes holds ${secretBytes}, the certificate included: name the run shorter, or let fewer actors in`,
+      `nats-server.conf has ${text.length} bytes, and a Secret of Kubernetes holds ${secretBytes}, the certificate included: choose a shorter name for the run, or fewer actors`,
     );
   }
   return [...told, ...changesOf(previous, users, keysBefore), ''].join('\n');
@@ -139,12 +144,12 @@ function changesOf(
   const told = [];
   if (added.length > 0) {
     told.push(
-      `new: ${shortened(added)}; reload each server twice: new accounts can do nothing after the first time`,
+      `new: ${shortened(added)}; reload each server twice: new accounts have no rights after the first reload`,
     );
   }
   if (leftOut.length > 0) {
     told.push(
-      `left out, though their keys are here: ${shortened(leftOut)}; --actors and --eval-actors say how many are let in`,
+      `left out, although their keys exist: ${shortened(leftOut)}; --actors and --eval-actors say how many are admitted`,
     );
   }
   return told;

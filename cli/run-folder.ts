@@ -25,7 +25,7 @@ export function runNameAt(now: Date): string {
 }
 
 /**
- * Makes sure that a new run can have its folder, and writes nothing.
+ * Checks, without writing anything, that the folder of a new run can be created.
  *
  * @throws {UserError} when the run exists: its history is never overwritten; or when `parent` cannot be
  *   written.
@@ -34,20 +34,20 @@ export async function checkNewRun(parent: string, name: string): Promise<void> {
   const { path } = runFolderAt(parent, name);
   try {
     const place = await nearestExisting(resolve(parent));
-    if (!(await stat(place)).isDirectory()) throw new Error(`${place} is no folder`);
+    if (!(await stat(place)).isDirectory()) throw new Error(`${place} is not a folder`);
     await access(place, constants.W_OK | constants.X_OK);
     if (!existsSync(path) || !(await hasBegun(path))) return;
   } catch (cause) {
     throw notWritable(parent, cause);
   }
   throw new UserError(
-    `the run ${name} exists already in ${path}; add --resume to go on with it, choose another name with --run, or delete that folder`,
+    `the run ${name} already exists in ${path}; add --resume to continue it, choose another name with --run, or delete that folder`,
   );
 }
 
 /**
- * Makes the folder of a new run with its subfolders and keeps others out of it, until the lock is
- * disposed of. What a start left there that failed before its run began is removed.
+ * Makes the folder of a new run with its subfolders and keeps others out of it, until the lock is disposed of.
+ * Removes what an earlier start left there if it failed before its run began.
  *
  * @throws {UserError} as `checkNewRun` does, or while another start is at work there.
  */
@@ -140,7 +140,7 @@ export function runFolderAt(parent: string, name: string): RunFolder {
 }
 
 /**
- * The folder of a run that is to go on.
+ * The folder of a run that is to be resumed.
  *
  * @throws {UserError} when there is none.
  */
@@ -160,7 +160,7 @@ export async function runsIn(parent: string): Promise<string[]> {
   }
 }
 
-/** For an error: that there is no such run, and which there are. */
+/** The text of an error: the run does not exist, and which runs do. */
 export function unknownRun(run: string, runsDir: string, runs: readonly string[]): string {
   const meant = nearest(run, runs);
   const known =

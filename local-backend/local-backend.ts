@@ -25,7 +25,10 @@ export interface LocalBackendOptions extends ApiKeys {
   readonly checkpointDir: string;
   readonly threads: number;
   readonly log: Logger;
-  /** Its end aborts waits for free disk space. It fails when a worker thread dies, since the process cannot go on. */
+  /**
+   * Its end aborts waits for free disk space. It fails when a worker thread dies, since the process cannot
+   * continue.
+   */
   readonly scope?: TaskScope;
   /** How long a poll waits for a result, in ms; SDK clients give up after 45 s. */
   readonly pollMs?: number;

@@ -182,7 +182,7 @@ export function refusalOf(
 ): Refusal | undefined {
   if (method !== 'GET') return { status: 405, reason: 'only GET is answered\n' };
   if (host === undefined || !ownNames.test(host)) {
-    return { status: 421, reason: 'ask for this page as localhost or 127.0.0.1\n' };
+    return { status: 421, reason: 'open this page as localhost or 127.0.0.1\n' };
   }
   return undefined;
 }

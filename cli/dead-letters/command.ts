@@ -59,7 +59,7 @@ export function loadRequest(
     throw new UserError('show needs the number of one letter, as list shows it');
   }
   if (numbers.length > 0 && (config.all || action === 'list')) {
-    throw new UserError('numbers and all letters at once: leave out one of the two');
+    throw new UserError('numbers cannot be combined with --all or list: leave out one of the two');
   }
   return { action, numbers, config };
 }
@@ -152,7 +152,7 @@ async function readBooks(broker: Broker): Promise<Books> {
   return { consumedBelow, consumedAbove, issuedBelow: below, ids };
 }
 
-/** Before the first checkpoint, and before the configuration. */
+/** The state of a run that has no checkpoint or no configuration yet. */
 const noTickets = { nextOrder: 0, consumedBelow: 0, consumedAbove: [] };
 const noGroups = { maxStepsOffPolicy: 0, groupsPerBatch: 0 };
 

@@ -17,8 +17,8 @@ export function doctorHelp(): string {
 It checks this machine (Node.js, processor, memory, files, ports, the folder of the runs), NATS with
 JetStream (version, limits, the rights of each key), clocks, the backend (its models, the rank of
 adapters, the tokenizer) and the model directory. Without --nats-url it tries the nats-server that
-npm start would use, without --backend-url the runtime of the local backend. It keeps nothing and
-downloads nothing. Exit code: 0 without errors, even if there are warnings; 1 with errors.
+npm start would use, without --backend-url the runtime of the local backend. It leaves no files
+and downloads nothing. Exit code: 0 without errors, even if there are warnings; 1 with errors.
 
 ${describeFlags(DoctorConfig.shape, doctorService)}
 `;
@@ -100,7 +100,7 @@ function clocksOf({ natsMonitoringUrl, backendUrl }: Places): Clock[] {
   ];
 }
 
-/** A check that fails says so, and the others go on. */
+/** Runs a check. If it throws, its finding is the error, and the other checks continue. */
 async function examined(
   check: string,
   examine: Examination,

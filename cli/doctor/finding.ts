@@ -87,7 +87,7 @@ export const remedies = {
     'check that --backend-url is the address of a Tinker server, with its path if it has one',
   modelNotServed: 'name one that it serves with --model-name, or let the server load this one',
   cannotSample:
-    'let actors sample themselves (--sampler onnx) if the server provides weights, or let it serve this model for sampling',
+    'let actors sample in their own processes (--sampler onnx) if the server provides weights, or let it serve this model for sampling',
   rankRefused:
     'choose a rank that the server accepts with --lora-rank; TuFT: max_lora_rank, with FSDP fsdp_rank_slots',
   rankNotTried: 'leave out --no-trial, so that an adapter is created and released',

@@ -122,7 +122,7 @@ export async function clockFindings(
     if (reading !== undefined) findings.push(clockFinding(clock.name, reading));
   }
   if (findings.length > 0) return findings;
-  return [finding('clock', 'skipped', 'no server here gives its time', 'clockUnknown')];
+  return [finding('clock', 'skipped', 'no server sends its time', 'clockUnknown')];
 }
 
 export function clockFinding(name: string, reading: Reading): Finding {
@@ -136,7 +136,7 @@ export function clockFinding(name: string, reading: Reading): Finding {
     : ok('clock', found);
 }
 
-/** The least difference that the other clock must have, in ms; negative: late; 0: it may be right. */
+/** The smallest possible difference of the other clock, in ms; negative if it is behind, 0 if it may be right. */
 export function skewOf({ date, askedAt, answeredAt }: Reading): number {
   if (date > answeredAt) return date - answeredAt;
   return Math.min(0, date + 999 - askedAt);

@@ -24,7 +24,9 @@ export const EvalConfig = z.object({
   actors: processSettings.actors,
   sampler: processSettings.sampler
     .optional()
-    .describe('where actors sample: in themselves or by the backend; by default as the run did.'),
+    .describe(
+      'where actors sample: in their own processes or on the backend; by default as the run did.',
+    ),
   modelDir: string.optional().describe("Hugging Face directory of the run's model."),
   backendUrl: httpAddress
     .optional()
@@ -38,7 +40,7 @@ export const EvalConfig = z.object({
 });
 export type EvalConfig = z.infer<typeof EvalConfig>;
 
-/** `offbeat-eval` rather than `eval` in names of the environment: OFFBEAT_EVAL_RUN. */
+/** `offbeat-eval` rather than `eval`, since environment variables begin with it: OFFBEAT_EVAL_RUN. */
 export const evalService = 'offbeat-eval';
 
 /** @throws {UserError} listing every problem at once. */

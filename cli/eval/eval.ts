@@ -33,10 +33,10 @@ ${describeFlags(EvalConfig.shape, evalService)}
 }
 
 /**
- * Evaluates a version of a run and returns the exit code: 0 when there is a result, the signal's code
- * after Ctrl-C, else 1. When it returns, none of its processes is left.
+ * Evaluates a version of a run and returns the exit code: 0 when there is a result, the signal's code after
+ * Ctrl-C, else 1. When it returns, none of its processes is left.
  *
- * @throws {UserError} for an unknown run or version, or something that is not there any more.
+ * @throws {UserError} for an unknown run or version, or if its weights or data no longer exist.
  */
 export async function evalRun(argv: readonly string[], env: Environment): Promise<number> {
   const request = loadEvalConfig(argv, env);
@@ -83,7 +83,7 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
     else screen.note(`run ${found.run}, version ${number} (step ${step})\n${evalTable(result)}`);
   } catch (caught) {
     const exitCode = stop.exitCode();
-    if (exitCode !== undefined) return exitCode; // it is a wait that we broke off
+    if (exitCode !== undefined) return exitCode; // the error is that of a wait that we aborted
     if (!(caught instanceof FleetError)) throw caught;
     keepsLogs = true;
     printError(caught.message);
@@ -136,7 +136,7 @@ export function evalTable(result: EvalResult): string {
   return [...aligned(rows), ...notes].join('\n');
 }
 
-/** The first column to the left, the others to the right. */
+/** Aligns the first column to the left, the others to the right. */
 function aligned(rows: readonly (readonly string[])[]): string[] {
   const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
   return rows.map((row) =>

@@ -33,8 +33,8 @@ type Store = Pick<Broker, 'run' | 'policy' | 'ledger' | 'events'> & {
 /**
  * Finds a version among those that the run keeps for sampling, else among its saved states.
  *
- * @param savedStates what lies with the backend, beside the state that the ledger names.
- * @throws {UserError} if the store has no such run, or the run no such version any more.
+ * @param savedStates the states that the backend has besides the one that the ledger names.
+ * @throws {UserError} if the store does not have the run, or the run no longer has the version.
  */
 export async function findVersion(
   store: Store,
@@ -51,7 +51,7 @@ export async function findVersion(
   if (version === undefined) {
     throw new UserError(`the run ${store.run} has not published a version yet`);
   }
-  // Read after the version: a run that trains goes on meanwhile.
+  // Read after the version, since a run may make steps meanwhile.
   const history = await readSteps(store, signal);
   if (sampled !== undefined) {
     return { config, ...sampled, step: history.stepOf(version), statePath: undefined };
@@ -75,7 +75,7 @@ export async function findVersion(
   return { config, version, step, samplerPath: undefined, adapter: undefined, statePath };
 }
 
-/** The version of the saved state whose evaluation was the best, of equals the newer: it is kept. */
+/** The version of the saved state with the best evaluation, the newer of equals; a run always keeps it. */
 async function bestVersion(store: Store, signal: AbortSignal): Promise<number> {
   const states = (await store.ledger.read())?.states ?? [];
   const scored = states.flatMap(({ step, score }) =>
@@ -93,7 +93,7 @@ async function bestVersion(store: Store, signal: AbortSignal): Promise<number> {
   );
 }
 
-/** What actors sample with. A run that trains may retire it between two reads: then look again. */
+/** What actors sample with. A run in progress may retire it between two reads; then it is read again. */
 async function readPolicy(
   policy: Store['policy'],
   read: () => Promise<PolicyManifest | undefined>,
@@ -126,7 +126,7 @@ async function readConfig({ run, config }: Store): Promise<RunConfig> {
   return found;
 }
 
-/** Which version each step has made; of a step that a crash undid and that was made again, the last. */
+/** The version that each step made; for a step that was repeated after a crash, the last one. */
 async function readSteps({ events }: Store, signal: AbortSignal) {
   const versions = new Map([[0, 0]]);
   for await (const event of events.past(signal)) {
@@ -134,7 +134,7 @@ async function readSteps({ events }: Store, signal: AbortSignal) {
   }
   return {
     versionOf: (step: number): number | undefined => versions.get(step),
-    /** A version that restored weights were published as has the step that was made before it. */
+    /** Restored weights are published as a new version, whose step is the last one made before it. */
     stepOf: (version: number): number =>
       Math.max(...[...versions].filter(([, made]) => made <= version).map(([step]) => step)),
   };
@@ -148,8 +148,8 @@ function noSuchVersion(
 ): string {
   const there = [...new Set([...kept, ...saved])].sort((a, b) => a - b);
   return (
-    `version ${version} of run ${run} is not there any more, or was never made; ` +
-    `there are ${there.length === 0 ? 'none' : there.join(', ')}. --version best and latest are kept ` +
-    'always; a run that is started with --keep-every-steps N keeps every Nth step, too'
+    `version ${version} of run ${run} was deleted or never existed; ` +
+    `there are ${there.length === 0 ? 'none' : there.join(', ')}. --version best and latest always ` +
+    'exist; a run that is started with --keep-every-steps N also keeps every Nth step'
   );
 }

@@ -40,11 +40,11 @@ export interface MeasureOptions extends BackendOptions {
 }
 
 /**
- * Evaluates one version outside its run, with separate processes and a separate NATS server that end
- * with it. From the run it needs only the result of `findVersion` and the saved weights.
+ * Evaluates one version outside its run, with separate processes and a separate NATS server that end with it.
+ * From the run it needs only the result of `findVersion` and the saved weights.
  *
- * @throws {FleetError} when a process ended that it cannot do without; {UserError} when something
- * is not there.
+ * @throws {FleetError} when a process ended that it cannot do without; {UserError} when something that it needs
+ *   does not exist.
  */
 export async function measure(options: MeasureOptions): Promise<EvalResult> {
   const { request, found, version, screen, stop, folder, log } = options;
@@ -128,7 +128,7 @@ async function startBus(
   return { natsUrl: nats.url, keyFolder: nats.keyFolder };
 }
 
-/** Makes the bus look like that of a run whose newest version is the one to be measured. */
+/** Sets up the broker like that of a run whose newest version is the one to be measured. */
 async function prepare(
   broker: Broker,
   { config, version }: FoundVersion,
@@ -144,7 +144,7 @@ async function prepare(
 
 const progressEveryMs = 500;
 
-/** Has the version answer the problems, showing how far it is. */
+/** Has the version answer the problems, and shows the progress. */
 async function evaluate(
   broker: Broker,
   problems: readonly EvalProblem[],

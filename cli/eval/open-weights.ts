@@ -77,7 +77,7 @@ async function copyCheckpoint(
     await cp(join(checkpoints, part), join(to, part), { recursive: true });
   } catch (cause) {
     throw new UserError(
-      `the weights of version ${version} are not in ${join(checkpoints, part)} any more`,
+      `the weights of version ${version} are no longer in ${join(checkpoints, part)}`,
       { cause },
     );
   }
@@ -96,7 +96,7 @@ export async function backendPlace(found: FoundRun, { apiKey }: EvalConfig): Pro
   }
   if (apiKey === undefined) {
     throw new UserError(
-      `the run ${found.run} trains by ${found.backendUrl}: give its key with --api-key, or as TINKER_API_KEY`,
+      `the run ${found.run} trains on ${found.backendUrl}: give its key with --api-key, or as TINKER_API_KEY`,
     );
   }
   return { url: found.backendUrl, apiKey };
@@ -122,7 +122,7 @@ export async function openBackend(
   if (found.backendUrl === undefined) {
     if (found.folder === undefined) {
       throw new UserError(
-        `version ${version.version} of run ${found.run} must be asked of its backend; name it with --backend-url`,
+        `only the backend has the weights of version ${version.version} of run ${found.run}; name it with --backend-url`,
       );
     }
     const checkpointFolder = join(folder, 'checkpoints');

@@ -13,7 +13,7 @@ export const whichRun = {
   run: RunName.describe('the run: its folder runs/TEXT, or its name on the server at --nats-url.'),
   natsUrl: natsAddress
     .optional()
-    .describe("the NATS server that holds the run, if not one of the run's own."),
+    .describe("the NATS server that holds the run, if not the run's own."),
   natsKeys: string
     .optional()
     .describe('folder with the keys to that server, as offbeat nats-config writes it.'),
@@ -26,11 +26,11 @@ export interface FoundRun extends Pick<UpConfig, 'sampler' | 'modelDir' | 'model
   readonly run: string;
   readonly folder: RunFolder | undefined; // none here, where only a NATS server knows of it
   readonly natsUrl: string | undefined; // of the user's own server; else the store is in the folder
-  readonly natsKeys: string | undefined; // to the user's own server, if it wants any
+  readonly natsKeys: string | undefined; // to the user's own server, if it requires any
   readonly backendUrl: string | undefined; // of the user's own; else the checkpoints are in the folder
 }
 
-/** The run that flags name, and what they say of where its other parts are. */
+/** The run that the flags name, and the locations of its other parts, if given. */
 type NamedRun = WhichRun & {
   readonly [Part in 'modelDir' | 'sampler' | 'backendUrl']?: UpConfig[Part] | undefined;
 };
@@ -66,7 +66,7 @@ export async function findRun(config: NamedRun): Promise<FoundRun> {
   return { run, folder, ...began, ...flags };
 }
 
-/** A server that holds a run, and where the keys to it lie if it wants any. */
+/** A server that holds a run, and the folder of the keys to it, if it requires any. */
 interface RunningStore {
   readonly natsUrl: string;
   readonly keyFolder: string | undefined;

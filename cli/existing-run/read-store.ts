@@ -12,7 +12,7 @@ import { type FoundRun, runningStore } from './find-run.js';
 
 export interface ReadStoreOptions {
   readonly found: FoundRun;
-  /** Asked where a server must be started. */
+  /** Called only if a server must be started. */
   readonly natsBinary: () => Promise<NatsBinary>;
   readonly deadlineMs: number;
   readonly logFolder: string;
@@ -55,7 +55,7 @@ export async function readStore<T>(
 
   if (folder === undefined || !existsSync(join(folder.nats, 'store'))) {
     throw new UserError(
-      `the run ${run} has no NATS store in ${folder?.nats ?? 'its folder'} any more; --nats-url names a server that holds it`,
+      `the NATS store of run ${run} is no longer in ${folder?.nats ?? 'its folder'}; name a server that holds the run with --nats-url`,
     );
   }
   const logPath = join(logFolder, 'nats-server-of-the-run.log');

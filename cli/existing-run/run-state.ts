@@ -21,7 +21,7 @@ export interface RunState {
   readonly steps: readonly EventOf<'step'>[]; // the newest ones, oldest first
   readonly evaluation: EventOf<'eval'> | undefined; // the newest
   readonly end: EventOf<'end'> | undefined; // of the newest session that ended
-  readonly actors: readonly ActorLease[]; // heard of within the hour
+  readonly actors: readonly ActorLease[]; // seen within the last hour
   readonly backlog: Backlog;
   readonly newestDeadLetter: DeadLetter | undefined;
 }
@@ -34,7 +34,7 @@ export function hasLearner(leader: LeaderLease | undefined, at: number): boolean
   return leader !== undefined && at - leader.renewedAt <= 1_000 * leadershipSeconds;
 }
 
-/** Of the newest events: a step has its version beside it, so this is about half as many steps. */
+/** How many of the newest events are read; about half are steps, since each has a version event beside it. */
 const eventsBack = 40;
 
 /**

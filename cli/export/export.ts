@@ -32,7 +32,7 @@ ${describeFlags(ExportConfig.shape, exportService)}
 }
 
 /**
- * Writes the files, over those of an earlier export, and returns the exit code.
+ * Writes the files, replacing those of an earlier export, and returns the exit code.
  *
  * @throws {UserError} for an unknown run, or one without a step.
  */

@@ -42,7 +42,9 @@ function rowOf(line: string, place: string): HistoryRow {
     const { step, version, time, ...metrics } = Line.parse(JSON.parse(line));
     return { step, version, at: Date.parse(time), metrics };
   } catch (cause) {
-    throw new UserError(`${place} is no line of a metrics.jsonl: ${errorText(cause)}`, { cause });
+    throw new UserError(`${place} is not a line of a metrics.jsonl: ${errorText(cause)}`, {
+      cause,
+    });
   }
 }
 
@@ -51,7 +53,7 @@ function metricNames(rows: readonly HistoryRow[]): string[] {
   return [...new Set(rows.flatMap(({ metrics }) => Object.keys(metrics)))];
 }
 
-/** CSV by RFC 4180: a row a step, empty where a step has not that metric. */
+/** CSV by RFC 4180: one row per step; a field is empty if the step lacks that metric. */
 export function csvText(rows: readonly HistoryRow[]): string {
   const names = metricNames(rows);
   const header = ['step', 'version', 'time', ...names];

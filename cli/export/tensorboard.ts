@@ -2,7 +2,7 @@ import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import type { HistoryRow } from './history.js';
 
 /**
- * The bytes of a TensorBoard event file: its version, then an event a step with a scalar a metric.
+ * The bytes of a TensorBoard event file: its version, then one event per step with one scalar per metric.
  *
  * Source: event.proto and summary.proto of TensorBoard, record_writer.h of TensorFlow.
  */
@@ -51,7 +51,7 @@ function record(data: Uint8Array): Uint8Array {
   return framed;
 }
 
-/** Rotated and shifted, since the checksum of data that hold their own checksum is no good. */
+/** Masked (rotated and shifted), since a CRC over data that contain a CRC is weak. */
 function masked(crc: number): number {
   return (((crc >>> 15) | (crc << 17)) + 0xa282ead8) >>> 0;
 }

@@ -35,8 +35,8 @@ export function accountsText(run: string, users: readonly NatsUser[]): string {
 }
 
 /**
- * Gives a run's account the streams of a run that was begun when the server had no accounts but the
- * global one. To be done before the server starts.
+ * Gives a run's account the streams of a run that was begun when the server had no accounts but the global one.
+ * Call it before the server starts.
  *
  * @param storeFolder of JetStream.
  */

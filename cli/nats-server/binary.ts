@@ -9,7 +9,7 @@ export interface NatsBinary {
   readonly version: string; // 2.9.10
 }
 
-/** Streams, key-value and object store as Offbeat uses them came together in this release. */
+/** The first release that has streams, key-value and object stores as Offbeat uses them. */
 const oldest = '2.9.0';
 
 /**

@@ -5,10 +5,10 @@ import type { Broker } from '../../shared/broker/broker.js';
 const polls = 3;
 
 /**
- * Watches for a server that answers and has switched JetStream off. It does so for good when a write finds no
- * room, be it for a moment that no other check of the disk notices, and only a restart switches it on.
+ * Watches for a server that answers but has switched JetStream off. A write that fails on a full disk switches
+ * it off until a restart, even if the disk was full too briefly for another check to notice.
  *
- * @param onOff restarts the server; called again if that does not help. The watch goes on when it resolves.
+ * @param onOff restarts the server; called again if that does not help. The watch continues when it resolves.
  */
 export async function watchJetStream(
   broker: Pick<Broker, 'isConnected' | 'offersJetStream'>,

@@ -61,7 +61,7 @@ const pollMs = 50;
 
 export interface RunningNats extends NatsPorts {
   readonly process: ManagedProcess;
-  /** Where the secret of each identity lies. */
+  /** Folder with the secret of each identity. */
   readonly keyFolder: string;
 }
 
@@ -129,12 +129,12 @@ export async function startNats(
   }
 }
 
-/** Where the keys of the server lie that works in `folder`. */
+/** Where the keys of the server that uses `folder` are. */
 export function keyFolderIn(folder: string): string {
   return join(folder, 'keys');
 }
 
-/** @param isKept whether clients trust the ones that are there. */
+/** @param isKept whether existing ones are used, since clients trust them already. */
 async function certificates(folder: string, isKept: boolean): Promise<ServerCertificate> {
   if (isKept) return certificateIn(folder);
   const { writeCertificates } = await import('./certificates.js'); // slow to load, and rarely needed

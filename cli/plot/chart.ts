@@ -13,7 +13,7 @@ export interface ChartSeries {
   readonly points: readonly ChartPoint[]; // rising in x
 }
 
-/** What is to be seen, not yet where on the page. */
+/** The data of a chart, without its layout. */
 export interface Chart {
   readonly title: string;
   readonly x: { readonly name: string; readonly labels?: readonly string[] };
@@ -52,8 +52,8 @@ function plotIn({ width, height, hasWords }: ChartLayout): Plot {
 }
 
 /**
- * One chart as a group of SVG elements, its upper left corner at 0, 0: lines with bands over a
- * continuous axis, dots with whiskers over labels. Colors are classes, so that the page has its say.
+ * One chart as a group of SVG elements, its upper left corner at 0, 0: lines with bands over a continuous axis,
+ * dots with whiskers over labels. Colors are classes, so that the page can style them.
  */
 export function chartMarkup(
   chart: Chart,

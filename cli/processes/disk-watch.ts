@@ -6,14 +6,17 @@ import { noRoomReason } from '../../shared/service/telemetry/disk-room.js';
 
 const everyMs = 1_000;
 
-/** What must fit for the disk to count as having room; more after it was full, so that it does not change each second. */
+/**
+ * Bytes that must fit for the disk to count as having room; more after it was full, so that the state does not
+ * change every second.
+ */
 const probeBytes = { usually: 64 * 1024, afterwards: 1024 * 1024 };
 
 export interface DiskWatchOptions {
   readonly folder: string;
   /** Reports of other writers: a large write fails before the small file of this watch does. */
   readonly ask?: () => Promise<string | undefined>;
-  /** Called when there is no room any more. */
+  /** Called when the disk has become full. */
   readonly onFull: (reason: string) => void;
   /** Called when there is room again. */
   readonly onRoom: () => void;

@@ -23,8 +23,8 @@ export interface Member {
   /** Called for each start, so that a restart gets a new port. */
   readonly command: () => Promise<Command & { healthUrl: string }>;
   /**
-   * `finishes`: a clean end is the end of the run, after any other it comes back; `restarts`: it comes
-   * back after any end.
+   * `finishes`: a clean end is the end of the run, after any other end it is restarted; `restarts`: it is
+   * restarted after any end.
    */
   readonly whenItEnds: 'fails the run' | 'finishes' | 'restarts';
   /** Those of one rank are stopped together, lower ranks first. */
@@ -55,7 +55,7 @@ interface Running {
 
 /** The processes of one run: started, watched, restarted if that can help, stopped in order. */
 export class Fleet implements AsyncDisposable {
-  /** Aborts, with a FleetError as reason, when the run cannot go on. */
+  /** Aborts, with a FleetError as reason, when the run cannot continue. */
   readonly failed: AbortSignal;
   /** Ends the fleet at once instead of in order. */
   readonly #hurry: AbortSignal;
@@ -69,7 +69,7 @@ export class Fleet implements AsyncDisposable {
   #renewed: Promise<unknown> = Promise.resolve(); // the end of the newest process that is renewed
   #renewedAt = -Infinity; // ms since the epoch
 
-  /** @param options.disk on which they all write: while it is full no process is started again. */
+  /** @param options.disk that they all write to: while it is full, no process is restarted. */
   constructor(options: {
     logFolder: string;
     report: (line: string) => void;
@@ -263,7 +263,7 @@ export class Fleet implements AsyncDisposable {
     return true;
   }
 
-  /** Says that a process ended, and waits until it may be started again. */
+  /** Reports that a process ended, and waits until it may be started again. */
   async #pause(
     name: string,
     { logStart }: ManagedProcess,

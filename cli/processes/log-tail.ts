@@ -3,11 +3,11 @@ import { open } from 'node:fs/promises';
 const tailBytes = 64 * 1024;
 
 /**
- * The last lines of a process's log, in words: our services write a JSON object a line, of which
- * the time, the message and the error are what a person wants to see. A line that repeats the one
- * before it is counted, not shown again.
+ * The last lines of a process's log, as readable text: our services write one JSON object per line, of which
+ * the time, the message and the error are shown. A line that repeats the one before it is counted, not shown
+ * again.
  *
- * @param from where the process began to write, in bytes: what is before is of others.
+ * @param from offset in bytes at which the process began to write; earlier lines are of other processes.
  * @returns at most `count` lines, oldest first; none when the log does not exist.
  */
 export async function logTail(path: string, count: number, from = 0): Promise<string[]> {
@@ -111,7 +111,7 @@ interface LogEntry {
   readonly [field: string]: unknown;
 }
 
-/** pino's numbers. */
+/** Names of pino's levels. */
 const levels: Readonly<Record<number, string>> = {
   10: 'trace',
   20: 'debug',

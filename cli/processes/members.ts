@@ -7,7 +7,7 @@ import { accessWith, identitiesOf } from '../nats-server/keys.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { asFlags, type UpConfig, type UpRequest } from '../up/up-config.js';
 
-/** A server, and where the keys to it lie if it wants any. */
+/** A server, and the folder of the keys to it, if it requires any. */
 export interface NatsPlace {
   readonly natsUrl: string;
   readonly keyFolder: string | undefined;
@@ -17,7 +17,7 @@ export interface NatsPlace {
 export interface BackendPlace {
   readonly url: string;
   readonly apiKey: string;
-  /** What actors get instead, where the server has a key that may only sample. */
+  /** The key that actors get instead, if the server has one that may only sample. */
   readonly samplingApiKey?: string | undefined;
 }
 
@@ -64,7 +64,7 @@ export function backendMember(
   };
 }
 
-/** The reward service and the actors: all can die and come back without loss. */
+/** The reward service and the actors: each can be restarted without loss. */
 export function workerMembers(
   config: Pick<UpConfig, 'actors' | 'evalActors' | 'sampler' | 'modelDir'>,
   places: Pick<RunPlaces, 'run' | 'nats' | 'backend'>,

@@ -15,7 +15,7 @@ export interface StopSignals {
   readonly stop: AbortSignal;
   /** Aborts at the second one: no more waiting. */
   readonly hurry: AbortSignal;
-  /** 130 after Ctrl-C, 143 after SIGTERM, as a shell would say it; undefined before the first signal. */
+  /** 130 after Ctrl-C, 143 after SIGTERM, as in a shell; undefined before the first signal. */
   exitCode(): number | undefined;
 }
 
@@ -90,7 +90,7 @@ export async function shortCommand(
     return await work({ stop, folder, log: fileLogger(name, join(folder, 'log')) });
   } catch (caught) {
     const exitCode = stop.exitCode();
-    if (exitCode !== undefined) return exitCode; // it is a wait that we broke off
+    if (exitCode !== undefined) return exitCode; // the error is that of a wait that we aborted
     throw caught;
   } finally {
     await rm(folder, { recursive: true, force: true });

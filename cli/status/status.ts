@@ -48,7 +48,7 @@ export async function status(argv: readonly string[], env: Environment): Promise
   const found = await findRun(config);
   if (found.folder !== undefined && (await isFull(found.folder.path))) {
     printError(
-      `the disk is full: nothing can be written to ${found.folder.path}; make room, and the run goes on`,
+      `the disk is full: nothing can be written to ${found.folder.path}; make room, and the run continues`,
     );
   }
   return shortCommand('status', undefined, async ({ stop, folder, log }) => {

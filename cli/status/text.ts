@@ -87,7 +87,7 @@ function queueTable(queues: readonly QueueReport[]): string {
     kept === 0
       ? ''
       : `\n${counted(kept, 'consumed group')} more in scored.train: kept until the next checkpoint, not backlog`;
-  return `${table([['queue', 'waiting', 'in hand', 'oldest'], ...rows])}${note}`;
+  return `${table([['queue', 'waiting', 'in flight', 'oldest'], ...rows])}${note}`;
 }
 
 function counted(count: number, thing: string): string {
@@ -114,7 +114,7 @@ function actorTable(actors: readonly ActorReport[], phase: Phase): string {
           ? 'ended'
           : `silent for ${formatSeconds(each.seenSecondsAgo)}`,
   ]);
-  return table([['actor', 'version', 'behind', 'groups', 'in hand', ''], ...rows]);
+  return table([['actor', 'version', 'behind', 'groups', 'in flight', ''], ...rows]);
 }
 
 function deadLetterText({ count, newest }: StatusReport['deadLetters'], run: string): string {
@@ -126,7 +126,7 @@ function deadLetterText({ count, newest }: StatusReport['deadLetters'], run: str
   return `${counted(count, 'dead letter')}${last}\n  offbeat dead-letters list --run ${run} shows them`;
 }
 
-/** The first column to the left, numbers to the right, words at the end to the left. */
+/** Aligns the first column to the left, numbers to the right, and words in the last column to the left. */
 function table(rows: readonly (readonly string[])[]): string {
   const widths = rows[0]!.map((_, i) => Math.max(...rows.map((row) => row[i]!.length)));
   const line = (row: readonly string[]) =>

@@ -95,7 +95,7 @@ function remedy(learner: string | undefined, actor: string | undefined): string 
   if (learner === 'window')
     return 'long answers hold it up; a larger --max-steps-off-policy lets others go first';
   if (actor === 'ticket') {
-    return 'they work in turns; a larger --max-steps-off-policy lets them work at once';
+    return 'they work in turns; a larger --max-steps-off-policy lets them work at the same time';
   }
   return 'sampling is the slowest part; more actors would help';
 }

@@ -29,9 +29,9 @@ interface PreflightOptions {
 }
 
 /**
- * Checks all that a start needs and that can be known beforehand: the model, the settings that come from
- * the environment, the data, the page's port, and the servers that are the user's own. Nothing is
- * written, so that the corrected command may have the same name.
+ * Checks everything that a start needs and that can be checked beforehand: the model, the settings that come
+ * from the environment, the data, the page's port, and the servers that are the user's own. Nothing is written,
+ * so that the corrected command may have the same name.
  *
  * @returns the settings that fit the model, for the run to keep.
  * @throws {UserError} naming what is wrong and the remedy.
@@ -43,8 +43,8 @@ export async function preflight(options: PreflightOptions): Promise<Fitted> {
   const model = await checkModelDirectory(config.modelDir ?? embeddedModelPath);
   const settings = await checkSettings(request, run, env);
   if (config.dashboard) await checkDashboardPort(config.dashboardPort);
-  if (natsUrl !== undefined) report(`looking for NATS at ${shownAddress(natsUrl)}`);
-  if (backendUrl !== undefined) report(`looking for a backend at ${backendUrl}`);
+  if (natsUrl !== undefined) report(`connecting to NATS at ${shownAddress(natsUrl)}`);
+  if (backendUrl !== undefined) report(`connecting to the backend at ${backendUrl}`);
   const task = await taskSpec(TaskSettings.parse(settings));
   const given = settings as unknown as Fitting; // of the learner's schema, which is loaded by name
   const { learningRate, maxTokens } = fitToModel(given, model.config, task.prompt);
@@ -78,7 +78,7 @@ function reportFitted(
 }
 
 /**
- * Reads the settings of every service as it will itself, so with its variables of the environment.
+ * Reads the settings of every service as the service itself will, from its environment variables too.
  *
  * @returns those of the learner.
  */

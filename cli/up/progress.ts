@@ -76,7 +76,8 @@ function findingText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
 
 /** Reports an actor that fills its share of a stream. */
 function shareText({ actor, stream, messages }: Extract<RunEvent, { kind: 'share' }>): string {
-  const effect = stream === 'dead' ? 'its oldest go' : 'it is refused more until these are taken';
+  const effect =
+    stream === 'dead' ? 'its oldest are dropped' : 'more are refused until these are taken';
   return `${actor} has ${messages} messages in the stream ${stream}, as many as one actor may have: ${effect}`;
 }
 
@@ -125,7 +126,7 @@ export function statusText(
   return fitting(parts, columns);
 }
 
-/** A piece of the status line; those of high ranks go first where there is no room. */
+/** A piece of the status line; those of high ranks are left out first. */
 interface Part {
   readonly text: string;
   readonly rank: number;
@@ -194,8 +195,8 @@ const refreshMs = 1_000;
 const heldEveryMs = 60_000; // between notes that tickets are held, unless one was taken back
 
 /**
- * Shows the run's events as they happen, until `signal` aborts. Of the history of a run that goes on only
- * what still holds is shown: which actors are quarantined.
+ * Shows the run's events as they happen, until `signal` aborts. Of the history of a resumed run it shows only
+ * what still applies: which actors are quarantined.
  */
 export async function followRun(
   broker: { readonly events: Pick<Broker['events'], 'read'> },

@@ -45,7 +45,7 @@ export async function writeLaunch(path: string, launch: Launch): Promise<void> {
   await rename(partial, path);
 }
 
-/** The learner's settings that are no part of what a run trains: they may change at a resume. */
+/** The learner's settings that are not part of what a run trains: they may change at a resume. */
 const changeableSettings = [
   ...[
     'maxSteps',
@@ -60,12 +60,15 @@ const changeableSettings = [
   ...['stopKl', 'stopRewardShare', 'stopPatience', 'stopZeroVariance'],
 ];
 
-/** A run has its own server or the user's: where the user's is may change, whose it is may not. */
+/**
+ * A run has its own servers or the user's: the address of the user's may change, the choice between them may
+ * not.
+ */
 const places = { natsUrl: 'NATS', backendUrl: 'backend' } as const;
 
 /**
- * What a run that is resumed is started with: what it was started with, and what is given now instead
- * where that may change. Of its limits only those count that are given now, if any are.
+ * The settings of a resumed run: those that it was started with, except where others are given now and may
+ * change. If any limit is given now, the earlier limits do not count.
  *
  * @throws {UserError} naming every flag that would make it another run.
  */
@@ -106,7 +109,7 @@ export function resumed(
   if (problems.length > 0) {
     const list = problems.map((problem) => `  - ${problem}`).join('\n');
     throw new UserError(
-      `the run ${run} cannot go on like this; leave these out, or start a new run with them:\n${list}`,
+      `the run ${run} cannot be resumed with these settings; leave them out, or start a new run with them:\n${list}`,
     );
   }
   return { config, settings, given: request.given };

@@ -98,7 +98,9 @@ export function summaryText(summary: Summary): string {
   return lines.map(([label, text]) => `  ${label.padEnd(width)}  ${text}`).join('\n');
 }
 
-/** What helps where every group has one reward, by that reward; the most that an answer earns is 1. */
+/**
+ * The remedy if the answers of each group have the same reward, by the mean reward; an answer earns at most 1.
+ */
 function signalRemedy(reward: number): string {
   const remedy =
     reward > 0.5
@@ -107,7 +109,7 @@ function signalRemedy(reward: number): string {
   return `${remedy} (docs/troubleshooting.md)`;
 }
 
-/** Where the results of a run are, and commands for what one does next. */
+/** Where the results of a run are, and commands for the next steps. */
 export interface NextSteps {
   readonly folder: string; // of the run, absolute
   readonly runsDir: string; // as the flag has it
@@ -125,13 +127,13 @@ export function nextText(summary: Summary, { folder, runsDir }: NextSteps): stri
   }[String(summary['reason'])];
   const lines: [string, string][] = [
     ['results', `${folder}: metrics.jsonl, evals.jsonl, summary.json, checkpoints`],
-    ['look at it', `npx offbeat dashboard ${which}`],
+    ['dashboard', `npx offbeat dashboard ${which}`],
     ['report', `npx offbeat report ${which}`],
-    ['measure it', `npx offbeat eval ${which}`],
-    // Going on would fail again for the same reason.
+    ['evaluate', `npx offbeat eval ${which}`],
+    // A resumed run would fail again for the same reason.
     ...(isGivenUp
       ? []
-      : [['go on', `npm start -- ${which} --resume${limit ?? ''}`] as [string, string]]),
+      : [['continue', `npm start -- ${which} --resume${limit ?? ''}`] as [string, string]]),
   ];
   const width = Math.max(...lines.map(([label]) => label.length));
   return lines.map(([label, text]) => `  ${label.padEnd(width)}  ${text}`).join('\n');

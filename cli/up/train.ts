@@ -35,8 +35,8 @@ export interface TrainOptions {
 }
 
 /**
- * A run from its first process to its last: returns when the learner finished or a wish to stop
- * came, and in either case, as when it throws, none of the processes is left.
+ * A run from its first process to its last. Returns when the learner has finished or the user has asked to
+ * stop; no process is left then, nor when it throws.
  *
  * @throws {FleetError} when a process ended that the run cannot do without.
  */
@@ -47,10 +47,10 @@ export async function train(options: TrainOptions): Promise<void> {
     folder: folder.path,
     ask: () => fleet.diskTrouble(),
     onFull: (reason) => {
-      screen.warn(`${reason}. The run waits and goes on by itself when there is room.`);
+      screen.warn(`${reason}. The run waits and continues by itself when there is room.`);
     },
     onRoom: () => {
-      screen.note('the disk has room again, the run goes on');
+      screen.note('the disk has room again, the run continues');
       // It may have switched JetStream off, or hang: 2.9.10 then ends by SIGKILL only.
       void fleet.renew(natsName, 2_000);
     },

@@ -44,14 +44,14 @@ export const UpConfig = z.object({
     .describe('extra actors for evaluations only; the others then only train.'),
   sampler: processSettings.sampler
     .default('onnx')
-    .describe('where actors sample: in themselves, or by the backend.'),
+    .describe('where actors sample: in their own processes or on the backend.'),
   modelDir: string
     .optional()
     .describe('Hugging Face directory of the model; by default the one in this repository.'),
   modelName: string.optional().describe('the model as the backend calls it.'),
   backendUrl: httpAddress
     .optional()
-    .describe('a running TuFT or Tinker server to train by, instead of the local backend.'),
+    .describe('a running TuFT or Tinker server to train on, instead of the local backend.'),
   apiKey: processSettings.apiKey,
   samplingApiKey: string
     .optional()
@@ -67,11 +67,13 @@ export const UpConfig = z.object({
   natsTls: z
     .boolean()
     .default(false)
-    .describe("TLS to this run's own NATS; it listens on loopback and takes signatures alone."),
+    .describe(
+      "TLS for this run's own NATS server, which listens only on loopback and accepts no passwords.",
+    ),
   dashboard: z
     .boolean()
     .default(true)
-    .describe('a page on loopback that shows the run as it goes.'),
+    .describe('a page on loopback that shows the progress of the run.'),
   dashboardPort: port.default(0).describe('port of that page; 0 picks a free one.'),
   readySeconds: processSettings.readySeconds,
   json: z
@@ -81,7 +83,7 @@ export const UpConfig = z.object({
 });
 export type UpConfig = z.infer<typeof UpConfig>;
 
-/** `offbeat` rather than `up` in names of the environment: OFFBEAT_ACTORS. */
+/** `offbeat` rather than `up`, since environment variables begin with it: OFFBEAT_ACTORS. */
 export const upService = 'offbeat';
 
 /** Learner settings that the launcher decides. */
@@ -121,8 +123,8 @@ export function loadUpConfig(
 ): UpRequest {
   const choices = runSettings(learner);
   refuseFlagsKeptByNpm('start', flagsOf({ ...choices, ...UpConfig.shape }), argv, env);
-  // Without their defaults: what is not given is left to the learner, also to its environment, and
-  // in a run that is resumed to what that has.
+  // Without their defaults: a setting that is not given is left to the learner and its environment, or in a
+  // resumed run to the stored settings.
   const optional = Object.entries({ ...choices, ...UpConfig.shape }).map(
     ([key, field]) => [key, withoutDefault(field as z.ZodType).optional()] as const,
   );
@@ -133,7 +135,7 @@ export function loadUpConfig(
       if (!isToldOf(key)) issues.push({ code: 'custom', input, path: [key], message });
     };
     if (input['resume'] === true) {
-      // The rest is judged together with what the run has, see `resumed`.
+      // The rest is checked together with the stored settings, see `resumed`.
       if (input['run'] === undefined) complain('run', '--resume needs the name of the run');
       return;
     }
@@ -210,10 +212,16 @@ function checkAddresses(
 ): void {
   const { backendUrl, apiKey, samplingApiKey, modelDir, natsUrl, natsKeys, natsTls } = config;
   if (natsKeys !== undefined && natsUrl === undefined) {
-    complain('natsKeys', 'add --nats-url, the server that they are for; our own makes its keys');
+    complain(
+      'natsKeys',
+      "add --nats-url, the server that they are for; the run's own server makes its keys",
+    );
   }
   if (natsTls && natsUrl !== undefined) {
-    complain('natsTls', 'it is for a server of our own; --nats-url=tls://… has TLS with yours');
+    complain(
+      'natsTls',
+      "it is for the run's own server; write --nats-url=tls://… for TLS to yours",
+    );
   }
   if (backendUrl === undefined) {
     if (apiKey !== undefined) complain('apiKey', 'add --backend-url, the server that it is for');

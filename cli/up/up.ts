@@ -75,7 +75,7 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
       natsBinary = await ensureNatsServer({ env, report: screen.note, signal: stop.stop });
     }
   } catch (caught) {
-    if (stop.exitCode() === undefined) throw caught; // else it reports a wait that we stopped
+    if (stop.exitCode() === undefined) throw caught; // else the error is that of a wait that we aborted
   }
   const stopCode = stop.exitCode();
   if (stopCode !== undefined) return stopCode;
@@ -85,7 +85,7 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
       ? await createRunFolder(config.runsDir, run)
       : { folder: resumable, lock: await lockFolder(resumable.path) };
   await using _lock = lock;
-  screen.note(`run ${run} in ${folder.path}${resumable === undefined ? '' : ' goes on'}`);
+  screen.note(`run ${run} in ${folder.path}${resumable === undefined ? '' : ' continues'}`);
   let hasFailed = true;
   try {
     await assertRoom(folder.path);
@@ -101,20 +101,20 @@ export async function up(argv: readonly string[], env: Environment): Promise<num
       printError(caught.message);
       return caught.exitCode;
     }
-    if (stop.exitCode() === undefined) throw caught; // else it is a wait that we broke off
+    if (stop.exitCode() === undefined) throw caught; // else as above
     hasFailed = false;
   } finally {
     if (resumable === undefined) {
       const hadBegun = await removeIfNotBegun(folder, { keepLogs: hasFailed });
       if (hasFailed && !hadBegun) {
-        printError(`the run ${run} had not begun: the corrected command may have its name`);
+        printError(`the run ${run} had not begun: the corrected command may use the same name`);
       }
     }
   }
   return await conclude(folder, config, screen, stop);
 }
 
-/** What is asked for; where a run is to go on, together with what it has. */
+/** The request; for a resumed run, merged with its stored settings. */
 async function understand(
   argv: readonly string[],
   env: Environment,

@@ -42,7 +42,7 @@ export class CheckpointFile {
     return undefined;
   }
 
-  /** @returns whether it is on disk; if not, the run goes on, since NATS has the checkpoint too. */
+  /** @returns whether it is on disk; if not, the run continues, since NATS has the checkpoint too. */
   async write(checkpoint: Checkpoint): Promise<boolean> {
     if (await this.#isBehind(checkpoint)) {
       this.#log.warn({ file: this.path }, 'another learner has written a newer checkpoint');

@@ -51,9 +51,9 @@ export interface EvaluationsOptions {
 }
 
 /**
- * Runs the evaluations of a run, one at a time, while training goes on. If an evaluation falls due while
- * another one waits, the newer replaces it: a late result says little, and every pending evaluation
- * prevents the weights of its version from being retired.
+ * Runs the evaluations of a run, one at a time, while training continues. If an evaluation falls due while
+ * another one waits, the newer replaces it: a late result says little, and every pending evaluation prevents
+ * the weights of its version from being retired.
  */
 export class Evaluations {
   readonly #options: EvaluationsOptions;

@@ -212,7 +212,7 @@ export class GroupReceiver {
   /** Whether this learner, or an earlier one that crashed, may have issued this attempt. */
   #mayBeIssued(order: number, attempt: number): boolean {
     const { admission, issuedBelow } = this.#options;
-    const { nextOrder } = admission.table; // the next ticket may be out already, unacknowledged
+    const { nextOrder } = admission.table; // the next ticket may be published already, but not acknowledged
     return attempt <= 1 && order < Math.max(nextOrder + 1, issuedBelow);
   }
 

@@ -22,7 +22,7 @@ const exportedStats = new StatTable<{ sums: Sums; lengthDistance: number }>([
   {
     jsonl: 'length_ks_distance',
     prometheus: 'rl_length_ks_distance',
-    help: 'Kolmogorov-Smirnov distance between the lengths of the newest answers and of those of them that were used.',
+    help: 'Kolmogorov-Smirnov distance between the lengths of the newest answers and of those among them that were used.',
     of: ({ lengthDistance }) => lengthDistance,
   },
 ]);

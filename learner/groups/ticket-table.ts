@@ -133,8 +133,8 @@ export class TicketTable<Group> {
   /**
    * Records the group that arrived for a ticket.
    *
-   * @param attempt the attempt that the group answers; after a restart the table may not know that
-   *   a second attempt is out.
+   * @param attempt the attempt that the group answers; after a restart the table may not know that a second
+   *   attempt was issued.
    */
   arrive(order: number, group: Group, deadline: number, attempt = 0): void {
     const known = this.#at(order, 'issued').attempt;

@@ -192,7 +192,7 @@ function among(some: readonly Attempt[], all: readonly Attempt[]): Attempt[] {
 
 /**
  * Returns the tickets that are not in `there`, neither as this attempt nor as a later one: after a crash the
- * table may name the first attempt while the second is out, issued by a step that was lost.
+ * table may name the first attempt while the second is outstanding, issued by a step that was lost.
  */
 function without(some: readonly Attempt[], there: readonly Attempt[]): Attempt[] {
   const newest = new Map<string, number>();

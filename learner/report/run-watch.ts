@@ -25,13 +25,13 @@ const consumerStats = new StatTable<Backlog['consumers']['rollouts']>([
   {
     jsonl: 'consumer_pending/{consumer}',
     prometheus: 'rl_consumer_pending',
-    help: 'Messages that each consumer of the run has not been given yet.',
+    help: 'Messages of each consumer of the run that are not delivered yet.',
     of: ({ pending }) => pending,
   },
   {
     jsonl: 'consumer_ack_pending/{consumer}',
     prometheus: 'rl_consumer_ack_pending',
-    help: 'Messages that each consumer of the run was given and that are not settled yet.',
+    help: 'Messages of each consumer of the run that are delivered and not settled yet.',
     of: ({ ackPending }) => ackPending,
   },
 ]);

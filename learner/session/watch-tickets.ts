@@ -17,12 +17,12 @@ import type { SessionOptions } from './parts.js';
 
 const heldSeconds = new Gauge({
   name: 'rl_ticket_held_seconds',
-  help: 'How long actors have had the ticket that they have had for longest; 0 while they have none.',
+  help: 'Longest time for which an actor has held one of its current tickets; 0 while none is held.',
   labelNames: ['split'],
 });
 const limitSeconds = new Gauge({
   name: 'rl_ticket_deadline_seconds',
-  help: 'After how long a ticket is taken from the actor that has it.',
+  help: 'Time after which a held ticket is withdrawn from its actor.',
   labelNames: ['split'],
 });
 

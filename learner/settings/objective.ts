@@ -127,7 +127,7 @@ function checkCorrection(settings: Objective, addIssue: AddIssue<Objective>): vo
   }
 }
 
-/** Every setting of the loss, explicitly: backends have defaults of their own, and they differ. */
+/** Every setting of the loss, explicitly: the defaults of backends differ. */
 export function lossConfig(
   settings: Pick<Objective, 'loss' | 'clipLow' | 'clipHigh' | 'droBeta'>,
 ): Record<string, number> {

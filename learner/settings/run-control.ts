@@ -47,7 +47,7 @@ export const Evaluation = z.object({
     .min(0)
     .default(20)
     .describe(
-      'evaluate the version of every N-th step while training goes on; 0 evaluates only before and after.',
+      'evaluate the version of every N-th step while training continues; 0 evaluates only before and after.',
     ),
 });
 export type Evaluation = z.infer<typeof Evaluation>;

@@ -19,12 +19,12 @@ const groupsAudited = new Counter({
 });
 const auditGap = new Histogram({
   name: 'rl_audit_gap_nats',
-  help: 'Mean difference between the logprobs that an actor claims and our own, a group each, nats a token.',
+  help: 'Mean difference between the logprobs that an actor claims and those of the learner, one value per group, in nats a token.',
   buckets: [1e-5, 1e-4, 1e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1],
 });
 const auditEvidence = new Histogram({
   name: 'rl_audit_evidence_nats',
-  help: 'Evidence of a trained group against the logprobs that its actor claims, a group each, in nats; chance e^-x.',
+  help: 'Evidence against the logprobs that an actor claims, one value x per trained group, in nats; an honest group exceeds x with chance e^-x at most.',
   buckets: [-10, -1, 0, 1, 3, 10, 21, 50, 200],
 });
 const quarantineStats = new StatTable<number>([
@@ -48,7 +48,7 @@ export interface ActorAuditOptions {
   readonly log: Logger;
 }
 
-/** How long a run goes on while all of its live actors are quarantined. */
+/** How long a run continues while all of its live actors are quarantined. */
 const graceMs = 60_000;
 
 /** Sequential evidence against one actor. */

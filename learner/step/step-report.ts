@@ -21,7 +21,7 @@ const trainedStaleness = (basis: string) => ({
 });
 const stalenessPart = (component: string) => ({
   prometheus: 'rl_staleness_component_steps',
-  help: 'The part of the staleness that arose while sampling and scoring, and while waiting here.',
+  help: 'The part of the staleness that arose while sampling and scoring, or while waiting in the learner.',
   by: { component },
   buckets: [0, 1, 2, 4, 8, 16],
 });

@@ -8,12 +8,12 @@ import { unweightedDatum } from '../step/datums.js';
 
 const streak = new Gauge({
   name: 'rl_not_finite_streak_groups',
-  help: 'Groups in a row that actors could not send, because their logprobs are no finite numbers.',
+  help: 'Groups in a row that actors could not send, because their logprobs are not finite.',
 });
 
 const contradictions = new Counter({
   name: 'rl_not_finite_contradictions_total',
-  help: 'Times that a batch of groups in a row had logprobs that are not finite, and those of the trainer were finite.',
+  help: 'Times that a whole batch of groups had logprobs that are not finite although those of the trainer were finite.',
 });
 
 /** The groups in a row that could not be sent because their logprobs are not finite. */
@@ -61,14 +61,14 @@ export interface BrokenPolicyOptions {
 }
 
 /**
- * Detects a broken policy that no step can reveal: when every group sampled with it is refused, no step
- * is made, and tickets would die and be replaced endlessly. This happens at once in synchronous training,
- * and otherwise once the groups of older policies are used up.
+ * Detects a broken policy that no step can reveal: when every group sampled with it is refused, no step is
+ * made, and tickets would die and be replaced endlessly. This happens at once in synchronous training, and
+ * otherwise once the groups of older policies are used up.
  *
- * A single actor that computes wrongly, or claims to, must not end a run, however fast it fails while
- * others still sample. So the trainer is asked for its own logprobs only after a batch of such failures in
- * a row and a failure of every ticket that was outstanding at that point, without a group in between. While
- * the trainer's logprobs are finite, the run goes on, for up to ten such batches.
+ * A single actor that computes wrongly, or claims to, must not end a run, however fast it fails while others
+ * still sample. So the trainer is asked for its own logprobs only after a batch of such failures in a row and a
+ * failure of every ticket that was outstanding at that point, without a group in between. While the trainer's
+ * logprobs are finite, the run continues, for up to ten such batches.
  */
 export class BrokenPolicyWatch {
   readonly #options: BrokenPolicyOptions;

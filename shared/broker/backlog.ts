@@ -50,7 +50,7 @@ async function readStream(link: Link, stream: string): Promise<StreamBacklog> {
 
 async function readConsumer(link: Link, source: Source): Promise<ConsumerBacklog> {
   const { stream, durable } = link.names.consumer(source);
-  const info = await askFor(link, `look at consumer ${durable}`, () =>
+  const info = await askFor(link, `read the state of consumer ${durable}`, () =>
     link.jsm.consumers.info(stream, durable),
   );
   return { pending: info?.num_pending ?? 0, ackPending: info?.num_ack_pending ?? 0 };
@@ -82,12 +82,14 @@ export async function fullShares(link: Link): Promise<FullShare[]> {
   const found: FullShare[] = [];
   for (const stream of ['rollouts', 'uploads', 'dead'] as const) {
     const name = link.names.streams[stream];
-    const info = await askFor(link, `look at stream ${name}`, () => link.jsm.streams.info(name));
+    const info = await askFor(link, `read the state of stream ${name}`, () =>
+      link.jsm.streams.info(name),
+    );
     const share = info?.config.max_msgs_per_subject ?? -1;
     // nats-server 2.9.10 panics when asked for the subjects of a stream that is still being created.
     const isPossible = info !== undefined && share > 0 && info.state.messages >= share;
     const counts = isPossible
-      ? await askFor(link, `look at stream ${name}`, () =>
+      ? await askFor(link, `read the state of stream ${name}`, () =>
           link.jsm.streams.info(name, { subjects_filter: '>' }),
         )
       : undefined;

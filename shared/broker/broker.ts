@@ -100,7 +100,7 @@ export class Broker implements AsyncDisposable {
     return this.#restorations;
   }
 
-  /** Whether the server offers JetStream; a server that does not answer at all is taken to offer it. */
+  /** Whether the server offers JetStream; a server that does not answer at all is assumed to offer it. */
   async offersJetStream(): Promise<boolean> {
     try {
       await this.link.jsm.getAccountInfo();

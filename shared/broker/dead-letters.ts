@@ -127,7 +127,7 @@ export class DeadLetters {
       const stores = { ...this.#stores, bodies: this.#stores.bodies.withoutWaiting() };
       return publish(this.#link, stores, message, signal);
     };
-    // A consumer waits for this, so a full object store must not hold it up: the beginning has to do then.
+    // A consumer waits for this, so a full object store must not hold it up: then the beginning must suffice.
     const { isDuplicate } = await store(this.#kept(all, origin)).catch((caught: unknown) => {
       if (!(caught instanceof NoRoom)) throw caught;
       return store(this.#beginning(all));
@@ -212,7 +212,7 @@ export class DeadLetters {
       jsm.streams.getMessage(stream, { seq }),
     );
     if (message === undefined) return;
-    await ask(this.#link, `remove ${seq} of ${stream}`, () =>
+    await ask(this.#link, `delete message ${seq} of ${stream}`, () =>
       jsm.streams.deleteMessage(stream, seq),
     );
     const object = new MessageHeaders(message).get(bodyHeader);

@@ -190,7 +190,7 @@ export class MessageLease {
 
   async #consumerExists(): Promise<boolean> {
     const { link } = this.#broker;
-    const info = await askFor(link, `look at consumer ${this.#consumer}`, () =>
+    const info = await askFor(link, `read the state of consumer ${this.#consumer}`, () =>
       link.jsm.consumers.info(this.#stream, this.#consumer),
     );
     return info !== undefined;

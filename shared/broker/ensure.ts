@@ -16,7 +16,7 @@ export async function ensureStream(link: Link, settings: StreamSettings): Promis
   const { name } = settings;
   let found: StreamInfo | undefined;
   try {
-    found = await askFor(link, `look at stream ${name}`, () => streams.info(name));
+    found = await askFor(link, `read the state of stream ${name}`, () => streams.info(name));
   } catch (caught) {
     throw notAllowed(name, caught);
   }
@@ -42,7 +42,7 @@ export async function ensureConsumer(
   const { consumers } = link.jsm;
   const name = settings.durable_name;
   const what = `consumer ${name} of ${stream}`;
-  const found = await askFor(link, `look at ${what}`, () => consumers.info(stream, name));
+  const found = await askFor(link, `read the state of ${what}`, () => consumers.info(stream, name));
   if (found !== undefined && differences(settings, found.config).length === 0) return found;
   try {
     const info = await ask(link, `create ${what}`, () =>

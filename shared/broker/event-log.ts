@@ -120,7 +120,7 @@ export class EventLog {
     const { names, jsm } = this.#link;
     const stream = names.streams.events;
     if ((await lastSequence(this.#link, stream)) === 0) return 0;
-    const info = await askFor(this.#link, `count ${stream}`, () =>
+    const info = await askFor(this.#link, `count the events in ${stream}`, () =>
       jsm.streams.info(stream, { subjects_filter: '>' }),
     );
     const { [names.subjects.event('leader')]: _leaders, ...rest } = info?.state.subjects ?? {};

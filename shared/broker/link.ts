@@ -56,7 +56,7 @@ export async function streamState(
   subjects?: string,
 ): Promise<StreamState | undefined> {
   const options = subjects === undefined ? {} : { subjects_filter: subjects };
-  const info = await askFor(link, `look at stream ${stream}`, () =>
+  const info = await askFor(link, `read the state of stream ${stream}`, () =>
     link.jsm.streams.info(stream, options),
   );
   return info?.state;

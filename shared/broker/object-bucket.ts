@@ -120,7 +120,7 @@ export class ObjectBucket {
     const subject = this.#entrySubject(name);
     // No such object can exist: the sender of a message made up the name, and it would not fit a request.
     if (subject.length > longestSubject) return undefined;
-    const entry = await askFor(this.#link, `look at ${name} of ${this.#bucket}`, () =>
+    const entry = await askFor(this.#link, `read the entry of ${name} in ${this.#bucket}`, () =>
       jsm.streams.getMessage(this.#stream, { last_by_subj: subject }),
     );
     if (entry === undefined) return undefined;

@@ -122,7 +122,7 @@ async function countGhosts(link: Link, sources: readonly [Source, ...Source[]]):
 /** Counts the messages that a consumer has yet to deliver or to see acknowledged. */
 async function countWaiting(link: Link, source: Source): Promise<number | undefined> {
   const { stream, durable } = link.names.consumer(source);
-  const info = await askFor(link, `look at consumer ${durable} of ${stream}`, () =>
+  const info = await askFor(link, `read the state of consumer ${durable} of ${stream}`, () =>
     link.jsm.consumers.info(stream, durable),
   );
   return info && info.num_pending + info.num_ack_pending;
@@ -145,7 +145,7 @@ export async function skipHiddenNumbers(
   isKept: boolean,
 ): Promise<void> {
   const { jsm, log } = link;
-  const info = await askFor(link, `read the state of ${stream}`, () =>
+  const info = await askFor(link, `read the state of stream ${stream}`, () =>
     jsm.streams.info(stream, { deleted_details: true }),
   );
   if (info === undefined) return;

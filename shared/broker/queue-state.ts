@@ -20,10 +20,10 @@ export interface QueueState {
 /** Reads the state of a queue; undefined while its stream or consumer does not exist. */
 export async function pollQueue(link: Link, source: Source): Promise<QueueState | undefined> {
   const { stream, durable } = link.names.consumer(source);
-  const info = await askFor(link, `read the state of ${stream}`, () =>
+  const info = await askFor(link, `read the state of stream ${stream}`, () =>
     link.jsm.streams.info(stream, { deleted_details: true }),
   );
-  const consumer = await askFor(link, `look at consumer ${durable} of ${stream}`, () =>
+  const consumer = await askFor(link, `read the state of consumer ${durable} of ${stream}`, () =>
     link.jsm.consumers.info(stream, durable),
   );
   if (info === undefined || consumer === undefined) return undefined;
@@ -155,7 +155,7 @@ export async function ticketAt(
   stream: string,
   seq: number,
 ): Promise<Attempt | undefined> {
-  const message = await askFor(link, `read ${seq} of ${stream}`, () =>
+  const message = await askFor(link, `read message ${seq} of ${stream}`, () =>
     link.jsm.streams.getMessage(stream, { seq }),
   );
   if (message === undefined) return undefined;

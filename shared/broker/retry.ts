@@ -7,8 +7,8 @@ import { classify, type Failure, isOfServersDisk, isOutOfStorage } from './failu
 
 /**
  * Tracks whether the connection is up and fails pending requests as soon as it breaks: they would never be
- * answered, and waiting for their timeouts would cost seconds. Not a `TaskScope`: a break ends single
- * requests, which `retry` repeats, while the calling task goes on.
+ * answered, and waiting for their timeouts would cost seconds. Not a `TaskScope`: a break ends single requests,
+ * which `retry` repeats, while the calling task continues.
  */
 export class Outages {
   readonly #underWay = new Set<(reason: Error) => void>();

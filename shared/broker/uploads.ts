@@ -111,7 +111,7 @@ export class Uploads {
     const drop = async (seq: number) => {
       if (!isRead && (await this.#chunk(subject, seq)) === undefined) return;
       try {
-        await ask(this.#link, `delete ${seq} of ${stream}`, () =>
+        await ask(this.#link, `delete message ${seq} of ${stream}`, () =>
           jsm.streams.deleteMessage(stream, seq, false),
         );
       } catch (caught) {
@@ -125,7 +125,7 @@ export class Uploads {
   async #chunk(subject: string, seq: number): Promise<Uint8Array | undefined> {
     const { jsm, names } = this.#link;
     const stream = names.streams.uploads;
-    const found = await askFor(this.#link, `read ${seq} of ${stream}`, () =>
+    const found = await askFor(this.#link, `read message ${seq} of ${stream}`, () =>
       jsm.streams.getMessage(stream, { seq }),
     );
     if (found !== undefined && found.subject !== subject) {

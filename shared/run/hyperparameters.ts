@@ -151,7 +151,7 @@ export interface Fitting {
 }
 
 /**
- * Completes the settings that have no default of their own.
+ * Completes the settings that have no fixed default.
  *
  * The learning rate is 1e-3 up to the width of the embedded model, for which it was measured, and falls with
  * the width to 1e-4 at that of Qwen3-4B, where TuFT's Countdown guide found the best reward. The longest answer

@@ -86,7 +86,7 @@ export class WorkerCalls<C extends Calls<C>, Event = never> implements AsyncDisp
   }
 
   /**
-   * @param signal stops waiting; the call goes on in the thread, and its response is ignored.
+   * @param signal stops waiting; the call continues in the thread, and its response is ignored.
    * @throws the function's error, as a `UserError`, `PermanentError` or `Error`; the error of `died`; the
    *   signal's reason.
    */

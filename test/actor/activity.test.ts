@@ -16,7 +16,7 @@ function watched() {
 }
 
 describe('the idle time of an actor', () => {
-  it('counts the time without sampling, by the cause of the wait', () => {
+  it('idle time counts the time without sampling, by the cause of the wait', () => {
     const { activity, idle, after } = watched();
     after(1); // no ticket
     const waiting = activity.enter('policy');
@@ -33,7 +33,7 @@ describe('the idle time of an actor', () => {
     assert.deepEqual(idle, { ticket: 17, policy: 2, publish: 8 });
   });
 
-  it('does not grow while any group is sampled', () => {
+  it('idle time does not grow while any group is sampled', () => {
     const { activity, idle, after } = watched();
     using _sampling = activity.enter('sampling');
     using _waiting = activity.enter('policy');
@@ -44,7 +44,7 @@ describe('the idle time of an actor', () => {
     assert.equal(activity.sampling, 1);
   });
 
-  it('names a full stream as the cause rather than a missing policy', () => {
+  it('idle time has a full stream as its cause rather than a missing policy', () => {
     const { activity, idle, after } = watched();
     using _waiting = activity.enter('policy');
     using _publishing = activity.enter('publish');

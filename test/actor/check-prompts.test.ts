@@ -30,11 +30,11 @@ describe('the check of the prompts of a run', () => {
     });
   };
 
-  it('accepts prompts in the alphabet of the character tokenizer', () => {
+  it('the check accepts prompts in the alphabet of the character tokenizer', () => {
     check(['12*(3+4)=:', '3 7 21=64:']);
   });
 
-  it('names the characters that the tokenizer lacks, wherever they are', () => {
+  it('the check names the characters that the tokenizer lacks, wherever they are', () => {
     assert.throws(
       () => {
         check(['1+1', 'How much?']);
@@ -52,7 +52,7 @@ describe('the check of the prompts of a run', () => {
     }, /no token for .*, … \(\d+ in all\)/);
   });
 
-  it('accepts any prompt for a tokenizer that can encode all texts', () => {
+  it('the check accepts any prompt for a tokenizer that can encode all texts', () => {
     const bytes = {
       encode: (text: string) => Int32Array.from(Buffer.from(text)),
       chatText: () => '',
@@ -61,7 +61,7 @@ describe('the check of the prompts of a run', () => {
     check(['How much?', '多少？'], { tokenizer: bytes });
   });
 
-  it('refuses prompts when even the shortest leaves no room for an answer', () => {
+  it('the check refuses prompts when even the shortest leaves no room for an answer', () => {
     const long = '1+'.repeat(22);
     check([long, `${long}1`]);
     assert.throws(

@@ -6,27 +6,27 @@ import { loadConfig } from '../../shared/service/config.js';
 const load = (...argv: string[]) => loadConfig(ActorConfig, 'actor', argv, { ACTOR_RUN: 'r' });
 
 describe('the configuration of an actor', () => {
-  it('needs only the run', () => {
+  it('an actor can be configured by the name of the run alone', () => {
     const config = load();
     assert.equal(config.sampler, 'onnx');
     assert.equal(config.inFlightUpdates, true);
     assert.match(config.name, /^[A-Za-z0-9_-]+$/);
   });
 
-  it('switches in-flight updates off', () => {
+  it('a flag of the actor switches in-flight updates off', () => {
     assert.equal(load('--no-in-flight-updates').inFlightUpdates, false);
   });
 
-  it('needs an address and a key to sample on the backend', () => {
+  it('an actor needs an address and a key to sample on the backend', () => {
     assert.throws(() => load('--sampler', 'tinker'), /--backend-url[^]*--api-key/);
   });
 
-  it('accepts an address and a key for the backend', () => {
+  it('an actor accepts an address and a key for the backend', () => {
     const backend = ['--backend-url', 'http://127.0.0.1:10610', '--api-key', 'tml-1'];
     assert.equal(load('--sampler', 'tinker', ...backend, '--segment-tokens', '16').concurrency, 8);
   });
 
-  it('refuses segments for a sampler that has none', () => {
+  it('an actor refuses segments for a sampler that has none', () => {
     assert.throws(() => load('--segment-tokens', '16'), /--segment-tokens.*is "?16"?.*tinker/);
   });
 
@@ -39,11 +39,11 @@ describe('the configuration of an actor', () => {
     assert.throws(() => load(...without), /--on-adoption.*no rollout adopts a version/);
   });
 
-  it('refuses a name that is not a valid subject token', () => {
+  it('an actor refuses a name that is not a valid subject token', () => {
     assert.throws(() => load('--name', 'a.b'), /--name .*"a\.b"/);
   });
 
-  it('derives a valid name from a host name with dots', () => {
+  it('an actor derives a valid name from a host name with dots', () => {
     assert.equal(defaultName('node-1.cluster.local', 42), 'node-1-cluster-local-42');
   });
 });

@@ -7,7 +7,7 @@ const never = new AbortController().signal;
 const fifth = ticket({ order: 5 });
 
 describe('work on a ticket, when a version is published', () => {
-  it('is abandoned once the version of its oldest token is too old to be trained on', () => {
+  it('work on a ticket is abandoned once the version of its oldest token is too old to be trained on', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(fifth, never);
     work.drawsFrom(3);
@@ -20,7 +20,7 @@ describe('work on a ticket, when a version is published', () => {
     assert.deepEqual(reason.deathCause, { kind: 'outdated' });
   });
 
-  it('continues while no token is drawn, because the newest version will draw them all', () => {
+  it('work on a ticket continues while no token is drawn, because the newest version will draw them all', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(fifth, never);
     cancel.published({ version: 9, smallestUsefulVersion: 9 });
@@ -29,7 +29,7 @@ describe('work on a ticket, when a version is published', () => {
     assert(!work.signal.aborted);
   });
 
-  it('is abandoned when it starts with a version that is already too old', () => {
+  it('work on a ticket is abandoned when it starts with a version that is already too old', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(fifth, never);
     cancel.published({ version: 9, smallestUsefulVersion: 9 });
@@ -37,7 +37,7 @@ describe('work on a ticket, when a version is published', () => {
     assert(work.signal.aborted);
   });
 
-  it('is abandoned when the ticket has ended because another copy of it was answered', () => {
+  it('work on a ticket is abandoned when the ticket has ended because another copy of it was answered', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(fifth, never);
     cancel.published({ version: 9, smallestUsefulVersion: 0, consumedBelow: 5 });
@@ -46,14 +46,14 @@ describe('work on a ticket, when a version is published', () => {
     assert(work.signal.reason instanceof TicketConsumed);
   });
 
-  it('is not started when the ticket is already known to have ended', () => {
+  it('work on a ticket is not started when the ticket is already known to have ended', () => {
     const cancel = new EarlyCancel();
     cancel.published({ version: 9, smallestUsefulVersion: 0, consumedBelow: 6 });
     using work = cancel.watch(fifth, never);
     assert(work.signal.reason instanceof TicketConsumed);
   });
 
-  it('continues when a restored learner issued the ticket after the news of its end', () => {
+  it('work on a ticket continues when a restored learner issued the ticket after the news of its end', () => {
     const cancel = new EarlyCancel();
     cancel.published({ version: 8, smallestUsefulVersion: 0, consumedBelow: 6 });
     using work = cancel.watch(ticket({ order: 5, issuedAtVersion: 9 }), never);
@@ -64,7 +64,7 @@ describe('work on a ticket, when a version is published', () => {
     assert(work.signal.reason instanceof TicketConsumed);
   });
 
-  it('continues on held-out problems whatever is published', () => {
+  it('work on a held-out problem continues whatever is published', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(ticket({ split: 'eval', order: 0 }), never);
     work.drawsFrom(0);
@@ -72,7 +72,7 @@ describe('work on a ticket, when a version is published', () => {
     assert(!work.signal.aborted);
   });
 
-  it('ends with the process', () => {
+  it('work on a ticket ends with the process', () => {
     const stop = new AbortController();
     using work = new EarlyCancel().watch(fifth, stop.signal);
     stop.abort();

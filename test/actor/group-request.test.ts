@@ -21,20 +21,20 @@ const source = {
 };
 
 describe('the sampling request of a ticket', () => {
-  it('has the prompt of its problem and its own sampling parameters', () => {
+  it('a sampling request has the prompt of the problem and the sampling parameters of the ticket', () => {
     const { prompt, ...rest } = groupRequest(ticket(), source);
     assert.equal(String.fromCharCode(...prompt), '3 7 21=64:');
     const params = { count: 2, temperature: 1, maxTokens: 16, seed: 7 };
     assert.deepEqual(rest, { ...params, stopTokenIds: [2], stopStrings: [] });
   });
 
-  it('has the stop strings of the prompt style', () => {
+  it('a sampling request has the stop strings of the prompt style', () => {
     const task = countdown.open(countdownSpec({ prompt: styles.fewshot.en }));
     const { stopStrings } = groupRequest(ticket(), { ...source, task, maxContext: undefined });
     assert.deepEqual(stopStrings, ['</answer>']);
   });
 
-  it('is refused when the problem is unknown', () => {
+  it('a ticket is refused when its problem is unknown', () => {
     const unknown = ticket({ ticketId: 't-9', problemId: 'nowhere' });
     assert.throws(
       () => groupRequest(unknown, source),
@@ -42,7 +42,7 @@ describe('the sampling request of a ticket', () => {
     );
   });
 
-  it('may fill the context to its last token but not exceed it', () => {
+  it('a sampling request may fill the context to its last token but not exceed it', () => {
     const room = source.maxContext - '3 7 21=64:'.length;
     const params = { temperature: 1, seed: 7 };
     const fits = ticket({ samplingParams: { ...params, maxTokens: room } });

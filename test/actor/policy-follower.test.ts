@@ -58,7 +58,7 @@ function followed(
 const never = new AbortController().signal;
 
 describe('following the policy', () => {
-  it('waits until the newest version is new enough', async () => {
+  it('the follower waits until the newest version is new enough', async () => {
     const { policies, publish } = followed();
     assert.equal(policies.version, undefined);
     const waiting = policies.holdAtLeast(2, never);
@@ -71,7 +71,7 @@ describe('following the policy', () => {
     assert.equal(policies.version, 3);
   });
 
-  it('skips versions that were superseded while another was loaded', async () => {
+  it('the follower skips versions that were superseded while another was loaded', async () => {
     let finish = (): void => undefined;
     const slow = new Promise<void>((resolve) => (finish = resolve));
     const { policies, publish, calls } = followed(({ version }) =>
@@ -84,7 +84,7 @@ describe('following the policy', () => {
     assert.deepEqual(calls, ['load 0', 'load 3']);
   });
 
-  it('retries a version that could not be loaded', async () => {
+  it('the follower retries a version that could not be loaded', async () => {
     let attempts = 0;
     const { policies, publish } = followed(() =>
       ++attempts < 3 ? Promise.reject(new Error('lost on the way')) : Promise.resolve(),
@@ -94,7 +94,7 @@ describe('following the policy', () => {
     assert.equal(attempts, 3);
   });
 
-  it('loads a version again when it is published with a new session', async () => {
+  it('the follower loads a version again when it is published with a new session', async () => {
     const { policies, publish, republish, calls } = followed();
     publish(0);
     (await policies.holdAtLeast(0, never))[Symbol.dispose]();
@@ -107,7 +107,7 @@ describe('following the policy', () => {
     assert.equal(hold.manifest.samplingSessionId, 'another');
   });
 
-  it('keeps the last good version while the newest is damaged or not finite', async () => {
+  it('the follower keeps the last good version while the newest is damaged or not finite', async () => {
     const refused = async (reason: string) =>
       (await register.getSingleMetric('rl_actor_policies_refused_total')!.get()).values.find(
         ({ labels }) => labels['reason'] === reason,
@@ -141,7 +141,7 @@ describe('following the policy', () => {
     );
   });
 
-  it('retries after a delay a version that was damaged in transit', async () => {
+  it('the follower retries after a delay a version that was damaged in transit', async () => {
     let attempts = 0;
     const { policies, publish } = followed(
       () =>
@@ -155,13 +155,13 @@ describe('following the policy', () => {
     assert.equal(attempts, 2);
   });
 
-  it('fails when the sampler can never use what is published', async () => {
+  it('the follower fails when the sampler can never use what is published', async () => {
     const { publish, following } = followed(() => Promise.reject(new UserError('no adapter')));
     publish(0);
     await assert.rejects(following, /no adapter/);
   });
 
-  it('stops waiting when the signal aborts, with its reason', async () => {
+  it('the follower stops waiting when the signal aborts, with its reason', async () => {
     const { policies } = followed();
     const stop = new AbortController();
     const waiting = policies.holdAtLeast(0, stop.signal);
@@ -171,7 +171,7 @@ describe('following the policy', () => {
 });
 
 describe('a pinned version', () => {
-  it('is loaded from its own manifest, whatever the newest is', async () => {
+  it('a pinned version is loaded from its own manifest, whatever the newest is', async () => {
     const { policies, publish, calls } = followed();
     publish(0);
     using _newest = await policies.holdAtLeast(0, never);
@@ -183,7 +183,7 @@ describe('a pinned version', () => {
     assert.equal(policies.version, 2);
   });
 
-  it('is waited for until it is published', async () => {
+  it('a pinned version is waited for until it is published', async () => {
     const { policies, publish } = followed();
     const waiting = policies.holdExactly(1, never);
     publish(0);
@@ -193,14 +193,14 @@ describe('a pinned version', () => {
     assert.equal(pinned.manifest.version, 1);
   });
 
-  it('is refused when it was retired', async () => {
+  it('a pinned version is refused when it was retired', async () => {
     const { policies, publish } = followed();
     publish(3);
     using _newest = await policies.holdAtLeast(3, never);
     await assert.rejects(policies.holdExactly(1, never), PermanentError);
   });
 
-  it('is still loaded for the other tickets when the first one no longer needs it', async () => {
+  it('a pinned version is still loaded for the other tickets when the first one no longer needs it', async () => {
     const { policies, publish, calls } = followed((_, signal) =>
       calls.length === 2
         ? new Promise((_, reject) => {
@@ -224,7 +224,7 @@ describe('a pinned version', () => {
     assert.deepEqual(calls, ['load 2', 'load 1', 'load 1']);
   });
 
-  it('counts as the oldest version in use as long as it is held', async () => {
+  it('a pinned version counts as the oldest version in use as long as it is held', async () => {
     const { policies, publish } = followed();
     publish(0);
     const pinned = await policies.holdExactly(0, never);
@@ -237,7 +237,7 @@ describe('a pinned version', () => {
 });
 
 describe('unused versions', () => {
-  it('are dropped, except the newest and the two before it', async () => {
+  it('unused versions are dropped, except the newest and the two before it', async () => {
     const { policies, publish, calls } = followed();
     for (const version of [0, 1, 2, 3, 4]) {
       publish(version);
@@ -250,7 +250,7 @@ describe('unused versions', () => {
     );
   });
 
-  it('are not loaded again when a ticket is pinned to one of the last', async () => {
+  it('unused versions are not loaded again when a ticket is pinned to one of the last', async () => {
     const { policies, publish, calls } = followed();
     publish(0);
     (await policies.holdAtLeast(0, never))[Symbol.dispose]();

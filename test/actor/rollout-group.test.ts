@@ -17,13 +17,13 @@ const groupOf = (...rollouts: Rollout[]) =>
   });
 
 describe('the message of a sampled group', () => {
-  it('arrives as it was sampled', () => {
+  it('a sampled group arrives as it was sampled', () => {
     const group = groupOf(rollout(), rollout(3, { stopReason: 'length' }));
     assert.deepEqual(decode(RolloutGroup, 'rollouts', encode(RolloutGroup, group)), group);
     assert.equal(tokenCount(group), 6);
   });
 
-  it('has no logprob above 0', () => {
+  it('a sampled group has no logprob above 0', () => {
     const certain = rollout(3, { behaviorLogprobs: Float32Array.of(1e-7, -0.25, 0) });
     assert.deepEqual(
       groupOf(certain, rollout()).rollouts[0]!.behaviorLogprobs,
@@ -32,7 +32,7 @@ describe('the message of a sampled group', () => {
   });
 
   for (const broken of [NaN, -Infinity, Infinity]) {
-    it(`is refused with a logprob of ${broken}, naming the version that drew it`, () => {
+    it(`a sampled group is refused with a logprob of ${broken}, naming the version that drew it`, () => {
       const logprobs = Float32Array.of(-0.5, -0.25, broken);
       const versions: [number, number][] = [
         [4, 2],
@@ -43,7 +43,7 @@ describe('the message of a sampled group', () => {
     });
   }
 
-  it('is not sent with a rollout missing', () => {
+  it('a sampled group is not sent with a rollout missing', () => {
     assert.throws(() => encode(RolloutGroup, groupOf(rollout())), WireError);
   });
 });

@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { StallWatch } from '../../actor/stall-watch.js';
 
 describe('a watch for a sampler that hangs', () => {
-  it('waits long for the first progress, then ten times the longest wait, at least a minute', () => {
+  it('the watch waits long for the first progress, then ten times the longest wait, at least a minute', () => {
     const watch = new StallWatch(undefined, 600);
     assert.equal(watch.pass(600), undefined);
     assert.equal(watch.pass(1), 601);
@@ -14,7 +14,7 @@ describe('a watch for a sampler that hangs', () => {
     assert.equal(watch.limit, 200);
   });
 
-  it('counts silence from the last progress and not while idle', () => {
+  it('the watch counts silence from the last progress and not while idle', () => {
     const watch = new StallWatch(10, 600);
     for (let i = 0; i < 100; i += 1) {
       assert.equal(watch.pass(9), undefined);
@@ -24,7 +24,7 @@ describe('a watch for a sampler that hangs', () => {
     assert.equal(watch.pass(11), 11);
   });
 
-  it('derives its limit from the silence that it has counted', () => {
+  it('the watch derives its limit from the silence that it has counted', () => {
     const watch = new StallWatch(undefined, 600);
     watch.pass(30);
     watch.sign();

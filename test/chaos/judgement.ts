@@ -65,7 +65,7 @@ export class Judgement {
       }
       const own = this.scores(group);
       if (own === undefined) {
-        problems.push(`${ticketId}: ${problemId} was scored, which is no problem of the run`);
+        problems.push(`${ticketId}: ${problemId} was scored, which is not a problem of the run`);
         continue;
       }
       own.forEach((score, i) => {

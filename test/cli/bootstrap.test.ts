@@ -111,7 +111,7 @@ describe('the npm scripts', { timeout: 60_000 }, () => {
     });
     await once(child, 'exit');
     child.stdin.end('\n');
-    assert.match(await text(child.stderr), /^npm has ended, so this ends too/);
+    assert.match(await text(child.stderr), /^npm has ended, so this command ends too/);
   });
 
   /** A script that runs `program`, and the compiled part of ours that finds a nats-server. */

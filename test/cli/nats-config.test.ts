@@ -71,18 +71,18 @@ describe('offbeat nats-config', { timeout: 60_000 }, () => {
     const held = (file: string) => readFile(join(folder, file), 'utf8');
 
     it('a repeated offbeat nats-config keeps the existing keys and says which are new or left out', async () => {
-      assert.match(await again(1), /^5 keys, and what they open in .*nats-server\.conf\n$/);
+      assert.match(await again(1), /^5 keys; their permissions are in .*nats-server\.conf\n$/);
       const before = await held('actor.actor-0.nk');
       assert.match(await again(2), /new: actor\.actor-1; reload each server twice/);
       assert.equal(await held('actor.actor-0.nk'), before);
       assert.match(await held('nats-server.conf'), /actor:actor-1/);
       const told = await again(1);
-      assert.match(told, /left out, though their keys are here: actor\.actor-1; --actors/);
+      assert.match(told, /left out, although their keys exist: actor\.actor-1; --actors/);
       assert.doesNotMatch(told, /new:/);
       assert.doesNotMatch(await held('nats-server.conf'), /actor:actor-1/);
       assert.match(await again(2), /new: actor\.actor-1; reload each server twice/);
       await rm(join(folder, 'actor.actor-1.nk')); // another key is let into the same account
-      assert.match(await again(2), /^6 keys, and what they open in .*nats-server\.conf\n$/);
+      assert.match(await again(2), /^6 keys; their permissions are in .*nats-server\.conf\n$/);
     });
 
     it('a repeated offbeat nats-config keeps a certificate for the same hosts, so that no client needs another authority', async () => {

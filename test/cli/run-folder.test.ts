@@ -15,17 +15,17 @@ describe('the files of a run', () => {
   });
   after(() => rm(folder, { recursive: true }));
 
-  it('the files of a run are in a folder of their own, which is never used twice', async () => {
+  it('the files of a run are in a separate folder, which is never used twice', async () => {
     const { folder: made, lock } = await createRunFolder(join(folder, 'runs'), 'first');
     assert.deepEqual((await readdir(made.path)).sort(), ['.lock', 'checkpoints', 'logs', 'nats']);
-    await assert.rejects(createRunFolder(join(folder, 'runs'), 'first'), /process \d+ is at work/);
+    await assert.rejects(createRunFolder(join(folder, 'runs'), 'first'), /process \d+ is using/);
     await lock[Symbol.asyncDispose]();
     await writeFile(join(made.path, 'metrics.jsonl'), '{}\n'); // by its learner: the run has begun
     await assert.rejects(createRunFolder(join(folder, 'runs'), 'first'), (error) => {
       assert(error instanceof UserError);
       assert.match(
         error.message,
-        /the run first exists already in .*; add --resume .*, choose another name with --run, or delete/,
+        /the run first already exists in .*; add --resume .*, choose another name with --run, or delete/,
       );
       return true;
     });
@@ -50,9 +50,9 @@ describe('the files of a run', () => {
     await mkdir(join(states, 'state-000000'), { recursive: true }); // nothing is trained
     await start();
     await mkdir(join(states, 'state-000001'), { recursive: true });
-    await assert.rejects(createRunFolder(runs, 'late'), /exists already/);
+    await assert.rejects(createRunFolder(runs, 'late'), /already exists/);
     await mkdir(join(runs, 'of-a-user', 'logs', 'mine'), { recursive: true });
-    await assert.rejects(createRunFolder(runs, 'of-a-user'), /exists already/);
+    await assert.rejects(createRunFolder(runs, 'of-a-user'), /already exists/);
   });
 
   it('a run needs a writable folder', async () => {

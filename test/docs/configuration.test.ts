@@ -48,7 +48,7 @@ describe('the page on configuration', async () => {
     for (const [row, meaning] of meanings) assert.match(meaning!, /\w{2}/, row);
   });
 
-  it('the page on configuration has every environment variable that is no setting', async () => {
+  it('the page on configuration has every environment variable that is not a setting', async () => {
     const texts = await sourceTexts([
       'actor',
       'cli',

@@ -33,7 +33,7 @@ describe('the recipes of docs/developing.md', { timeout: 600_000 }, () => {
 
   const compiledModule = (path: string) => pathToFileURL(join(copy, 'dist', path)).href;
 
-  it('compile as printed, each in the files that it names', async () => {
+  it('the recipes compile as printed, each in the files that it names', async () => {
     const page = await readFile(join(packageRoot, 'docs/developing.md'), 'utf8');
     for (const [title, files] of Object.entries(recipes)) {
       const section = page.split(`### ${title}\n`)[1]!.split(/^##/m)[0]!;
@@ -60,7 +60,7 @@ describe('the recipes of docs/developing.md', { timeout: 600_000 }, () => {
     assert.equal(stdout, '');
   });
 
-  it('make a setting a flag of the learner and a field of the configuration of a run', async () => {
+  it('the recipe for a setting makes it a flag of the learner and a field of the configuration of a run', async () => {
     const { LearnerConfig, runConfig } = (await import(
       compiledModule('learner/config.js')
     )) as typeof import('../../learner/config.js');
@@ -75,7 +75,7 @@ describe('the recipes of docs/developing.md', { timeout: 600_000 }, () => {
     assert(!RunConfig.shape.sampling.safeParse({ ...sampling, minTokens: '3' }).success);
   });
 
-  it('make a loss one that the learner accepts, with its defaults', async () => {
+  it('the recipe for a loss makes one that the learner accepts, with its defaults', async () => {
     const { Objective, lossConfig } = (await import(
       compiledModule('learner/settings/objective.js')
     )) as typeof import('../../learner/settings/objective.js');
@@ -85,13 +85,13 @@ describe('the recipes of docs/developing.md', { timeout: 600_000 }, () => {
     assert.match(Objective.shape.clipHigh.description!, /truncated 2/);
   });
 
-  it('give a loss the same gradient in the graph as in the table', async () => {
-    const { NODE_TEST_CONTEXT: _, ...env } = process.env; // a test of its own, not a part of this one
+  it('the recipe for a loss gives the same gradient in the graph as in the table', async () => {
+    const { NODE_TEST_CONTEXT: _, ...env } = process.env; // a separate test, not a part of this one
     const { stdout } = await run(process.execPath, [join(copy, `dist/${graphTest}.js`)], { env });
     assert.match(stdout, /the graph of truncated has/);
   });
 
-  it('export a metric to Prometheus', async () => {
+  it('the recipe for a metric exports it to Prometheus', async () => {
     const script = fileURLToPath(new URL('./print-metrics.js', import.meta.url));
     const module = compiledModule('learner/step/step-report.js');
     const { stdout } = await run(process.execPath, [script, module]);

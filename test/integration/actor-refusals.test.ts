@@ -3,7 +3,7 @@ import { after, before, describe, it } from 'node:test';
 import { prepareGround, type Ground } from '../support/actor-run.js';
 import { ServiceProcess } from '../support/service-process.js';
 
-describe('an actor that cannot go on', { timeout: 120_000 }, () => {
+describe('an actor that cannot continue', { timeout: 120_000 }, () => {
   let ground: Ground;
 
   before(async () => {

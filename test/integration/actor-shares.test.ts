@@ -253,7 +253,7 @@ describe('what one actor can store', { timeout: 240_000 }, () => {
     assert.equal(line?.['actor'], 'actor-1');
   });
 
-  it('an upload is swept only when no message can name it any more', async () => {
+  it('an upload is swept only when no message can name it any longer', async () => {
     const { streams, subjects } = trains.names;
     await flood(subjects.uploads('actor-1'), 10, 3); // as left by a crash in the middle of an upload
     const now = Date.now();

@@ -307,7 +307,7 @@ describe('the queues of a run on a real server', bounded, () => {
   });
 
   it(
-    'tries a failing message again and puts it aside on the last try',
+    'a consumer retries a failing message and dead-letters it on the last try',
     { timeout: 20_000 },
     async () => {
       const counts: number[] = [];
@@ -363,7 +363,7 @@ describe('the queues of a run on a real server', bounded, () => {
   });
 
   it(
-    'counts of a scored group its failures, not how often learners began anew',
+    'a scored group is dead-lettered for its failures, not for the number of restarted learners',
     { timeout: 20_000 },
     async () => {
       await learner.publish(learner.names.subjects.scored('train'), ScoredGroup, scoredGroup(), {

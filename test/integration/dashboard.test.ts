@@ -135,7 +135,7 @@ describe('the dashboard in a real browser', { timeout: 240_000 }, async () => {
     assert.equal(await page.locator('.skip:focus').count(), 1);
     await page.keyboard.press('Tab');
     await page.keyboard.press('Space');
-    const hold = page.getByRole('button', { name: 'Hold still', pressed: true });
+    const hold = page.getByRole('button', { name: 'Pause', pressed: true });
     await hold.waitFor();
     const before = await valueOf(page).textContent();
     const step = state.history.steps.length + 1;

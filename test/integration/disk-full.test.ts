@@ -149,7 +149,7 @@ describe('offbeat up on a disk that was full before', { timeout: 120_000 }, () =
       const { code, said, run } = await started(context, disk);
       assert.equal(code, 2);
       assert.match(said, /the disk is full: .*make room/);
-      assert.doesNotMatch(said, /goes on by itself|\n +at /);
+      assert.doesNotMatch(said, /continues by itself|\n +at /);
       assert(!existsSync(join(disk.folder, 'runs', run)));
     });
   }
@@ -189,9 +189,9 @@ describe('offbeat up on a disk that fills up', { timeout: 480_000 }, () => {
     using _disk = disk; // disposed of first: a mounted folder cannot be removed
     await up.trainsOn();
     disk.fill();
-    await up.says(/the disk is full: .*goes on by itself/);
+    await up.says(/the disk is full: .*continues by itself/);
     disk.clear();
-    await up.says(/the disk has room again, the run goes on/);
+    await up.says(/the disk has room again, the run continues/);
     await up.trainsOn();
     assert.doesNotMatch(up.out + up.err, /without JetStream|of 5\)/);
 

@@ -118,7 +118,7 @@ describe('the doctor, at an unusable NATS server', { timeout: 120_000 }, () => {
     assert.match(jetStream.found, /0 MiB of 95 MiB in 0 streams/);
   });
 
-  it('finds that nobody is there', async () => {
+  it('the doctor detects an address where nothing answers', async () => {
     const natsUrl = `nats://127.0.0.1:${await freePort()}`;
     const findings = await natsFindings({ ...question, natsUrl });
     assert.deepEqual(onlyTrouble(findings), ['nats', 'error', 'natsUnreachable']);

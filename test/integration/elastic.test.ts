@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { scaleActors } from '../elastic/scale.js';
 
 describe('actors that come and go', { timeout: 480_000 }, () => {
-  it('a learner trains on while its actors scale from one to four and back', async () => {
+  it('a learner continues to train while its actors scale from one to four and back', async () => {
     const { steps, firstContributions } = await scaleActors(4, 3, () => undefined);
     assert(steps.every((count) => count >= 3));
     assert.equal(firstContributions.length, 3);

@@ -59,7 +59,10 @@ describe('offbeat eval', { timeout: 300_000 }, () => {
   it('offbeat eval lists the existing versions when asked for another', async () => {
     const { code, err } = await evaluate('--version=7');
     assert.equal(code, 2);
-    assert.match(err, /version 7 of run .* is not there any more.*there are 0, 3\. --version best/);
+    assert.match(
+      err,
+      /version 7 of run .* was deleted or never existed; there are 0, 3\. --version best/,
+    );
   });
 });
 

@@ -316,7 +316,7 @@ for (const withTls of [false, true]) {
 }
 
 describe('the key of a service', { timeout: 60_000 }, () => {
-  it('a key file is refused without printing it if every user may read it or if it is no key', async () => {
+  it('a key file is refused without printing it if every user may read it or if it is not a key', async () => {
     await using server = await GuardedServer.start([actor]);
     const natsNkeySeedFile = join(server.folder, 'seed');
     await writeFile(natsNkeySeedFile, 'hunter2\n', { mode: 0o600 });

@@ -64,7 +64,7 @@ describe('a stream that has used up its bytes', limits, () => {
     await until(() => isReady(replica));
   });
 
-  it('a learner waits for a full stream and then trains on normally', async () => {
+  it('a learner waits for a full stream and then continues normally', async () => {
     await using ground = await TrainingGround.prepare('no-room');
     const { broker } = ground;
     await broker.ensureRun({ trainTickets: 8, evalTickets: 2 }); // so that the limit exists first

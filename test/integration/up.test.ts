@@ -121,14 +121,14 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     assert.equal(await other.ended(), 2);
     assert.match(
       other.err,
-      /cannot go on like this[^]*--learning-rate is 0\.5, the run has 0\.001/,
+      /cannot be resumed with these settings[^]*--learning-rate is 0\.5, the run has 0\.001/,
     );
 
     const goal = before.steps + 3;
     const flags = ['--resume', '--actors=1', `--max-steps=${goal}`, '--json'];
     await using second = await UpProcess.start(flags, first);
     assert.equal(await second.ended(), 0, second.err);
-    assert.match(second.err, /goes on\n/);
+    assert.match(second.err, /continues\n/);
     const { steps, groups } = Summary.parse(JSON.parse(second.out));
     assert.deepEqual([steps, groups.trained, groups.outstanding], [goal, 2 * goal, 0]);
     assert(groups.issued > before.groups.issued);
@@ -179,11 +179,11 @@ describe('offbeat up that cannot start', { timeout: 120_000 }, () => {
   it('offbeat up keeps the logs of a start whose actors cannot read the prompts, and frees its name', async () => {
     await using first = await UpProcess.start(['--prompt-style=think', '--max-steps=1']);
     assert.equal(await first.ended(), 2, first.out + first.err);
-    assert.match(first.err, /had not begun: the corrected command may have its name$/m);
+    assert.match(first.err, /had not begun: the corrected command may use the same name$/m);
     assert(existsSync(first.path('logs/actor-0.log')));
     await using second = await UpProcess.start(['--prompt-style=think', '--max-steps=1'], first);
     assert.equal(await second.ended(), 2);
-    assert.doesNotMatch(second.err, /exists already/);
+    assert.doesNotMatch(second.err, /already exists/);
   });
 
   it('offbeat up leaves nothing when it is stopped before the run began', async () => {

@@ -11,7 +11,7 @@ describe('a service given a model that cannot be run', { timeout: 60_000 }, () =
     ['local-backend', ['--port=0', '--checkpoint-dir=/nowhere', '--api-key=tml-anybody']],
   ];
   for (const [service, flags] of services) {
-    it(`ends at once, naming the key of config.json: ${service}`, async () => {
+    it(`a ${service} given an unsupported model ends at once, naming the key of config.json`, async () => {
       await using model = await tinyModel();
       const path = join(model.path, 'config.json');
       const json = JSON.parse(await readFile(path, 'utf8')) as Record<string, unknown>;

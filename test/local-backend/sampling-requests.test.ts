@@ -109,7 +109,7 @@ describe('a sampling request', () => {
     assert.equal(plan({ min_p: 0 }, [3], defaults).job.count, 1);
   });
 
-  it('a sampling request with an empty list of stops goes on past the end of sequence', () => {
+  it('a sampling request with an empty list of stops continues past the end of sequence', () => {
     assert.equal(plan({ stop: [] }).job.ignoresEos, true);
     assert.equal(plan({ stop: [5] }).job.ignoresEos, undefined);
   });

@@ -10,7 +10,7 @@ const load = (argv: string[], env: Record<string, string> = {}) =>
   loadConfig(RewardServiceConfig, 'reward-service', argv, env);
 
 describe("the reward service's settings", () => {
-  it('need only the name of the run', () => {
+  it('a reward service needs only the name of the run', () => {
     const config = load(['--run', 'a']);
     assert.equal(config.run, 'a');
     assert.equal(config.natsUrl, 'nats://127.0.0.1:4222');
@@ -18,7 +18,7 @@ describe("the reward service's settings", () => {
     assert.match(config.name, /./);
   });
 
-  it('come from the environment alone, as in a container', () => {
+  it('a reward service can take its settings from the environment alone, as in a container', () => {
     const config = load([], {
       REWARD_SERVICE_RUN: 'a',
       REWARD_SERVICE_NAME: 'reward-3',
@@ -36,7 +36,7 @@ describe("the reward service's settings", () => {
     assert.equal(config.datasetPath, '/data/problems.jsonl');
   });
 
-  it('require a key when other machines can request scores', async () => {
+  it('a reward service needs a key when other machines can request scores', async () => {
     const complaint =
       /--http-host \(or REWARD_SERVICE_HTTP_HOST\).*--http-key or --http-key-file, or --http-open/;
     for (const host of ['0.0.0.0', '::', '10.0.0.1', 'rewards.example']) {
@@ -51,7 +51,7 @@ describe("the reward service's settings", () => {
     assert.throws(() => load(contradiction), /--http-open .*there is a key/);
   });
 
-  it('accept the key of POST /score in a file that only its owner can read', async () => {
+  it('a reward service accepts the key of POST /score in a file that only its owner can read', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-key-'));
     const path = join(folder, 'key');
     try {
@@ -76,7 +76,7 @@ describe("the reward service's settings", () => {
     }
   });
 
-  it('are all checked at once', () => {
+  it('the settings of a reward service are all checked at once', () => {
     assert.throws(
       () => load(['--http-port', '70000', '--speed', '9']),
       (error: unknown) => {

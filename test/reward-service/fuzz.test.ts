@@ -17,7 +17,7 @@ const seeds = [
 const anyValue = fc.jsonValue({ maxDepth: 3 });
 
 describe('the body of a score request, of any text', () => {
-  it('is answered or refused and never crashes the service', () => {
+  it('a score request of any text is answered or refused and never crashes the service', () => {
     const bodies = fc.oneof(
       textMutationsOf(seeds),
       fc.json({ maxDepth: 4 }),

@@ -41,7 +41,7 @@ describe('POST /score', () => {
   };
   const request = (completion: string) => JSON.stringify({ problemId: trained.id, completion });
 
-  it('scores one completion, and several', async () => {
+  it('POST /score scores one completion, and several', async () => {
     const one = await post(request('(7-3)*21'));
     assert.deepEqual([one.status, one.body['reward']], [200, 1]);
     const two = await post(`[${request('(7-3)*21')},${request('7')}]`);
@@ -49,7 +49,7 @@ describe('POST /score', () => {
     assert.equal(two.body['length'], 2);
   });
 
-  it('is counted by reason', async () => {
+  it('POST /score is counted by reason', async () => {
     const counted = async () => {
       const text = await register.getSingleMetricAsString('reward_service_scores_total');
       return Number(/\{reason="no_answer",source="http"\} (\d+)/.exec(text)?.[1] ?? 0);
@@ -59,12 +59,12 @@ describe('POST /score', () => {
     assert.equal(await counted(), before + 2);
   });
 
-  it('reports what is wrong with a request', async () => {
+  it('POST /score reports what is wrong with a request', async () => {
     assert.deepEqual(await post('{'), { status: 400, body: { error: 'the body is not JSON' } });
     assert.equal((await post(JSON.stringify({ problemId: 'x', completion: '' }))).status, 404);
   });
 
-  it('names its path in answers to other paths', async () => {
+  it('the server names /score in its answers to other paths', async () => {
     const asGet = await fetch(url);
     assert.equal(asGet.status, 405);
     assert.deepEqual(await asGet.json(), { error: '/score takes POST only' });
@@ -75,7 +75,7 @@ describe('POST /score', () => {
     });
   });
 
-  it('measures the time of requests by status and the time of scoring', async () => {
+  it('the server measures the time of requests by status and the time of scoring', async () => {
     const counted = async (name: string, labels: string) => {
       const text = await register.getSingleMetricAsString(name);
       const line = text.split('\n').find((one) => one.startsWith(`${name}_count{${labels}}`));
@@ -93,7 +93,7 @@ describe('POST /score', () => {
     assert.deepEqual(await counts(), [answered + 1, refused + 1, judged + 1]);
   });
 
-  it('says when to retry if it has no time to score', async () => {
+  it('POST /score says when to retry if there is no time to score', async () => {
     let now = 0;
     const turns = new Turns({ wholeMs: 2_500, now: () => (now += 2_500) });
     await using busy = await serveScores({ ...options, turns });
@@ -104,7 +104,7 @@ describe('POST /score', () => {
     assert.equal(refused.headers.get('retry-after'), null);
   });
 
-  it('closes connections once it is shutting down', async () => {
+  it('the server closes connections once it is shutting down', async () => {
     const ending = new AbortController();
     await using closing = await serveScores({ ...options, signal: ending.signal });
     const ask = async () => {
@@ -119,14 +119,14 @@ describe('POST /score', () => {
     assert.equal(await ask(), 'close');
   });
 
-  it('refuses more than a megabyte and continues serving', async () => {
+  it('POST /score refuses more than a megabyte and continues serving', async () => {
     const { status, body } = await post(request('1'.repeat(1 << 20)));
     assert.equal(status, 413);
     assert.match(String(body['error']), /more than 1048576 bytes/);
     assert.equal((await post(request('7'))).status, 200);
   });
 
-  it('survives a body that ends early and one that is not UTF-8', async () => {
+  it('POST /score survives a body that ends early and one that is not UTF-8', async () => {
     await new Promise<void>((resolve) => {
       const socket = connect(server.port, '127.0.0.1', () => {
         socket.write('POST /score HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"comp');
@@ -140,13 +140,13 @@ describe('POST /score', () => {
     assert.equal((await post(request('7'))).status, 200);
   });
 
-  it('does not expose internal errors', async () => {
+  it('POST /score does not expose internal errors', async () => {
     const { status, body } = await post(request('crash'));
     assert.equal(status, 500);
     assert(!JSON.stringify(body).includes('secret'));
   });
 
-  it('names the remedy when its port is taken', async () => {
+  it('the server names the remedy when its port is taken', async () => {
     await assert.rejects(serveScores({ ...options, port: server.port }), {
       name: 'UserError',
       message: /cannot serve scores on 127\.0\.0\.1:\d+ .*choose another --http-port/,
@@ -158,7 +158,7 @@ describe('POST /score with a key', () => {
   const key = 'one-two-three-four-five';
   const body = JSON.stringify({ problemId: trained.id, completion: '(7-3)*21' });
 
-  it('answers only requests with the key', async () => {
+  it('POST /score with a key answers only requests that have the key', async () => {
     await using server = await serveScores({ ...options, key });
     const url = `http://127.0.0.1:${server.port}`;
     const post = async (headers: Record<string, string>) => {
@@ -180,7 +180,7 @@ describe('POST /score with a key', () => {
     assert.equal(description.status, 200);
   });
 
-  it('is refused before its body is read', async () => {
+  it('a request without the key is refused before its body is read', async () => {
     await using server = await serveScores({ ...options, key });
     const head = 'POST /score HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n';
     assert.match(await sendSlowly(server.port, head, ''), /^HTTP\/1\.1 401 /);
@@ -188,7 +188,7 @@ describe('POST /score with a key', () => {
 });
 
 describe('POST /score while the run is scored', () => {
-  it('yields its thread between the completions of one request', async () => {
+  it('a score request yields its thread between its completions', async () => {
     const problem = { nums: [3, 7, 21], target: 84 };
     const busyMs = 6; // longer than a slice
     let scored = 0;
@@ -226,12 +226,12 @@ describe('a client of /score that sends as slowly as it can', { timeout: 60_000 
   const begin = 'POST /score HTTP/1.1\r\nhost: x\r\n';
   const tooSlow = /^HTTP\/1\.1 408 [^]*\r\n\r\n\{"error":"the request took too long to arrive"\}$/;
 
-  it('is disconnected when its headers never end', async () => {
+  it('a slow client is disconnected when its headers never end', async () => {
     await using server = await start();
     assert.match(await sendSlowly(server.port, begin, 'x-more: 1\r\n'), tooSlow);
   });
 
-  it('is disconnected when its body never ends, with and without a length', async () => {
+  it('a slow client is disconnected when its body never ends, with and without a length', async () => {
     await using server = await start();
     const counted = await sendSlowly(server.port, `${begin}content-length: 1000000\r\n\r\n`, ' ');
     assert.match(counted, tooSlow);
@@ -239,7 +239,7 @@ describe('a client of /score that sends as slowly as it can', { timeout: 60_000 
     assert.match(await sendSlowly(server.port, chunks, '1\r\n \r\n'), tooSlow);
   });
 
-  it('does not delay other clients', async () => {
+  it('a slow client does not delay other clients', async () => {
     await using server = await start();
     const slow = Array.from({ length: 20 }, () => sendSlowly(server.port, begin, 'x-more: 1\r\n'));
     const response = await fetch(`http://127.0.0.1:${server.port}/openapi.json`);
@@ -247,7 +247,7 @@ describe('a client of /score that sends as slowly as it can', { timeout: 60_000 
     for (const said of await Promise.all(slow)) assert.match(said, tooSlow);
   });
 
-  it('gets an error when it does not send HTTP', async () => {
+  it('a client gets an error when it does not send HTTP', async () => {
     await using server = await start();
     assert.match(
       await sendSlowly(server.port, 'hello\r\n\r\n', ''),

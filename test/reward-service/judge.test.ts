@@ -26,7 +26,7 @@ before(async () => {
 after(() => model[Symbol.asyncDispose]());
 
 describe('the judge of a run', () => {
-  it('scores a group in its order, from its tokens', () => {
+  it('the judge scores a group in its order, from its tokens', () => {
     const scores = [
       ['(7-3)*21', '7-3+21'],
       ['21', '7-'],
@@ -42,12 +42,12 @@ describe('the judge of a run', () => {
     );
   });
 
-  it('scores a held-out problem for an eval ticket', () => {
+  it('the judge scores a held-out problem for an eval ticket', () => {
     const group = answers(tokenizer, ['2*5-9'], { split: 'eval' }, heldOut);
     assert.equal(judge.scoreGroup(group)[0]!.reward, 1);
   });
 
-  it('ignores tokens after the end of the sequence', () => {
+  it('the judge ignores tokens after the end of the sequence', () => {
     const group = answers(tokenizer, ['(7-3)*21', '3']);
     const { tokens } = group.rollouts[0]!;
     const longer = Int32Array.of(...tokens, ...tokenizer.encode('+1'));
@@ -55,7 +55,7 @@ describe('the judge of a run', () => {
     assert.equal(score!.reason, 'correct');
   });
 
-  it('scores a text with other rewards or another prompt on request', () => {
+  it('the judge scores a text with other rewards or another prompt on request', () => {
     const reward = { formatScore: 0.1, shaping: 'continuous' };
     assert.equal(judge.task().score(trained, '3*21+7').exactReward, '1/10');
     assert.equal(judge.task({ reward }).score(trained, '3*21+7').exactReward, '4/25');
@@ -79,26 +79,26 @@ describe('a group that does not answer its ticket is refused', () => {
   const group = (named: Parameters<typeof answers>[2] = {}) =>
     answers(tokenizer, ['(7-3)*21', '3'], named);
 
-  it('for an unknown problem', () => {
+  it('a group is refused for an unknown problem', () => {
     refused(group({ problemId: '1,2,3=4000' }), 'unknown_problem', /1,2,3=4000 of ticket t-0/);
   });
 
-  it('for training on a held-out problem', () => {
+  it('a group is refused for training on a held-out problem', () => {
     const leaked = answers(tokenizer, ['2*5-9', '1'], { split: 'train' }, heldOut);
     refused(leaked, 'wrong_split', /is not in split train/);
     refused(group({ split: 'eval' }), 'wrong_split', /is not in split eval/);
   });
 
-  it('for a number of rollouts other than that of the run, whatever its ticket says', () => {
+  it('a group is refused for a number of rollouts other than that of the run, whatever its ticket says', () => {
     const [one, three] = [['3'], ['3', '7', '21']];
     refused(answers(tokenizer, one), 'wrong_group_size', /t-0 asks for 1 .* this run have 2/);
     refused(answers(tokenizer, three), 'wrong_group_size', /asks for 3 rollouts/);
     const measured = (...texts: string[]) => answers(tokenizer, texts, { split: 'eval' }, heldOut);
-    assert.equal(judge.scoreGroup(measured('1')).length, 1); // evaluations have numbers of their own
+    assert.equal(judge.scoreGroup(measured('1')).length, 1); // evaluations have other numbers
     refused(measured('1', '2', '5'), 'wrong_group_size', /asks for 3 rollouts/);
   });
 
-  it('for more tokens than the run samples, though its ticket allows them', () => {
+  it('a group is refused for more tokens than the run samples, though its ticket allows them', () => {
     const samplingParams = { temperature: 1, maxTokens: 17, seed: 7 };
     const message = /ticket t-0 allows 17 tokens; this run samples at most 16/;
     refused(group({ samplingParams }), 'wrong_length', message);
@@ -106,23 +106,23 @@ describe('a group that does not answer its ticket is refused', () => {
     refused(measured, 'wrong_length', message);
   });
 
-  it("for another problem's prompt, even an easier one's with its answer", () => {
+  it("a group is refused for another problem's prompt, even an easier one's with its answer", () => {
     const easier = answers(tokenizer, ['2*5-9'], {}, heldOut).promptTokens;
     refused({ ...group(), promptTokens: easier }, 'wrong_prompt', /actor-0 use another tokenizer/);
     refused({ ...group(), promptTokens: new Int32Array() }, 'wrong_prompt', /the 0 prompt tokens/);
   });
 
-  it('for more tokens than the ticket allows', () => {
+  it('a group is refused for more tokens than the ticket allows', () => {
     const samplingParams = { temperature: 1, maxTokens: 8, seed: 7 };
     refused(group({ samplingParams }), 'wrong_length', /rollout 0 .* has 9 tokens; .* allows 8/);
   });
 
-  it('for a token outside the vocabulary', () => {
+  it('a group is refused for a token outside the vocabulary', () => {
     const tokens = Int32Array.of(characterVocabSize);
     refused(withRollout(group(), { tokens }), 'wrong_token', /rollout 0 .* has token 22;/);
   });
 
-  it('for a version older than the ticket, or another than an eval ticket pins', () => {
+  it('a group is refused for a version older than the ticket, or another than an eval ticket pins', () => {
     const versions: [number, number][] = [
       [2, 4],
       [3, 5],

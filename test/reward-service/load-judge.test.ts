@@ -25,27 +25,27 @@ describe('loading the judge of a run', () => {
   const load = (changed: Partial<RunConfig> = {}, datasetPath?: string) =>
     loadJudge({ ...run, ...changed }, { modelDir: model.path, datasetPath });
 
-  it('succeeds with the data and the model that the run names', async () => {
+  it('the judge is loaded with the data and the model that the run names', async () => {
     const { test } = await openTask(run.task).load();
     const judge = await load();
     assert.equal(judge.problem(test[0]!.id)?.id, test[0]!.id);
   });
 
-  it('fails with problems other than those of the run', async () => {
+  it('the judge is not loaded with problems other than those of the run', async () => {
     await assert.rejects(load({ datasetDigest: '0'.repeat(64) }), {
       name: 'UserError',
       message: /the problems here have the digest [0-9a-f]{64}, those of run .* 0{64}/,
     });
   });
 
-  it('fails with a model other than that of the run', async () => {
+  it('the judge is not loaded with a model other than that of the run', async () => {
     await assert.rejects(load({ model: { name: 'other', digest: '1'.repeat(64) } }), {
       name: 'UserError',
       message: /has the digest [0-9a-f]{64}, that of run .*\(other\) 1{64}; .*--model-dir/,
     });
   });
 
-  it("reads the run's data from a local path", async () => {
+  it("the judge reads the run's data from a local path", async () => {
     const here = join(model.path, 'problems.jsonl');
     await writeFile(here, '{"nums":[1,2],"target":3}\n{"nums":[3,4],"target":7}\n');
     const at = (path: string) =>

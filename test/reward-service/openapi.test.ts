@@ -74,25 +74,25 @@ describe('GET /openapi.json', () => {
     return { status: response.status, body: await response.json() };
   };
 
-  it('is valid OpenAPI 3.1 for an independent validator', async () => {
+  it('the description is valid OpenAPI 3.1 for an independent validator', async () => {
     const validator = new Validator();
     const { valid, errors } = await validator.validate(text);
     assert(valid, JSON.stringify(errors));
     assert.equal(validator.version, '3.1');
   });
 
-  it('is checked by a validator that finds errors in an invalid document', async () => {
+  it('the description is checked by a validator that finds errors in an invalid document', async () => {
     const { valid } = await new Validator().validate(text.replace('"responses"', '"answers"'));
     assert(!valid);
   });
 
-  it('contains every schema that it refers to', () => {
+  it('the description contains every schema that it refers to', () => {
     const named = [...text.matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name!);
     assert(named.length > 0);
     for (const name of named) assert(Object.hasOwn(document.components.schemas, name), name);
   });
 
-  it('has only examples that get the documented answers', async () => {
+  it('the description has only examples that get the documented answers', async () => {
     const { requestBody } = document.paths['/score'].post;
     const examples = Object.values(requestBody.content['application/json'].examples);
     assert(examples.length > 0);
@@ -103,7 +103,7 @@ describe('GET /openapi.json', () => {
     }
   });
 
-  it('says whether a key is required and how to send it', async () => {
+  it('the description says whether a key is required and how to send it', async () => {
     const security = z.object({
       paths: z.object({
         '/score': z.object({ post: z.object({ security: z.unknown().optional() }) }),
@@ -117,7 +117,7 @@ describe('GET /openapi.json', () => {
     assert(valid, JSON.stringify(errors));
   });
 
-  it('names every status that a request may get, and the form of its error', async () => {
+  it('the description names every status that a request may get, and the form of its error', async () => {
     const { responses } = document.paths['/score'].post;
     const sent = [
       [{ problemId: dataset.train[0]!.id, completion: '' }, 200],
@@ -133,7 +133,7 @@ describe('GET /openapi.json', () => {
     }
   });
 
-  it('describes every field', () => {
+  it('the description explains every field', () => {
     for (const name of ['ScoreRequest', 'Score', 'Error']) {
       for (const [field, schema] of Object.entries(document.components.schemas[name]!.properties)) {
         assert.match(String((schema as { description?: string }).description), /\w/, field);

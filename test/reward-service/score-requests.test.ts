@@ -21,7 +21,7 @@ const judge = createJudge(runConfig(), dataset, unused, 1);
 const ask = (body: unknown) => answeredAtOnce(judge, JSON.stringify(body));
 
 describe('a score request', () => {
-  it('is answered for a problem of the run by its id', () => {
+  it('a score request is answered for a problem of the run by its id', () => {
     assert.deepEqual(ask({ problemId: trained.id, completion: '(7-3)*21' }), {
       reward: 1,
       exactReward: '1',
@@ -33,7 +33,7 @@ describe('a score request', () => {
     });
   });
 
-  it('is answered for any problem by its content, in another style, with other rewards', () => {
+  it('a score request is answered for any problem by its content, in another style, with other rewards', () => {
     const score = ask({
       problem: { nums: [1, 2], target: 4 },
       completion: '<answer>1+2</answer>',
@@ -43,7 +43,7 @@ describe('a score request', () => {
     assert.equal(score.exactReward, '3/4');
   });
 
-  it('is answered in order when there are several', () => {
+  it('score requests in one body are answered in order', () => {
     const completions = ['(7-3)*21', '', '7*21'];
     const scores = ask(completions.map((completion) => ({ problemId: trained.id, completion })));
     assert(Array.isArray(scores));
@@ -128,7 +128,7 @@ describe('a score request', () => {
     ['too many', Array(1_001).fill({ problemId: trained.id, completion: '1' }), 400, /1000/],
   ];
   for (const [what, body, status, message] of refused) {
-    it(`with ${what} is refused with ${status} and the reason`, () => {
+    it(`a score request with ${what} is refused with ${status} and the reason`, () => {
       assert.throws(
         () => ask(body),
         (error: unknown) => {
@@ -141,7 +141,7 @@ describe('a score request', () => {
     });
   }
 
-  it('is refused with only an excerpt of its content', () => {
+  it('a score request is refused with only an excerpt of its content', () => {
     const long = 'k'.repeat(500_000);
     const asked = { problemId: trained.id, completion: '1' };
     const bodies = [
@@ -162,7 +162,7 @@ describe('a score request', () => {
     }
   });
 
-  it('is refused before parsing when it has far too many values', () => {
+  it('a score request is refused before parsing when it has far too many values', () => {
     const body = `[${'[],'.repeat(60_000)}[]]`;
     assert.throws(
       () => answeredAtOnce(judge, body),
@@ -170,7 +170,7 @@ describe('a score request', () => {
     );
   });
 
-  it('is refused when it is not JSON', () => {
+  it('a score request is refused when it is not JSON', () => {
     assert.throws(() => answeredAtOnce(judge, '{"completion": '), /the body is not JSON/);
   });
 });

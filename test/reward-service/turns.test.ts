@@ -28,7 +28,7 @@ function ground(stepMs: number) {
 }
 
 describe('the turns of score requests', () => {
-  it('end after 5 ms, so that nothing else waits longer', async () => {
+  it('a turn ends after 5 ms, so that nothing else waits longer', async () => {
     const { turns, request, log } = ground(2);
     const { value, busyMs } = await turns.run(request('a', 7));
     assert.equal(value, 'a');
@@ -36,13 +36,13 @@ describe('the turns of score requests', () => {
     assert.equal(log.join(' '), 'pause a a a pause a a a pause a');
   });
 
-  it('are given to one request after the other, each after a pause', async () => {
+  it('turns are given to one request after the other, each after a pause', async () => {
     const { turns, request, log } = ground(1);
     await Promise.all([turns.run(request('a', 2)), turns.run(request('b', 2))]);
     assert.equal(log.join(' '), 'pause a a pause b b');
   });
 
-  it('end with a refusal and advice when a request has used its whole time', async () => {
+  it('a request is refused with advice when it has used its whole time', async () => {
     const { turns, request, log } = ground(10);
     await assert.rejects(turns.run(request('a', 1_000)), (error: unknown) => {
       assert(error instanceof RequestRefused);
@@ -54,7 +54,7 @@ describe('the turns of score requests', () => {
     assert.equal(log.filter((entry) => entry === 'a').length, 10);
   });
 
-  it('count the time in the queue and continue after a failed request', async () => {
+  it('the time of a request includes its wait in the queue, and turns continue after a failed request', async () => {
     const { turns, request, log } = ground(60);
     const outcomes = await Promise.allSettled(
       ['a', 'b', 'c'].map((name) => turns.run(request(name, 2))),

@@ -6,7 +6,7 @@ import { packageRoot } from '../../shared/base/package-root.js';
 
 /**
  * The compiled files that a program loads, from its first one on: what is imported as a value (the compiler
- * drops imports of types) and the scripts that it starts in a thread or process of their own.
+ * drops imports of types) and the scripts that it starts in a separate thread or process.
  */
 async function filesLoadedBy(...entries: string[]): Promise<Set<string>> {
   return reached(importedPath, entries);
@@ -34,7 +34,7 @@ function outside(allowed: readonly string[], loaded: ReadonlySet<string>): strin
 }
 
 describe('the files that a program loads', () => {
-  it('of the learner are those of its tasks and of the downloader, so this test can see them', async () => {
+  it('the learner loads the files of its tasks and the downloader, so this test can see them', async () => {
     const loaded = await filesLoadedBy('learner/main.js');
     for (const file of [
       'shared/tasks/countdown/score.js',
@@ -46,20 +46,20 @@ describe('the files that a program loads', () => {
     }
   });
 
-  it('of the local backend have nothing to do with rewards, problems or NATS', async () => {
+  it('the local backend loads no file about rewards, problems or NATS', async () => {
     const loaded = await filesLoadedBy('local-backend/main.js', 'local-backend/config.js');
     const allowed = ['local-backend', ...lowest, 'shared/rl', 'shared/model', 'shared/tinker'];
     assert.deepEqual(outside(allowed, loaded), []);
     assert(loaded.has('local-backend/training-worker.js'), 'its threads are missed');
   });
 
-  it('of the Tinker client are its own, the mathematics and the telemetry', async () => {
+  it('the Tinker client loads only its own files, the mathematics and the telemetry', async () => {
     const loaded = await filesLoadedBy('shared/tinker/client.js');
     assert.deepEqual(outside([...lowest, 'shared/rl', 'shared/tinker'], loaded), []);
     assert(loaded.size > 20, `it loads ${loaded.size} files`);
   });
 
-  it('of the broker are its own, the messages and the telemetry', async () => {
+  it('the broker loads only its own files, the messages and the telemetry', async () => {
     const loaded = await filesLoadedBy('shared/broker/connect.js', 'shared/broker/consume.js');
     assert.deepEqual(outside([...lowest, 'shared/broker', 'shared/wire'], loaded), []);
     assert(!loaded.has('shared/run/run-config.js'), "it loads the run's configuration");

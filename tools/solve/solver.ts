@@ -80,7 +80,7 @@ function partsOf(numbers: readonly number[], numbersToUse: NumbersToUse): number
     throw new RangeError(`there are ${numbers.length} numbers; solved are 1 to ${maxNumbers}`);
   }
   const odd = numbers.find((number) => !Number.isSafeInteger(number) || number < 0);
-  if (odd !== undefined) throw new RangeError(`${odd} is no whole number from 0 on`);
+  if (odd !== undefined) throw new RangeError(`${odd} is not a whole number of at least 0`);
   const sorted = numbers.toSorted((a, b) => a - b);
   return numbersToUse === 'all' ? [sorted] : choices(sorted);
 }

@@ -58,11 +58,11 @@ export function isIn(choice: Choice, part: Choice): boolean {
 }
 
 /**
- * The runs of an experiment, all cells with the first seed first, so that there is something to see
- * early. Limits in samples become each run's own number of steps.
+ * The runs of an experiment, all cells with the first seed first, so that there is something to see early.
+ * Limits in samples become each run's own number of steps.
  *
  * @param resolve checks the settings of a run as `offbeat up` would.
- * @throws {UserError} from `resolve`, or if a limit is no whole number of steps.
+ * @throws {UserError} from `resolve`, or if a limit is not a whole number of steps.
  */
 export function planRuns(sweep: Sweep, resolve: (settings: Settings) => Resolved): PlannedRun[] {
   const cells = cellsOf(sweep);
@@ -98,7 +98,7 @@ function measured({ limits, evaluation }: Sweep, choice: Choice, samplesPerStep:
   const stepsFor = (samples: number, what: string): number => {
     if (samples % samplesPerStep === 0) return samples / samplesPerStep;
     throw new UserError(
-      `${what} is ${samples} samples, no whole number of steps where ${describe(choice)}: a step has ${samplesPerStep}`,
+      `${what} is ${samples} samples, not a whole number of steps where ${describe(choice)}: a step has ${samplesPerStep}`,
     );
   };
   const { samples, steps, minutes } = limits;

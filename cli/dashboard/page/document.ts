@@ -15,7 +15,7 @@ export function livePage(state: RunView): string {
     '<script type="module" src="/page/main.js"></script>';
   const controls =
     element('p', { id: 'connection', role: 'status', class: 'soft' }, 'connecting') +
-    element('button', { id: 'hold', type: 'button', 'aria-pressed': 'false' }, 'Hold still');
+    element('button', { id: 'hold', type: 'button', 'aria-pressed': 'false' }, 'Pause');
   return page(state, head, controls);
 }
 

@@ -17,7 +17,11 @@ export function flowMarkup({ flow, history }: Pick<RunView, 'flow' | 'history'>)
   const ends = endsTable(history);
   if (flow === undefined) {
     return (
-      element('p', { class: 'soft' }, 'No flow: the run is over, or was not reached yet.') + ends
+      element(
+        'p',
+        { class: 'soft' },
+        'No flow: the run is over, or its NATS server has not answered yet.',
+      ) + ends
     );
   }
   const rates: ArrowRates = { sampled: sampledPerSecond(flow), trained: trainedPerSecond(history) };
@@ -32,7 +36,7 @@ export function flowMarkup({ flow, history }: Pick<RunView, 'flow' | 'history'>)
   ];
   const table = tableMarkup({
     caption: `The queues; ${flow.deadLetters} dead letters`,
-    head: ['queue', 'between', 'come', 'go', 'waiting', 'in hands', 'oldest'],
+    head: ['queue', 'between', 'come', 'go', 'waiting', 'in flight', 'oldest'],
     rows: [
       row('tickets', 'learner → actors', flow.tickets, rates.sampled),
       row('rollouts', 'actors → reward service', flow.rollouts, flow.scored.perSecond),
@@ -70,10 +74,10 @@ function reasons({ causes }: Waiting): string {
 /** The actors, with the version that each samples with. */
 export function actorsMarkup({ flow }: Pick<RunView, 'flow'>): string {
   const actors = flow?.actors ?? [];
-  if (actors.length === 0) return element('p', { class: 'soft' }, 'No actor reports now.');
+  if (actors.length === 0) return element('p', { class: 'soft' }, 'No actor is reporting.');
   return tableMarkup({
     caption: `Actors; the newest policy version is ${flow?.version ?? 'not published yet'}`,
-    head: ['actor', 'state', 'version', 'behind', 'samples', 'groups', 'heard of'],
+    head: ['actor', 'state', 'version', 'behind', 'samples', 'groups', 'last seen'],
     rows: actors.map((actor) => [
       actor.name,
       stateOf(actor),
@@ -188,7 +192,7 @@ function flowPicture(flow: Flow, rates: ArrowRates): string {
 
 /** The picture in one sentence per arrow, for screen readers. */
 function flowWords(flow: Flow, rates: ArrowRates): string {
-  const lies = ({ waiting, inHands }: QueueNow) => `${waiting} waiting and ${inHands} in hands`;
+  const lies = ({ waiting, inHands }: QueueNow) => `${waiting} waiting and ${inHands} in flight`;
   return [
     `The learner issues ${perSecond(flow.tickets.perSecond)} tickets, ${lies(flow.tickets)}.`,
     `Actors sample ${perSecond(rates.sampled)} groups with policy version ${flow.version ?? unknown}.`,
@@ -246,6 +250,6 @@ function queue(x: number, y: number, name: string, { waiting, inHands }: QueueNo
   return [
     element('rect', { x, y, ...queueSize, rx: 26, class: 'queue' }),
     text(name, { ...middle, y: y + 22, class: 'name' }),
-    text(`${waiting} waiting, ${inHands} in hands`, { ...middle, y: y + 40, class: 'rate' }),
+    text(`${waiting} waiting, ${inHands} in flight`, { ...middle, y: y + 40, class: 'rate' }),
   ].join('');
 }

@@ -8,7 +8,7 @@ import type { History } from './history.js';
 
 /** A queue between two services. */
 export interface QueueNow {
-  readonly perSecond: number | undefined; // messages that came in; unknown at the first look
+  readonly perSecond: number | undefined; // messages published; unknown at the first snapshot
   readonly waiting: number; // not delivered yet
   readonly inHands: number; // delivered and not settled
   readonly oldestAgeSeconds: number;
@@ -91,7 +91,7 @@ interface ActorNow {
   readonly groupsPerSecond: number | undefined; // unknown until its second lease
   /** Shares of the time without sampling, by what the actor waited for. */
   readonly idle: Readonly<Record<IdleCause, number>> | undefined;
-  readonly silentSeconds: number; // since it was heard of
+  readonly silentSeconds: number; // since it was last seen
   readonly isQuarantined: boolean;
 }
 
@@ -109,7 +109,7 @@ function actorsNow(snapshots: readonly Snapshot[]): ActorNow[] {
   return leases
     .map((lease) => {
       const first = snapshots
-        .flatMap((look) => look.leases)
+        .flatMap((snapshot) => snapshot.leases)
         .find((other) => other.actor === lease.actor && isSameProcess(other, lease));
       return {
         name: lease.actor,
@@ -151,16 +151,16 @@ export interface Waiting {
 
 const reasons: Readonly<Record<string, string>> = {
   // of the learner
-  groups: 'too few scored groups are here',
-  window: 'an older group must be waited for, or it would become too old',
+  groups: 'too few scored groups have arrived',
+  window: 'it waits for an older group, which would otherwise become too stale',
   version: 'no ticket may be issued before a version has reached the actors',
   // of actors
-  ticket: 'no ticket: as many groups are out as staleness allows',
+  ticket: 'no ticket: as many groups are outstanding as the staleness bound allows',
   policy: 'no policy version that is new enough',
   publish: 'nowhere to put its groups: the queue of rollouts is full',
 };
 
-/** As far back as waiting is averaged, in steps: the time between them is that of ten. */
+/** The steps over which waiting is averaged: the time between the first and the last is that of ten. */
 const recentSteps = 11;
 
 /** A smaller share is not mentioned. */

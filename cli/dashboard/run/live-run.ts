@@ -17,7 +17,7 @@ export interface LiveRunOptions {
   readonly log: Logger;
 }
 
-/** Rollouts change slowly enough to be read. */
+/** The shown rollouts change slowly, so that they can be read. */
 const samplesEveryMs = 5_000;
 const samplesAnywayMs = 30_000;
 const shownGroups = 3;
@@ -117,7 +117,7 @@ export class LiveRun {
         isSetUp ? broker.ledger.leader() : undefined,
       ]);
       const at = Date.now();
-      this.#snapshots = this.#snapshots.filter((look) => at - look.at <= flowWindowMs);
+      this.#snapshots = this.#snapshots.filter((snapshot) => at - snapshot.at <= flowWindowMs);
       this.#snapshots.push({ at, backlog, leases, manifest, leader });
       if (at - this.#sampledAt >= samplesEveryMs) await this.#sample(at);
     } catch (caught) {
@@ -137,10 +137,10 @@ export class LiveRun {
   }
 }
 
-/** Whether a learner leads the run; before the first version is out, one is about to. */
+/** Whether a learner leads the run; before the first version is published, one is still starting. */
 function isLed({ at, leader, manifest }: Snapshot): boolean {
   return manifest === undefined || hasLearner(leader, at);
 }
 
-/** Tokens of a model that is not at hand: their numbers. */
+/** Shows tokens as numbers, if the model is not on this machine. */
 const idsOf: Decode = (tokens) => Array.from(tokens, (token) => `⟨${token}⟩`).join('');

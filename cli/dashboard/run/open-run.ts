@@ -30,7 +30,7 @@ export async function openRun(
     [Symbol.asyncDispose]: () => Promise.resolve(),
   });
   const store = await runningStore(found);
-  if (store === undefined) return ofFolder(folder!); // there is one where no server is named
+  if (store === undefined) return ofFolder(folder!); // a run without a named server has a folder
   try {
     const identity = { role: 'observer' } as const;
     const broker = await connectBroker({
@@ -49,7 +49,7 @@ export async function openRun(
     throw new UserError(`the NATS server knows no run ${run}`);
   } catch (caught) {
     if (folder === undefined || signal.aborted) throw caught;
-    report(`${errorText(caught)}; showing what the folder of the run has`);
+    report(`${errorText(caught)}; showing the folder of the run instead`);
     return ofFolder(folder);
   }
 }

@@ -14,8 +14,8 @@ import type { RunFolder } from '../../run-folder.js';
 /** A piece of an answer, most often a token. */
 const SampledPiece = z.object({
   text: z.string(), // empty for special tokens, such as the end of the answer
-  from: z.int(), // of the answer's tokens, the first
-  to: z.int(), // and the one behind the last
+  from: z.int(), // index of its first token in the answer
+  to: z.int(), // index after its last token
   logprob: z.number(), // nats; of a piece of several tokens their sum
   version: z.int(), // that drew its last token
 });
@@ -76,8 +76,8 @@ export function sampledGroup(
 /** Neighbouring tokens and what they spell together. */
 interface TextPiece {
   readonly text: string; // empty for special tokens, such as the end of the answer
-  readonly from: number; // of the tokens, the first
-  readonly to: number; // and the one behind the last
+  readonly from: number; // index of the first token
+  readonly to: number; // index after the last token
 }
 
 /** What an unfinished UTF-8 character decodes to. */
@@ -119,21 +119,21 @@ function pieceAt(
   return { text: decode([tokens[from]!]), from, to: from + 1 };
 }
 
-/** How to read the tokens of a run; undefined where its model is not at hand. */
+/** Finds the decoder of a run's tokens; undefined if its model is not on this machine. */
 export type FindDecode = (config: RunConfig) => Promise<Decode | undefined>;
 
 /**
- * Finds the words of a run's tokens in its model's directory. Without one it is the model of this
- * repository, if that is the one that the run trains; a large model is not read to make sure.
+ * Decodes a run's tokens by the tokenizer in `modelDir`, or by that of the embedded model if the run trains it.
+ * A given directory is checked without reading its weights.
  *
- * @throws {UserError} if the directory that is given cannot be read; before a run is looked at.
+ * @throws {UserError} at once, if the given directory cannot be read.
  */
 export async function findDecodeIn(modelDir: string | undefined): Promise<FindDecode> {
   const given = modelDir === undefined ? undefined : await checkModelDirectory(modelDir);
   return async ({ model }) => {
     const folder = given ?? (await readModelDirectory(embeddedModelPath));
     if ('digest' in folder && folder.digest !== model.digest) return undefined;
-    // Not before it is needed: its library is large, and every offbeat command would load it.
+    // Imported only when needed: its library is large, and every offbeat command would load it.
     const { loadTokenizer } = await import('../../../shared/model/tokenizer.js');
     return (await loadTokenizer(folder)).decode;
   };

@@ -41,7 +41,7 @@ export function diskTrouble(): string | undefined {
  */
 export function recordWrite(file: string, reason: string | undefined): void {
   if (reason === undefined) failing.delete(file);
-  else failing.set(file, `${reason}: cannot write ${file}; make room, and it goes on by itself`);
+  else failing.set(file, `${reason}: cannot write ${file}; make room, and it continues by itself`);
   diskFull.set({ kind: file }, reason === undefined ? 0 : 1);
 }
 

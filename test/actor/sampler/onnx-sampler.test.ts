@@ -13,7 +13,7 @@ import { manifest } from '../values.js';
 
 const never = new AbortController().signal;
 
-/** A group that goes on to its last token: nothing stops it. */
+/** A group that is sampled to its last token: nothing stops it. */
 const long: GroupRequest = {
   prompt: Int32Array.of(3, 4, 5),
   count: 2,
@@ -87,7 +87,7 @@ describe('the onnx sampler', () => {
     });
   }
 
-  it('samples with the requested version and reports it', async () => {
+  it('the onnx sampler samples with the requested version and reports it', async () => {
     await load(0);
     await load(1);
     for (const version of [0, 1]) {
@@ -100,7 +100,7 @@ describe('the onnx sampler', () => {
     }
   });
 
-  it('adopts a newer version between two tokens of a group', async () => {
+  it('the onnx sampler adopts a newer version between two tokens of a group', async () => {
     await load(2);
     // Each load is answered between two tokens, so several fall into the 400 of this group.
     const told: number[] = [];
@@ -125,7 +125,7 @@ describe('the onnx sampler', () => {
     }
   });
 
-  it('reads a rollout again with each version that it adopts, if it is started so', async () => {
+  it('the onnx sampler reads a rollout again with each version that it adopts, if it is started so', async () => {
     await using rereading = await OnnxSampler.start({
       log: silent,
       directory,
@@ -149,14 +149,14 @@ describe('the onnx sampler', () => {
     }
   });
 
-  it('keeps its version when newer ones arrive but must not be adopted', async () => {
+  it('the onnx sampler keeps its version when newer ones arrive but must not be adopted', async () => {
     await load(0);
     for (const { versions } of await sampleWhileLoading({ version: 0, adoptsNewer: false })) {
       assert.deepEqual(versions, [[0, 400]]);
     }
   });
 
-  it('keeps a version that is dropped to the end of the group', async () => {
+  it('the onnx sampler keeps a version that is dropped to the end of the group', async () => {
     await load(5);
     const sampling = sampler.sample(short, { version: 5, adoptsNewer: false }, never);
     sampler.drop(5);
@@ -167,7 +167,7 @@ describe('the onnx sampler', () => {
     );
   });
 
-  it('abandons a group between two tokens and continues with the next', async () => {
+  it('the onnx sampler abandons a group between two tokens and continues with the next', async () => {
     await load(0);
     const stop = new AbortController();
     const endless = { ...long, count: 64, maxTokens: 500 };
@@ -185,7 +185,7 @@ describe('the onnx sampler', () => {
     assert.equal(next.length, 2);
   });
 
-  it('samples waiting groups together with the same results as alone', async () => {
+  it('the onnx sampler samples waiting groups together with the same results as alone', async () => {
     await load(0);
     const choice = { version: 0, adoptsNewer: false };
     const requests = [11, 12, 13, 14].map((seed) => ({ ...short, seed }));
@@ -198,7 +198,7 @@ describe('the onnx sampler', () => {
     assert.deepEqual(tokens(together), tokens(alone));
   });
 
-  it('samples the other groups of a wave when one cannot be sampled', async () => {
+  it('the onnx sampler samples the other groups of a wave when one cannot be sampled', async () => {
     await load(0);
     const choice = { version: 0, adoptsNewer: false };
     const [first, tooLong, last] = await Promise.allSettled([
@@ -211,7 +211,7 @@ describe('the onnx sampler', () => {
     assert.deepEqual([first.status, last.status], ['fulfilled', 'fulfilled']);
   });
 
-  it('abandons a waiting group', async () => {
+  it('the onnx sampler abandons a waiting group', async () => {
     await load(0);
     const stop = new AbortController();
     const choice = { version: 0, adoptsNewer: false };
@@ -222,7 +222,7 @@ describe('the onnx sampler', () => {
     assert.equal((await underWay).length, 2);
   });
 
-  it('refuses a malformed adapter and keeps the loaded ones', async () => {
+  it('the onnx sampler refuses a malformed adapter and keeps the loaded ones', async () => {
     await using other = await OnnxSampler.start({
       log: silent,
       directory,
@@ -236,13 +236,13 @@ describe('the onnx sampler', () => {
     await load(0);
   });
 
-  it('refuses a version without weights', async () => {
+  it('the onnx sampler refuses a version without weights', async () => {
     await assert.rejects(sampler.load(manifest(0), never), (error: unknown) => {
       return error instanceof UserError && error.message.includes('--sampler tinker');
     });
   });
 
-  it('rejects its guard with the reason when it can no longer sample', async () => {
+  it('the onnx sampler rejects its guard with the reason when it can no longer sample', async () => {
     const policies = { fetchAdapter: () => Promise.reject(new Error('not asked for')) };
     const other = await OnnxSampler.start({
       log: silent,

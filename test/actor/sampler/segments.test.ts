@@ -17,12 +17,12 @@ const segment = (...tokens: number[]) => ({
 });
 
 describe('sampling in segments', () => {
-  it('asks for the whole answer at once when segments are off', () => {
+  it('a group is sampled by one request for the whole answer when segments are off', () => {
     assert.equal(nextSegmentLength(0, 100, 0), 100);
     assert.equal(nextSegmentLength(100, 100, 0), 0);
   });
 
-  it('asks for exactly as many tokens as the answer may have, in pieces no longer than a segment', () => {
+  it('the segments of an answer add up to its token limit, each within the limit of a segment', () => {
     const sizes = fc.tuple(fc.integer({ min: 1, max: 500 }), fc.integer({ min: 1, max: 64 }));
     fc.assert(
       fc.property(sizes, ([maxTokens, segmentTokens]) => {
@@ -36,12 +36,12 @@ describe('sampling in segments', () => {
     );
   });
 
-  it('continues with the newest version, or with its own in a single-version group', () => {
+  it('a segment continues with the newest version, or in a single-version group with that of the group', () => {
     assert.equal(continuingVersion({ version: 3, adoptsNewer: true }, [3, 4, 5]), 5);
     assert.equal(continuingVersion({ version: 3, adoptsNewer: false }, [3, 4, 5]), 3);
   });
 
-  it('joins segments by several versions into one rollout', () => {
+  it('segments by several versions are joined into one rollout', () => {
     const whole = [segment(1, 2), segment(3), { ...segment(4, 5), stopReason: 'stop' as const }]
       .map((piece, index) => ({ piece, version: [3, 3, 5][index]! }))
       .reduce<ReturnType<typeof appendSegment> | undefined>(
@@ -59,12 +59,12 @@ describe('sampling in segments', () => {
     });
   });
 
-  it('continues from the prompt and the sampled tokens', () => {
+  it('a segment continues from the prompt and the sampled tokens', () => {
     const start = continuedPrompt(Int32Array.of(9, 8), rollout());
     assert.deepEqual(start, Int32Array.of(9, 8, 1, 2, 3));
   });
 
-  it('gives each continuation of a group its own reproducible seed', () => {
+  it('each continuation of a group has its own reproducible seed', () => {
     const seeds = [0, 1, 2].flatMap((index) => [16, 32].map((n) => continuationSeed(7, index, n)));
     assert.equal(new Set(seeds).size, 6);
     assert.equal(continuationSeed(7, 1, 16), seeds[2]);

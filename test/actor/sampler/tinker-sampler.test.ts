@@ -23,7 +23,7 @@ const request = {
 };
 
 describe('a sampler whose backend never answers a call', () => {
-  it('returns the group after the time limit of a call', async () => {
+  it('a sampler whose backend never answers a call returns the group after the time limit of the call', async () => {
     await using server = await ScriptedServer.start();
     server.script('POST asample', { status: 202, json: { request_id: 'x', model_id: null } });
     server.script('POST retrieve_future', pending, ...Array<Reply>(40).fill(pending), sampled);

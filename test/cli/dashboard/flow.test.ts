@@ -71,7 +71,7 @@ describe('the waiting times on the dashboard', () => {
   it('the waiting time of the learner is taken from its last ten steps, by cause', () => {
     assert.deepEqual(learnerWaiting({ steps }), {
       ...{ who: 'learner', share: 0.25 },
-      causes: [{ share: 0.25, why: 'too few scored groups are here' }],
+      causes: [{ share: 0.25, why: 'too few scored groups have arrived' }],
     });
     assert.equal(learnerWaiting({ steps: steps.slice(0, 1) }), undefined);
   });

@@ -34,7 +34,10 @@ describe('the page of a run', () => {
 
   it('the page of a run describes the flow in words, too', () => {
     const flow = partsOf(state).get('flow')!;
-    assert.match(flow, /aria-label="The learner issues 4.0\/s tickets, 2 waiting and 1 in hands\./);
+    assert.match(
+      flow,
+      /aria-label="The learner issues 4.0\/s tickets, 2 waiting and 1 in flight\./,
+    );
     assert.match(flow, /<caption>The queues; 0 dead letters<\/caption>/);
     assert.match(partsOf(state).get('actors')!, /actor-1<\/th><td>sampling<\/td>/);
   });

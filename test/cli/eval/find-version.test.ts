@@ -115,7 +115,7 @@ describe('the version to be evaluated', () => {
     assert.equal((await findVersion(store(), 0, states, never)).step, 0);
     await assert.rejects(
       findVersion(store(), 4, states, never),
-      /version 4 of run r is not there any more.*; there are 0, 3, 5, 8, 9\. --version best and latest/,
+      /version 4 of run r was deleted or never existed; there are 0, 3, 5, 8, 9\. --version best and latest/,
     );
   });
 

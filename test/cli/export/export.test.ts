@@ -165,7 +165,7 @@ describe('offbeat export', { timeout: 120_000 }, () => {
     await cp(run, join(folder, 'runs', 'broken'), { recursive: true });
     await writeFile(join(folder, 'runs', 'broken', 'metrics.jsonl'), '{"step":"one"}\n');
     const broken = await runOffbeat(['export', '--run=broken', '--format=csv'], folder);
-    assert.match(broken.err, /metrics\.jsonl:1 is no line of a metrics\.jsonl/);
+    assert.match(broken.err, /metrics\.jsonl:1 is not a line of a metrics\.jsonl/);
     assert.match((await exported('--format=excel')).err, /--format .* is "excel"/);
   });
 });

@@ -152,7 +152,7 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     assert.match(reports.join(), /stubborn was killed by SIGKILL while it was asked to end/);
   });
 
-  it('the files of a run a member that starts while another process is renewed waits until the old process has ended', async () => {
+  it('a member that starts while another process is renewed waits until the old process has ended', async () => {
     const deaf = `process.on('SIGTERM', () => {}); console.log('pid', process.pid); setInterval(() => {}, 1e6);`;
     const launch = (signal?: AbortSignal) => {
       signal?.throwIfAborted();
@@ -170,7 +170,7 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
     assert.equal(await log('actor-0'), 'new\n');
   });
 
-  it('the files of a run a member that the old process refused for good is started once more after its renewal', async () => {
+  it('a member that the old process refused for good is started once more after its renewal', async () => {
     const runs = { PORT: '0', RUNS: join(folder, 'runs') };
     const program = `const { appendFileSync, readFileSync } = require('node:fs');
       appendFileSync(process.env.RUNS, 'x');

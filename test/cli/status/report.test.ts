@@ -55,7 +55,7 @@ describe('the status of a run', () => {
       });
     assert.match(ended('max_minutes'), /^run r has ended: its time was up\n/);
     assert.match(ended('diverged'), /^run r has ended: it was given up, since training diverged\n/);
-    assert.match(ended('max_minutes'), /^actor-0 .* {2}- {2}ended$/m); // in hand: nothing any more
+    assert.match(ended('max_minutes'), /^actor-0 .* {2}- {2}ended$/m); // no longer with groups in flight
     assert.match(text(), /^actor-0 .* {2}silent for 1 min 0 s$/m);
   });
 

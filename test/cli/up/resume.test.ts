@@ -52,7 +52,7 @@ describe('a resumed run', () => {
       ['--learning-rate=0.01'],
       ['--learning-rate=0.02', '--group-size=4', '--seed=1'],
     );
-    assert.match(text, /^the run r cannot go on like this; leave these out/);
+    assert.match(text, /^the run r cannot be resumed with these settings; leave them out/);
     assert.match(text, /--learning-rate is 0\.02, the run has 0\.01/);
     assert.match(text, /--group-size is 4, the run has 16/);
     assert.match(text, /--seed is 1, the run has 0/);
@@ -96,7 +96,7 @@ describe('the folder of a run', () => {
   after(() => rm(runs, { recursive: true }));
 
   it('the folder of a run is used again only if the run is resumed', async () => {
-    await assert.rejects(createRunFolder(runs, 'lag-2'), /exists already in .*lag-2; add --resume/);
+    await assert.rejects(createRunFolder(runs, 'lag-2'), /already exists in .*lag-2; add --resume/);
     assert.equal((await findRunFolder(runs, 'lag-2')).path, join(runs, 'lag-2'));
   });
 

@@ -11,7 +11,7 @@ import { checkpoint } from '../../support/messages.js';
 const ticketKey = newTicketKey();
 
 describe("the checkpoint in the run's folder", () => {
-  it('is not put back by a learner that was stopped while its successor went on', async (t) => {
+  it('a stopped learner does not overwrite the newer checkpoint of its successor', async (t) => {
     const folder = await mkdtemp(join(tmpdir(), 'offbeat-checkpoint-'));
     t.after(() => rm(folder, { recursive: true }));
     const [former, successor] = [

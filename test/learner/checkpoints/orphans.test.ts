@@ -63,7 +63,7 @@ describe('checkpoints of a run that nothing names', () => {
     assert.deepEqual((await sweep([state, orphan], named, false, deposed)).left, [state, orphan]);
   });
 
-  it('orphaned checkpoints stay if the backend does not answer, and the learner goes on', async () => {
+  it('orphaned checkpoints stay if the backend does not answer, and the learner continues', async () => {
     const { deleted } = await sweep([state], { states: [state], samplers: [] }, true);
     assert.equal(deleted, 0);
   });

@@ -130,7 +130,7 @@ describe('a session that fails', () => {
         await until(() => proxy.operations.includes('optim_step'));
         work.watch(Promise.reject(new RunLost(failure))).catch(() => undefined);
         await step;
-        return 'went on without a connection';
+        return 'continued without a connection';
       },
       { backendUrl: proxy.url },
     );

@@ -3,7 +3,7 @@ import { createRandom } from '../../../shared/base/random.js';
 import { assertTrainingContinues, CrashModel } from '../support/crash-model.js';
 
 describe('a run whose learner, actors and server may crash at any moment', () => {
-  it('a run can train on after any crashes: no ticket is lost between acknowledgement and repetition', async () => {
+  it('a run can continue after any crashes: no ticket is lost between acknowledgement and repetition', async () => {
     for (let seed = 0; seed < 250; seed += 1) {
       const model = new CrashModel(createRandom(`crash ${seed}`));
       for (let i = 0; i < 200; i += 1) await model.move();

@@ -134,7 +134,7 @@ describe('BrokenPolicyWatch, with batches of ten groups', () => {
     assert.equal(watch.breakage.groups, 20);
   });
 
-  it('the run goes on while the trainer has finite logprobs, since one actor may answer for all others', async () => {
+  it('the run continues while the trainer has finite logprobs, since one actor may answer for all others', async () => {
     trainer = 'finite';
     for (let batch = 1; batch < 10; batch += 1) {
       die(13);
@@ -151,7 +151,7 @@ describe('BrokenPolicyWatch, with batches of ten groups', () => {
       await answered();
     }
     assert(!watch.signal.aborted);
-    die(13); // the tenth time: no other actor answers, so going on is useless
+    die(13); // the tenth time: no other actor answers, so waiting longer is useless
     await answered();
     assert(watch.signal.aborted);
     assert.equal(watch.breakage.isContradicted, true);

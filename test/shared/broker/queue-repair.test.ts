@@ -73,7 +73,7 @@ function watchOver(queue: Queue, kind: 'tickets' | 'scored' = 'tickets') {
 const none = { pending: 0, ackPending: 0 };
 
 describe('messages that a killed server keeps although they were acknowledged', () => {
-  it('ghosts are the messages beyond the pending and unacknowledged ones, if two looks find them', async () => {
+  it('ghosts are the messages beyond the pending and unacknowledged ones, if two checks find them', async () => {
     // Eight of them, while somebody works on two others and three wait.
     const consumers = { 'actors-train': { pending: 3, ackPending: 2 }, 'actors-eval': none };
     const { watch, freed } = watchOver({ messages: 13, lastSeq: 146, consumers });
@@ -128,7 +128,7 @@ describe('messages that a killed server keeps although they were acknowledged', 
     assert.deepEqual(freed, []);
   });
 
-  it('a message that is published during a look is not a ghost', async () => {
+  it('a message that is published during a check is not a ghost', async () => {
     const consumers = { 'actors-train': none, 'actors-eval': none };
     const queue = { messages: 0, lastSeq: 146, consumers, arriving: 2 };
     const { watch, freed } = watchOver(queue);
@@ -160,7 +160,7 @@ describe('messages that a killed server keeps although they were acknowledged', 
     assert.deepEqual(freed, ['tickets.train', 'tickets.eval']);
   });
 
-  it('concurrent looks for ghosts count as one', async () => {
+  it('concurrent checks for ghosts count as one', async () => {
     const consumers = { 'actors-train': none, 'actors-eval': none };
     const { watch, freed } = watchOver({ messages: 5, lastSeq: 146, consumers });
     await Promise.all([watch.poll(), watch.poll()]);

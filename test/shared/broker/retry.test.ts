@@ -5,7 +5,7 @@ import { classify } from '../../../shared/broker/failures.js';
 import { Outages, pauseMs, retry } from '../../../shared/broker/retry.js';
 import { silent } from '../../support/broker.js';
 
-/** As the server answers: a status and an error code of its own. */
+/** As the server answers: a status and one of its error codes. */
 function answer(code: number, err_code: number): NatsError {
   const error = new NatsError('refused', String(code));
   error.api_error = { code, err_code, description: 'refused' };

@@ -53,7 +53,7 @@ describe('an AdamW step', () => {
     close(moments.second.get('w')![1]!, 0.05 * 0.8 ** 2);
   });
 
-  it('adds eps to the root of the second moment after its correction', () => {
+  it('an AdamW step adds eps to the root of the second moment after its correction', () => {
     const weights = parameters(0);
     adamWStep(weights, vector(3), freshMoments(weights), { ...params, eps: 2 });
     close(weights.get('w')!.data[0]!, -0.1 * (3 / (3 + 2)));

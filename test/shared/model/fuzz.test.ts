@@ -91,7 +91,7 @@ describe('a model directory of any text', () => {
             fc.tuple(fc.constant(vocabulary!), textMutationsOf([settings!])),
           ),
           async (files) => {
-            // A folder of its own for each: the library keeps what it has read.
+            // A separate folder for each: the library caches what it has read.
             const path = await mkdtemp(join(tmpdir(), 'offbeat-fuzz-'));
             try {
               await Promise.all(names.map((name, i) => writeFile(join(path, name), files[i]!)));

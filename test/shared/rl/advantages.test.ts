@@ -13,16 +13,16 @@ import { assertClose } from './close.js';
 describe('group advantages of rewards 1, 0, 0, 1', () => {
   const rewards = [1, 0, 0, 1]; // mean 1/2, population deviation 1/2
 
-  it('are the distances from the mean', () => {
+  it('the group advantages are the distances from the mean', () => {
     assert.deepEqual(groupAdvantages('mean_centred', rewards), [0.5, -0.5, -0.5, 0.5]);
   });
 
-  it('are divided by the deviation plus 1e-6 for mean_std', () => {
+  it('the group advantages are divided by the deviation plus 1e-6 for mean_std', () => {
     const expected = 0.5 / (0.5 + 1e-6);
     assertClose(groupAdvantages('mean_std', rewards), [expected, -expected, -expected, expected]);
   });
 
-  it('are the distances from the mean of the others for leave_one_out', () => {
+  it('the group advantages are the distances from the mean of the others for leave_one_out', () => {
     // 1 - (0 + 0 + 1)/3 = 2/3 and 0 - (1 + 0 + 1)/3 = -2/3.
     const third = 2 / 3;
     assertClose(groupAdvantages('leave_one_out', rewards), [third, -third, -third, third]);
@@ -30,7 +30,7 @@ describe('group advantages of rewards 1, 0, 0, 1', () => {
 });
 
 describe('group advantages', () => {
-  it('are exactly 0 for equal rewards that no binary fraction holds', () => {
+  it('the group advantages are exactly 0 for equal rewards that no binary fraction holds', () => {
     for (const kind of ['mean_centred', 'mean_std', 'leave_one_out'] as const) {
       assert.deepEqual(groupAdvantages(kind, [0.1, 0.1, 0.1]), [0, 0, 0]);
     }
@@ -54,7 +54,7 @@ describe('group advantages', () => {
     }
   });
 
-  it('refuse a group of one and a reward that is not a number', () => {
+  it('the group advantages cannot be computed for a group of one or a reward that is not a number', () => {
     assert.throws(() => groupAdvantages('mean_centred', [1]), /group of 1/);
     assert.throws(() => groupAdvantages('mean_centred', [1, NaN]), /rewards\[1\] is NaN/);
   });
@@ -66,21 +66,21 @@ describe('batch advantages of the groups 1, 0 and 3, 1', () => {
     [3, 1],
   ]; // centred: ±1/2 and ±1
 
-  it('are divided by the one deviation of all centred rewards', () => {
+  it('the batch advantages are divided by the one deviation of all centred rewards', () => {
     const deviation = Math.sqrt((1 / 4 + 1 / 4 + 1 + 1) / 4) + 1e-6;
     const [first, second] = batchAdvantages('batch_std', groups);
     assertClose(first!, [0.5 / deviation, -0.5 / deviation]);
     assertClose(second!, [1 / deviation, -1 / deviation]);
   });
 
-  it('are computed per group for the other kinds', () => {
+  it('the batch advantages are computed per group for the other kinds', () => {
     assert.deepEqual(batchAdvantages('mean_centred', groups), [
       [0.5, -0.5],
       [1, -1],
     ]);
   });
 
-  it('are 0 where no group has variance', () => {
+  it('the batch advantages are 0 where no group has variance', () => {
     assert.deepEqual(batchAdvantages('batch_std', [[0.1, 0.1]]), [[0, 0]]);
   });
 });
@@ -93,30 +93,30 @@ describe('advantage scales of groups with 2 and 3, and 5 and 10 tokens, two mini
   const scales = (normalization: Normalization) =>
     advantageScales(normalization, groups, { numMinibatches: 2, maxTokens: 16 }).flat();
 
-  it('leave the sum over tokens alone', () => {
+  it('the scale for a sum over tokens leaves the advantages unchanged', () => {
     assert.deepEqual(scales('none'), [1, 1, 1, 1]);
   });
 
-  it('give every token the same share', () => {
+  it('the scale for a mean over tokens gives every token the same share', () => {
     assertClose(scales('token'), [1 / 40, 1 / 40, 1 / 40, 1 / 40]);
   });
 
-  it('give every rollout the same share', () => {
+  it('the scale for a mean over rollouts gives every rollout the same share', () => {
     assertClose(scales('sequence'), [1 / 16, 1 / 24, 1 / 40, 1 / 80]);
   });
 
-  it('give every group the same share, and its tokens alike', () => {
+  it('the scale for a mean over groups gives every group the same share, and its tokens alike', () => {
     assertClose(scales('group'), [1 / 20, 1 / 20, 1 / 60, 1 / 60]);
   });
 
-  it('divide every token by the longest answer and the number of rollouts', () => {
+  it('the scale by the longest answer divides every token by its length and the number of rollouts', () => {
     assertClose(scales('constant'), [1 / 128, 1 / 128, 1 / 128, 1 / 128]);
   });
 });
 
 describe('a length penalty of 0.5 on answers of 4 to 12 tokens', () => {
   const penalty = { weight: 0.5, freeTokens: 4 };
-  it('grows in proportion beyond the free tokens, up to its weight', () => {
+  it('the length penalty grows in proportion beyond the free tokens, up to its weight', () => {
     const lengths = [1, 4, 8, 12, 20];
     const lost = lengths.map((tokens) => lengthPenalty(penalty, tokens, 12));
     assert.deepEqual(lost, [0, 0, -0.25, -0.5, -0.5]);
@@ -124,22 +124,22 @@ describe('a length penalty of 0.5 on answers of 4 to 12 tokens', () => {
 });
 
 describe('zero variance', () => {
-  it('is equality of fractions, in lowest terms or not', () => {
+  it('zero variance is equality of fractions, in lowest terms or not', () => {
     assert(isUniform(['1/10', '2/20', '10/100']));
     assert(isUniform(['0', '-0', '0/7']));
   });
 
-  it('distinguishes rewards that are equal in floating point', () => {
+  it('zero variance distinguishes rewards that are equal in floating point', () => {
     const tiny = `1/1${'0'.repeat(30)}`;
     assert(!isUniform(['1', `1${'0'.repeat(29)}1/1${'0'.repeat(30)}`]));
     assert(!isUniform(['0', tiny]));
   });
 
-  it('compares all rewards of the group', () => {
+  it('zero variance compares all rewards of the group', () => {
     assert(!isUniform(['1', '1', '1', '0']));
   });
 
-  it('refuses a reward that is not a fraction', () => {
+  it('zero variance refuses a reward that is not a fraction', () => {
     assert.throws(() => isUniform(['1/0']), /"1\/0" is not a fraction/);
     assert.throws(() => isUniform(['0.5']), /"0.5"/);
     assert.throws(() => isUniform([]), /empty/);

@@ -37,15 +37,15 @@ const pairs = (behavior: number[][], current: number[][]) =>
 const claims = (rows: number[][]) => rows.map((row) => ({ behaviorLogprobs: row }));
 
 describe('the evidence of tokens against the probabilities that are claimed for them', () => {
-  it('is 0 when the claims equal the policy, and without tokens', () => {
+  it('the evidence is 0 when the claims equal the policy, and without tokens', () => {
     assert.equal(claimEvidence([[0, 0], [0]]), 0);
     assert.equal(claimEvidence([]), 0);
   });
 
-  it('exceeds ln(1/α) for an honest actor at most once in 1/α groups, however far the policy has moved', () => {
+  it('the evidence exceeds ln(1/α) for an honest actor at most once in 1/α groups, however far the policy has moved', () => {
     const evidences = Array.from({ length: 400 }, (_, i) => {
       const truth = distribution(`before ${i}`, 6);
-      const moved = distribution(`after ${i}`, i % 2 === 0 ? 6 : 0.5); // a policy of its own
+      const moved = distribution(`after ${i}`, i % 2 === 0 ? 6 : 0.5); // another policy
       const logprobs = drawn(truth, `tokens ${i}`);
       return evidenceAgainstPolicy(pairs(logprobs(truth), logprobs(moved)));
     });
@@ -54,7 +54,7 @@ describe('the evidence of tokens against the probabilities that are claimed for 
     assert(evidences.filter((evidence) => evidence > Math.log(10)).length <= 40);
   });
 
-  it('does not grow with small steps of the policy either', () => {
+  it('the evidence does not grow with small steps of the policy', () => {
     const evidences = Array.from({ length: 400 }, (_, i) => {
       const truth = distribution(`before ${i}`, 3);
       const nudge = createRandom(`nudge ${i}`);
@@ -67,7 +67,7 @@ describe('the evidence of tokens against the probabilities that are claimed for 
     assert(evidences.filter((evidence) => evidence > Math.log(100)).length <= 4);
   });
 
-  it('is a proof against claims that are too low by a fifth of a nat, however far the policy moves less', () => {
+  it('the evidence is a proof against claims that are too low by a fifth of a nat if the policy moves less', () => {
     const truth = distribution('truth', 3);
     const moved = truth.map((chance, token) => (token % 2 === 0 ? 1.1 : 0.9) * chance);
     const logprobs = drawn(truth, 'tokens');
@@ -75,7 +75,7 @@ describe('the evidence of tokens against the probabilities that are claimed for 
     assert(evidenceAgainstPolicy(pairs(low, logprobs(moved))) > proof);
   });
 
-  it('is a proof against a single token out of 320', () => {
+  it('the evidence is a proof against a single token out of 320', () => {
     const rows = Array.from({ length: 16 }, () => new Array<number>(20).fill(0));
     rows[7]![3] = 30;
     assert(claimEvidence(rows) > proof);
@@ -88,17 +88,17 @@ describe('the evidence without computed logprobs', () => {
   const rows = (logprob: number) =>
     claims(Array.from({ length: 16 }, () => new Array<number>(20).fill(logprob)));
 
-  it('is a proof against logprobs of -50, also for the largest vocabularies', () => {
+  it('the evidence without computed logprobs is a proof against logprobs of -50, also for the largest vocabularies', () => {
     assert(evidenceAgainstUniform(rows(-50), 100) > proof);
     assert(evidenceAgainstUniform(rows(-50), 152_000) > proof);
   });
 
-  it('is a proof against a mean below that of the uniform distribution, and not above', () => {
+  it('the evidence without computed logprobs is a proof against a mean below that of the uniform distribution, and not above', () => {
     assert(evidenceAgainstUniform(rows(-Math.log(100) - 0.1), 100) > proof);
     assert(evidenceAgainstUniform(rows(-Math.log(100)), 100) < 1);
   });
 
-  it('is a proof against one very unlikely token', () => {
+  it('the evidence without computed logprobs is a proof against one very unlikely token', () => {
     const one = rows(-1);
     one[3]!.behaviorLogprobs[5] = -50;
     assert(evidenceAgainstUniform(one, 100) > proof);
@@ -106,7 +106,7 @@ describe('the evidence without computed logprobs', () => {
     assert(evidenceAgainstUniform(one, 100) < proof);
   });
 
-  it('stays low for honest actors, whatever their distribution', () => {
+  it('the evidence without computed logprobs stays low for honest actors, whatever their distribution', () => {
     for (const spread of [0, 0.1, 3, 30, 300]) {
       const truth = distribution(`spread ${spread}`, spread);
       const evidence = evidenceAgainstUniform(claims(drawn(truth, 'tokens')(truth)), 40);
@@ -129,7 +129,7 @@ describe('the probability that a group claims for one position', () => {
     assert(Math.abs(mass - expected) < 1e-9, String(mass));
   };
 
-  it('is the sum over the tokens that were drawn there, each counted once', () => {
+  it('the claimed probability is the sum over the tokens that were drawn there, each counted once', () => {
     close(
       claimedMass([
         rollout([1, 5], [0.5, 0.2]),
@@ -141,12 +141,12 @@ describe('the probability that a group claims for one position', () => {
     close(claimedMass([rollout([1, 5], [0.5, 0.2]), rollout([2, 6], [0.25, 0.3])]), 0.75);
   });
 
-  it('is 2 where two rollouts are claimed to be certain and differ', () => {
+  it('the claimed probability is 2 where two rollouts are claimed to be certain and differ', () => {
     close(claimedMass([rollout([1, 5], [1, 1]), rollout([2, 5], [1, 1])]), 2);
     close(claimedMass([rollout([1, 5], [1, 1]), rollout([1, 6], [1, 1])]), 2);
   });
 
-  it('does not compare rollouts after they diverge, nor across versions', () => {
+  it('the claimed probability does not compare rollouts after they diverge, nor across versions', () => {
     close(claimedMass([rollout([1, 5], [0.5, 1]), rollout([2, 6], [0.5, 1])]), 1);
     const [older, newer]: [number, number][][] = [[[0, 2]], [[1, 2]]];
     close(claimedMass([rollout([1, 5], [1, 1], older), rollout([2, 5], [1, 1], newer)]), 1);

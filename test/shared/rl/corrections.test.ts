@@ -22,19 +22,19 @@ const logRatios = logRatiosOf(proximal, behavior);
 const advantages = [1, -1, 3];
 
 describe('masks of tokens with ratios 1, 4, 1/2', () => {
-  it('icepop keeps the tokens within the bounds, which belong to it', () => {
+  it('the icepop mask keeps the tokens within the bounds, which belong to it', () => {
     assert.deepEqual([...maskSides('icepop', logRatios, { low: 0.4, high: 5 })], [0, 0, 0]);
     assert.deepEqual([...maskSides('icepop', logRatios, { low: 1, high: 3 })], [0, 1, -1]);
     assert.deepEqual([...maskSides('icepop', logRatios, { low: 0.4, high: 1 })], [0, 1, 0]);
   });
 
-  it('sequence judges all by the product, 2', () => {
+  it('the sequence mask judges all tokens by the product of their ratios', () => {
     assert.deepEqual([...maskSides('sequence', logRatios, { low: 0.5, high: 2.1 })], [0, 0, 0]);
     assert.deepEqual([...maskSides('sequence', logRatios, { low: 0.5, high: 1.9 })], [1, 1, 1]);
     assert.deepEqual([...maskSides('sequence', logRatios, { low: 2.1, high: 4 })], [-1, -1, -1]);
   });
 
-  it('geometric judges all by the cube root of 2', () => {
+  it('the geometric mask judges all tokens by the geometric mean of their ratios', () => {
     assert.deepEqual([...maskSides('geometric', logRatios, { low: 1, high: 1.27 })], [0, 0, 0]);
     assert.deepEqual([...maskSides('geometric', logRatios, { low: 1, high: 1.25 })], [1, 1, 1]);
     assert.deepEqual([...maskSides('geometric', logRatios, { low: 1.27, high: 2 })], [-1, -1, -1]);
@@ -42,16 +42,16 @@ describe('masks of tokens with ratios 1, 4, 1/2', () => {
 });
 
 describe('importance weights of tokens with ratios 1, 4, 1/2', () => {
-  it('by token are the ratios up to the cap', () => {
+  it('the importance weights by token are the ratios up to the cap', () => {
     assertClose(importanceWeights('token', logRatios, 3), [1, 3, 0.5]);
   });
 
-  it('by sequence are the product up to the cap, on every token', () => {
+  it('the importance weights by sequence are the product up to the cap, on every token', () => {
     assertClose(importanceWeights('sequence', logRatios, 3), [2, 2, 2]);
     assertClose(importanceWeights('sequence', logRatios, 1.5), [1.5, 1.5, 1.5]);
   });
 
-  it('stay finite when a logprob is broken', () => {
+  it('the importance weights stay finite when a logprob is broken', () => {
     const broken = logRatiosOf([-1, -0.1], [-1, -1_000]);
     const weights = [...importanceWeights('sequence', broken, Infinity)];
     assertClose(weights, [Math.exp(20), Math.exp(20)], 1e-3);
@@ -63,13 +63,13 @@ describe('correcting tokens with ratios 1, 4, 1/2 and advantages 1, -1, 3', () =
   const correct = (over: Partial<Correction>): CorrectedTokens =>
     correctTokens({ ...none, ...over }, { behavior, proximal, advantages });
 
-  it('with no correction leaves the inputs unchanged and needs no pass', () => {
+  it('a correction without weights or a mask leaves the inputs unchanged and needs no pass', () => {
     const { logprobs, advantages: left } = correct({});
     assert.deepEqual([[...logprobs], [...left]], [behavior, advantages]);
     assert(!needsProximal(none));
   });
 
-  it('with a mask removes the advantage and the log-ratio of a masked token', () => {
+  it('a correction with a mask removes the advantage and the log-ratio of a masked token', () => {
     const mask = { kind: 'icepop', low: 0.4, high: 3 } as const;
     const { logprobs, advantages: left, sides } = correct({ mask });
     assert.deepEqual([...left], [1, 0, 3]);
@@ -78,13 +78,13 @@ describe('correcting tokens with ratios 1, 4, 1/2 and advantages 1, -1, 3', () =
     assert(needsProximal({ ...none, mask }));
   });
 
-  it('with weights scales the advantages and starts the loss at ratio 1', () => {
+  it('a correction with weights scales the advantages and starts the loss at ratio 1', () => {
     const { logprobs, advantages: left } = correct({ weights: { kind: 'token', cap: 3 } });
     assertClose(left, [1, -3, 1.5]);
     assert.deepEqual([...logprobs], proximal);
   });
 
-  it('with both masks tokens that it would have weighted', () => {
+  it('a correction with both masks tokens that it would have weighted', () => {
     const { advantages: left, weights } = correct({
       weights: { kind: 'sequence', cap: 3 },
       mask: { kind: 'icepop', low: 0.4, high: 3 },
@@ -93,7 +93,7 @@ describe('correcting tokens with ratios 1, 4, 1/2 and advantages 1, -1, 3', () =
     assertClose(weights, [2, 2, 2]);
   });
 
-  it('refuses arrays of different lengths', () => {
+  it('a correction refuses arrays of different lengths', () => {
     const short = { behavior, proximal: [-1], advantages };
     assert.throws(() => correctTokens(none, short), /1 proximal logprobs, 3 of behavior/);
     const few = { behavior, proximal, advantages: [1] };
@@ -112,7 +112,7 @@ describe('a corrected loss', () => {
   const weights = { kind: 'token', cap: 3 } as const;
   const decoupled = { weights, mask: { kind: 'none' } } as const;
 
-  it('of ppo with token weights is decoupled PPO', () => {
+  it('the loss ppo corrected with token weights is decoupled PPO', () => {
     // One substep later: token 0 has r = 1.5 against the proximal policy, the others 1.
     const current = [proximal[0]! + Math.log(1.5), proximal[1]!, proximal[2]!];
     const corrected = correctTokens(decoupled, { behavior, proximal, advantages });
@@ -122,7 +122,7 @@ describe('a corrected loss', () => {
     assertClose(gradient, [0, 3, -1.5]);
   });
 
-  it('has the gradient of truncated importance sampling before the first optimizer step', () => {
+  it('a corrected loss has the gradient of truncated importance sampling before the first optimizer step', () => {
     const logprob = fc.double({ min: -6, max: -0.01, noNaN: true });
     const token = fc.tuple(logprob, logprob, fc.double({ min: -2, max: 2, noNaN: true }));
     const cap = 4;
@@ -145,7 +145,7 @@ describe('a corrected loss', () => {
     );
   });
 
-  it('leaves no gradient on a masked token, not even the pull of dro', () => {
+  it('a corrected loss has no gradient on a masked token, not even the pull of dro', () => {
     const mask = { kind: 'icepop', low: 0.4, high: 3 } as const;
     const corrected = correctTokens(
       { weights: { kind: 'none' }, mask },

@@ -30,18 +30,18 @@ const states = (...parameters: Parameters<typeof verdicts>): string[] =>
 describe('the majority reward', () => {
   const [low, middle, high] = [0.1, 0.5, 0.9].map((reward) => ({ rollouts: 10, reward }));
 
-  it('is the mean where there is one actor', () => {
+  it('the majority reward is the mean if there is one actor', () => {
     assert.deepEqual(rewardsOfMajority([middle!]), { upper: 0.5, lower: 0.5 });
   });
 
-  it('does not follow a minority, however many rollouts it has', () => {
+  it('the majority reward does not follow a minority, however many rollouts it has', () => {
     const many = { ...low!, rollouts: 10_000 };
     assert.deepEqual(rewardsOfMajority([middle!, many]), { upper: 0.5, lower: 0.1 });
     const { upper, lower } = rewardsOfMajority([many, high!, middle!]);
     assert(Math.abs(upper - 0.7) < 1e-9 && lower < 0.102, `${upper} ${lower}`);
   });
 
-  it('is compared with the best majority reward', () => {
+  it('the majority reward is compared with the best majority reward', () => {
     const bounds = { ...limits, patience: 1 };
     const { health } = judgeStep(
       healthAtStart,
@@ -54,7 +54,7 @@ describe('the majority reward', () => {
 });
 
 describe('training, judged with a patience of 2 steps', () => {
-  it('is healthy while KL and reward are in bounds', () => {
+  it('training is healthy while KL and reward are in bounds', () => {
     const steps = [
       [0.1, 0.2],
       [0.5, 0.3],
@@ -62,7 +62,7 @@ describe('training, judged with a patience of 2 steps', () => {
     assert.deepEqual(verdicts(steps), [{ state: 'healthy' }, { state: 'healthy' }]);
   });
 
-  it('is suspect at the first step above the KL bound, and diverged at the second in a row', () => {
+  it('training is suspect at the first step above the KL bound, and diverged at the second in a row', () => {
     const steps = [
       [0.1, 0.3],
       [0.6, 0.3],
@@ -74,7 +74,7 @@ describe('training, judged with a patience of 2 steps', () => {
     assert.match(last.reason, /is 0.7 nats a token, above 0.5/);
   });
 
-  it('is healthy again when the KL recovers', () => {
+  it('training is healthy again when the KL recovers', () => {
     const steps = [
       [0.6, 0.3],
       [0.1, 0.3],
@@ -83,7 +83,7 @@ describe('training, judged with a patience of 2 steps', () => {
     assert.deepEqual(states(steps), ['suspect', 'healthy', 'suspect']);
   });
 
-  it('is diverged at once when the KL is not finite', () => {
+  it('training is diverged at once when the KL is not finite', () => {
     const [verdict] = verdicts([[NaN, 0.3]]);
     assert.deepEqual(verdict, {
       state: 'diverged',
@@ -91,7 +91,7 @@ describe('training, judged with a patience of 2 steps', () => {
     });
   });
 
-  it('collapses when the reward stays below the share of its best average', () => {
+  it('training collapses when the reward stays below the share of its best average', () => {
     const steps = [0.4, 0.4, 0.2, 0.1, 0.1].map((reward) => [0, reward] as const);
     // Averages of two: 0.4, 0.3, 0.15, 0.1; the best is 0.4.
     assert.deepEqual(states(steps), ['healthy', 'healthy', 'healthy', 'suspect', 'diverged']);
@@ -100,7 +100,7 @@ describe('training, judged with a patience of 2 steps', () => {
     assert.match(last.reason, /over 2 steps is 0.1, less than 0.5 of its best, 0.4/);
   });
 
-  it('diverges only on non-finite numbers when no bound is set', () => {
+  it('training diverges only on non-finite numbers when no bound is set', () => {
     const none = { maxKl: Infinity, minRewardShare: 0, patience: 1 };
     const steps = [
       [9, 0.5],
@@ -116,16 +116,16 @@ describe('groups without variance', () => {
     return steps.reduce((health, step) => judgeStep(health, step, limits).health, healthAtStart);
   };
 
-  it('are a collapse when they earn less than the share of the best reward', () => {
+  it('groups without variance are a collapse when they earn less than the share of the best reward', () => {
     assert(isCollapse(after(0.2, 0.6, 0.6), 0.29, limits));
     assert(!isCollapse(after(0.2, 0.6, 0.6), 0.31, limits));
   });
 
-  it('are compared with the few earlier steps if there is no average yet', () => {
+  it('groups without variance are compared with the few earlier steps if there is no average yet', () => {
     assert(isCollapse(after(0.6), 0.1, limits));
   });
 
-  it('are not a collapse before the first step, nor when the check is off', () => {
+  it('groups without variance are not a collapse before the first step, nor when the check is off', () => {
     assert(!isCollapse(healthAtStart, 0, limits));
     assert(!isCollapse(after(0.6, 0.6), 0, { ...limits, minRewardShare: 0 }));
   });

@@ -24,7 +24,7 @@ function step(gap: (actor: number, random: Random) => number, seed = 'step') {
 }
 
 describe("an actor's groups among those of the fleet, at equal age", () => {
-  it('give no evidence against honest actors, however far the policy has moved', () => {
+  it('the rank of gaps gives no evidence against honest actors, however far the policy has moved', () => {
     for (const drift of [0.001, 0.1, 3]) {
       for (const { evidence } of step((_, random) => drift * (1 + random.next())).values()) {
         assert(evidence < Math.log(100), String(evidence));
@@ -32,7 +32,7 @@ describe("an actor's groups among those of the fleet, at equal age", () => {
     }
   });
 
-  it('have an expected e-value of 1 for an actor like the others', () => {
+  it('the rank of gaps has an expected e-value of 1 for an actor like the others', () => {
     let sum = 0;
     let ways = 0;
     for (let first = 0; first < 5; first++) {
@@ -49,7 +49,7 @@ describe("an actor's groups among those of the fleet, at equal age", () => {
     assert(Math.abs(sum / ways - 1) < 1e-9, String(sum / ways));
   });
 
-  it('are a proof within one step when all of its gaps exceed all others', () => {
+  it('the rank of gaps is a proof within one step when all gaps of an actor exceed all others', () => {
     const ranks = step((actor, random) => (actor === 2 ? 10 : 1) * (1 + random.next()));
     assert(ranks.get('actor-2')!.evidence > Math.log(1e9));
     const { ratios } = ranks.get('actor-2')!;
@@ -61,7 +61,7 @@ describe("an actor's groups among those of the fleet, at equal age", () => {
     }
   });
 
-  it('count gaps as multiples of those of the others at the same age, and rounding as one', () => {
+  it('the rank counts gaps as multiples of those of the others at the same age, and rounding as one', () => {
     const ranks = rankAtEqualAge(
       [
         group('slow', { 2: 4 }),
@@ -75,7 +75,7 @@ describe("an actor's groups among those of the fleet, at equal age", () => {
     assert.deepEqual(ranks.get('c')!.ratios, [1]);
   });
 
-  it('are not compared at ages that fewer than two others have', () => {
+  it('the rank does not compare gaps at ages that fewer than two others have', () => {
     const ranks = rankAtEqualAge(
       [group('slow', { 2: 4 }), group('a', { 0: 0.1 }), group('b', { 0: 0.1, 2: 0.1 })],
       noise,
@@ -83,7 +83,7 @@ describe("an actor's groups among those of the fleet, at equal age", () => {
     assert.equal(ranks.size, 0);
   });
 
-  it('cannot convict a majority: with two of three wrong, the third is compared with them', () => {
+  it('the rank of gaps cannot convict a majority: with two of three wrong, the third is compared with them', () => {
     const ranks = rankAtEqualAge(
       [group('honest', { 1: 0.1 }), group('x', { 1: 9 }), group('y', { 1: 9 })],
       noise,

@@ -8,7 +8,7 @@ describe('a learning rate with its peak at 0.1', () => {
   const rates = (schedule: Schedule, at: [step: number, progress: number][]) =>
     at.map(([step, progress]) => learningRateAt(0.1, schedule, step, progress));
 
-  it('is constant', () => {
+  it('the constant learning rate stays at its peak', () => {
     const schedule = { kind: 'constant', warmupSteps: 0, finalShare: 0.1 } as const;
     const points: [number, number][] = [
       [1, 0],
@@ -18,7 +18,7 @@ describe('a learning rate with its peak at 0.1', () => {
     assertClose(rates(schedule, points), [0.1, 0.1, 0.1]);
   });
 
-  it('falls linearly to its final share', () => {
+  it('the linear learning rate falls to its final share', () => {
     const schedule = { kind: 'linear', warmupSteps: 0, finalShare: 0.2 } as const;
     const points: [number, number][] = [
       [1, 0],
@@ -28,7 +28,7 @@ describe('a learning rate with its peak at 0.1', () => {
     assertClose(rates(schedule, points), [0.1, 0.06, 0.02]);
   });
 
-  it('falls along a cosine', () => {
+  it('the cosine learning rate falls along a cosine', () => {
     const schedule = { kind: 'cosine', warmupSteps: 0, finalShare: 0 } as const;
     const points: [number, number][] = [
       [1, 0],
@@ -39,13 +39,13 @@ describe('a learning rate with its peak at 0.1', () => {
     assertClose(rates(schedule, points), [0.1, 0.05 * (1 + Math.SQRT1_2), 0.05, 0]);
   });
 
-  it('warms up by steps, in equal parts, and reaches its peak at the last of them', () => {
+  it('the learning rate warms up by steps, in equal parts, and reaches its peak at the last of them', () => {
     const schedule = { kind: 'constant', warmupSteps: 4, finalShare: 0 } as const;
     const points: [number, number][] = [1, 2, 4, 5].map((step) => [step, 0]);
     assertClose(rates(schedule, points), [0.025, 0.05, 0.1, 0.1]);
   });
 
-  it('may decay while it warms up', () => {
+  it('the learning rate may decay while it warms up', () => {
     const schedule = { kind: 'linear', warmupSteps: 2, finalShare: 0 } as const;
     assertClose(rates(schedule, [[1, 0.5]]), [0.025]);
   });
@@ -59,33 +59,33 @@ describe('the progress of a run', () => {
     maxSeconds: Infinity,
   };
 
-  it('depends on steps, or on time if there is no last step', () => {
+  it('the progress of a run depends on steps, or on time if there is no last step', () => {
     assert.equal(progressAt({ ...fresh, maxSteps: 40 }, 10, 1_000), 0.25);
     assert.equal(progressAt({ ...fresh, maxSeconds: 60 }, 10, 15), 0.25);
   });
 
-  it('depends on the nearer limit', () => {
+  it('the progress of a run depends on the nearer limit', () => {
     const both = { ...fresh, maxSteps: 40, maxSeconds: 60 };
     assert.equal(progressAt(both, 10, 30), 0.5);
     assert.equal(progressAt(both, 30, 30), 0.75);
   });
 
-  it('is constant without a limit and never exceeds 1', () => {
+  it('the progress of a run is constant without a limit and never exceeds 1', () => {
     assert.equal(progressAt({ ...fresh, progressBefore: 0.3 }, 10, 100), 0.3);
     assert.equal(progressAt({ ...fresh, maxSeconds: 60 }, 10, 90), 1);
   });
 
-  it('is step / maxSteps in every session of a run with the same last step', () => {
+  it('the progress of a run is step / maxSteps in every session with the same last step', () => {
     const resumed = { ...fresh, progressBefore: 0.25, stepBefore: 10, maxSteps: 40 };
     assertClose([progressAt(resumed, 10, 0), progressAt(resumed, 22, 0)], [0.25, 22 / 40]);
   });
 
-  it('continues from its value when a run is resumed with a higher limit', () => {
+  it('the progress of a run continues from its value when the run is resumed with a higher limit', () => {
     const resumed = { ...fresh, progressBefore: 0.5, stepBefore: 20, maxSteps: 100 };
     assertClose([progressAt(resumed, 20, 0), progressAt(resumed, 60, 0)], [0.5, 0.75]);
   });
 
-  it('is 1 in a run that has passed its last step', () => {
+  it('the progress of a run is 1 when the last step has passed', () => {
     const over = { ...fresh, progressBefore: 1, stepBefore: 40, maxSteps: 40 };
     assert.equal(progressAt(over, 40, 0), 1);
   });

@@ -21,41 +21,41 @@ function loss(name: LossName, config: Record<string, number> = {}) {
 }
 
 describe('the losses of three tokens with ratios 1, 2, 1/2 and advantages 1, 1, -2', () => {
-  it('cross_entropy is -Σ w·ℓ', () => {
+  it('the loss cross_entropy is -Σ w·ℓ', () => {
     const { loss: value, gradient } = loss('cross_entropy');
     // -(-1 + (-2 + ln 2) - 2·(-1 - ln 2)) = 1 - 3 ln 2
     assertClose([value], [1 - 3 * Math.log(2)]);
     assertClose(gradient, [-1, -1, 2]);
   });
 
-  it('importance_sampling is -Σ r·A', () => {
+  it('the loss importance_sampling is -Σ r·A', () => {
     const { loss: value, gradient } = loss('importance_sampling');
     assertClose([value], [-(1 + 2 - 1)]);
     assertClose(gradient, [-1, -2, 1]);
   });
 
-  it('ppo takes the worse of the plain and the clipped surrogate, which does not move', () => {
+  it('the loss ppo takes the worse of the plain and the clipped surrogate, which does not move', () => {
     const { loss: value, gradient } = loss('ppo', bounds(0.8, 1.2));
     // Plain 1, 2, -1; clipped 1, 1.2, -1.6: the smaller ones are 1, 1.2 and -1.6.
     assertClose([value], [-(1 + 1.2 - 1.6)]);
     assertClose(gradient, [-1, 0, 0]);
   });
 
-  it('ppo still pulls back a token that left the bounds on the wrong side', () => {
+  it('the loss ppo still pulls back a token that left the bounds on the wrong side', () => {
     const inputs = { logprobs: [-1, -1], advantages: [-1, 1] };
     const moved = [-1 + Math.log(2), -1 - Math.log(2)]; // a bad token up, a good one down
     const { gradient } = lossAndGradient('ppo', moved, inputs, bounds(0.8, 1.2));
     assertClose(gradient, [2, -0.5]);
   });
 
-  it('cispo weights logprobs by the clipped ratio, which carries no gradient', () => {
+  it('the loss cispo weights logprobs by the clipped ratio, which carries no gradient', () => {
     const { loss: value, gradient } = loss('cispo', bounds(0, 1.5));
     // Weights 1·1, 1.5·1, 0.5·(-2).
     assertClose([value], [-(-1 + 1.5 * (-2 + Math.log(2)) + 1 + Math.log(2))]);
     assertClose(gradient, [-1, -1.5, 1]);
   });
 
-  it('dro adds a quadratic pull towards the behavior policy', () => {
+  it('the loss dro adds a quadratic pull towards the behavior policy', () => {
     const { loss: value, gradient } = loss('dro', { beta: 0.5 });
     const log2 = Math.log(2);
     const linear = -1 + (-2 + log2) - 2 * (-1 - log2);
@@ -73,7 +73,7 @@ describe('the losses', () => {
   });
   // The gradient of cispo is by design not that of its value, whose weight depends on ℓ too.
   for (const name of LossName.options.filter((each) => each !== 'cispo')) {
-    it(`${name} has the gradient that finite differences find`, () => {
+    it(`the loss ${name} has the gradient that finite differences find`, () => {
       fc.assert(
         fc.property(token, ({ logprob, behavior, advantage }) => {
           const at = (x: number) =>
@@ -97,7 +97,7 @@ describe('the losses', () => {
 
   for (const name of LossName.options) {
     const { scaledBy } = losses[name];
-    it(`${name} ${scaledBy ? `is 0 where ${scaledBy} are 0` : 'counts every position'}`, () => {
+    it(`the loss ${name} ${scaledBy ? `is 0 where ${scaledBy} are 0` : 'counts every position'}`, () => {
       const inputs = { logprobs: [-1], advantages: [2], weights: [2] };
       const zero = scaledBy ? { [scaledBy]: [0] } : { advantages: [0], weights: [0] };
       const at = (changed: object) =>
@@ -108,7 +108,7 @@ describe('the losses', () => {
     });
   }
 
-  it('have defaults of the learner and of a server for settings that are not given', () => {
+  it('the losses have defaults of the learner and of a server for settings that are not given', () => {
     const defaults = (side: 'learner' | 'server') =>
       Object.fromEntries(LossName.options.map((name) => [name, lossSettings(name, {}, side)]));
     const none = { importance_sampling: {}, cross_entropy: {} };
@@ -128,7 +128,7 @@ describe('the losses', () => {
     assert.deepEqual(lossSettings('ppo', given, 'server'), bounds(0, 1.1));
   });
 
-  it('bound the importance ratio by their thresholds, or not at all', () => {
+  it('the losses bound the importance ratio by their thresholds, or not at all', () => {
     assert.deepEqual(ratioBounds('ppo', bounds(0.8, 1.2)), { low: 0.8, high: 1.2 });
     assert.deepEqual(ratioBounds('cispo', bounds(0, 4)), { low: 0, high: 4 });
     for (const name of ['importance_sampling', 'dro', 'cross_entropy'] as const) {
@@ -137,7 +137,7 @@ describe('the losses', () => {
     assert.throws(() => ratioBounds('ppo', {}), /ppo needs the setting clip_low_threshold/);
   });
 
-  it('cispo with bounds (0, C) is token-level truncated importance sampling', () => {
+  it('the loss cispo with bounds (0, C) is token-level truncated importance sampling', () => {
     fc.assert(
       fc.property(token, ({ logprob, behavior, advantage }) => {
         const inputs = { logprobs: [behavior], advantages: [advantage] };
@@ -147,7 +147,7 @@ describe('the losses', () => {
     );
   });
 
-  it('name the input or the setting that is missing', () => {
+  it('a loss names the input or the setting that is missing', () => {
     const inputs = { logprobs: [-1], advantages: [1] };
     assert.throws(() => lossAndGradient('ppo', [-1], inputs, {}), /ppo needs the setting clip_low/);
     assert.throws(

@@ -15,18 +15,18 @@ const rollout = { behavior: [-1, -2, -3], current: [-1, -2 + log2, -3 - log2] };
 describe('off-policy statistics of ratios 1, 2, 1/2', () => {
   const stats = offPolicyStats([rollout], { low: 0.8, high: 1.2 })!;
 
-  it('estimate the divergence in three ways', () => {
+  it('the off-policy statistics estimate the divergence in three ways', () => {
     assertClose([stats.klV1], [(0 - log2 + log2) / 3]);
     assertClose([stats.klV2], [(0.5 * log2 ** 2 * 2) / 3]);
     // r - 1 - ln r: 0, 1 - ln 2, -1/2 + ln 2.
     assertClose([stats.klK3], [0.5 / 3]);
   });
 
-  it('give the effective sample size as a share', () => {
+  it('the off-policy statistics give the effective sample size as a share', () => {
     assertClose([stats.essRatio], [3.5 ** 2 / (3 * (1 + 4 + 0.25))]);
   });
 
-  it('give the entropy of the samples and the shares outside the bounds', () => {
+  it('the off-policy statistics give the entropy of the samples and the shares outside the bounds', () => {
     assertClose(
       [stats.sampledEntropy, stats.belowShare, stats.aboveShare, stats.tokens],
       [2, 1 / 3, 1 / 3, 3],
@@ -36,7 +36,7 @@ describe('off-policy statistics of ratios 1, 2, 1/2', () => {
 });
 
 describe('off-policy statistics', () => {
-  it('are those of the same policy when it trains on its own samples', () => {
+  it('the off-policy statistics of a policy that trains on its own samples show no divergence', () => {
     const same = { behavior: [-1, -2], current: [-1, -2] };
     const stats = offPolicyStats([same], unbounded)!;
     assert.deepEqual([stats.klV1, stats.klV2, stats.klK3, stats.essRatio], [0, 0, 0, 1]);
@@ -44,14 +44,14 @@ describe('off-policy statistics', () => {
     assert.deepEqual([belowShare, aboveShare], [0, 0]); // the bounds belong to the range
   });
 
-  it('stay finite when one token is broken', () => {
+  it('the off-policy statistics stay finite when one token is broken', () => {
     const broken = { behavior: [-1, -500], current: [-1, -0.1] };
     const stats = offPolicyStats([broken], unbounded)!;
     assert.equal(stats.ratio.p99 < Math.exp(20), true);
     assertClose([stats.klV2], [0.5 * 0.5 * 20 ** 2]);
   });
 
-  it('are reported by staleness, in rising order', () => {
+  it('the off-policy statistics are reported by staleness, in rising order', () => {
     const pairs = (behavior: number[], current: number[]) => ({
       behavior: Float32Array.from(behavior),
       current: Float32Array.from(current),
@@ -71,7 +71,7 @@ describe('off-policy statistics', () => {
     assertClose([byStaleness.get(2)!.klV1], [-Math.fround(log2)], 1e-6);
   });
 
-  it('are undefined without tokens and refuse arrays that do not match', () => {
+  it('the off-policy statistics are undefined without tokens and refuse arrays that do not match', () => {
     assert.equal(offPolicyStats([], unbounded), undefined);
     assert.throws(() => offPolicyStats([{ behavior: [-1], current: [] }], unbounded), /1 behavior/);
   });
@@ -84,16 +84,16 @@ describe('the distance between two length distributions', () => {
     return map;
   };
 
-  it('is 0 for equal shares, whatever the totals', () => {
+  it('the distance of two length distributions is 0 for equal shares, whatever the totals', () => {
     assert.equal(ksDistance(counts(1, 2), counts(1, 1, 2, 2)), 0);
   });
 
-  it('is the largest gap of the cumulative shares', () => {
+  it('the distance of two length distributions is the largest gap of the cumulative shares', () => {
     // At length 1: 1/2 against 1/4; at 2: 1 against 1/2.
     assert.equal(ksDistance(counts(1, 2), counts(1, 2, 3, 4)), 0.5);
   });
 
-  it('is 1 when all of one is shorter, and 0 when either is empty', () => {
+  it('the distance of two length distributions is 1 when all of one is shorter, and 0 when either is empty', () => {
     assert.equal(ksDistance(counts(1, 2), counts(3)), 1);
     assert.equal(ksDistance(counts(), counts(3)), 0);
   });

@@ -5,20 +5,20 @@ import { passAtK, passLevels } from '../../../shared/rl/pass-at-k.js';
 import { assertClose } from './close.js';
 
 describe('pass@k', () => {
-  it('is the share of right answers for k = 1', () => {
+  it('pass@k is the share of right answers for k = 1', () => {
     assertClose([passAtK(1, 3, 8), passAtK(1, 0, 4), passAtK(1, 4, 4)], [3 / 8, 0, 1]);
   });
 
-  it('counts the choices of k answers that are not all wrong', () => {
+  it('pass@k counts the choices of k answers that are not all wrong', () => {
     // 2 of 4 right: of 6 pairs, one is all wrong. 1 of 5 right: of 10 triples, 4 are all wrong.
     assertClose([passAtK(2, 2, 4), passAtK(3, 1, 5)], [5 / 6, 6 / 10]);
   });
 
-  it('is certain when fewer than k answers are wrong', () => {
+  it('pass@k is 1 when fewer than k answers are wrong', () => {
     assert.equal(passAtK(4, 1, 4), 1);
   });
 
-  it('agrees with drawing every choice of k answers', () => {
+  it('pass@k agrees with drawing every choice of k answers', () => {
     const case_ = fc.integer({ min: 1, max: 9 }).chain((answers) =>
       fc.record({
         k: fc.integer({ min: 1, max: answers }),
@@ -35,13 +35,13 @@ describe('pass@k', () => {
     );
   });
 
-  it('refuses k above the number of answers, and k of 0', () => {
+  it('pass@k refuses k above the number of answers, and k of 0', () => {
     assert.throws(() => passAtK(5, 1, 4), /passAtK: k is 5, of 4 answers/);
     assert.throws(() => passAtK(0, 1, 4), /k is 0/);
     assert.throws(() => passAtK(1, 5, 4), /5 of 4 answers are correct/);
   });
 
-  it('is reported for powers of two and for all the answers', () => {
+  it('pass@k is reported for powers of two and for all the answers', () => {
     assert.deepEqual([1, 2, 4, 6, 16].map(passLevels), [
       [1],
       [1, 2],

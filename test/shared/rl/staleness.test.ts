@@ -11,7 +11,7 @@ import {
 } from '../../../shared/rl/staleness.js';
 
 describe('staleness', () => {
-  it('is counted from the oldest token', () => {
+  it('staleness is counted from the oldest token', () => {
     assert.equal(staleness(7, [5], []), 2);
     assert.equal(staleness(7, [7, 6, 4], []), 3);
     assert.equal(deadline(7, [6, 4], 4, []), 8);
@@ -20,33 +20,33 @@ describe('staleness', () => {
   describe('after version 4 was restored as version 9', () => {
     const rewinds = [{ from: 9, to: 4 }];
 
-    it('is unchanged for groups from before', () => {
+    it('staleness after a restore is unchanged for groups from before', () => {
       assert.equal(staleness(9, [4], rewinds), 0);
       assert.equal(staleness(9, [3], rewinds), 1);
       assert.equal(staleness(11, [3], rewinds), 3);
     });
 
-    it('counts the lost steps backward and the new ones forward', () => {
+    it('staleness after a restore counts the lost steps backward and the new ones forward', () => {
       assert.equal(staleness(9, [6], rewinds), 2);
       assert.equal(staleness(10, [6], rewinds), 3);
     });
 
-    it('is that of the farthest token', () => {
+    it('staleness after a restore is that of the farthest token', () => {
       assert.equal(staleness(9, [4, 7], rewinds), 3);
     });
 
-    it('counts as usual from there on', () => {
+    it('staleness after a restore counts as usual for the versions made since', () => {
       assert.equal(staleness(12, [10], rewinds), 2);
     });
 
-    it('keeps versions useful that their numbers alone would exclude', () => {
+    it('versions stay useful after a restore that their numbers alone would exclude', () => {
       assert.equal(smallestUsefulVersion(9, 2, rewinds), 2);
       assert.equal(smallestUsefulVersion(10, 2, rewinds), 3);
       assert.equal(smallestUsefulVersion(12, 2, rewinds), 10);
     });
   });
 
-  it('is exact after two crashes close together, for groups from before the first as well', () => {
+  it('staleness is exact after two crashes close together, for groups from before the first as well', () => {
     // 4 became 9, and 9, before another checkpoint, 11; then 12 came back as 15.
     const rewinds = [
       { from: 9, to: 4 },
@@ -61,7 +61,7 @@ describe('staleness', () => {
     assert.deepEqual(rewindsInReach(16, 1, rewinds), rewinds.slice(2));
   });
 
-  it('bounds the versions that are still useful, and 0 is the lowest', () => {
+  it('staleness bounds the versions that are still useful, and 0 is the lowest', () => {
     assert.equal(smallestUsefulVersion(7, 2, []), 5);
     assert.equal(smallestUsefulVersion(1, 4, []), 0);
   });
@@ -73,7 +73,7 @@ const life = fc
   .map(({ steps, saved }) => ({ steps, saved: Math.min(steps, saved) }));
 
 describe('staleness over any number of crashes', () => {
-  it('is the number of steps in one of the two histories but not in the other', () => {
+  it('staleness is the number of steps in one of the two histories but not in the other', () => {
     fc.assert(
       fc.property(fc.array(life, { minLength: 1, maxLength: 12 }), fc.nat(4), (lives, bound) => {
         const run = live(lives, bound);
@@ -130,29 +130,29 @@ describe('the capacity law, 2 steps off-policy and 8 groups a batch', () => {
     stepsLeft: Infinity,
   };
 
-  it('allows three batches in all', () => {
+  it('the capacity law allows three batches in all', () => {
     assert.equal(ticketBound(2, 8), 24);
     assert.equal(ticketRoom(start), 24);
     assert.equal(ticketRoom({ ...start, outstanding: 23 }), 1);
     assert.equal(ticketRoom({ ...start, outstanding: 24 }), 0);
   });
 
-  it('allows one batch less for each version that the actors do not have yet', () => {
+  it('the capacity law allows one batch less for each version that the actors do not have yet', () => {
     assert.equal(ticketRoom({ ...start, publishedVersion: 4 }), 16);
     assert.equal(ticketRoom({ ...start, publishedVersion: 2 }), 0);
     assert.equal(ticketRoom({ ...start, publishedVersion: 1, outstanding: 3 }), 0);
   });
 
-  it('allows no more when the actors are ahead of the confirmation', () => {
+  it('the capacity law allows no more when the actors are ahead of the confirmation', () => {
     assert.equal(ticketRoom({ ...start, publishedVersion: 6 }), 24);
   });
 
-  it('issues nothing beyond the last step', () => {
+  it('the capacity law allows no ticket beyond the last step', () => {
     assert.equal(ticketRoom({ ...start, stepsLeft: 1, outstanding: 5 }), 3);
     assert.equal(ticketRoom({ ...start, stepsLeft: 0 }), 0);
   });
 
-  it('is one batch at a time when synchronous', () => {
+  it('the capacity law allows one batch at a time when training is synchronous', () => {
     const synchronous = { ...start, maxStepsOffPolicy: 0 };
     assert.equal(ticketRoom(synchronous), 8);
     assert.equal(ticketRoom({ ...synchronous, publishedVersion: 4 }), 0);

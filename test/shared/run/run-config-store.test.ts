@@ -10,7 +10,7 @@ import { silent } from '../../support/broker.js';
 import { runConfig } from '../../support/messages.js';
 
 describe('waiting for the run configuration', () => {
-  it('requests no message before the bucket has one, because nats-server 2.9.10 would crash', async () => {
+  it('the store requests no message before the bucket has one, because nats-server 2.9.10 would crash', async () => {
     const asked: string[] = [];
     let looks = 0;
     const bucket = {

@@ -39,7 +39,7 @@ describe('calls to a worker thread', () => {
       return error instanceof PermanentError && error.message === 'the input';
     });
     await assert.rejects(worker.call('fail', { kind: 'other' }), /the code/);
-    assert.equal(await worker.call('count', undefined), 0, 'the worker goes on');
+    assert.equal(await worker.call('count', undefined), 0, 'the worker continues');
   });
 
   it('calls fail when the thread dies, and so does its `died`', async () => {

@@ -130,7 +130,7 @@ describe('downloading an adapter', () => {
 
   for (const [name, change, complaint] of [
     ['rank-stabilized scaling', { use_rslora: true }, /not plain LoRA: use_rslora/],
-    ['a rank of its own for a layer', { rank_pattern: { q: 4 } }, /rank_pattern/],
+    ['a separate rank for a layer', { rank_pattern: { q: 4 } }, /rank_pattern/],
     ['no rank', { r: undefined }, /: r: /],
   ] as const) {
     it(`the download refuses an adapter with ${name}`, async () => {
@@ -172,7 +172,7 @@ describe('an adapter on the disk of the server, as with TuFT', () => {
     ['a disk that is not here', 'file:///there/run-1/step-2'],
     ['another host', 'file://elsewhere/run-1/step-2'],
     ['another checkpoint', 'file:///there/run-1/step-3'],
-    ['a scheme of its own', 's3://bucket/run-1/step-2'],
+    ['a private scheme', 's3://bucket/run-1/step-2'],
   ] as const) {
     it(`an adapter on the server's disk cannot be read on ${name}, and the error names the remedy`, async () => {
       await using server = await ScriptedServer.start();

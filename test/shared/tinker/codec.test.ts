@@ -288,12 +288,12 @@ describe('loss settings since SDK 0.26', () => {
   const setting = (value: pb.LossConfigValue['value']) =>
     create(pb.LossConfigValueSchema, { value });
 
-  it('are read as numbers', () => {
+  it('loss settings in the new field are read as numbers', () => {
     const { config } = decoded({ beta: setting({ case: 'number', value: 0.5 }) });
     assert.deepEqual(config, { beta: 0.5 });
   });
 
-  it('are refused as text, by name and value', () => {
+  it('loss settings in the new field are refused as text, by name and value', () => {
     assert.throws(() => decoded({ mode: setting({ case: 'text', value: 'fast' }) }), {
       name: 'PermanentError',
       message: 'loss_fn_config.mode is "fast": send a number, or leave it out',

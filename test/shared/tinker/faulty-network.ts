@@ -1,4 +1,4 @@
-/** A network on which the next request of a path fails in a way of its own. */
+/** A network on which the next request of a path fails in a given way. */
 export class FaultyNetwork {
   #next: { readonly code: string; readonly path: string } | undefined;
 

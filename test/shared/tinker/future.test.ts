@@ -81,7 +81,7 @@ describe('polling a future', () => {
     ['any other 422', detail(422, 'Future failed: no such loss'), BadRequest, /no such loss/],
     ['a 418', detail(418, 'teapot'), BadRequest, /teapot/],
     ['null, which a spoiled future of TuFT holds', { json: null }, BadAnswer, /null/],
-    ['a body that is no JSON', { bytes: '<html>', type: 'text/html' }, BadAnswer, /<html>/],
+    ['a body that is not JSON', { bytes: '<html>', type: 'text/html' }, BadAnswer, /<html>/],
   ];
   for (const [name, reply, kind, message] of ends) {
     it(`polling ends with ${kind.name} at ${name}`, async () => {

@@ -146,7 +146,7 @@ describe('connecting', () => {
         ['client/config', 'tml-test'],
         ['auth/token', 'tml-test'],
         ['get_server_capabilities', short],
-        ['auth/token', 'tml-test'], // half a minute is too little to go on with
+        ['auth/token', 'tml-test'], // half a minute left is too short
         ['create_session', long],
       ],
     );

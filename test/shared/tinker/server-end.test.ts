@@ -5,7 +5,7 @@ import { FaultyNetwork } from './faulty-network.js';
 import { connectTo, ScriptedServer } from './scripted-server.js';
 import { adam, StrictRun } from './strict-run.js';
 
-// TuFT with persistence goes on from its last checkpoint and keeps counting, as if nothing was lost.
+// TuFT with persistence continues from its last checkpoint and keeps counting, as if nothing was lost.
 describe('a server that ended and was started again', () => {
   for (const [who, path] of [
     ['an operation', 'optim_step'],

@@ -8,7 +8,7 @@ import { decode, encode, Float32Block, Int32Block, WireError } from '../../../sh
 const Blocks = z.strictObject({ tokens: Int32Block, logprobs: Float32Block });
 
 describe('the codec', () => {
-  it('gives back every array of ids and logprobs bit by bit', () => {
+  it('the codec returns every array of ids and logprobs bit by bit', () => {
     const ids = fc.int32Array({ maxLength: 64 });
     const values = fc.float32Array({ maxLength: 64, noNaN: true });
     fc.assert(
@@ -23,7 +23,7 @@ describe('the codec', () => {
     );
   });
 
-  it('writes 4 little-endian bytes an element, as any language reads them', () => {
+  it('the codec writes 4 little-endian bytes an element, as any language reads them', () => {
     const body = unpack(
       encode(Blocks, { tokens: Int32Array.of(1, -2), logprobs: Float32Array.of(-0.5) }),
     ) as Record<string, Uint8Array>;
@@ -31,13 +31,13 @@ describe('the codec', () => {
     assert.deepEqual([...body['logprobs']!], [0, 0, 0, 191]);
   });
 
-  it('sends the part of a larger array that a view shows', () => {
+  it('the codec sends the part of a larger array that a view shows', () => {
     const tokens = Int32Array.of(1, 2, 3, 4).subarray(1, 3);
     const back = decode(Blocks, 'test', encode(Blocks, { tokens, logprobs: new Float32Array() }));
     assert.deepEqual(back.tokens, Int32Array.of(2, 3));
   });
 
-  it('refuses an incomplete block', () => {
+  it('the codec refuses an incomplete block', () => {
     const body = pack({ tokens: new Uint8Array(5), logprobs: new Uint8Array(0) });
     assert.throws(() => decode(Blocks, 'x.y', body), {
       name: 'WireError',
@@ -45,17 +45,17 @@ describe('the codec', () => {
     });
   });
 
-  it('refuses to encode a value that violates its schema', () => {
+  it('the codec refuses to encode a value that violates its schema', () => {
     const Positive = z.strictObject({ n: z.number().positive() });
     assert.throws(() => encode(Positive, { n: -1 }), /cannot send: n: Too small/);
   });
 
-  it('names every wrong field', () => {
+  it('the codec names every wrong field', () => {
     const Two = z.strictObject({ a: z.string(), b: z.number() });
     assert.throws(() => decode(Two, 'x', pack({ a: 1, b: 'x' })), /^WireError: x: a: .*; b: /);
   });
 
-  it('decodes any bytes to a value or a WireError', () => {
+  it('the codec decodes any bytes to a value or a WireError', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
         try {

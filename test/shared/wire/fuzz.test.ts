@@ -21,7 +21,7 @@ function outcome(read: (data: Uint8Array) => unknown, bytes: Uint8Array) {
 }
 
 describe('a message of any bytes', () => {
-  it('is decoded or refused with a WireError', () => {
+  it('a message of any bytes is decoded or refused with a WireError', () => {
     fc.assert(
       fc.property(mutationsOf(good), (bytes) => {
         for (const schema of schemas) refusesOnly([WireError], () => decode(schema, 'x', bytes));
@@ -31,7 +31,7 @@ describe('a message of any bytes', () => {
     );
   });
 
-  it('is decoded or refused exactly as by the library, whatever its value', () => {
+  it('a message is decoded or refused exactly as by the library, whatever its value', () => {
     const value = fc.letrec((tie) => ({
       any: fc.oneof(
         { maxDepth: 5 },
@@ -50,7 +50,7 @@ describe('a message of any bytes', () => {
     );
   });
 
-  it('is refused before allocation when it claims more elements than it contains', () => {
+  it('a message is refused before allocation when it claims more elements than it contains', () => {
     // Arrays inside one another, each of which claims as many elements as there are bytes.
     const bomb = Buffer.concat(
       Array.from({ length: 20_000 }, () => Buffer.of(0xdd, 0x00, 0x01, 0x86, 0xa0)),
@@ -61,7 +61,7 @@ describe('a message of any bytes', () => {
     assert.throws(() => unpack(Buffer.alloc(0)), RangeError);
   });
 
-  it('is refused when it is mostly headers, each of which becomes an object', () => {
+  it('a message is refused when it is mostly headers, each of which becomes an object', () => {
     const million = Buffer.of(0xdd, 0x00, 0x0f, 0x42, 0x40);
     const emptyArrays = Buffer.concat([million, Buffer.alloc(1_000_000, 0x90)]);
     assert.throws(() => unpack(emptyArrays), /more than 401002 arrays, maps and blocks/);

@@ -8,7 +8,7 @@ import { rollout, rolloutGroup, scoredGroup, ticket } from '../../support/messag
 const sizesOf = (groupSize: number, maxTokens: number) => ({ groupSize, sampling: { maxTokens } });
 
 describe('the bound on the bytes of a group', () => {
-  it('holds for the largest group that the schema and the settings of a run allow', () => {
+  it('the bound holds for the largest group that the schema and the settings of a run allow', () => {
     for (const [groupSize, length] of [
       [16, 1_024],
       [512, 1],
@@ -33,14 +33,14 @@ describe('the bound on the bytes of a group', () => {
     }
   });
 
-  it('is a few times the size of long answers of one version', () => {
+  it('the bound is a few times the size of long answers of one version', () => {
     const group = rolloutGroup({ ticket: ticket({ groupSize: 16 }) }, 8_192);
     const { byteLength } = encode(ScoredGroup, scoredGroup({ group }));
     const bound = largestGroupBytes(sizesOf(16, 8_192));
     assert(bound > 3 * byteLength && bound < 8 * byteLength, `${byteLength} of ${bound}`);
   });
 
-  it('grows with the group size of a run', () => {
+  it('the bound grows with the group size of a run', () => {
     assert(largestGroupBytes(sizesOf(4_096, 8_192)) > 4_096 * 8_192 * 8.4);
     assert(largestGroupBytes(sizesOf(16, 20)) < 5 * 2 ** 20);
   });

@@ -23,21 +23,21 @@ import {
 
 describe('every message', () => {
   for (const { name, schema, message } of everyMessage) {
-    it(`is decoded as it was sent: ${name}`, () => {
+    it(`a message is decoded as it was sent: ${name}`, () => {
       assert.deepEqual(decode(schema, 'test', encode(schema, message)), message);
     });
 
-    it(`is refused with an unknown field: ${name}`, () => {
+    it(`a message is refused with an unknown field: ${name}`, () => {
       const body = pack({ ...(unpack(encode(schema, message)) as object), surprise: 1 });
       assert.throws(() => decode(schema, 'test', body), /surprise/);
     });
 
-    it(`is refused from another wire version: ${name}`, () => {
+    it(`a message is refused from another wire version: ${name}`, () => {
       const body = pack({ ...(unpack(encode(schema, message)) as object), v: 99 });
       assert.throws(() => decode(schema, 'test', body), /test: v: /);
     });
 
-    it(`is refused when it is truncated: ${name}`, () => {
+    it(`a message is refused when it is truncated: ${name}`, () => {
       const bytes = encode(schema, message);
       const cut = fc.integer({ min: 0, max: bytes.byteLength - 1 });
       fc.assert(
@@ -52,7 +52,7 @@ describe('every message', () => {
 });
 
 describe('a rollout group', () => {
-  it('takes at most 10 bytes a token, 16 rollouts of 256 tokens', () => {
+  it('a rollout group takes at most 10 bytes a token, 16 rollouts of 256 tokens', () => {
     const rollouts = Array.from({ length: 16 }, () =>
       rollout(256, {
         versions: [
@@ -68,12 +68,12 @@ describe('a rollout group', () => {
     assert(scored <= 10 * 16 * 256, `${scored} bytes`);
   });
 
-  it('is refused with a prompt of negative tokens', () => {
+  it('a rollout group is refused with a prompt of negative tokens', () => {
     const group = rolloutGroup({ promptTokens: Int32Array.of(3, -1) });
     assert.throws(() => encode(RolloutGroup, group), /promptTokens: a token id is at least 0/);
   });
 
-  it('is refused without as many rollouts as its ticket asked for', () => {
+  it('a rollout group is refused without as many rollouts as its ticket asked for', () => {
     const group = rolloutGroup({ rollouts: [rollout()] });
     assert.throws(
       () => encode(RolloutGroup, group),
@@ -81,7 +81,7 @@ describe('a rollout group', () => {
     );
   });
 
-  it('is decoded unchanged with any tokens, logprobs and version runs', () => {
+  it('a rollout is decoded unchanged with any tokens, logprobs and version runs', () => {
     const run = fc.tuple(fc.nat(1e6), fc.integer({ min: 1, max: 9 }));
     const runs = fc.array(run, { minLength: 1, maxLength: 4 });
     fc.assert(
@@ -129,7 +129,7 @@ describe('a group with a million errors', () => {
     ],
   ];
   for (const [what, body, complaint] of cases) {
-    it(`is refused with a short message: ${what}`, () => {
+    it(`a group with a million errors is refused with a short message: ${what}`, () => {
       assert.throws(
         () => decode(RolloutGroup, 'test', body()),
         (error: unknown) => {
@@ -201,7 +201,7 @@ describe('a malformed rollout is refused, saying what is wrong:', () => {
     ['an unknown stop reason', { stopReason: 'tired' as 'stop' }, /stopReason: /],
   ];
   for (const [what, over, message] of cases) {
-    it(what, () => {
+    it(`a rollout with ${what} is refused, saying what is wrong`, () => {
       const { tokens, behaviorLogprobs, ...rest } = rollout(3, over);
       const body = pack({
         ...rest,
@@ -252,18 +252,18 @@ describe('a malformed message is refused, saying what is wrong:', () => {
     ['not a map', Ticket, [1, 2], /message: /],
   ];
   for (const [what, schema, value, message] of cases) {
-    it(what, () => {
+    it(`a malformed message is refused, saying what is wrong: ${what}`, () => {
       assert.throws(() => decode(schema, 'test', pack(value)), { name: 'WireError', message });
     });
   }
 
-  it('a score too few', () => {
+  it('a scored group with a score too few is refused', () => {
     const scored = scoredGroup();
     scored.scores.pop();
     assert.throws(() => encode(ScoredGroup, scored), /scores: expected one score per rollout/);
   });
 
-  it('a reward that is not a fraction', () => {
+  it('a scored group with a reward that is not a fraction is refused', () => {
     const scored = scoredGroup();
     scored.scores[0]!.exactReward = '0.5';
     assert.throws(() => encode(ScoredGroup, scored), /scores\.0\.exactReward: /);

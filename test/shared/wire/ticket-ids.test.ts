@@ -11,7 +11,7 @@ import {
 const key = { v: 1, secret: '0'.repeat(64), keyedFrom: 0 } as const;
 
 describe('the id of a training ticket', () => {
-  it('contains its order among the tickets of the run', () => {
+  it('a ticket id contains the order of the ticket among those of the run', () => {
     const ids = new TicketIds(newTicketKey());
     for (const order of [0, 5, 123_456_789]) {
       const id = ids.of(order, 0);
@@ -22,11 +22,11 @@ describe('the id of a training ticket', () => {
     assert.equal(orderName(5), 'train-00000005');
   });
 
-  it('is the same whenever a learner with the same key computes it', () => {
+  it('a ticket id is the same whenever a learner with the same key computes it', () => {
     assert.equal(new TicketIds(key).of(7, 1), 'train-00000007-9df715df4f6bd9b7');
   });
 
-  it('reveals nothing about the ids of other tickets, attempts or runs', () => {
+  it('a ticket id reveals nothing about the ids of other tickets, attempts or runs', () => {
     const [ids, others] = [new TicketIds(newTicketKey()), new TicketIds(newTicketKey())];
     const parts = [ids.of(7, 0), ids.of(7, 1), ids.of(8, 0), others.of(7, 0)].map((id) =>
       id.slice(-16),
@@ -34,7 +34,7 @@ describe('the id of a training ticket', () => {
     assert.equal(new Set(parts).size, 4);
   });
 
-  it('is recognised as forged by its last part, also with that of another attempt', () => {
+  it('a forged ticket id is recognised by its last part, also with that of another attempt', () => {
     const ids = new TicketIds(newTicketKey());
     const madeUp = ['train-00000007', `train-00000007-${'0'.repeat(16)}`, ids.of(8, 0)];
     const asFirst = [...madeUp.slice(0, 2), ids.of(7, 1), 'eval-3-7-0123456789abcdef', ''];
@@ -42,7 +42,7 @@ describe('the id of a training ticket', () => {
     assert.equal(ids.orderOf({ ticketId: ids.of(7, 0), attempt: 1 }), undefined);
   });
 
-  it('stays without that part where the ticket was issued before there was a key', () => {
+  it('a ticket id has no such part if the ticket was issued before there was a key', () => {
     const ids = new TicketIds(newTicketKey(10));
     assert.equal(ids.of(9, 1), 'train-00000009');
     assert.equal(ids.orderOf({ ticketId: 'train-00000009', attempt: 0 }), 9);
@@ -50,7 +50,7 @@ describe('the id of a training ticket', () => {
     assert.equal(ids.orderOf({ ticketId: 'train-00000010', attempt: 0 }), undefined);
   });
 
-  it('is told from any other text', () => {
+  it('a ticket id is distinguished from any other text', () => {
     for (const id of [
       ...['eval-0-5', 'train-5', 'train-00000005.0', 'train-1234567890123456', ''],
       ...['train-00000005-', 'train-00000005-0123456789ABCDEF', 'train-00000005-0123456789abcde'],
@@ -62,7 +62,7 @@ describe('the id of a training ticket', () => {
 });
 
 describe('the id of a message', () => {
-  it('names the attempt that it is about', () => {
+  it('the id of a message names the attempt that it is about', () => {
     for (const of of [
       { ticketId: 'train-00000005', attempt: 1 },
       { ticketId: 'train-00000005-0123456789abcdef', attempt: 0 },
@@ -73,7 +73,7 @@ describe('the id of a message', () => {
     }
   });
 
-  it('is told from any other text', () => {
+  it('the id of a message is distinguished from any other text', () => {
     for (const id of ['again-7', 'train-00000005', 'train-00000005.x', '.1', 'a.12345678901', ''])
       assert.equal(attemptOf(id), undefined, id);
   });

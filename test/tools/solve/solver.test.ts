@@ -98,7 +98,7 @@ describe('the solver', () => {
       () => solve({ numbers: [1, 2, 3, 4, 5, 6, 7], target: 1 }),
       /there are 7 numbers/,
     );
-    assert.throws(() => solve({ numbers: [1, 0.5], target: 1 }), /0\.5 is no whole number/);
+    assert.throws(() => solve({ numbers: [1, 0.5], target: 1 }), /0\.5 is not a whole number/);
     assert.throws(() => solve({ numbers: [], target: 1 }), RangeError);
     assert.throws(() => solve({ numbers: [1], target: 0.5 }), RangeError);
   });

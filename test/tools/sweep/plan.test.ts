@@ -75,7 +75,7 @@ describe('the runs of an experiment', () => {
   it('the runs of an experiment cannot train on part of a step', () => {
     assert.throws(
       () => plan({ limits: { samples: 65 } }),
-      /the limit is 65 samples, no whole number of steps where lag 0, correction cispo: a step has 16/,
+      /the limit is 65 samples, not a whole number of steps where lag 0, correction cispo: a step has 16/,
     );
   });
 

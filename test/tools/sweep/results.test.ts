@@ -53,7 +53,7 @@ describe('the results of an experiment', () => {
     const locked = join(folder, 'locked');
     {
       await using _lock = await lockFolder(locked);
-      await assert.rejects(lockFolder(locked), new RegExp(`process ${process.pid} is at work in`));
+      await assert.rejects(lockFolder(locked), new RegExp(`process ${process.pid} is using`));
     }
     await writeFile(join(locked, '.lock'), '999999999');
     await using _lock = await lockFolder(locked);

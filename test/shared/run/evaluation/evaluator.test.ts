@@ -40,7 +40,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     await until(() => tickets.length === 4);
   });
 
-  it('asks for each problem at the training temperature and greedily, of exactly this version', () => {
+  it('an evaluation asks for each problem at the training temperature and greedily, of exactly this version', () => {
     assert.deepEqual(
       tickets.map(({ problemId, groupSize, samplingParams, pinnedVersion, split }) => [
         ...[problemId, groupSize, samplingParams.temperature, pinnedVersion, split],
@@ -55,7 +55,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     assert.equal(new Set(tickets.map(({ ticketId }) => ticketId)).size, 4);
   });
 
-  it('reports the rates, the answers to each problem and the progress of training meanwhile', async () => {
+  it('an evaluation reports the rates, the answers to each problem and the progress of training meanwhile', async () => {
     const correct = [[true, false], [true, true], [false], [true]];
     newest = 8;
     tickets.forEach((ticket, i) => {
@@ -75,7 +75,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     });
   });
 
-  it('continues without a dead ticket', async () => {
+  it('an evaluation continues without a dead ticket', async () => {
     evaluator.die(tickets[0]!.ticketId);
     for (const ticket of tickets.slice(1)) {
       evaluator.receive(answered(ticket, new Array<boolean>(ticket.groupSize).fill(true)));
@@ -88,7 +88,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     assert.deepEqual(answers.sampled, { correct: [0, 2], total: [0, 2] });
   });
 
-  it('fails when every ticket dies, and another can be started', async () => {
+  it('an evaluation fails when every ticket dies, and another can be started', async () => {
     for (const { ticketId } of tickets) evaluator.die(ticketId);
     await assert.rejects(result, /failed: all of its sampled or all of its greedy tickets died/);
     evaluator.run(4, stop.signal).catch(() => undefined);
@@ -96,7 +96,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     assert.equal(tickets.at(-1)!.pinnedVersion, 4);
   });
 
-  it('samples every version with the same seeds', async () => {
+  it('every evaluation samples with the same seeds', async () => {
     for (const { ticketId } of tickets) evaluator.die(ticketId);
     await result.catch(() => undefined);
     evaluator.run(4, stop.signal).catch(() => undefined);
@@ -106,7 +106,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     assert.equal(new Set(seeds).size, 4);
   });
 
-  it('refuses a group of another version', () => {
+  it('an evaluation refuses a group of another version', () => {
     const ticket = tickets[0]!;
     assert.throws(() => {
       evaluator.receive(answered(ticket, [true, true], 2));
@@ -127,7 +127,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     ]),
   ];
   for (const [field, over] of altered) {
-    it(`refuses an answer to the ticket with another ${field} and finishes without it`, async () => {
+    it(`an evaluation refuses an answer to the ticket with another ${field} and finishes without it`, async () => {
       const [first, ...others] = tickets;
       const lie = { ...first!, ...over };
       const correct = new Array<boolean>(lie.groupSize).fill(true);
@@ -145,7 +145,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     });
   }
 
-  it('ignores the answers of a quarantined actor and finishes without them', async () => {
+  it('an evaluation ignores the answers of a quarantined actor and finishes without them', async () => {
     const [first, ...others] = tickets;
     const answer = answered(first!, [true, true]);
     assert.throws(() => {
@@ -166,7 +166,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     assert.deepEqual(answers.sampled.total, [0, 2]);
   }
 
-  it('asks for many answers in groups that are no larger than those of training', async () => {
+  it('an evaluation asks for many answers in groups that are no larger than those of training', async () => {
     const asked: Ticket[] = [];
     const many = new Evaluator({
       config: runConfig({ groupSize: 4 }),
@@ -194,11 +194,11 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
     assert.deepEqual(answers.sampled, { correct: [4, 0], total: [9, 9] });
   });
 
-  it('runs one at a time', async () => {
+  it('evaluations run one at a time', async () => {
     await assert.rejects(evaluator.run(4, stop.signal), /version 3 is still being evaluated/);
   });
 
-  it('ends when its signal aborts', async () => {
+  it('an evaluation ends when its signal aborts', async () => {
     stop.abort();
     await assert.rejects(result, { name: 'AbortError' });
   });

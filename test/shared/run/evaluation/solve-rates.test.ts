@@ -14,14 +14,14 @@ describe('the rates of three problems with four answers each', () => {
   const sampled = { correct: [0, 2, 4], total: [4, 4, 4] };
   const greedy = { correct: [0, 0, 1], total: [1, 1, 1] };
 
-  it('are means over the problems', () => {
+  it('the solve rates are means over the problems', () => {
     const { sampled: rate, greedy: greedily, passAt } = solveRates(problems, { sampled, greedy });
     assertClose([rate, greedily], [(0 + 0.5 + 1) / 3, 1 / 3]);
     // Of the 6 pairs of the second problem's answers, one is all wrong.
     assertClose([passAt['1']!, passAt['2']!, passAt['4']!], [0.5, (0 + 5 / 6 + 1) / 3, 2 / 3]);
   });
 
-  it('are reported by difficulty, in numeric order', () => {
+  it('the solve rates are reported by difficulty, in numeric order', () => {
     const { byDifficulty } = solveRates(problems, { sampled, greedy });
     assert.deepEqual(
       byDifficulty.map(({ difficulty, problems, sampled, greedy }) => [
@@ -34,7 +34,7 @@ describe('the rates of three problems with four answers each', () => {
     );
   });
 
-  it('omit unanswered problems and difficulties without answers', () => {
+  it('the solve rates omit unanswered problems and difficulties without answers', () => {
     const lost = { correct: [0, 2, 4], total: [0, 4, 4] };
     const { sampled: rate, byDifficulty } = solveRates(problems, { sampled: lost, greedy });
     assert.equal(rate, 0.75);
@@ -44,7 +44,7 @@ describe('the rates of three problems with four answers each', () => {
     );
   });
 
-  it('cannot be computed without any answer of one kind', () => {
+  it('the solve rates cannot be computed without any answer of one kind', () => {
     const none = { correct: [0, 0, 0], total: [0, 0, 0] };
     const message = 'the evaluation failed: all of its sampled or all of its greedy tickets died';
     assert.throws(() => solveRates(problems, { sampled, greedy: none }), { message });
@@ -53,7 +53,7 @@ describe('the rates of three problems with four answers each', () => {
 });
 
 describe('the result of an evaluation', () => {
-  it('cannot have more correct answers than answers, nor another number of problems', () => {
+  it('a result cannot have more correct answers than answers, nor another number of problems', () => {
     const { greedy } = evalResult().answers;
     const withSampled = (sampled: typeof greedy) => evalResult({ answers: { sampled, greedy } });
     assert(EvalResult.safeParse(evalResult()).success);

@@ -54,7 +54,7 @@ describe('the log of a service', () => {
       const disk = { room: 0, error: code };
       const { stream } = streamOnto(context, disk);
       stream.write('x\n');
-      const reason = `${words}: cannot write log; make room, and it goes on by itself`;
+      const reason = `${words}: cannot write log; make room, and it continues by itself`;
       assert.deepEqual(await ready(), [503, `${reason}\n`]);
       assert.equal(await metric('rl_disk_full'), 1);
       disk.room = 10;
