@@ -7,6 +7,7 @@ import { dashboard, dashboardHelp } from './dashboard/dashboard.js';
 import { report, reportHelp } from './dashboard/report.js';
 import { deadLetters, deadLettersHelp } from './dead-letters/command.js';
 import { doctor, doctorHelp } from './doctor/doctor.js';
+import { endWithNpx } from './end-with-npx.js';
 import { evalHelp, evalRun } from './eval/eval.js';
 import { exportHelp, exportRun } from './export/export.js';
 import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
@@ -160,6 +161,7 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
   ],
 ]);
 
+endWithNpx(process.env);
 try {
   const exitCode = await run(process.argv.slice(2));
   if (exitCode !== undefined) process.exitCode = exitCode;
