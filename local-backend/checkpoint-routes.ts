@@ -154,6 +154,7 @@ function describeCheckpoint(saved: CheckpointMetadata) {
     tinker_path: formatTinkerPath(pathOf(saved)),
     size_bytes: saved.size_bytes,
     public: false,
+    user_metadata: saved.checkpoint_user_metadata ?? null,
     expires_at: null,
   };
 }

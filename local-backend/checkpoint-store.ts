@@ -6,6 +6,7 @@ import { errorText } from '../shared/base/errors.js';
 import { readJson } from '../shared/base/read-json.js';
 import { type RoomWait, writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
+import { UserMetadata } from '../shared/tinker/api.js';
 import { checkName, type TinkerPath } from '../shared/tinker/tinker-path.js';
 import { makeFolders, removeFolder, repairFolders, writeFolder } from './durable-folder.js';
 import { notFound } from './http-api.js';
@@ -44,7 +45,8 @@ export const CheckpointMetadata = z.object({
   train_unembed: z.boolean(), // as requested; this backend does not adapt the output head
   adapter_sha256: z.string(),
   size_bytes: z.int().nonnegative(),
-  user_metadata: z.record(z.string(), z.unknown()).nullish(),
+  user_metadata: UserMetadata.nullish(), // of the training run
+  checkpoint_user_metadata: UserMetadata.optional(),
 });
 export type CheckpointMetadata = z.infer<typeof CheckpointMetadata>;
 

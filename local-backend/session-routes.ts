@@ -54,10 +54,12 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
       path: '/api/v1/create_session',
       access: 'sampling',
       async handle(request) {
-        await readJson(request, CreateSessionRequest);
+        const { user_metadata, display_name } = await readJson(request, CreateSessionRequest);
+        // Not kept for the sampling key: it cannot read them, and its many clients could fill the memory.
+        const about = request.access === 'all' ? { user_metadata, display_name } : {};
         return jsonReply(201, {
           type: 'create_session',
-          session_id: sessions.create().id,
+          session_id: sessions.create(about).id,
           info_message: null,
           warning_message: null,
           error_message: null,
@@ -85,8 +87,13 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
       method: 'GET',
       path: '/api/v1/sessions/:id',
       handle({ params: [id] }) {
-        const { trainingRuns, samplers } = sessions.get(id!);
-        return jsonReply(200, { training_run_ids: trainingRuns, sampler_ids: [...samplers] });
+        const { trainingRuns, samplers, about } = sessions.get(id!);
+        return jsonReply(200, {
+          training_run_ids: trainingRuns,
+          sampler_ids: [...samplers],
+          user_metadata: about.user_metadata ?? null,
+          display_name: about.display_name ?? null,
+        });
       },
     },
     {

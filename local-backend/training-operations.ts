@@ -89,9 +89,8 @@ export class TrainingOperations {
   }
 
   saveWeights(run: TrainingRun, request: z.output<typeof SaveWeightsRequest>): string {
-    const { seq_id, path } = request;
-    return this.runs.submit(run, seq_id, 'save_weights', [path ?? '\n'], async () => {
-      const saved = await this.#save(run, 'weights', path);
+    return this.runs.submit(run, request.seq_id, 'save_weights', contentOf(request), async () => {
+      const saved = await this.#save(run, 'weights', request);
       return json({ path: formatTinkerPath(pathOf(saved)), type: 'save_weights' });
     });
   }
@@ -103,9 +102,8 @@ export class TrainingOperations {
   ): string {
     const { seq_id, path, sampling_session_seq_id: sessionSeqId } = request;
     const type = 'save_weights_for_sampler';
-    const content = [path ?? '\n', String(sessionSeqId)];
-    return this.runs.submit(run, seq_id, type, content, async () => {
-      const saved = await this.#save(run, 'sampler_weights', path);
+    return this.runs.submit(run, seq_id, type, contentOf(request), async () => {
+      const saved = await this.#save(run, 'sampler_weights', request);
       if (path !== undefined) {
         return json({ path: formatTinkerPath(pathOf(saved)), sampling_session_id: null, type });
       }
@@ -164,7 +162,7 @@ export class TrainingOperations {
   async #save(
     run: TrainingRun,
     kind: TinkerPath['kind'],
-    givenName: string | undefined,
+    { path: givenName, user_metadata }: SaveRequest,
   ): Promise<CheckpointMetadata> {
     const name =
       givenName === undefined
@@ -190,10 +188,18 @@ export class TrainingOperations {
         ...run.geometry,
         train_unembed: run.trainUnembed,
         user_metadata: run.userMetadata,
+        ...(user_metadata && { checkpoint_user_metadata: user_metadata }),
       },
       files,
     );
   }
+}
+
+type SaveRequest = Pick<z.output<typeof SaveWeightsRequest>, 'path' | 'user_metadata'>;
+
+/** Everything that distinguishes two operations. */
+function contentOf(request: object): string[] {
+  return [JSON.stringify({ ...request, seq_id: undefined })];
 }
 
 function json(value: Readonly<Record<string, unknown>>): OperationResult {

@@ -20,7 +20,7 @@ export interface TrainingRun {
   readonly session: Session;
   readonly geometry: Geometry;
   readonly trainUnembed: boolean;
-  readonly userMetadata: Readonly<Record<string, unknown>> | undefined;
+  readonly userMetadata: Readonly<Record<string, string>> | undefined;
   readonly gate: SequenceGate;
   readonly requests: ResendMemory<string>;
   lastRequestAt: number; // ms since the epoch

@@ -81,6 +81,18 @@ const OptimizerConfig = z.looseObject({}).superRefine((config, context) => {
 /** The SDK's integers have 64 bits, of which a double keeps 53: wider ones may arrive as text. */
 const wideInteger = z.union([z.int(), z.bigint(), z.string().regex(/^-?[0-9]{1,20}$/)]);
 
+/** The user's notes. They are read back as text, so another value becomes its JSON. */
+export const UserMetadata = z
+  .record(z.string(), z.unknown())
+  .transform((notes): Record<string, string> =>
+    Object.fromEntries(
+      Object.entries(notes).map(([key, value]) => [
+        key,
+        typeof value === 'string' ? value : JSON.stringify(value),
+      ]),
+    ),
+  );
+
 /** `POST /api/v1/client/config` */
 export const ClientConfigRequest = z.object({ sdk_version: z.string() });
 export const ClientConfigResponse = z.object({
@@ -110,10 +122,12 @@ export const ServerCapabilities = z.object({
 export const CreateSessionRequest = z.object({
   type: kind('create_session'),
   tags: z.array(z.string()).max(1_000),
-  user_metadata: optional(z.record(z.string(), z.unknown())),
+  user_metadata: optional(UserMetadata),
   sdk_version: z.string(),
   project_id: optional(z.string()),
+  display_name: optional(z.string()),
 });
+export type CreateSessionRequest = z.output<typeof CreateSessionRequest>;
 export const CreateSessionResponse = z.object({
   session_id: z.string().min(1),
   info_message: optional(z.string()),
@@ -147,7 +161,7 @@ export const CreateModelRequest = closed({
   session_id: z.string(),
   model_seq_id: count,
   base_model: z.string(),
-  user_metadata: optional(z.record(z.string(), z.unknown())),
+  user_metadata: optional(UserMetadata),
   lora_config: optional(LoraConfig),
   optimizer_config: optional(OptimizerConfig),
 });
@@ -227,23 +241,28 @@ export const OptimStepResult = z.object({
 });
 
 /** `POST /api/v1/save_weights` → a future of SaveResult; `path` is a bare name. */
-export const SaveWeightsRequest = z.object({
+export const SaveWeightsRequest = closed({
   type: kind('save_weights'),
   model_id: z.string(),
   path: optional(z.string()),
   seq_id: optional(z.int()),
   ttl_seconds: optional(z.number()),
   overwrite: optional(z.boolean()),
+  user_metadata: optional(UserMetadata),
 });
 
 /** `POST /api/v1/save_weights_for_sampler` → a future of SaveResult: named or for one session. */
-export const SaveWeightsForSamplerRequest = z.object({
+export const SaveWeightsForSamplerRequest = closed({
   type: kind('save_weights_for_sampler'),
   model_id: z.string(),
   path: optional(z.string()),
   sampling_session_seq_id: optional(z.int()),
+  kind: optional(
+    z.literal('snapshot', 'only snapshot is supported: an open sampler keeps its weights'),
+  ),
   seq_id: optional(z.int()),
   ttl_seconds: optional(z.number()),
+  user_metadata: optional(UserMetadata),
 });
 export const SaveResult = z.object({
   path: optional(z.string()),
@@ -258,7 +277,7 @@ export const LoadWeightsRequest = closed({
   session_id: optional(z.string()), // when creating a model, as the next three
   model_seq_id: optional(count),
   base_model: optional(z.string()),
-  user_metadata: optional(z.record(z.string(), z.unknown())),
+  user_metadata: optional(UserMetadata),
   optimizer_config: optional(OptimizerConfig),
   weights_access_token: optional(z.string()), // of another account's checkpoint: there is one account
   path: z.string(),

@@ -382,6 +382,45 @@ describe('the local backend over HTTP', () => {
     assert.equal((await wire.fetch(url, { method: 'DELETE' })).status, 404);
   });
 
+  it('the notes of a session, a run and a checkpoint are read back as text', async () => {
+    const { session_id: noted } = await wire.post('create_session', {
+      tags: ['nightly'],
+      user_metadata: { note: 'first', seed: 3 },
+      display_name: 'Countdown',
+      sdk_version: '0.38.0',
+    });
+    const about = await wire.get(`sessions/${String(noted)}`);
+    assert.deepEqual(about['user_metadata'], { note: 'first', seed: '3' });
+    assert.equal(about['display_name'], 'Countdown');
+
+    const promise = await wire.post('create_model', {
+      ...createModelBody(String(noted)),
+      user_metadata: { lr: 0.001, tags: ['a'] },
+    });
+    const model = String((await wire.result(promise))['model_id']);
+    const save = (seq_id: number, user_metadata?: Json) =>
+      wire.post('save_weights', { model_id: model, path: 'noted', seq_id, user_metadata });
+    const notes = async () => {
+      const { user_metadata: ofRun, last_checkpoint } = await wire.get(`training_runs/${model}`);
+      return [ofRun, (last_checkpoint as Json)['user_metadata']];
+    };
+    await wire.result(await save(1, { score: '0.7' }));
+    assert.deepEqual(await notes(), [{ lr: '0.001', tags: '["a"]' }, { score: '0.7' }]);
+    await wire.result(await save(2)); // overwriting without notes removes them
+    assert.deepEqual((await notes())[1], null);
+  });
+
+  it('a sampler whose weights change in flight is refused', async () => {
+    const model = await freshModel();
+    const refused = await wire.tryPost('save_weights_for_sampler', {
+      model_id: model,
+      kind: 'inflight',
+      seq_id: 1,
+    });
+    assert.equal(refused.status, 422);
+    assert.match(await refused.text(), /kind.*only snapshot/);
+  });
+
   it('deleting a checkpoint ends only its own sampling sessions', async () => {
     const model = await freshModel();
     const save = (path: string, seq_id: number) =>

@@ -114,7 +114,7 @@ describe('the sampling key', { timeout: 120_000 }, () => {
     }
   });
 
-  it('an actor cannot fill the memory of the backend with long stops or telemetry reports', async () => {
+  it('an actor cannot fill the memory of the backend with long stops, notes or telemetry reports', async () => {
     const texts = (length: number, chars: number) => Array<string>(length).fill('x'.repeat(chars));
     const sampleWith = (stop: unknown) => {
       const sample = {
@@ -129,6 +129,13 @@ describe('the sampling key', { timeout: 120_000 }, () => {
       assert.equal((await sampleWith(stop)).status, 422);
     }
     assert.equal((await sampleWith(texts(256, 1_024))).status, 404); // no such sampling session
+    const { session_id } = await new Wire(backend.url, samplingApiKey).post('create_session', {
+      tags: [],
+      user_metadata: { note: 'x'.repeat(900_000) },
+      sdk_version: '0.38.0',
+    });
+    const { user_metadata } = await learner.get(`sessions/${String(session_id)}`);
+    assert.equal(user_metadata, null); // it cannot read it back either
     const large = { method: 'POST', body: ' '.repeat(5 * 2 ** 20) };
     assert.equal((await asActor('/api/v1/telemetry', large)).status, 413);
     const usual = { method: 'POST', body: ' '.repeat(2 ** 20) };
