@@ -102,7 +102,7 @@ export function checkpointRoutes(
           base_model: saved.base_model,
           is_lora: true,
           lora_rank: saved.lora_rank,
-          train_unembed: saved.train_unembed,
+          train_unembed: false,
           train_mlp: saved.train_mlp,
           train_attn: saved.train_attn,
         });

@@ -42,7 +42,7 @@ export const CheckpointMetadata = z.object({
   lora_alpha: z.number().positive(),
   train_attn: z.boolean(),
   train_mlp: z.boolean(),
-  train_unembed: z.boolean(), // as requested; this backend does not adapt the output head
+  train_unembed: z.boolean(), // false; the output head is never adapted, though older files say what was asked
   adapter_sha256: z.string(),
   size_bytes: z.int().nonnegative(),
   user_metadata: UserMetadata.nullish(), // of the training run

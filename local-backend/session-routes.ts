@@ -56,11 +56,12 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
       async handle(request) {
         const { user_metadata, display_name } = await readJson(request, CreateSessionRequest);
         // Not kept for the sampling key: it cannot read them, and its many clients could fill the memory.
-        const about = request.access === 'all' ? { user_metadata, display_name } : {};
+        const canTrain = request.access === 'all';
+        const about = canTrain ? { user_metadata, display_name } : {};
         return jsonReply(201, {
           type: 'create_session',
           session_id: sessions.create(about).id,
-          info_message: null,
+          info_message: canTrain ? untrainedHead : null,
           warning_message: null,
           error_message: null,
         });
@@ -107,6 +108,9 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
     },
   ];
 }
+
+/** The SDK's default asks to train it, so it cannot be refused. SDKs log this. */
+const untrainedHead = 'train_unembed has no effect here: the output head is not adapted';
 
 /** Small, since a client with the sampling key may send this much on many connections at once. */
 const maxTelemetryBytes = 4 * 2 ** 20;

@@ -127,7 +127,7 @@ export class TrainingOperations {
     }
     return this.#createdFromState.getOrCreate(`${session_id}/${model_seq_id}`, () => {
       const saved = this.store.get(parseTinkerPath(path));
-      const { lora_rank: rank, train_attn, train_mlp, train_unembed } = saved;
+      const { lora_rank: rank, train_attn, train_mlp } = saved;
       const { modelId } = this.runs.create({
         type: 'create_model',
         session_id,
@@ -135,7 +135,7 @@ export class TrainingOperations {
         base_model: request.base_model ?? saved.base_model,
         user_metadata,
         optimizer_config: request.optimizer_config,
-        lora_config: { rank, seed: undefined, train_attn, train_mlp, train_unembed },
+        lora_config: { rank, seed: undefined, train_attn, train_mlp, train_unembed: false },
       });
       const run = this.runs.get(modelId);
       return { requestId: this.loadWeights(run, { ...request, seq_id: undefined }), modelId };
@@ -186,7 +186,7 @@ export class TrainingOperations {
         name,
         created_at: new Date().toISOString(),
         ...run.geometry,
-        train_unembed: run.trainUnembed,
+        train_unembed: false,
         user_metadata: run.userMetadata,
         ...(user_metadata && { checkpoint_user_metadata: user_metadata }),
       },

@@ -19,7 +19,6 @@ export interface TrainingRun {
   readonly derivedId: string;
   readonly session: Session;
   readonly geometry: Geometry;
-  readonly trainUnembed: boolean;
   readonly userMetadata: Readonly<Record<string, string>> | undefined;
   readonly gate: SequenceGate;
   readonly requests: ResendMemory<string>;
@@ -69,7 +68,6 @@ export class TrainingRuns {
           train_attn: lora.train_attn,
           train_mlp: lora.train_mlp,
         },
-        trainUnembed: lora.train_unembed,
         userMetadata: request.user_metadata,
         gate: this.#gate(id),
         requests: new ResendMemory(rememberedOperations),

@@ -410,6 +410,27 @@ describe('the local backend over HTTP', () => {
     assert.deepEqual((await notes())[1], null);
   });
 
+  it('the local backend says that it does not train the output head', async () => {
+    const body = { tags: [], user_metadata: {}, sdk_version: '0.38.0' };
+    const { session_id, info_message } = await wire.post('create_session', body);
+    assert.equal(info_message, 'train_unembed has no effect here: the output head is not adapted');
+    const create = (model_seq_id: number, flags: Json) => {
+      const usual = createModelBody(String(session_id), model_seq_id);
+      return { ...usual, lora_config: { ...(usual['lora_config'] as Json), ...flags } };
+    };
+    const promise = await wire.post('create_model', create(0, { train_unembed: true }));
+    const model = String((await wire.result(promise))['model_id']);
+    await wire.result(await wire.post('save_weights', { model_id: model, path: 'a', seq_id: 1 }));
+    const about = await wire.post('weights_info', { tinker_path: `tinker://${model}/weights/a` });
+    const { train_attn, train_mlp, train_unembed } = about;
+    assert.deepEqual([train_attn, train_mlp, train_unembed], [true, true, false]);
+
+    const headOnly = create(1, { train_unembed: true, train_attn: false, train_mlp: false });
+    const refused = await wire.tryPost('create_model', headOnly);
+    assert.equal(refused.status, 400);
+    assert.match(await refused.text(), /needs train_attn or train_mlp/);
+  });
+
   it('a sampler whose weights change in flight is refused', async () => {
     const model = await freshModel();
     const refused = await wire.tryPost('save_weights_for_sampler', {
