@@ -4,9 +4,11 @@ import { join } from 'node:path';
 import { pack } from 'tar-stream';
 import { z } from 'zod';
 import type { Reply } from '../shared/service/http-server.js';
+import { TtlRequest } from '../shared/tinker/api.js';
 import { parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
 import {
   checkpointKinds,
+  expiryAfter,
   type CheckpointMetadata,
   type CheckpointStore,
   formatTinkerPath,
@@ -66,25 +68,40 @@ export function checkpointRoutes(
     },
     {
       method: 'GET',
-      path: '/api/v1/training_runs/:run/checkpoints/*',
+      path: '/api/v1/training_runs/:run/checkpoints/*/archive',
       handle(request) {
-        const [, rest = ''] = request.params;
-        const checkpoint = rest.endsWith('/archive')
-          ? rest.slice(0, -'/archive'.length)
-          : undefined;
-        if (checkpoint === undefined) throw notFound(`${rest} has no page; ask for …/archive`);
-        const path = findCheckpoint(store, runs, request.params[0]!, checkpoint);
+        const [run, checkpoint] = request.params;
+        const path = findCheckpoint(store, runs, run!, checkpoint!);
         return redirectToArchive(request, archives.offer(store.adapterFolder(path)));
       },
     },
+    ...(['POST', 'DELETE'] as const).map((method): Route => ({
+      method,
+      path: '/api/v1/training_runs/:run/checkpoints/*/publish',
+      async handle({ params: [run, checkpoint] }) {
+        const path = findCheckpoint(store, runs, run!, checkpoint!);
+        await store.change(path, { public: method === 'POST' });
+        return noContent;
+      },
+    })),
     {
-      method: 'DELETE',
+      method: 'PUT',
+      path: '/api/v1/training_runs/:run/checkpoints/*/ttl',
+      async handle(request) {
+        const [run, checkpoint] = request.params;
+        const { ttl_seconds } = await readJson(request, TtlRequest);
+        const path = findCheckpoint(store, runs, run!, checkpoint!);
+        await store.change(path, { expires_at: expiryAfter(ttl_seconds) });
+        return noContent;
+      },
+    },
+    {
+      method: 'DELETE', // after …/publish, which it would match
       path: '/api/v1/training_runs/:run/checkpoints/*',
       async handle({ params: [run, checkpoint] }) {
         const path = findCheckpoint(store, runs, run!, checkpoint!);
-        await store.delete(path);
-        samplers.closeFor(path);
-        return { status: 204, headers: {}, body: '' };
+        await deleteCheckpoint(store, samplers, path);
+        return noContent;
       },
     },
     {
@@ -120,6 +137,28 @@ export function checkpointRoutes(
   ];
 }
 
+const noContent: Reply = { status: 204, headers: {}, body: '' };
+
+/** Deletes the checkpoints whose time is over. @param now in ms since the epoch. */
+export async function deleteExpired(
+  store: CheckpointStore,
+  samplers: Pick<SamplingSessions, 'closeFor'>,
+  now: number,
+): Promise<void> {
+  for (const saved of store.expired(now)) await deleteCheckpoint(store, samplers, pathOf(saved));
+}
+
+/** No sampling session outlives the checkpoint, whose name is free before its files are deleted. */
+async function deleteCheckpoint(
+  store: CheckpointStore,
+  samplers: Pick<SamplingSessions, 'closeFor'>,
+  path: TinkerPath,
+): Promise<void> {
+  const deleted = store.delete(path);
+  samplers.closeFor(path);
+  await deleted;
+}
+
 /** @throws {ApiError} 404 for a run that is not in training and has no checkpoint. */
 function describeRun(name: string, runs: TrainingRuns, store: CheckpointStore) {
   const run = runs.find(name);
@@ -153,9 +192,9 @@ function describeCheckpoint(saved: CheckpointMetadata) {
     time: saved.created_at,
     tinker_path: formatTinkerPath(pathOf(saved)),
     size_bytes: saved.size_bytes,
-    public: false,
+    public: saved.public ?? false,
     user_metadata: saved.checkpoint_user_metadata ?? null,
-    expires_at: null,
+    expires_at: saved.expires_at ?? null,
   };
 }
 

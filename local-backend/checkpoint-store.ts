@@ -2,6 +2,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { sha256 } from '../shared/base/bytes.js';
+import { replaceFile } from '../shared/base/durable-file.js';
 import { errorText } from '../shared/base/errors.js';
 import { readJson } from '../shared/base/read-json.js';
 import { type RoomWait, writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
@@ -47,6 +48,8 @@ export const CheckpointMetadata = z.object({
   size_bytes: z.int().nonnegative(),
   user_metadata: UserMetadata.nullish(), // of the training run
   checkpoint_user_metadata: UserMetadata.optional(),
+  public: z.boolean().optional(),
+  expires_at: z.iso.datetime().nullish(),
 });
 export type CheckpointMetadata = z.infer<typeof CheckpointMetadata>;
 
@@ -73,6 +76,11 @@ export function incompatibility(saved: Geometry, wanted: Geometry): string | und
     .join('; ');
 }
 
+/** Returns when a checkpoint expires that is kept for `ttlSeconds` from now; null: never. */
+export function expiryAfter(ttlSeconds: number | undefined): string | null {
+  return ttlSeconds === undefined ? null : new Date(Date.now() + ttlSeconds * 1_000).toISOString();
+}
+
 export function pathOf(metadata: CheckpointMetadata): TinkerPath {
   return { runId: metadata.training_run_id, kind: metadata.kind, name: metadata.name };
 }
@@ -84,6 +92,7 @@ export interface CheckpointFiles {
   readonly optimizer?: Uint8Array; // optimizer/optimizer.safetensors
 }
 
+const metadataFile = 'metadata.json';
 const adapterFile = 'adapter/adapter_model.safetensors';
 const adapterConfigFile = 'adapter/adapter_config.json';
 const optimizerFile = 'optimizer/optimizer.safetensors';
@@ -119,9 +128,7 @@ export class CheckpointStore {
         for (const name of names) {
           const folder = join(parent, name);
           try {
-            const metadata = CheckpointMetadata.parse(
-              await readJson(join(folder, 'metadata.json')),
-            );
+            const metadata = CheckpointMetadata.parse(await readJson(join(folder, metadataFile)));
             store.#byPath.set(formatTinkerPath({ runId: run, kind, name }), metadata);
           } catch (error) {
             log.warn({ folder, reason: errorText(error) }, 'unreadable checkpoint skipped');
@@ -167,7 +174,7 @@ export class CheckpointStore {
       size_bytes: sizes.reduce((sum, size) => sum + size, 0),
     };
     const files = new Map<string, Uint8Array | string>([
-      ['metadata.json', `${JSON.stringify(metadata, undefined, 2)}\n`],
+      [metadataFile, textOf(metadata)],
       [adapterFile, adapter],
       [adapterConfigFile, adapterConfig],
     ]);
@@ -198,6 +205,23 @@ export class CheckpointStore {
   }
 
   /** @throws {ApiError} 404 */
+  async change(
+    path: TinkerPath,
+    changes: Pick<CheckpointMetadata, 'public' | 'expires_at'>,
+  ): Promise<void> {
+    const metadata = { ...this.get(path), ...changes };
+    await writeWhenRoom('checkpoints', this.wait, () =>
+      replaceFile(join(this.#folder(path), metadataFile), textOf(metadata)),
+    );
+    if (this.has(path)) this.#byPath.set(formatTinkerPath(path), metadata);
+  }
+
+  /** The checkpoints whose time is over. @param now in ms since the epoch. */
+  expired(now: number): CheckpointMetadata[] {
+    return this.list().filter((saved) => Date.parse(saved.expires_at ?? '') <= now);
+  }
+
+  /** @throws {ApiError} 404 */
   async delete(path: TinkerPath): Promise<void> {
     this.get(path);
     this.#byPath.delete(formatTinkerPath(path));
@@ -207,6 +231,10 @@ export class CheckpointStore {
   #folder({ runId, kind, name }: TinkerPath): string {
     return join(this.root, checkName(runId), kind, checkName(name));
   }
+}
+
+function textOf(metadata: CheckpointMetadata): string {
+  return `${JSON.stringify(metadata, undefined, 2)}\n`;
 }
 
 async function foldersIn(path: string): Promise<string[]> {

@@ -13,6 +13,7 @@ import { badRequest } from './http-api.js';
 import {
   type CheckpointMetadata,
   type CheckpointStore,
+  expiryAfter,
   formatTinkerPath,
   incompatibility,
   nextAutomaticName,
@@ -162,7 +163,7 @@ export class TrainingOperations {
   async #save(
     run: TrainingRun,
     kind: TinkerPath['kind'],
-    { path: givenName, user_metadata }: SaveRequest,
+    { path: givenName, user_metadata, ttl_seconds }: SaveRequest,
   ): Promise<CheckpointMetadata> {
     const name =
       givenName === undefined
@@ -188,6 +189,7 @@ export class TrainingOperations {
         ...run.geometry,
         train_unembed: false,
         user_metadata: run.userMetadata,
+        expires_at: expiryAfter(ttl_seconds),
         ...(user_metadata && { checkpoint_user_metadata: user_metadata }),
       },
       files,
@@ -195,7 +197,10 @@ export class TrainingOperations {
   }
 }
 
-type SaveRequest = Pick<z.output<typeof SaveWeightsRequest>, 'path' | 'user_metadata'>;
+type SaveRequest = Pick<
+  z.output<typeof SaveWeightsRequest>,
+  'path' | 'user_metadata' | 'ttl_seconds'
+>;
 
 /** Everything that distinguishes two operations. */
 function contentOf(request: object): string[] {

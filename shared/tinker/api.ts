@@ -2,8 +2,8 @@ import { z } from 'zod';
 import { requestLimits } from './wire-bounds.js';
 
 /**
- * The JSON bodies of the Tinker HTTP API, SDK 0.25: one schema each, for the client and for the embedded
- * server. Unknown fields are ignored, since newer clients and servers add some. Absent and null mean the
+ * The JSON bodies of the Tinker HTTP API, compared with SDK 0.25 and 0.38 (test/compat/sdk/known-protocol.json):
+ * one schema each, for the client and for the embedded server. Unknown fields are ignored, since newer clients and servers add some. Absent and null mean the
  * same: the SDK drops nulls, other clients may write them. A client sends what a schema's `parse` returns,
  * with explicit defaults, as the SDK does.
  */
@@ -92,6 +92,9 @@ export const UserMetadata = z
       ]),
     ),
   );
+
+/** How long a checkpoint is kept, at most ten years. */
+const ttlSeconds = z.int().positive().max(315_576_000);
 
 /** `POST /api/v1/client/config` */
 export const ClientConfigRequest = z.object({ sdk_version: z.string() });
@@ -246,7 +249,7 @@ export const SaveWeightsRequest = closed({
   model_id: z.string(),
   path: optional(z.string()),
   seq_id: optional(z.int()),
-  ttl_seconds: optional(z.number()),
+  ttl_seconds: optional(ttlSeconds),
   overwrite: optional(z.boolean()),
   user_metadata: optional(UserMetadata),
 });
@@ -261,7 +264,7 @@ export const SaveWeightsForSamplerRequest = closed({
     z.literal('snapshot', 'only snapshot is supported: an open sampler keeps its weights'),
   ),
   seq_id: optional(z.int()),
-  ttl_seconds: optional(z.number()),
+  ttl_seconds: optional(ttlSeconds),
   user_metadata: optional(UserMetadata),
 });
 export const SaveResult = z.object({
@@ -286,7 +289,7 @@ export const LoadWeightsRequest = closed({
 export const LoadResult = z.object({ path: optional(z.string()) });
 
 /** `POST /api/v1/create_sampling_session` */
-export const CreateSamplingSessionRequest = z.object({
+export const CreateSamplingSessionRequest = closed({
   type: kind('create_sampling_session'),
   session_id: z.string(),
   sampling_session_seq_id: optional(z.int()),
@@ -363,6 +366,9 @@ export const CheckpointList = z.object({
   ),
   cursor: optional(z.object({ offset: count, limit: count, total_count: optional(count) })),
 });
+
+/** `PUT …/checkpoints/{id}/ttl`; null: kept for ever */
+export const TtlRequest = closed({ ttl_seconds: optional(ttlSeconds) });
 
 /** `GET …/checkpoints/{id}/archive`, the form without a redirect */
 export const ArchiveResponse = z.object({ url: z.string().min(1), expires: optional(z.string()) });
