@@ -1,11 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { checkpointRoutes } from '../../local-backend/checkpoint-routes.js';
-import { futureRoutes } from '../../local-backend/operation-result.js';
 import type { Route } from '../../local-backend/http-api.js';
 import type { LocalBackend } from '../../local-backend/local-backend.js';
-import { samplingRoutes, sessionRoutes } from '../../local-backend/session-routes.js';
-import { trainingRoutes } from '../../local-backend/training-routes.js';
 import {
   apiKey,
   createModelBody,
@@ -16,18 +12,10 @@ import {
   tinyModel,
   Wire,
 } from './running-backend.js';
+import { routes } from './routes.js';
 
 const maxOpenedBySamplingKey = 1_000;
 
-/** The routes without their dependencies, which these tests do not use. */
-const unused = undefined as never;
-const routes: readonly Route[] = [
-  ...sessionRoutes(unused, unused),
-  ...trainingRoutes(unused, unused, unused),
-  ...samplingRoutes(unused, unused),
-  ...futureRoutes(unused, 0),
-  ...checkpointRoutes(unused, unused, unused, unused),
-];
 const nameOf = ({ method, path }: Route) => `${method} ${path.replace('/api/v1/', '')}`;
 const named = (access: Route['access']) =>
   routes
@@ -80,7 +68,7 @@ describe('the sampling key', { timeout: 120_000 }, () => {
   it(`the sampling key is refused by each of the ${forbidden.length} routes that train, save, load, list, download or delete`, async () => {
     assert(forbidden.length >= 15);
     for (const route of forbidden) {
-      const path = route.path.replaceAll(/:\w+/g, 'x').replace('*', 'weights/x/archive');
+      const path = route.path.replaceAll(/:\w+/g, 'x').replace('*', 'weights/x');
       const { method } = route;
       const response = await asActor(path, { method, ...(method === 'POST' && { body: '{}' }) });
       assert.equal(response.status, 403, nameOf(route));
