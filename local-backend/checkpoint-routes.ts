@@ -1,10 +1,10 @@
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pack } from 'tar-stream';
 import { z } from 'zod';
 import type { Reply } from '../shared/service/http-server.js';
-import { TtlRequest } from '../shared/tinker/api.js';
+import { CopyWeightsRequest, TtlRequest } from '../shared/tinker/api.js';
 import { parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
 import {
   checkpointKinds,
@@ -23,6 +23,7 @@ import {
   readPage,
   type Route,
 } from './http-api.js';
+import { ResendMemory } from './futures.js';
 import type { SamplingSessions } from './sampling-sessions.js';
 import type { TrainingRuns } from './training-runs.js';
 
@@ -33,6 +34,7 @@ export function checkpointRoutes(
   samplers: Pick<SamplingSessions, 'closeFor'>,
   archives: Archives,
 ): Route[] {
+  const copies = new ResendMemory<Promise<TinkerPath>>(1_000);
   return [
     {
       method: 'GET',
@@ -108,6 +110,21 @@ export function checkpointRoutes(
       method: 'GET',
       path: '/api/v1/checkpoints',
       handle: ({ query }) => listCheckpoints(store.list().reverse(), readPage(query, 100)),
+    },
+    {
+      method: 'POST',
+      path: '/api/v1/copy_weights',
+      async handle(request) {
+        const { source_path, ttl_seconds } = await readJson(request, CopyWeightsRequest);
+        const source = parseTinkerPath(source_path);
+        store.get(source);
+        // A resent request has the key of the first; one without a key is a request of its own.
+        const key = request.headers['x-idempotency-key'] ?? randomUUID();
+        const copy = copies.getOrCreate(`${String(key)} ${source_path}`, () =>
+          store.copy(source, randomUUID(), expiryAfter(ttl_seconds)),
+        );
+        return jsonReply(200, { tinker_path: formatTinkerPath(await copy) });
+      },
     },
     {
       method: 'POST',

@@ -204,6 +204,14 @@ export class CheckpointStore {
     };
   }
 
+  /** Copies a checkpoint into a run of its own, under the same name. @throws {ApiError} 404 */
+  async copy(path: TinkerPath, runId: string, expiresAt: string | null): Promise<TinkerPath> {
+    const about = { ...this.get(path), training_run_id: runId, public: false };
+    const created_at = new Date().toISOString();
+    const files = await this.read(path);
+    return pathOf(await this.save({ ...about, created_at, expires_at: expiresAt }, files));
+  }
+
   /** @throws {ApiError} 404 */
   async change(
     path: TinkerPath,

@@ -367,6 +367,17 @@ export const CheckpointList = z.object({
   cursor: optional(z.object({ offset: count, limit: count, total_count: optional(count) })),
 });
 
+/** `POST /api/v1/copy_weights`, whose answer is direct */
+export const CopyWeightsRequest = closed({
+  source_path: z.string(),
+  ttl_seconds: optional(ttlSeconds),
+  // The owner of the copy, and the key of another account: there is one account.
+  destination_project_id: optional(z.string()),
+  session_id: optional(z.string()),
+  model_seq_id: optional(count),
+  weights_access_token: optional(z.string()),
+});
+
 /** `PUT …/checkpoints/{id}/ttl`; null: kept for ever */
 export const TtlRequest = closed({ ttl_seconds: optional(ttlSeconds) });
 

@@ -20,7 +20,7 @@ const known = JSON.parse(
 const schemas: Readonly<Record<string, z.ZodType | undefined>> = {
   AdamParams: api.OptimStepRequest.out.shape.adam_params,
   ClientConfigRequest: api.ClientConfigRequest,
-  CopyWeightsRequest: undefined,
+  CopyWeightsRequest: api.CopyWeightsRequest,
   CreateCustomLossRequest: undefined,
   CreateModelRequest: api.CreateModelRequest,
   CreateSamplingSessionRequest: api.CreateSamplingSessionRequest,
