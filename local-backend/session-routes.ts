@@ -2,6 +2,7 @@ import {
   ClientConfigRequest,
   CreateSamplingSessionRequest,
   CreateSessionRequest,
+  JoinSamplingSessionRequest,
   SampleRequest,
   SessionHeartbeatRequest,
 } from '../shared/tinker/api.js';
@@ -115,7 +116,7 @@ const untrainedHead = 'train_unembed has no effect here: the output head is not 
 /** Small, since a client with the sampling key may send this much on many connections at once. */
 const maxTelemetryBytes = 4 * 2 ** 20;
 
-/** The same values as TuFT's; the last two make SDKs before 0.25 send protobuf. */
+/** TuFT's values; two flags that make SDKs before 0.25 send protobuf; what SDK 0.38 asks before it does it. */
 const clientConfig = {
   pjwt_auth_enabled: false,
   credential_default_source: 'api_key',
@@ -124,6 +125,7 @@ const clientConfig = {
   parallel_fwdbwd_chunks: false,
   proto_write_fwdbwd: true,
   fwd_via_fwdbwd: true,
+  sample_join_sampling_session: true,
 };
 
 /** Limits of a body with a prompt: a million tokens. */
@@ -145,6 +147,16 @@ export function samplingRoutes(model: ServedModel, samplers: SamplingSessions): 
           type: 'create_sampling_session',
           sampling_session_id: sampler.id,
         });
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/v1/join_sampling_session',
+      access: 'sampling',
+      async handle(request) {
+        const body = await readJson(request, JoinSamplingSessionRequest);
+        const client_counter = ++samplers.get(body.sampling_session_id).joined;
+        return jsonReply(200, { type: 'join_sampling_session', client_counter });
       },
     },
     {

@@ -298,6 +298,12 @@ export const CreateSamplingSessionRequest = closed({
 });
 export const CreateSamplingSessionResponse = z.object({ sampling_session_id: z.string().min(1) });
 
+/** `POST /api/v1/join_sampling_session`: a copy of a sampling client asks for its number */
+export const JoinSamplingSessionRequest = closed({
+  type: kind('join_sampling_session'),
+  sampling_session_id: z.string(),
+});
+
 /** Bounded, since it is kept while a request waits, and a thousand requests may wait. */
 const StopText = z.string().max(1_024);
 
@@ -321,6 +327,7 @@ export const SampleRequest = closed({
   base_model: optional(z.string()),
   model_path: optional(z.string()),
   prompt_logprobs: optional(z.boolean()),
+  prompt_logprobs_last_n: optional(z.int().positive()),
   topk_prompt_logprobs: count.default(0),
 });
 export const SampleJsonResult = z.object({

@@ -431,6 +431,45 @@ describe('the local backend over HTTP', () => {
     assert.match(await refused.text(), /needs train_attn or train_mlp/);
   });
 
+  it('each copy of a sampling client gets a number of its own', async () => {
+    const config = await wire.post('client/config', { sdk_version: '0.38.0' });
+    assert.equal(config['sample_join_sampling_session'], true);
+    const open = async () => {
+      const opening = { session_id: session, base_model: 'test/tiny' };
+      return (await wire.post('create_sampling_session', opening))['sampling_session_id'];
+    };
+    const join = async (sampling_session_id: unknown) =>
+      (await wire.post('join_sampling_session', { sampling_session_id }))['client_counter'];
+    const [first, second] = [await open(), await open()];
+    assert.deepEqual([await join(first), await join(first), await join(second)], [1, 2, 1]);
+    const refused = await wire.tryPost('join_sampling_session', { sampling_session_id: 'none' });
+    assert.equal(refused.status, 404);
+  });
+
+  it('only the last tokens of a prompt are scored if a request says so', async () => {
+    const { sampling_session_id: sampler } = await wire.post('create_sampling_session', {
+      session_id: session,
+      base_model: 'test/tiny',
+    });
+    const body = { ...sampleBody(String(sampler)), prompt_logprobs: true };
+    const scores = async (more: Json) => {
+      const { promptLogprobs } = await wire.samples(
+        await wire.post('asample', { ...body, ...more }),
+      );
+      return [...promptLogprobs!];
+    };
+    const [, , last] = await scores({});
+    assert.deepEqual(await scores({ prompt_logprobs_last_n: 1 }), [NaN, NaN, last]);
+    for (const more of [
+      { prompt_logprobs_last_n: 3 },
+      { prompt_logprobs_last_n: 1, prompt_logprobs: false },
+    ]) {
+      const refused = await wire.tryPost('asample', { ...body, ...more });
+      assert.equal(refused.status, 400);
+      assert.match(await refused.text(), /prompt_logprobs_last_n is/);
+    }
+  });
+
   it('a sampler whose weights change in flight is refused', async () => {
     const model = await freshModel();
     const refused = await wire.tryPost('save_weights_for_sampler', {

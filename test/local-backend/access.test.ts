@@ -37,6 +37,7 @@ describe('the access of routes', () => {
       'POST client/dynamic_config',
       'POST create_sampling_session',
       'POST create_session',
+      'POST join_sampling_session',
       'POST retrieve_future',
       'POST session_heartbeat',
       'POST telemetry',

@@ -30,7 +30,7 @@ const schemas: Readonly<Record<string, z.ZodType | undefined>> = {
   GetBillingUsageRequest: undefined,
   GetCurrentCheckpointStorageUsageRequest: undefined,
   GetInfoRequest: api.GetInfoRequest,
-  JoinSamplingSessionRequest: undefined,
+  JoinSamplingSessionRequest: api.JoinSamplingSessionRequest,
   LoadWeightsRequest: api.LoadWeightsRequest,
   LoraConfig: api.LoraConfig,
   OptimStepRequest: api.OptimStepRequest,
