@@ -385,7 +385,7 @@ export const CopyWeightsRequest = closed({
   weights_access_token: optional(z.string()),
 });
 
-/** `PUT …/checkpoints/{id}/ttl`; null: kept for ever */
+/** `PUT …/checkpoints/{id}/ttl`; null: it does not expire */
 export const TtlRequest = closed({ ttl_seconds: optional(ttlSeconds) });
 
 /** `GET …/checkpoints/{id}/archive`, the form without a redirect */
