@@ -3,6 +3,7 @@ import { describeFlags } from '../shared/service/config-help.js';
 import { errorText, UserError } from '../shared/base/errors.js';
 import { nearest } from '../shared/base/nearest.js';
 import type { Environment } from '../shared/service/config.js';
+import { endWithNpx } from './end-with-npx.js';
 import { loadSchema, serviceFile, serviceNames, type ServiceName } from './load-schema.js';
 import { noRoomReason } from '../shared/service/telemetry/disk-room.js';
 import { printError } from '../shared/service/telemetry/print-error.js';
@@ -172,6 +173,7 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
   ],
 ]);
 
+endWithNpx(process.env);
 try {
   const exitCode = await run(process.argv.slice(2));
   if (exitCode !== undefined) process.exitCode = exitCode;

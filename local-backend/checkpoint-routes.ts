@@ -1,12 +1,14 @@
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pack } from 'tar-stream';
 import { z } from 'zod';
 import type { Reply } from '../shared/service/http-server.js';
+import { CopyWeightsRequest, TtlRequest } from '../shared/tinker/api.js';
 import { parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
 import {
   checkpointKinds,
+  expiryAfter,
   type CheckpointMetadata,
   type CheckpointStore,
   formatTinkerPath,
@@ -21,6 +23,7 @@ import {
   readPage,
   type Route,
 } from './http-api.js';
+import { ResendMemory } from './futures.js';
 import type { SamplingSessions } from './sampling-sessions.js';
 import type { TrainingRuns } from './training-runs.js';
 
@@ -31,6 +34,7 @@ export function checkpointRoutes(
   samplers: Pick<SamplingSessions, 'closeFor'>,
   archives: Archives,
 ): Route[] {
+  const copies = new ResendMemory<Promise<TinkerPath>>(1_000);
   return [
     {
       method: 'GET',
@@ -66,31 +70,61 @@ export function checkpointRoutes(
     },
     {
       method: 'GET',
-      path: '/api/v1/training_runs/:run/checkpoints/*',
+      path: '/api/v1/training_runs/:run/checkpoints/*/archive',
       handle(request) {
-        const [, rest = ''] = request.params;
-        const checkpoint = rest.endsWith('/archive')
-          ? rest.slice(0, -'/archive'.length)
-          : undefined;
-        if (checkpoint === undefined) throw notFound(`${rest} has no page; ask for …/archive`);
-        const path = findCheckpoint(store, runs, request.params[0]!, checkpoint);
+        const [run, checkpoint] = request.params;
+        const path = findCheckpoint(store, runs, run!, checkpoint!);
         return redirectToArchive(request, archives.offer(store.adapterFolder(path)));
       },
     },
+    ...(['POST', 'DELETE'] as const).map((method): Route => ({
+      method,
+      path: '/api/v1/training_runs/:run/checkpoints/*/publish',
+      async handle({ params: [run, checkpoint] }) {
+        const path = findCheckpoint(store, runs, run!, checkpoint!);
+        await store.change(path, { public: method === 'POST' });
+        return noContent;
+      },
+    })),
     {
-      method: 'DELETE',
+      method: 'PUT',
+      path: '/api/v1/training_runs/:run/checkpoints/*/ttl',
+      async handle(request) {
+        const [run, checkpoint] = request.params;
+        const { ttl_seconds } = await readJson(request, TtlRequest);
+        const path = findCheckpoint(store, runs, run!, checkpoint!);
+        await store.change(path, { expires_at: expiryAfter(ttl_seconds) });
+        return noContent;
+      },
+    },
+    {
+      method: 'DELETE', // after …/publish, which it would match
       path: '/api/v1/training_runs/:run/checkpoints/*',
       async handle({ params: [run, checkpoint] }) {
         const path = findCheckpoint(store, runs, run!, checkpoint!);
-        await store.delete(path);
-        samplers.closeFor(path);
-        return { status: 204, headers: {}, body: '' };
+        await deleteCheckpoint(store, samplers, path);
+        return noContent;
       },
     },
     {
       method: 'GET',
       path: '/api/v1/checkpoints',
       handle: ({ query }) => listCheckpoints(store.list().reverse(), readPage(query, 100)),
+    },
+    {
+      method: 'POST',
+      path: '/api/v1/copy_weights',
+      async handle(request) {
+        const { source_path, ttl_seconds } = await readJson(request, CopyWeightsRequest);
+        const source = parseTinkerPath(source_path);
+        store.get(source);
+        // A resent request has the key of the first; one without a key is a request of its own.
+        const key = request.headers['x-idempotency-key'] ?? randomUUID();
+        const copy = copies.getOrCreate(`${String(key)} ${source_path}`, () =>
+          store.copy(source, randomUUID(), expiryAfter(ttl_seconds)),
+        );
+        return jsonReply(200, { tinker_path: formatTinkerPath(await copy) });
+      },
     },
     {
       method: 'POST',
@@ -102,7 +136,7 @@ export function checkpointRoutes(
           base_model: saved.base_model,
           is_lora: true,
           lora_rank: saved.lora_rank,
-          train_unembed: saved.train_unembed,
+          train_unembed: false,
           train_mlp: saved.train_mlp,
           train_attn: saved.train_attn,
         });
@@ -118,6 +152,28 @@ export function checkpointRoutes(
       },
     },
   ];
+}
+
+const noContent: Reply = { status: 204, headers: {}, body: '' };
+
+/** Deletes the checkpoints whose time is over. @param now in ms since the epoch. */
+export async function deleteExpired(
+  store: CheckpointStore,
+  samplers: Pick<SamplingSessions, 'closeFor'>,
+  now: number,
+): Promise<void> {
+  for (const saved of store.expired(now)) await deleteCheckpoint(store, samplers, pathOf(saved));
+}
+
+/** No sampling session outlives the checkpoint, whose name is free before its files are deleted. */
+async function deleteCheckpoint(
+  store: CheckpointStore,
+  samplers: Pick<SamplingSessions, 'closeFor'>,
+  path: TinkerPath,
+): Promise<void> {
+  const deleted = store.delete(path);
+  samplers.closeFor(path);
+  await deleted;
 }
 
 /** @throws {ApiError} 404 for a run that is not in training and has no checkpoint. */
@@ -153,8 +209,9 @@ function describeCheckpoint(saved: CheckpointMetadata) {
     time: saved.created_at,
     tinker_path: formatTinkerPath(pathOf(saved)),
     size_bytes: saved.size_bytes,
-    public: false,
-    expires_at: null,
+    public: saved.public ?? false,
+    user_metadata: saved.checkpoint_user_metadata ?? null,
+    expires_at: saved.expires_at ?? null,
   };
 }
 

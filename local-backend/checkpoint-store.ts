@@ -2,10 +2,12 @@ import { readdir, readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
 import { sha256 } from '../shared/base/bytes.js';
+import { replaceFile } from '../shared/base/durable-file.js';
 import { errorText } from '../shared/base/errors.js';
 import { readJson } from '../shared/base/read-json.js';
 import { type RoomWait, writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
+import { UserMetadata } from '../shared/tinker/api.js';
 import { checkName, type TinkerPath } from '../shared/tinker/tinker-path.js';
 import { makeFolders, removeFolder, repairFolders, writeFolder } from './durable-folder.js';
 import { notFound } from './http-api.js';
@@ -41,10 +43,13 @@ export const CheckpointMetadata = z.object({
   lora_alpha: z.number().positive(),
   train_attn: z.boolean(),
   train_mlp: z.boolean(),
-  train_unembed: z.boolean(), // as requested; this backend does not adapt the output head
+  train_unembed: z.boolean(), // false; the output head is never adapted, though older files say what was asked
   adapter_sha256: z.string(),
   size_bytes: z.int().nonnegative(),
-  user_metadata: z.record(z.string(), z.unknown()).nullish(),
+  user_metadata: UserMetadata.nullish(), // of the training run
+  checkpoint_user_metadata: UserMetadata.optional(),
+  public: z.boolean().optional(),
+  expires_at: z.iso.datetime().nullish(),
 });
 export type CheckpointMetadata = z.infer<typeof CheckpointMetadata>;
 
@@ -71,6 +76,11 @@ export function incompatibility(saved: Geometry, wanted: Geometry): string | und
     .join('; ');
 }
 
+/** Returns when a checkpoint expires that is kept for `ttlSeconds` from now; null: never. */
+export function expiryAfter(ttlSeconds: number | undefined): string | null {
+  return ttlSeconds === undefined ? null : new Date(Date.now() + ttlSeconds * 1_000).toISOString();
+}
+
 export function pathOf(metadata: CheckpointMetadata): TinkerPath {
   return { runId: metadata.training_run_id, kind: metadata.kind, name: metadata.name };
 }
@@ -82,6 +92,7 @@ export interface CheckpointFiles {
   readonly optimizer?: Uint8Array; // optimizer/optimizer.safetensors
 }
 
+const metadataFile = 'metadata.json';
 const adapterFile = 'adapter/adapter_model.safetensors';
 const adapterConfigFile = 'adapter/adapter_config.json';
 const optimizerFile = 'optimizer/optimizer.safetensors';
@@ -117,9 +128,7 @@ export class CheckpointStore {
         for (const name of names) {
           const folder = join(parent, name);
           try {
-            const metadata = CheckpointMetadata.parse(
-              await readJson(join(folder, 'metadata.json')),
-            );
+            const metadata = CheckpointMetadata.parse(await readJson(join(folder, metadataFile)));
             store.#byPath.set(formatTinkerPath({ runId: run, kind, name }), metadata);
           } catch (error) {
             log.warn({ folder, reason: errorText(error) }, 'unreadable checkpoint skipped');
@@ -165,7 +174,7 @@ export class CheckpointStore {
       size_bytes: sizes.reduce((sum, size) => sum + size, 0),
     };
     const files = new Map<string, Uint8Array | string>([
-      ['metadata.json', `${JSON.stringify(metadata, undefined, 2)}\n`],
+      [metadataFile, textOf(metadata)],
       [adapterFile, adapter],
       [adapterConfigFile, adapterConfig],
     ]);
@@ -195,6 +204,31 @@ export class CheckpointStore {
     };
   }
 
+  /** Copies a checkpoint into a run of its own, under the same name. @throws {ApiError} 404 */
+  async copy(path: TinkerPath, runId: string, expiresAt: string | null): Promise<TinkerPath> {
+    const about = { ...this.get(path), training_run_id: runId, public: false };
+    const created_at = new Date().toISOString();
+    const files = await this.read(path);
+    return pathOf(await this.save({ ...about, created_at, expires_at: expiresAt }, files));
+  }
+
+  /** @throws {ApiError} 404 */
+  async change(
+    path: TinkerPath,
+    changes: Pick<CheckpointMetadata, 'public' | 'expires_at'>,
+  ): Promise<void> {
+    const metadata = { ...this.get(path), ...changes };
+    await writeWhenRoom('checkpoints', this.wait, () =>
+      replaceFile(join(this.#folder(path), metadataFile), textOf(metadata)),
+    );
+    if (this.has(path)) this.#byPath.set(formatTinkerPath(path), metadata);
+  }
+
+  /** The checkpoints whose time is over. @param now in ms since the epoch. */
+  expired(now: number): CheckpointMetadata[] {
+    return this.list().filter((saved) => Date.parse(saved.expires_at ?? '') <= now);
+  }
+
   /** @throws {ApiError} 404 */
   async delete(path: TinkerPath): Promise<void> {
     this.get(path);
@@ -205,6 +239,10 @@ export class CheckpointStore {
   #folder({ runId, kind, name }: TinkerPath): string {
     return join(this.root, checkName(runId), kind, checkName(name));
   }
+}
+
+function textOf(metadata: CheckpointMetadata): string {
+  return `${JSON.stringify(metadata, undefined, 2)}\n`;
 }
 
 async function foldersIn(path: string): Promise<string[]> {

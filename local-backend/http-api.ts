@@ -82,8 +82,8 @@ export interface ApiRequest {
 }
 
 export interface Route {
-  readonly method: 'GET' | 'POST' | 'DELETE';
-  /** `/a/:x/b` or, for the rest of the path, `/a/*`. */
+  readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  // `/a/:x/b`; a `*` stands for one or more parts, as in `/a/*` and `/a/*/b`.
   readonly path: string;
   /** `open`: no key is required; `sampling`: the sampling key suffices. By default the full key is required. */
   readonly access?: 'open' | 'sampling';
@@ -176,14 +176,15 @@ export function readPage(
 export function matchPath(pattern: string, path: string): string[] | undefined {
   const expected = pattern.split('/');
   const found = path.split('/');
-  const isOpenEnded = expected.at(-1) === '*';
-  if (isOpenEnded ? found.length < expected.length : found.length !== expected.length) {
-    return undefined;
+  const star = expected.indexOf('*');
+  if (star >= 0 && found.length > expected.length) {
+    const parts = found.splice(star, found.length - expected.length + 1);
+    found.splice(star, 0, parts.join('/'));
   }
+  if (found.length !== expected.length) return undefined;
   const params: string[] = [];
   for (const [i, part] of expected.entries()) {
-    if (part === '*') params.push(found.slice(i).join('/'));
-    else if (part.startsWith(':')) params.push(found[i]!);
+    if (part === '*' || part.startsWith(':')) params.push(found[i]!);
     else if (part !== found[i]) return undefined;
   }
   return params.some((param) => param === '') ? undefined : params;

@@ -2,7 +2,7 @@ import { markHandled, type TaskScope } from '../shared/base/task-scope.js';
 import { readModelDirectory } from '../shared/model/model-directory.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import type { ApiKeys } from './http-api.js';
-import { Archives, checkpointRoutes } from './checkpoint-routes.js';
+import { Archives, checkpointRoutes, deleteExpired } from './checkpoint-routes.js';
 import { CheckpointStore } from './checkpoint-store.js';
 import { futureRoutes, type OperationResult } from './operation-result.js';
 import { FutureStore } from './futures.js';
@@ -34,7 +34,7 @@ export interface LocalBackendOptions extends ApiKeys {
   readonly pollMs?: number;
   /** A monotonic clock in ms, which decides when a client counts as gone; replaced in tests. */
   readonly now?: () => number;
-  /** The interval between checks for such clients, in ms. */
+  /** The interval between checks for such clients and for expired checkpoints, in ms. */
   readonly unloadEveryMs?: number;
   /** How long an operation waits for missing earlier ones, in ms. */
   readonly gapWaitMs?: number;
@@ -78,6 +78,9 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
   const operations = new TrainingOperations(model, runs, trainer, store, samplers);
   const unloading = setInterval(() => {
     runs.unloadAbandoned();
+    deleteExpired(store, samplers, Date.now()).catch((err: unknown) => {
+      log.error({ err }, 'expired checkpoint not deleted');
+    });
   }, options.unloadEveryMs ?? 60_000).unref();
   const stopWorkers = async (): Promise<void> => {
     clearInterval(unloading);

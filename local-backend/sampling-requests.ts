@@ -15,7 +15,8 @@ const maxSamples = 4096; // decoded in parts, see SamplingQueue
  * Converts an `asample` request to a job for the sampling thread.
  *
  * @param seed the default if the request has none.
- * @returns `promptLogprobsTemperature` is undefined unless the request asks for the prompt's logprobs.
+ * @returns `promptLogprobsTemperature` is undefined unless the request asks for the prompt's logprobs;
+ *   `firstScored` is the index of the first token of the prompt that it wants scored.
  * @throws {ApiError} 400 for an unsupported request; {@link assertFits}'s error for a wrong prompt.
  */
 export function planSample(
@@ -25,6 +26,7 @@ export function planSample(
 ): {
   job: SampleJob;
   promptLogprobsTemperature: number | undefined;
+  firstScored: number;
 } {
   const { vocabSize, maxPositions } = model.directory.config;
   if (request.num_samples > maxSamples) {
@@ -52,6 +54,12 @@ export function planSample(
     );
   }
   assertFits(model, prompt, 'the prompt');
+  const lastN = request.prompt_logprobs_last_n;
+  if (lastN !== undefined && (lastN >= prompt.length || request.prompt_logprobs !== true)) {
+    throw badRequest(
+      `prompt_logprobs_last_n is ${lastN}: it needs prompt_logprobs, and at most ${prompt.length - 1} of ${prompt.length} tokens have one`,
+    );
+  }
   const wanted = params.max_tokens ?? defaultMaxTokens;
   return {
     job: {
@@ -66,6 +74,7 @@ export function planSample(
     },
     promptLogprobsTemperature:
       request.prompt_logprobs === true ? params.temperature || 1 : undefined,
+    firstScored: lastN === undefined ? 0 : prompt.length - lastN,
   };
 }
 

@@ -24,6 +24,7 @@ export interface SamplingSession {
   readonly session: Session; // of the client that opened it
   readonly seqId: number | undefined; // index of the sampler in its session, from 0
   readonly checkpoint: CheckpointMetadata | undefined;
+  joined: number; // clients besides the one that opened it
 }
 
 /**
@@ -82,7 +83,7 @@ export class SamplingSessions {
     checkpoint: CheckpointMetadata | undefined,
     seqId: number | undefined,
   ): SamplingSession {
-    const sampler: SamplingSession = { id: randomUUID(), session, seqId, checkpoint };
+    const sampler: SamplingSession = { id: randomUUID(), session, seqId, checkpoint, joined: 0 };
     this.#samplers.set(sampler.id, sampler);
     session.samplers.add(sampler.id);
     return sampler;
@@ -155,7 +156,7 @@ export class SamplingSessions {
 
   async #run(
     { checkpoint }: SamplingSession,
-    { job, promptLogprobsTemperature }: ReturnType<typeof planSample>,
+    { job, promptLogprobsTemperature, firstScored }: ReturnType<typeof planSample>,
   ): Promise<OperationResult> {
     const adapter = checkpoint && {
       folder: this.store.adapterFolder(pathOf(checkpoint)),
@@ -173,6 +174,7 @@ export class SamplingSessions {
             temperature: promptLogprobsTemperature,
           }),
     ]);
+    promptLogprobs?.fill(NaN, 0, firstScored);
     return { kind: 'sample', result: { sequences, ...(promptLogprobs && { promptLogprobs }) } };
   }
 

@@ -2,6 +2,7 @@ import {
   ClientConfigRequest,
   CreateSamplingSessionRequest,
   CreateSessionRequest,
+  JoinSamplingSessionRequest,
   SampleRequest,
   SessionHeartbeatRequest,
 } from '../shared/tinker/api.js';
@@ -54,11 +55,14 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
       path: '/api/v1/create_session',
       access: 'sampling',
       async handle(request) {
-        await readJson(request, CreateSessionRequest);
+        const { user_metadata, display_name } = await readJson(request, CreateSessionRequest);
+        // Not kept for the sampling key: it cannot read them, and its many clients could fill the memory.
+        const canTrain = request.access === 'all';
+        const about = canTrain ? { user_metadata, display_name } : {};
         return jsonReply(201, {
           type: 'create_session',
-          session_id: sessions.create().id,
-          info_message: null,
+          session_id: sessions.create(about).id,
+          info_message: canTrain ? untrainedHead : null,
           warning_message: null,
           error_message: null,
         });
@@ -85,8 +89,13 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
       method: 'GET',
       path: '/api/v1/sessions/:id',
       handle({ params: [id] }) {
-        const { trainingRuns, samplers } = sessions.get(id!);
-        return jsonReply(200, { training_run_ids: trainingRuns, sampler_ids: [...samplers] });
+        const { trainingRuns, samplers, about } = sessions.get(id!);
+        return jsonReply(200, {
+          training_run_ids: trainingRuns,
+          sampler_ids: [...samplers],
+          user_metadata: about.user_metadata ?? null,
+          display_name: about.display_name ?? null,
+        });
       },
     },
     {
@@ -101,10 +110,13 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
   ];
 }
 
+/** The SDK's default asks to train it, so it cannot be refused. SDKs log this. */
+const untrainedHead = 'train_unembed has no effect here: the output head is not adapted';
+
 /** Small, since a client with the sampling key may send this much on many connections at once. */
 const maxTelemetryBytes = 4 * 2 ** 20;
 
-/** The same values as TuFT's; the last two make SDKs before 0.25 send protobuf. */
+/** TuFT's values; two flags that make SDKs before 0.25 send protobuf; what SDK 0.38 asks before it does it. */
 const clientConfig = {
   pjwt_auth_enabled: false,
   credential_default_source: 'api_key',
@@ -113,6 +125,7 @@ const clientConfig = {
   parallel_fwdbwd_chunks: false,
   proto_write_fwdbwd: true,
   fwd_via_fwdbwd: true,
+  sample_join_sampling_session: true,
 };
 
 /** Limits of a body with a prompt: a million tokens. */
@@ -134,6 +147,16 @@ export function samplingRoutes(model: ServedModel, samplers: SamplingSessions): 
           type: 'create_sampling_session',
           sampling_session_id: sampler.id,
         });
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/v1/join_sampling_session',
+      access: 'sampling',
+      async handle(request) {
+        const body = await readJson(request, JoinSamplingSessionRequest);
+        const client_counter = ++samplers.get(body.sampling_session_id).joined;
+        return jsonReply(200, { type: 'join_sampling_session', client_counter });
       },
     },
     {

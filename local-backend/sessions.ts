@@ -1,10 +1,15 @@
 import { randomUUID } from 'node:crypto';
+import type { CreateSessionRequest } from '../shared/tinker/api.js';
 import { notFound } from './http-api.js';
+
+/** What a client can read back of its own words about a session. */
+export type SessionAbout = Partial<Pick<CreateSessionRequest, 'user_metadata' | 'display_name'>>;
 
 export interface Session {
   readonly id: string;
   readonly trainingRuns: string[];
   readonly samplers: Set<string>;
+  readonly about: SessionAbout;
   lastSeenAt: number; // ms, by the clock of `Sessions`
 }
 
@@ -25,11 +30,12 @@ export class Sessions {
     this.#lastCheckAt = now();
   }
 
-  create(): Session {
+  create(about: SessionAbout = {}): Session {
     const session: Session = {
       id: randomUUID(),
       trainingRuns: [],
       samplers: new Set(),
+      about,
       lastSeenAt: this.now(),
     };
     this.#sessions.set(session.id, session);

@@ -13,6 +13,7 @@ import { badRequest } from './http-api.js';
 import {
   type CheckpointMetadata,
   type CheckpointStore,
+  expiryAfter,
   formatTinkerPath,
   incompatibility,
   nextAutomaticName,
@@ -89,9 +90,8 @@ export class TrainingOperations {
   }
 
   saveWeights(run: TrainingRun, request: z.output<typeof SaveWeightsRequest>): string {
-    const { seq_id, path } = request;
-    return this.runs.submit(run, seq_id, 'save_weights', [path ?? '\n'], async () => {
-      const saved = await this.#save(run, 'weights', path);
+    return this.runs.submit(run, request.seq_id, 'save_weights', contentOf(request), async () => {
+      const saved = await this.#save(run, 'weights', request);
       return json({ path: formatTinkerPath(pathOf(saved)), type: 'save_weights' });
     });
   }
@@ -103,9 +103,8 @@ export class TrainingOperations {
   ): string {
     const { seq_id, path, sampling_session_seq_id: sessionSeqId } = request;
     const type = 'save_weights_for_sampler';
-    const content = [path ?? '\n', String(sessionSeqId)];
-    return this.runs.submit(run, seq_id, type, content, async () => {
-      const saved = await this.#save(run, 'sampler_weights', path);
+    return this.runs.submit(run, seq_id, type, contentOf(request), async () => {
+      const saved = await this.#save(run, 'sampler_weights', request);
       if (path !== undefined) {
         return json({ path: formatTinkerPath(pathOf(saved)), sampling_session_id: null, type });
       }
@@ -129,7 +128,7 @@ export class TrainingOperations {
     }
     return this.#createdFromState.getOrCreate(`${session_id}/${model_seq_id}`, () => {
       const saved = this.store.get(parseTinkerPath(path));
-      const { lora_rank: rank, train_attn, train_mlp, train_unembed } = saved;
+      const { lora_rank: rank, train_attn, train_mlp } = saved;
       const { modelId } = this.runs.create({
         type: 'create_model',
         session_id,
@@ -137,7 +136,7 @@ export class TrainingOperations {
         base_model: request.base_model ?? saved.base_model,
         user_metadata,
         optimizer_config: request.optimizer_config,
-        lora_config: { rank, seed: undefined, train_attn, train_mlp, train_unembed },
+        lora_config: { rank, seed: undefined, train_attn, train_mlp, train_unembed: false },
       });
       const run = this.runs.get(modelId);
       return { requestId: this.loadWeights(run, { ...request, seq_id: undefined }), modelId };
@@ -164,7 +163,7 @@ export class TrainingOperations {
   async #save(
     run: TrainingRun,
     kind: TinkerPath['kind'],
-    givenName: string | undefined,
+    { path: givenName, user_metadata, ttl_seconds }: SaveRequest,
   ): Promise<CheckpointMetadata> {
     const name =
       givenName === undefined
@@ -188,12 +187,24 @@ export class TrainingOperations {
         name,
         created_at: new Date().toISOString(),
         ...run.geometry,
-        train_unembed: run.trainUnembed,
+        train_unembed: false,
         user_metadata: run.userMetadata,
+        expires_at: expiryAfter(ttl_seconds),
+        ...(user_metadata && { checkpoint_user_metadata: user_metadata }),
       },
       files,
     );
   }
+}
+
+type SaveRequest = Pick<
+  z.output<typeof SaveWeightsRequest>,
+  'path' | 'user_metadata' | 'ttl_seconds'
+>;
+
+/** Everything that distinguishes two operations. */
+function contentOf(request: object): string[] {
+  return [JSON.stringify({ ...request, seq_id: undefined })];
 }
 
 function json(value: Readonly<Record<string, unknown>>): OperationResult {

@@ -19,8 +19,7 @@ export interface TrainingRun {
   readonly derivedId: string;
   readonly session: Session;
   readonly geometry: Geometry;
-  readonly trainUnembed: boolean;
-  readonly userMetadata: Readonly<Record<string, unknown>> | undefined;
+  readonly userMetadata: Readonly<Record<string, string>> | undefined;
   readonly gate: SequenceGate;
   readonly requests: ResendMemory<string>;
   lastRequestAt: number; // ms since the epoch
@@ -69,7 +68,6 @@ export class TrainingRuns {
           train_attn: lora.train_attn,
           train_mlp: lora.train_mlp,
         },
-        trainUnembed: lora.train_unembed,
         userMetadata: request.user_metadata,
         gate: this.#gate(id),
         requests: new ResendMemory(rememberedOperations),

@@ -2,8 +2,8 @@ import { z } from 'zod';
 import { requestLimits } from './wire-bounds.js';
 
 /**
- * The JSON bodies of the Tinker HTTP API, SDK 0.25: one schema each, for the client and for the embedded
- * server. Unknown fields are ignored, since newer clients and servers add some. Absent and null mean the
+ * The JSON bodies of the Tinker HTTP API, compared with SDK 0.25 and 0.38 (test/compat/sdk/known-protocol.json):
+ * one schema each, for the client and for the embedded server. Unknown fields are ignored, since newer clients and servers add some. Absent and null mean the
  * same: the SDK drops nulls, other clients may write them. A client sends what a schema's `parse` returns,
  * with explicit defaults, as the SDK does.
  */
@@ -81,6 +81,21 @@ const OptimizerConfig = z.looseObject({}).superRefine((config, context) => {
 /** The SDK's integers have 64 bits, of which a double keeps 53: wider ones may arrive as text. */
 const wideInteger = z.union([z.int(), z.bigint(), z.string().regex(/^-?[0-9]{1,20}$/)]);
 
+/** The user's notes. They are read back as text, so another value becomes its JSON. */
+export const UserMetadata = z
+  .record(z.string(), z.unknown())
+  .transform((notes): Record<string, string> =>
+    Object.fromEntries(
+      Object.entries(notes).map(([key, value]) => [
+        key,
+        typeof value === 'string' ? value : JSON.stringify(value),
+      ]),
+    ),
+  );
+
+/** How long a checkpoint is kept, at most ten years. */
+const ttlSeconds = z.int().positive().max(315_576_000);
+
 /** `POST /api/v1/client/config` */
 export const ClientConfigRequest = z.object({ sdk_version: z.string() });
 export const ClientConfigResponse = z.object({
@@ -110,10 +125,12 @@ export const ServerCapabilities = z.object({
 export const CreateSessionRequest = z.object({
   type: kind('create_session'),
   tags: z.array(z.string()).max(1_000),
-  user_metadata: optional(z.record(z.string(), z.unknown())),
+  user_metadata: optional(UserMetadata),
   sdk_version: z.string(),
   project_id: optional(z.string()),
+  display_name: optional(z.string()),
 });
+export type CreateSessionRequest = z.output<typeof CreateSessionRequest>;
 export const CreateSessionResponse = z.object({
   session_id: z.string().min(1),
   info_message: optional(z.string()),
@@ -147,7 +164,7 @@ export const CreateModelRequest = closed({
   session_id: z.string(),
   model_seq_id: count,
   base_model: z.string(),
-  user_metadata: optional(z.record(z.string(), z.unknown())),
+  user_metadata: optional(UserMetadata),
   lora_config: optional(LoraConfig),
   optimizer_config: optional(OptimizerConfig),
 });
@@ -227,23 +244,28 @@ export const OptimStepResult = z.object({
 });
 
 /** `POST /api/v1/save_weights` → a future of SaveResult; `path` is a bare name. */
-export const SaveWeightsRequest = z.object({
+export const SaveWeightsRequest = closed({
   type: kind('save_weights'),
   model_id: z.string(),
   path: optional(z.string()),
   seq_id: optional(z.int()),
-  ttl_seconds: optional(z.number()),
+  ttl_seconds: optional(ttlSeconds),
   overwrite: optional(z.boolean()),
+  user_metadata: optional(UserMetadata),
 });
 
 /** `POST /api/v1/save_weights_for_sampler` → a future of SaveResult: named or for one session. */
-export const SaveWeightsForSamplerRequest = z.object({
+export const SaveWeightsForSamplerRequest = closed({
   type: kind('save_weights_for_sampler'),
   model_id: z.string(),
   path: optional(z.string()),
   sampling_session_seq_id: optional(z.int()),
+  kind: optional(
+    z.literal('snapshot', 'only snapshot is supported: an open sampler keeps its weights'),
+  ),
   seq_id: optional(z.int()),
-  ttl_seconds: optional(z.number()),
+  ttl_seconds: optional(ttlSeconds),
+  user_metadata: optional(UserMetadata),
 });
 export const SaveResult = z.object({
   path: optional(z.string()),
@@ -258,7 +280,7 @@ export const LoadWeightsRequest = closed({
   session_id: optional(z.string()), // when creating a model, as the next three
   model_seq_id: optional(count),
   base_model: optional(z.string()),
-  user_metadata: optional(z.record(z.string(), z.unknown())),
+  user_metadata: optional(UserMetadata),
   optimizer_config: optional(OptimizerConfig),
   weights_access_token: optional(z.string()), // of another account's checkpoint: there is one account
   path: z.string(),
@@ -267,7 +289,7 @@ export const LoadWeightsRequest = closed({
 export const LoadResult = z.object({ path: optional(z.string()) });
 
 /** `POST /api/v1/create_sampling_session` */
-export const CreateSamplingSessionRequest = z.object({
+export const CreateSamplingSessionRequest = closed({
   type: kind('create_sampling_session'),
   session_id: z.string(),
   sampling_session_seq_id: optional(z.int()),
@@ -275,6 +297,12 @@ export const CreateSamplingSessionRequest = z.object({
   model_path: optional(z.string()),
 });
 export const CreateSamplingSessionResponse = z.object({ sampling_session_id: z.string().min(1) });
+
+/** `POST /api/v1/join_sampling_session`: a copy of a sampling client asks for its number */
+export const JoinSamplingSessionRequest = closed({
+  type: kind('join_sampling_session'),
+  sampling_session_id: z.string(),
+});
 
 /** Bounded, since it is kept while a request waits, and a thousand requests may wait. */
 const StopText = z.string().max(1_024);
@@ -299,6 +327,7 @@ export const SampleRequest = closed({
   base_model: optional(z.string()),
   model_path: optional(z.string()),
   prompt_logprobs: optional(z.boolean()),
+  prompt_logprobs_last_n: optional(z.int().positive()),
   topk_prompt_logprobs: count.default(0),
 });
 export const SampleJsonResult = z.object({
@@ -344,6 +373,20 @@ export const CheckpointList = z.object({
   ),
   cursor: optional(z.object({ offset: count, limit: count, total_count: optional(count) })),
 });
+
+/** `POST /api/v1/copy_weights`, whose answer is direct */
+export const CopyWeightsRequest = closed({
+  source_path: z.string(),
+  ttl_seconds: optional(ttlSeconds),
+  // The owner of the copy, and the key of another account: there is one account.
+  destination_project_id: optional(z.string()),
+  session_id: optional(z.string()),
+  model_seq_id: optional(count),
+  weights_access_token: optional(z.string()),
+});
+
+/** `PUT …/checkpoints/{id}/ttl`; null: it does not expire */
+export const TtlRequest = closed({ ttl_seconds: optional(ttlSeconds) });
 
 /** `GET …/checkpoints/{id}/archive`, the form without a redirect */
 export const ArchiveResponse = z.object({ url: z.string().min(1), expires: optional(z.string()) });

@@ -382,6 +382,105 @@ describe('the local backend over HTTP', () => {
     assert.equal((await wire.fetch(url, { method: 'DELETE' })).status, 404);
   });
 
+  it('the notes of a session, a run and a checkpoint are read back as text', async () => {
+    const { session_id: noted } = await wire.post('create_session', {
+      tags: ['nightly'],
+      user_metadata: { note: 'first', seed: 3 },
+      display_name: 'Countdown',
+      sdk_version: '0.38.0',
+    });
+    const about = await wire.get(`sessions/${String(noted)}`);
+    assert.deepEqual(about['user_metadata'], { note: 'first', seed: '3' });
+    assert.equal(about['display_name'], 'Countdown');
+
+    const promise = await wire.post('create_model', {
+      ...createModelBody(String(noted)),
+      user_metadata: { lr: 0.001, tags: ['a'] },
+    });
+    const model = String((await wire.result(promise))['model_id']);
+    const save = (seq_id: number, user_metadata?: Json) =>
+      wire.post('save_weights', { model_id: model, path: 'noted', seq_id, user_metadata });
+    const notes = async () => {
+      const { user_metadata: ofRun, last_checkpoint } = await wire.get(`training_runs/${model}`);
+      return [ofRun, (last_checkpoint as Json)['user_metadata']];
+    };
+    await wire.result(await save(1, { score: '0.7' }));
+    assert.deepEqual(await notes(), [{ lr: '0.001', tags: '["a"]' }, { score: '0.7' }]);
+    await wire.result(await save(2)); // overwriting without notes removes them
+    assert.deepEqual((await notes())[1], null);
+  });
+
+  it('the local backend says that it does not train the output head', async () => {
+    const body = { tags: [], user_metadata: {}, sdk_version: '0.38.0' };
+    const { session_id, info_message } = await wire.post('create_session', body);
+    assert.equal(info_message, 'train_unembed has no effect here: the output head is not adapted');
+    const create = (model_seq_id: number, flags: Json) => {
+      const usual = createModelBody(String(session_id), model_seq_id);
+      return { ...usual, lora_config: { ...(usual['lora_config'] as Json), ...flags } };
+    };
+    const promise = await wire.post('create_model', create(0, { train_unembed: true }));
+    const model = String((await wire.result(promise))['model_id']);
+    await wire.result(await wire.post('save_weights', { model_id: model, path: 'a', seq_id: 1 }));
+    const about = await wire.post('weights_info', { tinker_path: `tinker://${model}/weights/a` });
+    const { train_attn, train_mlp, train_unembed } = about;
+    assert.deepEqual([train_attn, train_mlp, train_unembed], [true, true, false]);
+
+    const headOnly = create(1, { train_unembed: true, train_attn: false, train_mlp: false });
+    const refused = await wire.tryPost('create_model', headOnly);
+    assert.equal(refused.status, 400);
+    assert.match(await refused.text(), /needs train_attn or train_mlp/);
+  });
+
+  it('each copy of a sampling client gets a number of its own', async () => {
+    const config = await wire.post('client/config', { sdk_version: '0.38.0' });
+    assert.equal(config['sample_join_sampling_session'], true);
+    const open = async () => {
+      const opening = { session_id: session, base_model: 'test/tiny' };
+      return (await wire.post('create_sampling_session', opening))['sampling_session_id'];
+    };
+    const join = async (sampling_session_id: unknown) =>
+      (await wire.post('join_sampling_session', { sampling_session_id }))['client_counter'];
+    const [first, second] = [await open(), await open()];
+    assert.deepEqual([await join(first), await join(first), await join(second)], [1, 2, 1]);
+    const refused = await wire.tryPost('join_sampling_session', { sampling_session_id: 'none' });
+    assert.equal(refused.status, 404);
+  });
+
+  it('only the last tokens of a prompt are scored if a request says so', async () => {
+    const { sampling_session_id: sampler } = await wire.post('create_sampling_session', {
+      session_id: session,
+      base_model: 'test/tiny',
+    });
+    const body = { ...sampleBody(String(sampler)), prompt_logprobs: true };
+    const scores = async (more: Json) => {
+      const { promptLogprobs } = await wire.samples(
+        await wire.post('asample', { ...body, ...more }),
+      );
+      return [...promptLogprobs!];
+    };
+    const [, , last] = await scores({});
+    assert.deepEqual(await scores({ prompt_logprobs_last_n: 1 }), [NaN, NaN, last]);
+    for (const more of [
+      { prompt_logprobs_last_n: 3 },
+      { prompt_logprobs_last_n: 1, prompt_logprobs: false },
+    ]) {
+      const refused = await wire.tryPost('asample', { ...body, ...more });
+      assert.equal(refused.status, 400);
+      assert.match(await refused.text(), /prompt_logprobs_last_n is/);
+    }
+  });
+
+  it('a sampler whose weights change in flight is refused', async () => {
+    const model = await freshModel();
+    const refused = await wire.tryPost('save_weights_for_sampler', {
+      model_id: model,
+      kind: 'inflight',
+      seq_id: 1,
+    });
+    assert.equal(refused.status, 422);
+    assert.match(await refused.text(), /kind.*only snapshot/);
+  });
+
   it('deleting a checkpoint ends only its own sampling sessions', async () => {
     const model = await freshModel();
     const save = (path: string, seq_id: number) =>

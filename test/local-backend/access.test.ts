@@ -1,11 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { checkpointRoutes } from '../../local-backend/checkpoint-routes.js';
-import { futureRoutes } from '../../local-backend/operation-result.js';
 import type { Route } from '../../local-backend/http-api.js';
 import type { LocalBackend } from '../../local-backend/local-backend.js';
-import { samplingRoutes, sessionRoutes } from '../../local-backend/session-routes.js';
-import { trainingRoutes } from '../../local-backend/training-routes.js';
 import {
   apiKey,
   createModelBody,
@@ -16,18 +12,10 @@ import {
   tinyModel,
   Wire,
 } from './running-backend.js';
+import { routes } from './routes.js';
 
 const maxOpenedBySamplingKey = 1_000;
 
-/** The routes without their dependencies, which these tests do not use. */
-const unused = undefined as never;
-const routes: readonly Route[] = [
-  ...sessionRoutes(unused, unused),
-  ...trainingRoutes(unused, unused, unused),
-  ...samplingRoutes(unused, unused),
-  ...futureRoutes(unused, 0),
-  ...checkpointRoutes(unused, unused, unused, unused),
-];
 const nameOf = ({ method, path }: Route) => `${method} ${path.replace('/api/v1/', '')}`;
 const named = (access: Route['access']) =>
   routes
@@ -49,6 +37,7 @@ describe('the access of routes', () => {
       'POST client/dynamic_config',
       'POST create_sampling_session',
       'POST create_session',
+      'POST join_sampling_session',
       'POST retrieve_future',
       'POST session_heartbeat',
       'POST telemetry',
@@ -80,7 +69,7 @@ describe('the sampling key', { timeout: 120_000 }, () => {
   it(`the sampling key is refused by each of the ${forbidden.length} routes that train, save, load, list, download or delete`, async () => {
     assert(forbidden.length >= 15);
     for (const route of forbidden) {
-      const path = route.path.replaceAll(/:\w+/g, 'x').replace('*', 'weights/x/archive');
+      const path = route.path.replaceAll(/:\w+/g, 'x').replace('*', 'weights/x');
       const { method } = route;
       const response = await asActor(path, { method, ...(method === 'POST' && { body: '{}' }) });
       assert.equal(response.status, 403, nameOf(route));
@@ -114,7 +103,7 @@ describe('the sampling key', { timeout: 120_000 }, () => {
     }
   });
 
-  it('an actor cannot fill the memory of the backend with long stops or telemetry reports', async () => {
+  it('an actor cannot fill the memory of the backend with long stops, notes or telemetry reports', async () => {
     const texts = (length: number, chars: number) => Array<string>(length).fill('x'.repeat(chars));
     const sampleWith = (stop: unknown) => {
       const sample = {
@@ -129,6 +118,13 @@ describe('the sampling key', { timeout: 120_000 }, () => {
       assert.equal((await sampleWith(stop)).status, 422);
     }
     assert.equal((await sampleWith(texts(256, 1_024))).status, 404); // no such sampling session
+    const { session_id } = await new Wire(backend.url, samplingApiKey).post('create_session', {
+      tags: [],
+      user_metadata: { note: 'x'.repeat(900_000) },
+      sdk_version: '0.38.0',
+    });
+    const { user_metadata } = await learner.get(`sessions/${String(session_id)}`);
+    assert.equal(user_metadata, null); // it cannot read it back either
     const large = { method: 'POST', body: ' '.repeat(5 * 2 ** 20) };
     assert.equal((await asActor('/api/v1/telemetry', large)).status, 413);
     const usual = { method: 'POST', body: ' '.repeat(2 ** 20) };

@@ -33,12 +33,16 @@ describe('a route', () => {
     assert.equal(matchPath('/runs', '/walks'), undefined);
   });
 
-  it('a route pattern matches the rest of the path with a star', () => {
+  it('a route pattern matches one or more parts of the path with a star', () => {
     assert.deepEqual(matchPath('/runs/:run/c/*', '/runs/r1/c/weights/a/archive'), [
       'r1',
       'weights/a/archive',
     ]);
     assert.equal(matchPath('/runs/:run/c/*', '/runs/r1/c'), undefined);
+    assert.deepEqual(matchPath('/c/*/archive', '/c/weights/a/archive'), ['weights/a']);
+    assert.deepEqual(matchPath('/c/*/archive', '/c/a/archive'), ['a']);
+    assert.equal(matchPath('/c/*/archive', '/c/archive'), undefined);
+    assert.equal(matchPath('/c/*/archive', '/c/weights/a/ttl'), undefined);
   });
 });
 

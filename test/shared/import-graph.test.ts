@@ -69,8 +69,8 @@ describe('the files that a program loads', () => {
   it('the offbeat command imports no command before it knows which one is meant', async () => {
     const loaded = await reached(importedAtStart, ['cli/cli.js']);
     assert.deepEqual(outside([...lowest, 'cli'], loaded), []);
-    const commands = [...loaded].filter((file) => file.startsWith('cli/'));
-    assert.deepEqual(commands, ['cli/cli.js', 'cli/load-schema.js']);
+    const ofCli = [...loaded].filter((file) => file.startsWith('cli/'));
+    assert.deepEqual(ofCli.sort(), ['cli/cli.js', 'cli/end-with-npx.js', 'cli/load-schema.js']);
   });
 });
 

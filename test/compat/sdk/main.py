@@ -14,6 +14,7 @@ import torch
 from transformers import AutoTokenizer
 
 from checkpoints import check_checkpoints
+from protocol import check_protocol
 from reference import Reference, datum
 from refusals import check_refusals
 from sampling import check_sampling
@@ -69,6 +70,7 @@ if __name__ == "__main__":
     logging.disable(logging.ERROR)  # what is refused on purpose
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
+    check_protocol()
     world = World(sys.argv[1])
     check_training(world)
     check_sampling(world)
