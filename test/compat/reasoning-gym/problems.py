@@ -1,8 +1,8 @@
 """Writes Countdown problems of reasoning-gym, and answers to them with its own verdicts.
 
-problems.py COUNT OUT: one line of JSON for each problem, with its numbers, its target and a list of
+problems.py COUNT OUT OURS: one line of JSON for each problem, with its numbers, its target and a list of
 [answer, whether reasoning-gym gives it the full score]. Of each problem there are its own solution and
-another answer, in turn of one of the kinds of `altered`.
+another answer, in turn of one of the kinds of `altered`. The problems of OURS follow, with their solutions.
 """
 
 import json
@@ -21,8 +21,9 @@ for name in ("reasoning_gym", "reasoning_gym.games"):
 
 from reasoning_gym.games.countdown import CountdownConfig, CountdownDataset  # noqa: E402
 
-COUNT, OUT = int(sys.argv[1]), sys.argv[2]
+COUNT, OUT, OURS = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 PART = 500
+judge = CountdownDataset(CountdownConfig(size=1, seed=0))
 
 
 def joined(numbers, operators):
@@ -70,12 +71,25 @@ def part(start):
         numbers, target = entry["metadata"]["numbers"], entry["metadata"]["target"]
         rng = random.Random(start + i)
         answers = [entry["answer"], altered(start + i, entry["answer"], numbers, target, rng)]
-        judged = [[answer, dataset.score_answer(answer, entry) == 1.0] for answer in answers]
-        lines.append(json.dumps({"numbers": numbers, "target": target, "answers": judged}))
+        lines.append(judged(numbers, target, answers))
     return "\n".join(lines)
+
+
+def judged(numbers, target, answers):
+    entry = {"metadata": {"numbers": numbers, "target": target}}
+    verdicts = [[answer, judge.score_answer(answer, entry) == 1.0] for answer in answers]
+    return json.dumps({"numbers": numbers, "target": target, "answers": verdicts})
+
+
+def ours(line):
+    problem = json.loads(line)
+    return judged(problem["numbers"], problem["target"], [problem["solution"]])
 
 
 if __name__ == "__main__":
     with multiprocessing.Pool(os.cpu_count()) as pool, open(OUT, "w", encoding="utf-8") as out:
         for lines in pool.imap(part, range(0, COUNT, PART)):
             print(lines, file=out)
+        with open(OURS, encoding="utf-8") as problems:
+            for line in pool.imap(ours, problems, PART):
+                print(line, file=out)
