@@ -24,7 +24,7 @@ from variants import VARIANTS
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "test" / "shared" / "model" / "golden"
 BASE_MODEL = ROOT / "shared" / "model" / "base"
-TOLERANCE = 1e-5  # absolute or relative: another processor rounds otherwise
+TOLERANCE = 2e-5  # absolute or relative: processors round differently; 1.5e-5 was seen
 
 
 def write_all(folder: Path) -> None:
@@ -73,7 +73,7 @@ def check() -> bool:
     for name, found in worst.items():
         line = {
             "check": f"golden files of {name}",
-            "value": f"{found:.1g}" if found < float("inf") else "other files or shapes",
+            "value": f"{found:.2g}" if found < float("inf") else "other files or shapes",
             "bound": f"≤ {TOLERANCE:g}",
             "passed": found <= TOLERANCE,
         }

@@ -5,6 +5,7 @@ import json
 import tarfile
 import tempfile
 import urllib.request
+from datetime import datetime, timezone
 
 import tinker
 import torch
@@ -123,6 +124,18 @@ def check_listings(world, client, saved, sampled):
     sources = {rest.get_sampler(each).result().model_path for each in samplers}
     holds("get_session and get_sampler: the sampler, by its path", sampled in sources)
 
+    def entry():
+        listing = rest.list_checkpoints(run).result().checkpoints
+        return next(each for each in listing if each.tinker_path == saved)
+
+    rest.publish_checkpoint_from_tinker_path(saved).result()
+    same("publish_checkpoint: it is public", entry().public, True)
+    rest.unpublish_checkpoint_from_tinker_path(saved).result()
+    same("unpublish_checkpoint: it is not", entry().public, False)
+    rest.set_checkpoint_ttl_from_tinker_path(saved, 3600).result()
+    left = (entry().expires_at - datetime.now(timezone.utc)).total_seconds()
+    at_most("set_checkpoint_ttl: seconds from the expected end", abs(left - 3600), 30)
+
     rest.delete_checkpoint_from_tinker_path(sampled).result()
     rest.delete_checkpoint(run, "weights/state").result()
     same("delete_checkpoint: both are gone", listed() & {saved, sampled}, set())
@@ -139,18 +152,14 @@ def check_listings(world, client, saved, sampled):
         "not found",
     )
     refused(
+        "what is gone cannot be published",
+        lambda: rest.publish_checkpoint_from_tinker_path(saved).result(),
+        tinker.NotFoundError,
+        "not found",
+    )
+    refused(
         "whoami, which needs accounts",
         lambda: rest.whoami().result(),
         RuntimeError,
         "JWT",
     )
-    for name, call in (
-        ("publish_checkpoint", rest.publish_checkpoint_from_tinker_path),
-        ("set_checkpoint_ttl", lambda path: rest.set_checkpoint_ttl_from_tinker_path(path, 60)),
-    ):
-        refused(
-            f"{name}, which one user does not need",
-            lambda: call(saved).result(),
-            tinker.APIStatusError,
-            "is not part of this API",
-        )
