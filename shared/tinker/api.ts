@@ -1,74 +1,22 @@
-import { z } from 'zod';
-import { requestLimits } from './wire-bounds.js';
-
 /**
  * The JSON bodies of the Tinker HTTP API, compared with SDK 0.25 and 0.38 (test/compat/sdk/known-protocol.json):
- * one schema each, for the client and for the embedded server. Unknown fields are ignored, since newer clients and servers add some. Absent and null mean the
- * same: the SDK drops nulls, other clients may write them. A client sends what a schema's `parse` returns,
- * with explicit defaults, as the SDK does.
+ * one schema each, for the client and for the embedded server. Unknown fields of an answer are ignored, since newer
+ * servers add some; those of a `closed` request are refused by name. A client sends what a schema's `parse`
+ * returns, with explicit defaults, as the SDK does.
  */
-const optional = <Schema extends z.ZodType>(schema: Schema) =>
-  schema.nullish().transform((value) => value ?? undefined);
-
-const kind = <Name extends string>(name: Name) => z.literal(name).default(name);
-const count = z.int().nonnegative();
-/** Broken weights give NaN, which JSON cannot express: servers write null. */
-const anyNumber = z
-  .number()
-  .nullable()
-  .transform((value) => value ?? NaN);
-/**
- * A long array of numbers, checked as a whole with at most one issue: an object per element, or an issue for
- * each of a million wrong elements, would take a hundred times the memory of the text.
- */
-const numbers = (isRight: (value: unknown) => boolean, expected: string) =>
-  z.unknown().transform((value, context): number[] => {
-    if (!Array.isArray(value)) {
-      context.addIssue(`expected an array, each element ${expected}`);
-      return z.NEVER;
-    }
-    const bad = value.findIndex((element) => !isRight(element));
-    if (bad === -1) return value as number[];
-    context.addIssue(`element ${bad} of ${value.length} is not ${expected}`);
-    return z.NEVER;
-  });
-const tokenIds = numbers(
-  (value) => Number.isSafeInteger(value) && Number(value) >= 0,
-  'a token id',
-);
-const finiteNumbers = numbers((value) => Number.isFinite(value), 'a number');
-const anyNumbers = numbers(
-  (value) => value === null || typeof value === 'number',
-  'a number or null',
-).transform((values: (number | null)[]) => values.map((value) => value ?? NaN));
-
-/** A record with few keys, so that a million keys cause only one issue. */
-const few = <Value extends z.ZodType>(value: Value, most: number) =>
-  z
-    .record(z.string(), z.unknown())
-    .refine((record) => Object.keys(record).length <= most, `expected at most ${most} keys`)
-    .pipe(z.record(z.string(), value));
-
-const emptyValues = ['null', 'false', '0', '""', '[]', '{}'];
-
-/**
- * An object in which a further field is refused by name: an option that is ignored gives other results than
- * were asked for. Null, false, 0 and empty ask for nothing: they are the defaults of newer clients.
- */
-const closed = <Shape extends z.ZodRawShape>(shape: Shape) =>
-  z
-    .looseObject({})
-    .superRefine((fields, context) => {
-      const unknown = Object.keys(fields).filter((key) => !Object.hasOwn(shape, key));
-      for (const key of unknown.slice(0, 16)) {
-        const text = JSON.stringify(fields[key]);
-        if (emptyValues.includes(text)) continue;
-        const shown = text.length > 80 ? `${text.slice(0, 80)}…` : text;
-        const message = `${key} is ${shown}: not supported here; leave it out`;
-        context.addIssue({ code: 'custom', path: [key], message });
-      }
-    })
-    .pipe(z.object(shape));
+import { z } from 'zod';
+import {
+  anyNumber,
+  anyNumbers,
+  closed,
+  count,
+  few,
+  finiteNumbers,
+  kind,
+  optional,
+  tokenIds,
+} from './api-fields.js';
+import { requestLimits } from './wire-bounds.js';
 
 /** The optimizer of a run, which SDKs since 0.38 name when they create it. */
 const OptimizerConfig = z.looseObject({}).superRefine((config, context) => {

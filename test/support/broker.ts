@@ -19,11 +19,12 @@ export function brokerOn(server: NatsServer, over: Partial<BrokerOptions> = {}):
   });
 }
 
-/** Waits until the condition holds. Rejects after three minutes, so that a test that waits in vain fails at the line that waits. */
+/** Waits until the condition holds. Rejects after three minutes, so that the stack names the line that waits. */
 export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
   const deadline = performance.now() + 180_000;
   while (!(await condition())) {
-    if (performance.now() > deadline) throw new Error(`waited in vain for ${String(condition)}`);
+    if (performance.now() > deadline)
+      throw new Error(`still not true after 3 minutes: ${String(condition)}`);
     await sleep(10);
   }
 }
