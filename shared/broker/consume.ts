@@ -51,7 +51,7 @@ export async function consume<S extends z.ZodType>(
   setMaxListeners(0, signal); // one listener per lane is not a leak
   const puller = new Puller(broker.link, source, log, signal);
   const isStopping = () => signal.aborted;
-  const failures = new Map<number, number>(); // failed tries of unsettled messages, by sequence number
+  const failures = new Map<string, number>(); // failed tries of unsettled messages
   const lane = async () => {
     for await (const message of puller.messages()) await take(message);
   };
@@ -72,7 +72,9 @@ export async function consume<S extends z.ZodType>(
 
   async function handleAndSettle(message: JsMsg, settlement: Settlement): Promise<void> {
     const { subject, seq } = message;
-    const { deliveryCount } = message.info;
+    const { deliveryCount, timestampNanos } = message.info;
+    // A stream that lost its files counts from 1 again, so a number alone does not identify a message.
+    const identity = `${seq} ${timestampNanos}`;
     if (deliveryCount > 1) redelivered.inc({ stage });
     if (countsDeliveries[source] && deliveryCount > maxTries) {
       // The handler could not report an error: its process died each time.
@@ -82,10 +84,10 @@ export async function consume<S extends z.ZodType>(
     }
     const failure = await attempt(message, settlement);
     if (failure === undefined) {
-      failures.delete(seq);
+      failures.delete(identity);
       return options.settle === 'by-hand' ? undefined : settlement.lease.ack();
     }
-    const tries = countsDeliveries[source] ? deliveryCount : (failures.get(seq) ?? 0) + 1;
+    const tries = countsDeliveries[source] ? deliveryCount : (failures.get(identity) ?? 0) + 1;
     log.warn({ err: failure, subject, seq, tries }, 'message failed');
     if (failure instanceof GivenUp) return giveUp(failure.message, failure.deathCause);
     if (failure instanceof PermanentError) return giveUp(failure.message);
@@ -94,12 +96,12 @@ export async function consume<S extends z.ZodType>(
       return;
     }
     if (tries >= maxTries) return giveUp(`failed ${tries} times, last error: ${failure.message}`);
-    if (!countsDeliveries[source]) failures.set(seq, tries);
+    if (!countsDeliveries[source]) failures.set(identity, tries);
     settlement.nak(retryDelayMs);
 
     async function giveUp(reason: string, cause?: DeathCause): Promise<void> {
       await settlement.dead(reason, cause);
-      failures.delete(seq);
+      failures.delete(identity);
     }
   }
 

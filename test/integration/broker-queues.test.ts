@@ -388,6 +388,37 @@ describe('the queues of a run on a real server', bounded, () => {
     },
   );
 
+  it(
+    'the failures of a scored group do not count for one that gets its sequence number in a new stream',
+    { timeout: 20_000 },
+    async () => {
+      const publish = (msgId: string) =>
+        learner.publish(learner.names.subjects.scored('train'), ScoredGroup, scoredGroup(), {
+          msgId,
+          signal: stopping.signal,
+        });
+      await publish('s-0');
+      const failed: number[] = [];
+      const handled: number[] = [];
+      const options = { signal: stopping.signal, log: silent, stage: 'learner', concurrency: 1 };
+      consuming.push(
+        consume(learner, 'scored.train', ScoredGroup, options, ({ seq }) => {
+          if (failed.length === 5) return note(handled, seq);
+          failed.push(seq);
+          return Promise.reject(new Error('the backend is away'));
+        }),
+      );
+      await until(() => failed.length === 4);
+      const { jsm } = learner.link;
+      await jsm.streams.delete(learner.names.streams.scored);
+      await learner.ensureRun(limits);
+      await publish('s-1');
+      await until(() => handled.length === 1);
+      assert.deepEqual([...failed, ...handled], [1, 1, 1, 1, 1, 1]);
+      assert.equal(await depth('scored'), 0);
+    },
+  );
+
   it('the subject carries the identity of an actor with any name', async () => {
     const subject = learner.names.subjects.rollouts('pod.7 *');
     await learner.publish(subject, RolloutGroup, rolloutGroup(), {
