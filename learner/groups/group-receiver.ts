@@ -93,7 +93,7 @@ export class GroupReceiver {
     if (reason !== undefined) {
       // The ticket itself is fine: another actor can answer it.
       const isLie = reason === 'impossible_logprobs';
-      // Nor does a first attempt that was given up say anything about the second.
+      // A refused first attempt leaves its ticket alone once the second attempt was issued.
       if (entry?.state === 'issued' && ticket.attempt >= entry.attempt) {
         if (isLie) table.refuseAsStale(order!, ticket.attempt);
         else table.die(order!);

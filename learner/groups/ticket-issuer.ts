@@ -43,6 +43,7 @@ export async function issueTickets<Group>(
       continue;
     }
     const { order, attempt, issuedAtVersion } = offer;
+    // After a crash, the group of a ticket that the crashed learner published may already be here.
     if (!receiver.isAnswered(order, attempt)) {
       const ticket = tickets.issued(order, attempt, issuedAtVersion);
       if (!(await isPublished(publish(ticket, signal), signal))) return;

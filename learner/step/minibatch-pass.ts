@@ -84,7 +84,7 @@ export async function prepareMinibatches(
 ): Promise<PreparedMinibatch[]> {
   const { loss, correction, sampling } = config;
   const rollouts = minibatches.flatMap(rolloutsOf);
-  const scored = async (model: Pick<MinibatchBackend, 'forward'>) => {
+  const logprobsUnder = async (model: Pick<MinibatchBackend, 'forward'>) => {
     const data = rollouts.map(({ promptTokens, tokens }) => unweightedDatum(promptTokens, tokens));
     const { temperature } = sampling;
     return (await model.forward(data, 'cross_entropy', { temperature })).logprobs;
@@ -92,8 +92,10 @@ export async function prepareMinibatches(
   const completion = (logprobs: Float32Array, i: number) => completionOf(rollouts[i]!, logprobs);
 
   const [own, ofBase] = await Promise.all([
-    losses[loss.name].scaledBy === undefined || needsProximal(correction) ? scored(run) : undefined,
-    base && scored(base),
+    losses[loss.name].scaledBy === undefined || needsProximal(correction)
+      ? logprobsUnder(run)
+      : undefined,
+    base && logprobsUnder(base),
   ]);
   const current = own?.map((logprobs) => logprobs.map(sendable));
   const { advantages, ...terms } = tokenAdvantages(config, minibatches, ofBase?.map(completion));

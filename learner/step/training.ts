@@ -81,9 +81,9 @@ export class Training {
 
   #refuseStale(): void {
     const { admission, audit, groupStats, changes, log } = this.#options;
-    const isBarred = ({ scored }: ArrivedGroup) => audit.isQuarantined(scored.group.actor);
-    for (const { order, group, outcome } of admission.refuseStale(isBarred)) {
-      const reason = isBarred(group) ? 'quarantined' : 'stale';
+    const isQuarantined = ({ scored }: ArrivedGroup) => audit.isQuarantined(scored.group.actor);
+    for (const { order, group, outcome } of admission.refuseStale(isQuarantined)) {
+      const reason = isQuarantined(group) ? 'quarantined' : 'stale';
       drop(group.scored, 'cut', reason);
       if (reason === 'stale') groupStats.refused(group.scored);
       log.warn({ order, outcome, reason, sampledBy: group.sampledBy }, 'group refused');

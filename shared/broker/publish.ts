@@ -56,7 +56,7 @@ export async function publish(
   message: Outgoing,
   signal: AbortSignal,
 ): Promise<Receipt> {
-  const queue = message.subject.split('.')[2] ?? 'other';
+  const queue = message.subject.split('.')[2] ?? 'other'; // offbeat.RUN.QUEUE
   const fields = headers();
   for (const [name, value] of Object.entries(message.headers ?? {})) {
     fields.set(name, headerText(value));

@@ -30,7 +30,7 @@ function textOf({ group, live }: Lane): Int32Array {
 export class Grid {
   constructor(
     readonly lanes: readonly Lane[],
-    readonly perLane = Math.max(...lanes.map(({ live }) => live.length)),
+    readonly rowsPerLane = Math.max(...lanes.map(({ live }) => live.length)),
   ) {}
 
   /** The first step: a lane per group. */
@@ -42,7 +42,7 @@ export class Grid {
 
   /** These lanes of the step, with as many rows each. */
   part(from: number, to: number): Grid {
-    return new Grid(this.lanes.slice(from, to), this.perLane);
+    return new Grid(this.lanes.slice(from, to), this.rowsPerLane);
   }
 
   /** What a prefill reads for each lane. */
@@ -51,7 +51,7 @@ export class Grid {
   }
 
   /** The same rollouts, each in a lane by itself. */
-  apart(): Grid {
+  oneRolloutPerLane(): Grid {
     const alone = this.lanes.flatMap(({ group, live }) =>
       live.map(({ rollout }) => ({ group, live: [atFirstRow(rollout)] })),
     );
@@ -59,7 +59,7 @@ export class Grid {
   }
 
   /** The random numbers and sampling parameters of the step; one of each for every row. */
-  chance(): Feeds {
+  samplingFeeds(): Feeds {
     const temperatures = this.#column(({ group }) => group.request.temperature || 1);
     const uniform = this.#column(({ group, live }, place) =>
       place < live.length ? group.draw() : 0,
@@ -74,10 +74,10 @@ export class Grid {
   }
 
   /** The row inputs of a decoding step. */
-  feeds(): Feeds {
-    const { lanes, perLane } = this;
+  rowFeeds(): Feeds {
+    const { lanes, rowsPerLane } = this;
     const at = ({ live }: Lane, place: number) => live[place] ?? live[0]!;
-    const dims = [lanes.length, perLane];
+    const dims = [lanes.length, rowsPerLane];
     const rows = this.#column((lane, place) => at(lane, place).row);
     const tokens = this.#column((lane, place) => at(lane, place).rollout.lastToken);
     const positions = this.#column((lane, place) => {
@@ -101,7 +101,7 @@ export class Grid {
     const logprobs = floatOutput(sampled, 'logprob');
     this.lanes.forEach((lane, l) => {
       const rows = lane.live.map(({ rollout }, place) => ({
-        row: l * this.perLane + place,
+        row: l * this.rowsPerLane + place,
         rollout,
       }));
       for (const { row, rollout } of rows) {
@@ -112,9 +112,9 @@ export class Grid {
   }
 
   #column(value: (lane: Lane, place: number) => number): Float32Array {
-    const { lanes, perLane } = this;
-    return Float32Array.from({ length: lanes.length * perLane }, (_, i) =>
-      value(lanes[Math.floor(i / perLane)]!, i % perLane),
+    const { lanes, rowsPerLane } = this;
+    return Float32Array.from({ length: lanes.length * rowsPerLane }, (_, i) =>
+      value(lanes[Math.floor(i / rowsPerLane)]!, i % rowsPerLane),
     );
   }
 }

@@ -115,13 +115,13 @@ export class Decoder {
       const isNew = newest.version !== current.version;
       current = newest;
       if (isNew && onAdoption === 'reprefill') {
-        grid = grid.apart();
+        grid = grid.oneRolloutPerLane();
         ({ sampled, cache } = await this.#prefill(sessions, grid, current, requests.length));
         continue;
       }
       sampled = await sessions.decode.run({
-        ...grid.feeds(),
-        ...grid.chance(),
+        ...grid.rowFeeds(),
+        ...grid.samplingFeeds(),
         ...cache,
         ...this.#loraFeeds(current.adapter),
       });
@@ -141,23 +141,23 @@ export class Decoder {
   /**
    * Reads what the lanes have so far, and draws the next token of each rollout.
    *
-   * @param most texts read at once, which bounds the memory of attention.
+   * @param textsAtOnce how many are read together, which bounds the memory of attention.
    * @returns the tokens drawn with their logprobs, and the cache from which decoding continues.
    */
   async #prefill(
     { prefill }: Sessions,
     grid: Grid,
     { adapter }: Policy,
-    most: number,
+    textsAtOnce: number,
   ): Promise<{ sampled: InferenceSession.OnnxValueMapType; cache: Feeds }> {
     const { texts } = grid;
     const width = Math.max(...texts.map(({ length }) => length));
     const parts: InferenceSession.OnnxValueMapType[] = [];
-    for (let from = 0; from < texts.length; from += most) {
-      const part = texts.slice(from, from + most);
-      const chance = grid.part(from, from + most).chance();
+    for (let from = 0; from < texts.length; from += textsAtOnce) {
+      const part = texts.slice(from, from + textsAtOnce);
+      const sampling = grid.part(from, from + textsAtOnce).samplingFeeds();
       parts.push(
-        await prefill.run({ ...textFeeds(part, width), ...chance, ...this.#loraFeeds(adapter) }),
+        await prefill.run({ ...textFeeds(part, width), ...sampling, ...this.#loraFeeds(adapter) }),
       );
     }
     const joined = (name: string, axis: 0 | 1) => joinedTensor(parts, name, axis);
@@ -167,7 +167,7 @@ export class Decoder {
         prompt_key: joined('prompt_key', 1),
         prompt_value: joined('prompt_value', 1),
         prompt_bias: paddingBias(texts, width),
-        ...this.#emptyCache(grid.lanes.length * grid.perLane),
+        ...this.#emptyCache(grid.lanes.length * grid.rowsPerLane),
       },
     };
   }

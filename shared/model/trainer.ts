@@ -183,13 +183,13 @@ function packedFeeds(
   inputs: readonly LossInput[],
 ): Feeds {
   const dims = [rows.length, time];
-  const whole = (of: (datum: Datum) => Int32Array) => {
+  const integerFeed = (of: (datum: Datum) => Int32Array) => {
     const columns = data.map(of);
     const padded = new Int32Array(rows.length * time);
     rows.forEach((row, i) => packValues(row, columns, padded.subarray(i * time, (i + 1) * time)));
     return integers(padded, dims);
   };
-  const real = (of: (datum: Datum) => Float32Array) => {
+  const floatFeed = (of: (datum: Datum) => Float32Array) => {
     const columns = data.map(of);
     const padded = new Float32Array(rows.length * time);
     rows.forEach((row, i) => packValues(row, columns, padded.subarray(i * time, (i + 1) * time)));
@@ -204,12 +204,12 @@ function packedFeeds(
     packedBias(row, time, bias.subarray(i * time * time, (i + 1) * time * time));
   });
   return {
-    tokens: whole(({ tokens }) => tokens),
-    targets: whole(({ targetTokens }) => targetTokens),
+    tokens: integerFeed(({ tokens }) => tokens),
+    targets: integerFeed(({ targetTokens }) => targetTokens),
     positions: integers(positions, dims),
     mask: floats(mask, dims),
     attention_bias: floats(bias, [rows.length, 1, 1, time, time]),
-    ...Object.fromEntries(inputs.map((key) => [key, real((datum) => datum.inputs[key]!)])),
+    ...Object.fromEntries(inputs.map((key) => [key, floatFeed((datum) => datum.inputs[key]!)])),
   };
 }
 

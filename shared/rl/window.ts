@@ -66,16 +66,17 @@ function placesBesideOthers(
   tickets: readonly WindowTicket[],
   step: StepState,
 ): (ticket: WindowTicket) => boolean {
+  // Places are counted for versions up to the last deadline.
+  const horizon = Math.max(0, ...tickets.map(({ deadline }) => deadline - step.version));
   // slack[i]: places left through version + i, minus the tickets that are due by then.
-  const runProgress = Math.max(0, ...tickets.map(({ deadline }) => deadline - step.version));
   const slack = Array.from(
-    { length: runProgress },
+    { length: horizon },
     (_, i) => (i + 1) * step.groupsPerBatch - step.taken,
   );
   for (const { deadline } of tickets) {
     const due = deadline - step.version;
     if (due < 0) continue; // past its deadline, so no place is reserved for it
-    for (let i = due; i < runProgress; i++) slack[i]! -= 1;
+    for (let i = due; i < horizon; i++) slack[i]! -= 1;
   }
 
   return ({ deadline }) => {
