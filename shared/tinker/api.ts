@@ -91,7 +91,6 @@ export const SessionHeartbeatRequest = z.object({
   type: kind('session_heartbeat'),
   session_id: z.string(),
 });
-export const SessionHeartbeatResponse = z.object({});
 
 /** The id of a future result, to be fetched by `retrieve_future`. */
 export const UntypedFuture = z.object({
