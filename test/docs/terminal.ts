@@ -11,10 +11,10 @@ import { offbeatCli } from '../support/offbeat.js';
 
 /** Flags that shorten a run to seconds; the command's own flags come before them. */
 const small = {
-  OFFBEAT_MAX_STEPS: '2',
+  OFFBEAT_MAX_STEPS: '1',
   OFFBEAT_ACTORS: '1',
   OFFBEAT_GROUPS_PER_BATCH: '4',
-  OFFBEAT_GROUP_SIZE: '8',
+  OFFBEAT_GROUP_SIZE: '4',
   OFFBEAT_NUM_MINIBATCHES: '1',
   OFFBEAT_LORA_RANK: '2',
   OFFBEAT_CHECKPOINT_EVERY_STEPS: '1',
@@ -95,7 +95,7 @@ export class Terminal implements AsyncDisposable {
 
   /** Runs a command to its end, for fewer steps than it says. */
   async run(command: string): Promise<CommandResult> {
-    const shorter = command.replace(/--max-steps[ =]\d+/, '--max-steps 4');
+    const shorter = command.replace(/--max-steps[ =]\d+/, '--max-steps 2');
     const script = `${this.#settings} ${shorter}`;
     return runCommand('bash', ['-euo', 'pipefail', '-c', script], {
       cwd: this.folder,

@@ -9,7 +9,13 @@ import { UpProcess } from '../support/up-process.js';
 
 const flags = [
   ...['--groups-per-batch=4', '--group-size=8', '--num-minibatches=2', '--lora-rank=2'],
-  ...['--eval-problems=4', '--eval-samples=1', '--eval-every-versions=2', '--max-minutes=30'],
+  ...[
+    '--eval-problems=4',
+    '--eval-samples=1',
+    '--eval-every-versions=2',
+    '--max-minutes=30',
+    '--actors=1',
+  ],
 ];
 const services = ['learner', 'actor-0', 'reward-service', 'local-backend'];
 const processOf = { learner: 'learner', actor: 'actor-0' } as const;

@@ -11,12 +11,12 @@ import { UpProcess } from '../support/up-process.js';
 describe('offbeat up', { timeout: 480_000 }, () => {
   // The embedded model, so that groups have variance; steps take a second.
   const small =
-    '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-problems=4 --eval-samples=1'.split(
+    '--groups-per-batch=2 --group-size=8 --num-minibatches=1 --lora-rank=2 --eval-problems=4 --eval-samples=1 --actors=1'.split(
       ' ',
     );
 
   it('offbeat up trains, survives the death of an actor, prints one line of JSON and leaves no process', async () => {
-    const flags = ['--max-steps=6', '--lease-seconds=5', '--json'];
+    const flags = ['--max-steps=6', '--lease-seconds=5', '--json', '--actors=2'];
     await using up = await UpProcess.start([...small, ...flags]);
     await up.says(/4 services are ready/);
     process.kill(up.pidOf('cli.js actor', '--name=actor-0'), 'SIGKILL');
@@ -59,7 +59,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     const [, address] = /dashboard at (\S+)/.exec(up.out)!;
     const page = await fetch(address!).then((response) => response.text());
     assert.match(page, /training<\/span><\/h1>[^]*mean of all answers[^]*The learner issues/);
-    assert.match(page, /<th scope="row">actor-1<\/th>[^]*class="answer" aria-label="Answer 8"/);
+    assert.match(page, /<th scope="row">actor-0<\/th>[^]*class="answer" aria-label="Answer 8"/);
     up.child.kill('SIGINT');
     up.child.kill('SIGINT'); // npm forwards the signal that the terminal has already sent
     assert.equal(await up.ended(), 130, up.err);
@@ -125,7 +125,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     );
 
     const goal = before.steps + 3;
-    const flags = ['--resume', '--actors=1', `--max-steps=${goal}`, '--json'];
+    const flags = ['--resume', `--max-steps=${goal}`, '--json'];
     await using second = await UpProcess.start(flags, first);
     assert.equal(await second.ended(), 0, second.err);
     assert.match(second.err, /continues\n/);
