@@ -64,6 +64,7 @@ describe('flags that npm kept because -- was missing before them', () => {
   it('flags that npm sets by itself, settings of npm, and other scripts are left alone', async () => {
     const own = { npm_config_cache: '/c', npm_config_nodedir: '/usr', npm_config_progress: 'true' };
     check({ ...own, npm_config_umask: '18', npm_config_user_agent: 'npm/11' });
+    check({ npm_config_rum: 'a' }); // one letter from --run, but in a short word that says little
     const npmrc = join(folder, 'npmrc');
     await writeFile(npmrc, 'audit=false\njson = true\n');
     check({ npm_config_json: 'true', npm_config_userconfig: npmrc });
