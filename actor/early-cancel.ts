@@ -28,7 +28,7 @@ export interface WatchedTicket extends Disposable {
   /** Aborts with the process, or with one of the errors above as its reason. */
   readonly signal: AbortSignal;
   /** Records that the group's next tokens are drawn from `version`; the first call gives its oldest version. */
-  drawsFrom(version: number): void;
+  onDraw(version: number): void;
 }
 
 type WorkTicket = Pick<Ticket, 'split' | 'order' | 'ticketId' | 'issuedAtVersion'>;
@@ -48,14 +48,14 @@ export class EarlyCancel {
     const useless = new AbortController();
     let oldestToken: number | undefined;
     const check = (): void => {
-      const reason = uselessness(ticket, oldestToken, this.#news);
+      const reason = cancelReason(ticket, oldestToken, this.#news);
       if (reason !== undefined) useless.abort(reason);
     };
     this.#checks.add(check);
     check();
     return {
       signal: AbortSignal.any([signal, useless.signal]),
-      drawsFrom: (version) => {
+      onDraw: (version) => {
         oldestToken ??= version;
         check();
       },
@@ -70,7 +70,7 @@ export class EarlyCancel {
 }
 
 /** The reason why a ticket's group can never be trained on; undefined if it still can. */
-function uselessness(
+function cancelReason(
   { split, order, ticketId, issuedAtVersion }: WorkTicket,
   oldestToken: number | undefined,
   { version, consumedBelow = 0, smallestUsefulVersion }: News,

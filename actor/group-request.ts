@@ -48,7 +48,7 @@ export function groupRequest(ticket: Ticket, source: PromptSource): GroupRequest
   };
 }
 
-/** A group whose last token was sampled. */
+/** A finished group, not yet in the form of a message. */
 export interface SampledGroup {
   readonly ticket: Ticket;
   readonly actor: string;

@@ -70,17 +70,17 @@ export class PolicyFollower {
   readonly #held = new Map<number, Held>(); // the least recently used first
   readonly #changes = new Changes(); // notifies of changes of newest and wanted
   readonly #startedAt = Date.now();
-  #newest: PolicyManifest | undefined; // loaded
+  #newestLoaded: PolicyManifest | undefined; // loaded
   #newestDrawn = -1; // the newest version that drew a token here
   #firstToken: FirstToken | undefined;
-  #wanted: PolicyManifest | undefined; // published
+  #newestPublished: PolicyManifest | undefined; // published
   #refusal: string | undefined;
 
   constructor(private readonly options: PolicyFollowerOptions) {}
 
   /** The newest version that is ready, or undefined before the first. */
   get version(): number | undefined {
-    return this.#newest?.version;
+    return this.#newestLoaded?.version;
   }
 
   /** The reason why the last version to load is not in use; undefined if it is. */
@@ -89,7 +89,7 @@ export class PolicyFollower {
   }
 
   /** Records that a token is drawn with this version; the first one measures the delay since publication. */
-  drawsFrom(version: number): void {
+  onDraw(version: number): void {
     const manifest = this.#held.get(version)?.manifest;
     if (manifest === undefined || version <= this.#newestDrawn) return;
     this.#newestDrawn = version;
@@ -108,7 +108,7 @@ export class PolicyFollower {
   get oldestInUse(): number | undefined {
     const used = [...this.#held.values()].filter(({ uses }) => uses > 0);
     const versions = used.map(({ manifest }) => manifest.version);
-    if (this.#newest !== undefined) versions.push(this.#newest.version);
+    if (this.#newestLoaded !== undefined) versions.push(this.#newestLoaded.version);
     return versions.length === 0 ? undefined : Math.min(...versions);
   }
 
@@ -128,10 +128,10 @@ export class PolicyFollower {
 
   /** Holds the newest version, once it is at least `version`. */
   async holdAtLeast(version: number, signal: AbortSignal): Promise<Hold> {
-    while (this.#newest === undefined || this.#newest.version < version) {
+    while (this.#newestLoaded === undefined || this.#newestLoaded.version < version) {
       await this.#change(signal);
     }
-    return this.#hold(this.#newest, signal);
+    return this.#hold(this.#newestLoaded, signal);
   }
 
   /**
@@ -141,7 +141,7 @@ export class PolicyFollower {
    */
   async holdExactly(version: number, signal: AbortSignal): Promise<Hold> {
     for (;;) {
-      const published = this.#wanted?.version ?? -1;
+      const published = this.#newestPublished?.version ?? -1;
       const manifest = this.#held.get(version)?.manifest ?? (await this.options.store.at(version));
       if (manifest !== undefined) return this.#hold(manifest, signal);
       if (published >= version) {
@@ -149,13 +149,13 @@ export class PolicyFollower {
           `policy version ${version} was retired; the newest is ${published}`,
         );
       }
-      if ((this.#wanted?.version ?? -1) === published) await this.#change(signal);
+      if ((this.#newestPublished?.version ?? -1) === published) await this.#change(signal);
     }
   }
 
   async #watch(signal: AbortSignal): Promise<void> {
     for await (const manifest of this.options.store.watch(signal)) {
-      this.#wanted = manifest;
+      this.#newestPublished = manifest;
       this.options.onPublished?.(manifest);
       this.#changes.notify();
     }
@@ -165,8 +165,8 @@ export class PolicyFollower {
     const { log, retryDelayMs = 1_000, refusedDelayMs = 30_000 } = this.options;
     for (;;) {
       signal.throwIfAborted();
-      const manifest = this.#wanted;
-      if (manifest === undefined || !isNews(manifest, this.#newest)) {
+      const manifest = this.#newestPublished;
+      if (manifest === undefined || !supersedes(manifest, this.#newestLoaded)) {
         await this.#change(signal);
         continue;
       }
@@ -176,7 +176,7 @@ export class PolicyFollower {
         if (err instanceof UserError || signal.aborted) throw err;
         if (err instanceof PermanentError) {
           // Damage may have happened in transit, so retry; weights that are not finite are cheap to detect again.
-          if (this.#wanted !== manifest) continue;
+          if (this.#newestPublished !== manifest) continue;
           await Promise.race([this.#change(signal), sleep(refusedDelayMs, undefined, { signal })]);
           continue;
         }
@@ -189,11 +189,11 @@ export class PolicyFollower {
   async #adopt(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
     using _hold = await this.#hold(manifest, signal);
     const held = this.#held.get(manifest.version);
-    if (held !== undefined && isNews(manifest, held.manifest)) {
+    if (held !== undefined && supersedes(manifest, held.manifest)) {
       await this.#load(manifest, signal); // replaces the version published before
       held.manifest = manifest;
     }
-    this.#newest = manifest;
+    this.#newestLoaded = manifest;
     this.#refusal = undefined;
     policyVersion.set(manifest.version);
     const seconds = (Date.now() - manifest.publishedAt) / 1_000;
@@ -217,8 +217,8 @@ export class PolicyFollower {
       await held.loading;
     } catch (error) {
       if (this.#held.get(version) === held) this.#held.delete(version);
-      const isAnothersEnd = held.loader.aborted && held.loader !== signal && !signal.aborted;
-      if (isAnothersEnd) return this.#hold(manifest, signal);
+      const hasLoaderAborted = held.loader.aborted && held.loader !== signal && !signal.aborted;
+      if (hasLoaderAborted) return this.#hold(manifest, signal);
       throw error;
     }
     let isHeld = true;
@@ -254,7 +254,7 @@ export class PolicyFollower {
 
   #dropUnused(): void {
     const unused = [...this.#held.values()].filter(
-      ({ uses, manifest }) => uses === 0 && manifest.version !== this.#newest?.version,
+      ({ uses, manifest }) => uses === 0 && manifest.version !== this.#newestLoaded?.version,
     );
     for (const { manifest } of unused.slice(0, Math.max(0, unused.length - keptUnused))) {
       this.#held.delete(manifest.version);
@@ -269,7 +269,7 @@ export class PolicyFollower {
 }
 
 /** Whether the manifest is newer, or the same version published again, e.g. with a new sampling session. */
-function isNews(manifest: PolicyManifest, known: PolicyManifest | undefined): boolean {
+function supersedes(manifest: PolicyManifest, known: PolicyManifest | undefined): boolean {
   if (known === undefined || manifest.version > known.version) return true;
   return manifest.version === known.version && manifest.publishedAt > known.publishedAt;
 }

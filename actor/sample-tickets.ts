@@ -50,7 +50,7 @@ const groupSeconds = new Histogram({
 /**
  * Leases tickets and delivers the group of each, until `signal` aborts. A ticket is acknowledged after
  * its group is stored; if this actor stops before, another actor takes the ticket. A ticket whose group
- * a new version has made useless goes to the learner as a dead letter, so that the learner gets to know
+ * a new version has made useless goes to the learner as a dead letter, so that the learner hears
  * of it even after a crash; a ticket that has already ended is acknowledged unsampled.
  */
 export async function sampleTickets(
@@ -59,7 +59,7 @@ export async function sampleTickets(
 ): Promise<void> {
   const { broker, actor, sampler, activity, log, onGroup } = options;
   const subject = broker.names.subjects.rollouts(actor);
-  const turn = pLimit(sampler.concurrency);
+  const turn = pLimit(sampler.concurrency); // shared by the splits, each of which leases as many tickets
   const refusal = new AbortController(); // its reason: what the user must fix before any ticket works
   const lease = (split: Split) => (ending: AbortSignal) =>
     consume(
@@ -78,7 +78,7 @@ export async function sampleTickets(
           onGroup();
         } catch (error) {
           if (error instanceof UserError) refusal.abort(error);
-          if (!(error instanceof TicketConsumed)) throw error;
+          if (!(error instanceof TicketConsumed)) throw error; // `consume` dead-letters a GroupOutdated
           log.info({ ticketId: ticket.ticketId, reason: error.message }, 'ticket skipped');
           countDroppedGroup('actor', 'duplicate');
         }
@@ -93,7 +93,7 @@ export async function sampleTickets(
   ]);
 }
 
-/** The group of one ticket. Rejects soon after `signal` aborts, which may be for this ticket alone. */
+/** The group of one ticket. Rejects soon after `signal` aborts or the ticket is cancelled. */
 async function sampleTicket(
   ticket: Ticket,
   options: SampleTicketsOptions,
@@ -113,12 +113,12 @@ async function sampleTicket(
       version: policy.manifest.version,
       adoptsNewer: inFlightUpdates && ticket.pinnedVersion === undefined,
     };
-    const rollouts = await unlessAborted(
+    const rollouts = await withAbortReason(
       work.signal,
       sampler.sample(request, choice, work.signal, {
-        drawsFrom: (version) => {
-          work.drawsFrom(version);
-          policies.drawsFrom(version);
+        onDraw: (version) => {
+          work.onDraw(version);
+          policies.onDraw(version);
         },
         wasted: (tokens) => {
           countWastedTokens(wasteReason(work.signal.reason), tokens);
@@ -163,8 +163,8 @@ function sampleSpan(
   return span;
 }
 
-/** The result of `work`; rejects with the reason of `signal` once it has aborted. */
-async function unlessAborted<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
+/** The result of `work`. If it fails after `signal` has aborted, rejects with the signal's reason instead. */
+async function withAbortReason<T>(signal: AbortSignal, work: Promise<T>): Promise<T> {
   try {
     return await work;
   } catch (error) {

@@ -26,20 +26,20 @@ export class StallWatch {
   }
 
   /** Records progress after so many seconds of work; by default those counted by this watch. */
-  sign(seconds = this.#silent): void {
+  progressed(seconds = this.#silent): void {
     this.#longest = Math.max(seconds, this.#longest ?? 0);
     this.#silent = 0;
   }
 
   /** Resets the silence, because there was nothing to do. */
-  rest(): void {
+  idle(): void {
     this.#silent = 0;
   }
 
   /**
    * Counts seconds of work without progress. @returns the length of the silence if it is too long.
    */
-  pass(seconds: number): number | undefined {
+  waited(seconds: number): number | undefined {
     this.#silent += seconds;
     return this.#silent > this.limit ? this.#silent : undefined;
   }

@@ -57,7 +57,7 @@ export function bySplit({ train, test }: Pick<Dataset, 'train' | 'test'>): Split
  *
  * @throws {GroupRefused} naming the value in the ticket and the bound of the run.
  */
-export function refuseForeignTicket(ticket: Ticket, run: TicketBounds): void {
+export function requireTicketOfRun(ticket: Ticket, run: TicketBounds): void {
   const { ticketId, split, groupSize, samplingParams } = ticket;
   if (split === 'train' ? groupSize !== run.groupSize : groupSize > run.groupSize) {
     throw new GroupRefused(
@@ -97,7 +97,7 @@ export function requireOwnSubject(group: RolloutGroup, subject: string, expected
  * @param promptTokens [P] of the ticket's problem under the run's prompt template.
  * @throws {GroupRefused} naming the rollout, what was found and what was expected.
  */
-export function refuseMismatch(
+export function requireAnswerToTicket(
   group: RolloutGroup,
   promptTokens: Int32Array,
   vocabSize: number,

@@ -6,7 +6,12 @@ import type { Task } from '../shared/tasks/task.js';
 import type { RolloutGroup } from '../shared/wire/rollout-group.js';
 import type { RunConfig } from '../shared/run/run-config.js';
 import type { Score } from '../shared/wire/scored-group.js';
-import { bySplit, problemOfTicket, refuseForeignTicket, refuseMismatch } from './check-group.js';
+import {
+  bySplit,
+  problemOfTicket,
+  requireTicketOfRun,
+  requireAnswerToTicket,
+} from './check-group.js';
 import { UserError } from '../shared/base/errors.js';
 import { readModelDirectory } from '../shared/model/model-directory.js';
 import type { RewardServiceConfig } from './config.js';
@@ -59,8 +64,8 @@ export function createJudge(
     ...texts,
     scoreGroup(group) {
       const problem = problemOfTicket(problems, group.ticket);
-      refuseForeignTicket(group.ticket, run);
-      refuseMismatch(group, promptTokens(task.prompt(problem), tokenizer), vocabSize);
+      requireTicketOfRun(group.ticket, run);
+      requireAnswerToTicket(group, promptTokens(task.prompt(problem), tokenizer), vocabSize);
       return group.rollouts.map(({ tokens }) => task.score(problem, completionText(tokens)));
     },
   };

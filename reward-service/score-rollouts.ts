@@ -28,14 +28,14 @@ const concurrency = 8; // groups whose scores are on their way to the stream
 const drainMs = 5_000; // time for groups in progress after the signal
 
 /**
- * Scores each group of the run once and sends its scores on. After the signal it finishes the groups
+ * Scores every group of the run and sends its scores on. After the signal it finishes the groups
  * in progress and takes no new ones. A group is acknowledged when its scores are stored; one that is
  * delivered twice is stored once, by its message id.
  */
 export async function scoreRollouts(options: ScoreRolloutsOptions): Promise<void> {
   const { broker, judge, scorer, log, signal } = options;
   const { subjects } = broker.names;
-  const drained = delayed(signal, drainMs);
+  const drainDeadline = delayed(signal, drainMs);
 
   await consume(
     broker,
@@ -60,7 +60,7 @@ export async function scoreRollouts(options: ScoreRolloutsOptions): Promise<void
         subjects.scored(split),
         ScoredGroup,
         { v: 1, group, scores, scorer, scoredAt: Date.now() },
-        { msgId: messageIdOf(group.ticket), trace: span?.traceparent, signal: drained },
+        { msgId: messageIdOf(group.ticket), trace: span?.traceparent, signal: drainDeadline },
       );
       stopTimer();
       if (isDuplicate) {

@@ -70,11 +70,11 @@ export class OnnxSampler implements Sampler {
     this.#decoder = new WorkerCalls(new URL('./decoder-worker.js', import.meta.url), {
       name: "the actor's decoder",
       onMessage: () => {
-        if (this.#watching !== undefined) this.#stalls.sign();
+        if (this.#watching !== undefined) this.#stalls.progressed();
       },
       onEvent: (event) => {
         if (event === 'alive') return;
-        for (const id of event.ids) this.#groups.get(id)?.drawsFrom(event.version);
+        for (const id of event.ids) this.#groups.get(id)?.onDraw(event.version);
       },
     });
   }
@@ -159,11 +159,11 @@ export class OnnxSampler implements Sampler {
       const since = performance.now() - lookedAt;
       lookedAt = performance.now();
       if (this.#decoder.depth === 0) {
-        this.#stalls.rest();
+        this.#stalls.idle();
         return;
       }
       // A suspended process did not wait for the decoder, so the elapsed time does not count.
-      const silent = this.#stalls.pass(Math.min(since, 2 * tickMs) / 1_000);
+      const silent = this.#stalls.waited(Math.min(since, 2 * tickMs) / 1_000);
       if (silent === undefined) return;
       const groups = this.#groups.size;
       this.#decoder.giveUp(

@@ -20,7 +20,7 @@ export function canShareWave(a: PolicyChoice, b: PolicyChoice): boolean {
 /** Callbacks by which a sampler reports the progress of a group. */
 export interface Progress {
   /** The group's next tokens are drawn from this version; called at the start and at each change. */
-  drawsFrom(version: number): void;
+  onDraw(version: number): void;
   /** The group was abandoned, which wasted this many tokens. */
   wasted(tokens: number): void;
 }

@@ -93,7 +93,7 @@ export class TinkerSampler implements Sampler {
     const segmentTokens = policy.adoptsNewer ? this.options.segmentTokens : 0;
     let drawn = 0; // by completed calls; an aborted call does not report its tokens
     const call: SampleCall = async (version, part) => {
-      progress?.drawsFrom(version);
+      progress?.onDraw(version);
       const segments = await this.#call(version, part, signal);
       drawn += segments.reduce((sum, { tokens }) => sum + tokens.length, 0);
       return segments;
@@ -172,7 +172,7 @@ export class TinkerSampler implements Sampler {
           signal,
           deadlineMs: 1_000 * this.#stalls.limit,
         });
-        this.#stalls.sign((performance.now() - startedAt) / 1_000);
+        this.#stalls.progressed((performance.now() - startedAt) / 1_000);
         return sequences;
       } catch (err) {
         if (err instanceof StillPending) throw err; // its ticket goes back

@@ -164,7 +164,7 @@ async function evaluate(
   listening.start((until) => receiveAnswers(broker, evaluator, { signal: until, log }));
   listening.start((until) =>
     watchDeadLetters(broker.deadLetters.read(until), ({ ticketId }) => {
-      evaluator.die(ticketId);
+      evaluator.recordDeath(ticketId);
     }),
   );
   const progress = setInterval(() => {

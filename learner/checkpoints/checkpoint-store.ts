@@ -10,7 +10,7 @@ export interface FoundCheckpoint {
 }
 
 /** The authoritative place of a checkpoint; all other places hold copies. */
-export const ledger = 'the ledger';
+export const ledgerLabel = 'the ledger';
 
 export interface CheckpointStoreOptions {
   readonly broker: {
@@ -92,7 +92,7 @@ export class CheckpointStore {
       this.#file.read(),
     ]);
     this.#stateOnDisk = inFolder?.statePath;
-    const found = inLedger.map((checkpoint) => ({ checkpoint, where: ledger }));
+    const found = inLedger.map((checkpoint) => ({ checkpoint, where: ledgerLabel }));
     if (event !== undefined) {
       found.push({ checkpoint: event.checkpoint, where: 'the history' });
     }

@@ -8,7 +8,7 @@ import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type {
   Checkpoint,
   CurriculumState,
-  SavedState as KeptState,
+  SavedState,
   TicketKey,
 } from '../../shared/wire/ledger.js';
 import type { TicketTableState } from '../groups/ticket-table.js';
@@ -37,7 +37,7 @@ export interface Consumed {
 }
 
 /** A state that the backend has saved, or is about to save. */
-export interface SavedState {
+export interface PendingState {
   /** Makes the state the run's checkpoint, together with what its weights have consumed. */
   write(consumed: Consumed): Promise<void>;
   /** Deletes the state: the run must never restore these weights. */
@@ -56,7 +56,7 @@ export interface CheckpointerOptions extends Pick<RetentionRules, 'keepEveryStep
   /** The state that the weights were restored from, if any. */
   readonly restored: { readonly step: number; readonly path: string } | undefined;
   /** States kept by earlier sessions of the run. */
-  readonly states: readonly KeptState[];
+  readonly states: readonly SavedState[];
   readonly log: Logger;
 }
 
@@ -74,7 +74,7 @@ export class Checkpointer {
   readonly #options: CheckpointerOptions;
   readonly #oneAtATime = pLimit(1);
   #saved: { readonly step: number; readonly path: Promise<string> } | undefined;
-  #states: KeptState[]; // that the backend has, oldest first
+  #states: SavedState[]; // that the backend has, oldest first
   readonly #discarded = new Set<string>(); // paths of states to delete
   readonly #scores: Map<number, number>; // of evaluated steps, whether their states are saved or not
   #underEvaluation: () => readonly number[] = () => [];
@@ -107,7 +107,7 @@ export class Checkpointer {
   }
 
   /** Keeps the states of steps under evaluation. @param steps returns those steps. */
-  waitFor(steps: () => readonly number[]): void {
+  keepStatesOf(steps: () => readonly number[]): void {
     this.#underEvaluation = steps;
   }
 
@@ -129,7 +129,7 @@ export class Checkpointer {
    * Saves the weights as they are after the operations called so far; a step that is saved already is
    * not saved again. The save is in the backend's queue when this returns.
    */
-  save(step: number): SavedState {
+  save(step: number): PendingState {
     if (this.#saved?.step !== step) {
       const { run, idle } = this.#options;
       const path = idle.during(run.saveState(`state-${String(step).padStart(6, '0')}`));
@@ -201,7 +201,7 @@ export class Checkpointer {
     }
   }
 
-  get #scoredStates(): KeptState[] {
+  get #scoredStates(): SavedState[] {
     return this.#states.map((state) => {
       const score = this.#scores.get(state.step);
       return score === undefined ? state : { ...state, score };
@@ -223,7 +223,7 @@ export class Checkpointer {
 /** A saved state that may become the run's checkpoint, and what its weights have consumed. */
 export interface Candidate {
   readonly step: number;
-  readonly state: SavedState;
+  readonly state: PendingState;
   readonly consumed: () => Consumed;
 }
 

@@ -15,7 +15,7 @@ import type {
 } from '../../shared/wire/ledger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { TicketTableState } from '../groups/ticket-table.js';
-import { type CheckpointStore, ledger } from './checkpoint-store.js';
+import { type CheckpointStore, ledgerLabel } from './checkpoint-store.js';
 import { deleteOrphans } from './retention.js';
 import { restoreError, type Traces } from './traces.js';
 
@@ -23,14 +23,14 @@ import { restoreError, type Traces } from './traces.js';
 export interface OpenedRun {
   readonly run: TrainingRun;
   readonly step: number;
-  readonly version: number; // under which to publish the weights
+  readonly version: number; // to publish the weights as
   readonly isResumed: boolean;
   readonly progress: number; // of the run, 0 to 1
   readonly curriculum: CurriculumState | undefined;
   readonly table: TicketTableState | undefined;
-  readonly ticketKey: TicketKey | undefined; // with which the checkpoint's tickets were issued
+  readonly ticketKey: TicketKey | undefined; // of the checkpoint's tickets
   readonly rewinds: readonly Rewind[]; // of the run so far
-  readonly state: { readonly step: number; readonly path: string } | undefined; // from which the weights were restored
+  readonly state: { readonly step: number; readonly path: string } | undefined; // that the weights were restored from
   readonly states: readonly SavedState[]; // kept by earlier sessions
   readonly usualHoldSeconds: number | undefined; // median hold time of a ticket
 }
@@ -89,7 +89,7 @@ export async function openRun(options: OpeningOptions): Promise<OpenedRun> {
       );
       continue;
     }
-    const isInLedger = where === ledger && failures.length === 0;
+    const isInLedger = where === ledgerLabel && failures.length === 0;
     if (!isInLedger) log.warn({ step, where, failures }, 'the ledger is damaged; run recovered');
     return resume(options, restored.run, checkpoint, isInLedger);
   }

@@ -1,6 +1,6 @@
 import type { RunConfig } from '../../shared/run/run-config.js';
 import { ticketBound, ticketRoom } from '../../shared/rl/capacity.js';
-import { deadline, type Rewind, rewindsInReach } from '../../shared/rl/staleness.js';
+import { deadline as deadlineOf, type Rewind, rewindsInReach } from '../../shared/rl/staleness.js';
 import { chooseGroups, nextInOrder, type WindowTicket } from '../../shared/rl/window.js';
 import { TicketTable, type TicketTableState } from './ticket-table.js';
 
@@ -143,7 +143,7 @@ export class Admission<Group> {
       groupsPerBatch: this.#limits.groupsPerBatch,
       maxStepsOffPolicy: this.#limits.maxStepsOffPolicy,
       version: this.#confirmedVersion,
-      publishedVersion: this.#samplingVersion,
+      samplingVersion: this.#samplingVersion,
       outstanding: this.table.outstanding,
       stepsLeft: this.#limits.maxSteps - this.#confirmedSteps,
     });
@@ -190,8 +190,8 @@ export class Admission<Group> {
    */
   arrive(order: number, group: Group, sampledBy: readonly number[], attempt?: number): void {
     const { maxStepsOffPolicy } = this.#limits;
-    const lastVersion = deadline(this.#version, sampledBy, maxStepsOffPolicy, this.rewinds);
-    this.table.arrive(order, group, lastVersion, attempt);
+    const deadline = deadlineOf(this.#version, sampledBy, maxStepsOffPolicy, this.rewinds);
+    this.table.arrive(order, group, deadline, attempt);
   }
 
   /**
@@ -266,7 +266,7 @@ export class Admission<Group> {
     this.#taken = [];
   }
 
-  publish(version: number): void {
+  recordPublished(version: number): void {
     this.#publishedVersion = Math.max(this.#publishedVersion, version);
   }
 

@@ -4,7 +4,7 @@ import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 
 export type EarlyAnswer = { readonly group: Delivery<ScoredGroup> } | { readonly death: Death };
 
-/** Groups and deaths of attempts that an earlier learner issued and that are not in the ticket table yet. */
+/** Groups and deaths of attempts that are not in the ticket table yet. */
 export class EarlyAnswers {
   readonly #groups = new Map<number, Map<number, Delivery<ScoredGroup>>>(); // by order and attempt
   readonly #deaths = new Map<number, Map<number, Death>>();

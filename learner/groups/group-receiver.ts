@@ -74,13 +74,13 @@ export class GroupReceiver {
 
     const { table } = admission;
     if (order !== undefined && table.isConsumed(order)) {
-      drop(scored, 'intake', 'duplicate');
+      countDrop(scored, 'intake', 'duplicate');
       return;
     }
 
     const entry = order === undefined ? undefined : table.entry(order);
     const isAhead = order !== undefined && order >= table.nextOrder;
-    const isKnown = order !== undefined && this.#mayBeIssued(order, ticket.attempt);
+    const isKnown = order !== undefined && this.#mayHaveBeenIssued(order, ticket.attempt);
     const reason = refusal(scored, {
       ticket: isKnown
         ? this.#options.tickets.issued(order, ticket.attempt, ticket.issuedAtVersion)
@@ -91,15 +91,15 @@ export class GroupReceiver {
       vocabSize: this.#options.vocabSize,
     });
     if (reason !== undefined) {
-      // The ticket itself is fine: another actor can answer it.
-      const isLie = reason === 'impossible_logprobs';
+      const isImpossible = reason === 'impossible_logprobs';
       // A refused first attempt leaves its ticket alone once the second attempt was issued.
       if (entry?.state === 'issued' && ticket.attempt >= entry.attempt) {
-        if (isLie) table.refuseAsStale(order!, ticket.attempt);
-        else table.die(order!);
+        // Impossible claims are the actor's fault: another actor can answer the ticket.
+        if (isImpossible) table.refuseAsStale(order!, ticket.attempt);
+        else table.markDead(order!);
       }
       const { actor } = scored.group;
-      drop(scored, 'intake', reason);
+      countDrop(scored, 'intake', reason);
       this.#options.log.warn(
         { ticketId: readableId(ticket.ticketId), actor, reason, seq },
         'scored group refused',
@@ -107,7 +107,7 @@ export class GroupReceiver {
       unacked.forget(seq);
       await delivery.dead(reason, actor);
       this.#options.changes.notify();
-      if (isLie) await this.#options.audit.refused(actor, admission.version);
+      if (isImpossible) await this.#options.audit.refused(actor, admission.version);
       return;
     }
 
@@ -115,20 +115,20 @@ export class GroupReceiver {
     const isMissed = entry?.state === 'stale' && entry.group === undefined;
     const attempt = ticket.attempt + (isMissed && ticket.attempt === entry.attempt ? 1 : 0);
     if (entry?.state === 'issued' && attempt >= entry.attempt) {
-      this.#admit(order!, delivery);
+      this.#admitOrSkip(order!, delivery);
       return;
     }
     const isEarly = isAhead || attempt > entry!.attempt;
     if (isEarly && this.#early.keepGroup(order!, attempt, delivery)) return;
-    drop(scored, 'intake', 'duplicate');
+    countDrop(scored, 'intake', 'duplicate');
   }
 
   /** Processes what arrived for an attempt before it entered the table. */
   claim(order: number, attempt: number): void {
     const early = this.#early.take(order, attempt);
     if (early === undefined) return;
-    if ('group' in early) this.#admit(order, early.group);
-    else this.die(order, attempt, early.death);
+    if ('group' in early) this.#admitOrSkip(order, early.group);
+    else this.recordDeath(order, attempt, early.death);
   }
 
   /** Whether an attempt need not be published, because its group or death has already arrived. */
@@ -140,10 +140,10 @@ export class GroupReceiver {
    * Records that a ticket's message is in the dead-letter stream, so its group will never arrive. If
    * the group became too old during sampling, the ticket is stale and is issued once more.
    */
-  die(order: number, attempt: number, death: Death): void {
+  recordDeath(order: number, attempt: number, death: Death): void {
     const { admission, changes, isResumed, log } = this.#options;
     const { table } = admission;
-    if (!this.#mayBeIssued(order, attempt)) {
+    if (!this.#mayHaveBeenIssued(order, attempt)) {
       log.debug(
         { order, attempt, ...death },
         'ignored the death of a ticket that was never issued',
@@ -165,7 +165,7 @@ export class GroupReceiver {
       countDroppedGroup(labelOf(stage), 'stale');
       log.warn({ ticketId: orderName(order), outcome, reason }, 'group became too old');
     } else {
-      table.die(order);
+      table.markDead(order);
       countDroppedGroup(labelOf(stage), cause.kind === 'other' ? 'dead_letter' : cause.kind);
       log.warn({ ticketId: orderName(order), stage, reason }, 'ticket died');
       if (cause.kind === 'not_finite') this.#options.brokenPolicy.died(cause.version, table);
@@ -183,9 +183,9 @@ export class GroupReceiver {
   }
 
   /** Marks an awaited ticket that is in no queue as dead, so that another one replaces it. */
-  lose(order: number): void {
+  recordLoss(order: number): void {
     const { admission, changes } = this.#options;
-    admission.table.die(order);
+    admission.table.markDead(order);
     countDroppedGroup('learner', 'lost');
     changes.notify();
   }
@@ -194,7 +194,7 @@ export class GroupReceiver {
    * Handles a ticket that was withdrawn from an actor that held it too long. It is issued once more, the first time.
    * A late answer is used if it arrives before the second attempt is issued, and dropped otherwise.
    */
-  withdraw(order: number, attempt: number): void {
+  recordWithdrawal(order: number, attempt: number): void {
     const { admission, changes } = this.#options;
     const entry = admission.table.entry(order);
     if (entry?.state !== 'issued' || entry.attempt > attempt) return; // it has just been answered
@@ -210,13 +210,13 @@ export class GroupReceiver {
   }
 
   /** Whether this learner, or an earlier one that crashed, may have issued this attempt. */
-  #mayBeIssued(order: number, attempt: number): boolean {
+  #mayHaveBeenIssued(order: number, attempt: number): boolean {
     const { admission, issuedBelow } = this.#options;
     const { nextOrder } = admission.table; // the next ticket may be published already, but not acknowledged
     return attempt <= 1 && order < Math.max(nextOrder + 1, issuedBelow);
   }
 
-  #admit(order: number, { value: scored, seq, trace }: Delivery<ScoredGroup>): void {
+  #admitOrSkip(order: number, { value: scored, seq, trace }: Delivery<ScoredGroup>): void {
     const { admission, tickets, changes, groupStats, noSignalStreak, brokenPolicy, zeroVariance } =
       this.#options;
     brokenPolicy.arrived(scored.group);
@@ -227,7 +227,7 @@ export class GroupReceiver {
       groupStats.skipped(scored);
       noSignalStreak.skipped(scored);
       tickets.consumed(scored);
-      drop(scored, 'intake', 'zero_variance');
+      countDrop(scored, 'intake', 'zero_variance');
     } else {
       const sampledBy = versionsOf(scored);
       const arrival = { arrivedAtVersion: admission.version, arrivedAt: Date.now(), trace };
@@ -247,7 +247,7 @@ function labelOf(stage: string): string {
 }
 
 /** Counts a group that will not be trained on, and its wasted tokens. */
-export function drop(scored: ScoredGroup, stage: string, reason: string): void {
+export function countDrop(scored: ScoredGroup, stage: string, reason: string): void {
   countDroppedGroup(stage, reason);
   countWastedTokens(reason, tokenCount(scored));
 }

@@ -37,13 +37,14 @@ export async function issueTickets<Group>(
   const { admission, tickets, receiver, changes, publish, onReplaced } = options;
   while (!signal.aborted) {
     ticketsOutstanding.set(admission.table.outstanding);
-    const offer = tickets.isSettled(admission.table.nextOrder) ? admission.offer() : undefined;
+    // This also delays a reissue, by at most one write of the ledger.
+    const offer = tickets.isProblemFinal(admission.table.nextOrder) ? admission.offer() : undefined;
     if (offer === undefined) {
       await changes.next(signal);
       continue;
     }
     const { order, attempt, issuedAtVersion } = offer;
-    // After a crash, the group of a ticket that the crashed learner published may already be here.
+    // The answer may be here already: to a ticket of a crashed learner, or a late one to a withdrawn first attempt.
     if (!receiver.isAnswered(order, attempt)) {
       const ticket = tickets.issued(order, attempt, issuedAtVersion);
       if (!(await isPublished(publish(ticket, signal), signal))) return;

@@ -184,7 +184,7 @@ export class TicketTable<Group> {
     this.#end(order, 'issued', 'skippedZeroVariance');
   }
 
-  die(order: number): void {
+  markDead(order: number): void {
     this.#end(order, 'issued', 'dead');
   }
 

@@ -49,7 +49,7 @@ export class SessionQueues {
     const { receiver, tickets } = this.#parts;
     const { ticketDeadlineSeconds: fixedSeconds, leaseSeconds } = this.#options.settings;
     const receive = (scored: ScoredGroup): void => {
-      this.#tellOfAnswer(scored);
+      this.#noteAnswer(scored);
       evaluator.receive(scored);
     };
     this.#session.start((signal) =>
@@ -58,8 +58,8 @@ export class SessionQueues {
     this.#session.start((signal) =>
       watchDeadLetters(this.#broker.deadLetters.read(signal), (ticket, death) => {
         const order = tickets.orderOf(ticket);
-        if (order === undefined) evaluator.die(ticket.ticketId);
-        else receiver.die(order, ticket.attempt, death);
+        if (order === undefined) evaluator.recordDeath(ticket.ticketId);
+        else receiver.recordDeath(order, ticket.attempt, death);
       }),
     );
     this.#session.start((signal) =>
@@ -70,11 +70,11 @@ export class SessionQueues {
           held: () => 0,
           holdTimes: new HoldTimes({ fixedSeconds, leaseSeconds }),
           onLost: ({ ticketId }) => {
-            evaluator.die(ticketId);
+            evaluator.recordDeath(ticketId);
           },
           onOverdue: ({ ticketId }) => {
             countDroppedGroup('actor', 'overdue');
-            evaluator.die(ticketId);
+            evaluator.recordDeath(ticketId);
           },
         },
         signal,
@@ -85,15 +85,14 @@ export class SessionQueues {
   /** Issues training tickets and receives their groups, as tasks of `scope`. */
   exchange(scope: TaskScope): void {
     const { receiver, tickets, unacked, holdTimes } = this.#parts;
-    const byHand = { concurrency: 1, settle: 'by-hand' } as const;
     scope.start((signal) =>
       consume(
         this.#broker,
         'scored.train',
         ScoredGroup,
-        { signal, log: this.#log, stage: 'learner', ...byHand },
+        { signal, log: this.#log, stage: 'learner', concurrency: 1, settle: 'by-hand' },
         (delivery) => {
-          this.#tellOfAnswer(delivery.value);
+          this.#noteAnswer(delivery.value);
           return this.#session.watch(receiver.receive(delivery));
         },
       ),
@@ -118,11 +117,11 @@ export class SessionQueues {
           held: () => unacked.size,
           holdTimes,
           onLost: (ticket) => {
-            receiver.lose(tickets.orderOf(ticket)!);
+            receiver.recordLoss(tickets.orderOf(ticket)!);
           },
           onOverdue: (ticket) => {
             const order = tickets.orderOf(ticket);
-            if (order !== undefined) receiver.withdraw(order, ticket.attempt);
+            if (order !== undefined) receiver.recordWithdrawal(order, ticket.attempt);
           },
         },
         signal,
@@ -130,7 +129,7 @@ export class SessionQueues {
     );
   }
 
-  #tellOfAnswer({ group: { ticket, actor } }: ScoredGroup): void {
+  #noteAnswer({ group: { ticket, actor } }: ScoredGroup): void {
     this.#watches.get(ticket.split)?.answered(ticket, actor);
   }
 

@@ -69,7 +69,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     onResult: (result) => checkpointer.scored(stepOf(result.version), result.sampled),
     signal: AbortSignal.any([stop, scope.signal]),
   });
-  checkpointer.waitFor(() => evaluations.pinnedVersions.map(stepOf));
+  checkpointer.keepStatesOf(() => evaluations.pinnedVersions.map(stepOf));
   const training = new Training({
     ...parts,
     config,

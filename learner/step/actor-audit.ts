@@ -37,6 +37,7 @@ const quarantineStats = new StatTable<number>([
 ]);
 
 export type QuarantineEvent = Extract<RunEvent, { kind: 'quarantine' }>;
+/** `gap` is what `bound` limits: a gap or an amount of evidence in nats, a ratio, or a number of groups, by `why`. */
 type Finding = Pick<QuarantineEvent, 'actor' | 'gap' | 'bound' | 'groups' | 'why'>;
 
 export interface ActorAuditOptions {

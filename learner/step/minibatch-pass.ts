@@ -34,8 +34,9 @@ export type PassSettings = AdvantageSettings & Pick<RunConfig, 'loss' | 'correct
 
 /** A minibatch that is ready to send. */
 export interface PreparedMinibatch {
-  readonly data: readonly Datum[]; // a rollout each
+  readonly data: readonly Datum[]; // one per rollout
   readonly rollouts: readonly PassedRollout[];
+  /** One per rollout; `sides` is -1 for a token masked below the bounds, 1 above, 0 for one that is kept. */
   readonly corrected: readonly Pick<CorrectedTokens, 'weights' | 'sides'>[] | undefined;
   readonly advantages: readonly Float64Array[]; // [B][T] before any correction
   readonly terms: Omit<TokenAdvantages, 'advantages'>;
@@ -97,9 +98,9 @@ export async function prepareMinibatches(
       : undefined,
     base && logprobsUnder(base),
   ]);
-  const current = own?.map((logprobs) => logprobs.map(sendable));
+  const proximal = own?.map((logprobs) => logprobs.map(sendable));
   const { advantages, ...terms } = tokenAdvantages(config, minibatches, ofBase?.map(completion));
-  const corrected = current?.map((logprobs, i) =>
+  const corrected = proximal?.map((logprobs, i) =>
     correctTokens(correction, {
       behavior: rollouts[i]!.behaviorLogprobs,
       proximal: completion(logprobs, i),
@@ -108,7 +109,7 @@ export async function prepareMinibatches(
   );
   const data = rollouts.map(({ promptTokens, tokens, behaviorLogprobs }, i) => {
     const inputs = corrected?.[i] ?? { logprobs: behaviorLogprobs, advantages: advantages[i]! };
-    return datumOf(loss.name, promptTokens, tokens, inputs, current?.[i]);
+    return datumOf(loss.name, promptTokens, tokens, inputs, proximal?.[i]);
   });
 
   let end = 0;

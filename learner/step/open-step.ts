@@ -93,7 +93,7 @@ export class OpenStep {
   #optimize(): Promise<Record<string, number>> {
     const { run, idle, scope, learningRates } = this.#options;
     const adam = learningRates.settingsFor(this.number);
-    const spent = idle.during(run.optimStep(adam));
-    return scope.watch(spent.then((metrics) => ({ ...metrics, learning_rate: adam.learningRate })));
+    const taken = idle.during(run.optimStep(adam));
+    return scope.watch(taken.then((metrics) => ({ ...metrics, learning_rate: adam.learningRate })));
   }
 }

@@ -9,7 +9,7 @@ import {
   type Checkpointer,
   CheckpointTrial,
   type Consumed,
-  type SavedState,
+  type PendingState,
 } from '../checkpoints/checkpointer.js';
 import type { Admission } from '../groups/admission.js';
 import type { ArrivedGroup } from '../groups/group-receiver.js';
@@ -118,12 +118,12 @@ export class StepPipeline {
     const { admission, scope, publisher, checkpointer, checkpointEverySteps } = this.#options;
     const { version } = admission;
     const before = this.#newest;
-    const announced = publisher.publish(version);
+    const published = publisher.publish(version);
     const saved =
       sent.number % checkpointEverySteps === 0 ? checkpointer.save(sent.number) : undefined;
     const confirmed = scope.watch(this.#confirm(sent, version, saved, before));
     this.#newest = {
-      published: scope.watch(this.#publish(sent, version, announced, before)),
+      published: scope.watch(this.#awaitPublished(sent, version, published, before)),
       confirmed,
       recorded: scope.watch(this.#record(confirmed, before)),
     };
@@ -149,16 +149,16 @@ export class StepPipeline {
     } else log.warn({ step, checkpoint: checkpointer.writtenStep }, 'last steps not saved');
   }
 
-  async #publish(
+  async #awaitPublished(
     { number: step }: OpenStep,
     version: number,
-    announced: Promise<void>,
+    published: Promise<void>,
     before: Gates,
   ): Promise<void> {
     const { admission, changes } = this.#options;
-    const becomesVisible = announced.then(
+    const becomesVisible = published.then(
       () => {
-        admission.publish(version);
+        admission.recordPublished(version);
         this.#exportLag();
         changes.notify();
       },
@@ -174,7 +174,7 @@ export class StepPipeline {
   async #confirm(
     sent: OpenStep,
     version: number,
-    saved: SavedState | undefined,
+    saved: PendingState | undefined,
     before: Gates,
   ): Promise<ConfirmedStep | undefined> {
     await before.confirmed;
@@ -195,7 +195,7 @@ export class StepPipeline {
       throw new StepDamaged(step, liars);
     }
     const report = { ...reportStep(config, startedFrom, trained, passed, rewinds), ...fleet };
-    this.#count(trained, optimized.length);
+    this.#markConfirmed(trained, optimized.length);
     recordTrainSpans(config.run, { step, version: startedFrom }, trained);
     const event = this.#events.make(report, optimized);
     const candidate = saved && { step, state: saved, consumed: this.#consumed() };
@@ -212,7 +212,7 @@ export class StepPipeline {
     this.#retire();
   }
 
-  #count(trained: readonly TrainedGroup[], substeps: number): void {
+  #markConfirmed(trained: readonly TrainedGroup[], substeps: number): void {
     const { admission, groupStats, tickets, changes } = this.#options;
     admission.confirmStep();
     stepsTrained.inc();
@@ -229,7 +229,7 @@ export class StepPipeline {
     publishLagStats.record(this.#options.admission.publishLag);
   }
 
-  /** Captures what the newest confirmed step has consumed; evaluated when its checkpoint is written. */
+  /** Captures what the newest confirmed step has consumed. The returned function is called when the checkpoint is written, and adds the problems of tickets issued since. */
   #consumed(): () => Consumed {
     const { admission, unacked, learningRates, tickets, changes } = this.#options;
     const { step, confirmedVersion: version, rewindsInReach: rewinds } = admission;

@@ -1,7 +1,7 @@
 import type { Changes } from '../../shared/base/changes.js';
 import type { Admission } from '../groups/admission.js';
-import { drop, type ArrivedGroup } from '../groups/group-receiver.js';
-import { GiveUp, type GivenUp, type Watches } from '../stop/give-up.js';
+import { countDrop, type ArrivedGroup } from '../groups/group-receiver.js';
+import { GiveUp, type RunEnding, type Watches } from '../stop/give-up.js';
 import type { ActorAudit } from './actor-audit.js';
 import type { IdleCause } from './idle-clock.js';
 import { OpenStep, type OpenStepOptions } from './open-step.js';
@@ -39,7 +39,7 @@ export class Training {
    * @returns why the run was given up; undefined if it was not.
    * @throws errors of the backend and the broker; `UserError` if the policy is broken before any training.
    */
-  async run(stop: AbortSignal): Promise<GivenUp | undefined> {
+  async run(stop: AbortSignal): Promise<RunEnding | undefined> {
     const { admission, changes, idle, scope, checkpointer } = this.#options;
     const giveUp = this.#giveUp;
     const until = AbortSignal.any([stop, scope.signal, giveUp.signal]);
@@ -59,11 +59,11 @@ export class Training {
     idle.waitFor(undefined);
     scope.signal.throwIfAborted();
 
-    if (!stop.aborted && !admission.isComplete) giveUp.conclude(admission);
+    if (!stop.aborted && !admission.isComplete) giveUp.findGroupCause(admission);
     if (!giveUp.hasDiverged) this.#cutShort();
     await this.#pipeline.drained();
     await this.#pipeline.finish();
-    return giveUp.verdict(checkpointer.writtenStep);
+    return giveUp.ending(checkpointer.writtenStep);
   }
 
   /** Closes the open step early, with the groups that its optimizer steps have used so far. */
@@ -84,7 +84,7 @@ export class Training {
     const isQuarantined = ({ scored }: ArrivedGroup) => audit.isQuarantined(scored.group.actor);
     for (const { order, group, outcome } of admission.refuseStale(isQuarantined)) {
       const reason = isQuarantined(group) ? 'quarantined' : 'stale';
-      drop(group.scored, 'cut', reason);
+      countDrop(group.scored, 'cut', reason);
       if (reason === 'stale') groupStats.refused(group.scored);
       log.warn({ order, outcome, reason, sampledBy: group.sampledBy }, 'group refused');
       changes.notify();

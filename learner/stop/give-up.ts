@@ -6,7 +6,7 @@ import type { NoSignalStreak, NoSignalWatch } from './no-signal-watch.js';
 import type { StepEvent } from '../report/history.js';
 
 /** Why a run was given up before its last step. */
-export type GivenUp =
+export type RunEnding =
   | { readonly reason: 'diverged'; readonly divergence: Divergence }
   | { readonly reason: 'no_signal'; readonly noSignalStreak: NoSignalStreak };
 
@@ -68,7 +68,7 @@ export class GiveUp {
    *
    * @throws {UserError} if the policy is broken although nothing has been trained.
    */
-  conclude({ step, unconfirmedSteps }: { step: number; unconfirmedSteps: number }): void {
+  findGroupCause({ step, unconfirmedSteps }: { step: number; unconfirmedSteps: number }): void {
     const { divergence, noSignalStreak, brokenPolicy, audit, log } = this.#watches;
     if (audit.reason !== undefined) {
       log.warn({ step, reason: audit.reason }, 'training diverged');
@@ -89,7 +89,7 @@ export class GiveUp {
   }
 
   /** @param checkpointStep of the checkpoint that stays. @returns undefined if the run is not given up. */
-  verdict(checkpointStep: number): GivenUp | undefined {
+  ending(checkpointStep: number): RunEnding | undefined {
     if (this.#divergence !== undefined) {
       return { reason: 'diverged', divergence: { ...this.#divergence, checkpointStep } };
     }

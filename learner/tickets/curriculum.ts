@@ -157,7 +157,7 @@ export class Curriculum {
   }
 
   /** Whether a ticket's problem is final, so that the ticket may be issued. */
-  isSettled(order: number): boolean {
+  isProblemFinal(order: number): boolean {
     return order < (this.#unwritten[0] ?? Infinity);
   }
 

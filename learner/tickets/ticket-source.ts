@@ -79,8 +79,8 @@ export class TicketSource {
   }
 
   /** Whether a ticket's problem is final, so that the ticket may be issued. */
-  isSettled(order: number): boolean {
-    return this.#curriculum?.isSettled(order) ?? true;
+  isProblemFinal(order: number): boolean {
+    return this.#curriculum?.isProblemFinal(order) ?? true;
   }
 
   /** Whether a ticket repeats a problem instead of taking the next one of the epoch. */

@@ -108,7 +108,7 @@ const settled = new Counter({
 });
 
 /**
- * How many times an unanswered verdict is resent before the consumer is checked for existence. The server
+ * How many times an unanswered acknowledgement is sent again before the consumer is checked for existence. The server
  * reports missing responders, but not across accounts, where the request times out instead.
  */
 const tries = new Map<string, number>([

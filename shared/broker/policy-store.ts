@@ -50,8 +50,8 @@ export class PolicyStore {
         `cannot publish policy version ${version}: ${current.value.version} is already published, and versions only rise`,
       );
     }
-    const isOthers = current?.value.samplerPath !== update.samplerPath;
-    if (version === current?.value.version && isOthers) throw publishedByAnother(version);
+    const hasOtherWeights = current?.value.samplerPath !== update.samplerPath;
+    if (version === current?.value.version && hasOtherWeights) throw publishedByAnother(version);
     const manifest = await this.#withAdapter(update, adapter);
     const write = (where: string, expected: number | undefined) =>
       this.#manifests.compareAndSet(PolicyManifest, where, manifest, expected);

@@ -11,7 +11,7 @@ import { readWeights, type ModelFolder } from './model-weights.js';
 import { GroupDraft, type GroupRequest, type SampledRollout } from './rollout-draft.js';
 import type { Tensor } from './safetensors.js';
 import { frozen } from './sequence-graph.js';
-import { StopWatch } from './stop-strings.js';
+import { StopStringMatcher } from './stop-strings.js';
 import type { Tokenizer } from './tokenizer.js';
 
 export type { GroupRequest, SampledRollout };
@@ -30,8 +30,8 @@ export interface Policy {
 export const OnAdoption = z.enum(['keep', 'reprefill']);
 export type OnAdoption = z.infer<typeof OnAdoption>;
 
-/** Tokens as text. */
-type Texts = Pick<Tokenizer, 'decode'>;
+/** Turns tokens into text. */
+type Detokenizer = Pick<Tokenizer, 'decode'>;
 
 interface Sessions {
   readonly prefill: Session;
@@ -46,15 +46,15 @@ export class Decoder {
   readonly #sessions = new Map<string, Promise<Sessions>>();
   readonly #feeds = new WeakMap<Adapter, Feeds>();
 
-  readonly #openTokenizer: (() => Promise<Texts>) | undefined;
-  #texts: Promise<Texts> | undefined;
+  readonly #openTokenizer: (() => Promise<Detokenizer>) | undefined;
+  #texts: Promise<Detokenizer> | undefined;
 
   /** @param openTokenizer called once, at the first request with stop strings. */
   constructor(
     config: ModelConfig,
     weights: ReadonlyMap<string, Tensor>,
     threads: number,
-    openTokenizer?: () => Promise<Texts>,
+    openTokenizer?: () => Promise<Detokenizer>,
   ) {
     this.config = config;
     this.#weights = weights;
@@ -172,12 +172,12 @@ export class Decoder {
     };
   }
 
-  async #stopsOf({ stopStrings = [] }: GroupRequest): Promise<StopWatch | undefined> {
+  async #stopsOf({ stopStrings = [] }: GroupRequest): Promise<StopStringMatcher | undefined> {
     if (stopStrings.length === 0) return undefined;
     this.#texts ??= this.#openTokenizer?.();
     if (this.#texts === undefined) throw new Error('stop strings need a tokenizer');
     const { decode } = await this.#texts;
-    return new StopWatch(decode, stopStrings);
+    return new StopStringMatcher(decode, stopStrings);
   }
 
   /** @throws {UserError} when prompt and answer do not fit the model's positions. */

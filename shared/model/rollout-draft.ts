@@ -1,5 +1,5 @@
 import { createRandom } from '../base/random.js';
-import type { StopWatch } from './stop-strings.js';
+import type { StopStringMatcher } from './stop-strings.js';
 
 export interface GroupRequest {
   readonly prompt: Int32Array; // [P]
@@ -28,7 +28,7 @@ export class RolloutDraft {
 
   constructor(
     private readonly request: GroupRequest,
-    private readonly stops: StopWatch | undefined,
+    private readonly stops: StopStringMatcher | undefined,
   ) {}
 
   get length(): number {
@@ -74,7 +74,7 @@ export class GroupDraft {
 
   constructor(
     readonly request: GroupRequest,
-    stops?: StopWatch,
+    stops?: StopStringMatcher,
   ) {
     this.rollouts = Array.from({ length: request.count }, () => new RolloutDraft(request, stops));
     this.#random = createRandom(`group ${request.seed}`);

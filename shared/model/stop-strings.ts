@@ -30,7 +30,7 @@ export function lengthAtStop(
  * Detects a complete stop string while a rollout grows token by token. Decodes only the last tokens, and
  * only if the newest token could end a stop string, which most tokens cannot.
  */
-export class StopWatch {
+export class StopStringMatcher {
   readonly #decode: (tokens: readonly number[]) => string;
   readonly #stopStrings: readonly string[];
   readonly #tailLength: number; // maximum number of tokens in the longest stop string

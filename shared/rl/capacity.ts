@@ -4,10 +4,10 @@ export interface CapacityState {
   /** The version that the confirmed steps have produced. */
   readonly version: number;
   /**
-   * The newest version that actors can sample with: below `version` while one is being published, above
+   * The lowest version that may sample a ticket issued now: below `version` while one is being published, above
    * it when a version is published before its step is confirmed.
    */
-  readonly publishedVersion: number;
+  readonly samplingVersion: number;
   /** Tickets issued and not yet trained or dropped, including those of the step in progress. */
   readonly outstanding: number;
   /** Steps left in the run, including the one in progress; may be Infinity. */
@@ -17,10 +17,10 @@ export interface CapacityState {
 /**
  * The number of tickets that may be issued now, by the capacity law:
  *
- *     outstanding + taken by the step in progress ≤ (max_steps_off_policy + 1) · groups_per_batch.
+ *     outstanding ≤ (max_steps_off_policy + 1) · groups_per_batch.
  *
- * A ticket issued now is sampled by `publishedVersion` or a newer one, so it must be trained by
- * version `publishedVersion + maxStepsOffPolicy` at the latest. The steps until then can train
+ * A ticket issued now is sampled by `samplingVersion` or a newer one, so it must be trained by
+ * version `samplingVersion + maxStepsOffPolicy` at the latest. The steps until then can train
  * exactly the bound's groups, so with no more tickets outstanding none is too late. A version not yet
  * published to the actors costs one step's tickets, and no tickets are issued beyond the last
  * step.
@@ -29,7 +29,7 @@ export interface CapacityState {
  * made exact per group by `chooseGroups`.
  */
 export function ticketRoom(state: CapacityState): number {
-  const behind = Math.max(0, state.version - state.publishedVersion);
+  const behind = Math.max(0, state.version - state.samplingVersion);
   const stepsInTime = state.maxStepsOffPolicy + 1 - behind;
   const steps = Math.max(0, Math.min(stepsInTime, state.stepsLeft));
   return Math.max(0, steps * state.groupsPerBatch - state.outstanding);
@@ -41,9 +41,9 @@ export function ticketBound(maxStepsOffPolicy: number, groupsPerBatch: number): 
 }
 
 /**
- * An order that no learner can have reached since its last checkpoint. Zero-variance groups and dead
- * tickets free capacity for further tickets before the next checkpoint, so the budget is no bound; but
- * each ticket took a place in the stream. The previous learner's last tickets may still arrive.
+ * An upper bound on the orders of the tickets that learners have issued since the checkpoint. The law alone gives
+ * none, since skipped and dead tickets make room for more. But the stream has stored every issued ticket, so there
+ * are at most `ticketsSoFar`, and up to `bound` that the previous learner was still sending.
  *
  * @param nextOrder that of the checkpoint; 0 without one.
  * @param ticketsSoFar number of tickets of any kind ever published to the ticket stream.

@@ -14,7 +14,7 @@ export type SamplingParams = z.infer<typeof SamplingParams>;
 /** Maximum rollouts of one group, which bounds what readers allocate. */
 export const maxGroupSize = 4_096;
 
-/** The permission to sample one group. Its stream's size is the staleness budget. */
+/** The permission to sample one group. The number of outstanding ones bounds the staleness (`shared/rl/capacity.ts`). */
 export const Ticket = z.strictObject({
   v: z.literal(1), // wire version: bump it when an older reader would misread the message
   ticketId: z.string().min(1).max(128), // unique in the run and unguessable, see TicketIds

@@ -10,8 +10,8 @@ describe('work on a ticket, when a version is published', () => {
   it('work on a ticket is abandoned once the version of its oldest token is too old to be trained on', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(fifth, never);
-    work.drawsFrom(3);
-    work.drawsFrom(4); // adopted in flight: the group's oldest token is still of version 3
+    work.onDraw(3);
+    work.onDraw(4); // adopted in flight: the group's oldest token is still of version 3
     cancel.published({ version: 9, smallestUsefulVersion: 3 });
     assert(!work.signal.aborted);
     cancel.published({ version: 9, smallestUsefulVersion: 4 });
@@ -25,7 +25,7 @@ describe('work on a ticket, when a version is published', () => {
     using work = cancel.watch(fifth, never);
     cancel.published({ version: 9, smallestUsefulVersion: 9 });
     assert(!work.signal.aborted);
-    work.drawsFrom(9);
+    work.onDraw(9);
     assert(!work.signal.aborted);
   });
 
@@ -33,7 +33,7 @@ describe('work on a ticket, when a version is published', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(fifth, never);
     cancel.published({ version: 9, smallestUsefulVersion: 9 });
-    work.drawsFrom(8); // the newest that could be loaded so far
+    work.onDraw(8); // the newest that could be loaded so far
     assert(work.signal.aborted);
   });
 
@@ -67,7 +67,7 @@ describe('work on a ticket, when a version is published', () => {
   it('work on a held-out problem continues whatever is published', () => {
     const cancel = new EarlyCancel();
     using work = cancel.watch(ticket({ split: 'eval', order: 0 }), never);
-    work.drawsFrom(0);
+    work.onDraw(0);
     cancel.published({ version: 9, smallestUsefulVersion: 9, consumedBelow: 9 });
     assert(!work.signal.aborted);
   });

@@ -138,7 +138,7 @@ export class Evaluator {
   }
 
   /** Continues the evaluation without a ticket whose message was given up. */
-  die(ticketId: string): void {
+  recordDeath(ticketId: string): void {
     const running = this.#running;
     if (running?.open.has(ticketId) !== true) return;
     running.lost += 1;

@@ -114,14 +114,14 @@ function valueOf(
   const tokens = tokenize(answer);
   if (typeof tokens === 'string') return tokens;
   // Checked before parsing, as in TuFT; this also bounds the size of all later computation.
-  if (!usesAsItMust(tokens, numbers, numbersToUse)) return 'wrong_numbers';
+  if (!usesAllowedNumbers(tokens, numbers, numbersToUse)) return 'wrong_numbers';
   const expression = parse(tokens);
   if (typeof expression === 'string') return expression;
   return evaluate(expression) ?? 'division_by_zero';
 }
 
-/** Whether the numbers are those of the problem, or with `some` a sub-multiset of them. */
-function usesAsItMust(
+/** Whether the numbers are those of the problem, or with `some` a non-empty sub-multiset of them. */
+function usesAllowedNumbers(
   tokens: readonly Token[],
   numbers: readonly number[],
   numbersToUse: RewardSpec['numbersToUse'],

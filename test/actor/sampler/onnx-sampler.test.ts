@@ -73,7 +73,7 @@ describe('the onnx sampler', () => {
     const progress = { isDone: false };
     const sampling = sampler
       .sample(long, policy, never, {
-        drawsFrom: (version) => told.push(version),
+        onDraw: (version) => told.push(version),
         wasted: () => assert.fail('nothing was abandoned'),
       })
       .finally(() => (progress.isDone = true));
@@ -174,7 +174,7 @@ describe('the onnx sampler', () => {
     let wasted = 0;
     const sampling = sampler.sample(endless, { version: 0, adoptsNewer: false }, stop.signal, {
       // The first token of all rollouts is drawn before the second is asked for.
-      drawsFrom: () => {
+      onDraw: () => {
         stop.abort();
       },
       wasted: (tokens) => (wasted = tokens),

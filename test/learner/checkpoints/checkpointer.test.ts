@@ -81,7 +81,7 @@ describe('the state of the best evaluation', () => {
   it('a state under evaluation is kept until a worse score is known', async () => {
     const { ledger, save, checkpointer } = bench(deleting);
     let underEvaluation = [1];
-    checkpointer.waitFor(() => underEvaluation);
+    checkpointer.keepStatesOf(() => underEvaluation);
     for (const step of [1, 2, 3, 4]) await save(step);
     await checkpointer.scored(3, 0.5);
     assert.deepEqual(listed(ledger.at(-1)!), [1, 3, 4]);

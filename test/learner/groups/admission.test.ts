@@ -166,9 +166,9 @@ describe('admission with one group per step and one step off-policy', () => {
     admission.confirmStep();
     admission.confirmStep();
     assert.equal(admission.publishLag, 2);
-    admission.publish(1);
+    admission.recordPublished(1);
     assert.equal(admission.publishLag, 1);
-    admission.publish(2);
+    admission.recordPublished(2);
     assert.equal(admission.publishLag, 0);
   });
 
@@ -269,7 +269,7 @@ describe('admission with a sample lag of two versions', () => {
       assert(minibatch !== undefined);
       stalenesses.push([...minibatch.staleness]);
       admission.confirmStep();
-      admission.publish(admission.confirmedVersion);
+      admission.recordPublished(admission.confirmedVersion);
     }
     // The first steps have no policy older than the initial one.
     assert.deepEqual(

@@ -183,7 +183,7 @@ describe('the group receiver with four tickets issued', () => {
     await bench.deliver(bench.group(1));
     bench.admission.cut();
     bench.admission.confirmStep();
-    bench.admission.publish(1);
+    bench.admission.recordPublished(1);
     await bench.deliver(bench.group(2));
     assert.equal(bench.admission.table.entry(2)?.group?.arrivedAtVersion, 1);
     assert.equal(bench.admission.table.entry(2)?.group?.sampledBy[0], 0);
@@ -271,7 +271,11 @@ describe('the group receiver with four tickets issued', () => {
       assert.deepEqual(bench.accused, ['actor-0']);
       assert.equal(bench.states[0], '0 stale');
       // The learner reads its own dead letter, which must not end the second attempt.
-      bench.receiver.die(0, 0, { stage: 'learner', reason: 'impossible_logprobs', cause: noCause });
+      bench.receiver.recordDeath(0, 0, {
+        stage: 'learner',
+        reason: 'impossible_logprobs',
+        cause: noCause,
+      });
       await bench.issue();
       const { order, attempt } = bench.published.at(-1)!;
       assert.deepEqual([order, attempt, bench.states[0]], [0, 1, '0 issued']);
@@ -304,9 +308,9 @@ describe('the group receiver with four tickets issued', () => {
 
   it('a dead-lettered ticket counts as dead, unless its group has arrived', async () => {
     await bench.deliver(bench.group(0));
-    bench.receiver.die(0, 0, { stage: 'actor', reason: 'test', cause: noCause });
-    bench.receiver.die(1, 0, { stage: 'actor', reason: 'test', cause: noCause });
-    bench.receiver.die(1, 0, { stage: 'actor', reason: 'repeated', cause: noCause });
+    bench.receiver.recordDeath(0, 0, { stage: 'actor', reason: 'test', cause: noCause });
+    bench.receiver.recordDeath(1, 0, { stage: 'actor', reason: 'test', cause: noCause });
+    bench.receiver.recordDeath(1, 0, { stage: 'actor', reason: 'repeated', cause: noCause });
     assert.equal(bench.admission.table.counts.dead, 1);
     assert.deepEqual(bench.states, ['0 arrived', '2 issued', '3 issued']);
   });
@@ -323,7 +327,7 @@ describe('the group receiver and a broken policy', () => {
     for (let order = 0; order < 11; order += 1) {
       await bench.issue();
       if (order === 0) await bench.deliver(bench.group(0, ['0', '0']));
-      else bench.receiver.die(order, 0, death);
+      else bench.receiver.recordDeath(order, 0, death);
     }
     assert.equal(bench.brokenPolicy.breakage.groups, 10);
     assert(!bench.brokenPolicy.signal.aborted);
@@ -331,12 +335,12 @@ describe('the group receiver and a broken policy', () => {
     assert.equal(bench.brokenPolicy.breakage.groups, 0);
     for (let order = 12; order < 23; order += 1) {
       await bench.issue();
-      bench.receiver.die(order, 0, { stage: 'actor', reason: 'test', cause: noCause }); // another cause
+      bench.receiver.recordDeath(order, 0, { stage: 'actor', reason: 'test', cause: noCause }); // another cause
       assert.equal(bench.brokenPolicy.breakage.groups, 0);
     }
     for (let order = 23; order < 34; order += 1) {
       await bench.issue();
-      bench.receiver.die(order, 0, death);
+      bench.receiver.recordDeath(order, 0, death);
     }
     await new Promise((resolve) => setImmediate(resolve)); // lets the policy probe finish
     assert(bench.brokenPolicy.signal.aborted);
@@ -351,7 +355,7 @@ describe('the group receiver and tickets that were never issued', () => {
   it('deaths ahead of the sequence are ignored, except of the ticket that is being published', async () => {
     const bench = new Bench();
     await bench.issue();
-    for (const order of [4, 5, 6, 1_000]) bench.receiver.die(order, 0, death);
+    for (const order of [4, 5, 6, 1_000]) bench.receiver.recordDeath(order, 0, death);
     for (const order of [0, 1, 2, 3]) await bench.deliver(bench.group(order, ['0', '0']));
     await bench.issue();
     assert.deepEqual(orders(bench), [0, 1, 2, 3, 5, 6, 7, 8]);
@@ -363,7 +367,11 @@ describe('the group receiver and tickets that were never issued', () => {
     await bench.issue();
     await bench.deliver(bench.group(6));
     assert.deepEqual(bench.settled, ['1 dead unknown_ticket']);
-    bench.receiver.die(6, 0, { stage: 'learner', reason: 'unknown_ticket', cause: noCause }); // from the dead letters
+    bench.receiver.recordDeath(6, 0, {
+      stage: 'learner',
+      reason: 'unknown_ticket',
+      cause: noCause,
+    }); // from the dead letters
     for (const order of [0, 1, 2, 3]) await bench.deliver(bench.group(order, ['0', '0']));
     await bench.issue();
     assert.deepEqual(orders(bench).slice(4), [4, 5, 6, 7]);
@@ -382,7 +390,7 @@ describe('the group receiver and tickets that were never issued', () => {
 
   it('a restored learner accepts only orders that an earlier learner can have reached', async () => {
     const bench = new Bench(true, { version: 3, issued: 0 }); // issuedBelow is 4
-    for (const order of [3, 4, 5]) bench.receiver.die(order, 0, death);
+    for (const order of [3, 4, 5]) bench.receiver.recordDeath(order, 0, death);
     await bench.deliver(bench.group(3));
     await bench.deliver(bench.group(4));
     assert.deepEqual(bench.settled, ['2 dead unknown_ticket']);
@@ -396,18 +404,18 @@ describe('the group receiver and tickets that were never issued', () => {
   it('deaths of attempts that cannot exist, or not yet, are ignored', async () => {
     const bench = new Bench();
     await bench.issue();
-    bench.receiver.die(0, 2, death);
+    bench.receiver.recordDeath(0, 2, death);
     assert.equal(bench.states[0], '0 issued');
     await bench.deliver(bench.group(0));
-    bench.receiver.die(0, 1, death); // the second attempt was not issued
+    bench.receiver.recordDeath(0, 1, death); // the second attempt was not issued
     assert(!bench.receiver.isAnswered(0, 1));
   });
 
   it('a death is counted under a known stage, whatever the dead letter says', async () => {
     const bench = new Bench();
     await bench.issue();
-    bench.receiver.die(0, 0, { stage: 'gpu-17', reason: 'forged', cause: noCause });
-    bench.receiver.die(1, 0, { stage: 'reward', reason: 'test', cause: noCause });
+    bench.receiver.recordDeath(0, 0, { stage: 'gpu-17', reason: 'forged', cause: noCause });
+    bench.receiver.recordDeath(1, 0, { stage: 'reward', reason: 'test', cause: noCause });
     const names = Object.keys(dropTotals());
     assert(names.includes('dropped/unknown/dead_letter'));
     assert(names.includes('dropped/reward/dead_letter'));
@@ -443,7 +451,11 @@ describe('the group receiver of a learner restored with two tickets issued', () 
   });
 
   it('a ticket that died before the crash is not published again', async () => {
-    bench.receiver.die(2, 0, { stage: 'actor', reason: 'before the crash', cause: noCause });
+    bench.receiver.recordDeath(2, 0, {
+      stage: 'actor',
+      reason: 'before the crash',
+      cause: noCause,
+    });
     await bench.issue();
     assert.deepEqual(
       bench.published.map(({ order }) => order),
@@ -500,7 +512,7 @@ describe('the group receiver of a learner restored to before the second attempt 
 
   it('a kept death of the second attempt applies once the first is refused again', async () => {
     await bench.deliver(bench.group(0));
-    bench.receiver.die(0, 1, outdated);
+    bench.receiver.recordDeath(0, 1, outdated);
     assert.equal(bench.states[0], '0 arrived');
     bench.admission.refuseStale();
     await bench.issue();
@@ -575,14 +587,14 @@ describe('the group receiver and a withdrawn ticket', () => {
   beforeEach(async () => {
     bench = new Bench();
     await bench.issue();
-    bench.receiver.withdraw(1, 0);
+    bench.receiver.recordWithdrawal(1, 0);
   });
   const reissued = () => bench.published.slice(4).map(({ order, attempt }) => [order, attempt]);
 
   it('a withdrawn ticket is issued once more, and the second time replaced by a new ticket', async () => {
     await bench.issue();
-    bench.receiver.withdraw(1, 0); // reported twice
-    bench.receiver.withdraw(1, 1);
+    bench.receiver.recordWithdrawal(1, 0); // reported twice
+    bench.receiver.recordWithdrawal(1, 1);
     await bench.issue();
     assert.deepEqual(reissued(), [
       [1, 1],
@@ -615,7 +627,7 @@ describe('the group receiver and a withdrawn ticket', () => {
 
   it('a ticket whose group has just arrived is not withdrawn', async () => {
     await bench.deliver(bench.group(2));
-    bench.receiver.withdraw(2, 0);
+    bench.receiver.recordWithdrawal(2, 0);
     assert.equal(bench.states[2], '2 arrived');
   });
 });
@@ -626,7 +638,7 @@ describe('the group receiver and a group that became too old during sampling', (
   beforeEach(async () => {
     bench = new Bench();
     await bench.issue();
-    bench.receiver.die(1, 0, outdated);
+    bench.receiver.recordDeath(1, 0, outdated);
   });
 
   it('an outdated ticket is issued once more, and its first attempt counts as stale', async () => {
@@ -647,8 +659,8 @@ describe('the group receiver and a group that became too old during sampling', (
 
   it('a ticket that is outdated twice is given up and replaced by a new ticket', async () => {
     await bench.issue();
-    bench.receiver.die(1, 0, outdated); // reported twice
-    bench.receiver.die(1, 1, outdated);
+    bench.receiver.recordDeath(1, 0, outdated); // reported twice
+    bench.receiver.recordDeath(1, 1, outdated);
     await bench.issue();
     assert.deepEqual(
       bench.published.slice(4).map(({ order, attempt }) => [order, attempt]),
@@ -670,8 +682,8 @@ describe('the group receiver and a group that became too old during sampling', (
 
   it('a restored learner gives up a ticket whose two attempts both died as outdated', async () => {
     const restored = new Bench(true, { version: 3, issued: 4 });
-    restored.receiver.die(1, 0, outdated);
-    restored.receiver.die(1, 1, outdated); // the second attempt, issued by the lost steps
+    restored.receiver.recordDeath(1, 0, outdated);
+    restored.receiver.recordDeath(1, 1, outdated); // the second attempt, issued by the lost steps
     await restored.issue();
     assert.deepEqual(
       restored.published.map(({ order }) => order),

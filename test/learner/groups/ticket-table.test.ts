@@ -15,7 +15,7 @@ describe('the ticket table', () => {
     assert.deepEqual(table.take([0, 1]), ['group 0', 'group 1']);
     table.train([0, 1]);
     table.skip(2);
-    table.die(3);
+    table.markDead(3);
     assert.deepEqual(table.counts, {
       issued: 5,
       trained: 2,
@@ -74,7 +74,7 @@ describe('the ticket table', () => {
     assert.throws(() => table.take([0]), /ticket 0 is issued, expected arrived/);
     table.skip(0);
     assert.throws(() => {
-      table.die(0);
+      table.markDead(0);
     }, /ticket 0 is not outstanding/);
   });
 });

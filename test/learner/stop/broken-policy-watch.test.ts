@@ -41,7 +41,7 @@ describe('BrokenPolicyWatch, with batches of ten groups', () => {
     for (let i = 0; i < count; i += 1) {
       const out = table.entries().filter(({ state }) => state === 'issued');
       const { order } = out.find(({ order }) => !but.includes(order))!;
-      table.die(order);
+      table.markDead(order);
       watch.died(version, table);
       issue(1);
     }
@@ -96,7 +96,7 @@ describe('BrokenPolicyWatch, with batches of ten groups', () => {
     die(1, first + 1, [2]);
     await answered();
     assert(!watch.signal.aborted);
-    table.die(2);
+    table.markDead(2);
     watch.died(first + 1, table);
     await answered();
     assert(watch.signal.aborted);

@@ -49,16 +49,16 @@ describe('GiveUp, after two unhealthy steps or by a condition on groups', () => 
 
   it('a run is not given up while no stop condition holds', () => {
     assert.deepEqual([giveUp.judge(event(1, 0.01)), giveUp.judge(event(2, 0.2))], [true, false]);
-    giveUp.conclude(trained); // the time is up
+    giveUp.findGroupCause(trained); // the time is up
     assert(!giveUp.signal.aborted && !giveUp.hasDiverged);
-    assert.equal(giveUp.verdict(1), undefined);
+    assert.equal(giveUp.ending(1), undefined);
   });
 
   it('a run given up because of a step names the checkpoint that stays', () => {
     giveUp.judge(event(2, 0.2));
     giveUp.judge(event(3, 0.2));
     assert(giveUp.signal.aborted && giveUp.hasDiverged);
-    const verdict = giveUp.verdict(1);
+    const verdict = giveUp.ending(1);
     assert(verdict?.reason === 'diverged');
     assert.deepEqual([verdict.divergence.step, verdict.divergence.checkpointStep], [3, 1]);
   });
@@ -67,9 +67,9 @@ describe('GiveUp, after two unhealthy steps or by a condition on groups', () => 
     giveUp.judge(event(1, 0));
     dry.abort();
     assert(giveUp.signal.aborted);
-    giveUp.conclude(trained);
+    giveUp.findGroupCause(trained);
     assert(!giveUp.hasDiverged);
-    assert.deepEqual(giveUp.verdict(1), { reason: 'no_signal', noSignalStreak });
+    assert.deepEqual(giveUp.ending(1), { reason: 'no_signal', noSignalStreak });
   });
 
   it('a run whose groups have no variance has diverged if its reward has collapsed', () => {
@@ -77,15 +77,15 @@ describe('GiveUp, after two unhealthy steps or by a condition on groups', () => 
     giveUp.judge(event(2, 0));
     noSignalStreak = { groups: 9, reward: 0.1 };
     dry.abort();
-    giveUp.conclude(trained);
-    assert.equal(giveUp.verdict(1)?.reason, 'diverged');
+    giveUp.findGroupCause(trained);
+    assert.equal(giveUp.ending(1)?.reason, 'diverged');
   });
 
   it('a run whose policy has logprobs that are not finite is given up', () => {
     broken.abort();
     assert(giveUp.signal.aborted);
-    giveUp.conclude(trained);
-    const verdict = giveUp.verdict(2);
+    giveUp.findGroupCause(trained);
+    const verdict = giveUp.ending(2);
     assert(verdict?.reason === 'diverged');
     assert.match(verdict.divergence.reason, /last 12 groups .* version 3 .* not finite/);
   });
@@ -93,9 +93,9 @@ describe('GiveUp, after two unhealthy steps or by a condition on groups', () => 
   it('a run whose only actor has wrong logprobs is given up', () => {
     alone.abort();
     assert(giveUp.signal.aborted);
-    giveUp.conclude(trained);
+    giveUp.findGroupCause(trained);
     const reason = 'actor-0 is the only one';
-    assert.deepEqual(giveUp.verdict(2), {
+    assert.deepEqual(giveUp.ending(2), {
       reason: 'diverged',
       divergence: { step: 3, reason, cause: 'actor', checkpointStep: 2 },
     });
@@ -105,7 +105,7 @@ describe('GiveUp, after two unhealthy steps or by a condition on groups', () => 
     giveUp.refuse(3, 'version 3 is not finite');
     giveUp.refuse(4, 'version 4 is not finite');
     assert(giveUp.signal.aborted && giveUp.hasDiverged);
-    assert.deepEqual(giveUp.verdict(2), {
+    assert.deepEqual(giveUp.ending(2), {
       reason: 'diverged',
       divergence: { step: 3, reason: 'version 3 is not finite', checkpointStep: 2 },
     });
@@ -114,9 +114,9 @@ describe('GiveUp, after two unhealthy steps or by a condition on groups', () => 
   it('a broken policy is an error of the user only if nothing has been trained', () => {
     broken.abort();
     assert.throws(() => {
-      giveUp.conclude({ step: 0, unconfirmedSteps: 0 });
+      giveUp.findGroupCause({ step: 0, unconfirmedSteps: 0 });
     }, UserError);
-    giveUp.conclude({ step: 0, unconfirmedSteps: 1 });
+    giveUp.findGroupCause({ step: 0, unconfirmedSteps: 1 });
     assert(giveUp.hasDiverged);
   });
 });

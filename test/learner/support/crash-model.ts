@@ -116,7 +116,7 @@ export class CrashModel {
     const smallest = smallestUsefulVersion(version, limits.maxStepsOffPolicy, rewinds);
     const { consumedBelow } = table;
     this.#newest = { version, smallestUsefulVersion: smallest, consumedBelow };
-    admission.publish(version);
+    admission.recordPublished(version);
   }
 
   /** @param crashes whether the learner crashes before it receives the first publish acknowledgement. */
@@ -160,7 +160,7 @@ export class CrashModel {
     if (!isInterrupted) this.#tickets.held.delete(seq);
     if (isConsumed) return;
     const version = this.#actorVersion;
-    work.drawsFrom(version);
+    work.onDraw(version);
     if (this.#random.int(4) === 0) this.#receiveVersion(); // during sampling
     if (isUseless(signal)) {
       const why = signal.reason as Error;
@@ -210,7 +210,7 @@ export class CrashModel {
     if (death === undefined) return;
     this.#session.deathsHeard += 1;
     const { ticket, ...why } = death;
-    this.#session.receiver.die(orderOf(ticket.ticketId)!, ticket.attempt, {
+    this.#session.receiver.recordDeath(orderOf(ticket.ticketId)!, ticket.attempt, {
       stage: 'actor',
       ...why,
     });

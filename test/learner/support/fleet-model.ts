@@ -183,7 +183,7 @@ export class FleetModel {
     const fate = this.#fateOf(order);
     if (this.admission.table.entry(order)?.state !== 'issued') return true; // another copy arrived first
     if (fate === 'uniform') this.admission.table.skip(order);
-    else if (fate === 'dead') this.admission.table.die(order);
+    else if (fate === 'dead') this.admission.table.markDead(order);
     else this.admission.arrive(order, group, sampledBy, attempt);
     return true;
   }
@@ -225,7 +225,7 @@ export class FleetModel {
   /** Versions reach the actors in order, after their step, possibly before its confirmation. */
   readonly #publish = (): boolean => {
     if (this.#nextToPublish > this.admission.version) return false;
-    this.admission.publish(this.#nextToPublish++);
+    this.admission.recordPublished(this.#nextToPublish++);
     this.#cancelUseless();
     return true;
   };

@@ -48,14 +48,14 @@ describe('a curriculum that replays half of the time', () => {
 
   it('tickets beyond a checkpoint wait until it is in the ledger', () => {
     const curriculum = new Curriculum(start);
-    assert(curriculum.isSettled(1_000));
+    assert(curriculum.isProblemFinal(1_000));
     const first = curriculum.checkpoint({ nextOrder: 10, ...nothingConsumed });
     const second = curriculum.checkpoint({ nextOrder: 12, ...nothingConsumed });
-    assert.deepEqual([curriculum.isSettled(15), curriculum.isSettled(16)], [true, false]);
+    assert.deepEqual([curriculum.isProblemFinal(15), curriculum.isProblemFinal(16)], [true, false]);
     first.written();
-    assert.deepEqual([curriculum.isSettled(17), curriculum.isSettled(18)], [true, false]);
+    assert.deepEqual([curriculum.isProblemFinal(17), curriculum.isProblemFinal(18)], [true, false]);
     second.written();
-    assert(curriculum.isSettled(18));
+    assert(curriculum.isProblemFinal(18));
   });
 
   it('replay raises the share of groups with signal if most problems have none', () => {
@@ -129,7 +129,7 @@ describe('a curriculum that replays half of the time', () => {
         let snapshot: ReturnType<typeof now> | undefined;
         let taken: { entry: typeof ledger; written: () => void }[] = [];
         for (const { what, which, correct } of moves) {
-          if (what === 'issue' && curriculum.isSettled(nextOrder)) {
+          if (what === 'issue' && curriculum.isProblemFinal(nextOrder)) {
             const problem = curriculum.problemAt(nextOrder);
             assert.equal(issued.get(nextOrder) ?? problem, problem, `ticket ${nextOrder}`);
             issued.set(nextOrder++, problem);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { lengthAtStop, StopWatch } from '../../../shared/model/stop-strings.js';
+import { lengthAtStop, StopStringMatcher } from '../../../shared/model/stop-strings.js';
 
 const words = ['so', ' it', ' en', 'ds.', '\n', 'more'];
 const decode = (tokens: Int32Array) => [...tokens].map((token) => words[token]!).join('');
@@ -36,7 +36,7 @@ describe('watching for a stop string', () => {
       read.push(text);
       return text;
     };
-    const stopWatch = new StopWatch(spelt, stops);
+    const stopWatch = new StopStringMatcher(spelt, stops);
     return (...tokens: number[]) => stopWatch.isStopped(tokens);
   };
 
@@ -71,7 +71,7 @@ describe('watching for a stop string', () => {
 
   it('the watch ignores the replacement characters of an incomplete character', () => {
     const bytes = [...Buffer.from('好。')]; // a token for each byte
-    const stopWatch = new StopWatch((tokens) => Buffer.from(tokens).toString(), ['。']);
+    const stopWatch = new StopStringMatcher((tokens) => Buffer.from(tokens).toString(), ['。']);
     const ended = bytes.map((_, i) => stopWatch.isStopped(bytes.slice(0, i + 1)));
     assert.deepEqual(ended, [false, false, false, false, false, true]);
   });

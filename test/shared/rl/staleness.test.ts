@@ -125,7 +125,7 @@ describe('the capacity law, 2 steps off-policy and 8 groups a batch', () => {
     groupsPerBatch: 8,
     maxStepsOffPolicy: 2,
     version: 5,
-    publishedVersion: 5,
+    samplingVersion: 5,
     outstanding: 0,
     stepsLeft: Infinity,
   };
@@ -138,13 +138,13 @@ describe('the capacity law, 2 steps off-policy and 8 groups a batch', () => {
   });
 
   it('the capacity law allows one batch less for each version that the actors do not have yet', () => {
-    assert.equal(ticketRoom({ ...start, publishedVersion: 4 }), 16);
-    assert.equal(ticketRoom({ ...start, publishedVersion: 2 }), 0);
-    assert.equal(ticketRoom({ ...start, publishedVersion: 1, outstanding: 3 }), 0);
+    assert.equal(ticketRoom({ ...start, samplingVersion: 4 }), 16);
+    assert.equal(ticketRoom({ ...start, samplingVersion: 2 }), 0);
+    assert.equal(ticketRoom({ ...start, samplingVersion: 1, outstanding: 3 }), 0);
   });
 
   it('the capacity law allows no more when the actors are ahead of the confirmation', () => {
-    assert.equal(ticketRoom({ ...start, publishedVersion: 6 }), 24);
+    assert.equal(ticketRoom({ ...start, samplingVersion: 6 }), 24);
   });
 
   it('the capacity law allows no ticket beyond the last step', () => {
@@ -155,6 +155,6 @@ describe('the capacity law, 2 steps off-policy and 8 groups a batch', () => {
   it('the capacity law allows one batch at a time when training is synchronous', () => {
     const synchronous = { ...start, maxStepsOffPolicy: 0 };
     assert.equal(ticketRoom(synchronous), 8);
-    assert.equal(ticketRoom({ ...synchronous, publishedVersion: 4 }), 0);
+    assert.equal(ticketRoom({ ...synchronous, samplingVersion: 4 }), 0);
   });
 });

@@ -76,7 +76,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
   });
 
   it('an evaluation continues without a dead ticket', async () => {
-    evaluator.die(tickets[0]!.ticketId);
+    evaluator.recordDeath(tickets[0]!.ticketId);
     for (const ticket of tickets.slice(1)) {
       evaluator.receive(answered(ticket, new Array<boolean>(ticket.groupSize).fill(true)));
     }
@@ -89,7 +89,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
   });
 
   it('an evaluation fails when every ticket dies, and another can be started', async () => {
-    for (const { ticketId } of tickets) evaluator.die(ticketId);
+    for (const { ticketId } of tickets) evaluator.recordDeath(ticketId);
     await assert.rejects(result, /failed: all of its sampled or all of its greedy tickets died/);
     evaluator.run(4, stop.signal).catch(() => undefined);
     await until(() => tickets.length === 8);
@@ -97,7 +97,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
   });
 
   it('every evaluation samples with the same seeds', async () => {
-    for (const { ticketId } of tickets) evaluator.die(ticketId);
+    for (const { ticketId } of tickets) evaluator.recordDeath(ticketId);
     await result.catch(() => undefined);
     evaluator.run(4, stop.signal).catch(() => undefined);
     await until(() => tickets.length === 8);
@@ -157,7 +157,7 @@ describe('the evaluation of version 3 on two problems, two answers each', () => 
   /** The refused answer is a dead letter now, of which the evaluator is told. */
   async function endsWithout({ ticketId }: Ticket, others: readonly Ticket[]): Promise<void> {
     assert.deepEqual(evaluator.tickets, { issued: 4, open: 4 });
-    evaluator.die(ticketId);
+    evaluator.recordDeath(ticketId);
     for (const ticket of others) {
       evaluator.receive(answered(ticket, new Array<boolean>(ticket.groupSize).fill(false)));
     }
