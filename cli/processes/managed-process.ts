@@ -158,9 +158,13 @@ export function describeExit({ code, signal, failure }: Exit): string {
  * as well; it is a shell, because it survives a kill of every Node process.
  */
 const script = `
+early=
+trap 'early=1' TERM INT # a signal may come before there is a program to pass it to
 exec 3<&0
 "$@" 3<&- </dev/null &
 program=$!
+trap 'kill -TERM "$program"' TERM INT
+if [ -n "$early" ]; then kill -TERM "$program"; fi
 (
   while read -r _; do :; done
   kill -TERM "$program"
@@ -169,7 +173,6 @@ program=$!
 ) <&3 3<&- >/dev/null 2>&1 &
 watcher=$!
 exec 3<&-
-trap 'kill -TERM "$program"' TERM INT
 while :; do
   wait "$program"
   code=$?

@@ -27,11 +27,11 @@ export async function tuftCpu(flags: readonly string[], env: Environment): Promi
   }
   const python = await pythonFor(flags, env);
   const { file, args } = tieToParent({ file: python, args: [launcher, ...flags] });
-  const child = spawn(file, args, { stdio: ['pipe', 'inherit', 'inherit'], env: { ...env } });
-  child.stdin.on('error', () => undefined); // it has ended
   const passOn = (signal: NodeJS.Signals) => child.kill(signal === 'SIGHUP' ? 'SIGTERM' : signal);
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
-  for (const signal of signals) process.on(signal, passOn);
+  for (const signal of signals) process.on(signal, passOn); // before the start, so that none is missed
+  const child = spawn(file, args, { stdio: ['pipe', 'inherit', 'inherit'], env: { ...env } });
+  child.stdin.on('error', () => undefined); // it has ended
   try {
     const [code, by] = (await once(child, 'close')) as [number | null, NodeJS.Signals | null];
     return code ?? 128 + constants.signals[by!];

@@ -8,7 +8,7 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Fleet, FleetError, type Member } from '../../../cli/processes/fleet.js';
 import { freePort } from '../../../cli/processes/free-port.js';
-import { ManagedProcess } from '../../../cli/processes/managed-process.js';
+import { ManagedProcess, tieToParent } from '../../../cli/processes/managed-process.js';
 import { isRunning } from '../../support/processes.js';
 
 const never = new AbortController().signal;
@@ -204,6 +204,17 @@ describe('a fleet of processes', { timeout: 60_000 }, () => {
 });
 
 describe('a child that cannot watch its standard input', { timeout: 60_000 }, () => {
+  it('a child gets a signal that comes while its shell is starting', async () => {
+    const body = 'trap "exit 7" TERM; kill -TERM $PPID; while :; do sleep 0.05; done';
+    const { file, args } = tieToParent({ file: '/bin/sh', args: ['-c', body] });
+    for (let round = 0; round < 20; round++) {
+      const shell = spawn(file, args, { stdio: ['pipe', 'ignore', 'ignore'] });
+      const ended = await once(shell, 'exit');
+      shell.stdin.destroy();
+      assert.deepEqual(ended, [7, null]);
+    }
+  });
+
   const url = (name: string) => new URL(`../../../cli/processes/${name}`, import.meta.url).href;
   const launcher = `
     const { ManagedProcess } = await import('${url('managed-process.js')}');
