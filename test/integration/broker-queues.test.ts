@@ -415,7 +415,7 @@ describe('the queues of a run on a real server', bounded, () => {
       await publish('s-1');
       await until(() => handled.length === 1);
       assert.deepEqual([...failed, ...handled], [1, 1, 1, 1, 1, 1]);
-      assert.equal(await depth('scored'), 0);
+      await until(async () => (await depth('scored')) === 0);
     },
   );
 
