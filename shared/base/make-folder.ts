@@ -9,17 +9,17 @@ import { dirname, resolve } from 'node:path';
  */
 export async function makeFolder(path: string, mode?: number): Promise<string | undefined> {
   const folder = resolve(path);
-  const parent = dirname(folder);
-  try {
-    await mkdir(folder, { mode });
-    return folder;
-  } catch (caught) {
-    if (await isFolder(folder)) return undefined;
-    const isMissing = (caught as NodeJS.ErrnoException).code === 'ENOENT';
-    if (!isMissing || (await isFolder(parent))) throw caught;
-    const first = await makeFolder(parent, mode);
-    const made = await makeFolder(folder, mode);
-    return first ?? made;
+  let first: string | undefined;
+  for (let isRetry = false; ; isRetry = true) {
+    try {
+      await mkdir(folder, { mode });
+      return first ?? folder;
+    } catch (caught) {
+      if (await isFolder(folder)) return first;
+      const isMissing = (caught as NodeJS.ErrnoException).code === 'ENOENT';
+      if (!isMissing || isRetry) throw caught;
+      first = await makeFolder(dirname(folder), mode); // unless another caller has just created it
+    }
   }
 }
 

@@ -22,10 +22,12 @@ describe('the creation of a folder', () => {
   });
 
   it('a folder may be created by several callers at once', async () => {
-    const path = join(root, 'x/y/z');
-    const made = await Promise.all(Array.from({ length: 8 }, () => makeFolder(path)));
-    assert(made.includes(join(root, 'x')));
-    assert((await stat(path)).isDirectory());
+    for (let round = 0; round < 200; round++) {
+      const path = join(root, `x${round}/y/z`);
+      const made = await Promise.all(Array.from({ length: 8 }, () => makeFolder(path)));
+      assert(made.includes(join(root, `x${round}`)));
+      assert((await stat(path)).isDirectory());
+    }
   });
 
   it('a folder is refused if a file is in the way', async () => {
