@@ -3,7 +3,7 @@ import type { PolicyManifest } from '../shared/wire/policy-manifest.js';
 import type { Ticket } from '../shared/wire/ticket.js';
 
 /** The group's first token comes from a version that is now too old, so the group cannot be trained on. */
-export class GroupOutdated extends GivenUp {
+export class GroupStale extends GivenUp {
   override readonly name = 'GroupOutdated';
 
   /**
@@ -19,7 +19,7 @@ export class GroupOutdated extends GivenUp {
 }
 
 /** The learner no longer needs a group for this ticket: it has one, or has given the ticket up. */
-export class TicketConsumed extends Error {
+export class TicketEnded extends Error {
   override readonly name = 'TicketConsumed';
 }
 
@@ -79,7 +79,7 @@ function cancelReason(
   // A learner restored from a checkpoint issues again tickets that its predecessor had consumed, so a
   // manifest older than the ticket does not apply to it.
   const isKnown = version >= issuedAtVersion;
-  if (isKnown && order < consumedBelow) return new TicketConsumed(`${ticketId} has already ended`);
+  if (isKnown && order < consumedBelow) return new TicketEnded(`${ticketId} has already ended`);
   if (oldestToken === undefined || oldestToken >= smallestUsefulVersion) return undefined;
-  return new GroupOutdated(oldestToken, smallestUsefulVersion);
+  return new GroupStale(oldestToken, smallestUsefulVersion);
 }

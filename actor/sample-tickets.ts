@@ -8,11 +8,11 @@ import { countDroppedGroup, countWastedTokens } from '../shared/service/telemetr
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import { type Split, Ticket, ticketAttributes } from '../shared/wire/ticket.js';
 import { startSpan, type Span } from '../shared/service/telemetry/tracing.js';
-import { RolloutGroup } from '../shared/wire/rollout-group.js';
+import { RolloutGroup, tokenCount } from '../shared/wire/rollout-group.js';
 import { messageIdOf } from '../shared/wire/ticket-ids.js';
 import type { Activity } from './activity.js';
-import { GroupOutdated, TicketConsumed, type EarlyCancel } from './early-cancel.js';
-import { groupRequest, type PromptSource, rolloutGroup, tokenCount } from './group-request.js';
+import { GroupStale, TicketEnded, type EarlyCancel } from './early-cancel.js';
+import { groupRequest, type PromptSource, rolloutGroup } from './group-messages.js';
 import type { Hold, PolicyFollower } from './policy-follower.js';
 import type { Sampler } from './sampler/sampler.js';
 
@@ -78,7 +78,7 @@ export async function sampleTickets(
           onGroup();
         } catch (error) {
           if (error instanceof UserError) refusal.abort(error);
-          if (!(error instanceof TicketConsumed)) throw error; // `consume` dead-letters a GroupOutdated
+          if (!(error instanceof TicketEnded)) throw error; // `consume` dead-letters a GroupOutdated
           log.info({ ticketId: ticket.ticketId, reason: error.message }, 'ticket skipped');
           countDroppedGroup('actor', 'duplicate');
         }
@@ -174,8 +174,8 @@ async function withAbortReason<T>(signal: AbortSignal, work: Promise<T>): Promis
 }
 
 function wasteReason(reason: unknown): 'stale' | 'duplicate' | 'returned' {
-  if (reason instanceof GroupOutdated) return 'stale';
-  return reason instanceof TicketConsumed ? 'duplicate' : 'returned'; // to be sampled by another
+  if (reason instanceof GroupStale) return 'stale';
+  return reason instanceof TicketEnded ? 'duplicate' : 'returned'; // to be sampled by another
 }
 
 /** The version that a ticket is sampled with: the one that it is pinned to, or the newest. */

@@ -63,14 +63,14 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
   const trainer = new WorkerCalls<TrainingCalls>(new URL('./training-worker.js', import.meta.url));
   const sampler = lazily(() => {
     const worker = new WorkerCalls<SamplingCalls>(new URL('./sampling-worker.js', import.meta.url));
-    void scope?.watch(worker.died);
+    void scope?.track(worker.died);
     // Later calls wait for the load; if it fails, each of them fails with the same reason.
     worker.call('load', { modelDir, threads }).catch((err: unknown) => {
       log.error({ err }, 'sampling model not loaded');
     });
     return worker;
   });
-  void scope?.watch(trainer.died);
+  void scope?.track(trainer.died);
 
   const samplers = new SamplingSessions(model, sessions, store, futures, sampler.get);
   const gapWaitMs = options.gapWaitMs ?? 10_000;

@@ -8,12 +8,8 @@ import { checkAdapter, decodeAdapter } from '../../shared/model/lora.js';
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
 import { WaveQueue } from '../../shared/model/wave-queue.js';
 import { serveCalls } from '../../shared/service/worker-calls.js';
-import {
-  canShareWave,
-  type GroupRequest,
-  type PolicyChoice,
-  type SampledRollout,
-} from './sampler.js';
+import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
+import { canShareWave, type PolicyChoice } from './sampler.js';
 
 /** The calls of the decoder thread; each runs as it arrives. */
 export interface DecoderCalls {
@@ -37,17 +33,17 @@ interface QueuedGroup {
 }
 
 /** A group and the policy that it started with; it keeps that policy even if it is dropped meanwhile. */
-interface HeldGroup extends QueuedGroup {
-  readonly held: Policy;
-  readonly progress: { isAbandoned: boolean; tokens: number };
+interface StartedGroup extends QueuedGroup {
+  readonly weights: Policy;
+  readonly abandonment: { isRequested: boolean; wastedTokens: number };
 }
 
 if (parentPort === null) throw new Error('decoder-worker runs as a worker thread only');
 let started: { readonly decoder: Decoder; readonly onAdoption: OnAdoption } | undefined;
 const policies = new Map<number, Policy>();
-const groups = new Map<number, HeldGroup>(); // by id: waiting and in progress
+const groups = new Map<number, StartedGroup>(); // by id: waiting and in progress
 const queue = new WaveQueue(
-  ({ policy }: HeldGroup, [first]) => canShareWave(policy, first!.policy),
+  ({ policy }: StartedGroup, [first]) => canShareWave(policy, first!.policy),
   sampleWave,
 );
 let aliveAt = -Infinity; // time of the last report, in ms
@@ -73,9 +69,9 @@ const calls: DecoderCalls = {
   },
   async sample(group) {
     const { id, policy } = group;
-    const held = policies.get(policy.version);
-    if (held === undefined) throw new Error(`policy version ${policy.version} is not loaded`);
-    const mine = { ...group, held, progress: { isAbandoned: false, tokens: 0 } };
+    const weights = policies.get(policy.version);
+    if (weights === undefined) throw new Error(`policy version ${policy.version} is not loaded`);
+    const mine = { ...group, weights, abandonment: { isRequested: false, wastedTokens: 0 } };
     groups.set(id, mine);
     try {
       const sampled = queue.add(mine);
@@ -88,41 +84,44 @@ const calls: DecoderCalls = {
   abandon(id) {
     const group = groups.get(id);
     if (group === undefined) return;
-    group.progress.isAbandoned = true;
+    group.abandonment.isRequested = true;
     queue.withdraw(group, { wastedTokens: 0 });
   },
 };
 const thread = serveCalls<DecoderCalls, DecoderEvent>(parentPort, calls, { isConcurrent: true });
 
 async function sampleWave(
-  wave: readonly HeldGroup[],
+  wave: readonly StartedGroup[],
 ): Promise<(SampledRollout[] | { wastedTokens: number })[]> {
   const groupOf = new Map(wave.map((group) => [group.request, group]));
   const ids = wave.map(({ id }) => id);
   const { adoptsNewer } = wave[0]!.policy;
-  let policy = wave.map(({ held }) => held).reduce(newerOf);
+  let policy = wave.map(({ weights }) => weights).reduce(newerOf);
   let reported: Policy | undefined;
   const { decoder, onAdoption } = running();
-  const sampled = await decoder.sampleGroups(
-    [...groupOf.keys()],
-    () => {
-      thread.drain();
-      reportAlive();
-      if (adoptsNewer) policy = [...policies.values()].reduce(newerOf, policy);
-      if (policy !== reported) {
-        thread.emit({ ids, version: policy.version });
-        reported = policy;
-      }
-      return policy;
-    },
-    (request, tokens) => {
-      const { progress } = groupOf.get(request)!;
-      if (progress.isAbandoned) progress.tokens = tokens;
-      return !progress.isAbandoned;
-    },
+  const sampled = await decoder.sampleGroups([...groupOf.keys()], nextPolicy, {
+    isWanted,
     onAdoption,
-  );
-  return wave.map(({ progress }, i) => sampled[i] ?? { wastedTokens: progress.tokens });
+  });
+  return wave.map(({ abandonment: { wastedTokens } }, i) => sampled[i] ?? { wastedTokens });
+
+  /** The policy of the next token; handles the calls that have arrived since the last one. */
+  function nextPolicy(): Policy {
+    thread.drain();
+    reportAlive();
+    if (adoptsNewer) policy = [...policies.values()].reduce(newerOf, policy);
+    if (policy !== reported) {
+      thread.emit({ ids, version: policy.version });
+      reported = policy;
+    }
+    return policy;
+  }
+
+  function isWanted(request: GroupRequest, tokens: number): boolean {
+    const { abandonment } = groupOf.get(request)!;
+    if (abandonment.isRequested) abandonment.wastedTokens = tokens;
+    return !abandonment.isRequested;
+  }
 }
 
 /** Reports progress at most once a second, so that a slow decoder is not mistaken for a hung one. */

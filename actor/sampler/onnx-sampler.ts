@@ -8,7 +8,8 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import { WorkerCalls } from '../../shared/service/worker-calls.js';
 import type { DecoderCalls, DecoderEvent } from './decoder-worker.js';
-import type { GroupRequest, PolicyChoice, Progress, SampledRollout, Sampler } from './sampler.js';
+import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
+import type { PolicyChoice, Progress, Sampler } from './sampler.js';
 import { StallWatch } from '../stall-watch.js';
 import { aborted } from '../../shared/base/task-scope.js';
 

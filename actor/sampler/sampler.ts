@@ -1,7 +1,5 @@
-import type { GroupRequest, SampledRollout } from '../../shared/model/decoder.js';
+import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
-
-export type { GroupRequest, SampledRollout };
 
 /** The policy that samples a group. */
 export interface PolicyChoice {

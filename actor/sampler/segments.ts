@@ -1,5 +1,5 @@
 import { createRandom } from '../../shared/base/random.js';
-import type { SampledRollout } from '../../shared/model/decoder.js';
+import type { SampledRollout } from '../../shared/model/rollout-draft.js';
 import { lengthAtStop } from '../../shared/model/stop-strings.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { PolicyChoice } from './sampler.js';

@@ -7,7 +7,8 @@ import type { Sampler as SampleCalls } from '../../shared/tinker/sampler.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
-import type { GroupRequest, PolicyChoice, Progress, SampledRollout, Sampler } from './sampler.js';
+import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
+import type { PolicyChoice, Progress, Sampler } from './sampler.js';
 import {
   appendSegment,
   continuationSeed,
@@ -25,7 +26,7 @@ export interface TinkerSamplerOptions {
   readonly modelName: string; // as the backend calls it
   readonly tokenizer: Pick<Tokenizer, 'decode'>; // the model's
   readonly concurrency: number; // groups at once
-  readonly segmentTokens: number; // a call; 0: the whole answer in one call, by one version
+  readonly segmentTokens: number; // tokens per call; 0: the whole answer in one call, by one version
   readonly stallSeconds?: number | undefined; // limit of a call; undefined: derived from earlier calls
   readonly log: Logger;
   readonly signal: AbortSignal;
@@ -124,10 +125,10 @@ export class TinkerSampler implements Sampler {
   /** Continues a rollout until it has ended. */
   async #complete(
     start: SampledRollout,
-    of: { request: GroupRequest; index: number; policy: PolicyChoice; segmentTokens: number },
+    context: { request: GroupRequest; index: number; policy: PolicyChoice; segmentTokens: number },
     call: SampleCall,
   ): Promise<SampledRollout> {
-    const { request, index, policy, segmentTokens } = of;
+    const { request, index, policy, segmentTokens } = context;
     let rollout = start;
     for (;;) {
       const sampled = rollout.tokens.length;

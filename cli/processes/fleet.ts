@@ -188,7 +188,7 @@ export class Fleet implements AsyncDisposable {
     const watched = kept.catch((caught: unknown) => {
       this.#fail(`${name} cannot be run: ${errorText(caught)}`, 1);
     });
-    return this.#watchers.watch(watched);
+    return this.#watchers.track(watched);
   }
 
   #isStopping(): boolean {

@@ -56,7 +56,7 @@ function findingText(event: Extract<RunEvent, { kind: 'quarantine' }>): string {
   switch (why) {
     case 'gap':
       return (
-        `in ${groups} groups its logprobs were ${gap.toFixed(3)} nats a token from those of the policy, ` +
+        `in ${groups} groups its logprobs were ${gap.toFixed(3)} nats per token from those of the policy, ` +
         `and ${bound.toFixed(3)} is the most.`
       );
     case 'likelihood':

@@ -67,6 +67,8 @@ export interface CheckpointerOptions extends Pick<RetentionRules, 'keepEveryStep
  * 2. the ledger names the state together with what its weights have consumed;
  * 3. the consumed messages are acknowledged.
  *
+ * `CheckpointTrial` decides when a saved state is healthy enough for this.
+ *
  * A crash before step 3 delivers those messages again, and the ticket table in the ledger shows that they
  * are consumed. An acknowledgement before step 2 would lose groups that no checkpoint covers.
  */
@@ -217,48 +219,5 @@ export class Checkpointer {
       this.#options.log.warn({ path, reason: errorText(caught) }, 'saved state not deleted');
       return caught instanceof PermanentError || caught instanceof UserError;
     }
-  }
-}
-
-/** A saved state that may become the run's checkpoint, and what its weights have consumed. */
-export interface Candidate {
-  readonly step: number;
-  readonly state: PendingState;
-  readonly consumed: () => Consumed;
-}
-
-/**
- * Holds a saved state until the step after it has been judged: only the passes of that step show whether
- * its weights are healthy. Then the state becomes the run's checkpoint or is deleted.
- */
-export class CheckpointTrial {
-  #candidate: Candidate | undefined;
-  #isHealthy = true;
-
-  /** Whether the newest step was healthy, so that its weights are worth keeping. */
-  get isHealthy(): boolean {
-    return this.#isHealthy;
-  }
-
-  /**
-   * Settles the state of the step before, and holds `next`, the state that was saved after this step.
-   *
-   * @param isHealthy the verdict on this step.
-   * @returns once the settled state is written or deleted.
-   */
-  async judged(isHealthy: boolean, next: Candidate | undefined): Promise<void> {
-    const candidate = this.#candidate;
-    this.#isHealthy = isHealthy;
-    this.#candidate = isHealthy ? next : undefined;
-    if (isHealthy) await candidate?.state.write(candidate.consumed());
-    else await Promise.all([candidate?.state.discard(), next?.state.discard()]);
-  }
-
-  /** Ends without a further step: writes `last`, if given, unjudged, and deletes the state that is still held. */
-  async end(last?: Candidate): Promise<void> {
-    const candidate = this.#candidate;
-    this.#candidate = undefined;
-    await last?.state.write(last.consumed());
-    if (candidate?.step !== last?.step) await candidate?.state.discard();
   }
 }

@@ -42,7 +42,7 @@ export interface RecoveryOptions {
 }
 
 /** One session with one connection to the backend; `scope` watches its background tasks. */
-export type Session<Result> = (client: TinkerClient, scope: TaskScope) => Promise<Result>;
+export type SessionBody<Result> = (client: TinkerClient, scope: TaskScope) => Promise<Result>;
 
 const confirmMs = 5_000;
 
@@ -59,7 +59,7 @@ const maxAttempts = 5;
  */
 export async function withRecovery<Result>(
   options: RecoveryOptions,
-  session: Session<Result>,
+  session: SessionBody<Result>,
 ): Promise<Result> {
   const { startPatienceSeconds, log, stop, leadership, progress, pause = abortableSleep } = options;
   let lastStep = -1;
@@ -112,7 +112,7 @@ export async function withRecovery<Result>(
 async function runOnce<Result>(
   { backendUrl: baseUrl, apiKey, checkpointDir, log, signal, leadership }: RecoveryOptions,
   connectPatienceMs: number,
-  session: Session<Result>,
+  session: SessionBody<Result>,
 ): Promise<Result> {
   await using scope = new TaskScope(leadership.signal);
   await using client = await TinkerClient.connect({

@@ -221,7 +221,7 @@ export async function openEvaluations(
     evaluator,
     everyVersions: evalProblems === 0 ? 0 : evalEveryVersions,
     last: past.at(-1)?.result,
-    watch: (evaluation) => options.scope.watch(evaluation),
+    watch: (evaluation) => options.scope.track(evaluation),
     emit: async (result) => {
       const event = { v: 1, at: Date.now(), kind: 'eval', result } as const;
       await broker.events.emit(event);

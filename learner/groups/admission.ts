@@ -150,16 +150,16 @@ export class Admission<Group> {
   }
 
   /**
-   * Returns the next ticket to issue: the second attempt of a stale ticket, which replaces the first,
+   * Returns the next ticket to issue: the second attempt of a ticket to retry, which replaces the first,
    * or else the next one of the sequence, if the capacity law leaves room. The window reserves the
    * ticket's place until `issue` is called.
    */
   offer(): TicketOffer | undefined {
-    const stale = this.table.entries().find(({ state }) => state === 'stale');
-    if (stale === undefined && this.room === 0) return undefined;
+    const retried = this.table.entries().find(({ state }) => state === 'retry');
+    if (retried === undefined && this.room === 0) return undefined;
     this.#offer = {
-      order: stale?.order ?? this.table.nextOrder,
-      attempt: stale === undefined ? 0 : 1,
+      order: retried?.order ?? this.table.nextOrder,
+      attempt: retried === undefined ? 0 : 1,
       issuedAtVersion: this.#samplingVersion,
     };
     return this.#offer;
@@ -210,7 +210,7 @@ export class Admission<Group> {
       .map(({ order, group }) => ({
         order,
         group: group!,
-        outcome: this.table.refuseAsStale(order),
+        outcome: this.table.giveUp(order),
       }));
   }
 

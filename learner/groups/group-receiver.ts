@@ -4,6 +4,7 @@ import { isUniform } from '../../shared/rl/advantages.js';
 import { countDroppedGroup, countWastedTokens } from '../../shared/service/telemetry/drops.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
+import { tokenCount } from '../../shared/wire/rollout-group.js';
 import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import { orderName, readableId } from '../../shared/base/ticket-name.js';
 import { type Attempt, messageIdOf } from '../../shared/wire/ticket-ids.js';
@@ -16,7 +17,7 @@ import { EarlyAnswers } from './early-answers.js';
 import type { GroupStats } from './group-stats.js';
 import type { TicketSource } from '../tickets/ticket-source.js';
 import type { UnackedGroups } from './unacked-groups.js';
-import { refusal, versionsOf } from './verdict.js';
+import { refusalReason, versionsOf } from './check-scored-group.js';
 
 /** A scored group that waits to be trained on. */
 export interface ArrivedGroup {
@@ -81,9 +82,9 @@ export class GroupReceiver {
     const entry = order === undefined ? undefined : table.entry(order);
     const isAhead = order !== undefined && order >= table.nextOrder;
     const isKnown = order !== undefined && this.#mayHaveBeenIssued(order, ticket.attempt);
-    const reason = refusal(scored, {
+    const reason = refusalReason(scored, {
       ticket: isKnown
-        ? this.#options.tickets.issued(order, ticket.attempt, ticket.issuedAtVersion)
+        ? this.#options.tickets.ticketAt(order, ticket.attempt, ticket.issuedAtVersion)
         : undefined,
       entry,
       isResumed: this.#options.isResumed,
@@ -95,7 +96,7 @@ export class GroupReceiver {
       // A refused first attempt leaves its ticket alone once the second attempt was issued.
       if (entry?.state === 'issued' && ticket.attempt >= entry.attempt) {
         // Impossible claims are the actor's fault: another actor can answer the ticket.
-        if (isImpossible) table.refuseAsStale(order!, ticket.attempt);
+        if (isImpossible) table.giveUp(order!, ticket.attempt);
         else table.markDead(order!);
       }
       const { actor } = scored.group;
@@ -112,7 +113,7 @@ export class GroupReceiver {
     }
 
     // A group that arrives after it was given up as stale counts as the second attempt.
-    const isMissed = entry?.state === 'stale' && entry.group === undefined;
+    const isMissed = entry?.state === 'retry' && entry.group === undefined;
     const attempt = ticket.attempt + (isMissed && ticket.attempt === entry.attempt ? 1 : 0);
     if (entry?.state === 'issued' && attempt >= entry.attempt) {
       this.#admitOrSkip(order!, delivery);
@@ -151,7 +152,7 @@ export class GroupReceiver {
       return;
     }
     const entry = table.entry(order);
-    const isNext = entry?.state === 'stale'; // its second attempt is about to enter the table
+    const isNext = entry?.state === 'retry'; // its second attempt is about to enter the table
     const mayBeReissued = isResumed && entry !== undefined && entry.state !== 'issued';
     const isEarly = (isNext || mayBeReissued) && attempt > entry.attempt;
     if (order >= table.nextOrder || isEarly) {
@@ -206,7 +207,7 @@ export class GroupReceiver {
   #giveUp(order: number, attempt: number): 'reissue' | 'gone' {
     const { admission, groupStats, tickets } = this.#options;
     groupStats.givenUp(tickets.at(order, attempt));
-    return admission.table.refuseAsStale(order, attempt);
+    return admission.table.giveUp(order, attempt);
   }
 
   /** Whether this learner, or an earlier one that crashed, may have issued this attempt. */
@@ -226,7 +227,7 @@ export class GroupReceiver {
       admission.table.skip(order);
       groupStats.skipped(scored);
       noSignalStreak.skipped(scored);
-      tickets.consumed(scored);
+      tickets.recordResult(scored);
       countDrop(scored, 'intake', 'zero_variance');
     } else {
       const sampledBy = versionsOf(scored);
@@ -249,9 +250,5 @@ function labelOf(stage: string): string {
 /** Counts a group that will not be trained on, and its wasted tokens. */
 export function countDrop(scored: ScoredGroup, stage: string, reason: string): void {
   countDroppedGroup(stage, reason);
-  countWastedTokens(reason, tokenCount(scored));
-}
-
-export function tokenCount({ group }: ScoredGroup): number {
-  return group.rollouts.reduce((sum, { tokens }) => sum + tokens.length, 0);
+  countWastedTokens(reason, tokenCount(scored.group));
 }

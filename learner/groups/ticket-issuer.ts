@@ -46,7 +46,7 @@ export async function issueTickets<Group>(
     const { order, attempt, issuedAtVersion } = offer;
     // The answer may be here already: to a ticket of a crashed learner, or a late one to a withdrawn first attempt.
     if (!receiver.isAnswered(order, attempt)) {
-      const ticket = tickets.issued(order, attempt, issuedAtVersion);
+      const ticket = tickets.ticketAt(order, attempt, issuedAtVersion);
       if (!(await isPublished(publish(ticket, signal), signal))) return;
     }
     const replaced = admission.issue();

@@ -4,7 +4,7 @@ import type { GroupCounts } from '../../shared/wire/ledger.js';
 export type TicketState =
   | 'issued' // with the actors or the reward service
   | 'arrived' // its scored group waits to be trained on
-  | 'stale' // its group was too old, overdue or refused; a second attempt is about to be issued
+  | 'retry' // its group was too old, overdue or refused; a second attempt is about to be issued
   | 'taken'; // part of a step that is not confirmed yet
 
 export interface TicketEntry<Group> {
@@ -148,10 +148,10 @@ export class TicketTable<Group> {
    * @returns 'reissue' the first time, since a second attempt follows; 'gone' the second time, when
    *   the ticket is consumed.
    */
-  refuseAsStale(order: number, attempt = 0): 'reissue' | 'gone' {
+  giveUp(order: number, attempt = 0): 'reissue' | 'gone' {
     const from = this.#entries.get(order)?.state === 'issued' ? 'issued' : 'arrived';
     if (Math.max(this.#at(order, from).attempt, attempt) === 0) {
-      this.#move(order, from, { state: 'stale' });
+      this.#move(order, from, { state: 'retry' });
       return 'reissue';
     }
     this.#end(order, from, 'stale');
@@ -161,7 +161,7 @@ export class TicketTable<Group> {
   /** Records that the second attempt of a stale ticket was issued. */
   reissue(order: number, issuedAtVersion: number, deadline: number): void {
     const fresh = { state: 'issued', attempt: 1, issuedAtVersion, deadline } as const;
-    this.#move(order, 'stale', { ...fresh, group: undefined });
+    this.#move(order, 'retry', { ...fresh, group: undefined });
     this.#issued += 1;
     this.#ended.stale += 1;
     this.#assertBalance();

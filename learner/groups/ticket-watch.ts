@@ -1,5 +1,5 @@
 import type { Passage } from '../../shared/broker/passage.js';
-import type { TicketQueueState } from '../../shared/broker/queue-state.js';
+import type { TicketQueueState } from '../../shared/broker/ticket-queue.js';
 import { readableId } from '../../shared/base/ticket-name.js';
 import { type Attempt, messageIdOf } from '../../shared/wire/ticket-ids.js';
 import type { HoldTimes } from './hold-times.js';

@@ -99,7 +99,7 @@ export function makeParts(
   const brokenPolicy = new BrokenPolicyWatch({
     groupsPerBatch,
     firstVersion: version,
-    isBroken: (probe) => scope.watch(isPolicyBroken(run, config.sampling.temperature, probe)),
+    isBroken: (probe) => scope.track(isPolicyBroken(run, config.sampling.temperature, probe)),
     log,
   });
   const admission = new Admission<ArrivedGroup>(

@@ -13,7 +13,7 @@ import { HoldTimes } from '../groups/hold-times.js';
 import { issueTickets } from '../groups/ticket-issuer.js';
 import type { TicketWatch } from '../groups/ticket-watch.js';
 import type { SessionParts, SessionOptions } from './parts.js';
-import { keepWatch, ticketWatch, type WatchedTickets } from './watch-tickets.js';
+import { keepWatch, ticketWatch, type WatchedTickets } from './report-held-tickets.js';
 
 type QueueOptions = Pick<SessionOptions, 'broker' | 'settings' | 'runWatch' | 'log'>;
 
@@ -93,7 +93,7 @@ export class SessionQueues {
         { signal, log: this.#log, stage: 'learner', concurrency: 1, settle: 'by-hand' },
         (delivery) => {
           this.#noteAnswer(delivery.value);
-          return this.#session.watch(receiver.receive(delivery));
+          return this.#session.track(receiver.receive(delivery));
         },
       ),
     );

@@ -128,7 +128,7 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
     audit.checkLiveActors(options.runWatch.live);
   }, checkActorsEveryMs);
   const restoring = setInterval(() => {
-    if (broker.isConnected) void scope.watch(publisher.restoreLost());
+    if (broker.isConnected) void scope.track(publisher.restoreLost());
   }, restoreEveryMs);
   queues.listen(evaluator);
   try {

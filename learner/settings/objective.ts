@@ -207,7 +207,7 @@ export const Advantages = z.object({
     .positive()
     .optional()
     .describe(
-      'entropy, in nats a token, at which --entropy-bonus has faded to 0; without it the bonus is constant.',
+      'entropy, in nats per token, at which --entropy-bonus has faded to 0; without it the bonus is constant.',
     ),
 });
 export type Advantages = z.infer<typeof Advantages>;

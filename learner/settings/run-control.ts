@@ -66,7 +66,9 @@ export const Stops = z.object({
   stopKl: number
     .min(0)
     .default(1)
-    .describe('give up when kl_sample_train_v2 stays above this, in nats a token; 0 disables it.'),
+    .describe(
+      'give up when kl_sample_train_v2 stays above this, in nats per token; 0 disables it.',
+    ),
   stopRewardShare: number
     .min(0)
     .lt(1)
@@ -101,7 +103,7 @@ export const Audit = z.object({
     .positive()
     .default(0.05)
     .describe(
-      'logprob difference, in nats a token, that is always tolerated; above it the audit compares with other actors.',
+      'logprob difference, in nats per token, that is always tolerated; above it the audit compares with other actors.',
     ),
 });
 export type Audit = z.infer<typeof Audit>;

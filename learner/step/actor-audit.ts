@@ -19,7 +19,7 @@ const groupsAudited = new Counter({
 });
 const auditGap = new Histogram({
   name: 'rl_audit_gap_nats',
-  help: 'Mean difference between the logprobs that an actor claims and those of the learner, one value per group, in nats a token.',
+  help: 'Mean difference between the logprobs that an actor claims and those of the learner, one value per group, in nats per token.',
   buckets: [1e-5, 1e-4, 1e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1],
 });
 const auditEvidence = new Histogram({

@@ -4,13 +4,8 @@ import type { TaskScope } from '../../shared/base/task-scope.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import { startSpan } from '../../shared/service/telemetry/tracing.js';
 import { ticketAttributes } from '../../shared/wire/ticket.js';
-import {
-  type Candidate,
-  type Checkpointer,
-  CheckpointTrial,
-  type Consumed,
-  type PendingState,
-} from '../checkpoints/checkpointer.js';
+import { type Candidate, CheckpointTrial } from '../checkpoints/checkpoint-trial.js';
+import type { Checkpointer, Consumed, PendingState } from '../checkpoints/checkpointer.js';
 import type { Admission } from '../groups/admission.js';
 import type { ArrivedGroup } from '../groups/group-receiver.js';
 import type { GroupStats } from '../groups/group-stats.js';
@@ -23,7 +18,7 @@ import type { TicketSource } from '../tickets/ticket-source.js';
 import type { ActorAudit } from './actor-audit.js';
 import { damagingActors, StepDamaged } from './damage.js';
 import type { LearningRateSchedule } from './learning-rate-schedule.js';
-import type { OpenStep } from './open-step.js';
+import type { CollectedStep } from './collected-step.js';
 import { type Publisher, VersionNotFinite } from './publisher.js';
 import { reportStep, type TrainedGroup } from './step-report.js';
 
@@ -114,18 +109,18 @@ export class StepPipeline {
   }
 
   /** Accepts a step that was sent in full. Its saves are in the backend's queue when this returns. */
-  take(sent: OpenStep): void {
+  take(sent: CollectedStep): void {
     const { admission, scope, publisher, checkpointer, checkpointEverySteps } = this.#options;
     const { version } = admission;
     const before = this.#newest;
     const published = publisher.publish(version);
     const saved =
       sent.number % checkpointEverySteps === 0 ? checkpointer.save(sent.number) : undefined;
-    const confirmed = scope.watch(this.#confirm(sent, version, saved, before));
+    const confirmed = scope.track(this.#confirm(sent, version, saved, before));
     this.#newest = {
-      published: scope.watch(this.#awaitPublished(sent, version, published, before)),
+      published: scope.track(this.#awaitPublished(sent, version, published, before)),
       confirmed,
-      recorded: scope.watch(this.#record(confirmed, before)),
+      recorded: scope.track(this.#record(confirmed, before)),
     };
   }
 
@@ -150,7 +145,7 @@ export class StepPipeline {
   }
 
   async #awaitPublished(
-    { number: step }: OpenStep,
+    { number: step }: CollectedStep,
     version: number,
     published: Promise<void>,
     before: Gates,
@@ -172,17 +167,17 @@ export class StepPipeline {
 
   /** @returns undefined if the training has diverged in the meantime, so that the step does not count. */
   async #confirm(
-    sent: OpenStep,
+    sent: CollectedStep,
     version: number,
     saved: PendingState | undefined,
     before: Gates,
   ): Promise<ConfirmedStep | undefined> {
     await before.confirmed;
     const { config, admission, audit } = this.#options;
-    const { number: step, trained } = sent;
+    const { number: step, sentGroups: trained } = sent;
     const startedFrom = version - 1;
     const passed = await Promise.all(sent.results);
-    const optimized = await Promise.all(sent.optimized);
+    const optimized = await Promise.all(sent.optimStepMetrics);
     if (this.#giveUp.hasDiverged) {
       await saved?.discard();
       return undefined;
@@ -199,7 +194,7 @@ export class StepPipeline {
     recordTrainSpans(config.run, { step, version: startedFrom }, trained);
     const event = this.#events.make(report, optimized);
     const candidate = saved && { step, state: saved, consumed: this.#consumed() };
-    return { event, isHealthy: this.#giveUp.judge(event), candidate };
+    return { event, isHealthy: this.#giveUp.checkStep(event), candidate };
   }
 
   async #record(confirmed: Promise<ConfirmedStep | undefined>, before: Gates): Promise<void> {
@@ -208,7 +203,7 @@ export class StepPipeline {
     if (step === undefined) return;
     // The history comes first: a checkpoint ahead of it would leave a gap that no restart fills.
     await this.#options.onStep(step.event);
-    await this.#trial.judged(step.isHealthy, step.candidate);
+    await this.#trial.settle(step.isHealthy, step.candidate);
     this.#retire();
   }
 
@@ -220,7 +215,7 @@ export class StepPipeline {
     this.#exportLag();
     for (const { group } of trained) {
       groupStats.trained(group.scored);
-      tickets.consumed(group.scored);
+      tickets.recordResult(group.scored);
     }
     changes.notify();
   }
@@ -257,7 +252,7 @@ export class StepPipeline {
     const ofTickets = admission.table
       .entries()
       .flatMap(({ issuedAtVersion }) => issuedAtVersion ?? []);
-    this.#retired = scope.watch(
+    this.#retired = scope.track(
       publisher.retire([...ofTickets, ...versionsInUse()]).finally(() => {
         this.#isRetiring = false;
       }),

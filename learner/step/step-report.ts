@@ -31,9 +31,9 @@ const outsideShare = (side: string) => ({
   by: { side },
 });
 const age =
-  (key: keyof Ages) =>
-  ({ ages }: StepData): number[] =>
-    ages.map((of) => of[key]);
+  (key: keyof StalenessParts) =>
+  ({ staleness }: StepData): number[] =>
+    staleness.map((parts) => parts[key]);
 
 /** The staleness of a step's data and the effects of its corrections and extra terms. */
 const stepStats = new StatTable<StepData>([
@@ -99,7 +99,7 @@ const stepStats = new StatTable<StepData>([
   {
     jsonl: 'kl_policy_base',
     prometheus: 'rl_kl_base',
-    help: 'Divergence of the policy that sampled from the base model, nats a token.',
+    help: 'Divergence of the policy that sampled from the base model, nats per token.',
     of: ({ results }) => unlessEmpty(results.flatMap(({ terms }) => terms.klToBase ?? [])),
   },
   {
@@ -115,7 +115,7 @@ const stepStats = new StatTable<StepData>([
 const everyPart = ['staleness', 'substep'];
 const divergence = (estimator: string) => ({
   prometheus: 'rl_kl_sample_train',
-  help: 'Divergence of the policy in training from the one that sampled, nats a token.',
+  help: 'Divergence of the policy in training from the one that sampled, nats per token.',
   by: { estimator, staleness: 'all' },
   parts: everyPart,
 });
@@ -140,7 +140,7 @@ const ratioStats = new StatTable<OffPolicyStats>([
   {
     jsonl: 'trained/entropy',
     prometheus: 'rl_entropy',
-    help: 'Mean of -logprob over the sampled tokens of a step, nats a token.',
+    help: 'Mean of -logprob over the sampled tokens of a step, nats per token.',
     by: { kind: 'sampled' },
     parts: ['staleness'],
     of: ({ sampledEntropy }) => sampledEntropy,
@@ -163,7 +163,7 @@ type StepConfig = Pick<
 /** The data that the numbers of a step are computed from. */
 interface StepData {
   readonly config: StepConfig;
-  readonly ages: readonly Ages[]; // of its groups
+  readonly staleness: readonly StalenessParts[]; // of its groups
   readonly spans: readonly number[]; // versions that sampled each of its rollouts
   readonly results: readonly MinibatchResult[];
   readonly masked: { readonly low: number; readonly high: number } | undefined; // shares of the tokens
@@ -195,7 +195,7 @@ export function reportStep(
   const ageOf = (sampledBy: number): number => stalenessOf(version, [sampledBy], rewinds);
   const report = stepStats.record({
     config,
-    ages: trained.map((group) => agesOf(group, { version, numSubsteps, rewinds })),
+    staleness: trained.map((group) => stalenessPartsOf(group, { version, numSubsteps, rewinds })),
     spans: trained.flatMap(({ group }) =>
       group.scored.group.rollouts.map(({ versions }) => versions.length),
     ),
@@ -247,7 +247,7 @@ function* statsBySubstep(
 }
 
 /** How old a group is when it is trained on, in steps except for `optimizerSteps`. */
-interface Ages {
+interface StalenessParts {
   readonly oldest: number; // the group's staleness: that of its oldest token
   readonly newest: number;
   readonly weighted: number; // mean over its tokens
@@ -256,10 +256,10 @@ interface Ages {
   readonly optimizerSteps: number; // since the weights that drew its oldest token
 }
 
-function agesOf(
+function stalenessPartsOf(
   { group, staleness, substep }: TrainedGroup,
   step: { version: number; numSubsteps: number; rewinds: readonly Rewind[] },
-): Ages {
+): StalenessParts {
   const ageOf = (sampledBy: number): number => stalenessOf(step.version, [sampledBy], step.rewinds);
   const runs = group.scored.group.rollouts.flatMap(({ versions }) => versions);
   const tokens = runs.reduce((sum, [, count]) => sum + count, 0);

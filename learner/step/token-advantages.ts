@@ -16,7 +16,7 @@ export type AdvantageSettings = Pick<
 /** The advantages of minibatches, and the terms they contain. */
 export interface TokenAdvantages {
   readonly advantages: readonly Float64Array[]; // [B][T], B over all minibatches, normalization included
-  readonly klToBase: number | undefined; // KL(behavior ‖ base), nats a token
+  readonly klToBase: number | undefined; // KL(behavior ‖ base), nats per token
   readonly entropyCoefficient: number;
 }
 

@@ -4,10 +4,10 @@ import { countDrop, type ArrivedGroup } from '../groups/group-receiver.js';
 import { GiveUp, type RunEnding, type Watches } from '../stop/give-up.js';
 import type { ActorAudit } from './actor-audit.js';
 import type { IdleCause } from './idle-clock.js';
-import { OpenStep, type OpenStepOptions } from './open-step.js';
+import { CollectedStep, type CollectedStepOptions } from './collected-step.js';
 import { StepPipeline, type StepPipelineOptions } from './step-pipeline.js';
 
-export interface TrainingOptions extends OpenStepOptions, Watches, StepPipelineOptions {
+export interface TrainingOptions extends CollectedStepOptions, Watches, StepPipelineOptions {
   readonly admission: Admission<ArrivedGroup>;
   readonly changes: Changes;
   readonly audit: Pick<ActorAudit, 'observe' | 'isQuarantined' | 'signal' | 'reason'>;
@@ -22,13 +22,13 @@ export class Training {
   readonly #options: TrainingOptions;
   readonly #giveUp: GiveUp;
   readonly #pipeline: StepPipeline;
-  #open: OpenStep;
+  #open: CollectedStep;
 
   constructor(options: TrainingOptions) {
     this.#options = options;
     this.#giveUp = new GiveUp(options);
     this.#pipeline = new StepPipeline(options, this.#giveUp);
-    this.#open = new OpenStep(options, options.admission.step + 1);
+    this.#open = new CollectedStep(options, options.admission.step + 1);
   }
 
   /**
@@ -75,7 +75,7 @@ export class Training {
 
   #close(): void {
     const sent = this.#open;
-    this.#open = new OpenStep(this.#options, sent.number + 1);
+    this.#open = new CollectedStep(this.#options, sent.number + 1);
     this.#pipeline.take(sent);
   }
 

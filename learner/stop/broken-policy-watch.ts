@@ -110,7 +110,7 @@ export class BrokenPolicyWatch {
     const isWaitedFor = table
       .entries()
       .some(
-        ({ order, state }) => order < this.#outBelow && (state === 'issued' || state === 'stale'),
+        ({ order, state }) => order < this.#outBelow && (state === 'issued' || state === 'retry'),
       );
     if (groups >= this.#limit && !isWaitedFor) this.#question ??= this.#ask();
   }

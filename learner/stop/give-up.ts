@@ -42,7 +42,7 @@ export class GiveUp {
   }
 
   /** @returns whether the step was healthy. */
-  judge(event: StepEvent): boolean {
+  checkStep(event: StepEvent): boolean {
     const { divergence, log } = this.#watches;
     const verdict = divergence.judge(event);
     if (verdict.state === 'healthy') return true;

@@ -73,7 +73,7 @@ export class TicketSource {
   }
 
   /** Returns the ticket as issued at a version; with a sample lag, only that version may sample it. */
-  issued(order: number, attempt: number, issuedAtVersion: number): Ticket {
+  ticketAt(order: number, attempt: number, issuedAtVersion: number): Ticket {
     const pin = this.#config.sampleLag > 0 ? { pinnedVersion: issuedAtVersion } : {};
     return { ...this.at(order, attempt), issuedAtVersion, ...pin };
   }
@@ -89,7 +89,7 @@ export class TicketSource {
   }
 
   /** Records the result of a group that was trained on or skipped. */
-  consumed({ group, scores }: ScoredGroup): void {
+  recordResult({ group, scores }: ScoredGroup): void {
     const problem = this.#indexes.get(group.ticket.problemId);
     if (problem === undefined) return; // cannot happen for an admitted group
     const correct = scores.filter(({ isCorrect }) => isCorrect).length;

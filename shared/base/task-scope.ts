@@ -61,11 +61,11 @@ export class TaskScope implements AsyncDisposable {
   }
 
   start(task: (signal: AbortSignal) => Promise<void>): void {
-    void this.watch((async () => task(this.signal))());
+    void this.track((async () => task(this.signal))());
   }
 
   /** Makes `work` a task of the scope. Returns the same promise, which may be awaited late. */
-  watch<T>(work: Promise<T>): Promise<T> {
+  track<T>(work: Promise<T>): Promise<T> {
     const settled = work
       .then(
         () => undefined,

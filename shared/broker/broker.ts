@@ -29,7 +29,7 @@ import { pollsOf, Passage } from './passage.js';
 import { PolicyStore } from './policy-store.js';
 import { uploadChunkBytes, Uploads } from './uploads.js';
 import { publish, traceHeaders, type Receipt } from './publish.js';
-import { TicketQueue } from './queue-state.js';
+import { TicketQueue } from './ticket-queue.js';
 import {
   consumerSettings,
   countsDeliveries,

@@ -120,10 +120,6 @@ export async function consume<S extends z.ZodType>(
         deliveryCount: info.deliveryCount,
         trace: settlement.trace,
         lease: settlement.lease,
-        working: () => {
-          settlement.lease.working();
-        },
-        ack: () => settlement.lease.ack(),
         nak: (delayMs) => {
           settlement.nak(delayMs);
         },

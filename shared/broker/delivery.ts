@@ -14,12 +14,13 @@ import { uploadHeader } from './uploads.js';
 export type Lease = Pick<MessageLease, 'seq' | 'working' | 'ack'>;
 
 /** A message delivered to a consumer, to be settled once. */
-export interface Delivery<T> extends Lease {
+export interface Delivery<T> {
+  readonly seq: number; // in its stream
   readonly value: T;
   readonly subject: string;
   readonly deliveryCount: number; // 1 the first time
   readonly trace?: string | undefined; // `traceparent` of the span that caused it
-  /** Settles the message without keeping its content in memory, for a consumer that settles it much later. */
+  /** Keeps the message leased and acknowledges it; may be kept longer than the message's content. */
   readonly lease: Lease;
   /** Returns it to the queue, to be redelivered after `delayMs` or at once. */
   nak(delayMs?: number): void;

@@ -2,7 +2,7 @@ import { readableId } from '../base/ticket-name.js';
 import type { Attempt } from '../wire/ticket-ids.js';
 import type { Split } from '../wire/ticket.js';
 import { type Link, streamState } from './link.js';
-import { pollQueue, type QueueState, ticketAt } from './queue-state.js';
+import { pollQueue, type QueueState, readTicket } from './queue-state.js';
 
 /** Readers of the queues that follow the ticket queue; they return undefined while a queue does not exist. */
 export interface QueuePolls {
@@ -81,7 +81,7 @@ export function pollsOf(link: Link, split: Split): QueuePolls {
   return {
     rollouts: () => pollQueue(link, 'rollouts'),
     answered: async (seq) => {
-      const ticket = await ticketAt(link, streams.rollouts, seq);
+      const ticket = await readTicket(link, streams.rollouts, seq);
       const ticketId = ticket && readableId(ticket.ticketId);
       if (ticket !== undefined)
         link.log.warn({ ticketId, seq }, 'group held long by a reward service');

@@ -14,8 +14,6 @@ import { frozen } from './sequence-graph.js';
 import { StopStringMatcher } from './stop-strings.js';
 import type { Tokenizer } from './tokenizer.js';
 
-export type { GroupRequest, SampledRollout };
-
 /** A policy version to sample with. Its adapter must not change after its first use. */
 export interface Policy {
   readonly version: number;
@@ -81,7 +79,7 @@ export class Decoder {
    *
    * @param policy called before each token, so that a newer version is adopted between two tokens; it
    *   may throw to abandon everything. All versions adapt the same modules.
-   * @param isWanted called before each token, with the number of tokens of the group; a group that is no
+   * @param options.isWanted called before each token, with the number of tokens of the group; a group that is no
    *   longer wanted is abandoned.
    * @returns for each request its `count` rollouts, or undefined if it was abandoned; the same seed
    *   and policies give the same rollouts, independent of the other groups (up to rounding).
@@ -90,8 +88,13 @@ export class Decoder {
   async sampleGroups(
     requests: readonly GroupRequest[],
     policy: () => Policy,
-    isWanted: (request: GroupRequest, tokens: number) => boolean = () => true,
-    onAdoption: OnAdoption = 'keep',
+    {
+      isWanted = () => true,
+      onAdoption = 'keep',
+    }: {
+      isWanted?: (request: GroupRequest, tokens: number) => boolean;
+      onAdoption?: OnAdoption;
+    } = {},
   ): Promise<(SampledRollout[] | undefined)[]> {
     for (const request of requests) this.checkLength(request);
     const groups = await Promise.all(

@@ -32,7 +32,7 @@ export interface TrainingResult {
 const maxTokensPerBatch = 1024;
 const maxRowTokens = 128;
 
-/** Computes losses of LoRA policies and their exact gradients. */
+/** Computes losses of LoRA policies and their exact gradients; `AdamW` applies them. */
 export class Trainer {
   readonly #config: ModelConfig;
   readonly #weights: ReadonlyMap<string, Tensor>;
@@ -84,15 +84,15 @@ export class Trainer {
       maxTokensPerBatch,
     )) {
       const packed = batch.map((index) => rows[index]!);
-      const time = Math.max(...packed.map(({ length }) => length));
+      const rowLength = Math.max(...packed.map(({ length }) => length));
       const outputs = await session.run({
         ...constants,
-        ...packedFeeds(packed, time, data, losses[name].inputs),
+        ...packedFeeds(packed, rowLength, data, losses[name].inputs),
       });
       lossSum += floatOutput(outputs, 'loss')[0]!;
       const found = floatOutput(outputs, 'current_logprobs');
       packed.forEach((row, i) => {
-        const values = found.subarray(i * time, (i + 1) * time);
+        const values = found.subarray(i * rowLength, (i + 1) * rowLength);
         for (const segment of row.segments) {
           logprobs[segment.sequence] = unpackValues(row, segment, values);
         }
@@ -178,37 +178,45 @@ function idleLength({ inputs }: Datum, name: LossName): number {
 /** The tensors of one batch of packed rows, padded to `time`. */
 function packedFeeds(
   rows: readonly PackedRow[],
-  time: number,
+  rowLength: number, // padded
   data: readonly Datum[],
   inputs: readonly LossInput[],
 ): Feeds {
-  const dims = [rows.length, time];
+  const dims = [rows.length, rowLength];
   const integerFeed = (of: (datum: Datum) => Int32Array) => {
     const columns = data.map(of);
-    const padded = new Int32Array(rows.length * time);
-    rows.forEach((row, i) => packValues(row, columns, padded.subarray(i * time, (i + 1) * time)));
+    const padded = new Int32Array(rows.length * rowLength);
+    rows.forEach((row, i) =>
+      packValues(row, columns, padded.subarray(i * rowLength, (i + 1) * rowLength)),
+    );
     return integers(padded, dims);
   };
   const floatFeed = (of: (datum: Datum) => Float32Array) => {
     const columns = data.map(of);
-    const padded = new Float32Array(rows.length * time);
-    rows.forEach((row, i) => packValues(row, columns, padded.subarray(i * time, (i + 1) * time)));
+    const padded = new Float32Array(rows.length * rowLength);
+    rows.forEach((row, i) =>
+      packValues(row, columns, padded.subarray(i * rowLength, (i + 1) * rowLength)),
+    );
     return floats(padded, dims);
   };
-  const positions = new Int32Array(rows.length * time);
-  const mask = new Float32Array(rows.length * time);
-  const bias = new Float32Array(rows.length * time * time);
+  const positions = new Int32Array(rows.length * rowLength);
+  const mask = new Float32Array(rows.length * rowLength);
+  const bias = new Float32Array(rows.length * rowLength * rowLength);
   rows.forEach((row, i) => {
-    positions.set(packedPositions(row, time), i * time);
-    mask.fill(1, i * time, i * time + row.length);
-    packedBias(row, time, bias.subarray(i * time * time, (i + 1) * time * time));
+    positions.set(packedPositions(row, rowLength), i * rowLength);
+    mask.fill(1, i * rowLength, i * rowLength + row.length);
+    packedBias(
+      row,
+      rowLength,
+      bias.subarray(i * rowLength * rowLength, (i + 1) * rowLength * rowLength),
+    );
   });
   return {
     tokens: integerFeed(({ tokens }) => tokens),
     targets: integerFeed(({ targetTokens }) => targetTokens),
     positions: integers(positions, dims),
     mask: floats(mask, dims),
-    attention_bias: floats(bias, [rows.length, 1, 1, time, time]),
+    attention_bias: floats(bias, [rows.length, 1, 1, rowLength, rowLength]),
     ...Object.fromEntries(inputs.map((key) => [key, floatFeed((datum) => datum.inputs[key]!)])),
   };
 }

@@ -4,7 +4,7 @@ import { mean } from '../base/statistics.js';
 export interface ActorKl {
   readonly actor: string;
   readonly tokens: number;
-  readonly kl: number; // nats a token
+  readonly kl: number; // nats per token
 }
 
 /**
@@ -141,7 +141,7 @@ function complaint(
 ): string | undefined {
   if (!Number.isFinite(kl)) return "the policy's logprobs are not finite";
   if (kl > maxKl) {
-    return `KL from the policy that sampled is ${shown(kl)} nats a token, above ${maxKl}`;
+    return `KL from the policy that sampled is ${shown(kl)} nats per token, above ${maxKl}`;
   }
   if (best > 0 && reward < minRewardShare * best) {
     const span = patience === 1 ? 'the reward' : `the reward over ${patience} steps`;

@@ -31,7 +31,7 @@ export interface Outsider {
  * The distance of the logprobs that an actor claims for a group from those of the policy that it names.
  *
  * @param rollouts pairs of claimed and computed logprobs, of the same weights.
- * @returns mean |claimed - computed| over all tokens, nats a token; 0 for no tokens.
+ * @returns mean |claimed - computed| over all tokens, nats per token; 0 for no tokens.
  */
 export function logprobGap(rollouts: readonly TokenPairs[]): number {
   let sum = 0;

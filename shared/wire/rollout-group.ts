@@ -78,6 +78,11 @@ export const RolloutGroup = z
   });
 export type RolloutGroup = z.output<typeof RolloutGroup>;
 
+/** The number of tokens of the group's rollouts, without the prompt. */
+export function tokenCount({ rollouts }: Pick<RolloutGroup, 'rollouts'>): number {
+  return rollouts.reduce((sum, { tokens }) => sum + tokens.length, 0);
+}
+
 /** The part of a run's configuration that bounds the size of its groups. */
 export const GroupSizes = z.object({
   groupSize: z.int().min(2),

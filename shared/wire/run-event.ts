@@ -20,7 +20,7 @@ export const RunEvent = z.discriminatedUnion('kind', [
     kind: z.literal('quarantine'),
     actor: z.string().min(1).max(128), // whose groups are refused from now on
     why: z.enum(['gap', 'likelihood', 'fleet', 'impossible']).optional(), // absent: gap
-    gap: z.number(), // nats a token; likelihood: nats of evidence; fleet: multiple of others; impossible: groups
+    gap: z.number(), // nats per token; likelihood: nats of evidence; fleet: multiple of others; impossible: groups
     bound: z.number(), // that the gap exceeded
     groups: z.int().positive(), // groups audited
     version: z.int().nonnegative(),

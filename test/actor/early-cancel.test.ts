@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { EarlyCancel, GroupOutdated, TicketConsumed } from '../../actor/early-cancel.js';
+import { EarlyCancel, GroupStale, TicketEnded } from '../../actor/early-cancel.js';
 import { ticket } from '../support/messages.js';
 
 const never = new AbortController().signal;
@@ -16,7 +16,7 @@ describe('work on a ticket, when a version is published', () => {
     assert(!work.signal.aborted);
     cancel.published({ version: 9, smallestUsefulVersion: 4 });
     const reason: unknown = work.signal.reason;
-    assert(reason instanceof GroupOutdated);
+    assert(reason instanceof GroupStale);
     assert.deepEqual(reason.deathCause, { kind: 'outdated' });
   });
 
@@ -43,14 +43,14 @@ describe('work on a ticket, when a version is published', () => {
     cancel.published({ version: 9, smallestUsefulVersion: 0, consumedBelow: 5 });
     assert(!work.signal.aborted);
     cancel.published({ version: 9, smallestUsefulVersion: 0, consumedBelow: 6 });
-    assert(work.signal.reason instanceof TicketConsumed);
+    assert(work.signal.reason instanceof TicketEnded);
   });
 
   it('work on a ticket is not started when the ticket is already known to have ended', () => {
     const cancel = new EarlyCancel();
     cancel.published({ version: 9, smallestUsefulVersion: 0, consumedBelow: 6 });
     using work = cancel.watch(fifth, never);
-    assert(work.signal.reason instanceof TicketConsumed);
+    assert(work.signal.reason instanceof TicketEnded);
   });
 
   it('work on a ticket continues when a restored learner issued the ticket after the news of its end', () => {
@@ -61,7 +61,7 @@ describe('work on a ticket, when a version is published', () => {
     cancel.published({ version: 9, smallestUsefulVersion: 0, consumedBelow: 4 });
     assert(!work.signal.aborted);
     cancel.published({ version: 10, smallestUsefulVersion: 0, consumedBelow: 6 });
-    assert(work.signal.reason instanceof TicketConsumed);
+    assert(work.signal.reason instanceof TicketEnded);
   });
 
   it('work on a held-out problem continues whatever is published', () => {

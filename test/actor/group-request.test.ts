@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { groupRequest } from '../../actor/group-request.js';
+import { groupRequest } from '../../actor/group-messages.js';
 import { problemOf } from '../../shared/tasks/countdown/problem.js';
 import { styles } from '../../shared/tasks/countdown/prompts.js';
 import { countdown } from '../../shared/tasks/countdown/task.js';

@@ -3,7 +3,7 @@ import { EventEmitter, on } from 'node:events';
 import { after, describe, it } from 'node:test';
 import { pino } from 'pino';
 import { register } from 'prom-client';
-import { TicketConsumed } from '../../actor/early-cancel.js';
+import { TicketEnded } from '../../actor/early-cancel.js';
 import { PolicyFollower } from '../../actor/policy-follower.js';
 import { PermanentError, UserError } from '../../shared/base/errors.js';
 import type { Sampler } from '../../actor/sampler/sampler.js';
@@ -165,8 +165,8 @@ describe('following the policy', () => {
     const { policies } = followed();
     const stop = new AbortController();
     const waiting = policies.holdAtLeast(0, stop.signal);
-    stop.abort(new TicketConsumed('another actor has sampled it'));
-    await assert.rejects(waiting, TicketConsumed);
+    stop.abort(new TicketEnded('another actor has sampled it'));
+    await assert.rejects(waiting, TicketEnded);
   });
 });
 
@@ -217,8 +217,8 @@ describe('a pinned version', () => {
     const given = policies.holdExactly(1, first.signal);
     const other = policies.holdExactly(1, never);
     await new Promise(setImmediate); // both wait for it
-    first.abort(new TicketConsumed('the first has come to its end'));
-    await assert.rejects(given, TicketConsumed);
+    first.abort(new TicketEnded('the first has come to its end'));
+    await assert.rejects(given, TicketEnded);
     using pinned = await other;
     assert.equal(pinned.manifest.version, 1);
     assert.deepEqual(calls, ['load 2', 'load 1', 'load 1']);

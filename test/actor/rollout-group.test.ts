@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { rolloutGroup, tokenCount } from '../../actor/group-request.js';
+import { rolloutGroup } from '../../actor/group-messages.js';
+import { tokenCount } from '../../shared/wire/rollout-group.js';
 import { decode, encode, WireError } from '../../shared/wire/codec.js';
 import { notFinite } from '../../shared/wire/death-cause.js';
 import { RolloutGroup, type Rollout } from '../../shared/wire/rollout-group.js';

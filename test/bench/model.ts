@@ -1,7 +1,8 @@
 import { availableParallelism } from 'node:os';
 import { embeddedDataset, generateProblems } from '../../shared/tasks/countdown/generator.js';
 import { renderPrompt, styles } from '../../shared/tasks/countdown/prompts.js';
-import { Decoder, type GroupRequest, type SampledRollout } from '../../shared/model/decoder.js';
+import { Decoder } from '../../shared/model/decoder.js';
+import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
 import { createAdapter } from '../../shared/model/lora.js';
 import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';

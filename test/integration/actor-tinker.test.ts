@@ -3,7 +3,7 @@ import { mkdtemp, readdir, copyFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import type { GroupRequest } from '../../actor/sampler/sampler.js';
+import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import { TinkerSampler } from '../../actor/sampler/tinker-sampler.js';
 import { startLocalBackend, type LocalBackend } from '../../local-backend/local-backend.js';
 import { consume } from '../../shared/broker/consume.js';

@@ -358,7 +358,7 @@ describe('the queues of a run on a real server', bounded, () => {
     await until(() => kept.length === 2);
     assert.deepEqual(kept[1]!.value, scored);
     assert.equal(kept[1]!.deliveryCount, 1);
-    await kept[1]!.ack();
+    await kept[1]!.lease.ack();
     assert.equal(await depth('scored'), 0);
   });
 

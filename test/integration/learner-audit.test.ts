@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import type { RolloutGroup } from '../../shared/wire/rollout-group.js';
 import type { RunEvent } from '../../shared/wire/run-event.js';
-import type { GroupRequest } from '../../actor/sampler/sampler.js';
+import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import { prepareGround } from '../support/actor-run.js';
 import { runAlteredActor } from '../support/altered-actor.js';
 import { until } from '../support/broker.js';

@@ -249,7 +249,7 @@ describe('an actor in its own account', { timeout: 240_000 }, () => {
     const consuming = consume(samples, 'tickets.train', Ticket, options, async (delivery) => {
       const { stream, durable } = trains.names.consumer('tickets.train');
       await trains.link.jsm.consumers.delete(stream, durable);
-      await delivery.ack().catch((caught: unknown) => (failure = caught));
+      await delivery.lease.ack().catch((caught: unknown) => (failure = caught));
       ended.open();
     });
     await ended.opened;

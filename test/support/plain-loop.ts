@@ -1,6 +1,7 @@
-import { groupRequest } from '../../actor/group-request.js';
+import { groupRequest } from '../../actor/group-messages.js';
 import { TicketSource } from '../../learner/tickets/ticket-source.js';
-import { Decoder, type SampledRollout } from '../../shared/model/decoder.js';
+import { Decoder } from '../../shared/model/decoder.js';
+import type { SampledRollout } from '../../shared/model/rollout-draft.js';
 import { decodeAdapter } from '../../shared/model/lora.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
 import { loadTokenizer } from '../../shared/model/tokenizer.js';

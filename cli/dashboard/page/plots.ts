@@ -64,7 +64,7 @@ export function curvesOf(history: History, config: RunConfig | undefined): Curve
       ],
       true,
     ),
-    curve('entropy', 'learning', 'Entropy, nats a token', [metric('of all answers', 'entropy')]),
+    curve('entropy', 'learning', 'Entropy, nats per token', [metric('of all answers', 'entropy')]),
     curve(
       'staleness',
       'off-policy',

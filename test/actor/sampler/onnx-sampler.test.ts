@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { OnnxSampler } from '../../../actor/sampler/onnx-sampler.js';
-import type { GroupRequest, PolicyChoice, SampledRollout } from '../../../actor/sampler/sampler.js';
+import type { PolicyChoice } from '../../../actor/sampler/sampler.js';
+import type { GroupRequest, SampledRollout } from '../../../shared/model/rollout-draft.js';
 import { PermanentError, UserError } from '../../../shared/base/errors.js';
 import type { ModelDirectory } from '../../../shared/model/model-directory.js';
 import { Scorer } from '../../../shared/model/scorer.js';

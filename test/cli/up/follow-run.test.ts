@@ -50,7 +50,7 @@ describe('the screen of a resumed run', () => {
         'from before: actor-1 is quarantined',
         'version 2: 25.0 % of 2 held-out problems solved',
         'actors have kept 3 train tickets for up to 12 s: longer than usual',
-        'actor-2 is quarantined: in 4 groups its logprobs were 0.300 nats a token from those of the policy',
+        'actor-2 is quarantined: in 4 groups its logprobs were 0.300 nats per token from those of the policy',
       ],
     );
     assert.deepEqual(

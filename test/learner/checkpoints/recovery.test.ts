@@ -4,7 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 import { pino } from 'pino';
 import {
   type RecoveryOptions,
-  type Session,
+  type SessionBody,
   withRecovery,
 } from '../../../learner/checkpoints/recovery.js';
 import { StepDamaged } from '../../../learner/step/damage.js';
@@ -27,7 +27,7 @@ const never = new AbortController().signal;
 
 /** Runs sessions as the leading learner, with their own backend and without pauses. */
 async function recovering<Result>(
-  session: Session<Result>,
+  session: SessionBody<Result>,
   over: Partial<RecoveryOptions> = {},
 ): Promise<Result> {
   await using model = await tinyModel(1);
@@ -97,9 +97,9 @@ describe('a session that fails', () => {
           await run.optimStep(adam).catch(() => order.push('call ended'));
           await release.opened;
           order.push('first write');
-          await work.watch(setImmediate().then(() => order.push('second write')));
+          await work.track(setImmediate().then(() => order.push('second write')));
         };
-        void work.watch(write());
+        void work.track(write());
         await until(() => proxy.operations.includes('optim_step'));
         throw new RunLost(failure);
       },
@@ -128,7 +128,7 @@ describe('a session that fails', () => {
         const run = await client.createLoraModel({ baseModel: modelName, rank: 4 });
         const step = run.optimStep(adam);
         await until(() => proxy.operations.includes('optim_step'));
-        work.watch(Promise.reject(new RunLost(failure))).catch(() => undefined);
+        work.track(Promise.reject(new RunLost(failure))).catch(() => undefined);
         await step;
         return 'continued without a connection';
       },

@@ -269,7 +269,7 @@ describe('the group receiver with four tickets issued', () => {
       await bench.deliver(scored);
       assert.deepEqual(bench.settled, ['1 dead impossible_logprobs']);
       assert.deepEqual(bench.accused, ['actor-0']);
-      assert.equal(bench.states[0], '0 stale');
+      assert.equal(bench.states[0], '0 retry');
       // The learner reads its own dead letter, which must not end the second attempt.
       bench.receiver.recordDeath(0, 0, {
         stage: 'learner',
@@ -285,7 +285,7 @@ describe('the group receiver with four tickets issued', () => {
   }
 
   it('a late false group of the first attempt does not affect the second attempt', async () => {
-    bench.admission.table.refuseAsStale(0);
+    bench.admission.table.giveUp(0);
     await bench.issue();
     await bench.deliver(
       withRollout(bench.group(0), { behaviorLogprobs: Float32Array.of(-50, -50, -50) }),
@@ -294,7 +294,7 @@ describe('the group receiver with four tickets issued', () => {
   });
 
   it('a malformed late answer to the first attempt leaves the second attempt to its actor', async () => {
-    bench.admission.table.refuseAsStale(0);
+    bench.admission.table.giveUp(0);
     await bench.issue();
     await bench.deliver(withRollout(bench.group(0), { tokens: Int32Array.of(1, 2, 99) }));
     assert.deepEqual([bench.settled, bench.states[0]], [['1 dead token_out_of_range'], '0 issued']);
@@ -642,7 +642,7 @@ describe('the group receiver and a group that became too old during sampling', (
   });
 
   it('an outdated ticket is issued once more, and its first attempt counts as stale', async () => {
-    assert.equal(bench.states[1], '1 stale');
+    assert.equal(bench.states[1], '1 retry');
     await bench.issue();
     assert.deepEqual(
       bench.published.slice(4).map(({ order, attempt }) => [order, attempt]),
@@ -714,10 +714,10 @@ describe('the sequence of tickets', () => {
   const problems = Array.from({ length: 7 }, (_, i) => `p-${i}`);
 
   it('a ticket is pinned to the version of its issue if there is a sample lag', () => {
-    const newest = new TicketSource(config, problems, nothing).issued(3, 0, 8);
+    const newest = new TicketSource(config, problems, nothing).ticketAt(3, 0, 8);
     assert.deepEqual([newest.issuedAtVersion, newest.pinnedVersion], [8, undefined]);
     const lagging = new TicketSource({ ...config, sampleLag: 2 }, problems, nothing);
-    assert.deepEqual(lagging.issued(3, 0, 8), { ...newest, pinnedVersion: 8 });
+    assert.deepEqual(lagging.ticketAt(3, 0, 8), { ...newest, pinnedVersion: 8 });
   });
 
   it('the ticket sequence is a function of the configuration, whatever the order of calls', () => {

@@ -78,7 +78,7 @@ function setUp(scope: TaskScope) {
       versionsInUse: () => [7],
       log: silent,
     },
-    { hasDiverged: false, judge: () => true } as never,
+    { hasDiverged: false, checkStep: () => true } as never,
   );
   /** Trains on one group, sampled by the version that its ticket names. */
   const step = async () => {
@@ -86,7 +86,7 @@ function setUp(scope: TaskScope) {
     const { order, issuedAtVersion } = admission.table
       .entries()
       .find(({ state }) => state === 'issued')!;
-    const ticket = tickets.issued(order, 0, issuedAtVersion!);
+    const ticket = tickets.ticketAt(order, 0, issuedAtVersion!);
     const scored = scoredGroup({ group: rolloutGroup({ ticket }) });
     const arrivedAtVersion = admission.version;
     const group = { scored, seq: order, sampledBy: [issuedAtVersion!], arrivedAtVersion };
@@ -94,9 +94,9 @@ function setUp(scope: TaskScope) {
     const { staleness } = admission.cut()!;
     pipeline.take({
       number: admission.step + 1,
-      trained: [{ group, staleness: staleness[0]!, substep: 0 }],
+      sentGroups: [{ group, staleness: staleness[0]!, substep: 0 }],
       results: [],
-      optimized: [{}, {}].map((metrics) => Promise.resolve(metrics)),
+      optimStepMetrics: [{}, {}].map((metrics) => Promise.resolve(metrics)),
     } as never);
     await pipeline.drained();
   };

@@ -5,7 +5,7 @@ import type { StepEvent } from '../../../learner/report/history.js';
 
 const limits = { maxKl: 0.1, minRewardShare: 0.5, patience: 2 };
 
-/** @param kl nats a token; undefined if it was not finite, so that the event lacks it. */
+/** @param kl nats per token; undefined if it was not finite, so that the event lacks it. */
 function event(step: number, kl: number | undefined, reward = 1): StepEvent {
   const metrics = {
     'env/all/reward/total': reward,

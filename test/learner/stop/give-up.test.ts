@@ -48,15 +48,18 @@ describe('GiveUp, after two unhealthy steps or by a condition on groups', () => 
   });
 
   it('a run is not given up while no stop condition holds', () => {
-    assert.deepEqual([giveUp.judge(event(1, 0.01)), giveUp.judge(event(2, 0.2))], [true, false]);
+    assert.deepEqual(
+      [giveUp.checkStep(event(1, 0.01)), giveUp.checkStep(event(2, 0.2))],
+      [true, false],
+    );
     giveUp.findGroupCause(trained); // the time is up
     assert(!giveUp.signal.aborted && !giveUp.hasDiverged);
     assert.equal(giveUp.ending(1), undefined);
   });
 
   it('a run given up because of a step names the checkpoint that stays', () => {
-    giveUp.judge(event(2, 0.2));
-    giveUp.judge(event(3, 0.2));
+    giveUp.checkStep(event(2, 0.2));
+    giveUp.checkStep(event(3, 0.2));
     assert(giveUp.signal.aborted && giveUp.hasDiverged);
     const verdict = giveUp.ending(1);
     assert(verdict?.reason === 'diverged');
@@ -64,7 +67,7 @@ describe('GiveUp, after two unhealthy steps or by a condition on groups', () => 
   });
 
   it('a run whose groups have no variance ends as no_signal if its reward has not fallen', () => {
-    giveUp.judge(event(1, 0));
+    giveUp.checkStep(event(1, 0));
     dry.abort();
     assert(giveUp.signal.aborted);
     giveUp.findGroupCause(trained);
@@ -73,8 +76,8 @@ describe('GiveUp, after two unhealthy steps or by a condition on groups', () => 
   });
 
   it('a run whose groups have no variance has diverged if its reward has collapsed', () => {
-    giveUp.judge(event(1, 0));
-    giveUp.judge(event(2, 0));
+    giveUp.checkStep(event(1, 0));
+    giveUp.checkStep(event(2, 0));
     noSignalStreak = { groups: 9, reward: 0.1 };
     dry.abort();
     giveUp.findGroupCause(trained);

@@ -1,6 +1,6 @@
 import { messageIdOf } from '../../../shared/wire/ticket-ids.js';
 import assert from 'node:assert/strict';
-import { EarlyCancel, GroupOutdated } from '../../../actor/early-cancel.js';
+import { EarlyCancel, GroupStale } from '../../../actor/early-cancel.js';
 import type { ArrivedGroup } from '../../../learner/groups/group-receiver.js';
 import { issueTickets } from '../../../learner/groups/ticket-issuer.js';
 import { orderOf } from '../../../shared/base/ticket-name.js';
@@ -164,7 +164,7 @@ export class CrashModel {
     if (this.#random.int(4) === 0) this.#receiveVersion(); // during sampling
     if (isUseless(signal)) {
       const why = signal.reason as Error;
-      const cause = why instanceof GroupOutdated ? why.deathCause : ({ kind: 'other' } as const);
+      const cause = why instanceof GroupStale ? why.deathCause : ({ kind: 'other' } as const);
       this.#deaths.push({ ticket, reason: why.message, cause });
       return;
     }

@@ -193,7 +193,7 @@ export class FleetModel {
     if (ticket === undefined) return false;
     const entry = this.admission.table.entry(ticket.order);
     if (entry?.state !== 'issued' || entry.attempt > ticket.attempt) return true; // as above
-    this.admission.table.refuseAsStale(ticket.order, ticket.attempt);
+    this.admission.table.giveUp(ticket.order, ticket.attempt);
     return true;
   };
 

@@ -80,7 +80,7 @@ describe('a task scope', () => {
 
   it('a task scope lets the error of a watched promise be awaited late, as if it was marked as handled', async () => {
     await using scope = new TaskScope();
-    const late = [scope.watch(failing()), markHandled(failing())];
+    const late = [scope.track(failing()), markHandled(failing())];
     await setImmediate(); // an unhandled rejection would fail the test here
     for (const work of late) await assert.rejects(work, /the cause/);
   });

@@ -1,13 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import {
-  Decoder,
-  type GroupRequest,
-  type OnAdoption,
-  type Policy,
-} from '../../../shared/model/decoder.js';
+import { Decoder, type OnAdoption, type Policy } from '../../../shared/model/decoder.js';
 import type { Adapter } from '../../../shared/model/lora.js';
 import { readWeights } from '../../../shared/model/model-weights.js';
+import type { GroupRequest } from '../../../shared/model/rollout-draft.js';
 import type { Tensor } from '../../../shared/model/safetensors.js';
 import { lengthAtStop } from '../../../shared/model/stop-strings.js';
 import { loadTokenizer } from '../../../shared/model/tokenizer.js';
@@ -154,7 +150,7 @@ for (const hasTiedHead of [true, false])
           const version = Math.min(2, Math.floor(asked++ / 3));
           return { version, adapter: adapters[version]! };
         };
-        const groups = await decoder.sampleGroups(requests, changing, undefined, onAdoption);
+        const groups = await decoder.sampleGroups(requests, changing, { onAdoption });
         const found: number[] = [];
         for (const [g, { prompt }] of requests.entries()) {
           for (const { tokens, behaviorLogprobs, versions } of groups[g]!) {
@@ -210,11 +206,9 @@ for (const hasTiedHead of [true, false])
     it('the decoder abandons a withdrawn group and finishes the others', async () => {
       const unwanted = { ...request, prompt: Int32Array.of(4, 4) };
       let asked = 0;
-      const [abandoned, finished] = await decoder.sampleGroups(
-        [unwanted, request],
-        fixed,
-        (group) => group !== unwanted || asked++ < 2,
-      );
+      const [abandoned, finished] = await decoder.sampleGroups([unwanted, request], fixed, {
+        isWanted: (group) => group !== unwanted || asked++ < 2,
+      });
       assert.equal(abandoned, undefined);
       const alone = await decoder.sampleGroup(request, fixed);
       assert.deepEqual(

@@ -71,7 +71,7 @@ describe('training, judged with a patience of 2 steps', () => {
     assert.deepEqual(states(steps), ['healthy', 'suspect', 'diverged']);
     const last = verdicts(steps).at(-1)!;
     assert(last.state === 'diverged');
-    assert.match(last.reason, /is 0.7 nats a token, above 0.5/);
+    assert.match(last.reason, /is 0.7 nats per token, above 0.5/);
   });
 
   it('training is healthy again when the KL recovers', () => {

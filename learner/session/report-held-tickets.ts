@@ -81,7 +81,7 @@ export function ticketWatch(
       if (found.withdrawn === 0 && performance.now() - warnedAt < warnEveryMs) return;
       warnedAt = performance.now();
       log.warn(found, 'actors hold tickets for longer than usual');
-      void scope.watch(emitHeld(broker, split, found, log));
+      void scope.track(emitHeld(broker, split, found, log));
     },
     onPoll: (longest) => {
       heldSeconds.set({ split }, longest);

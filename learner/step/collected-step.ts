@@ -13,7 +13,7 @@ import {
 import type { LearningRateSchedule } from './learning-rate-schedule.js';
 import type { TrainedGroup } from './step-report.js';
 
-export interface OpenStepOptions {
+export interface CollectedStepOptions {
   readonly config: RunConfig;
   readonly run: TrainingRun;
   readonly base: TrainingRun | undefined; // never trained; defined only with a KL penalty
@@ -26,8 +26,8 @@ export interface OpenStepOptions {
  * A step whose minibatches are being collected. Each goes to the backend as it arrives, or all at once
  * where the batch must be whole, and an optimizer step follows the last minibatch of each substep.
  */
-export class OpenStep {
-  readonly #options: OpenStepOptions;
+export class CollectedStep {
+  readonly #options: CollectedStepOptions;
   readonly #held: Minibatch<ArrivedGroup>[] = []; // not sent yet
   #trained: TrainedGroup[] = [];
   #results: Promise<MinibatchResult>[] = [];
@@ -35,14 +35,14 @@ export class OpenStep {
 
   /** @param number of the step, from 1. */
   constructor(
-    options: OpenStepOptions,
+    options: CollectedStepOptions,
     readonly number: number,
   ) {
     this.#options = options;
   }
 
   /** The groups that were sent, in the order of the minibatches. */
-  get trained(): readonly TrainedGroup[] {
+  get sentGroups(): readonly TrainedGroup[] {
     return this.#trained;
   }
 
@@ -52,7 +52,7 @@ export class OpenStep {
   }
 
   /** The backend's metrics of each optimizer step, and its learning rate. */
-  get optimized(): readonly Promise<Record<string, number>>[] {
+  get optimStepMetrics(): readonly Promise<Record<string, number>>[] {
     return this.#optimized;
   }
 
@@ -82,7 +82,7 @@ export class OpenStep {
     const prepared = await idle.during(prepareMinibatches(this.#options, config, scored));
     minibatches.forEach(({ groups, staleness, substep, isLastOfSubstep }, i) => {
       const result = sendMinibatch(run, config, prepared[i]!);
-      this.#results.push(scope.watch(idle.during(result)));
+      this.#results.push(scope.track(idle.during(result)));
       groups.forEach((group, g) => {
         this.#trained.push({ group, staleness: staleness[g]!, substep });
       });
@@ -94,6 +94,6 @@ export class OpenStep {
     const { run, idle, scope, learningRates } = this.#options;
     const adam = learningRates.settingsFor(this.number);
     const taken = idle.during(run.optimStep(adam));
-    return scope.watch(taken.then((metrics) => ({ ...metrics, learning_rate: adam.learningRate })));
+    return scope.track(taken.then((metrics) => ({ ...metrics, learning_rate: adam.learningRate })));
   }
 }

@@ -4,8 +4,7 @@ import type { Dataset } from '../shared/tasks/dataset.js';
 import { promptTokens } from '../shared/tasks/prompt.js';
 import type { Task } from '../shared/tasks/task.js';
 import type { Ticket } from '../shared/wire/ticket.js';
-import type { GroupRequest } from './sampler/sampler.js';
-import type { SampledRollout } from '../shared/model/decoder.js';
+import type { GroupRequest, SampledRollout } from '../shared/model/rollout-draft.js';
 import { notFinite } from '../shared/wire/death-cause.js';
 import type { RolloutGroup } from '../shared/wire/rollout-group.js';
 
@@ -48,7 +47,7 @@ export function groupRequest(ticket: Ticket, source: PromptSource): GroupRequest
   };
 }
 
-/** A finished group, not yet in the form of a message. */
+/** A finished group, not yet encoded as a message. */
 export interface SampledGroup {
   readonly ticket: Ticket;
   readonly actor: string;
@@ -92,9 +91,4 @@ export function rolloutGroup(sampled: SampledGroup): RolloutGroup {
 function versionAt({ versions }: SampledRollout, position: number): number {
   let end = 0;
   return versions.find(([, count]) => position < (end += count))?.[0] ?? 0;
-}
-
-/** The total number of tokens of the group's rollouts, without the prompt. */
-export function tokenCount(group: RolloutGroup): number {
-  return group.rollouts.reduce((sum, { tokens }) => sum + tokens.length, 0);
 }

@@ -4,7 +4,7 @@ import type { ScoredGroup } from '../../shared/wire/scored-group.js';
 import type { TicketEntry } from './ticket-table.js';
 
 /** Why a scored group with a valid schema must still not be trained on. */
-export type Refusal =
+export type RefusalReason =
   | 'unknown_ticket' // no such ticket was ever issued
   | 'altered_ticket' // the ticket differs from the issued one
   | 'no_prompt' // the completion's first token would have no context
@@ -22,7 +22,10 @@ const maxClaimedMass = 1.5;
 
 /** The learner's own knowledge, which a group must agree with. */
 export interface Known {
-  /** The ticket that the group must carry; undefined if no such ticket was issued. */
+  /**
+   * The ticket that the group must carry, with the group's own `issuedAtVersion`, which `entry` checks;
+   * undefined if no such ticket was issued.
+   */
   readonly ticket: Ticket | undefined;
   /** The ticket's entry in the table, if it is outstanding. */
   readonly entry: Pick<TicketEntry<unknown>, 'attempt' | 'issuedAtVersion'> | undefined;
@@ -37,7 +40,7 @@ export interface Known {
  *
  * @returns the reason to refuse the group; undefined if it may be trained on.
  */
-export function refusal({ group }: ScoredGroup, known: Known): Refusal | undefined {
+export function refusalReason({ group }: ScoredGroup, known: Known): RefusalReason | undefined {
   const { ticket } = group;
   if (known.ticket === undefined) return 'unknown_ticket';
   if (!isSameTicket(ticket, known)) return 'altered_ticket';
@@ -80,7 +83,7 @@ export function versionsOf({ group }: ScoredGroup): number[] {
  */
 function isSameTicket(ticket: ScoredGroup['group']['ticket'], known: Known): boolean {
   const { issuedAtVersion } = ticket;
-  if (alteredFields(ticket, { ...known.ticket!, issuedAtVersion }).length > 0) return false;
+  if (alteredFields(ticket, known.ticket!).length > 0) return false;
   const issued = known.entry;
   const isOurs = issued?.issuedAtVersion !== undefined && issued.attempt === ticket.attempt;
   if (!isOurs) return issuedAtVersion <= known.newestVersion;

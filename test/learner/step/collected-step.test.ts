@@ -4,7 +4,7 @@ import { Admission } from '../../../learner/groups/admission.js';
 import type { ArrivedGroup } from '../../../learner/groups/group-receiver.js';
 import { IdleClock } from '../../../learner/step/idle-clock.js';
 import { LearningRateSchedule } from '../../../learner/step/learning-rate-schedule.js';
-import { OpenStep } from '../../../learner/step/open-step.js';
+import { CollectedStep } from '../../../learner/step/collected-step.js';
 import { TaskScope } from '../../../shared/base/task-scope.js';
 import { runConfig, scoredGroup } from '../../support/messages.js';
 
@@ -26,7 +26,7 @@ describe('an open step of two optimizer steps on two minibatches each', () => {
         return Promise.resolve({});
       },
     };
-    const step = new OpenStep(
+    const step = new CollectedStep(
       {
         config,
         scope,
@@ -55,7 +55,7 @@ describe('an open step of two optimizer steps on two minibatches each', () => {
     const substep = ['pass', 'pass', 'optimizer step'];
     assert.deepEqual(calls, [...substep, ...substep]);
     assert.deepEqual(
-      step.trained.map(({ substep }) => substep),
+      step.sentGroups.map(({ substep }) => substep),
       [0, 0, 1, 1],
     );
   });
@@ -64,6 +64,9 @@ describe('an open step of two optimizer steps on two minibatches each', () => {
     await using scope = new TaskScope();
     const { step } = await send(scope, 3);
     assert.equal(step.cutShort(), 1);
-    assert.deepEqual([step.trained.length, step.results.length, step.optimized.length], [2, 2, 1]);
+    assert.deepEqual(
+      [step.sentGroups.length, step.results.length, step.optimStepMetrics.length],
+      [2, 2, 1],
+    );
   });
 });
