@@ -1,18 +1,14 @@
 import { PermanentError } from '../shared/base/errors.js';
 import {
   adamWStep,
+  decodeMoments,
+  encodeMoments,
   freshMoments,
   globalNorm,
   type Gradients,
   type Moments,
 } from '../shared/model/adamw.js';
 import { type Adapter, decodeAdapter, encodeAdapter } from '../shared/model/lora.js';
-import {
-  encodeSafetensors,
-  parseSafetensors,
-  type Tensor,
-  toFloat32,
-} from '../shared/model/safetensors.js';
 import type { Trainer } from '../shared/model/trainer.js';
 import type { AdamParams } from '../shared/rl/adam-params.js';
 import { checkInputs, type Datum } from '../shared/rl/datum.js';
@@ -198,34 +194,4 @@ function areFinite(values: Float32Array): boolean {
 
 function assertFiniteLoss({ lossSum }: Evaluation): void {
   if (!Number.isFinite(lossSum)) throw new Error(`the loss is ${lossSum}, not finite`);
-}
-
-/** Encodes AdamW's moments as safetensors: `first.<key>` and `second.<key>`, shaped like the parameter, and `step`. */
-function encodeMoments(parameters: ReadonlyMap<string, Tensor>, moments: Moments): Uint8Array {
-  const tensors = new Map<string, Tensor>([
-    ['step', { dims: [1], data: Float32Array.of(moments.step) }], // exact below 2^24
-  ]);
-  for (const [key, { dims }] of parameters) {
-    tensors.set(`first.${key}`, { dims, data: moments.first.get(key)! });
-    tensors.set(`second.${key}`, { dims, data: moments.second.get(key)! });
-  }
-  return encodeSafetensors(tensors);
-}
-
-/** @throws {PermanentError} when the file is corrupt or lacks a parameter's moments. */
-function decodeMoments(file: Uint8Array, parameters: ReadonlyMap<string, Tensor>): Moments {
-  const entries = parseSafetensors(file, 'the optimizer file');
-  const read = (name: string, length: number): Float32Array => {
-    const entry = entries.get(name);
-    const data = entry && toFloat32(entry);
-    if (data?.length !== length) {
-      throw new PermanentError(
-        `the optimizer file has ${data?.length ?? 'no'} elements of ${name}, expected ${length}`,
-      );
-    }
-    return data;
-  };
-  const moments = (order: 'first' | 'second') =>
-    new Map([...parameters].map(([key, { data }]) => [key, read(`${order}.${key}`, data.length)]));
-  return { step: read('step', 1)[0]!, first: moments('first'), second: moments('second') };
 }

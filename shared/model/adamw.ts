@@ -1,5 +1,6 @@
 import type { AdamParams } from '../rl/adam-params.js';
-import type { Tensor } from './safetensors.js';
+import { PermanentError } from '../base/errors.js';
+import { encodeSafetensors, parseSafetensors, type Tensor, toFloat32 } from './safetensors.js';
 
 /** Gradients accumulated since the last step, by parameter, each in its parameter's shape. */
 export type Gradients = Map<string, Float32Array>;
@@ -61,4 +62,37 @@ export function globalNorm(gradients: Gradients): number {
     for (const value of gradient) sum += value * value;
   }
   return Math.sqrt(sum);
+}
+
+/** Encodes AdamW's moments as safetensors: `first.<key>` and `second.<key>`, shaped like the parameter, and `step`. */
+export function encodeMoments(
+  parameters: ReadonlyMap<string, Tensor>,
+  moments: Moments,
+): Uint8Array {
+  const tensors = new Map<string, Tensor>([
+    ['step', { dims: [1], data: Float32Array.of(moments.step) }], // exact below 2^24
+  ]);
+  for (const [key, { dims }] of parameters) {
+    tensors.set(`first.${key}`, { dims, data: moments.first.get(key)! });
+    tensors.set(`second.${key}`, { dims, data: moments.second.get(key)! });
+  }
+  return encodeSafetensors(tensors);
+}
+
+/** @throws {PermanentError} when the file is corrupt or lacks a parameter's moments. */
+export function decodeMoments(file: Uint8Array, parameters: ReadonlyMap<string, Tensor>): Moments {
+  const entries = parseSafetensors(file, 'the optimizer file');
+  const read = (name: string, length: number): Float32Array => {
+    const entry = entries.get(name);
+    const data = entry && toFloat32(entry);
+    if (data?.length !== length) {
+      throw new PermanentError(
+        `the optimizer file has ${data?.length ?? 'no'} elements of ${name}, expected ${length}`,
+      );
+    }
+    return data;
+  };
+  const moments = (order: 'first' | 'second') =>
+    new Map([...parameters].map(([key, { data }]) => [key, read(`${order}.${key}`, data.length)]));
+  return { step: read('step', 1)[0]!, first: moments('first'), second: moments('second') };
 }

@@ -27,7 +27,7 @@ async function setting(groups: number) {
     mlp: true,
   });
   const prompts = generateProblems(embeddedDataset)
-    .slice(0, groups)
+    .test.slice(0, groups)
     .map(({ problem }) => promptTokens(renderPrompt(styles.compact.en, problem), tokenizer));
   const request = (prompt: Int32Array, count: number, seed: number): GroupRequest => ({
     prompt,

@@ -44,7 +44,7 @@ const rounds = 9;
  */
 function typicalAnswers(): Answered[] {
   const trainSize = (rounds + 1) * 6_000;
-  return generateProblems({ ...embeddedDataset, maxNumber: 99, trainSize }).map(
+  return generateProblems({ ...embeddedDataset, maxNumber: 99, trainSize }).train.map(
     ({ problem, witness }, i) => ({
       problem,
       completion: [witness, problem.numbers.join('+'), `${witness}+1`][i % 3]!,

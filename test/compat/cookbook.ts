@@ -17,8 +17,8 @@ export async function testCookbook(context: SuiteContext): Promise<void> {
   const [training, test] = ['training.jsonl', 'held-out.jsonl'].map((name) =>
     join(context.folder, name),
   ) as [string, string];
-  await writeLines(test, problems.slice(0, heldOut));
-  await writeLines(training, problems.slice(embeddedDataset.testSize));
+  await writeLines(test, problems.test.slice(0, heldOut));
+  await writeLines(training, problems.train);
 
   await using backend = await startBackendProcess(context, embeddedModelPath);
   const args = [embeddedModelPath, training, test, context.isShort ? '4' : '12'];

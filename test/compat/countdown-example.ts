@@ -46,16 +46,16 @@ async function fetchExample({ python, folder, signal, note }: SuiteContext): Pro
 
 /** Rows with `target` and `nums`, as in Jiayi-Pan/Countdown-Tasks-3to4. */
 async function writeDataset(folder: string): Promise<void> {
-  const problems = generateProblems({
+  const { train } = generateProblems({
     kind: 'generator',
     numbers: [3],
     maxNumber: 20,
     maxTarget: 60,
     seed: 1,
-    testSize: 64,
+    testSize: 1,
     trainSize: 1_000,
   });
-  const rows = problems.map(({ problem: { target, numbers } }) => ({ target, nums: numbers }));
+  const rows = train.map(({ problem: { target, numbers } }) => ({ target, nums: numbers }));
   await mkdir(folder, { recursive: true });
   const text = rows.map((row) => `${JSON.stringify(row)}\n`).join('');
   await writeFile(join(folder, 'train.jsonl'), text);

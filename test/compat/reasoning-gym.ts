@@ -26,13 +26,13 @@ export async function testReasoningGym(context: SuiteContext): Promise<void> {
   const count = isShort ? 1_000 : 100_000;
   const ours = join(folder, 'ours.jsonl');
   const spec = { numbers: [3, 4, 5, 6], maxNumber: 99, maxTarget: 999, seed: 0 };
-  const solved = generateProblems({
+  const { test, train } = generateProblems({
     kind: 'generator',
     ...spec,
     testSize: 1,
     trainSize: count - 1,
   });
-  const lines = solved.map(({ problem: { numbers, target }, witness }) =>
+  const lines = [...test, ...train].map(({ problem: { numbers, target }, witness }) =>
     JSON.stringify({ numbers, target, solution: witness }),
   );
   await writeFile(ours, lines.join('\n'));

@@ -31,7 +31,7 @@ describe('offbeat up --task integer-answers', { timeout: 300_000 }, () => {
   it('the task integer-answers trains the embedded model on questions in its alphabet', async () => {
     // It answers by an expression, so some answers end in the requested number.
     const rows = generateProblems({ ...embeddedDataset, trainSize: 1 })
-      .slice(0, 64)
+      .test.slice(0, 64)
       .map(({ problem: { numbers, target }, witness }) => ({
         question: `${numbers.join(' ')}=${target}:`,
         answer: Number(/\d+(?=\D*$)/.exec(witness)?.[0]),

@@ -32,7 +32,7 @@ describe('a score server, without NATS and without a run', { timeout: 60_000 }, 
   });
 
   it('a score server finds problems by their ids', async () => {
-    const { problem, witness } = generateProblems({ ...embeddedDataset, trainSize: 1 })[0]!;
+    const { problem, witness } = generateProblems({ ...embeddedDataset, trainSize: 1 }).test[0]!;
     const completion = `<answer>${witness}</answer>`;
     assert.equal((await post({ problemId: problem.id, completion })).body['reason'], 'correct');
     assert.equal((await post({ problemId: '1,1=3', completion })).status, 404);

@@ -71,7 +71,7 @@ export class ScoringGround implements AsyncDisposable {
 
 /** A run on that ground that plays its actors and learner. Disposing ends all replicas. */
 export class ScoringRun implements AsyncDisposable {
-  readonly heldOut: SolvedProblem = solved[0]!;
+  readonly heldOut: SolvedProblem = solved.test[0]!;
   /** In the order of publication. */
   readonly scored: ScoredGroup[] = [];
   readonly #replicas: ServiceProcess[] = [];
@@ -117,7 +117,7 @@ export class ScoringRun implements AsyncDisposable {
 
   /** Sends a group of a right and a wrong answer for the `order`-th ticket. */
   async send(order: number, named: Partial<Ticket> = {}, msgId = `g-${order}`): Promise<void> {
-    const trained = solved.slice(dataset.testSize);
+    const trained = solved.train;
     const { problem, witness } = trained[order % trained.length]!;
     const texts = [witness, problem.numbers.join('+')];
     const ticket = { ticketId: `t-${order}`, order, ...named };

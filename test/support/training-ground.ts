@@ -101,6 +101,8 @@ export class TrainingGround implements AsyncDisposable {
       'train-size': 40,
       'test-size': 10,
       numbers: '3',
+      'max-number': 30,
+      'max-target': 100,
       'max-tokens': 6,
       'group-size': 4,
       'groups-per-batch': 4,

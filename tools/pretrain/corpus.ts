@@ -1,48 +1,56 @@
 import {
-  drawExpression,
+  areHeldOut,
   drawProblem,
-  generateProblems,
+  type Difficulty,
 } from '../../shared/tasks/countdown/generator.js';
-import { problemKey } from '../../shared/tasks/countdown/problem.js';
 import { renderPrompt, styles } from '../../shared/tasks/countdown/prompts.js';
-import type { GeneratorSpec } from '../../shared/tasks/countdown/task.js';
 import type { Tokenizer } from '../../shared/model/tokenizer.js';
 import { createRandom } from '../../shared/base/random.js';
 import { promptTokens } from '../../shared/tasks/prompt.js';
 import type { Example } from './language-model.js';
 
-export interface CorpusOptions {
-  /** The ranges of the problems; the problems that it reserves for evaluation never occur. */
-  readonly heldOut: GeneratorSpec;
-  /** Share of answers, 0 to 1, that use the numbers at random instead of reaching the target. */
-  readonly mistakes: number;
-  readonly seed: number;
+/**
+ * The endless batches of a pre-training. Those of one pool are cut by length, so that little is padded, and
+ * come in random order.
+ *
+ * @param size examples of a batch.
+ * @param from batches to skip, which an interrupted training has seen.
+ */
+export function* batches(
+  tokenizer: Tokenizer,
+  difficulty: Difficulty,
+  { size, seed, from }: { size: number; seed: number; from: number },
+): Generator<Example[], never> {
+  for (let pool = Math.floor(from / pooledBatches); ; pool++) {
+    const corpus = solvedProblems(tokenizer, difficulty, `${seed} ${pool}`);
+    const examples = Array.from({ length: pooledBatches * size }, () => corpus.next().value).sort(
+      (a, b) => a.tokens.length - b.tokens.length,
+    );
+    const batches = createRandom(`batches ${seed} ${pool}`)
+      .shuffle(Array.from({ length: pooledBatches }, (_, i) => i * size))
+      .map((start) => examples.slice(start, start + size));
+    yield* batches.slice(Math.max(0, from - pool * pooledBatches));
+  }
 }
 
+const pooledBatches = 16;
+
 /**
- * An endless corpus of answered problems: prompt, answer, end of sequence. Only the answer is counted.
- *
- * A model that also imitates mistakes can do more than it shows, like one that has read the web: it
- * learns arithmetic from the right answers and carelessness from the others.
+ * An endless corpus of solved problems: prompt, answer, end of sequence. Only the answer is counted. No
+ * problem has a combination of numbers that generated datasets hold out.
  */
-export function* answeredProblems(
+export function* solvedProblems(
   tokenizer: Tokenizer,
-  { heldOut, mistakes, seed }: CorpusOptions,
+  difficulty: Difficulty,
+  seed: string,
 ): Generator<Example, never> {
-  const kept = new Set(
-    generateProblems({ ...heldOut, trainSize: 1 })
-      .slice(0, heldOut.testSize)
-      .map(({ problem }) => problemKey(problem)),
-  );
   const random = createRandom(`corpus ${seed}`);
   const eos = tokenizer.eosTokenIds[0]!;
   for (;;) {
-    const drawn = drawProblem(random, heldOut);
-    if (drawn === undefined || kept.has(problemKey(drawn.problem))) continue;
+    const drawn = drawProblem(random, difficulty);
+    if (drawn === undefined || areHeldOut(drawn.problem.numbers)) continue;
     const prompt = promptTokens(renderPrompt(styles.compact.en, drawn.problem), tokenizer);
-    const isMistake = random.next() < mistakes;
-    const answer = isMistake ? drawExpression(random, drawn.problem.numbers) : drawn.witness;
-    const text = Int32Array.of(...prompt, ...tokenizer.encode(answer), eos);
+    const text = Int32Array.of(...prompt, ...tokenizer.encode(drawn.witness), eos);
     yield {
       tokens: text.subarray(0, -1),
       targets: text.subarray(1),

@@ -1,5 +1,5 @@
 import type { AdamParams } from '../../shared/rl/adam-params.js';
-import { adamWStep, freshMoments, type Gradients, type Moments } from '../../shared/model/adamw.js';
+import { adamWStep, type Gradients, type Moments } from '../../shared/model/adamw.js';
 import { paddedFloats, paddedIntegers } from '../../shared/model/packing.js';
 import { differentiate } from '../../shared/model/graph/differentiate.js';
 import { Graph } from '../../shared/model/graph/graph.js';
@@ -22,15 +22,16 @@ export class LanguageModel {
   readonly #session: Session;
   readonly #moments: Moments;
 
-  private constructor(weights: ReadonlyMap<string, Tensor>, session: Session) {
+  private constructor(weights: ReadonlyMap<string, Tensor>, moments: Moments, session: Session) {
     this.weights = weights;
+    this.#moments = moments;
     this.#session = session;
-    this.#moments = freshMoments(weights);
   }
 
   static async create(
     config: ModelConfig,
     weights: ReadonlyMap<string, Tensor>,
+    moments: Moments,
     threads: number,
   ): Promise<LanguageModel> {
     const graph = new Graph();
@@ -42,11 +43,11 @@ export class LanguageModel {
     inputs.forEach(({ name }, i) => {
       graph.output(`d ${name}`, gradients[i]!);
     });
-    return new LanguageModel(weights, await Session.create(graph, threads));
+    return new LanguageModel(weights, moments, await Session.create(graph, threads));
   }
 
   /**
-   * One optimizer step on the mean loss per counted token.
+   * One optimizer step on the mean loss per counted token, in place.
    *
    * @returns the loss in nats per token, before the step.
    */

@@ -1,9 +1,14 @@
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
 import { z } from 'zod';
+import { errorText, UserError } from '../../shared/base/errors.js';
 import { number, int } from '../../shared/service/config-fields.js';
 import { flagsOf, loadConfig } from '../../shared/service/config.js';
+import { decodeMoments, encodeMoments, freshMoments } from '../../shared/model/adamw.js';
 import { characterVocabSize } from '../../shared/model/character-tokenizer.js';
 import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
+import { readWeights } from '../../shared/model/model-weights.js';
 import {
   qwen3ConfigText,
   randomWeights,
@@ -12,29 +17,23 @@ import {
 import { loadTokenizer } from '../../shared/model/tokenizer.js';
 import { refuseFlagsKeptByNpm } from '../../shared/service/npm-flags.js';
 import { runService } from '../../shared/service/run-service.js';
-import { embeddedDataset } from '../../shared/tasks/countdown/generator.js';
-import { answeredProblems } from './corpus.js';
+import { pretrainedProblems } from '../../shared/tasks/countdown/generator.js';
+import { batches } from './corpus.js';
 import { LanguageModel } from './language-model.js';
 
 /** The defaults train the embedded model. */
 const PretrainConfig = z.object({
   out: z.string().default(embeddedModelPath).describe('folder of the model directory to write'),
   seed: int.nonnegative().default(0),
-  steps: int.positive().default(9_000),
+  steps: int.positive().default(8_000),
   batchSize: int.positive().default(256),
   learningRate: number.positive().default(3e-3),
   warmupSteps: int.positive().default(50),
   hiddenSize: int.positive().default(128),
   numLayers: int.positive().default(4),
-  maxNumber: int.positive().default(embeddedDataset.maxNumber),
-  maxTarget: int.positive().default(embeddedDataset.maxTarget),
-  carelessSteps: int
-    .nonnegative()
-    .default(300)
-    .describe('the last steps, whose corpus has mistakes'),
-  mistakes: number.min(0).max(1).default(0.5).describe('their share of the answers of that corpus'),
   threads: int.positive().default(availableParallelism()),
-  saveEvery: int.nonnegative().default(0).describe('steps; 0: only at the end'),
+  saveEvery: int.positive().default(250).describe('steps; --resume continues from there'),
+  resume: z.boolean().default(false).describe('continue a training that was interrupted'),
 });
 
 await runService('pretrain', async ({ log, signal }) => {
@@ -52,25 +51,28 @@ await runService('pretrain', async ({ log, signal }) => {
     maxPositions: 64,
     hasTiedHead: true,
   });
-  const weights = randomWeights(configText, config.seed);
-  const save = () => writeModelDirectory(config.out, configText, weights);
-  await save();
+  const optimizerFile = join(config.out, 'optimizer.safetensors');
+  if (!config.resume) {
+    await writeModelDirectory(config.out, configText, randomWeights(configText, config.seed));
+    await rm(optimizerFile, { force: true });
+  }
   const directory = await readModelDirectory(config.out);
-  const model = await LanguageModel.create(directory.config, weights, config.threads);
-  const { maxNumber, maxTarget } = config;
+  const weights = await readWeights(directory);
+  const moments = config.resume
+    ? decodeMoments(await readOptimizer(optimizerFile), weights)
+    : freshMoments(weights);
+  const model = await LanguageModel.create(directory.config, weights, moments, config.threads);
+  const save = async () => {
+    await writeModelDirectory(config.out, configText, weights);
+    await writeFile(optimizerFile, encodeMoments(weights, moments));
+  };
   const tokenizer = await loadTokenizer(directory);
-  const heldOut = { ...embeddedDataset, maxNumber, maxTarget };
-  const right = answeredProblems(tokenizer, { heldOut, mistakes: 0, seed: config.seed });
-  const careless = answeredProblems(tokenizer, {
-    heldOut,
-    mistakes: config.mistakes,
-    seed: config.seed + 1,
-  });
+  const { seed, batchSize: size } = config;
+  const corpus = batches(tokenizer, pretrainedProblems, { size, seed, from: moments.step });
 
-  for (let step = 1; step <= config.steps && !signal.aborted; step++) {
-    const corpus = step <= config.steps - config.carelessSteps ? right : careless;
-    const examples = Array.from({ length: config.batchSize }, () => corpus.next().value);
-    const nats = await model.step(examples, {
+  while (moments.step < config.steps && !signal.aborted) {
+    const step = moments.step + 1;
+    const nats = await model.step(corpus.next().value, {
       learningRate: config.learningRate * schedule(step, config),
       beta1: 0.9,
       beta2: 0.95,
@@ -79,11 +81,19 @@ await runService('pretrain', async ({ log, signal }) => {
       gradClipNorm: 1,
     });
     if (step % 20 === 0) log.info({ step, natsPerToken: Number(nats.toFixed(4)) }, 'trained');
-    if (config.saveEvery > 0 && step % config.saveEvery === 0) await save();
+    if (step % config.saveEvery === 0) await save();
   }
   await save();
+  if (moments.step === config.steps) await rm(optimizerFile);
   log.info({ out: config.out }, 'written');
 });
+
+/** @throws {UserError} if no interrupted training left its state there. */
+async function readOptimizer(path: string): Promise<Uint8Array> {
+  return readFile(path).catch((cause: unknown) => {
+    throw new UserError(`no interrupted training to resume: ${errorText(cause)}`, { cause });
+  });
+}
 
 /** Linear warm-up, then a cosine down to a tenth. */
 function schedule(step: number, { steps, warmupSteps }: z.infer<typeof PretrainConfig>): number {

@@ -22,6 +22,15 @@ export const GeneratorSpec = z.strictObject({
   maxTarget: z.int().positive(),
   trainSize: z.int().positive(),
   testSize: z.int().positive(),
+  /** Training problems of a kind that the model has learnt before and should not forget. */
+  rehearsal: z
+    .strictObject({
+      share: z.number().positive().lt(1), // of the training problems
+      numbers: z.array(z.int().min(2).max(6)).min(1),
+      maxNumber: z.int().positive(),
+      maxTarget: z.int().positive(),
+    })
+    .optional(),
 });
 export type GeneratorSpec = z.infer<typeof GeneratorSpec>;
 
@@ -63,8 +72,7 @@ export const CountdownSpec = z.strictObject({
 });
 export type CountdownSpec = z.infer<typeof CountdownSpec>;
 
-/** Defaults of the generator: the problems for which the embedded model was trained. */
-const { numbers, maxNumber, maxTarget, trainSize } = embeddedDataset;
+const { numbers, maxNumber, minTarget, maxTarget, trainSize, rehearsal } = embeddedDataset;
 
 const generatorSettings = {
   numbers: z
@@ -77,12 +85,24 @@ const generatorSettings = {
     .positive()
     .optional()
     .describe(`the largest number of a generated problem; ${maxNumber}.`),
-  minTarget: int.positive().optional().describe('the smallest target of a generated problem; 1.'),
+  minTarget: int
+    .positive()
+    .optional()
+    .describe(
+      `the smallest target of a generated problem; ${minTarget}, or 1 if --max-target is given.`,
+    ),
   maxTarget: int
     .positive()
     .optional()
     .describe(`the largest target of a generated problem; ${maxTarget}.`),
   trainSize: int.positive().optional().describe(`generated problems to train on; ${trainSize}.`),
+  rehearsalShare: number
+    .min(0)
+    .lt(1)
+    .optional()
+    .describe(
+      `share of the training problems that are like those of the embedded model's pre-training, so that it does not forget them; ${rehearsal.share}, or 0 if numbers or targets are chosen.`,
+    ),
 };
 
 /** The learner's settings for Countdown only. */
@@ -152,17 +172,22 @@ function tableOf({ dataset }: Settings): string | undefined {
 }
 
 function generatorSpec(settings: Settings): GeneratorSpec {
-  const { minNumber, minTarget } = settings;
+  const { minNumber } = settings;
+  const isChosen = ['numbers', 'minNumber', 'maxNumber', 'minTarget', 'maxTarget'].some(
+    (key) => settings[key as keyof Settings] !== undefined,
+  );
+  const share = settings.rehearsalShare ?? (isChosen ? 0 : rehearsal.share);
   return {
     kind: 'generator',
     seed: settings.datasetSeed,
     numbers: settings.numbers?.split(',').map(Number) ?? embeddedDataset.numbers,
     ...(minNumber !== undefined && { minNumber }),
     maxNumber: settings.maxNumber ?? maxNumber,
-    ...(minTarget !== undefined && { minTarget }),
+    minTarget: settings.minTarget ?? (settings.maxTarget === undefined ? minTarget : 1),
     maxTarget: settings.maxTarget ?? maxTarget,
     trainSize: settings.trainSize ?? trainSize,
     testSize: settings.testSize,
+    ...(share > 0 && { rehearsal: { ...rehearsal, share } }),
   };
 }
 
@@ -193,9 +218,9 @@ function openCountdown({ dataset, prompt, reward }: CountdownSpec): Task<Problem
  */
 async function loadDataset(spec: CountdownSpec['dataset']): Promise<Dataset<Problem>> {
   if (spec.kind === 'generator') {
-    const problems = generateProblems(spec).map(({ problem }) => problem);
-    const { testSize } = spec;
-    return datasetOf('countdown', problems.slice(0, testSize), problems.slice(testSize));
+    const { test, train } = generateProblems(spec);
+    const problems = (split: typeof test) => split.map(({ problem }) => problem);
+    return datasetOf('countdown', problems(test), problems(train));
   }
   const rows = await readData(spec, problemOfRow, exampleRow);
   return splitRows('countdown', rows, {

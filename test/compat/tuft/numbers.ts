@@ -2,12 +2,12 @@ import { copyFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { prepareMinibatches, sendMinibatch } from '../../../learner/step/minibatch-pass.js';
 import { startLocalBackend } from '../../../local-backend/local-backend.js';
-import { embeddedDataset } from '../../../shared/tasks/countdown/generator.js';
+import { pretrainedProblems } from '../../../shared/tasks/countdown/generator.js';
 import { decodeAdapter } from '../../../shared/model/lora.js';
 import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';
 import type { Tensor } from '../../../shared/model/safetensors.js';
 import { loadTokenizer } from '../../../shared/model/tokenizer.js';
-import { answeredProblems } from '../../../tools/pretrain/corpus.js';
+import { solvedProblems } from '../../../tools/pretrain/corpus.js';
 import { createRandom, type Random } from '../../../shared/base/random.js';
 import type { TinkerClient } from '../../../shared/tinker/client.js';
 import type { TrainingRun } from '../../../shared/tinker/training-run.js';
@@ -139,11 +139,10 @@ const corrected: RunConfig = {
   extraTerms: { ...runConfig().extraTerms, klPenalty: 0.1 },
 };
 
-/** `count` problems with answers of which half are right, as the shipped model has learnt them. */
+/** `count` solved problems, as the shipped model has learnt them. */
 async function answers(count: number): Promise<number[][]> {
   const tokenizer = await loadTokenizer(await readModelDirectory(embeddedModelPath));
-  const corpus = { heldOut: embeddedDataset, mistakes: 0.5, seed: 1 };
-  const examples = answeredProblems(tokenizer, corpus);
+  const examples = solvedProblems(tokenizer, pretrainedProblems, '1');
   return Array.from({ length: count }, () => {
     const { tokens, targets } = examples.next().value;
     return [tokens[0]!, ...targets];

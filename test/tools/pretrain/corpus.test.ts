@@ -1,25 +1,25 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
-import { embeddedDataset, generateProblems } from '../../../shared/tasks/countdown/generator.js';
-import { problemKey, problemOf } from '../../../shared/tasks/countdown/problem.js';
+import {
+  areHeldOut,
+  embeddedDataset,
+  pretrainedProblems,
+} from '../../../shared/tasks/countdown/generator.js';
+import { problemOf } from '../../../shared/tasks/countdown/problem.js';
 import { scoreAnswer, zeroOrOne } from '../../../shared/tasks/countdown/score.js';
 import { embeddedModelPath, readModelDirectory } from '../../../shared/model/model-directory.js';
 import { loadTokenizer, type Tokenizer } from '../../../shared/model/tokenizer.js';
-import { answeredProblems } from '../../../tools/pretrain/corpus.js';
+import { batches, solvedProblems } from '../../../tools/pretrain/corpus.js';
 import { forms } from '../../support/countdown-task.js';
 
-const heldOut = embeddedDataset;
-
 describe('the pretraining corpus of the embedded model', () => {
+  /** The first texts of the corpus, taken apart again. */
   let tokenizer: Tokenizer;
+  let texts: { problem: ReturnType<typeof problemOf>; answer: string }[];
   before(async () => {
     tokenizer = await loadTokenizer(await readModelDirectory(embeddedModelPath));
-  });
-
-  /** The first texts of a corpus, taken apart again. */
-  function read(mistakes: number, count: number) {
-    const corpus = answeredProblems(tokenizer, { heldOut, mistakes, seed: 3 });
-    return Array.from({ length: count }, () => {
+    const corpus = solvedProblems(tokenizer, pretrainedProblems, '3');
+    texts = Array.from({ length: 3_000 }, () => {
       const { tokens, targets, weights } = corpus.next().value;
       const start = weights.indexOf(1); // the first answer token is the target of this one
       const prompt = tokenizer.decode(tokens.subarray(0, start + 1));
@@ -27,32 +27,36 @@ describe('the pretraining corpus of the embedded model', () => {
       const problem = problemOf(numbers!.split(/\D+/).filter(Boolean).map(Number), Number(target));
       assert.equal(targets.at(-1), tokenizer.eosTokenIds[0]);
       assert(weights.subarray(start).every((weight) => weight === 1));
-      const answer = tokenizer.decode(targets.subarray(start, -1));
-      return { problem, score: scoreAnswer(forms.compact, problem, answer, zeroOrOne) };
+      return { problem, answer: tokenizer.decode(targets.subarray(start, -1)) };
     });
-  }
-
-  it('the corpus answers every problem right without mistakes', () => {
-    for (const { score } of read(0, 500)) assert(score.isCorrect);
   });
 
-  it('the corpus uses the given numbers in a mistake too, which is rarely right by chance', () => {
-    const scores = read(1, 500).map(({ score }) => score);
-    assert(scores.every(({ reason }) => reason !== 'wrong_numbers' && reason !== 'unbalanced'));
-    assert(scores.filter(({ isCorrect }) => isCorrect).length < 50);
+  it('the batches of a resumed training are those that an uninterrupted one would see next', () => {
+    const firstTokens = (from: number, count: number) => {
+      const seen = batches(tokenizer, pretrainedProblems, { size: 4, seed: 1, from });
+      return Array.from({ length: count }, () =>
+        seen.next().value.map(({ tokens }) => [...tokens]),
+      );
+    };
+    assert.deepEqual(firstTokens(21, 20), firstTokens(0, 41).slice(21));
   });
 
-  it('the corpus has the requested share of mistakes', () => {
-    const right = read(0.5, 2_000).filter(({ score }) => score.isCorrect).length;
-    assert(right > 900 && right < 1_150, String(right));
+  it('the corpus answers every problem right', () => {
+    for (const { problem, answer } of texts) {
+      assert(scoreAnswer(forms.compact, problem, answer, zeroOrOne).isCorrect, answer);
+    }
   });
 
-  it('the corpus never contains a problem that is reserved for evaluation', () => {
-    const kept = new Set(
-      generateProblems({ ...heldOut, trainSize: 1 })
-        .slice(0, heldOut.testSize)
-        .map(({ problem }) => problemKey(problem)),
-    );
-    for (const { problem } of read(0.5, 3_000)) assert(!kept.has(problemKey(problem)));
+  it('the corpus has problems of 3 and of 4 numbers in similar shares', () => {
+    const three = texts.filter(({ problem }) => problem.numbers.length === 3).length;
+    assert(three > 1_400 && three < 1_900, String(three));
+  });
+
+  it('the corpus never contains a combination of numbers that a dataset holds out', () => {
+    for (const { problem } of texts) assert(!areHeldOut(problem.numbers), problem.id);
+  });
+
+  it('the corpus never contains a target that the default run trains on', () => {
+    for (const { problem } of texts) assert(problem.target < embeddedDataset.minTarget);
   });
 });

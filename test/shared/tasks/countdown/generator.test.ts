@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { UserError } from '../../../../shared/base/errors.js';
-import { generateProblems } from '../../../../shared/tasks/countdown/generator.js';
+import {
+  areHeldOut,
+  generateProblems,
+  type SolvedProblem,
+} from '../../../../shared/tasks/countdown/generator.js';
 import { problemKey } from '../../../../shared/tasks/countdown/problem.js';
 import { scoreAnswer, zeroOrOne } from '../../../../shared/tasks/countdown/score.js';
 import type { GeneratorSpec } from '../../../../shared/tasks/countdown/task.js';
@@ -16,11 +20,13 @@ const spec: GeneratorSpec = {
   trainSize: 1_900,
   testSize: 100,
 };
-const solved = generateProblems(spec);
+const generated = generateProblems(spec);
+const solved = [...generated.test, ...generated.train];
 
 describe('the generated problems', () => {
   it('the generated problems have the requested number and are within the requested ranges', () => {
-    assert.equal(solved.length, 2_000);
+    assert.equal(generated.test.length, 100);
+    assert.equal(generated.train.length, 1_900);
     for (const { problem } of solved) {
       assert(spec.numbers.includes(problem.numbers.length));
       assert(problem.numbers.every((number) => number >= 1 && number <= spec.maxNumber));
@@ -30,7 +36,7 @@ describe('the generated problems', () => {
 
   it('the generated problems keep to ranges that do not begin at 1', () => {
     const ranges = { minNumber: 10, maxNumber: 99, minTarget: 100, maxTarget: 999 };
-    for (const { problem } of generateProblems({ ...spec, ...ranges, numbers: [5, 6] })) {
+    for (const { problem } of generateProblems({ ...spec, ...ranges, numbers: [5, 6] }).train) {
       assert(problem.numbers.every((number) => number >= 10 && number <= 99));
       assert(problem.target >= 100 && problem.target <= 999);
     }
@@ -54,13 +60,50 @@ describe('the generated problems', () => {
   });
 
   it('the generated problems are the same for the same seed and differ for another', () => {
-    assert.deepEqual(generateProblems(spec), solved);
-    assert.notDeepEqual(generateProblems({ ...spec, seed: 8 }), solved);
+    assert.deepEqual(generateProblems(spec), generated);
+    assert.notDeepEqual(generateProblems({ ...spec, seed: 8 }), generated);
+  });
+
+  it('a share of the training problems may be of another kind, none of which is held out', () => {
+    const rehearsal = { share: 0.25, numbers: [3], maxNumber: 20, maxTarget: 99 };
+    const mixed = { ...spec, numbers: [4], minTarget: 101, maxTarget: 200, rehearsal };
+    const { test, train } = generateProblems(mixed);
+    const isRehearsed = ({ problem }: SolvedProblem) => problem.target <= 99;
+    assert.equal(test.filter(isRehearsed).length, 0);
+    const rehearsed = train.filter(isRehearsed);
+    assert(Math.abs(rehearsed.length / train.length - 0.25) < 0.05, String(rehearsed.length));
+    for (const { problem } of rehearsed) assert.equal(problem.numbers.length, 3);
+    const more = generateProblems({ ...mixed, trainSize: 2_900, testSize: 200 });
+    assert.deepEqual(more.test.slice(0, 100), test);
+    assert.deepEqual(more.train.slice(0, 1_900), train);
+    assert.equal(train.filter(({ problem }) => areHeldOut(problem.numbers)).length, 0);
   });
 
   it('a larger dataset begins with the same problems, so that held-out problems stay held out', () => {
-    const more = generateProblems({ ...spec, trainSize: 2_900 });
-    assert.deepEqual(more.slice(0, solved.length), solved);
+    const more = generateProblems({ ...spec, trainSize: 2_900, testSize: 200 });
+    assert.deepEqual(more.test.slice(0, 100), generated.test);
+    assert.deepEqual(more.train.slice(0, 1_900), generated.train);
+  });
+
+  it('a held-out problem has numbers that no problem to train on has, whatever its seed, ranges and target', () => {
+    const other = generateProblems({ ...spec, seed: 8, minTarget: 101, maxTarget: 400 });
+    const combinations = (split: readonly SolvedProblem[]) =>
+      new Set(split.map(({ problem }) => problem.numbers.toSorted((a, b) => a - b).join()));
+    const heldOut = combinations([...generated.test, ...other.test]);
+    const trained = combinations([...generated.train, ...other.train]);
+    assert(heldOut.size > 150);
+    for (const numbers of heldOut) assert(!trained.has(numbers), numbers);
+  });
+
+  it('one in eight combinations of numbers is held out', () => {
+    let count = 0;
+    for (let a = 1; a <= 30; a++) {
+      for (let b = a; b <= 30; b++) {
+        for (let c = b; c <= 30; c++) count += areHeldOut([b, c, a]) ? 1 : 0;
+      }
+    }
+    const expected = 4_960 / 8; // 3 of 30 with repetition
+    assert(Math.abs(count - expected) < 5 * Math.sqrt(expected), String(count));
   });
 
   it('the generated problems vary in form: every operator, with and without parentheses, numbers in any order', () => {
@@ -82,7 +125,7 @@ describe('the generated problems', () => {
         assert(error instanceof UserError);
         assert.match(
           error.message,
-          /2000 different problems.*after 1\d the generator.*from 1 to 3, .*wider/s,
+          /1900 different problems to train on and 100 held out, but after 1\d and \d the generator.*from 1 to 3, .*wider/s,
         );
         return true;
       },

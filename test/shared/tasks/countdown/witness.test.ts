@@ -31,8 +31,8 @@ const solved = fc
 describe('the witness of every generated problem', () => {
   it('the witness of every generated problem scores 1', () => {
     fc.assert(
-      fc.property(solved, (problems) => {
-        for (const { problem, witness } of problems) {
+      fc.property(solved, ({ test, train }) => {
+        for (const { problem, witness } of [...test, ...train]) {
           assert.equal(scoreAnswer(place, problem, witness, reward).exactReward, '1', witness);
           const block = `<think>…</think> <answer> ${witness} = ${problem.target} </answer>`;
           assert.equal(scoreAnswer(forms.think, problem, block, reward).exactReward, '1', witness);
@@ -43,8 +43,8 @@ describe('the witness of every generated problem', () => {
 
   it('a witness no longer scores 1 if any of its numbers is changed, missing or repeated', () => {
     fc.assert(
-      fc.property(solved, fc.nat(), fc.integer({ min: 1, max: 99 }), (problems, at, by) => {
-        for (const { problem, witness } of problems) {
+      fc.property(solved, fc.nat(), fc.integer({ min: 1, max: 99 }), ({ train }, at, by) => {
+        for (const { problem, witness } of train) {
           const found = [...witness.matchAll(/\d+/g)];
           const { 0: number, index } = found[at % found.length]!;
           const replaced = (text: string) =>
