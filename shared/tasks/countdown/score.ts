@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import type { Score } from '../../wire/scored-group.js';
 import {
   answersIn,
@@ -65,6 +66,7 @@ export const zeroOrOne: RewardSpec = {
  *
  * With f = `formatScore`, y the answer's value and all arithmetic exact:
  * - correct: 1; no answer at all: 0;
+ * - shaping random, a control that no policy can learn from: 0 or 1, whatever the answer is worth;
  * - otherwise, by shaping: none 0; constant f; continuous f for an answer without a value or with
  *   wrong numbers, and f + (1 - f) / (1 + |y - target|) for a valid expression with another value.
  *
@@ -73,6 +75,16 @@ export const zeroOrOne: RewardSpec = {
  * @param completion the sampled text without the prompt.
  */
 export function scoreAnswer(
+  form: AnswerForm,
+  problem: Problem,
+  completion: string,
+  reward: RewardSpec,
+): Score {
+  const score = judgeAnswer(form, problem, completion, reward);
+  return reward.shaping === 'random' ? { ...score, ...amount(coin(problem, completion)) } : score;
+}
+
+function judgeAnswer(
   form: AnswerForm,
   problem: Problem,
   completion: string,
@@ -145,6 +157,12 @@ function consolation(error: Rational, { formatScore, shaping }: RewardSpec): Rat
   const { numerator, denominator } = rational.add(rational.one, error);
   const share = { numerator: denominator, denominator: numerator }; // 1 / (1 + error)
   return rational.add(floor, rational.multiply(headroom, share));
+}
+
+/** 0 or 1 with equal probability. A scorer is deterministic, so problem and completion determine the coin. */
+function coin({ id }: Problem, completion: string): Rational {
+  const digest = createHash('sha256').update(`${id}\n${completion}`).digest();
+  return digest[0]! % 2 === 0 ? rational.zero : rational.one;
 }
 
 function amount(value: Rational): Pick<Score, 'reward' | 'exactReward'> {

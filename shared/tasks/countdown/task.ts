@@ -41,8 +41,10 @@ export const RewardSpec = z.strictObject({
     .max(1)
     .describe('Reward of an answer in the right form that is not correct.'),
   shaping: z
-    .enum(['none', 'constant', 'continuous'])
-    .describe('none: 0 or 1 only; continuous: more for a value near the target.'),
+    .enum(['none', 'constant', 'continuous', 'random'])
+    .describe(
+      'none: 0 or 1 only; continuous: more for a value near the target; random: 0 or 1 by chance.',
+    ),
   numbersToUse: z
     .enum(['all', 'some'])
     .default('all')
@@ -114,9 +116,11 @@ const countdownSettings = {
     .optional()
     .describe('reward of an answer in the right form that is not correct; 0.1. For countdown.'),
   shaping: z
-    .enum(['none', 'constant', 'continuous'])
+    .enum(['none', 'constant', 'continuous', 'random'])
     .optional()
-    .describe('none: reward 0 or 1 only; constant. For countdown.'),
+    .describe(
+      'none: reward 0 or 1 only; random: 0 or 1 by chance, a control; constant. For countdown.',
+    ),
   numbersToUse: z
     .enum(['all', 'some'])
     .optional()

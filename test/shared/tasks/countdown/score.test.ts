@@ -70,6 +70,24 @@ describe('the reason of a score', () => {
     }
   });
 
+  it('a random reward is 1 for half of the right and half of the wrong answers, and always the same', () => {
+    const random: RewardSpec = { ...none, shaping: 'random' };
+    for (const [answer, isCorrect] of [
+      ['(7-3)*21', true],
+      ['(7+3)*21', false],
+    ] as const) {
+      let rewarded = 0;
+      for (let blanks = 0; blanks < 400; blanks++) {
+        const first = score(`${' '.repeat(blanks)}${answer}`, random);
+        assert.equal(first.isCorrect, isCorrect);
+        assert.equal(first.exactReward, String(first.reward));
+        assert.deepEqual(score(`${' '.repeat(blanks)}${answer}`, random), first);
+        rewarded += first.reward;
+      }
+      assert(rewarded > 160 && rewarded < 240, String(rewarded)); // 4 standard deviations
+    }
+  });
+
   it('a value is compared exactly: the smallest difference from the target is wrong', () => {
     // 99999/99998 is 1.00001…, which a tolerance of 1e-4 would take for 1.
     const near = problemOf([99_998, 99_999], 1);
