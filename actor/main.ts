@@ -91,6 +91,7 @@ async function serve(config: ActorConfig, log: Logger, signal: AbortSignal): Pro
     actor: config.name,
     prompts: { task, dataset, tokenizer, maxContext },
     sampler,
+    trainOn: runConfig.trainOn,
     policies,
     activity,
     earlyCancel,

@@ -5,6 +5,7 @@ import { consume } from '../shared/broker/consume.js';
 import { UserError } from '../shared/base/errors.js';
 import { aborted, TaskScope } from '../shared/base/task-scope.js';
 import { countDroppedGroup, countWastedTokens } from '../shared/service/telemetry/drops.js';
+import type { RunConfig } from '../shared/run/run-config.js';
 import type { Logger } from '../shared/service/telemetry/logger.js';
 import { type Split, Ticket, ticketAttributes } from '../shared/wire/ticket.js';
 import { startSpan, type Span } from '../shared/service/telemetry/tracing.js';
@@ -12,7 +13,12 @@ import { RolloutGroup, tokenCount } from '../shared/wire/rollout-group.js';
 import { messageIdOf } from '../shared/wire/ticket-ids.js';
 import type { Activity } from './activity.js';
 import { GroupStale, TicketEnded, type EarlyCancel } from './early-cancel.js';
-import { groupRequest, type PromptSource, rolloutGroup } from './group-messages.js';
+import {
+  groupRequest,
+  type PromptSource,
+  rolloutGroup,
+  solutionRollouts,
+} from './group-messages.js';
 import type { Hold, PolicyFollower } from './policy-follower.js';
 import type { Sampler } from './sampler/sampler.js';
 
@@ -21,6 +27,7 @@ export interface SampleTicketsOptions {
   readonly actor: string;
   readonly prompts: PromptSource;
   readonly sampler: Sampler;
+  readonly trainOn: RunConfig['trainOn'];
   readonly policies: PolicyFollower;
   readonly activity: Activity;
   readonly earlyCancel: EarlyCancel;
@@ -100,7 +107,8 @@ async function sampleTicket(
   turn: <T>(task: () => Promise<T>) => Promise<T>,
   signal: AbortSignal,
 ): Promise<RolloutGroup> {
-  const { actor, prompts, sampler, policies, activity, earlyCancel, inFlightUpdates } = options;
+  const { actor, prompts, sampler, trainOn, policies, activity, earlyCancel, inFlightUpdates } =
+    options;
   using work = earlyCancel.watch(ticket, signal);
   work.signal.throwIfAborted();
   const request = groupRequest(ticket, prompts);
@@ -113,18 +121,19 @@ async function sampleTicket(
       version: policy.manifest.version,
       adoptsNewer: inFlightUpdates && ticket.pinnedVersion === undefined,
     };
-    const rollouts = await withAbortReason(
-      work.signal,
-      sampler.sample(request, choice, work.signal, {
-        onDraw: (version) => {
-          work.onDraw(version);
-          policies.onDraw(version);
-        },
-        wasted: (tokens) => {
-          countWastedTokens(wasteReason(work.signal.reason), tokens);
-        },
-      }),
-    );
+    const progress = {
+      onDraw: (version: number) => {
+        work.onDraw(version);
+        policies.onDraw(version);
+      },
+      wasted: (tokens: number) => {
+        countWastedTokens(wasteReason(work.signal.reason), tokens);
+      },
+    };
+    const isSampled = trainOn === 'rollouts' || ticket.split === 'eval';
+    const rollouts = isSampled
+      ? await withAbortReason(work.signal, sampler.sample(request, choice, work.signal, progress))
+      : solutionRollouts(ticket, prompts, choice.version);
     const finishedAt = Date.now();
     const { prompt } = request;
     const group = rolloutGroup({ ticket, actor, prompt, rollouts, startedAt, finishedAt });

@@ -14,6 +14,7 @@ import {
   Advantages,
   checkAdvantages,
   checkObjective,
+  checkSolutions,
   correctionOf,
   extraTerms,
   lossConfig,
@@ -50,6 +51,7 @@ export const LearnerConfig = z
     checkTask(value, addIssue);
     checkBatches(value, addIssue);
     checkObjective(value, addIssue);
+    checkSolutions(value, addIssue);
     checkAdvantages(value, addIssue);
     checkOptimizer(value, addIssue);
     checkEvaluation(value, addIssue);

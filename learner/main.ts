@@ -12,7 +12,7 @@ import { fitToModel } from '../shared/run/hyperparameters.js';
 import { RunConfigStore } from '../shared/run/run-config-store.js';
 import { largestGroupBytes } from '../shared/wire/rollout-group.js';
 import { runService, type ServiceContext } from '../shared/service/run-service.js';
-import { openTask, taskSpec } from '../shared/tasks/registry.js';
+import { loadForTraining, taskSpec } from '../shared/tasks/registry.js';
 import { writeWhenRoom } from '../shared/service/telemetry/disk-room.js';
 import { serveHealth } from '../shared/service/telemetry/health-server.js';
 import { type FittedConfig, LearnerConfig, runConfig } from './config.js';
@@ -66,7 +66,7 @@ async function learn(given: LearnerConfig, { log, signal: stop }: ServiceContext
   const directory = await readModelDirectory(given.modelDir);
   const task = await taskSpec(given);
   const settings = fitToModel(given, directory.config, task.prompt);
-  const dataset = await openTask(task).load();
+  const dataset = await loadForTraining(task, settings.trainOn);
   if (dataset.leakedRows > 0) {
     log.warn({ rows: dataset.leakedRows }, 'rows left out: a held-out problem asks the same');
   }

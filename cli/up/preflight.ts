@@ -4,8 +4,9 @@ import { connectBroker, shownAddress } from '../../shared/broker/connect.js';
 import { type Environment, loadConfig } from '../../shared/service/config.js';
 import { UserError } from '../../shared/base/errors.js';
 import { checkModelDirectory, embeddedModelPath } from '../../shared/model/model-directory.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import { type Fitted, type Fitting, fitToModel } from '../../shared/run/hyperparameters.js';
-import { openTask, TaskSettings, taskSpec } from '../../shared/tasks/registry.js';
+import { loadForTraining, TaskSettings, taskSpec } from '../../shared/tasks/registry.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { loadSchema, type ServiceName } from '../load-schema.js';
 import { accessWith } from '../nats-server/keys.js';
@@ -46,12 +47,13 @@ export async function preflight(options: PreflightOptions): Promise<Fitted> {
   if (natsUrl !== undefined) report(`connecting to NATS at ${shownAddress(natsUrl)}`);
   if (backendUrl !== undefined) report(`connecting to the backend at ${backendUrl}`);
   const task = await taskSpec(TaskSettings.parse(settings));
-  const given = settings as unknown as Fitting; // of the learner's schema, which is loaded by name
+  // Of the learner's schema, which is loaded by name.
+  const given = settings as unknown as Fitting & Pick<RunConfig, 'trainOn'>;
   const { learningRate, maxTokens } = fitToModel(given, model.config, task.prompt);
   const fitted = { learningRate, maxTokens };
   reportFitted(given, fitted, report);
   const [dataset] = await Promise.all([
-    openTask(task).load(),
+    loadForTraining(task, given.trainOn),
     checkNats(config, run, signal),
     checkBackend(config, signal),
   ]);

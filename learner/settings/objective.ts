@@ -9,6 +9,7 @@ import {
 } from '../../shared/rl/losses.js';
 import { advantages, settingsOf } from '../../shared/run/hyperparameters.js';
 import { type AddIssue, int, number } from '../../shared/service/config-fields.js';
+import type { Audit, Stops } from './run-control.js';
 import type { Batches } from './training.js';
 
 /** The loss of a step, and how it corrects for data of older policies. */
@@ -66,13 +67,14 @@ export type Objective = z.infer<typeof Objective>;
 
 export function checkObjective(
   settings: Objective &
-    Pick<Batches, 'maxStepsOffPolicy' | 'numSubsteps'> &
+    Pick<Batches, 'trainOn' | 'maxStepsOffPolicy' | 'numSubsteps'> &
     Pick<Advantages, 'advantage'>,
   addIssue: AddIssue<Objective & Pick<Batches, 'numSubsteps'>>,
 ): void {
   checkLoss(settings, addIssue);
   checkCorrection(settings, addIssue);
-  const { loss, mask, advantage, numSubsteps, maxStepsOffPolicy, allowUncorrected } = settings;
+  const { trainOn, loss, mask, advantage, numSubsteps, maxStepsOffPolicy, allowUncorrected } =
+    settings;
   if (
     losses[loss].scaledBy === undefined &&
     numSubsteps > 1 &&
@@ -84,12 +86,37 @@ export function checkObjective(
         'and would pull the later substeps back to them: choose 1, or remove the --mask and batch_std',
     );
   }
-  if (maxStepsOffPolicy > 0 && !isCorrected(settings) && !allowUncorrected) {
+  const isOffPolicy = trainOn === 'rollouts' && maxStepsOffPolicy > 0;
+  if (isOffPolicy && !isCorrected(settings) && !allowUncorrected) {
     addIssue(
       'loss',
       `${loss} corrects nothing, and data may be ${maxStepsOffPolicy} versions old: choose cispo, add ` +
         '--correction token_weights or --max-steps-off-policy 0, or allow it with --allow-uncorrected',
     );
+  }
+}
+
+/**
+ * Solutions are no samples of a policy: what compares their logprobs with those of the policy has no
+ * meaning, and neither has the comparison of a group's equal rewards.
+ */
+export function checkSolutions(
+  settings: Objective & Advantages & Pick<Batches, 'trainOn'> & Pick<Stops, 'stopKl'> & Audit,
+  addIssue: AddIssue<Objective & Advantages & Stops & Audit>,
+): void {
+  if (settings.trainOn !== 'solutions') return;
+  const needed = {
+    loss: 'cross_entropy',
+    correction: 'in_loss',
+    mask: 'none',
+    advantage: 'reward',
+    auditShare: 0,
+    stopKl: 0,
+  } as const;
+  for (const [key, value] of Object.entries(needed)) {
+    const name = key as keyof typeof needed;
+    if (settings[name] === value) continue;
+    addIssue(name, `--train-on solutions trains on no samples of a policy; choose ${value}`);
   }
 }
 
@@ -214,6 +241,12 @@ export type Advantages = z.infer<typeof Advantages>;
 
 export function checkAdvantages(settings: Advantages, addIssue: AddIssue<Advantages>): void {
   const { lengthPenalty, lengthFree, entropyBonus, entropyTarget } = settings;
+  if (settings.advantage === 'reward' && settings.zeroVariance === 'refill') {
+    addIssue(
+      'zeroVariance',
+      '--advantage reward learns from groups of equal rewards too; choose train',
+    );
+  }
   if (lengthPenalty === 0 && lengthFree > 0) {
     addIssue('lengthFree', 'there is no --length-penalty; remove it');
   }

@@ -34,9 +34,11 @@ export function batchAdvantages(
  * - `mean_std`: (r_i - mean(r)) / (std(r) + 1e-6), the population deviation, as in TuFT's guide.
  * - `leave_one_out`: r_i - the mean of the others (RLOO, Ahmadian et al. 2024, arXiv:2402.14740);
  *   the centred advantage times G / (G - 1).
+ * - `reward`: r_i itself, compared with nothing: REINFORCE (Williams 1992). With rewards of 0 and 1 and
+ *   the loss `cross_entropy` it is supervised training on the correct answers.
  *
  * @param rewards [G] one reward per rollout, in group order; unitless.
- * @returns [G] in the same order; all 0 for a uniform group, which trains nothing.
+ * @returns [G] in the same order; all 0 for a uniform group, which trains nothing, unless they are `reward`.
  * @throws {RangeError} if the group has fewer than two rollouts or a reward is not finite.
  */
 export function groupAdvantages(kind: GroupAdvantageKind, rewards: readonly number[]): number[] {
@@ -46,12 +48,16 @@ export function groupAdvantages(kind: GroupAdvantageKind, rewards: readonly numb
   const bad = rewards.findIndex((reward) => !Number.isFinite(reward));
   if (bad !== -1) throw new RangeError(`groupAdvantages: rewards[${bad}] is ${rewards[bad]}`);
 
+  if (kind === 'reward') return [...rewards];
   const scale = scaleOf[kind](rewards);
   return centred(rewards).map((advantage) => advantage * scale);
 }
 
-/** Every kind is the centred advantage times one factor of the whole group. */
-const scaleOf: Record<GroupAdvantageKind, (rewards: readonly number[]) => number> = {
+/** The others are the centred advantage times one factor of the whole group. */
+const scaleOf: Record<
+  Exclude<GroupAdvantageKind, 'reward'>,
+  (rewards: readonly number[]) => number
+> = {
   mean_centred: () => 1,
   mean_std: (rewards) => 1 / (deviation(rewards) + 1e-6),
   leave_one_out: (rewards) => rewards.length / (rewards.length - 1),

@@ -18,7 +18,13 @@ export const Correction = z.strictObject({
 export type Correction = z.infer<typeof Correction>;
 
 /** How a rollout's reward is compared with others to give its advantage. */
-export const AdvantageKind = z.enum(['mean_centred', 'mean_std', 'leave_one_out', 'batch_std']);
+export const AdvantageKind = z.enum([
+  'mean_centred',
+  'mean_std',
+  'leave_one_out',
+  'batch_std',
+  'reward',
+]);
 export type AdvantageKind = z.infer<typeof AdvantageKind>;
 
 export const Normalization = z.enum(['none', 'token', 'sequence', 'group', 'constant']);

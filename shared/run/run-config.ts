@@ -19,6 +19,7 @@ export const RunConfig = z.strictObject({
   datasetDigest: z.string().min(1), // of the problems; all services must have the same
   sampling: z.strictObject(fieldsOf(sampling)),
   ...fieldsOf(batching),
+  trainOn: batching.trainOn.schema.default(batching.trainOn.fallback), // older runs lack it
   lora: z.strictObject({ rank: z.int().positive(), seed: z.int().nonnegative() }),
   loss: z.strictObject({
     name: LossName,

@@ -22,6 +22,9 @@ export interface Task<Problem extends TaskProblem = TaskProblem> {
   /** The prompt that the policy continues. */
   prompt(problem: Problem): Prompt;
 
+  /** A completion that solves the problem, if the task knows one. */
+  solution?(problem: Problem): string | undefined;
+
   /** Texts that end an answer, besides the end of the sequence. */
   readonly stop: readonly string[];
 

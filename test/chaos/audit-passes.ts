@@ -80,6 +80,7 @@ export function expectedAdvantages(
         mean_centred: reward - mean,
         mean_std: (reward - mean) / (Math.sqrt(variance) + 1e-6),
         leave_one_out: reward - (all - reward) / (rewards.length - 1),
+        reward,
         batch_std: NaN, // compares whole batches; no round uses it
       };
       return compared[advantage] / weights[normalization];

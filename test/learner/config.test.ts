@@ -67,7 +67,27 @@ describe("the learner's configuration", () => {
     for (const loss of ['cispo', 'ppo', 'importance_sampling', 'dro']) load('--loss', loss);
   });
 
+  const solutions =
+    '--train-on=solutions --loss=cross_entropy --advantage=reward --zero-variance=train --audit-share=0 --stop-kl=0'.split(
+      ' ',
+    );
+
+  it('the learner accepts solutions to train on with the settings that mean something for them', () => {
+    assert.equal(runConfig(fit(...solutions), found).trainOn, 'solutions');
+    assert.equal(runConfig(fit(), found).trainOn, 'rollouts');
+  });
+
   const contradictions: [flags: string[], says: RegExp][] = [
+    [
+      [...solutions, '--loss=cispo'],
+      /--loss .* --train-on solutions trains on no samples of a policy; choose cross_entropy/,
+    ],
+    [[...solutions, '--advantage=mean_centred'], /--advantage .*; choose reward/],
+    [[...solutions, '--mask=icepop'], /--mask .*; choose none/],
+    [[...solutions, '--correction=token_weights'], /--correction .*; choose in_loss/],
+    [[...solutions, '--audit-share=0.1'], /--audit-share .*; choose 0/],
+    [[...solutions, '--stop-kl=1'], /--stop-kl .*; choose 0/],
+    [['--advantage=reward'], /--zero-variance/],
     [
       ['--num-minibatches', '5'],
       /--num-minibatches .* must divide --groups-per-batch, which is 64/,
@@ -115,6 +135,12 @@ describe("the learner's configuration", () => {
 
 describe('the stored configuration of a run', () => {
   const ours = runConfig(fit(), found);
+
+  it('the stored configuration of an older release means training on rollouts', () => {
+    const { trainOn, ...older } = ours;
+    assert.equal(trainOn, 'rollouts');
+    assert.equal(RunConfig.parse(older).trainOn, 'rollouts');
+  });
 
   it('a run refuses settings other than those it started with', async () => {
     let stored: RunConfig | undefined;

@@ -65,7 +65,12 @@ export async function runAlteredActor(
   );
   const sampling = {
     ...{ broker, actor, prompts, sampler, policies, activity, earlyCancel, log: silent },
-    ...{ inFlightUpdates: true, splits: ['train'] as const, onGroup: () => undefined },
+    ...{
+      trainOn: 'rollouts' as const,
+      inFlightUpdates: true,
+      splits: ['train'] as const,
+      onGroup: () => undefined,
+    },
   };
   await TaskScope.run(signal, [
     (ending) => policies.follow(ending),

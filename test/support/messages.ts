@@ -135,6 +135,7 @@ export function runConfig(over: Partial<RunConfig> = {}): RunConfig {
       entropyBonus: { coefficient: 0 },
     },
     zeroVariance: 'refill',
+    trainOn: 'rollouts',
     adam: {
       learningRate: 1e-3,
       beta1: 0.9,

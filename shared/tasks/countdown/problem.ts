@@ -5,6 +5,7 @@ export interface Problem {
   readonly difficulty: string; // the number of numbers
   readonly numbers: readonly number[]; // in the order of the prompt
   readonly target: number;
+  readonly solution?: string; // an expression, for generated problems
 }
 
 /** The problem with these numbers and target; its id is derived from them. */

@@ -7,7 +7,7 @@ import { datasetOf, splitRows, type Dataset } from '../dataset.js';
 import { namesOnly, PromptTemplate, chooseTemplate } from '../prompt-template.js';
 import { type CommonSettings, defineTask, type Task } from '../task.js';
 import { answerForm, scoreAnswer } from './score.js';
-import { embeddedDataset, generateProblems } from './generator.js';
+import { embeddedDataset, generateProblems, type SolvedProblem } from './generator.js';
 import { problemKey, problemOf, type Problem } from './problem.js';
 import { styles, renderPrompt } from './prompts.js';
 
@@ -210,6 +210,7 @@ function openCountdown({ dataset, prompt, reward }: CountdownSpec): Task<Problem
   return {
     load: () => loadDataset(dataset),
     prompt: (problem) => renderPrompt(prompt, problem),
+    ...(prompt.answer === 'whole' && { solution: (problem: Problem) => problem.solution }),
     stop: prompt.stop,
     score: (problem, completion) => scoreAnswer(form, problem, completion, reward),
     problemOf: problemOfRow,
@@ -223,7 +224,8 @@ function openCountdown({ dataset, prompt, reward }: CountdownSpec): Task<Problem
 async function loadDataset(spec: CountdownSpec['dataset']): Promise<Dataset<Problem>> {
   if (spec.kind === 'generator') {
     const { test, train } = generateProblems(spec);
-    const problems = (split: typeof test) => split.map(({ problem }) => problem);
+    const problems = (split: readonly SolvedProblem[]): Problem[] =>
+      split.map(({ problem, witness }) => ({ ...problem, solution: witness }));
     return datasetOf('countdown', problems(test), problems(train));
   }
   const rows = await readData(spec, problemOfRow, exampleRow);

@@ -27,6 +27,11 @@ describe('group advantages of rewards 1, 0, 0, 1', () => {
     const third = 2 / 3;
     assertClose(groupAdvantages('leave_one_out', rewards), [third, -third, -third, third]);
   });
+
+  it('the group advantages are the rewards themselves for reward, also if they are all equal', () => {
+    assert.deepEqual(groupAdvantages('reward', rewards), rewards);
+    assert.deepEqual(groupAdvantages('reward', [1, 1]), [1, 1]);
+  });
 });
 
 describe('group advantages', () => {

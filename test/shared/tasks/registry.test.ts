@@ -6,7 +6,14 @@ import { embeddedDataset } from '../../../shared/tasks/countdown/generator.js';
 import { styles } from '../../../shared/tasks/countdown/prompts.js';
 import { zeroOrOne } from '../../../shared/tasks/countdown/score.js';
 import { styles as integerStyles } from '../../../shared/tasks/integer-answers/prompts.js';
-import { checkTask, flagsOf, TaskSettings, taskSpec } from '../../../shared/tasks/registry.js';
+import {
+  checkTask,
+  flagsOf,
+  loadForTraining,
+  openTask,
+  TaskSettings,
+  taskSpec,
+} from '../../../shared/tasks/registry.js';
 
 const specOf = (...flags: string[]) => taskSpec(loadConfig(TaskSettings, 'learner', flags, {}));
 
@@ -21,10 +28,19 @@ describe('the task chosen by the settings', () => {
   });
 
   it('the task generates other problems or reads a file if the settings say so', async () => {
+    const { rehearsal, ...chosen } = embeddedDataset;
     const other = await specOf('--numbers', '3,4', '--dataset-seed', '7');
-    assert.deepEqual(other.dataset, { ...embeddedDataset, numbers: [3, 4], seed: 7 });
+    assert.deepEqual(other.dataset, { ...chosen, numbers: [3, 4], seed: 7 });
+    const small = await specOf('--max-target', '100');
+    assert.deepEqual(small.dataset, { ...chosen, minTarget: 1, maxTarget: 100 });
     const ranges = await specOf('--min-number', '10', '--min-target', '20');
-    assert.deepEqual(ranges.dataset, { ...embeddedDataset, minNumber: 10, minTarget: 20 });
+    assert.deepEqual(ranges.dataset, { ...chosen, minNumber: 10, minTarget: 20 });
+    assert.deepEqual((await specOf('--rehearsal-share', '0')).dataset, chosen);
+    const mixed = await specOf('--max-target', '300', '--rehearsal-share', '0.5');
+    assert.deepEqual(mixed.dataset, {
+      ...{ ...chosen, minTarget: 1, maxTarget: 300 },
+      rehearsal: { ...rehearsal, share: 0.5 },
+    });
     const read = await specOf('--dataset', 'problems.jsonl', '--test-size', '512');
     assert.deepEqual(read.dataset, {
       kind: 'jsonl',
@@ -32,6 +48,26 @@ describe('the task chosen by the settings', () => {
       seed: 0,
       testSize: 512,
     });
+  });
+});
+
+describe('the problems of a run that trains on solutions', () => {
+  const small = ['--train-size=8', '--test-size=2'];
+
+  it('the generated problems come with solutions that are right', async () => {
+    const spec = await specOf(...small);
+    const { train } = await loadForTraining(spec, 'solutions');
+    const task = openTask(spec);
+    assert.equal(train.length, 8);
+    for (const problem of train) {
+      assert.equal(task.score(problem, task.solution!(problem)!).isCorrect, true);
+    }
+  });
+
+  it('the problems are refused if there are no solutions in the form of the answers', async () => {
+    const spec = await specOf(...small, '--prompt-style=fewshot');
+    assert.equal((await loadForTraining(spec, 'rollouts')).train.length, 8);
+    await assert.rejects(loadForTraining(spec, 'solutions'), /--prompt-style compact/);
   });
 });
 
@@ -84,7 +120,7 @@ describe('settings that contradict the task', () => {
 
   const refused: [flags: string[], says: RegExp][] = [
     [['--dataset=a.jsonl', '--numbers=3'], /^numbers: it applies to generated problems/],
-    [['--min-number=31'], /^minNumber: it exceeds --max-number/],
+    [['--min-number=51'], /^minNumber: it exceeds --max-number/],
     [['--max-target=5', '--min-target=6'], /^minTarget: it exceeds --max-target/],
     [['--task=integer-answers'], /^dataset: .* has no generator; name a file/],
     [['--task=integer-answers', '--dataset=generator'], /^dataset: /],
