@@ -1,7 +1,8 @@
 import { z } from 'zod';
-import { httpAddress, string, int } from '../../shared/service/config-fields.js';
+import { httpAddress, number, string, int } from '../../shared/service/config-fields.js';
 import { type Environment, loadConfig } from '../../shared/service/config.js';
 import { whichRun } from '../existing-run/find-run.js';
+import { problemFlags } from './other-problems.js';
 import { keyOf, processSettings } from '../up/up-config.js';
 
 /** Which version of which run to measure, and how. */
@@ -15,12 +16,21 @@ export const EvalConfig = z.object({
     .describe(
       'best (of those that were evaluated), latest, or the number of a version that is kept or saved.',
     ),
-  problems: int.positive().optional().describe('held-out problems; by default all.'),
+  problems: int.positive().optional().describe('held-out problems; by default all that are left.'),
   samples: int
     .positive()
     .max(4096)
     .default(4)
-    .describe('answers to each at the training temperature; one more is greedy.'),
+    .describe('sampled answers to each; one more is greedy.'),
+  temperature: number
+    .positive()
+    .optional()
+    .describe('temperature of the sampled answers; by default that of training.'),
+  ...problemFlags,
+  skipProblems: int
+    .nonnegative()
+    .default(0)
+    .describe('first held-out problems to leave out, such as those that chose the settings.'),
   actors: processSettings.actors,
   sampler: processSettings.sampler
     .optional()

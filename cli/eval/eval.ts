@@ -2,6 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describeFlags } from '../../shared/service/config-help.js';
+import type { RunConfig } from '../../shared/run/run-config.js';
 import { RunConfigStore } from '../../shared/run/run-config-store.js';
 import type { Environment } from '../../shared/service/config.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
@@ -15,6 +16,7 @@ import { EvalConfig, evalService, loadEvalConfig } from './eval-config.js';
 import { findRun, type FoundRun } from '../existing-run/find-run.js';
 import { findVersion, type SavedState } from './find-version.js';
 import { measure } from './measure.js';
+import { withProblems } from './other-problems.js';
 import { readStore } from '../existing-run/read-store.js';
 import { statesAtServer, statesInFolder } from './saved-states.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
@@ -62,11 +64,12 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
       log,
     };
     const states = (path: string | undefined) => savedStates(found, request, path, reading);
-    const version = await readStore(reading, (broker) => {
+    const kept = await readStore(reading, (broker) => {
       const { run, policy, ledger, events } = broker;
       const store = { run, policy, ledger, events, config: new RunConfigStore(broker) };
       return findVersion(store, request.version, states, signal);
     });
+    const version = { ...kept, config: await asMeasured(kept.config, request) };
     const { version: number, step } = version;
     const result = await measure({
       request,
@@ -92,6 +95,13 @@ export async function evalRun(argv: readonly string[], env: Environment): Promis
     if (!keepsLogs) await rm(folder, { recursive: true, force: true });
   }
   return 0;
+}
+
+/** The run's configuration with the problems and the temperature of this evaluation. */
+async function asMeasured(config: RunConfig, request: EvalConfig): Promise<RunConfig> {
+  const { temperature = config.sampling.temperature } = request;
+  const { sampling, ...rest } = await withProblems(config, request);
+  return { ...rest, sampling: { ...sampling, temperature } };
 }
 
 /** @param path of the state that the run's ledger names. */

@@ -2,6 +2,7 @@ import { join } from 'node:path';
 import type { NatsBinary } from '../nats-server/binary.js';
 import type { StopSignals } from '../processes/stop-signals.js';
 import type { Screen } from '../up/screen.js';
+import type { EvalConfig } from './eval-config.js';
 import type { FoundVersion } from './find-version.js';
 import { connectBroker } from '../../shared/broker/connect.js';
 import { UserError } from '../../shared/base/errors.js';
@@ -48,7 +49,7 @@ export interface MeasureOptions extends BackendOptions {
  */
 export async function measure(options: MeasureOptions): Promise<EvalResult> {
   const { request, found, version, screen, stop, folder, log } = options;
-  const problems = await heldOut(version, request.problems);
+  const problems = await heldOut(version, request);
   await using fleet = new Fleet({ logFolder: folder, report: screen.warn, hurry: stop.hurry });
   const over = new AbortController();
   const signal = AbortSignal.any([stop.stop, fleet.failed, over.signal]);
@@ -89,10 +90,10 @@ export async function measure(options: MeasureOptions): Promise<EvalResult> {
   }
 }
 
-/** The held-out problems of the run, the first `count` of them. */
+/** The held-out problems that the request names. */
 async function heldOut(
   { config }: FoundVersion,
-  count: number | undefined,
+  { problems, skipProblems }: EvalConfig,
 ): Promise<readonly EvalProblem[]> {
   const dataset = await openTask(config.task).load();
   if (dataset.digest !== config.datasetDigest) {
@@ -100,12 +101,15 @@ async function heldOut(
       `the dataset here has digest ${dataset.digest}, the run ${config.run} was trained on one with ${config.datasetDigest}; evaluate it with its own data and version of offbeat`,
     );
   }
-  if (count !== undefined && count > dataset.test.length) {
+  const end = skipProblems + (problems ?? 1);
+  if (end > dataset.test.length) {
+    const skipped = skipProblems === 0 ? '' : `--skip-problems ${skipProblems} and `;
     throw new UserError(
-      `--problems is ${count}, but run ${config.run} holds out ${dataset.test.length}; ask for fewer`,
+      `${skipped}--problems ${problems ?? 1} need ${end} held-out problems, but there are ` +
+        `${dataset.test.length}; ask for fewer`,
     );
   }
-  return dataset.test.slice(0, count);
+  return dataset.test.slice(skipProblems, problems && end);
 }
 
 async function startBus(

@@ -56,6 +56,36 @@ describe('offbeat eval', { timeout: 300_000 }, () => {
     assert.equal((JSON.parse(out.trimEnd().split('\n').at(-1)!) as EvalResult).version, best);
   });
 
+  it('offbeat eval measures at another temperature and on other problems if asked', async () => {
+    const { code, out, err } = await evaluate(
+      ...['--temperature=0.25', '--numbers=3,4', '--max-target=50', '--test-size=40'],
+    );
+    assert.equal(code, 0, err);
+    const result = JSON.parse(out) as EvalResult;
+    assert.equal(result.temperature, 0.25);
+    const difficulties = result.byDifficulty.map(({ difficulty }) => difficulty);
+    assert.deepEqual(difficulties.sort(), ['3 numbers', '4 numbers']);
+  });
+
+  it('offbeat eval leaves out the first held-out problems if asked', async () => {
+    const { code, out, err } = await evaluate('--version=0', '--skip-problems=2', '--problems=4');
+    assert.equal(code, 0, err);
+    const result = JSON.parse(out) as EvalResult;
+    assert.deepEqual(result.answers.greedy.correct, evals[0]!.answers.greedy.correct.slice(2));
+    const beyond = await evaluate('--skip-problems=1020');
+    assert.equal(beyond.code, 2);
+    assert.match(
+      beyond.err,
+      /--skip-problems 1020 and --problems 6 need 1026 held-out problems, but there are 1024/,
+    );
+  });
+
+  it('offbeat eval refuses problems that contradict each other', async () => {
+    const { code, err } = await evaluate('--min-target=9', '--max-target=5');
+    assert.equal(code, 2);
+    assert.match(err, /--min-target: it exceeds --max-target/);
+  });
+
   it('offbeat eval lists the existing versions when asked for another', async () => {
     const { code, err } = await evaluate('--version=7');
     assert.equal(code, 2);
