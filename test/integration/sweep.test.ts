@@ -113,7 +113,7 @@ describe('offbeat sweep', { timeout: 400_000 }, () => {
     await write({ settings: { ...experiment.settings, dataset: 'nowhere.jsonl' }, seeds: [4] });
     const { code, err } = await runOffbeat(['sweep', 'e.json'], folder);
     assert.equal(code, 1);
-    assert.match(err, /1-s4-[0-9a-f]{6} ended with code 2:[^]*nowhere\.jsonl/);
+    assert.match(err, /1-s4-[0-9a-f]{6}: up ended with code 2:[^]*nowhere\.jsonl/);
   });
 
   it('a sweep refuses invalid settings before it starts a run', async () => {

@@ -44,6 +44,23 @@ export function bootstrapMean(scores: Scores, options: BootstrapOptions): Estima
 }
 
 /**
+ * Half the width of the 95 % interval of a mean by Student's t, which supposes that the values are normal.
+ *
+ * @returns undefined for a single value.
+ */
+export function halfTInterval(values: readonly number[]): number | undefined {
+  const n = values.length;
+  if (n < 2) return undefined;
+  const center = mean(values);
+  const variance = values.reduce((sum, value) => sum + (value - center) ** 2, 0) / (n - 1);
+  const quantile = tQuantiles[Math.min(n - 1, tQuantiles.length) - 1]!;
+  return quantile * Math.sqrt(variance / n);
+}
+
+/** The 97.5 % quantiles of Student's t for 1, 2, … degrees of freedom; for more the last is slightly too wide. */
+const tQuantiles = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
+
+/**
  * By how much one setting scores better than another, pair by pair: the same problem, and run by run
  * in the order of the seeds. Differences between problems and between seeds cancel out.
  *

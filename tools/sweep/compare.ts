@@ -1,9 +1,9 @@
 import { createRandom } from '../../shared/base/random.js';
 import { pairedDifference, type BootstrapOptions, type Estimate } from './bootstrap.js';
-import { answeredByAll, lastScores } from './measures.js';
+import { answeredByAll, scoresOf } from './measures.js';
 import { describe, isIn, type Cell } from './plan.js';
 import type { RunResult } from './results.js';
-import type { Choice, Comparison, Measure } from './sweep-file.js';
+import type { Choice, Comparison, EvalMeasure } from './sweep-file.js';
 
 /** A cell compared with its baseline. */
 export interface Compared {
@@ -28,7 +28,7 @@ export interface CompareOptions extends Omit<BootstrapOptions, 'over' | 'random'
  */
 export function compare(
   { against, margin }: Comparison,
-  spec: Extract<Measure, { from: 'eval' }>,
+  spec: EvalMeasure,
   cells: readonly Cell[],
   resultsOf: (choice: Choice) => readonly RunResult[],
   { seed, ...bootstrap }: CompareOptions,
@@ -36,12 +36,17 @@ export function compare(
   return cells.flatMap(({ choice }) => {
     const baseline = { ...choice, ...against };
     if (isIn(choice, against)) return [];
-    const others = new Map(resultsOf(baseline).map((result) => [result.seed, result]));
-    const pairs = resultsOf(choice).filter((result) => others.has(result.seed));
+    const others = new Map(
+      resultsOf(baseline).map((result) => [result.seed, scoresOf(result, spec)]),
+    );
+    const pairs = resultsOf(choice).flatMap((result) => {
+      const [mine, other] = [scoresOf(result, spec), others.get(result.seed)];
+      return mine === undefined || other === undefined ? [] : [{ mine, other }];
+    });
     if (pairs.length === 0) return [];
     const [scores, base] = answeredByAll([
-      pairs.map((result) => lastScores(result, spec.key)),
-      pairs.map((result) => lastScores(others.get(result.seed)!, spec.key)),
+      pairs.map(({ mine }) => mine),
+      pairs.map(({ other }) => other),
     ]);
     const difference = (over: BootstrapOptions['over']) => {
       const random = createRandom(`${seed} ${over} ${describe(choice)}`);

@@ -1,14 +1,22 @@
 import { mean } from '../../shared/base/statistics.js';
 import { passAtK } from '../../shared/rl/pass-at-k.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
-import { bootstrapMean, type BootstrapOptions, type Estimate, type Scores } from './bootstrap.js';
+import {
+  bootstrapMean,
+  halfTInterval,
+  type BootstrapOptions,
+  type Estimate,
+  type Scores,
+} from './bootstrap.js';
 import type { RunResult } from './results.js';
-import type { Measure } from './sweep-file.js';
+import type { EvalMeasure, Measure } from './sweep-file.js';
 
 /** A measure of one cell, over its seeds. */
 export interface Measured extends Estimate {
   /** `interval`: by bootstrap over the problems; `range`: from the smallest seed to the largest. */
   readonly kind: 'interval' | 'range';
+  /** Half the width of the 95 % t-interval over the seeds; undefined for a range or with one seed. */
+  readonly overSeeds: number | undefined;
   readonly runs: number;
 }
 
@@ -23,10 +31,19 @@ export function measure(
   options: BootstrapOptions,
 ): Measured | undefined {
   if (spec.from === 'eval') {
-    const scores = results.map((result) => lastScores(result, spec.key));
+    const scores = results.flatMap((result) => {
+      const found = scoresOf(result, spec);
+      return found === undefined ? [] : [found];
+    });
     if (scores.length === 0) return undefined;
     const [complete] = answeredByAll([scores]);
-    return { ...bootstrapMean(complete!, options), kind: 'interval', runs: scores.length };
+    const overSeeds = halfTInterval(complete!.map(mean));
+    return {
+      ...bootstrapMean(complete!, options),
+      kind: 'interval',
+      overSeeds,
+      runs: scores.length,
+    };
   }
   const values = results
     .map(({ steps }) => taken(spec, steps))
@@ -37,17 +54,26 @@ export function measure(
     low: Math.min(...values),
     high: Math.max(...values),
     kind: 'range',
+    overSeeds: undefined,
     runs: values.length,
   };
 }
 
-/** [P] of the last evaluation, each problem's score; NaN where a problem was not answered. */
-export function lastScores({ evals }: Pick<RunResult, 'evals'>, key: string): number[] {
-  return scoresOf(evals.at(-1)!, key);
+/**
+ * [P] the score of each problem in the evaluation that a measure names; NaN where a problem was not answered.
+ *
+ * @returns undefined if the run does not have this evaluation.
+ */
+export function scoresOf(
+  { evals, furtherEvals }: Pick<RunResult, 'evals' | 'furtherEvals'>,
+  { at, key }: Pick<EvalMeasure, 'at' | 'key'>,
+): number[] | undefined {
+  const found = at === 'start' ? evals[0] : at === 'end' ? evals.at(-1) : furtherEvals[at];
+  return found && scoresIn(found, key);
 }
 
 /** @param key `sampled`, `greedy` or `pass@K`. */
-function scoresOf({ answers }: EvalResult, key: string): number[] {
+function scoresIn({ answers }: EvalResult, key: string): number[] {
   const { correct, total } = key === 'greedy' ? answers.greedy : answers.sampled;
   const tries = Number(/^pass@(\d+)$/.exec(key)?.[1] ?? 1);
   return correct.map((right, i) => {

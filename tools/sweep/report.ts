@@ -6,7 +6,7 @@ import { compare, type Compared } from './compare.js';
 import { measure } from './measures.js';
 import { cellsOf, describe, type PlannedRun } from './plan.js';
 import type { RunResult } from './results.js';
-import type { Choice, Comparison, Measure, Sweep } from './sweep-file.js';
+import type { Choice, Comparison, EvalMeasure, Sweep } from './sweep-file.js';
 import type { CellReport } from './table.js';
 
 /** The results of an experiment so far. */
@@ -40,7 +40,7 @@ export function reportOf(
       choice,
       runs: mine.length,
       planned: planned.filter((run) => describe(run.choice) === describe(choice)).length,
-      ends: endsOf(mine),
+      ends: endsOf(mine, sweep.limits.minutes === undefined ? 'max_steps' : 'max_minutes'),
       minutes: mine.length === 0 ? 0 : mean(mine.map(({ seconds }) => seconds)) / 60,
       measured: sweep.measures.map((spec) => {
         const random = createRandom(`${sweep.name} ${spec.name} ${describe(choice)}`);
@@ -49,7 +49,7 @@ export function reportOf(
     };
   });
   const comparisons = sweep.comparisons.map((spec) => {
-    const of = sweep.measures.find(({ name }) => name === spec.measure) as EvalMeasure;
+    const of = sweep.measures.find(({ name }) => name === spec.measure) as EvalMeasure; // checked by the file's schema
     const seed = `${sweep.name} ${spec.measure}`;
     return { spec, compared: compare(spec, of, cells, resultsOf, { ...bootstrap, seed }) };
   });
@@ -58,11 +58,9 @@ export function reportOf(
   return { sweep, planned, results, cells: reports, comparisons, charts, svg };
 }
 
-type EvalMeasure = Extract<Measure, { from: 'eval' }>; // checked by the schema of the file
-
-/** `2 diverged`: how many runs ended for another reason than their number of steps. */
-function endsOf(results: readonly RunResult[]): string[] {
-  const reasons = results.map(({ reason }) => reason).filter((reason) => reason !== 'max_steps');
+/** `2 diverged`: how many runs ended for another reason than `expected`. */
+function endsOf(results: readonly RunResult[], expected: string): string[] {
+  const reasons = results.map(({ reason }) => reason).filter((reason) => reason !== expected);
   return [...new Set(reasons)].map(
     (reason) => `${reasons.filter((other) => other === reason).length} ended by ${reason}`,
   );

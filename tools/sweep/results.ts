@@ -1,5 +1,6 @@
 import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { gunzipSync, gzipSync } from 'node:zlib';
 import { z } from 'zod';
 import { UserError } from '../../shared/base/errors.js';
 import { makeFolder } from '../../shared/base/make-folder.js';
@@ -22,6 +23,7 @@ export const RunResult = z.strictObject({
   machine: z.string(),
   summary: z.record(z.string(), z.unknown()), // as the learner wrote it
   evals: z.array(EvalResult).min(1), // in the order of the versions
+  furtherEvals: z.record(z.string(), EvalResult).default({}), // by `offbeat eval`, by name
   steps: z.array(z.record(z.string(), z.number())), // the numbers of each line of metrics.jsonl
 });
 export type RunResult = z.infer<typeof RunResult>;
@@ -65,6 +67,31 @@ export class Results {
   #path(name: string): string {
     return join(this.folder, `${name}.json`);
   }
+}
+
+/** Writes a result for a repository: packed, and of its steps only the `columns`. */
+export async function publishResult(
+  folder: string,
+  result: RunResult,
+  columns: ReadonlySet<string>,
+): Promise<void> {
+  const steps = result.steps.map((step) =>
+    Object.fromEntries(Object.entries(step).filter(([key]) => columns.has(key))),
+  );
+  await makeFolder(folder);
+  const packed = gzipSync(JSON.stringify({ ...result, steps }), { level: 9 });
+  await writeFile(join(folder, `${result.name}.json.gz`), packed);
+}
+
+/** Reads the results that `publishResult` has written to a folder. */
+export async function publishedResults(folder: string): Promise<RunResult[]> {
+  const files = (await readdir(folder)).filter((name) => name.endsWith('.json.gz')).sort();
+  return Promise.all(
+    files.map(async (name) => {
+      const json = gunzipSync(await readFile(join(folder, name))).toString();
+      return RunResult.parse(JSON.parse(json));
+    }),
+  );
 }
 
 const Began = z.looseObject({ model: z.looseObject({ digest: z.string() }) });

@@ -4,17 +4,21 @@ import { rm } from 'node:fs/promises';
 import { cpus } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { z } from 'zod';
 import { errorText } from '../../shared/base/errors.js';
 import { givenUpCode } from '../../shared/base/exit-codes.js';
 import { parentPipe } from '../../shared/service/parent-pipe.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import type { StopSignals } from '../../cli/processes/stop-signals.js';
 import { asFlags } from '../../cli/up/up-config.js';
-import type { PlannedRun } from './plan.js';
+import { EvalResult } from '../../shared/wire/eval-result.js';
+import { isIn, type PlannedRun } from './plan.js';
+import type { FurtherEvaluation } from './sweep-file.js';
 import { readRunFolder, type RunResult } from './results.js';
 import type { Environment } from '../../shared/service/config.js';
 
 export interface RunOneOptions {
+  readonly further: readonly FurtherEvaluation[];
   readonly runsDir: string; // only for this experiment: a folder with the run's name is deleted
   readonly env: Environment;
   readonly stop: StopSignals;
@@ -38,15 +42,62 @@ const quiet = ['--json', '--no-dashboard'];
  * @throws {RunFailed} with the end of its output, if it ended without a result or was stopped.
  */
 export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<RunResult> {
-  const { runsDir, env, stop, onLine } = options;
+  const { runsDir, further } = options;
   const folder = join(runsDir, run.name);
   await rm(folder, { recursive: true, force: true });
   const startedAt = performance.now();
-  const flags = [`--run=${run.name}`, `--runs-dir=${runsDir}`, ...quiet, ...asFlags(run.settings)];
+  const place = [`--run=${run.name}`, `--runs-dir=${runsDir}`];
+  await runOffbeat(run, ['up', ...place, ...quiet, ...asFlags(run.settings)], options);
+  const seconds = (performance.now() - startedAt) / 1_000;
+  const found = await readRunFolder(folder).catch((cause: unknown) => {
+    throw new RunFailed(`${folder} does not have the result of the run: ${errorText(cause)}`, {
+      cause,
+    });
+  });
+  const furtherEvals: RunResult['furtherEvals'] = {};
+  for (const { name, settings } of evaluationsOf(run, further)) {
+    const flags = ['eval', ...place, '--json', ...asFlags(settings)];
+    const lines = (await runOffbeat(run, flags, options)).trimEnd().split('\n');
+    const { run: _run, step: _step, ...result } = Evaluated.parse(JSON.parse(lines.at(-1)!));
+    furtherEvals[name] = EvalResult.parse(result);
+  }
+  return {
+    v: 2,
+    ...run,
+    ...found,
+    furtherEvals,
+    seconds,
+    finishedAt: new Date().toISOString(),
+    machine: thisMachine(),
+  };
+}
+
+/** The further evaluations that a run gets. */
+export function evaluationsOf(
+  { choice }: Pick<PlannedRun, 'choice'>,
+  further: readonly FurtherEvaluation[],
+): FurtherEvaluation[] {
+  return further.filter(({ where }) => isIn(choice, where));
+}
+
+/** What `offbeat eval --json` prints. */
+const Evaluated = z.looseObject({ run: z.string(), step: z.int() });
+
+/**
+ * Runs an `offbeat` command as a process that ends with ours.
+ *
+ * @returns its standard output.
+ * @throws {RunFailed} with the end of its error output, if it failed.
+ */
+async function runOffbeat(
+  { name }: PlannedRun,
+  args: readonly string[],
+  { env, stop, onLine }: RunOneOptions,
+): Promise<string> {
   const cli = `${packageRoot}dist/cli/cli.js`;
-  const child = spawn(process.execPath, ['--enable-source-maps', cli, 'up', ...flags], {
+  const child = spawn(process.execPath, ['--enable-source-maps', cli, ...args], {
     detached: true, // Ctrl-C reaches only us, and we forward it
-    stdio: ['pipe', 'ignore', 'pipe'],
+    stdio: ['pipe', 'pipe', 'pipe'],
     env: { ...env, [parentPipe]: '1' },
   });
   const ended = once(child, 'close') as Promise<[number | null, NodeJS.Signals | null]>;
@@ -54,6 +105,8 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
   const hurry = () => child.kill('SIGKILL'); // its own children end when their pipes close
   stop.stop.addEventListener('abort', passOn);
   stop.hurry.addEventListener('abort', hurry);
+  const output: string[] = [];
+  child.stdout.setEncoding('utf8').on('data', (text: string) => output.push(text));
   const lines: string[] = [];
   createInterface(child.stderr).on('line', (line) => {
     lines.push(line);
@@ -64,26 +117,13 @@ export async function runOne(run: PlannedRun, options: RunOneOptions): Promise<R
     const [code, signal] = await ended;
     if (code !== 0 && code !== givenUpCode) {
       const how = signal === null ? `with code ${code ?? 'unknown'}` : `by ${signal}`;
-      throw new RunFailed([`${run.name} ended ${how}:`, ...lines].join('\n  | '));
+      throw new RunFailed([`${name}: ${args[0]} ended ${how}:`, ...lines].join('\n  | '));
     }
   } finally {
     stop.stop.removeEventListener('abort', passOn);
     stop.hurry.removeEventListener('abort', hurry);
   }
-  const seconds = (performance.now() - startedAt) / 1_000;
-  const found = await readRunFolder(folder).catch((cause: unknown) => {
-    throw new RunFailed(`${folder} does not have the result of the run: ${errorText(cause)}`, {
-      cause,
-    });
-  });
-  return {
-    v: 2,
-    ...run,
-    ...found,
-    seconds,
-    finishedAt: new Date().toISOString(),
-    machine: thisMachine(),
-  };
+  return output.join('');
 }
 
 /** Deletes the streams and weights of a run whose result is stored. */

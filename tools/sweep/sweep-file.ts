@@ -42,8 +42,10 @@ export type Choice = z.infer<typeof Choice>;
 /** A number measured for each run. */
 export const Measure = z.discriminatedUnion('from', [
   z.strictObject({
-    from: z.literal('eval'), // of the last evaluation, with each problem
+    from: z.literal('eval'), // of an evaluation, with each problem
     name: string,
+    /** `start` or `end` of the run, or the name of a further evaluation. */
+    at: string.default('end'),
     key: z.string().regex(/^(sampled|greedy|pass@\d+)$/, 'expected sampled, greedy or pass@K'),
   }),
   z.strictObject({
@@ -56,6 +58,7 @@ export const Measure = z.discriminatedUnion('from', [
   }),
 ]);
 export type Measure = z.infer<typeof Measure>;
+export type EvalMeasure = Extract<Measure, { from: 'eval' }>;
 
 const Panel = z.discriminatedUnion('kind', [
   z.strictObject({
@@ -104,6 +107,21 @@ const Evaluation = z.strictObject({
   everySamples: int.positive().optional(), // rollouts trained between two; none: first and last alone
 });
 
+/** An evaluation of finished runs by `offbeat eval`, with flags of that command. */
+const FurtherEvaluation = z.strictObject({
+  name: string.refine((name) => name !== 'start' && name !== 'end', 'the name is taken'),
+  settings: Settings,
+  where: Choice.default({}), // the runs that are evaluated so
+});
+export type FurtherEvaluation = z.infer<typeof FurtherEvaluation>;
+
+/** The columns of a run's steps from which the measures and panels of an experiment are made. */
+export function columnsOf({ measures, panels }: Pick<Sweep, 'measures' | 'panels'>): Set<string> {
+  const ofMeasures = measures.filter((measure) => measure.from === 'steps');
+  const ofPanels = panels.filter((panel) => panel.kind === 'curve');
+  return new Set(['step', ...[...ofMeasures, ...ofPanels].map(({ key }) => key)]);
+}
+
 const seeds = z.array(int.nonnegative()).min(1);
 
 const Shape = z.strictObject({
@@ -116,6 +134,7 @@ const Shape = z.strictObject({
   seeds,
   limits: Limits,
   evaluation: Evaluation.default({ problems: 1_024, samples: 4 }),
+  furtherEvaluations: z.array(FurtherEvaluation).default([]),
   measures: z.array(Measure).min(1),
   comparisons: z.array(Comparison).default([]),
   panels: z.array(Panel).min(1),
@@ -127,6 +146,7 @@ const Shape = z.strictObject({
       seeds: seeds.optional(),
       limits: Limits.optional(),
       evaluation: Evaluation.optional(),
+      furtherEvaluations: z.array(FurtherEvaluation).optional(),
     })
     .optional(),
 });
@@ -153,6 +173,14 @@ export const SweepFile = Shape.check(({ value, issues }) => {
     if (measure === undefined) complain(path, `there is no measure ${name}`);
     return measure;
   };
+  const places = ['start', 'end', ...value.furtherEvaluations.map(({ name }) => name)];
+  value.measures.forEach((measure, i) => {
+    if (measure.from !== 'eval' || places.includes(measure.at)) return;
+    complain(['measures', i, 'at'], `there is no evaluation ${measure.at}; ${places.join(', ')}`);
+  });
+  value.furtherEvaluations.forEach(({ where }, i) => {
+    needChoice(['furtherEvaluations', i, 'where'], where);
+  });
   value.skip.forEach((choice, i) => {
     needChoice(['skip', i], choice);
   });

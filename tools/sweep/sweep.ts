@@ -16,9 +16,9 @@ import { lockFolder } from '../../cli/folder-lock.js';
 import { describe, planRuns, type PlannedRun, resolveSettings } from './plan.js';
 import { reportHtml, reportMarkdown } from './report-text.js';
 import { reportOf } from './report.js';
-import { Results, type RunResult } from './results.js';
-import { forgetWeights, RunFailed, runOne } from './run-one.js';
-import { readSweepFile, type Sweep } from './sweep-file.js';
+import { publishResult, Results, type RunResult } from './results.js';
+import { forgetWeights, evaluationsOf, RunFailed, runOne } from './run-one.js';
+import { columnsOf, readSweepFile, type Sweep } from './sweep-file.js';
 import { printError } from '../../shared/service/telemetry/print-error.js';
 
 /** How to run an experiment; its file describes what is run. */
@@ -27,6 +27,9 @@ export const SweepConfig = z.object({
   short: z.boolean().default(false).describe("the file's short form: a trial of the whole."),
   dryRun: z.boolean().default(false).describe('lists the runs without making them.'),
   report: z.boolean().default(false).describe('writes only the report, from the stored results.'),
+  publish: string
+    .optional()
+    .describe('also writes the results to this folder, packed, to be committed.'),
   keepRuns: z
     .boolean()
     .default(false)
@@ -74,7 +77,7 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
   const planned = planRuns(experiment, (settings) => resolveSettings(learner, settings));
   const out = config.out ?? join('sweeps', experiment.name);
   const results = new Results(join(out, 'results'));
-  const done = await finished(planned, results);
+  const done = await finished(planned, results, experiment.furtherEvaluations);
   if (config.dryRun) {
     process.stdout.write(planText(planned, done));
     return 0;
@@ -98,12 +101,17 @@ export async function sweep(argv: readonly string[], env: Environment): Promise<
         screen,
         stop,
         keepRuns: config.keepRuns,
+        further: experiment.furtherEvaluations,
       });
       if (failure !== undefined) failures.push(failure);
       await writeReport(out, experiment, planned, done);
     }
   }
   screen.note(await writeReport(out, experiment, planned, done));
+  if (config.publish !== undefined) {
+    const columns = columnsOf(experiment);
+    for (const result of done.values()) await publishResult(config.publish, result, columns);
+  }
   for (const failure of failures) printError(failure);
   return stop.exitCode() ?? (failures.length > 0 ? 1 : 0);
 }
@@ -117,11 +125,12 @@ interface MakeOptions {
   readonly screen: Screen;
   readonly stop: StopSignals;
   readonly keepRuns: boolean;
+  readonly further: Sweep['furtherEvaluations'];
 }
 
 /** Makes one run and keeps its result. Returns why there is none, unless it was stopped. */
 async function makeRun(run: PlannedRun, options: MakeOptions): Promise<string | undefined> {
-  const { planned, done, results, out, env, screen, stop, keepRuns } = options;
+  const { planned, done, results, out, env, screen, stop, keepRuns, further } = options;
   const runsDir = join(out, 'runs');
   const title = `run ${done.size + 1} of ${planned.length} (${describe(run.choice)}, seed ${run.seed})`;
   const onLine = (line: string) => {
@@ -129,7 +138,7 @@ async function makeRun(run: PlannedRun, options: MakeOptions): Promise<string | 
   };
   screen.status(title);
   try {
-    const result = await runOne(run, { runsDir, env, stop, onLine });
+    const result = await runOne(run, { runsDir, env, stop, onLine, further });
     await results.write(result);
     done.set(run.name, result);
     if (!keepRuns) await forgetWeights(runsDir, run);
@@ -158,10 +167,11 @@ function timeLeft(planned: readonly PlannedRun[], done: ReadonlyMap<string, RunR
   return `; about ${formatSeconds(left * seconds)} for the others`;
 }
 
-/** The stored results whose models are those that the runs would begin with now. */
+/** The stored results that have every evaluation, of runs that would begin with the same model now. */
 async function finished(
   planned: readonly PlannedRun[],
   results: Results,
+  further: Sweep['furtherEvaluations'],
 ): Promise<Map<string, RunResult>> {
   const done = new Map<string, RunResult>();
   const digests = new Map<string, string>();
@@ -171,7 +181,8 @@ async function finished(
     const path = String(run.settings['modelDir'] ?? embeddedModelPath);
     const digest = digests.get(path) ?? (await readModelDirectory(path)).digest;
     digests.set(path, digest);
-    if (result.modelDigest === digest) done.set(run.name, result);
+    const isWhole = evaluationsOf(run, further).every(({ name }) => name in result.furtherEvals);
+    if (result.modelDigest === digest && isWhole) done.set(run.name, result);
   }
   return done;
 }

@@ -67,13 +67,14 @@ export function isPercentage(measure: Measure): boolean {
   return measure.from === 'eval' || measure.percent;
 }
 
-function shownMeasure(measure: Measure, measured: Measured | undefined): string {
+export function shownMeasure(measure: Measure, measured: Measured | undefined): string {
   if (measured === undefined) return '';
-  const { mean, low, high, kind, runs } = measured;
+  const { mean, low, high, kind, overSeeds, runs } = measured;
   const number = isPercentage(measure) ? (value: number) => (100 * value).toFixed(1) : significant;
   const unit = isPercentage(measure) ? ' %' : '';
   if (kind === 'range' && runs === 1) return `${number(mean)}${unit}`;
-  return `${number(mean)}${unit} (${number(low)} to ${number(high)})`;
+  const seeds = overSeeds === undefined ? '' : `; ± ${number(overSeeds)} by seeds`;
+  return `${number(mean)}${unit} (${number(low)} to ${number(high)}${seeds})`;
 }
 
 function shownPoints({ mean, low, high }: Estimate): string {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import {
   bootstrapMean,
+  halfTInterval,
   pairedDifference,
   type BootstrapOptions,
 } from '../../../tools/sweep/bootstrap.js';
@@ -84,6 +85,28 @@ describe('the bootstrap of a mean', () => {
   it('the bootstrap of a mean refuses values that are not a table of scores', () => {
     assert.throws(() => bootstrapMean([], options()), /there are no scores/);
     assert.throws(() => bootstrapMean([[1], [1, 0]], options()), /runs of 1 and of 2 problems/);
+  });
+});
+
+describe('the interval of a mean over seeds', () => {
+  it("the interval over seeds is that of Student's t: worked by hand for three values", () => {
+    // Mean 2, variance 1, quantile 4.303 with two degrees of freedom.
+    const expected = 4.303 / Math.sqrt(3);
+    assert(Math.abs(halfTInterval([1, 2, 3])! - expected) < 1e-12);
+    assert.equal(halfTInterval([5]), undefined);
+  });
+
+  it('the interval over seeds covers the true mean about as often as it claims to', () => {
+    const random = createRandom('t');
+    const normal = () =>
+      Math.sqrt(-2 * Math.log(1 - random.next())) * Math.cos(2 * Math.PI * random.next());
+    let covered = 0;
+    for (let round = 0; round < 4_000; round++) {
+      const values = [normal(), normal(), normal()];
+      const center = values.reduce((sum, value) => sum + value) / 3;
+      if (Math.abs(center) <= halfTInterval(values)!) covered += 1;
+    }
+    assert(Math.abs(covered / 4_000 - 0.95) < 0.015, String(covered));
   });
 });
 

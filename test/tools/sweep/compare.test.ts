@@ -7,6 +7,7 @@ import type { RunResult } from '../../../tools/sweep/results.js';
 import { Measure, type Choice } from '../../../tools/sweep/sweep-file.js';
 import { createRandom } from '../../../shared/base/random.js';
 import { assertClose } from '../../shared/rl/close.js';
+import { evalResult } from '../../support/messages.js';
 import { runResult, sweepOf } from './values.js';
 
 const bootstrap = { resamples: 500, confidence: 0.95 } as const;
@@ -26,6 +27,27 @@ describe('a measure of runs', () => {
   it('a measure may be pass@k of the same answers', () => {
     const pass = measureOf({ name: 'pass', from: 'eval', key: 'pass@2' });
     assert.equal(measure(pass, runs, byProblems())!.mean, 7 / 8);
+  });
+
+  it('a measure may be of the start or of a further evaluation, where a run has it', () => {
+    const at = (place: string) =>
+      measure(
+        measureOf({ name: 'm', from: 'eval', key: 'greedy', at: place }),
+        cooled,
+        byProblems(),
+      );
+    const answers = {
+      sampled: { correct: [0, 0, 0, 0], total: [2, 2, 2, 2] },
+      greedy: { correct: [1, 1, 1, 0], total: [1, 1, 1, 1] },
+    };
+    const cooled = [
+      runResult({ lag: '0' }, 0, [0, 0, 0, 0], { furtherEvals: { cool: evalResult({ answers }) } }),
+      runResult({ lag: '0' }, 1, [0, 0, 0, 0]),
+    ];
+    const { mean, runs: count } = at('cool')!;
+    assert.deepEqual([mean, count], [3 / 4, 1]);
+    assert.equal(at('start')!.runs, 2);
+    assert.equal(at('hot'), undefined);
   });
 
   it('a measure may be taken from the steps: their end, mean, extremes, variation or noise', () => {

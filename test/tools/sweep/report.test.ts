@@ -37,6 +37,15 @@ describe('the report of an experiment', () => {
     assert.match(rows[2]!, /^\| 4 +\| none +\| 1 of 2; 1 ended by diverged +\| 0\.0 %/);
   });
 
+  it('the report of an experiment says how many runs did not end at its limit', () => {
+    const ended = [
+      runResult(sync, 0, [2, 1, 0, 0], { reason: 'max_minutes' }),
+      runResult(sync, 1, [2, 1, 0, 0], { reason: 'stopped' }),
+    ];
+    const { cells } = reportOf({ ...sweep, limits: { minutes: 10 } }, planned, ended);
+    assert.deepEqual(cells[0]!.ends, ['1 ended by stopped']);
+  });
+
   it('the report of an experiment has a row for each comparison, in points', () => {
     assert.match(
       markdown,

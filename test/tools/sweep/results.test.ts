@@ -4,9 +4,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { lockFolder } from '../../../cli/folder-lock.js';
-import { readRunFolder, Results } from '../../../tools/sweep/results.js';
+import {
+  publishedResults,
+  publishResult,
+  readRunFolder,
+  Results,
+} from '../../../tools/sweep/results.js';
+import { columnsOf } from '../../../tools/sweep/sweep-file.js';
 import { evalResult } from '../../support/messages.js';
-import { runResult } from './values.js';
+import { runResult, sweepOf } from './values.js';
 
 describe('the results of an experiment', () => {
   let folder: string;
@@ -21,6 +27,16 @@ describe('the results of an experiment', () => {
     assert.equal(await results.read(result), undefined);
     await results.write(result);
     assert.deepEqual(await results.read(result), result);
+  });
+
+  it('the published results of an experiment are the same, but for columns that it does not use', async () => {
+    const published = join(folder, 'published');
+    const result = runResult({ lag: '0' }, 1, [0, 1, 2, 2]);
+    const steps = [{ step: 1, entropy: 0.5, other: 3 }];
+    await publishResult(published, { ...result, steps }, columnsOf(sweepOf()));
+    assert.deepEqual(await publishedResults(published), [
+      { ...result, steps: [{ step: 1, entropy: 0.5 }] },
+    ]);
   });
 
   it('the results of another version are refused with the remedy', async () => {

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { readSweepFile } from '../../../tools/sweep/sweep-file.js';
 import { planRuns, resolveSettings } from '../../../tools/sweep/plan.js';
+import { evaluationsOf } from '../../../tools/sweep/run-one.js';
 import { LearnerConfig } from '../../../learner/config.js';
 import { sweepJson } from './values.js';
 
@@ -31,6 +32,32 @@ describe('the file of an experiment', () => {
         { label: '4', settings: { maxStepsOffPolicy: 4 } },
       ],
     });
+  });
+
+  it('the file of an experiment names further evaluations, each of all runs or of some', async () => {
+    const cool = { name: 'cool', settings: { version: 0, temperature: 0.5 }, where: { lag: 4 } };
+    const measures = [{ name: 'base', from: 'eval', key: 'pass@64', at: 'cool' }];
+    const { furtherEvaluations } = await read({
+      ...{
+        furtherEvaluations: [cool],
+        measures,
+        comparisons: [],
+        panels: sweepJson.panels.slice(0, 1),
+      },
+    });
+    const namesFor = (lag: string) =>
+      evaluationsOf({ choice: { lag, correction: 'none' } }, furtherEvaluations).map(
+        ({ name }) => name,
+      );
+    assert.deepEqual([namesFor('4'), namesFor('0')], [['cool'], []]);
+    await assert.rejects(
+      read({ measures: [...sweepJson.measures, { ...measures[0], at: 'warm' }] }),
+      /measures\.2\.at: there is no evaluation warm; start, end/,
+    );
+    await assert.rejects(
+      read({ furtherEvaluations: [{ ...cool, name: 'end' }] }),
+      /furtherEvaluations\.0\.name: the name is taken/,
+    );
   });
 
   it('the file of an experiment has a short form, which is an experiment of another name', async () => {

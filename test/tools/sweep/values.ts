@@ -68,6 +68,7 @@ export function runResult(
       evalResult({ version: 0, sampled: 0.25 }),
       evalResult({ version: 4, sampled: share, answers }),
     ],
+    furtherEvals: {},
     steps: [1, 2, 3, 4].map((step) => ({ step, version: step, entropy: 1 / step })),
     ...over,
   };

@@ -1,0 +1,86 @@
+import { join } from 'node:path';
+import { packageRoot } from '../../shared/base/package-root.js';
+import { reportOf } from '../../tools/sweep/report.js';
+import { publishedResults, type RunResult } from '../../tools/sweep/results.js';
+import { type Choice, readSweepFile } from '../../tools/sweep/sweep-file.js';
+import { shownMeasure } from '../../tools/sweep/table.js';
+import { alignedTable, withSection } from './markdown-table.js';
+
+/** A table of a page, made from the committed results of an experiment. */
+interface ResultTable {
+  readonly page: string;
+  readonly section: string;
+  readonly experiment: string;
+  readonly head: readonly string[];
+  readonly rows: readonly {
+    readonly label: string;
+    readonly choice: Choice;
+    readonly measures: readonly string[];
+  }[];
+}
+
+const settingsMeasures = [
+  ...['solved', 'solved greedily', 'solved in 16 tries'],
+  ...['steps', 'groups with signal', 'entropy at the end'],
+];
+
+const tables: readonly ResultTable[] = [
+  {
+    page: 'docs/experiments.md',
+    section: 'the settings',
+    experiment: 'settings',
+    head: [
+      'settings',
+      'solved',
+      'greedily',
+      'in 16 tries',
+      'steps',
+      'groups with signal',
+      'entropy',
+    ],
+    rows: ['default', 'replay 0.5', 'rate 2e-3', '32 groups'].map((label) => ({
+      label,
+      choice: { settings: label },
+      measures: settingsMeasures,
+    })),
+  },
+];
+
+export const resultPages = [...new Set(tables.map(({ page }) => page))];
+
+/** The page with its tables as the committed results give them. */
+export async function updatedResults(name: string, page: string): Promise<string> {
+  let updated = page;
+  for (const table of tables.filter((table) => table.page === name)) {
+    const rows = await rowsOf(table);
+    updated = withSection(updated, table.section, alignedTable([table.head, ...rows]));
+  }
+  return updated;
+}
+
+async function rowsOf({ experiment, rows }: ResultTable): Promise<string[][]> {
+  const sweep = await readSweepFile(
+    join(packageRoot, 'docs/experiments', `${experiment}.json`),
+    false,
+  );
+  const report = reportOf(sweep, [], await committedResults(experiment));
+  return rows.map(({ label, choice, measures }) => {
+    const cell = report.cells.find((cell) => isSame(cell.choice, choice));
+    if (cell === undefined) throw new Error(`${experiment} has no cell ${JSON.stringify(choice)}`);
+    const shown = measures.map((name) => {
+      const index = sweep.measures.findIndex((measure) => measure.name === name);
+      if (index === -1) throw new Error(`${experiment} has no measure ${name}`);
+      return shownMeasure(sweep.measures[index]!, cell.measured[index]);
+    });
+    return [label, ...shown];
+  });
+}
+
+/** The committed results of an experiment. */
+export function committedResults(experiment: string): Promise<RunResult[]> {
+  return publishedResults(join(packageRoot, 'docs/experiments/results', experiment));
+}
+
+function isSame(a: Choice, b: Choice): boolean {
+  return Object.keys(a).every((axis) => a[axis] === b[axis]);
+}

@@ -1,0 +1,25 @@
+import assert from 'node:assert/strict';
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { packageRoot } from '../../shared/base/package-root.js';
+import { embeddedModelPath, readModelDirectory } from '../../shared/model/model-directory.js';
+import { committedResults, resultPages, updatedResults } from './results-table.js';
+
+describe('the results in the documentation', () => {
+  for (const name of resultPages) {
+    it(`the tables of ${name} are those of the committed results`, async () => {
+      const page = await readFile(join(packageRoot, name), 'utf8');
+      assert.equal(page, await updatedResults(name, page), 'run npm run docs');
+    });
+  }
+
+  it('the committed results are of the model that ships', async () => {
+    const { digest } = await readModelDirectory(embeddedModelPath);
+    for (const experiment of await readdir(join(packageRoot, 'docs/experiments/results'))) {
+      for (const result of await committedResults(experiment)) {
+        assert.equal(result.modelDigest, digest, `${experiment}/${result.name}`);
+      }
+    }
+  });
+});
