@@ -64,7 +64,8 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     const metrics = await ground.metrics();
     // Nats per token of the solutions, since the logprobs that come with them are 0.
     const surprise = metrics.map((line) => line['kl_sample_train_v1']!);
-    assert(surprise.at(-1)! < surprise[0]! - 0.5, surprise.join(', '));
+    const mean = ([a, b, c]: number[]) => (a! + b! + c!) / 3; // a step's problems differ by about 0.1
+    assert(mean(surprise.slice(-3)) < mean(surprise.slice(0, 3)) - 0.2, surprise.join(', '));
   });
 
   it('a diverging run is given up and keeps the previous checkpoint', async () => {
