@@ -66,7 +66,7 @@ export const zeroOrOne: RewardSpec = {
  *
  * With f = `formatScore`, y the answer's value and all arithmetic exact:
  * - correct: 1; no answer at all: 0;
- * - shaping random, a control that no policy can learn from: 0 or 1, whatever the answer is worth;
+ * - shaping random, a control that teaches nothing of the task: 0 or 1, whatever the answer is worth;
  * - otherwise, by shaping: none 0; constant f; continuous f for an answer without a value or with
  *   wrong numbers, and f + (1 - f) / (1 + |y - target|) for a valid expression with another value.
  *
