@@ -110,6 +110,9 @@ export function checkSolutions(
     correction: 'in_loss',
     mask: 'none',
     advantage: 'reward',
+    lengthPenalty: 0,
+    klPenalty: 0,
+    entropyBonus: 0,
     auditShare: 0,
     stopKl: 0,
   } as const;
