@@ -58,14 +58,16 @@ function drawSplits(
     const drawn = drawProblem(random, spec);
     if (drawn !== undefined) {
       const key = problemKey(drawn.problem);
-      const [split, size] = areHeldOut(drawn.problem.numbers)
-        ? [test, spec.testSize]
-        : [train, spec.trainSize];
-      if (split.length < size && !seen.has(key)) {
-        seen.add(key);
-        split.push(drawn);
-        drawsInVain = 0;
-        continue;
+      if (!seen.has(key)) {
+        const [split, size] = areHeldOut(drawn.problem.numbers)
+          ? [test, spec.testSize]
+          : [train, spec.trainSize];
+        if (split.length < size) {
+          seen.add(key);
+          split.push(drawn);
+          drawsInVain = 0;
+          continue;
+        }
       }
     }
     if (++drawsInVain === maxDrawsInVain) {
@@ -108,6 +110,7 @@ export function drawProblem(random: Random, difficulty: Difficulty): SolvedProbl
   const { numbers: counts, minNumber = 1, maxNumber, minTarget = 1, maxTarget } = difficulty;
   const count = counts[random.int(counts.length)]!;
   const template = randomTemplate(random, 0, count);
+  if (upperBound(template, maxNumber) < minTarget) return undefined;
   const numbers = new Array<number>(count);
   for (let attempt = 0; attempt < maxRedraws; attempt++) {
     for (let i = 0; i < count; i++) numbers[i] = minNumber + random.int(maxNumber - minNumber + 1);
@@ -141,6 +144,23 @@ function filledIn(template: Template, numbers: readonly number[]): Expression {
   if (typeof template === 'number') return numbers[template]!;
   const { operator, left, right } = template;
   return { operator, left: filledIn(left, numbers), right: filledIn(right, numbers) };
+}
+
+/** No numbers up to `maxNumber` give a larger value, if every part of it is a positive integer. */
+function upperBound(template: Template, maxNumber: number): number {
+  if (typeof template === 'number') return maxNumber;
+  const left = upperBound(template.left, maxNumber);
+  const right = upperBound(template.right, maxNumber);
+  switch (template.operator) {
+    case '+':
+      return left + right;
+    case '-':
+      return left - 1;
+    case '*':
+      return left * right;
+    case '/':
+      return left;
+  }
 }
 
 /** The value with these numbers, or undefined unless it and all its parts are positive integers. */
@@ -182,5 +202,5 @@ export const embeddedDataset = {
   maxTarget: 200,
   trainSize: 20_480,
   testSize: 1_024,
-  rehearsal: { share: 0.5, ...pretrainedProblems },
+  rehearsal: { share: 0.15, ...pretrainedProblems },
 } satisfies GeneratorSpec;

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { createRandom } from '../../../../shared/base/random.js';
 import { UserError } from '../../../../shared/base/errors.js';
 import {
   areHeldOut,
+  drawProblem,
   generateProblems,
   type SolvedProblem,
 } from '../../../../shared/tasks/countdown/generator.js';
@@ -40,6 +42,23 @@ describe('the generated problems', () => {
       assert(problem.numbers.every((number) => number >= 10 && number <= 99));
       assert(problem.target >= 100 && problem.target <= 999);
     }
+  });
+
+  it('the largest targets that the numbers reach are drawn by every operator that reaches them', () => {
+    const targetsOf = (operator: string, minTarget: number): number[] => {
+      const random = createRandom(operator);
+      const range = { numbers: [2], maxNumber: 4, minTarget, maxTarget: 16 };
+      const drawn = Array.from({ length: 2_000 }, () => drawProblem(random, range));
+      const solved = drawn.filter((one) => one !== undefined);
+      const ofOperator = solved.filter(({ witness }) => witness.includes(operator));
+      return [...new Set(ofOperator.map(({ problem }) => problem.target))].sort((a, b) => a - b);
+    };
+    assert.deepEqual(targetsOf('+', 8), [8]);
+    assert.deepEqual(targetsOf('-', 3), [3]);
+    assert.deepEqual(targetsOf('*', 12), [12, 16]);
+    assert.deepEqual(targetsOf('*', 16), [16]);
+    assert.deepEqual(targetsOf('/', 4), [4]);
+    assert.deepEqual(targetsOf('-', 4), []);
   });
 
   it('the generated problems are all solved by their witness, under every style', () => {
