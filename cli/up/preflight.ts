@@ -5,7 +5,12 @@ import { type Environment, loadConfig } from '../../shared/service/config.js';
 import { UserError } from '../../shared/base/errors.js';
 import { checkModelDirectory, embeddedModelPath } from '../../shared/model/model-directory.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
-import { type Fitted, type Fitting, fitToModel } from '../../shared/run/hyperparameters.js';
+import {
+  embeddedRate,
+  type Fitted,
+  type Fitting,
+  fitToModel,
+} from '../../shared/run/hyperparameters.js';
 import { loadForTraining, TaskSettings, taskSpec } from '../../shared/tasks/registry.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { loadSchema, type ServiceName } from '../load-schema.js';
@@ -71,7 +76,7 @@ function reportFitted(
   { learningRate, maxTokens }: Fitted,
   report: PreflightOptions['report'],
 ): void {
-  if (given.learningRate === undefined && learningRate !== 1e-3) {
+  if (given.learningRate === undefined && learningRate !== embeddedRate) {
     report(`--learning-rate ${learningRate} is chosen for the width of this model`);
   }
   if (given.maxTokens === undefined && maxTokens !== 20) {

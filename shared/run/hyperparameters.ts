@@ -105,8 +105,8 @@ export const adam = {
   learningRate: hyperparameter(
     AdamParams.shape.learningRate,
     undefined,
-    'AdamW learning rate; with --schedule, its peak. By default it falls with the width of the model: 1e-3 ' +
-      'for the embedded model, 2e-4 for a width of 1024, 1e-4 for 2560.',
+    'AdamW learning rate; with --schedule, its peak. By default it falls with the width of the model: 2e-3 ' +
+      'for the embedded model, 2.5e-4 for a width of 1024, 1e-4 for 2560.',
   ),
   beta1: hyperparameter(AdamParams.shape.beta1, 0.9, 'AdamW beta1.'),
   beta2: hyperparameter(AdamParams.shape.beta2, 0.95, 'AdamW beta2.'),
@@ -159,9 +159,9 @@ export interface Fitting {
 /**
  * Completes the settings that have no fixed default.
  *
- * The learning rate is 1e-3 up to the width of the embedded model, for which it was measured, and falls with
- * the width to 1e-4 at that of Qwen3-4B, where TuFT's Countdown guide found the best reward. The longest answer
- * leaves room for the answer alone, for some words before it, or for reasoning.
+ * The learning rate is inverse to the width of the model, from that of the embedded one, for which it was
+ * measured: this gives 1e-4 for Qwen3-4B, where TuFT's Countdown guide found the best reward. The longest
+ * answer leaves room for the answer alone, for some words before it, or for reasoning.
  *
  * @throws {UserError} if no answer in the form that the prompt asks for fits into `maxTokens`, or none is long
  *   enough for the length penalty.
@@ -188,12 +188,12 @@ export function fitToModel<Settings extends Fitting>(
 }
 
 function usualRate(hiddenSize: number): number {
-  const rate = 1e-3 * (128 / Math.max(128, hiddenSize)) ** rateExponent;
+  const rate = embeddedRate * (128 / Math.max(128, hiddenSize));
   return Number(rate.toPrecision(2));
 }
 
-/** A tenth of the rate for twenty times the width. */
-const rateExponent = Math.log(10) / Math.log(2560 / 128);
+/** The learning rate of the embedded model, whose width is 128. */
+export const embeddedRate = 2e-3;
 
 /** `usual`: the default of the longest answer; `least`: tags, thoughts and `1+2` in tokens of several characters. */
 function answerTokens({ chat, answer }: Pick<PromptTemplate, 'chat' | 'answer'>) {
