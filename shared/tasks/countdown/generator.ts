@@ -202,5 +202,5 @@ export const embeddedDataset = {
   maxTarget: 200,
   trainSize: 20_480,
   testSize: 1_024,
-  rehearsal: { share: 0.15, ...pretrainedProblems },
+  rehearsal: { share: 0.3, ...pretrainedProblems },
 } satisfies GeneratorSpec;
