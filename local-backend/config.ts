@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { z } from 'zod';
-import { port, string, int } from '../shared/service/config-fields.js';
+import { port, string, int, number } from '../shared/service/config-fields.js';
 import { embeddedModelPath } from '../shared/model/model-directory.js';
 
 const key = z
@@ -26,6 +26,12 @@ export const LocalBackendConfig = z
     modelName: string
       .default('offbeat/base')
       .describe('name by which clients request the base model.'),
+    loraAlpha: number
+      .positive()
+      .optional()
+      .describe(
+        'alpha of new LoRA adapters, whose update is scaled by alpha / rank; by default twice the rank, as in TuFT.',
+      ),
     checkpointDir: string.default('checkpoints').describe('directory of saved weights.'),
     threads: int
       .min(1)

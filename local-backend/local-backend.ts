@@ -22,6 +22,7 @@ export interface LocalBackendOptions extends ApiKeys {
   readonly port: number; // 0 picks a free one
   readonly modelDir: string;
   readonly modelName: string;
+  readonly loraAlpha?: number | undefined; // see ServedModel
   readonly checkpointDir: string;
   readonly threads: number;
   readonly log: Logger;
@@ -53,8 +54,8 @@ export interface LocalBackend extends AsyncDisposable {
  * @throws {UserError} on an unusable model directory or an address that cannot be bound.
  */
 export async function startLocalBackend(options: LocalBackendOptions): Promise<LocalBackend> {
-  const { modelDir, threads, log, scope } = options;
-  const model = { name: options.modelName, directory: await readModelDirectory(modelDir) };
+  const { modelDir, modelName: name, loraAlpha, threads, log, scope } = options;
+  const model = { name, directory: await readModelDirectory(modelDir), loraAlpha };
   const store = await CheckpointStore.open(options.checkpointDir, log, scope?.signal);
   log.info({ checkpoints: store.list().length, dir: options.checkpointDir }, 'checkpoints found');
 

@@ -6,6 +6,7 @@ import { notFound } from './http-api.js';
 export interface ServedModel {
   readonly name: string;
   readonly directory: ModelDirectory;
+  readonly loraAlpha?: number | undefined; // of new adapters, whose update is alpha / rank · B·A; absent: twice the rank
 }
 
 /** @throws {ApiError} 404 with the name of the served model. */

@@ -64,7 +64,7 @@ export class TrainingRuns {
           base_model: this.model.name,
           base_model_digest: this.model.directory.digest,
           lora_rank: lora.rank,
-          lora_alpha: 2 * lora.rank, // as in TuFT: scales the update by 2 at every rank
+          lora_alpha: this.model.loraAlpha ?? 2 * lora.rank, // as in TuFT: scales by 2 at every rank
           train_attn: lora.train_attn,
           train_mlp: lora.train_mlp,
         },

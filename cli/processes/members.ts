@@ -39,7 +39,7 @@ export const graceMs = 10_000;
 
 /** The local backend, which the others need before they start. */
 export function backendMember(
-  config: Pick<UpConfig, 'modelDir' | 'modelName'>,
+  config: Pick<UpConfig, 'modelDir' | 'modelName'> & Partial<Pick<UpConfig, 'loraAlpha'>>,
   { backend, checkpointFolder }: Pick<RunPlaces, 'backend' | 'checkpointFolder'>,
 ): Member {
   return {
@@ -52,6 +52,7 @@ export function backendMember(
         host: '127.0.0.1',
         port: new URL(backend.url).port,
         'checkpoint-dir': checkpointFolder,
+        ...(config.loraAlpha !== undefined && { 'lora-alpha': String(config.loraAlpha) }),
         ...modelFlags(config),
       },
       env: {
@@ -66,7 +67,8 @@ export function backendMember(
 
 /** The reward service and the actors: each can be restarted without loss. */
 export function workerMembers(
-  config: Pick<UpConfig, 'actors' | 'evalActors' | 'sampler' | 'modelDir'>,
+  config: Pick<UpConfig, 'actors' | 'evalActors' | 'sampler' | 'modelDir'> &
+    Partial<Pick<UpConfig, 'inFlightUpdates' | 'onAdoption'>>,
   places: Pick<RunPlaces, 'run' | 'nats' | 'backend'>,
 ): Member[] {
   const { nats, run, backend } = places;
@@ -88,7 +90,9 @@ export function workerMembers(
         splits,
         sampler: config.sampler,
         ...(samplesByBackend && { 'backend-url': backend.url }),
+        ...(config.onAdoption !== undefined && { 'on-adoption': config.onAdoption }),
       },
+      more: config.inFlightUpdates === false ? ['--no-in-flight-updates'] : [],
       env: {
         ...natsEnvironment('actor', nats, { role: 'actor', actor: name }),
         ...(samplesByBackend && { ACTOR_API_KEY: backend.samplingApiKey ?? backend.apiKey }),

@@ -45,10 +45,19 @@ export const UpConfig = z.object({
   sampler: processSettings.sampler
     .default('onnx')
     .describe('where actors sample: in their own processes or on the backend.'),
+  inFlightUpdates: z
+    .boolean()
+    .default(true)
+    .describe('actors adopt a new version within a group; --no-in-flight-updates: between groups.'),
+  onAdoption: z.enum(['keep', 'reprefill']).optional().describe('the --on-adoption of the actors.'),
   modelDir: string
     .optional()
     .describe('Hugging Face directory of the model; by default the one in this repository.'),
   modelName: string.optional().describe('the model as the backend calls it.'),
+  loraAlpha: number
+    .positive()
+    .optional()
+    .describe('alpha of the LoRA adapter on the local backend; by default twice --lora-rank.'),
   backendUrl: httpAddress
     .optional()
     .describe('a running TuFT or Tinker server to train on, instead of the local backend.'),
@@ -211,6 +220,9 @@ function checkAddresses(
   complain: (key: string, message: string) => void,
 ): void {
   const { backendUrl, apiKey, samplingApiKey, modelDir, natsUrl, natsKeys, natsTls } = config;
+  if (config.loraAlpha !== undefined && backendUrl !== undefined) {
+    complain('loraAlpha', 'the server of --backend-url decides it; remove one of the two');
+  }
   if (natsKeys !== undefined && natsUrl === undefined) {
     complain(
       'natsKeys',

@@ -382,6 +382,32 @@ describe('the local backend over HTTP', () => {
     assert.equal((await wire.fetch(url, { method: 'DELETE' })).status, 404);
   });
 
+  it('a new adapter has the alpha of the server, also when it is made from saved weights', async () => {
+    const place = await tinyModel();
+    await using _place = place;
+    await using server = await startOn(place.path, { pollMs: 200, loraAlpha: 3 });
+    const other = new Wire(server.url);
+    const theirs = await other.createSession();
+    const alphaOf = async (model: string, seq_id: number) => {
+      const path = 'saved';
+      const request = { model_id: model, path, seq_id };
+      await other.result(await other.post('save_weights_for_sampler', request));
+      const archive = `training_runs/${model}/checkpoints/sampler_weights/${path}/archive`;
+      const { headers } = await other.fetch(`/api/v1/${archive}`);
+      const tar = await (await fetch(headers.get('location')!)).arrayBuffer();
+      const files = await untar(new Uint8Array(tar));
+      return (JSON.parse(files['adapter_config.json']!.toString()) as Json)['lora_alpha'];
+    };
+    const model = await other.createModel(theirs, 0);
+    assert.equal(await alphaOf(model, 1), 3);
+    const state = { model_id: model, path: 'state', seq_id: 2 };
+    const { path } = await other.result(await other.post('save_weights', state));
+    const from = { session_id: theirs, model_seq_id: 1, path, optimizer: true };
+    const loaded = await other.post('load_weights', from);
+    await other.result(loaded);
+    assert.equal(await alphaOf(String(loaded['model_id']), 1), 3);
+  });
+
   it('the notes of a session, a run and a checkpoint are read back as text', async () => {
     const { session_id: noted } = await wire.post('create_session', {
       tags: ['nightly'],

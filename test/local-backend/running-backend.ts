@@ -25,6 +25,7 @@ export async function startOn(
   modelDir: string,
   given: {
     pollMs?: number;
+    loraAlpha?: number;
     gapWaitMs?: number;
     port?: number;
     samplingApiKey?: string;

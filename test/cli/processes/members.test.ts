@@ -51,6 +51,27 @@ describe('the actors of a run', () => {
     for (const { args } of commands) assert.doesNotMatch(args.join(' '), /hidden/);
   });
 
+  it('the local backend of a run is told the alpha of its adapter if the run was', async () => {
+    const flags = async (loraAlpha?: number) => {
+      const { args } = await backendMember({ ...UpConfig.parse({}), loraAlpha }, places).command();
+      return args.filter((word) => word.includes('alpha'));
+    };
+    assert.deepEqual(await flags(), []);
+    assert.deepEqual(await flags(64), ['--lora-alpha=64']);
+  });
+
+  it('the actors of a run are told how to adopt versions if the run was', async () => {
+    const adoption = async (flags: Partial<UpConfig>) => {
+      const { args } = await workerMembers({ ...UpConfig.parse({}), ...flags }, places)
+        .at(-1)!
+        .command();
+      return args.filter((word) => /adoption|in-flight/.test(word));
+    };
+    assert.deepEqual(await adoption({}), []);
+    assert.deepEqual(await adoption({ onAdoption: 'reprefill' }), ['--on-adoption=reprefill']);
+    assert.deepEqual(await adoption({ inFlightUpdates: false }), ['--no-in-flight-updates']);
+  });
+
   it('the actors of a run get the backend key by the environment', async () => {
     const members = workerMembers({ ...UpConfig.parse({}), sampler: 'tinker' }, places);
     const { args, env } = await members.at(-1)!.command();
