@@ -15,7 +15,7 @@ interface ResultTable {
   readonly rows: readonly {
     readonly label: string;
     readonly choice: Choice;
-    readonly measures: readonly string[];
+    readonly measures: readonly (string | undefined)[]; // undefined: an empty cell
   }[];
 }
 
@@ -24,7 +24,37 @@ const settingsMeasures = [
   ...['steps', 'groups with signal', 'entropy at the end'],
 ];
 
+const before = ['base at temperature 1', 'base greedily', 'base in 4 tries', 'base in 16 tries'];
+const after = ['solved', 'greedily', 'in 4 tries', 'in 16 tries', 'in 64 tries'];
+const known = ['pre-trained problems', 'pre-trained problems greedily'];
+const nothing = [undefined, undefined, undefined];
+
 const tables: readonly ResultTable[] = [
+  {
+    page: 'README.md',
+    section: 'the headline',
+    experiment: 'headline',
+    head: ['', 'temperature 1', 'greedily', 'in 4 tries', 'in 16 tries', 'in 64 tries'],
+    rows: [
+      { label: 'before', choice: { arm: 'RL' }, measures: [...before, 'base in 64 tries'] },
+      {
+        label: 'before, at temperature 2',
+        choice: { arm: 'RL' },
+        measures: [...before.map(() => undefined), 'base in 64 tries at 2'],
+      },
+      { label: 'after ten minutes of RL', choice: { arm: 'RL' }, measures: after },
+      {
+        label: 'pre-trained problems, before',
+        choice: { arm: 'RL' },
+        measures: [...known.map((name) => `${name}, base`), ...nothing],
+      },
+      {
+        label: 'pre-trained problems, after',
+        choice: { arm: 'RL' },
+        measures: [...known, ...nothing],
+      },
+    ],
+  },
   {
     page: 'docs/experiments.md',
     section: 'the settings',
@@ -68,6 +98,7 @@ async function rowsOf({ experiment, rows }: ResultTable): Promise<string[][]> {
     const cell = report.cells.find((cell) => isSame(cell.choice, choice));
     if (cell === undefined) throw new Error(`${experiment} has no cell ${JSON.stringify(choice)}`);
     const shown = measures.map((name) => {
+      if (name === undefined) return '';
       const index = sweep.measures.findIndex((measure) => measure.name === name);
       if (index === -1) throw new Error(`${experiment} has no measure ${name}`);
       return shownMeasure(sweep.measures[index]!, cell.measured[index]);
