@@ -121,7 +121,7 @@ describe('offbeat up', { timeout: 480_000 }, () => {
     assert.equal(await other.ended(), 2);
     assert.match(
       other.err,
-      /cannot be resumed with these settings[^]*--learning-rate is 0\.5, the run has 0\.001/,
+      /cannot be resumed with these settings[^]*--learning-rate is 0\.5, the run has 0\.002/,
     );
 
     const goal = before.steps + 3;
