@@ -19,8 +19,16 @@ const sweepEveryMs = 1_000;
 
 interface Future<T> {
   readonly settled: Promise<Outcome<T>>;
+  readonly owner: string | undefined;
   outcome?: Outcome<T>;
+  settledAs: number; // its place among all settled futures, from 1; Infinity while the operation runs
   expiresAt: number; // ms since the epoch; Infinity while the operation runs
+}
+
+/** The settled futures of one owner, in the order in which they settled. */
+export interface SettledFutures {
+  readonly futures: readonly { readonly id: string; readonly isOk: boolean }[];
+  readonly cursor: number; // the place of the last one
 }
 
 /**
@@ -31,7 +39,10 @@ export class FutureStore<T> {
   /** Part of each id, to recognize a request of an earlier process as lost. */
   readonly #instance = randomBytes(6).toString('hex');
   readonly #futures = new Map<string, Future<T>>();
+  readonly #owned = new Map<string, Set<string>>(); // ids by owner
+  readonly #watchers = new Map<string, Set<() => void>>(); // by owner
   #created = 0;
+  #settled = 0;
   #sweepAt = 0; // ms since the epoch
 
   constructor(
@@ -45,19 +56,24 @@ export class FutureStore<T> {
   /**
    * Registers a running operation and returns its request id. The id is unguessable, since the sampling
    * key can fetch results too.
+   *
+   * @param owner whose futures {@link settledOf} returns together.
    */
-  add(operation: Promise<T>): string {
+  add(operation: Promise<T>, owner?: string): string {
     this.#sweep();
     const id = `${this.#instance}-${this.#created++}-${randomBytes(8).toString('hex')}`;
     const settled = operation.then<Outcome<T>, Outcome<T>>(
       (value) => ({ isOk: true, value }),
       (error: unknown) => ({ isOk: false, error: errorText(error), category: categoryOf(error) }),
     );
-    const future: Future<T> = { settled, expiresAt: Infinity };
+    const future: Future<T> = { settled, owner, settledAs: Infinity, expiresAt: Infinity };
     this.#futures.set(id, future);
+    if (owner !== undefined) addTo(this.#owned, owner, id);
     void settled.then((outcome) => {
       future.outcome = outcome;
+      future.settledAs = ++this.#settled;
       future.expiresAt = this.now() + this.limits.keepUnfetchedMs;
+      if (owner !== undefined) for (const wake of this.#watchers.get(owner) ?? []) wake();
     });
     return id;
   }
@@ -75,27 +91,54 @@ export class FutureStore<T> {
   async wait(id: string, waitMs: number, signal: AbortSignal): Promise<Outcome<T> | undefined> {
     const future = this.#find(id);
     if (future === undefined) throw this.#explainAbsence(id);
-    const outcome = future.outcome ?? (await this.#settledWithin(future, waitMs, signal));
+    const outcome = future.outcome ?? (await within(future.settled, waitMs, signal));
     if (outcome !== undefined) {
       future.expiresAt = Math.min(future.expiresAt, this.now() + this.limits.keepFetchedMs);
     }
     return outcome;
   }
 
-  async #settledWithin(
-    future: Future<T>,
+  /**
+   * Returns the owner's futures that settled after the one at `cursor` and are still kept. While there is none, it
+   * waits up to `waitMs`, or until `signal` aborts.
+   */
+  async settledOf(
+    owner: string,
+    cursor: number,
     waitMs: number,
     signal: AbortSignal,
-  ): Promise<Outcome<T> | undefined> {
-    const timeout = new AbortController();
-    const timer = sleep(waitMs, undefined, {
-      signal: AbortSignal.any([signal, timeout.signal]),
-    }).catch(() => undefined);
+  ): Promise<SettledFutures> {
+    const now = this.#settledAfter(owner, cursor);
+    if (now.futures.length > 0) return now;
+    let wake = (): void => undefined;
+    const settled = new Promise<void>((resolve) => (wake = resolve));
+    addTo(this.#watchers, owner, wake);
     try {
-      return await Promise.race([future.settled, timer]);
+      await within(settled, waitMs, signal);
     } finally {
-      timeout.abort();
+      removeFrom(this.#watchers, owner, wake);
     }
+    return this.#settledAfter(owner, cursor);
+  }
+
+  /** Drops the results of an owner that has them; ids of others are ignored. */
+  drop(owner: string, ids: readonly string[]): void {
+    for (const id of ids) {
+      const future = this.#futures.get(id);
+      if (future?.owner === owner && future.outcome !== undefined) this.#remove(id, future);
+    }
+  }
+
+  #settledAfter(owner: string, cursor: number): SettledFutures {
+    const settled = [...(this.#owned.get(owner) ?? [])].flatMap((id) => {
+      const future = this.#find(id);
+      return future?.outcome !== undefined && future.settledAs > cursor ? [{ id, future }] : [];
+    });
+    settled.sort((a, b) => a.future.settledAs - b.future.settledAs);
+    return {
+      futures: settled.map(({ id, future }) => ({ id, isOk: future.outcome!.isOk })),
+      cursor: settled.at(-1)?.future.settledAs ?? cursor,
+    };
   }
 
   #explainAbsence(id: string): ApiError {
@@ -116,10 +159,44 @@ export class FutureStore<T> {
     const now = this.now();
     if (now < this.#sweepAt) return;
     this.#sweepAt = now + sweepEveryMs;
-    for (const [id, { expiresAt }] of this.#futures) {
-      if (expiresAt <= now) this.#futures.delete(id);
+    for (const [id, future] of this.#futures) {
+      if (future.expiresAt <= now) this.#remove(id, future);
     }
   }
+
+  #remove(id: string, { owner }: Future<T>): void {
+    this.#futures.delete(id);
+    if (owner !== undefined) removeFrom(this.#owned, owner, id);
+  }
+}
+
+/** Returns what `promise` becomes, or undefined if it is pending after `waitMs` or when `signal` aborts. */
+async function within<T>(
+  promise: Promise<T>,
+  waitMs: number,
+  signal: AbortSignal,
+): Promise<T | undefined> {
+  const timeout = new AbortController();
+  const timer = sleep(waitMs, undefined, {
+    signal: AbortSignal.any([signal, timeout.signal]),
+  }).catch(() => undefined);
+  try {
+    return await Promise.race([promise, timer]);
+  } finally {
+    timeout.abort();
+  }
+}
+
+function addTo<Key, Value>(sets: Map<Key, Set<Value>>, key: Key, value: Value): void {
+  const set = sets.get(key);
+  if (set === undefined) sets.set(key, new Set([value]));
+  else set.add(value);
+}
+
+function removeFrom<Key, Value>(sets: Map<Key, Set<Value>>, key: Key, value: Value): void {
+  const set = sets.get(key);
+  set?.delete(value);
+  if (set?.size === 0) sets.delete(key);
 }
 
 /** Returns whether the caller or this process is at fault. */

@@ -95,7 +95,7 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
         ...sessionRoutes(model, sessions),
         ...trainingRoutes(model, runs, operations),
         ...samplingRoutes(model, samplers),
-        ...futureRoutes(futures, options.pollMs ?? 30_000),
+        ...futureRoutes(futures, samplers, options.pollMs ?? 30_000),
         ...checkpointRoutes(store, runs, samplers, new Archives()),
       ],
     });

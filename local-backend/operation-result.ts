@@ -1,14 +1,20 @@
 import type { Reply } from '../shared/service/http-server.js';
 import { Histogram } from 'prom-client';
-import { RetrieveFutureRequest } from '../shared/tinker/api.js';
+import { RetrieveFutureRequest, RetrieveFuturesRequest } from '../shared/tinker/api.js';
 import {
   encodeForwardBackwardResult,
   encodeSampleResult,
   protobufType,
 } from '../shared/tinker/codec.js';
-import type { ForwardBackwardResult, SampleResult } from '../shared/tinker/types.js';
+import {
+  noLogprob,
+  type ForwardBackwardResult,
+  type SampleResult,
+  type TopTokens,
+} from '../shared/tinker/types.js';
 import type { FutureStore } from './futures.js';
 import { jsonReply, readJson, type Route } from './http-api.js';
+import type { SamplingSessions } from './sampling-sessions.js';
 
 /** The result of an operation, as its future returns it. */
 export type OperationResult =
@@ -42,18 +48,35 @@ function asJson(result: Exclude<OperationResult, { kind: 'json' }>): unknown {
       metrics,
     };
   }
-  const { sequences, promptLogprobs } = result.result;
+  const { sequences, promptLogprobs, promptTop } = result.result;
   return {
     type: 'sample',
-    sequences: sequences.map(({ stopReason, tokens, logprobs }) => ({
+    sequences: sequences.map(({ stopReason, tokens, logprobs, top }) => ({
       stop_reason: stopReason,
       tokens: [...tokens],
       logprobs: [...logprobs],
+      ...(top && { topk_logprobs: pairsOf(top) }),
     })),
     prompt_logprobs:
       promptLogprobs && [...promptLogprobs].map((value) => (Number.isNaN(value) ? null : value)),
-    topk_prompt_logprobs: null,
+    topk_prompt_logprobs: promptTop === undefined ? null : pairsOf(promptTop),
   };
+}
+
+/** For each position its tokens with their logprobs; null where none was scored. */
+function pairsOf({
+  k,
+  tokens,
+  logprobs,
+}: TopTokens): ([token: number, logprob: number][] | null)[] {
+  return Array.from({ length: tokens.length / k }, (_, position) =>
+    logprobs[position * k] === noLogprob
+      ? null
+      : Array.from({ length: k }, (_, rank) => {
+          const i = position * k + rank;
+          return [tokens[i]!, logprobs[i]!];
+        }),
+  );
 }
 
 const operationSeconds = new Histogram({
@@ -77,10 +100,15 @@ export async function timed<T>(operation: string, work: () => Promise<T>): Promi
 }
 
 /**
- * The route that polls a future. A pending one is answered after `pollMs` (clients poll again at once,
- * so it must not be short); a failed one with status 200 and its error, so that clients report it and do not retry.
+ * The routes that poll one future, and all futures of a sampling client. When nothing has settled they answer after
+ * `pollMs` (clients poll again at once, so it must not be short). A failed future has status 200 and its error, so
+ * that clients report it and do not retry.
  */
-export function futureRoutes(futures: FutureStore<OperationResult>, pollMs: number): Route[] {
+export function futureRoutes(
+  futures: FutureStore<OperationResult>,
+  samplers: Pick<SamplingSessions, 'clientOf'>,
+  pollMs: number,
+): Route[] {
   return [
     {
       method: 'POST',
@@ -97,6 +125,26 @@ export function futureRoutes(futures: FutureStore<OperationResult>, pollMs: numb
         }
         const takesProtobuf = request.headers.accept?.includes(protobufType) ?? false;
         return resultReply(outcome.value, takesProtobuf);
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/v1/retrieve_futures',
+      access: 'sampling',
+      async handle(request) {
+        const body = await readJson(request, RetrieveFuturesRequest);
+        const { sampling_session_id: session, cloned_sampler_id: clone } = body.target;
+        const owner = samplers.clientOf(session, clone);
+        futures.drop(owner, body.retrieved_request_ids);
+        const waitMs = Math.min((body.timeout ?? Infinity) * 1000, pollMs);
+        const settled = await futures.settledOf(owner, body.prev_cursor, waitMs, request.signal);
+        return jsonReply(200, {
+          completions: settled.futures.map(({ id, isOk }) => ({
+            state: isOk ? 'finished' : 'failed',
+            request_id: id,
+          })),
+          cursor: settled.cursor,
+        });
       },
     },
   ];

@@ -10,24 +10,29 @@ import { assertFits, type ServedModel } from './served-model.js';
 
 const defaultMaxTokens = 16; // TuFT's
 const maxSamples = 4096; // decoded in parts, see SamplingQueue
+const maxTop = 64; // tokens at each position
+const maxTopOfSamples = 2 ** 22; // tokens of all positions, of 8 bytes each
+
+/** What a request asks about its texts, besides the logprobs of its samples. */
+export interface Questions {
+  readonly temperature: number; // 1 for greedy sampling
+  readonly wantsPrompt: boolean; // the logprob of each token of the prompt
+  readonly firstScored: number; // index of the first token of the prompt that is scored: never 0
+  readonly topPrompt: number; // how many most probable tokens at each position of the prompt
+  readonly topSampled: number; // and of the samples
+}
 
 /**
  * Converts an `asample` request to a job for the sampling thread.
  *
  * @param seed the default if the request has none.
- * @returns `promptLogprobsTemperature` is undefined unless the request asks for the prompt's logprobs;
- *   `firstScored` is the index of the first token of the prompt that it wants scored.
  * @throws {ApiError} 400 for an unsupported request; {@link assertFits}'s error for a wrong prompt.
  */
 export function planSample(
   request: z.output<typeof SampleRequest>,
   model: ServedModel,
   seed: number,
-): {
-  job: SampleJob;
-  promptLogprobsTemperature: number | undefined;
-  firstScored: number;
-} {
+): { job: SampleJob; questions: Questions } {
   const { vocabSize, maxPositions } = model.directory.config;
   if (request.num_samples > maxSamples) {
     throw badRequest(`num_samples is ${request.num_samples}; at most ${maxSamples}`);
@@ -41,9 +46,12 @@ export function planSample(
   if (params.top_p < 1) {
     throw badRequest(`sampling_params.top_p is ${params.top_p}: ${truncates}; send 1`);
   }
-  if (request.topk_prompt_logprobs > 0) {
-    throw badRequest('topk_prompt_logprobs is not supported; use prompt_logprobs');
-  }
+  const { topk_prompt_logprobs: topPrompt, topk_sample_logprobs: topSampled = 0 } = request;
+  const mostTop = Math.min(maxTop, vocabSize);
+  if (topPrompt > mostTop)
+    throw badRequest(`topk_prompt_logprobs is ${topPrompt}; at most ${mostTop}`);
+  if (topSampled > mostTop)
+    throw badRequest(`topk_sample_logprobs is ${topSampled}; at most ${mostTop}`);
   const prompt = Int32Array.from(request.prompt.chunks.flatMap(({ tokens }) => tokens));
   if (prompt.length === 0) throw badRequest('the prompt has no tokens');
   // A prompt that leaves no room can still be scored, as the SDK's compute_logprobs asks.
@@ -60,21 +68,31 @@ export function planSample(
       `prompt_logprobs_last_n is ${lastN}: it needs prompt_logprobs, and at most ${prompt.length - 1} of ${prompt.length} tokens have one`,
     );
   }
-  const wanted = params.max_tokens ?? defaultMaxTokens;
+  const maxTokens = Math.min(params.max_tokens ?? defaultMaxTokens, maxPositions - prompt.length);
+  const topOfSamples = request.num_samples * maxTokens * topSampled;
+  if (topOfSamples > maxTopOfSamples) {
+    throw badRequest(
+      `${request.num_samples} samples of ${maxTokens} tokens with topk_sample_logprobs ${topSampled} are ${topOfSamples} logprobs; at most ${maxTopOfSamples}: send fewer samples in a request`,
+    );
+  }
   return {
     job: {
       prompt,
       count: request.num_samples,
-      maxTokens: Math.min(wanted, maxPositions - prompt.length),
+      maxTokens,
       temperature: params.temperature,
       seed: params.seed === undefined ? seed : narrowSeed(params.seed),
       ...stops(params.stop),
       // As in the API: an empty list leaves no stop at all, not even the model's own.
       ...(Array.isArray(params.stop) && params.stop.length === 0 && { ignoresEos: true }),
     },
-    promptLogprobsTemperature:
-      request.prompt_logprobs === true ? params.temperature || 1 : undefined,
-    firstScored: lastN === undefined ? 0 : prompt.length - lastN,
+    questions: {
+      temperature: params.temperature || 1,
+      wantsPrompt: request.prompt_logprobs === true,
+      firstScored: prompt.length - (lastN ?? prompt.length - 1),
+      topPrompt,
+      topSampled,
+    },
   };
 }
 

@@ -2,7 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import type { z } from 'zod';
 import type { CreateSamplingSessionRequest, SampleRequest } from '../shared/tinker/api.js';
 import { parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
-import type { SampledSequence } from '../shared/tinker/types.js';
+import { noLogprob, type SampledSequence, type TopTokens } from '../shared/tinker/types.js';
 import { type Access, ApiError, badRequest, notFound } from './http-api.js';
 import {
   type CheckpointMetadata,
@@ -100,6 +100,16 @@ export class SamplingSessions {
     return sampler;
   }
 
+  /**
+   * Returns the owner of the futures of one sampling client.
+   *
+   * @param clone 0: the client that opened the session; each copy of it has a number of its own.
+   * @throws {ApiError} 404
+   */
+  clientOf(samplingSessionId: string, clone: number): string {
+    return `${this.get(samplingSessionId).id}/${clone}`;
+  }
+
   /** Closes the sessions of a deleted checkpoint. */
   closeFor(path: TinkerPath): void {
     const deleted = formatTinkerPath(path);
@@ -146,7 +156,11 @@ export class SamplingSessions {
         const detail = `${maxWaiting} sampling requests are waiting; try again later`;
         throw new ApiError(429, detail, { 'retry-after': '1' });
       }
-      return this.futures.add(timed('sample', () => this.#run(sampler, plan)));
+      const owner = this.clientOf(sampler.id, cloneOf(request.seq_id));
+      return this.futures.add(
+        timed('sample', () => this.#run(sampler, plan)),
+        owner,
+      );
     };
     if (request.seq_id === undefined) return start();
     // Unlike a training operation, a sample whose result has expired can be drawn again.
@@ -156,7 +170,7 @@ export class SamplingSessions {
 
   async #run(
     { checkpoint }: SamplingSession,
-    { job, promptLogprobsTemperature, firstScored }: ReturnType<typeof planSample>,
+    { job, questions }: ReturnType<typeof planSample>,
   ): Promise<OperationResult> {
     const adapter = checkpoint && {
       folder: this.store.adapterFolder(pathOf(checkpoint)),
@@ -164,18 +178,35 @@ export class SamplingSessions {
       rank: checkpoint.lora_rank,
       alpha: checkpoint.lora_alpha,
     };
-    const [sequences, promptLogprobs] = await Promise.all([
+    const { prompt } = job;
+    const { temperature, wantsPrompt, firstScored, topPrompt, topSampled } = questions;
+    const top = async (prefix: Int32Array, texts: Int32Array[], k: number) =>
+      k === 0 ? [] : this.worker().call('topTokens', { adapter, prefix, texts, k, temperature });
+    const [sampled, promptLogprobs, [promptTop]] = await Promise.all([
       job.maxTokens === 0 ? noTokens(job.count) : this.#queue.sample({ adapter, job }),
-      promptLogprobsTemperature === undefined
-        ? undefined
-        : this.worker().call('promptLogprobs', {
+      wantsPrompt
+        ? this.worker().call('promptLogprobs', {
             adapter,
-            prompt: job.prompt.slice(), // the call transfers its buffer
-            temperature: promptLogprobsTemperature,
-          }),
+            prompt: prompt.slice(), // the call transfers its buffer
+            temperature,
+          })
+        : undefined,
+      top(prompt.slice(0, firstScored), [prompt.slice(firstScored)], topPrompt),
     ]);
     promptLogprobs?.fill(NaN, 0, firstScored);
-    return { kind: 'sample', result: { sequences, ...(promptLogprobs && { promptLogprobs }) } };
+    const texts = sampled.map(({ tokens }) => tokens.slice());
+    const sampledTop = await top(prompt.slice(), texts, topSampled);
+    return {
+      kind: 'sample',
+      result: {
+        sequences: sampled.map((one, i) => ({
+          ...one,
+          ...(sampledTop[i] && { top: sampledTop[i] }),
+        })),
+        ...(promptLogprobs && { promptLogprobs }),
+        ...(promptTop && { promptTop: afterUnscored(firstScored, promptTop) }),
+      },
+    };
   }
 
   /**
@@ -189,6 +220,18 @@ export class SamplingSessions {
       .digest()
       .readUInt32LE(0);
   }
+}
+
+/** The number of the client that chose a sequence id: each counts on from 10^9 times its number. */
+function cloneOf(seqId: number | bigint | string = 0): number {
+  return Number(BigInt(seqId) / 1_000_000_000n);
+}
+
+/** The most probable tokens of a prompt whose first `count` positions are not scored. */
+function afterUnscored(count: number, { k, tokens, logprobs }: TopTokens): TopTokens {
+  const all = new Float32Array(count * k + logprobs.length).fill(noLogprob);
+  all.set(logprobs, count * k);
+  return { k, tokens: Int32Array.of(...new Int32Array(count * k), ...tokens), logprobs: all };
 }
 
 /** The samples of a prompt that takes all positions of the model. */

@@ -9,7 +9,7 @@ import { checkModelDirectory } from '../shared/model/model-directory.js';
 import type { ModelFolder } from '../shared/model/model-weights.js';
 import { Scorer } from '../shared/model/scorer.js';
 import { loadTokenizer } from '../shared/model/tokenizer.js';
-import type { SampledSequence } from '../shared/tinker/types.js';
+import type { SampledSequence, TopTokens } from '../shared/tinker/types.js';
 import { serveCalls } from '../shared/service/worker-calls.js';
 
 /** The location of the weights of a sampling session; absent for the base model. */
@@ -47,6 +47,14 @@ export interface SamplingCalls {
     prompt: Int32Array; // [P]
     temperature: number;
   }): Promise<Float32Array>;
+  /** Returns for each text [T] that continues `prefix` the `k` most probable tokens in the place of each of its own. */
+  topTokens(input: {
+    adapter: AdapterFile | undefined;
+    prefix: Int32Array; // [P], P > 0
+    texts: readonly Int32Array[];
+    k: number;
+    temperature: number;
+  }): Promise<TopTokens[]>;
 }
 
 if (parentPort === null) throw new Error('sampling-worker runs as a worker thread');
@@ -136,5 +144,16 @@ serveCalls<SamplingCalls>(parentPort, {
     ).logprobs([prompt.slice(0, -1)], [prompt.slice(1)], adapter, temperature);
     all.set(logprobs!, 1);
     return all;
+  },
+
+  async topTokens({ adapter: file, prefix, texts, k, temperature }) {
+    const adapter = file === undefined ? undefined : await readAdapter(file);
+    const whole = texts.map((text) => Int32Array.of(...prefix, ...text.slice(0, -1)));
+    const top = await (await scorer()).topTokens(whole, k, adapter, temperature);
+    return top.map(({ tokens, logprobs }, i) => {
+      const first = (prefix.length - 1) * k;
+      const end = first + texts[i]!.length * k;
+      return { k, tokens: tokens.slice(first, end), logprobs: logprobs.slice(first, end) };
+    });
   },
 });

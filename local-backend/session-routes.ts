@@ -126,6 +126,7 @@ const clientConfig = {
   proto_write_fwdbwd: true,
   fwd_via_fwdbwd: true,
   sample_join_sampling_session: true,
+  sample_use_retrieve_futures: true,
 };
 
 /** Limits of a body with a prompt: a million tokens. */

@@ -1,17 +1,24 @@
 import { PermanentError } from '../base/errors.js';
 import { batchByLength, paddedIntegers } from './packing.js';
 import { Graph } from './graph/graph.js';
-import { floatOutput, floats, Session } from './graph/session.js';
-import { adaptedModules, loraFeeds } from './lora-graph.js';
+import { div, logSoftmax } from './graph/operators.js';
+import { floatOutput, floats, integers, Session, type Feeds } from './graph/session.js';
+import { adaptedModules, loraFeeds, type AdaptedModules } from './lora-graph.js';
 import type { Adapter } from './lora.js';
 import { readWeights, type ModelFolder } from './model-weights.js';
 import type { ModelConfig } from './model-config.js';
 import type { Tensor } from './safetensors.js';
-import { frozen, sequenceLogprobs } from './sequence-graph.js';
+import { frozen, sequenceLogits, sequenceLogprobs, type WeightSource } from './sequence-graph.js';
 
 const maxTokensPerBatch = 4096;
 
-/** Computes the logprobs of given tokens under a policy. */
+/** The k most probable next tokens at each of N positions, the most probable first. */
+export interface TopTokens {
+  readonly tokens: Int32Array; // [N, k]
+  readonly logprobs: Float32Array; // [N, k]
+}
+
+/** Computes the logprobs of given tokens under a policy, or the tokens that it finds most probable. */
 export class Scorer {
   readonly #config: ModelConfig;
   readonly #weights: ReadonlyMap<string, Tensor>;
@@ -42,6 +49,67 @@ export class Scorer {
     adapter: Adapter | undefined,
     temperature: number,
   ): Promise<Float32Array[]> {
+    const results: Float32Array[] = new Array<Float32Array>(tokens.length);
+    await this.#run('logprobs', tokens, adapter, temperature, {
+      feeds: (batch, time) => ({
+        targets: paddedIntegers(
+          batch.map((index) => targets[index]!),
+          time,
+        ),
+      }),
+      onResult: (index, first, outputs) => {
+        const all = floatOutput(outputs, 'logprobs');
+        results[index] = all.slice(first, first + tokens[index]!.length);
+      },
+    });
+    return results;
+  }
+
+  /**
+   * @param tokens for each sequence the input tokens [N].
+   * @param k at most the size of the vocabulary.
+   * @param adapter the policy; undefined: the base model.
+   * @param temperature divides the logits.
+   * @returns for each sequence, at i: the k most probable tokens given tokens[0…i].
+   * @throws {PermanentError} when a sequence is longer than the model's positions.
+   */
+  async topTokens(
+    tokens: readonly Int32Array[],
+    k: number,
+    adapter: Adapter | undefined,
+    temperature: number,
+  ): Promise<TopTokens[]> {
+    const results: TopTokens[] = new Array<TopTokens>(tokens.length);
+    await this.#run('topTokens', tokens, adapter, temperature, {
+      feeds: () => ({ k: integers([k], [1]) }),
+      onResult: (index, first, outputs) => {
+        const end = first + tokens[index]!.length;
+        const ids = outputs['top_tokens']!.data as BigInt64Array;
+        results[index] = {
+          tokens: Int32Array.from(ids.subarray(first * k, end * k), Number),
+          logprobs: floatOutput(outputs, 'top_logprobs').slice(first * k, end * k),
+        };
+      },
+    });
+    return results;
+  }
+
+  /**
+   * Runs a graph over padded batches.
+   *
+   * @param each.feeds its own inputs, for sequences padded to `time`.
+   * @param each.onResult called for each sequence with its first row in the outputs.
+   */
+  async #run(
+    name: keyof typeof outputsOf,
+    tokens: readonly Int32Array[],
+    adapter: Adapter | undefined,
+    temperature: number,
+    each: {
+      feeds: (batch: readonly number[], time: number) => Feeds;
+      onResult: (index: number, first: number, outputs: Outputs) => void;
+    },
+  ): Promise<void> {
     const { maxPositions } = this.#config;
     const tooLong = tokens.findIndex(({ length }) => length > maxPositions);
     if (tooLong !== -1) {
@@ -49,37 +117,59 @@ export class Scorer {
         `sequence ${tooLong} has ${tokens[tooLong]!.length} tokens; the model takes ${maxPositions}`,
       );
     }
-    const session = await this.#session(adapter);
-    const results: Float32Array[] = new Array<Float32Array>(tokens.length);
+    const session = await this.#session(name, adapter);
     const lengths = tokens.map(({ length }) => length);
     for (const batch of batchByLength(lengths, maxTokensPerBatch)) {
       const time = Math.max(...batch.map((index) => lengths[index]!));
-      const pick = (arrays: readonly Int32Array[]) => batch.map((index) => arrays[index]!);
       const outputs = await session.run({
-        tokens: paddedIntegers(pick(tokens), time),
-        targets: paddedIntegers(pick(targets), time),
+        tokens: paddedIntegers(
+          batch.map((index) => tokens[index]!),
+          time,
+        ),
         temperature: floats(Float32Array.of(temperature), []),
+        ...each.feeds(batch, time),
         ...(adapter === undefined ? {} : loraFeeds(adapter)),
       });
-      const logprobs = floatOutput(outputs, 'logprobs');
       batch.forEach((index, row) => {
-        results[index] = logprobs.slice(row * time, row * time + lengths[index]!);
+        each.onResult(index, row * time, outputs);
       });
     }
-    return results;
   }
 
-  #session(adapter: Adapter | undefined): Promise<Session> {
+  #session(name: keyof typeof outputsOf, adapter: Adapter | undefined): Promise<Session> {
     const modules = adapter === undefined ? [] : adaptedModules(adapter);
-    const key = modules.join();
+    const key = `${name} ${modules.join()}`;
     let session = this.#sessions.get(key);
     if (session === undefined) {
       const graph = new Graph();
-      const { logprobs } = sequenceLogprobs(graph, this.#config, frozen(this.#weights), modules);
-      graph.output('logprobs', logprobs);
+      outputsOf[name](graph, this.#config, frozen(this.#weights), modules);
       session = Session.create(graph, this.#threads);
       this.#sessions.set(key, session);
     }
     return session;
   }
 }
+
+type Outputs = Awaited<ReturnType<Session['run']>>;
+
+/** What each kind of score adds to its graph, by name. */
+const outputsOf = {
+  logprobs(graph: Graph, ...model: ModelInputs): void {
+    graph.output('logprobs', sequenceLogprobs(graph, ...model).logprobs);
+  },
+  topTokens(graph: Graph, ...model: ModelInputs): void {
+    const { logits } = sequenceLogits(graph, ...model);
+    const temperature = graph.input('temperature', 'float32', []);
+    const logprobs = logSoftmax(graph, div(graph, logits, temperature));
+    const dims = ['rows', 'k'];
+    const [best, tokens] = graph.applyMany(
+      'TopK',
+      [logprobs, graph.input('k', 'int64', [1])],
+      [{ dims }, { dims, type: 'int64' }],
+    );
+    graph.output('top_logprobs', best!);
+    graph.output('top_tokens', tokens!);
+  },
+};
+
+type ModelInputs = [config: ModelConfig, source: WeightSource, modules: AdaptedModules];

@@ -276,6 +276,7 @@ export const SampleRequest = closed({
   prompt_logprobs: optional(z.boolean()),
   prompt_logprobs_last_n: optional(z.int().positive()),
   topk_prompt_logprobs: count.default(0),
+  topk_sample_logprobs: optional(count), // no default: servers of SDK 0.25 refuse the field
 });
 export const SampleJsonResult = z.object({
   sequences: z
@@ -305,6 +306,18 @@ export const CompleteMetadata = z.object({ status: z.literal('complete_metadata'
 export const FailedFuture = z.object({
   error: z.string(),
   category: z.enum(['unknown', 'server', 'user']).catch('unknown'),
+});
+
+/** `POST /api/v1/retrieve_futures`: which futures of a sampling client have settled, for SDKs since 0.38 */
+export const RetrieveFuturesRequest = closed({
+  target: closed({
+    type: kind('sampling_session'),
+    sampling_session_id: z.string(),
+    cloned_sampler_id: count.default(0),
+  }),
+  prev_cursor: count.default(0), // of the previous answer
+  timeout: optional(z.number().nonnegative()), // seconds
+  retrieved_request_ids: z.array(z.string()).max(4_096).default([]), // whose results the client has
 });
 
 /** `GET /api/v1/training_runs/{id}/checkpoints?limit=&offset=` */

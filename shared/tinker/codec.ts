@@ -17,6 +17,7 @@ import type {
   ForwardBackwardResult,
   SampledSequence,
   SampleResult,
+  TopTokens,
 } from './types.js';
 
 /** The content type of every message of this file. */
@@ -144,14 +145,29 @@ export function encodeSampleResult(result: SampleResult): Uint8Array {
         stopReason: sequence.stopReason === 'length' ? pb.StopReason.LENGTH : pb.StopReason.STOP,
         tokens: bytesOf(sequence.tokens),
         logprobs: bytesOf(sequence.logprobs),
+        ...(sequence.top && { topkSampledLogprobs: toTopMessage(sequence.top) }),
       }),
     ),
   });
   if (result.promptLogprobs) message.promptLogprobs = bytesOf(result.promptLogprobs);
+  if (result.promptTop) message.topkPromptLogprobs = toTopMessage(result.promptTop);
   return toBinary(pb.SampleResponseSchema, message);
 }
 
-/** Decodes a result. @throws {PermanentError} if it is not such a message or a token lacks its logprob. */
+function toTopMessage({ k, tokens, logprobs }: TopTokens): pb.TopkLogprobs {
+  return create(pb.TopkLogprobsSchema, {
+    tokenIds: bytesOf(tokens),
+    logprobs: bytesOf(logprobs),
+    k,
+    length: tokens.length / k,
+  });
+}
+
+/**
+ * Decodes a result, without the most probable tokens, for which our client never asks.
+ *
+ * @throws {PermanentError} if it is not such a message or a token lacks its logprob.
+ */
 export function decodeSampleResult(bytes: Uint8Array): SampleResult {
   const { sequences, promptLogprobs } = parse(pb.SampleResponseSchema, bytes, resultLimits);
   return {

@@ -6,23 +6,20 @@
 // @generated from file tinker/tinker.proto (package tinker_public, syntax proto3)
 /* eslint-disable */
 
-import type { GenEnum, GenFile, GenMessage } from '@bufbuild/protobuf/codegenv2';
-import { enumDesc, fileDesc, messageDesc } from '@bufbuild/protobuf/codegenv2';
-import type { Message } from '@bufbuild/protobuf';
+import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file tinker/tinker.proto.
  */
-export const file_tinker_tinker: GenFile =
-  /*@__PURE__*/
-  fileDesc(
-    'ChN0aW5rZXIvdGlua2VyLnByb3RvEg10aW5rZXJfcHVibGljIrgDChZGb3J3YXJkQmFja3dhcmRSZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJEg4KBnNlcV9pZBgCIAEoBRIiCgRkYXRhGAMgAygLMhQudGlua2VyX3B1YmxpYy5EYXR1bRIPCgdsb3NzX2ZuGAQgASgJEk8KDmxvc3NfZm5fY29uZmlnGAUgAygLMjcudGlua2VyX3B1YmxpYy5Gb3J3YXJkQmFja3dhcmRSZXF1ZXN0Lkxvc3NGbkNvbmZpZ0VudHJ5EhQKDGZvcndhcmRfb25seRgGIAEoCBJUChFsb3NzX2ZuX2NvbmZpZ192MhgHIAMoCzI5LnRpbmtlcl9wdWJsaWMuRm9yd2FyZEJhY2t3YXJkUmVxdWVzdC5Mb3NzRm5Db25maWdWMkVudHJ5GjMKEUxvc3NGbkNvbmZpZ0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAToCOAEaVQoTTG9zc0ZuQ29uZmlnVjJFbnRyeRILCgNrZXkYASABKAkSLQoFdmFsdWUYAiABKAsyHi50aW5rZXJfcHVibGljLkxvc3NDb25maWdWYWx1ZToCOAEiPAoPTG9zc0NvbmZpZ1ZhbHVlEhAKBm51bWJlchgBIAEoAUgAEg4KBHRleHQYAiABKAlIAEIHCgV2YWx1ZSK+AQoFRGF0dW0SKQoLbW9kZWxfaW5wdXQYASADKAsyFC50aW5rZXJfcHVibGljLkNodW5rEj4KDmxvc3NfZm5faW5wdXRzGAIgAygLMiYudGlua2VyX3B1YmxpYy5EYXR1bS5Mb3NzRm5JbnB1dHNFbnRyeRpKChFMb3NzRm5JbnB1dHNFbnRyeRILCgNrZXkYASABKAkSJAoFdmFsdWUYAiABKAsyFS50aW5rZXJfcHVibGljLlRlbnNvcjoCOAEinwEKBUNodW5rEjcKDGVuY29kZWRfdGV4dBgBIAEoCzIfLnRpbmtlcl9wdWJsaWMuRW5jb2RlZFRleHRDaHVua0gAEioKBWltYWdlGAIgASgLMhkudGlua2VyX3B1YmxpYy5JbWFnZUNodW5rSAASKAoEZG1lbBgDIAEoCzIYLnRpbmtlcl9wdWJsaWMuRG1lbENodW5rSABCBwoFY2h1bmsiIgoQRW5jb2RlZFRleHRDaHVuaxIOCgZ0b2tlbnMYASABKAwiXAoKSW1hZ2VDaHVuaxIMCgRkYXRhGAEgASgMEg4KBmZvcm1hdBgCIAEoCRIcCg9leHBlY3RlZF90b2tlbnMYAyABKAVIAIgBAUISChBfZXhwZWN0ZWRfdG9rZW5zIhkKCURtZWxDaHVuaxIMCgRkbWVsGAEgASgMIkYKCVNwYXJzZUNzchIOCgZ2YWx1ZXMYASABKAwSFAoMY3Jvd19pbmRpY2VzGAIgASgMEhMKC2NvbF9pbmRpY2VzGAMgASgMIokBCgZUZW5zb3ISDwoFZGVuc2UYASABKAxIABIuCgpzcGFyc2VfY3NyGAIgASgLMhgudGlua2VyX3B1YmxpYy5TcGFyc2VDc3JIABIjCgVkdHlwZRgDIAEoDjIULnRpbmtlcl9wdWJsaWMuRFR5cGUSDQoFc2hhcGUYBCADKANCCgoIZW5jb2RpbmciawoNQmF0Y2hlZFRlbnNvchIMCgRkYXRhGAEgASgMEg8KB29mZnNldHMYAiABKAwSIwoFZHR5cGUYAyABKA4yFC50aW5rZXJfcHVibGljLkRUeXBlEhYKDnRyYWlsaW5nX3NoYXBlGAQgAygDIrgBCgtBcnJheVJlY29yZBIQCgh0eXBlX3RhZxgBIAEoCRI2CgZmaWVsZHMYAiADKAsyJi50aW5rZXJfcHVibGljLkFycmF5UmVjb3JkLkZpZWxkc0VudHJ5EhIKCm51bV9kYXR1bXMYAyABKAMaSwoLRmllbGRzRW50cnkSCwoDa2V5GAEgASgJEisKBXZhbHVlGAIgASgLMhwudGlua2VyX3B1YmxpYy5CYXRjaGVkVGVuc29yOgI4ASLdAQoVRm9yd2FyZEJhY2t3YXJkT3V0cHV0EhsKE2xvc3NfZm5fb3V0cHV0X3R5cGUYASABKAkSMwoPbG9zc19mbl9vdXRwdXRzGAIgAygLMhoudGlua2VyX3B1YmxpYy5BcnJheVJlY29yZBJCCgdtZXRyaWNzGAMgAygLMjEudGlua2VyX3B1YmxpYy5Gb3J3YXJkQmFja3dhcmRPdXRwdXQuTWV0cmljc0VudHJ5Gi4KDE1ldHJpY3NFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAE6AjgBIvUBCg5TYW1wbGVSZXNwb25zZRIxCglzZXF1ZW5jZXMYASADKAsyHi50aW5rZXJfcHVibGljLlNhbXBsZWRTZXF1ZW5jZRIcCg9wcm9tcHRfbG9ncHJvYnMYAiABKAxIAIgBARJEChR0b3BrX3Byb21wdF9sb2dwcm9icxgDIAEoCzIhLnRpbmtlcl9wdWJsaWMuVG9wa1Byb21wdExvZ3Byb2JzSAGIAQESHwoXcHJvbXB0X2NhY2hlX2hpdF90b2tlbnMYBCABKAVCEgoQX3Byb21wdF9sb2dwcm9ic0IXChVfdG9wa19wcm9tcHRfbG9ncHJvYnMidQoPU2FtcGxlZFNlcXVlbmNlEi4KC3N0b3BfcmVhc29uGAEgASgOMhkudGlua2VyX3B1YmxpYy5TdG9wUmVhc29uEg4KBnRva2VucxgCIAEoDBIVCghsb2dwcm9icxgDIAEoDEgAiAEBQgsKCV9sb2dwcm9icyJbChJUb3BrUHJvbXB0TG9ncHJvYnMSEQoJdG9rZW5faWRzGAEgASgMEhAKCGxvZ3Byb2JzGAIgASgMEgkKAWsYAyABKA0SFQoNcHJvbXB0X2xlbmd0aBgEIAEoDSo6CgpTdG9wUmVhc29uEhQKEFNUT1BfUkVBU09OX1NUT1AQABIWChJTVE9QX1JFQVNPTl9MRU5HVEgQASpnCgVEVHlwZRIVChFEVFlQRV9VTlNQRUNJRklFRBAAEhEKDURUWVBFX0ZMT0FUMzIQARIPCgtEVFlQRV9JTlQ2NBACEg8KC0RUWVBFX0lOVDMyEAMSEgoORFRZUEVfQkZMT0FUMTYQBGIGcHJvdG8z',
-  );
+export const file_tinker_tinker: GenFile = /*@__PURE__*/
+  fileDesc("ChN0aW5rZXIvdGlua2VyLnByb3RvEg10aW5rZXJfcHVibGljIrgDChZGb3J3YXJkQmFja3dhcmRSZXF1ZXN0EhAKCG1vZGVsX2lkGAEgASgJEg4KBnNlcV9pZBgCIAEoBRIiCgRkYXRhGAMgAygLMhQudGlua2VyX3B1YmxpYy5EYXR1bRIPCgdsb3NzX2ZuGAQgASgJEk8KDmxvc3NfZm5fY29uZmlnGAUgAygLMjcudGlua2VyX3B1YmxpYy5Gb3J3YXJkQmFja3dhcmRSZXF1ZXN0Lkxvc3NGbkNvbmZpZ0VudHJ5EhQKDGZvcndhcmRfb25seRgGIAEoCBJUChFsb3NzX2ZuX2NvbmZpZ192MhgHIAMoCzI5LnRpbmtlcl9wdWJsaWMuRm9yd2FyZEJhY2t3YXJkUmVxdWVzdC5Mb3NzRm5Db25maWdWMkVudHJ5GjMKEUxvc3NGbkNvbmZpZ0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAToCOAEaVQoTTG9zc0ZuQ29uZmlnVjJFbnRyeRILCgNrZXkYASABKAkSLQoFdmFsdWUYAiABKAsyHi50aW5rZXJfcHVibGljLkxvc3NDb25maWdWYWx1ZToCOAEiPAoPTG9zc0NvbmZpZ1ZhbHVlEhAKBm51bWJlchgBIAEoAUgAEg4KBHRleHQYAiABKAlIAEIHCgV2YWx1ZSK+AQoFRGF0dW0SKQoLbW9kZWxfaW5wdXQYASADKAsyFC50aW5rZXJfcHVibGljLkNodW5rEj4KDmxvc3NfZm5faW5wdXRzGAIgAygLMiYudGlua2VyX3B1YmxpYy5EYXR1bS5Mb3NzRm5JbnB1dHNFbnRyeRpKChFMb3NzRm5JbnB1dHNFbnRyeRILCgNrZXkYASABKAkSJAoFdmFsdWUYAiABKAsyFS50aW5rZXJfcHVibGljLlRlbnNvcjoCOAEinwEKBUNodW5rEjcKDGVuY29kZWRfdGV4dBgBIAEoCzIfLnRpbmtlcl9wdWJsaWMuRW5jb2RlZFRleHRDaHVua0gAEioKBWltYWdlGAIgASgLMhkudGlua2VyX3B1YmxpYy5JbWFnZUNodW5rSAASKAoEZG1lbBgDIAEoCzIYLnRpbmtlcl9wdWJsaWMuRG1lbENodW5rSABCBwoFY2h1bmsiIgoQRW5jb2RlZFRleHRDaHVuaxIOCgZ0b2tlbnMYASABKAwiXAoKSW1hZ2VDaHVuaxIMCgRkYXRhGAEgASgMEg4KBmZvcm1hdBgCIAEoCRIcCg9leHBlY3RlZF90b2tlbnMYAyABKAVIAIgBAUISChBfZXhwZWN0ZWRfdG9rZW5zIhkKCURtZWxDaHVuaxIMCgRkbWVsGAEgASgMIkYKCVNwYXJzZUNzchIOCgZ2YWx1ZXMYASABKAwSFAoMY3Jvd19pbmRpY2VzGAIgASgMEhMKC2NvbF9pbmRpY2VzGAMgASgMIokBCgZUZW5zb3ISDwoFZGVuc2UYASABKAxIABIuCgpzcGFyc2VfY3NyGAIgASgLMhgudGlua2VyX3B1YmxpYy5TcGFyc2VDc3JIABIjCgVkdHlwZRgDIAEoDjIULnRpbmtlcl9wdWJsaWMuRFR5cGUSDQoFc2hhcGUYBCADKANCCgoIZW5jb2RpbmciawoNQmF0Y2hlZFRlbnNvchIMCgRkYXRhGAEgASgMEg8KB29mZnNldHMYAiABKAwSIwoFZHR5cGUYAyABKA4yFC50aW5rZXJfcHVibGljLkRUeXBlEhYKDnRyYWlsaW5nX3NoYXBlGAQgAygDIrgBCgtBcnJheVJlY29yZBIQCgh0eXBlX3RhZxgBIAEoCRI2CgZmaWVsZHMYAiADKAsyJi50aW5rZXJfcHVibGljLkFycmF5UmVjb3JkLkZpZWxkc0VudHJ5EhIKCm51bV9kYXR1bXMYAyABKAMaSwoLRmllbGRzRW50cnkSCwoDa2V5GAEgASgJEisKBXZhbHVlGAIgASgLMhwudGlua2VyX3B1YmxpYy5CYXRjaGVkVGVuc29yOgI4ASLdAQoVRm9yd2FyZEJhY2t3YXJkT3V0cHV0EhsKE2xvc3NfZm5fb3V0cHV0X3R5cGUYASABKAkSMwoPbG9zc19mbl9vdXRwdXRzGAIgAygLMhoudGlua2VyX3B1YmxpYy5BcnJheVJlY29yZBJCCgdtZXRyaWNzGAMgAygLMjEudGlua2VyX3B1YmxpYy5Gb3J3YXJkQmFja3dhcmRPdXRwdXQuTWV0cmljc0VudHJ5Gi4KDE1ldHJpY3NFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAE6AjgBIu8BCg5TYW1wbGVSZXNwb25zZRIxCglzZXF1ZW5jZXMYASADKAsyHi50aW5rZXJfcHVibGljLlNhbXBsZWRTZXF1ZW5jZRIcCg9wcm9tcHRfbG9ncHJvYnMYAiABKAxIAIgBARI+ChR0b3BrX3Byb21wdF9sb2dwcm9icxgDIAEoCzIbLnRpbmtlcl9wdWJsaWMuVG9wa0xvZ3Byb2JzSAGIAQESHwoXcHJvbXB0X2NhY2hlX2hpdF90b2tlbnMYBCABKAVCEgoQX3Byb21wdF9sb2dwcm9ic0IXChVfdG9wa19wcm9tcHRfbG9ncHJvYnMi0AEKD1NhbXBsZWRTZXF1ZW5jZRIuCgtzdG9wX3JlYXNvbhgBIAEoDjIZLnRpbmtlcl9wdWJsaWMuU3RvcFJlYXNvbhIOCgZ0b2tlbnMYAiABKAwSFQoIbG9ncHJvYnMYAyABKAxIAIgBARI/ChV0b3BrX3NhbXBsZWRfbG9ncHJvYnMYBCABKAsyGy50aW5rZXJfcHVibGljLlRvcGtMb2dwcm9ic0gBiAEBQgsKCV9sb2dwcm9ic0IYChZfdG9wa19zYW1wbGVkX2xvZ3Byb2JzIk4KDFRvcGtMb2dwcm9icxIRCgl0b2tlbl9pZHMYASABKAwSEAoIbG9ncHJvYnMYAiABKAwSCQoBaxgDIAEoDRIOCgZsZW5ndGgYBCABKA0qOgoKU3RvcFJlYXNvbhIUChBTVE9QX1JFQVNPTl9TVE9QEAASFgoSU1RPUF9SRUFTT05fTEVOR1RIEAEqZwoFRFR5cGUSFQoRRFRZUEVfVU5TUEVDSUZJRUQQABIRCg1EVFlQRV9GTE9BVDMyEAESDwoLRFRZUEVfSU5UNjQQAhIPCgtEVFlQRV9JTlQzMhADEhIKDkRUWVBFX0JGTE9BVDE2EARiBnByb3RvMw");
 
 /**
  * @generated from message tinker_public.ForwardBackwardRequest
  */
-export type ForwardBackwardRequest = Message<'tinker_public.ForwardBackwardRequest'> & {
+export type ForwardBackwardRequest = Message<"tinker_public.ForwardBackwardRequest"> & {
   /**
    * @generated from field: string model_id = 1;
    */
@@ -67,47 +64,42 @@ export type ForwardBackwardRequest = Message<'tinker_public.ForwardBackwardReque
  * Describes the message tinker_public.ForwardBackwardRequest.
  * Use `create(ForwardBackwardRequestSchema)` to create a new message.
  */
-export const ForwardBackwardRequestSchema: GenMessage<ForwardBackwardRequest> =
-  /*@__PURE__*/
+export const ForwardBackwardRequestSchema: GenMessage<ForwardBackwardRequest> = /*@__PURE__*/
   messageDesc(file_tinker_tinker, 0);
 
 /**
  * @generated from message tinker_public.LossConfigValue
  */
-export type LossConfigValue = Message<'tinker_public.LossConfigValue'> & {
+export type LossConfigValue = Message<"tinker_public.LossConfigValue"> & {
   /**
    * @generated from oneof tinker_public.LossConfigValue.value
    */
-  value:
-    | {
-        /**
-         * @generated from field: double number = 1;
-         */
-        value: number;
-        case: 'number';
-      }
-    | {
-        /**
-         * @generated from field: string text = 2;
-         */
-        value: string;
-        case: 'text';
-      }
-    | { case: undefined; value?: undefined };
+  value: {
+    /**
+     * @generated from field: double number = 1;
+     */
+    value: number;
+    case: "number";
+  } | {
+    /**
+     * @generated from field: string text = 2;
+     */
+    value: string;
+    case: "text";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
  * Describes the message tinker_public.LossConfigValue.
  * Use `create(LossConfigValueSchema)` to create a new message.
  */
-export const LossConfigValueSchema: GenMessage<LossConfigValue> =
-  /*@__PURE__*/
+export const LossConfigValueSchema: GenMessage<LossConfigValue> = /*@__PURE__*/
   messageDesc(file_tinker_tinker, 1);
 
 /**
  * @generated from message tinker_public.Datum
  */
-export type Datum = Message<'tinker_public.Datum'> & {
+export type Datum = Message<"tinker_public.Datum"> & {
   /**
    * @generated from field: repeated tinker_public.Chunk model_input = 1;
    */
@@ -123,50 +115,48 @@ export type Datum = Message<'tinker_public.Datum'> & {
  * Describes the message tinker_public.Datum.
  * Use `create(DatumSchema)` to create a new message.
  */
-export const DatumSchema: GenMessage<Datum> = /*@__PURE__*/ messageDesc(file_tinker_tinker, 2);
+export const DatumSchema: GenMessage<Datum> = /*@__PURE__*/
+  messageDesc(file_tinker_tinker, 2);
 
 /**
  * @generated from message tinker_public.Chunk
  */
-export type Chunk = Message<'tinker_public.Chunk'> & {
+export type Chunk = Message<"tinker_public.Chunk"> & {
   /**
    * @generated from oneof tinker_public.Chunk.chunk
    */
-  chunk:
-    | {
-        /**
-         * @generated from field: tinker_public.EncodedTextChunk encoded_text = 1;
-         */
-        value: EncodedTextChunk;
-        case: 'encodedText';
-      }
-    | {
-        /**
-         * @generated from field: tinker_public.ImageChunk image = 2;
-         */
-        value: ImageChunk;
-        case: 'image';
-      }
-    | {
-        /**
-         * @generated from field: tinker_public.DmelChunk dmel = 3;
-         */
-        value: DmelChunk;
-        case: 'dmel';
-      }
-    | { case: undefined; value?: undefined };
+  chunk: {
+    /**
+     * @generated from field: tinker_public.EncodedTextChunk encoded_text = 1;
+     */
+    value: EncodedTextChunk;
+    case: "encodedText";
+  } | {
+    /**
+     * @generated from field: tinker_public.ImageChunk image = 2;
+     */
+    value: ImageChunk;
+    case: "image";
+  } | {
+    /**
+     * @generated from field: tinker_public.DmelChunk dmel = 3;
+     */
+    value: DmelChunk;
+    case: "dmel";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
  * Describes the message tinker_public.Chunk.
  * Use `create(ChunkSchema)` to create a new message.
  */
-export const ChunkSchema: GenMessage<Chunk> = /*@__PURE__*/ messageDesc(file_tinker_tinker, 3);
+export const ChunkSchema: GenMessage<Chunk> = /*@__PURE__*/
+  messageDesc(file_tinker_tinker, 3);
 
 /**
  * @generated from message tinker_public.EncodedTextChunk
  */
-export type EncodedTextChunk = Message<'tinker_public.EncodedTextChunk'> & {
+export type EncodedTextChunk = Message<"tinker_public.EncodedTextChunk"> & {
   /**
    * int32
    *
@@ -179,14 +169,13 @@ export type EncodedTextChunk = Message<'tinker_public.EncodedTextChunk'> & {
  * Describes the message tinker_public.EncodedTextChunk.
  * Use `create(EncodedTextChunkSchema)` to create a new message.
  */
-export const EncodedTextChunkSchema: GenMessage<EncodedTextChunk> =
-  /*@__PURE__*/
+export const EncodedTextChunkSchema: GenMessage<EncodedTextChunk> = /*@__PURE__*/
   messageDesc(file_tinker_tinker, 4);
 
 /**
  * @generated from message tinker_public.ImageChunk
  */
-export type ImageChunk = Message<'tinker_public.ImageChunk'> & {
+export type ImageChunk = Message<"tinker_public.ImageChunk"> & {
   /**
    * @generated from field: bytes data = 1;
    */
@@ -207,14 +196,13 @@ export type ImageChunk = Message<'tinker_public.ImageChunk'> & {
  * Describes the message tinker_public.ImageChunk.
  * Use `create(ImageChunkSchema)` to create a new message.
  */
-export const ImageChunkSchema: GenMessage<ImageChunk> =
-  /*@__PURE__*/
+export const ImageChunkSchema: GenMessage<ImageChunk> = /*@__PURE__*/
   messageDesc(file_tinker_tinker, 5);
 
 /**
  * @generated from message tinker_public.DmelChunk
  */
-export type DmelChunk = Message<'tinker_public.DmelChunk'> & {
+export type DmelChunk = Message<"tinker_public.DmelChunk"> & {
   /**
    * @generated from field: bytes dmel = 1;
    */
@@ -225,14 +213,13 @@ export type DmelChunk = Message<'tinker_public.DmelChunk'> & {
  * Describes the message tinker_public.DmelChunk.
  * Use `create(DmelChunkSchema)` to create a new message.
  */
-export const DmelChunkSchema: GenMessage<DmelChunk> =
-  /*@__PURE__*/
+export const DmelChunkSchema: GenMessage<DmelChunk> = /*@__PURE__*/
   messageDesc(file_tinker_tinker, 6);
 
 /**
  * @generated from message tinker_public.SparseCsr
  */
-export type SparseCsr = Message<'tinker_public.SparseCsr'> & {
+export type SparseCsr = Message<"tinker_public.SparseCsr"> & {
   /**
    * @generated from field: bytes values = 1;
    */
@@ -257,33 +244,29 @@ export type SparseCsr = Message<'tinker_public.SparseCsr'> & {
  * Describes the message tinker_public.SparseCsr.
  * Use `create(SparseCsrSchema)` to create a new message.
  */
-export const SparseCsrSchema: GenMessage<SparseCsr> =
-  /*@__PURE__*/
+export const SparseCsrSchema: GenMessage<SparseCsr> = /*@__PURE__*/
   messageDesc(file_tinker_tinker, 7);
 
 /**
  * @generated from message tinker_public.Tensor
  */
-export type Tensor = Message<'tinker_public.Tensor'> & {
+export type Tensor = Message<"tinker_public.Tensor"> & {
   /**
    * @generated from oneof tinker_public.Tensor.encoding
    */
-  encoding:
-    | {
-        /**
-         * @generated from field: bytes dense = 1;
-         */
-        value: Uint8Array;
-        case: 'dense';
-      }
-    | {
-        /**
-         * @generated from field: tinker_public.SparseCsr sparse_csr = 2;
-         */
-        value: SparseCsr;
-        case: 'sparseCsr';
-      }
-    | { case: undefined; value?: undefined };
+  encoding: {
+    /**
+     * @generated from field: bytes dense = 1;
+     */
+    value: Uint8Array;
+    case: "dense";
+  } | {
+    /**
+     * @generated from field: tinker_public.SparseCsr sparse_csr = 2;
+     */
+    value: SparseCsr;
+    case: "sparseCsr";
+  } | { case: undefined; value?: undefined };
 
   /**
    * @generated from field: tinker_public.DType dtype = 3;
@@ -300,12 +283,13 @@ export type Tensor = Message<'tinker_public.Tensor'> & {
  * Describes the message tinker_public.Tensor.
  * Use `create(TensorSchema)` to create a new message.
  */
-export const TensorSchema: GenMessage<Tensor> = /*@__PURE__*/ messageDesc(file_tinker_tinker, 8);
+export const TensorSchema: GenMessage<Tensor> = /*@__PURE__*/
+  messageDesc(file_tinker_tinker, 8);
 
 /**
  * @generated from message tinker_public.BatchedTensor
  */
-export type BatchedTensor = Message<'tinker_public.BatchedTensor'> & {
+export type BatchedTensor = Message<"tinker_public.BatchedTensor"> & {
   /**
    * every datum's elements, one after another
    *
@@ -335,14 +319,13 @@ export type BatchedTensor = Message<'tinker_public.BatchedTensor'> & {
  * Describes the message tinker_public.BatchedTensor.
  * Use `create(BatchedTensorSchema)` to create a new message.
  */
-export const BatchedTensorSchema: GenMessage<BatchedTensor> =
-  /*@__PURE__*/
+export const BatchedTensorSchema: GenMessage<BatchedTensor> = /*@__PURE__*/
   messageDesc(file_tinker_tinker, 9);
 
 /**
  * @generated from message tinker_public.ArrayRecord
  */
-export type ArrayRecord = Message<'tinker_public.ArrayRecord'> & {
+export type ArrayRecord = Message<"tinker_public.ArrayRecord"> & {
   /**
    * @generated from field: string type_tag = 1;
    */
@@ -363,14 +346,13 @@ export type ArrayRecord = Message<'tinker_public.ArrayRecord'> & {
  * Describes the message tinker_public.ArrayRecord.
  * Use `create(ArrayRecordSchema)` to create a new message.
  */
-export const ArrayRecordSchema: GenMessage<ArrayRecord> =
-  /*@__PURE__*/
+export const ArrayRecordSchema: GenMessage<ArrayRecord> = /*@__PURE__*/
   messageDesc(file_tinker_tinker, 10);
 
 /**
  * @generated from message tinker_public.ForwardBackwardOutput
  */
-export type ForwardBackwardOutput = Message<'tinker_public.ForwardBackwardOutput'> & {
+export type ForwardBackwardOutput = Message<"tinker_public.ForwardBackwardOutput"> & {
   /**
    * @generated from field: string loss_fn_output_type = 1;
    */
@@ -391,14 +373,13 @@ export type ForwardBackwardOutput = Message<'tinker_public.ForwardBackwardOutput
  * Describes the message tinker_public.ForwardBackwardOutput.
  * Use `create(ForwardBackwardOutputSchema)` to create a new message.
  */
-export const ForwardBackwardOutputSchema: GenMessage<ForwardBackwardOutput> =
-  /*@__PURE__*/
+export const ForwardBackwardOutputSchema: GenMessage<ForwardBackwardOutput> = /*@__PURE__*/
   messageDesc(file_tinker_tinker, 11);
 
 /**
  * @generated from message tinker_public.SampleResponse
  */
-export type SampleResponse = Message<'tinker_public.SampleResponse'> & {
+export type SampleResponse = Message<"tinker_public.SampleResponse"> & {
   /**
    * @generated from field: repeated tinker_public.SampledSequence sequences = 1;
    */
@@ -412,9 +393,9 @@ export type SampleResponse = Message<'tinker_public.SampleResponse'> & {
   promptLogprobs?: Uint8Array | undefined;
 
   /**
-   * @generated from field: optional tinker_public.TopkPromptLogprobs topk_prompt_logprobs = 3;
+   * @generated from field: optional tinker_public.TopkLogprobs topk_prompt_logprobs = 3;
    */
-  topkPromptLogprobs?: TopkPromptLogprobs | undefined;
+  topkPromptLogprobs?: TopkLogprobs | undefined;
 
   /**
    * @generated from field: int32 prompt_cache_hit_tokens = 4;
@@ -426,14 +407,13 @@ export type SampleResponse = Message<'tinker_public.SampleResponse'> & {
  * Describes the message tinker_public.SampleResponse.
  * Use `create(SampleResponseSchema)` to create a new message.
  */
-export const SampleResponseSchema: GenMessage<SampleResponse> =
-  /*@__PURE__*/
+export const SampleResponseSchema: GenMessage<SampleResponse> = /*@__PURE__*/
   messageDesc(file_tinker_tinker, 12);
 
 /**
  * @generated from message tinker_public.SampledSequence
  */
-export type SampledSequence = Message<'tinker_public.SampledSequence'> & {
+export type SampledSequence = Message<"tinker_public.SampledSequence"> & {
   /**
    * @generated from field: tinker_public.StopReason stop_reason = 1;
    */
@@ -452,20 +432,26 @@ export type SampledSequence = Message<'tinker_public.SampledSequence'> & {
    * @generated from field: optional bytes logprobs = 3;
    */
   logprobs?: Uint8Array | undefined;
+
+  /**
+   * @generated from field: optional tinker_public.TopkLogprobs topk_sampled_logprobs = 4;
+   */
+  topkSampledLogprobs?: TopkLogprobs | undefined;
 };
 
 /**
  * Describes the message tinker_public.SampledSequence.
  * Use `create(SampledSequenceSchema)` to create a new message.
  */
-export const SampledSequenceSchema: GenMessage<SampledSequence> =
-  /*@__PURE__*/
+export const SampledSequenceSchema: GenMessage<SampledSequence> = /*@__PURE__*/
   messageDesc(file_tinker_tinker, 13);
 
 /**
- * @generated from message tinker_public.TopkPromptLogprobs
+ * TopkPromptLogprobs in SDK 0.25
+ *
+ * @generated from message tinker_public.TopkLogprobs
  */
-export type TopkPromptLogprobs = Message<'tinker_public.TopkPromptLogprobs'> & {
+export type TopkLogprobs = Message<"tinker_public.TopkLogprobs"> & {
   /**
    * int32, row-major [n, k]
    *
@@ -488,17 +474,16 @@ export type TopkPromptLogprobs = Message<'tinker_public.TopkPromptLogprobs'> & {
   /**
    * n
    *
-   * @generated from field: uint32 prompt_length = 4;
+   * @generated from field: uint32 length = 4;
    */
-  promptLength: number;
+  length: number;
 };
 
 /**
- * Describes the message tinker_public.TopkPromptLogprobs.
- * Use `create(TopkPromptLogprobsSchema)` to create a new message.
+ * Describes the message tinker_public.TopkLogprobs.
+ * Use `create(TopkLogprobsSchema)` to create a new message.
  */
-export const TopkPromptLogprobsSchema: GenMessage<TopkPromptLogprobs> =
-  /*@__PURE__*/
+export const TopkLogprobsSchema: GenMessage<TopkLogprobs> = /*@__PURE__*/
   messageDesc(file_tinker_tinker, 14);
 
 /**
@@ -519,7 +504,8 @@ export enum StopReason {
 /**
  * Describes the enum tinker_public.StopReason.
  */
-export const StopReasonSchema: GenEnum<StopReason> = /*@__PURE__*/ enumDesc(file_tinker_tinker, 0);
+export const StopReasonSchema: GenEnum<StopReason> = /*@__PURE__*/
+  enumDesc(file_tinker_tinker, 0);
 
 /**
  * @generated from enum tinker_public.DType
@@ -554,4 +540,6 @@ export enum DType {
 /**
  * Describes the enum tinker_public.DType.
  */
-export const DTypeSchema: GenEnum<DType> = /*@__PURE__*/ enumDesc(file_tinker_tinker, 1);
+export const DTypeSchema: GenEnum<DType> = /*@__PURE__*/
+  enumDesc(file_tinker_tinker, 1);
+

@@ -20,9 +20,21 @@ export interface SampledSequence {
   readonly tokens: Int32Array; // [T], the stop token included when `stopReason` is stop
   readonly logprobs: Float32Array; // [T], of the distribution that each token was drawn from
   readonly stopReason: 'stop' | 'length';
+  readonly top?: TopTokens; // of T positions
 }
+
+/** The k most probable tokens at each of n positions, the most probable first. */
+export interface TopTokens {
+  readonly k: number;
+  readonly tokens: Int32Array; // [n, k]
+  readonly logprobs: Float32Array; // [n, k]; {@link noLogprob} where there is none
+}
+
+/** In {@link TopTokens}, with token 0: this position was not scored. */
+export const noLogprob = -99_999;
 
 export interface SampleResult {
   readonly sequences: SampledSequence[];
   readonly promptLogprobs?: Float32Array; // [P], NaN where there is none, as for the first token
+  readonly promptTop?: TopTokens; // of P positions
 }

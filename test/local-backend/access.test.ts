@@ -39,6 +39,7 @@ describe('the access of routes', () => {
       'POST create_session',
       'POST join_sampling_session',
       'POST retrieve_future',
+      'POST retrieve_futures',
       'POST session_heartbeat',
       'POST telemetry',
     ]);

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
 import { PermanentError } from '../../shared/base/errors.js';
 import { ApiError } from '../../local-backend/http-api.js';
-import { FutureStore, ResendMemory } from '../../local-backend/futures.js';
+import { FutureStore, ResendMemory, type SettledFutures } from '../../local-backend/futures.js';
 
 const never = new AbortController().signal;
 const status = (expected: number) => (error: unknown) =>
@@ -90,6 +91,60 @@ describe('the futures', () => {
     await assert.rejects(futures.wait(earlier, 0, never), status(410));
     await assert.rejects(futures.wait('nonsense', 0, never), status(404));
     await assert.rejects(futures.wait(mine.replace(/-0-/, '-1-'), 0, never), status(404));
+  });
+});
+
+describe('the futures of an owner', () => {
+  const okIds = ({ futures }: SettledFutures) => futures.map(({ id }) => id);
+
+  it('futures of an owner are listed in the order in which they settled, after a cursor', async () => {
+    const futures = new FutureStore<string>();
+    const finish: ((value: string) => void)[] = [];
+    const ids = [0, 1, 2].map((i) =>
+      futures.add(new Promise<string>((resolve) => (finish[i] = resolve)), 'a'),
+    );
+    futures.add(Promise.resolve('of another owner'), 'b');
+    futures.add(Promise.resolve('of no owner'));
+    finish[1]!('first');
+    const first = await futures.settledOf('a', 0, 3_600_000, never);
+    assert.deepEqual(okIds(first), [ids[1]]);
+    finish[2]!('second');
+    finish[0]!('third');
+    await turn();
+    const rest = await futures.settledOf('a', first.cursor, 3_600_000, never);
+    assert.deepEqual(okIds(rest), [ids[2], ids[0]]);
+    assert.deepEqual(okIds(await futures.settledOf('a', 0, 0, never)), [ids[1], ids[2], ids[0]]);
+    assert.deepEqual(okIds(await futures.settledOf('a', rest.cursor, 0, never)), []);
+  });
+
+  it('futures of an owner say which of them failed', async () => {
+    const futures = new FutureStore<string>();
+    const id = futures.add(Promise.reject(new Error('broken')), 'a');
+    const settled = await futures.settledOf('a', 0, 3_600_000, never);
+    assert.deepEqual(settled.futures, [{ id, isOk: false }]);
+  });
+
+  it('a poll of an owner ends without futures when its client disconnects', async () => {
+    const futures = new FutureStore<string>();
+    const client = new AbortController();
+    const poll = futures.settledOf('a', 7, 3_600_000, client.signal);
+    client.abort();
+    assert.deepEqual(await poll, { futures: [], cursor: 7 });
+  });
+
+  it('an owner drops the results that it has, but not those of others and none that it awaits', async () => {
+    const futures = new FutureStore<string>();
+    const done = futures.add(Promise.resolve('done'), 'a');
+    const running = futures.add(new Promise<string>(() => undefined), 'a');
+    const other = futures.add(Promise.resolve('done'), 'b');
+    await turn();
+    futures.drop('a', [done, running, other, 'unknown']);
+    assert.deepEqual(
+      [done, running, other].map((id) => futures.has(id)),
+      [false, true, true],
+    );
+    await assert.rejects(futures.wait(done, 0, never), status(410));
+    assert.deepEqual(okIds(await futures.settledOf('a', 0, 0, never)), []);
   });
 });
 

@@ -10,6 +10,6 @@ export const routes: readonly Route[] = [
   ...sessionRoutes(unused, unused),
   ...trainingRoutes(unused, unused, unused),
   ...samplingRoutes(unused, unused),
-  ...futureRoutes(unused, 0),
+  ...futureRoutes(unused, unused, 0),
   ...checkpointRoutes(unused, unused, unused, unused),
 ];

@@ -31,7 +31,7 @@ function plan(sampling: Record<string, unknown>, tokens: number[] = [3, 4, 5], m
 
 describe('a sampling request', () => {
   it('a sampling request uses the defaults of the API', () => {
-    const { job, promptLogprobsTemperature } = plan({});
+    const { job, questions } = plan({});
     assert.deepEqual(job, {
       prompt: Int32Array.of(3, 4, 5),
       count: 1,
@@ -41,7 +41,13 @@ describe('a sampling request', () => {
       stopTokenIds: [],
       stopStrings: [],
     });
-    assert.equal(promptLogprobsTemperature, undefined);
+    assert.deepEqual(questions, {
+      temperature: 1,
+      wantsPrompt: false,
+      firstScored: 1,
+      topPrompt: 0,
+      topSampled: 0,
+    });
   });
 
   it('a sampling request accepts a string as one stop, and lists of strings or tokens', () => {
@@ -63,8 +69,8 @@ describe('a sampling request', () => {
 
   it('a sampling request scores the prompt at the temperature of the request, or at 1 for a greedy one', () => {
     const asked = { prompt_logprobs: true };
-    assert.equal(plan({ temperature: 0.5 }, [3], asked).promptLogprobsTemperature, 0.5);
-    assert.equal(plan({ temperature: 0 }, [3], asked).promptLogprobsTemperature, 1);
+    assert.equal(plan({ temperature: 0.5 }, [3], asked).questions.temperature, 0.5);
+    assert.equal(plan({ temperature: 0 }, [3], asked).questions.temperature, 1);
   });
 
   it('a sampling request is refused when it truncates the distribution', () => {
@@ -87,13 +93,26 @@ describe('a sampling request', () => {
   });
 
   it('a sampling request is refused when it uses an unsupported feature', () => {
-    assert.throws(() => plan({}, [3], { topk_prompt_logprobs: 4 }), /topk_prompt_logprobs/);
     assert.throws(() => plan({}, [3], { num_samples: 1_000_000 }), /num_samples/);
+  });
+
+  it('a sampling request may ask for at most as many probable tokens as there are, and no more than fit in an answer', () => {
+    const { questions } = plan({}, [3], { topk_prompt_logprobs: 4, topk_sample_logprobs: 3 });
+    assert.deepEqual([questions.topPrompt, questions.topSampled], [4, 3]);
+    const tooMany = characterVocabSize + 1;
+    assert.throws(
+      () => plan({}, [3], { topk_prompt_logprobs: tooMany }),
+      /topk_prompt_logprobs is 23; at most 22/,
+    );
+    assert.throws(
+      () => plan({ max_tokens: 60 }, [3], { num_samples: 4_096, topk_sample_logprobs: 20 }),
+      /4915200 logprobs; at most 4194304: send fewer samples in a request/,
+    );
   });
 
   it('a sampling request is refused for each unknown field that asks for something', () => {
     for (const [field, value] of Object.entries({
-      topk_sample_logprobs: 3,
+      prompt_alt_tokens_k: 3,
       target_prompt_logprobs: { data: [4], dtype: 'int64', shape: [1, 1] },
       record_stability_info: true,
     })) {
@@ -105,7 +124,7 @@ describe('a sampling request', () => {
       );
     }
     assert.throws(() => plan({ min_p: 0.1 }), /min_p is 0\.1: not supported here/);
-    const defaults = { topk_sample_logprobs: 0, target_prompt_logprobs: null };
+    const defaults = { prompt_alt_tokens_k: 0, target_prompt_logprobs: null };
     assert.equal(plan({ min_p: 0 }, [3], defaults).job.count, 1);
   });
 

@@ -26,7 +26,7 @@ const schemas: Readonly<Record<string, z.ZodType | undefined>> = {
   CreateSamplingSessionRequest: api.CreateSamplingSessionRequest,
   CreateSessionRequest: api.CreateSessionRequest,
   FutureRetrieveRequest: api.RetrieveFutureRequest,
-  FuturesRetrieveRequest: undefined,
+  FuturesRetrieveRequest: api.RetrieveFuturesRequest,
   GetBillingUsageRequest: undefined,
   GetCurrentCheckpointStorageUsageRequest: undefined,
   GetInfoRequest: api.GetInfoRequest,
@@ -102,11 +102,10 @@ describe('what Tinker SDKs can send', () => {
       'SampleResponse.target_prompt_logprobs',
       'SampleResponse.prompt_alt_tokens',
       'SampledProvenanceSpan',
-      'SampledSequence.topk_sampled_logprobs',
       'SamplingParams', // no SDK sends it
       'StopStrings',
       'StopTokens',
-      'TopkLogprobs', // the newer name of TopkPromptLogprobs
+      'TopkPromptLogprobs', // the older name of TopkLogprobs
     ]);
   });
 });
