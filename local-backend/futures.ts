@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText, PermanentError } from '../shared/base/errors.js';
-import { ApiError } from './http-api.js';
+import { ApiError, badRequest } from './http-api.js';
 
 /** How an operation ended. The category says whether the request (`user`) or this process (`server`) is at fault. */
 export type Outcome<T> =
@@ -20,6 +20,7 @@ const sweepEveryMs = 1_000;
 interface Future<T> {
   readonly settled: Promise<Outcome<T>>;
   readonly owner: string | undefined;
+  readonly cancel: (() => void) | undefined;
   outcome?: Outcome<T>;
   settledAs: number; // its place among all settled futures, from 1; Infinity while the operation runs
   expiresAt: number; // ms since the epoch; Infinity while the operation runs
@@ -58,15 +59,25 @@ export class FutureStore<T> {
    * key can fetch results too.
    *
    * @param owner whose futures {@link settledOf} returns together.
+   * @param cancel makes the operation fail soon; absent: it cannot be cancelled.
    */
-  add(operation: Promise<T>, owner?: string): string {
+  add(
+    operation: Promise<T>,
+    { owner, cancel }: { owner?: string; cancel?: () => void } = {},
+  ): string {
     this.#sweep();
     const id = `${this.#instance}-${this.#created++}-${randomBytes(8).toString('hex')}`;
     const settled = operation.then<Outcome<T>, Outcome<T>>(
       (value) => ({ isOk: true, value }),
       (error: unknown) => ({ isOk: false, error: errorText(error), category: categoryOf(error) }),
     );
-    const future: Future<T> = { settled, owner, settledAs: Infinity, expiresAt: Infinity };
+    const future: Future<T> = {
+      settled,
+      owner,
+      cancel,
+      settledAs: Infinity,
+      expiresAt: Infinity,
+    };
     this.#futures.set(id, future);
     if (owner !== undefined) addTo(this.#owned, owner, id);
     void settled.then((outcome) => {
@@ -119,6 +130,21 @@ export class FutureStore<T> {
       removeFrom(this.#watchers, owner, wake);
     }
     return this.#settledAfter(owner, cursor);
+  }
+
+  /**
+   * Cancels an operation. One that has ended stays as it is.
+   *
+   * @throws {ApiError} 400 for an operation that cannot be cancelled; 404 for an id that was never issued.
+   */
+  cancel(id: string): void {
+    const future = this.#find(id);
+    if (future === undefined) {
+      const absence = this.#explainAbsence(id);
+      if (absence.status === 404) throw absence;
+    } else if (future.cancel === undefined) {
+      throw badRequest(`request_id ${id} is no sample: only samples can be cancelled`);
+    } else future.cancel();
   }
 
   /** Drops the results of an owner that has them; ids of others are ignored. */

@@ -1,6 +1,10 @@
 import type { Reply } from '../shared/service/http-server.js';
 import { Histogram } from 'prom-client';
-import { RetrieveFutureRequest, RetrieveFuturesRequest } from '../shared/tinker/api.js';
+import {
+  CancelFutureRequest,
+  RetrieveFutureRequest,
+  RetrieveFuturesRequest,
+} from '../shared/tinker/api.js';
 import {
   encodeForwardBackwardResult,
   encodeSampleResult,
@@ -48,7 +52,7 @@ function asJson(result: Exclude<OperationResult, { kind: 'json' }>): unknown {
       metrics,
     };
   }
-  const { sequences, promptLogprobs, promptTop } = result.result;
+  const { sequences, promptLogprobs, promptTop, weightsPath } = result.result;
   return {
     type: 'sample',
     sequences: sequences.map(({ stopReason, tokens, logprobs, top }) => ({
@@ -60,6 +64,7 @@ function asJson(result: Exclude<OperationResult, { kind: 'json' }>): unknown {
     prompt_logprobs:
       promptLogprobs && [...promptLogprobs].map((value) => (Number.isNaN(value) ? null : value)),
     topk_prompt_logprobs: promptTop === undefined ? null : pairsOf(promptTop),
+    ...(weightsPath !== undefined && { weights_path: weightsPath }),
   };
 }
 
@@ -100,7 +105,7 @@ export async function timed<T>(operation: string, work: () => Promise<T>): Promi
 }
 
 /**
- * The routes that poll one future, and all futures of a sampling client. When nothing has settled they answer after
+ * The routes that poll one future or all futures of a sampling client, and cancel one. When nothing has settled they answer after
  * `pollMs` (clients poll again at once, so it must not be short). A failed future has status 200 and its error, so
  * that clients report it and do not retry.
  */
@@ -125,6 +130,15 @@ export function futureRoutes(
         }
         const takesProtobuf = request.headers.accept?.includes(protobufType) ?? false;
         return resultReply(outcome.value, takesProtobuf);
+      },
+    },
+    {
+      method: 'POST',
+      path: '/api/v1/cancel_future',
+      access: 'sampling',
+      async handle(request) {
+        futures.cancel((await readJson(request, CancelFutureRequest)).request_id);
+        return { status: 204, headers: {}, body: '' };
       },
     },
     {

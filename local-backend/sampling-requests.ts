@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { z } from 'zod';
+import { PermanentError } from '../shared/base/errors.js';
 import { WaveQueue } from '../shared/model/wave-queue.js';
 import type { WorkerCalls } from '../shared/service/worker-calls.js';
 import type { SampleRequest } from '../shared/tinker/api.js';
@@ -153,8 +154,11 @@ export class SamplingQueue {
   /**
    * Samples more than fit in one batch in parts, one after another: a request takes no more memory than one
    * part, and other requests have their turn in between.
+   *
+   * @param signal aborts what still waits; a part that is being sampled is finished.
+   * @throws {PermanentError} when `signal` aborts.
    */
-  async sample(request: QueuedSample): Promise<SampledSequence[]> {
+  async sample(request: QueuedSample, signal: AbortSignal): Promise<SampledSequence[]> {
     const { count, seed } = request.job;
     const sampled: SampledSequence[] = [];
     for (let part = 0; part * maxRows < count; part++) {
@@ -163,15 +167,24 @@ export class SamplingQueue {
         count: Math.min(maxRows, count - part * maxRows),
         seed: part === 0 ? seed : partSeed(seed, part),
       };
-      for (const one of await this.#samplePart({ ...request, job })) sampled.push(one);
+      for (const one of await this.#samplePart({ ...request, job }, signal)) sampled.push(one);
+      if (signal.aborted) throw new PermanentError('the request was cancelled');
     }
     return sampled;
   }
 
-  #samplePart(request: QueuedSample): Promise<SampledSequence[]> {
-    const sampled = this.#queue.add({ ...request });
-    setImmediate(() => void this.#queue.serve()); // batches requests that arrive together
-    return sampled;
+  async #samplePart(part: QueuedSample, signal: AbortSignal): Promise<SampledSequence[]> {
+    const withdraw = (): void => {
+      this.#queue.withdraw(part, []);
+    };
+    signal.addEventListener('abort', withdraw);
+    try {
+      const sampled = this.#queue.add(part);
+      setImmediate(() => void this.#queue.serve()); // batches requests that arrive together
+      return await sampled;
+    } finally {
+      signal.removeEventListener('abort', withdraw);
+    }
   }
 }
 

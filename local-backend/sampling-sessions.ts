@@ -18,12 +18,18 @@ import type { Session, Sessions } from './sessions.js';
 import type { SamplingCalls } from './sampling-worker.js';
 import type { WorkerCalls } from '../shared/service/worker-calls.js';
 
+/** What a sampler samples from: a checkpoint, or the base model. */
+export interface SamplerWeights {
+  checkpoint: CheckpointMetadata | undefined; // changes for inflight samplers only
+  readonly isInflight: boolean; // shared by the inflight samplers of a training run: a later save replaces them
+}
+
 /** A sampling session (a sampler): a client samples from a checkpoint or the base model. */
 export interface SamplingSession {
   readonly id: string;
   readonly session: Session; // of the client that opened it
   readonly seqId: number | undefined; // index of the sampler in its session, from 0
-  readonly checkpoint: CheckpointMetadata | undefined;
+  readonly weights: SamplerWeights;
   joined: number; // clients besides the one that opened it
 }
 
@@ -68,7 +74,7 @@ export class SamplingSessions {
           `${String(path)} was trained on different weights of ${base} than those served now`,
         );
       }
-      const opened = this.open(session, checkpoint, seqId);
+      const opened = this.open(session, { checkpoint, isInflight: false }, seqId);
       if (access === 'sampling') this.#limitOpened(opened);
       return opened;
     };
@@ -78,12 +84,8 @@ export class SamplingSessions {
   }
 
   /** Opens a session without checking that the checkpoint fits: the caller has checked or just saved it. */
-  open(
-    session: Session,
-    checkpoint: CheckpointMetadata | undefined,
-    seqId: number | undefined,
-  ): SamplingSession {
-    const sampler: SamplingSession = { id: randomUUID(), session, seqId, checkpoint, joined: 0 };
+  open(session: Session, weights: SamplerWeights, seqId: number | undefined): SamplingSession {
+    const sampler: SamplingSession = { id: randomUUID(), session, seqId, weights, joined: 0 };
     this.#samplers.set(sampler.id, sampler);
     session.samplers.add(sampler.id);
     return sampler;
@@ -131,7 +133,7 @@ export class SamplingSessions {
     session.samplers.delete(id);
   }
 
-  tinkerPathOf({ checkpoint }: SamplingSession): string | null {
+  tinkerPathOf({ weights: { checkpoint } }: SamplingSession): string | null {
     return checkpoint === undefined ? null : formatTinkerPath(pathOf(checkpoint));
   }
 
@@ -156,10 +158,15 @@ export class SamplingSessions {
         const detail = `${maxWaiting} sampling requests are waiting; try again later`;
         throw new ApiError(429, detail, { 'retry-after': '1' });
       }
-      const owner = this.clientOf(sampler.id, cloneOf(request.seq_id));
+      const cancelled = new AbortController();
       return this.futures.add(
-        timed('sample', () => this.#run(sampler, plan)),
-        owner,
+        timed('sample', () => this.#run(sampler.weights, plan, cancelled.signal)),
+        {
+          owner: this.clientOf(sampler.id, cloneOf(request.seq_id)),
+          cancel: () => {
+            cancelled.abort();
+          },
+        },
       );
     };
     if (request.seq_id === undefined) return start();
@@ -169,8 +176,9 @@ export class SamplingSessions {
   }
 
   async #run(
-    { checkpoint }: SamplingSession,
+    { checkpoint, isInflight }: SamplerWeights, // read now: a later save does not change this request
     { job, questions }: ReturnType<typeof planSample>,
+    signal: AbortSignal,
   ): Promise<OperationResult> {
     const adapter = checkpoint && {
       folder: this.store.adapterFolder(pathOf(checkpoint)),
@@ -183,7 +191,7 @@ export class SamplingSessions {
     const top = async (prefix: Int32Array, texts: Int32Array[], k: number) =>
       k === 0 ? [] : this.worker().call('topTokens', { adapter, prefix, texts, k, temperature });
     const [sampled, promptLogprobs, [promptTop]] = await Promise.all([
-      job.maxTokens === 0 ? noTokens(job.count) : this.#queue.sample({ adapter, job }),
+      job.maxTokens === 0 ? noTokens(job.count) : this.#queue.sample({ adapter, job }, signal),
       wantsPrompt
         ? this.worker().call('promptLogprobs', {
             adapter,
@@ -205,6 +213,7 @@ export class SamplingSessions {
         })),
         ...(promptLogprobs && { promptLogprobs }),
         ...(promptTop && { promptTop: afterUnscored(firstScored, promptTop) }),
+        ...(isInflight && checkpoint && { weightsPath: formatTinkerPath(pathOf(checkpoint)) }),
       },
     };
   }
@@ -213,10 +222,10 @@ export class SamplingSessions {
    * Returns the default seed of a request. It differs between the requests of a sampler and between the
    * samplers of a session, and is the same when the whole run is repeated.
    */
-  #seed({ seqId, checkpoint }: SamplingSession, request: z.output<typeof SampleRequest>): number {
-    const weights = checkpoint?.adapter_sha256 ?? this.model.directory.digest;
+  #seed({ seqId, weights }: SamplingSession, request: z.output<typeof SampleRequest>): number {
+    const digest = weights.checkpoint?.adapter_sha256 ?? this.model.directory.digest;
     return createHash('sha256')
-      .update(JSON.stringify([weights, seqId ?? 0, String(request.seq_id), request.prompt]))
+      .update(JSON.stringify([digest, seqId ?? 0, String(request.seq_id), request.prompt]))
       .digest()
       .readUInt32LE(0);
   }

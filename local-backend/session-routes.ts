@@ -48,7 +48,7 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
       method: 'POST',
       path: '/api/v1/client/dynamic_config',
       access: 'sampling',
-      handle: () => jsonReply(200, { refresh_interval_sec: 300 }),
+      handle: () => jsonReply(200, { refresh_interval_sec: 300, sample_cancel_enabled: true }),
     },
     {
       method: 'POST',

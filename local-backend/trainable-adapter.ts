@@ -1,4 +1,4 @@
-import { PermanentError } from '../shared/base/errors.js';
+import { errorText, PermanentError } from '../shared/base/errors.js';
 import {
   adamWStep,
   decodeMoments,
@@ -12,10 +12,11 @@ import { type Adapter, decodeAdapter, encodeAdapter } from '../shared/model/lora
 import type { Trainer } from '../shared/model/trainer.js';
 import type { AdamParams } from '../shared/rl/adam-params.js';
 import { checkInputs, type Datum } from '../shared/rl/datum.js';
+import { gspo, gspoDefaults, type ServedLoss } from '../shared/rl/gspo.js';
 import {
+  type LossAndGradient,
   lossAndGradient,
   losses,
-  type LossName,
   lossSettings,
   ratioBounds,
 } from '../shared/rl/losses.js';
@@ -49,19 +50,19 @@ export class TrainableAdapter {
   async forwardBackward(
     trainer: Trainer,
     data: readonly Datum[],
-    loss: LossName,
+    loss: ServedLoss,
     config: Readonly<Record<string, number>>,
   ): Promise<Evaluation> {
     checkLossConfig(loss, config);
     const added: Gradients = new Map();
-    const result = await trainer.forwardBackward(this.#adapter, data, loss, config, added);
+    const result =
+      loss === 'gspo'
+        ? await this.#inTwoPasses(trainer, data, loss, config, added)
+        : await trainer.forwardBackward(this.#adapter, data, loss, config, added);
     if (!result.logprobs.every(areFinite)) return result;
     assertFiniteLoss(result);
     if (!Number.isFinite(globalNorm(added))) {
-      throw new PermanentError(
-        `the gradient of ${loss} is not finite although its loss is ${result.lossSum}: a ratio overflows; ` +
-          'check the logprobs, or use a loss that bounds the ratio, such as cispo',
-      );
+      throw infiniteGradient(loss, result.lossSum);
     }
     if (this.#gradients === undefined) this.#gradients = added;
     else {
@@ -77,20 +78,50 @@ export class TrainableAdapter {
   async forward(
     trainer: Trainer,
     data: readonly Datum[],
-    loss: LossName,
+    loss: ServedLoss,
     config: Readonly<Record<string, number>>,
   ): Promise<Evaluation> {
     checkLossConfig(loss, config);
+    const { logprobs, lossSum } = await this.#evaluate(trainer, data, loss, config);
+    return { logprobs, lossSum };
+  }
+
+  /** Evaluates the loss, and its derivative by each logprob, in one pass without the gradient of the weights. */
+  async #evaluate(
+    trainer: Trainer,
+    data: readonly Datum[],
+    loss: ServedLoss,
+    config: Readonly<Record<string, number>>,
+  ): Promise<Evaluation & { derivatives: readonly Float64Array[] }> {
     checkInputs(data, loss);
     const logprobs = await trainer.forward(this.#adapter, data, config['temperature'] ?? 1);
-    const settings = lossSettings(loss, config, 'server');
-    const lossSum = data.reduce(
-      (sum, { inputs }, d) => sum + lossAndGradient(loss, logprobs[d]!, inputs, settings).loss,
-      0,
-    );
-    const result = { logprobs, lossSum };
-    if (logprobs.every(areFinite)) assertFiniteLoss(result);
-    return result;
+    const all = data.map(({ inputs }, d) => ofDatum(loss, d, logprobs[d]!, inputs, config));
+    const lossSum = all.reduce((sum, one) => sum + one.loss, 0);
+    if (logprobs.every(areFinite)) assertFiniteLoss({ logprobs, lossSum });
+    return { logprobs, lossSum, derivatives: all.map(({ gradient }) => gradient) };
+  }
+
+  /**
+   * The gradient of a loss that needs all logprobs of a sequence before it has a derivative: the first pass gives
+   * the derivatives, and in the second they weight the logprobs.
+   */
+  async #inTwoPasses(
+    trainer: Trainer,
+    data: readonly Datum[],
+    loss: ServedLoss,
+    config: Readonly<Record<string, number>>,
+    added: Gradients,
+  ): Promise<Evaluation> {
+    const { logprobs, lossSum, derivatives } = await this.#evaluate(trainer, data, loss, config);
+    if (!logprobs.every(areFinite)) return { logprobs, lossSum };
+    const weighted = data.map((datum, d) => {
+      const weights = Float32Array.from(derivatives[d]!, (derivative) => -derivative);
+      if (!areFinite(weights)) throw infiniteGradient(loss, lossSum);
+      return { ...datum, inputs: { weights } };
+    });
+    const { temperature = 1 } = config;
+    await trainer.forwardBackward(this.#adapter, weighted, 'cross_entropy', { temperature }, added);
+    return { logprobs, lossSum };
   }
 
   /**
@@ -150,9 +181,35 @@ export class TrainableAdapter {
   }
 }
 
+/** A loss of one datum, and its derivatives. @throws {PermanentError} naming the datum that does not fit the loss. */
+function ofDatum(
+  loss: ServedLoss,
+  index: number,
+  logprobs: Float32Array,
+  inputs: Datum['inputs'],
+  config: Readonly<Record<string, number>>,
+): LossAndGradient {
+  try {
+    if (loss !== 'gspo') {
+      return lossAndGradient(loss, logprobs, inputs, lossSettings(loss, config, 'server'));
+    }
+    return gspo(logprobs, inputs as Required<Datum['inputs']>, config);
+  } catch (error) {
+    throw new PermanentError(`${loss}: data[${index}]: ${errorText(error)}`, { cause: error });
+  }
+}
+
+function infiniteGradient(loss: ServedLoss, lossSum: number): PermanentError {
+  return new PermanentError(
+    `the gradient of ${loss} is not finite although its loss is ${lossSum}: a ratio overflows; ` +
+      'check the logprobs, or use a loss that bounds the ratio, such as cispo',
+  );
+}
+
 /** @throws {PermanentError} naming a setting that the loss does not have, or whose value cannot work. */
-function checkLossConfig(loss: LossName, config: Readonly<Record<string, number>>): void {
-  const known = [...Object.keys(losses[loss].settings), 'temperature'];
+function checkLossConfig(loss: ServedLoss, config: Readonly<Record<string, number>>): void {
+  const settings = loss === 'gspo' ? gspoDefaults : losses[loss].settings;
+  const known = [...Object.keys(settings), 'temperature'];
   for (const [key, value] of Object.entries(config)) {
     if (!known.includes(key)) {
       throw new PermanentError(
@@ -167,7 +224,9 @@ function checkLossConfig(loss: LossName, config: Readonly<Record<string, number>
   if (temperature <= 0) {
     throw new PermanentError(`loss_fn_config: temperature is ${temperature}, expected more than 0`);
   }
-  const { low, high } = ratioBounds(loss, lossSettings(loss, config, 'server'));
+  const given =
+    loss === 'gspo' ? { ...gspoDefaults, ...config } : lossSettings(loss, config, 'server');
+  const { low, high } = ratioBounds(loss === 'gspo' ? 'ppo' : loss, given);
   if (low > high) {
     throw new PermanentError(
       `loss_fn_config: the lowest ratio, ${low}, is above the highest, ${high}; exchange the two`,

@@ -1,6 +1,5 @@
 import type { z } from 'zod';
-import type { Datum } from '../shared/rl/datum.js';
-import { lossInputs } from '../shared/rl/losses.js';
+import { type Datum, datumInputs } from '../shared/rl/datum.js';
 import type {
   LoadWeightsRequest,
   OptimStepRequest,
@@ -101,14 +100,22 @@ export class TrainingOperations {
     run: TrainingRun,
     request: z.output<typeof SaveWeightsForSamplerRequest>,
   ): string {
-    const { seq_id, path, sampling_session_seq_id: sessionSeqId } = request;
+    const { seq_id, path, kind = 'snapshot', sampling_session_seq_id: sessionSeqId } = request;
     const type = 'save_weights_for_sampler';
     return this.runs.submit(run, seq_id, type, contentOf(request), async () => {
+      const isInflight = kind === 'inflight';
+      if (isInflight && (path !== undefined || request.ttl_seconds !== undefined)) {
+        throw badRequest(
+          'kind is inflight: such weights have no path and no ttl_seconds; leave them out',
+        );
+      }
       const saved = await this.#save(run, 'sampler_weights', request);
       if (path !== undefined) {
         return json({ path: formatTinkerPath(pathOf(saved)), sampling_session_id: null, type });
       }
-      const { id } = this.samplers.open(run.session, saved, sessionSeqId);
+      if (isInflight) run.inflight.checkpoint = saved;
+      const weights = isInflight ? run.inflight : { checkpoint: saved, isInflight };
+      const { id } = this.samplers.open(run.session, weights, sessionSeqId);
       return json({ path: null, sampling_session_id: id, type });
     });
   }
@@ -212,7 +219,7 @@ function json(value: Readonly<Record<string, unknown>>): OperationResult {
 }
 
 function arraysOf({ tokens, targetTokens, inputs }: Datum): (Int32Array | Float32Array)[] {
-  const present = lossInputs.map((name) => inputs[name]).filter((array) => array !== undefined);
+  const present = datumInputs.map((name) => inputs[name]).filter((array) => array !== undefined);
   return [tokens, targetTokens, ...present];
 }
 

@@ -1,7 +1,6 @@
 import { z } from 'zod';
 import { PermanentError } from '../shared/base/errors.js';
-import { checkData } from '../shared/rl/datum.js';
-import { lossInputs } from '../shared/rl/losses.js';
+import { checkData, datumInputs } from '../shared/rl/datum.js';
 import type { Reply } from '../shared/service/http-server.js';
 import {
   CreateModelRequest,
@@ -203,7 +202,7 @@ function decodeJsonForwardBackward(
     };
     const target = read('target_tokens');
     if (target === undefined) throw new PermanentError(`datum ${i} has no target_tokens`);
-    const present = lossInputs.flatMap((name) => {
+    const present = datumInputs.flatMap((name) => {
       const values = read(name);
       return values === undefined ? [] : [[name, Float32Array.from(values)] as const];
     });

@@ -6,6 +6,7 @@ import { badRequest, narrowSeed, notFound } from './http-api.js';
 import type { Geometry } from './checkpoint-store.js';
 import { type FutureStore, ResendMemory } from './futures.js';
 import { type OperationResult, timed } from './operation-result.js';
+import type { SamplerWeights } from './sampling-sessions.js';
 import { SequenceGate } from './sequence-gate.js';
 import { assertServed, type ServedModel } from './served-model.js';
 import type { Session, Sessions } from './sessions.js';
@@ -22,6 +23,7 @@ export interface TrainingRun {
   readonly userMetadata: Readonly<Record<string, string>> | undefined;
   readonly gate: SequenceGate;
   readonly requests: ResendMemory<string>;
+  readonly inflight: SamplerWeights; // of its inflight samplers
   lastRequestAt: number; // ms since the epoch
 }
 
@@ -71,6 +73,7 @@ export class TrainingRuns {
         userMetadata: request.user_metadata,
         gate: this.#gate(id),
         requests: new ResendMemory(rememberedOperations),
+        inflight: { checkpoint: undefined, isInflight: true },
         lastRequestAt: Date.now(),
       };
       this.#runs.set(run.id, run);

@@ -6,7 +6,7 @@ import { checkModelDirectory } from '../shared/model/model-directory.js';
 import type { ModelFolder } from '../shared/model/model-weights.js';
 import { Trainer } from '../shared/model/trainer.js';
 import type { Datum } from '../shared/rl/datum.js';
-import type { LossName } from '../shared/rl/losses.js';
+import type { ServedLoss } from '../shared/rl/gspo.js';
 import type { CheckpointFiles } from './checkpoint-store.js';
 import { TrainableAdapter, type Evaluation } from './trainable-adapter.js';
 import { serveCalls } from '../shared/service/worker-calls.js';
@@ -20,7 +20,7 @@ export interface TrainingCalls {
   forwardBackward(input: {
     run: string;
     data: readonly Datum[];
-    loss: LossName;
+    loss: ServedLoss;
     config: Readonly<Record<string, number>>;
     isForwardOnly: boolean;
   }): Promise<Evaluation>;

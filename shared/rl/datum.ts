@@ -1,5 +1,10 @@
 import { PermanentError } from '../base/errors.js';
-import { lossInputs, losses, type LossInput, type LossName } from './losses.js';
+import { gspoInputs, type ServedLoss } from './gspo.js';
+import { lossInputs, losses } from './losses.js';
+
+/** The arrays of a datum besides its tokens: those that a loss of tokens reads, and the mask of `gspo`. */
+export const datumInputs = [...lossInputs, 'sequence_ratio_mask'] as const;
+export type DatumInput = (typeof datumInputs)[number];
 
 /**
  * One sequence to train on. Position i scores `targetTokens[i]` given `tokens[0..i]`: the caller
@@ -9,7 +14,7 @@ import { lossInputs, losses, type LossInput, type LossName } from './losses.js';
 export interface Datum {
   readonly tokens: Int32Array; // [N]
   readonly targetTokens: Int32Array; // [N]
-  readonly inputs: Readonly<Partial<Record<LossInput, Float32Array>>>; // each [N]
+  readonly inputs: Readonly<Partial<Record<DatumInput, Float32Array>>>; // each [N]
 }
 
 /**
@@ -24,9 +29,10 @@ export function checkData(data: readonly Datum[]): void {
 }
 
 /** @throws {PermanentError} naming the datum that lacks an input of the loss. */
-export function checkInputs(data: readonly Datum[], loss: LossName): void {
+export function checkInputs(data: readonly Datum[], loss: ServedLoss): void {
+  const needed: readonly DatumInput[] = loss === 'gspo' ? gspoInputs : losses[loss].inputs;
   data.forEach(({ tokens, inputs }, index) => {
-    const missing = losses[loss].inputs.find((name) => inputs[name] === undefined);
+    const missing = needed.find((name) => inputs[name] === undefined);
     if (missing === undefined) return;
     throw new PermanentError(
       `${loss}: data[${index}] needs ${tokens.length} ${missing}, found none`,
@@ -42,7 +48,7 @@ function checkDatum(datum: Datum, index: number): void {
   const arrays = [
     ['tokens', datum.tokens],
     ['target_tokens', datum.targetTokens],
-    ...lossInputs.map((name) => [name, datum.inputs[name]] as const),
+    ...datumInputs.map((name) => [name, datum.inputs[name]] as const),
   ] as const;
   for (const [name, array] of arrays) {
     if (array === undefined) continue;

@@ -207,9 +207,7 @@ export const SaveWeightsForSamplerRequest = closed({
   model_id: z.string(),
   path: optional(z.string()),
   sampling_session_seq_id: optional(z.int()),
-  kind: optional(
-    z.literal('snapshot', 'only snapshot is supported: an open sampler keeps its weights'),
-  ),
+  kind: optional(z.enum(['snapshot', 'inflight'])),
   seq_id: optional(z.int()),
   ttl_seconds: optional(ttlSeconds),
   user_metadata: optional(UserMetadata),
@@ -307,6 +305,9 @@ export const FailedFuture = z.object({
   error: z.string(),
   category: z.enum(['unknown', 'server', 'user']).catch('unknown'),
 });
+
+/** `POST /api/v1/cancel_future`, whose answer is empty */
+export const CancelFutureRequest = z.object({ request_id: z.string() });
 
 /** `POST /api/v1/retrieve_futures`: which futures of a sampling client have settled, for SDKs since 0.38 */
 export const RetrieveFuturesRequest = closed({

@@ -1,6 +1,5 @@
 import { sum } from '../base/statistics.js';
-import type { Datum } from '../rl/datum.js';
-import { lossInputs } from '../rl/losses.js';
+import { type Datum, datumInputs } from '../rl/datum.js';
 import type { ForwardBackwardResult } from './types.js';
 
 export interface ChunkLimits {
@@ -32,7 +31,7 @@ export function splitData(data: readonly Datum[], limits: ChunkLimits): Datum[][
 
 /** Size of a datum in a request, in bytes, by the SDK's estimate. */
 export function datumBytes({ tokens, targetTokens, inputs }: Datum): number {
-  const floats = lossInputs.reduce((sum, name) => sum + (inputs[name]?.length ?? 0), 0);
+  const floats = datumInputs.reduce((sum, name) => sum + (inputs[name]?.length ?? 0), 0);
   return 4 * tokens.length + 8 * targetTokens.length + 4 * floats;
 }
 

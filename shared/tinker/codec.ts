@@ -1,8 +1,9 @@
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import type { DescMessage, MessageShape } from '@bufbuild/protobuf';
 import { errorText, PermanentError } from '../base/errors.js';
-import { checkData, type Datum } from '../rl/datum.js';
-import { losses, lossInputs, LossName, type LossInput } from '../rl/losses.js';
+import { checkData, type Datum, type DatumInput, datumInputs } from '../rl/datum.js';
+import { ServedLoss } from '../rl/gspo.js';
+import { losses } from '../rl/losses.js';
 import { bytesOf, int64Bytes, readFloats, readIntegers, readOffsets } from './tensor-bytes.js';
 import * as pb from './tinker_pb.js';
 import {
@@ -88,10 +89,10 @@ export function checkInputNames(names: readonly string[]): void {
 }
 
 /** Looks up a loss by name. @throws {PermanentError} if there is none. */
-export function lossNamed(name: string): LossName {
-  const { data } = LossName.safeParse(name);
+export function lossNamed(name: string): ServedLoss {
+  const { data } = ServedLoss.safeParse(name);
   if (data !== undefined) return data;
-  const expected = LossName.options.join(', ');
+  const expected = ServedLoss.options.join(', ');
   throw new PermanentError(`loss_fn is ${JSON.stringify(name)}, expected ${expected}`);
 }
 
@@ -150,6 +151,7 @@ export function encodeSampleResult(result: SampleResult): Uint8Array {
     ),
   });
   if (result.promptLogprobs) message.promptLogprobs = bytesOf(result.promptLogprobs);
+  if (result.weightsPath !== undefined) message.weightsPath = result.weightsPath;
   if (result.promptTop) message.topkPromptLogprobs = toTopMessage(result.promptTop);
   return toBinary(pb.SampleResponseSchema, message);
 }
@@ -197,7 +199,7 @@ function toDatumMessage(datum: Datum): pb.Datum {
     int64Bytes(datum.targetTokens),
     pb.DType.DTYPE_INT64,
   );
-  for (const name of lossInputs) {
+  for (const name of datumInputs) {
     const values = datum.inputs[name];
     if (values) message.lossFnInputs[name] = dense(bytesOf(values), pb.DType.DTYPE_FLOAT32);
   }
@@ -213,8 +215,8 @@ function fromDatumMessage(datum: pb.Datum): Datum {
   const target = datum.lossFnInputs['target_tokens'];
   if (!target) throw new PermanentError('loss_fn_inputs.target_tokens is missing');
 
-  const inputs: Partial<Record<LossInput, Float32Array>> = {};
-  for (const name of lossInputs) {
+  const inputs: Partial<Record<DatumInput, Float32Array>> = {};
+  for (const name of datumInputs) {
     const tensor = datum.lossFnInputs[name];
     if (tensor) inputs[name] = readDense(name, tensor, readFloats);
   }

@@ -1,7 +1,6 @@
 import type { z } from 'zod';
 import type { AdamParams } from '../rl/adam-params.js';
-import type { Datum } from '../rl/datum.js';
-import { lossInputs } from '../rl/losses.js';
+import { type Datum, datumInputs } from '../rl/datum.js';
 import type { Answer } from './answer.js';
 import {
   LoadWeightsRequest,
@@ -171,7 +170,7 @@ function toJsonDatum(datum: Datum): Input['data'][number] {
   const inputs: Input['data'][number]['loss_fn_inputs'] = {
     target_tokens: { data: [...datum.targetTokens], dtype: 'int64', shape },
   };
-  for (const name of lossInputs) {
+  for (const name of datumInputs) {
     const values = datum.inputs[name];
     if (values) inputs[name] = { data: [...values], dtype: 'float32', shape };
   }

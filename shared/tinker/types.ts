@@ -1,12 +1,12 @@
 import type { Datum } from '../rl/datum.js';
-import type { LossName } from '../rl/losses.js';
+import type { ServedLoss } from '../rl/gspo.js';
 
 /** One forward_backward request, as it travels: at most a chunk of what the caller asked for. */
 export interface ForwardBackwardRequest {
   readonly modelId: string;
   readonly seqId: number; // from 1; 0 when the sender left it out
   readonly data: readonly Datum[];
-  readonly loss: LossName;
+  readonly loss: ServedLoss;
   readonly config: Readonly<Record<string, number>>; // thresholds, beta, temperature
   readonly isForwardOnly: boolean;
 }
@@ -37,4 +37,5 @@ export interface SampleResult {
   readonly sequences: SampledSequence[];
   readonly promptLogprobs?: Float32Array; // [P], NaN where there is none, as for the first token
   readonly promptTop?: TopTokens; // of P positions
+  readonly weightsPath?: string; // tinker path of the weights that all of it comes from, of an inflight sampler
 }

@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { startLocalBackend } from '../../local-backend/local-backend.js';
 import { embeddedModelPath } from '../../shared/model/model-directory.js';
+import { LossName } from '../../shared/rl/losses.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { parseTinkerPath } from '../../shared/tinker/tinker-path.js';
 import { silent } from '../support/broker.js';
@@ -32,7 +33,9 @@ export async function rebuild(
   });
   const run = await client.createLoraModel({ baseModel: modelName, ...lora });
   for (const { pass, adam } of history) {
-    if (pass !== undefined) await run.forwardBackward(pass.data, pass.loss, pass.config);
+    if (pass !== undefined) {
+      await run.forwardBackward(pass.data, LossName.parse(pass.loss), pass.config);
+    }
     if (adam !== undefined) await run.optimStep(adam);
   }
   return await saved(folder, await run.saveState('whole'));

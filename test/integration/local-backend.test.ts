@@ -496,17 +496,6 @@ describe('the local backend over HTTP', () => {
     }
   });
 
-  it('a sampler whose weights change in flight is refused', async () => {
-    const model = await freshModel();
-    const refused = await wire.tryPost('save_weights_for_sampler', {
-      model_id: model,
-      kind: 'inflight',
-      seq_id: 1,
-    });
-    assert.equal(refused.status, 422);
-    assert.match(await refused.text(), /kind.*only snapshot/);
-  });
-
   it('deleting a checkpoint ends only its own sampling sessions', async () => {
     const model = await freshModel();
     const save = (path: string, seq_id: number) =>

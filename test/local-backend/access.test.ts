@@ -33,6 +33,7 @@ describe('the access of routes', () => {
       'GET get_server_capabilities',
       'GET samplers/:id',
       'POST asample',
+      'POST cancel_future',
       'POST client/config',
       'POST client/dynamic_config',
       'POST create_sampling_session',

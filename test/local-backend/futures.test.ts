@@ -101,9 +101,9 @@ describe('the futures of an owner', () => {
     const futures = new FutureStore<string>();
     const finish: ((value: string) => void)[] = [];
     const ids = [0, 1, 2].map((i) =>
-      futures.add(new Promise<string>((resolve) => (finish[i] = resolve)), 'a'),
+      futures.add(new Promise<string>((resolve) => (finish[i] = resolve)), { owner: 'a' }),
     );
-    futures.add(Promise.resolve('of another owner'), 'b');
+    futures.add(Promise.resolve('of another owner'), { owner: 'b' });
     futures.add(Promise.resolve('of no owner'));
     finish[1]!('first');
     const first = await futures.settledOf('a', 0, 3_600_000, never);
@@ -119,7 +119,7 @@ describe('the futures of an owner', () => {
 
   it('futures of an owner say which of them failed', async () => {
     const futures = new FutureStore<string>();
-    const id = futures.add(Promise.reject(new Error('broken')), 'a');
+    const id = futures.add(Promise.reject(new Error('broken')), { owner: 'a' });
     const settled = await futures.settledOf('a', 0, 3_600_000, never);
     assert.deepEqual(settled.futures, [{ id, isOk: false }]);
   });
@@ -134,9 +134,9 @@ describe('the futures of an owner', () => {
 
   it('an owner drops the results that it has, but not those of others and none that it awaits', async () => {
     const futures = new FutureStore<string>();
-    const done = futures.add(Promise.resolve('done'), 'a');
-    const running = futures.add(new Promise<string>(() => undefined), 'a');
-    const other = futures.add(Promise.resolve('done'), 'b');
+    const done = futures.add(Promise.resolve('done'), { owner: 'a' });
+    const running = futures.add(new Promise<string>(() => undefined), { owner: 'a' });
+    const other = futures.add(Promise.resolve('done'), { owner: 'b' });
     await turn();
     futures.drop('a', [done, running, other, 'unknown']);
     assert.deepEqual(
@@ -145,6 +145,32 @@ describe('the futures of an owner', () => {
     );
     await assert.rejects(futures.wait(done, 0, never), status(410));
     assert.deepEqual(okIds(await futures.settledOf('a', 0, 0, never)), []);
+  });
+
+  it('a future without a way to cancel it refuses, and an expired one is left alone', async () => {
+    let cancelled = 0;
+    let now = 0;
+    const futures = new FutureStore<string>(
+      { keepFetchedMs: 100, keepUnfetchedMs: 100 },
+      () => now,
+    );
+    const cancel = () => {
+      cancelled++;
+    };
+    const can = futures.add(Promise.resolve('done'), { cancel });
+    const cannot = futures.add(Promise.resolve('done'));
+    futures.cancel(can);
+    assert.equal(cancelled, 1);
+    assert.throws(() => {
+      futures.cancel(cannot);
+    }, status(400));
+    assert.throws(() => {
+      futures.cancel('unknown');
+    }, status(404));
+    await turn();
+    now = 100;
+    futures.cancel(can);
+    assert.equal(cancelled, 1);
   });
 });
 

@@ -166,13 +166,14 @@ function echo(refuses: (prompt: Int32Array) => boolean = () => false) {
   return { calls, queue: new SamplingQueue(() => ({ call })) };
 }
 
+const never = new AbortController().signal;
 const sizesOf = (calls: readonly (readonly SampleJob[])[]) => calls.map((jobs) => jobs.length);
 
 describe('a wave of sampling requests', () => {
   /** The jobs of each wave in which the queue samples `requests`. */
   async function waves(requests: readonly QueuedSample[]) {
     const { calls, queue } = echo();
-    await Promise.all(requests.map((request) => queue.sample(request)));
+    await Promise.all(requests.map((request) => queue.sample(request, never)));
     return calls;
   }
   const sizes = async (requests: readonly QueuedSample[]) => sizesOf(await waves(requests));
@@ -204,7 +205,7 @@ describe('the sampling queue', () => {
   it('the sampling queue samples waiting requests in one batch and returns to each its own result', async () => {
     const { calls, queue } = echo();
     const lengths = [3, 5, 4];
-    const asked = lengths.map((length) => queue.sample(queued({ length })));
+    const asked = lengths.map((length) => queue.sample(queued({ length }), never));
     assert.equal(queue.depth, 3);
     const answers = await Promise.all(asked);
     assert.deepEqual(
@@ -217,15 +218,18 @@ describe('the sampling queue', () => {
 
   it('the sampling queue samples requests that arrive during a wave in the next one', async () => {
     const { calls, queue } = echo();
-    await queue.sample(queued());
-    await Promise.all([queue.sample(queued()), queue.sample(queued({ weights: 'b' }))]);
+    await queue.sample(queued(), never);
+    await Promise.all([
+      queue.sample(queued(), never),
+      queue.sample(queued({ weights: 'b' }), never),
+    ]);
     assert.deepEqual(sizesOf(calls), [1, 1, 1]);
   });
 
   it('the sampling queue fails only the invalid request of a wave', async () => {
     const { calls, queue } = echo((prompt) => prompt.length === 5);
     const [first, second, third] = await Promise.allSettled(
-      [3, 5, 4].map((length) => queue.sample(queued({ length }))),
+      [3, 5, 4].map((length) => queue.sample(queued({ length }), never)),
     );
     assert.equal(first!.status, 'fulfilled');
     assert.equal(second!.status, 'rejected');
@@ -249,8 +253,8 @@ describe('the sampling queue', () => {
     const call = (_name: string, input: never) => sample(input) as Promise<never>;
     const queue = new SamplingQueue(() => ({ call }));
     const [large, small] = await Promise.all([
-      queue.sample(queued({ count: 600 })),
-      queue.sample(queued({ weights: 'b' })),
+      queue.sample(queued({ count: 600 }), never),
+      queue.sample(queued({ weights: 'b' }), never),
     ]);
     assert.deepEqual([large.length, small.length], [600, 1]);
     assert.deepEqual(
@@ -259,5 +263,34 @@ describe('the sampling queue', () => {
     );
     const seeds = jobs.filter(({ count }) => count > 1).map(({ seed }) => seed);
     assert.deepEqual([seeds[0], new Set(seeds).size], [0, 3]);
+  });
+
+  it('the sampling queue drops a cancelled request that waits, and samples the others', async () => {
+    const { calls, queue } = echo();
+    const cancelled = new AbortController();
+    const asked = [queued(), queued({ length: 5 })].map((request, i) =>
+      queue.sample(request, i === 0 ? cancelled.signal : never),
+    );
+    cancelled.abort();
+    await assert.rejects(asked[0]!, {
+      name: 'PermanentError',
+      message: 'the request was cancelled',
+    });
+    assert.equal((await asked[1]!)[0]!.tokens.length, 5);
+    assert.deepEqual(sizesOf(calls), [1]);
+  });
+
+  it('the sampling queue samples no further part of a request that is cancelled during one', async () => {
+    const cancelled = new AbortController();
+    let parts = 0;
+    const sample: SamplingCalls['sample'] = ({ jobs }) => {
+      parts++;
+      cancelled.abort();
+      return Promise.resolve(jobs.map(() => []));
+    };
+    const call = (_name: string, input: never) => sample(input) as Promise<never>;
+    const queue = new SamplingQueue(() => ({ call }));
+    await assert.rejects(queue.sample(queued({ count: 600 }), cancelled.signal), /was cancelled/);
+    assert.equal(parts, 1);
   });
 });

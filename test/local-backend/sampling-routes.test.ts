@@ -4,7 +4,14 @@ import { after, before, describe, it } from 'node:test';
 import type { LocalBackend } from '../../local-backend/local-backend.js';
 import { protobufType } from '../../shared/tinker/codec.js';
 import { SampleResponseSchema } from '../../shared/tinker/tinker_pb.js';
-import { type Json, modelName, startOn, tinyModel, Wire } from './running-backend.js';
+import {
+  forwardBackward,
+  type Json,
+  modelName,
+  startOn,
+  tinyModel,
+  Wire,
+} from './running-backend.js';
 
 describe('the sampling routes of the local backend', () => {
   let directory: Awaited<ReturnType<typeof tinyModel>>;
@@ -178,6 +185,101 @@ describe('the sampling routes of the local backend', () => {
       assert.deepEqual([...logprobs.subarray(0, 3)], [-99_999, -99_999, -99_999]);
       for (const { tokens, topkSampledLogprobs: own } of sequences) {
         assert.deepEqual([own!.k, own!.length], [2, tokens.length / 4]);
+      }
+    });
+  });
+
+  describe('cancel_future', () => {
+    const cancel = async (promise: Json) => {
+      const { request_id } = promise;
+      assert.equal((await wire.tryPost('cancel_future', { request_id })).status, 204);
+    };
+
+    it('a cancelled sample fails, and one that waited behind it is drawn', async () => {
+      const sampler = await openSampler();
+      const large = { num_samples: 4_096, sampling_params: { max_tokens: 60, stop: [] } };
+      const cancelled = [await sample(sampler, 0, large), await sample(sampler, 1, large)];
+      const kept = await sample(sampler, 2);
+      for (const promise of cancelled) await cancel(promise);
+      for (const promise of cancelled) {
+        assert.deepEqual(await wire.result(promise), {
+          error: 'the request was cancelled',
+          category: 'user',
+        });
+      }
+      assert.equal((await wire.samples(kept)).sequences.length, 2);
+    });
+
+    it('a sample that is drawn already stays as it is', async () => {
+      const promise = await sample(await openSampler(), 0);
+      await wire.samples(promise);
+      await cancel(promise);
+      assert.equal((await wire.samples(promise)).sequences.length, 2);
+    });
+
+    it('another operation, and an id that was never issued, are refused', async () => {
+      const model = await wire.createModel(session, 90);
+      const step = await wire.optimStep(model, 1);
+      for (const [id, status, words] of [
+        [step['request_id'], 400, /only samples can be cancelled/],
+        ['unknown', 404, /was never issued/],
+      ] as const) {
+        const refused = await wire.tryPost('cancel_future', { request_id: id });
+        assert.equal(refused.status, status);
+        assert.match(await refused.text(), words);
+      }
+    });
+  });
+
+  describe('inflight samplers', () => {
+    it('all inflight samplers of a run sample from its last inflight save, which the answer names', async () => {
+      const model = await wire.createModel(session, 91);
+      let seqId = 0;
+      const train = async () => {
+        await wire.evaluation(await wire.sendForwardBackward(forwardBackward(model, ++seqId)));
+        await wire.result(await wire.optimStep(model, ++seqId, 0.5));
+      };
+      const save = async (fields: Json) =>
+        wire.result(
+          await wire.post('save_weights_for_sampler', {
+            model_id: model,
+            seq_id: ++seqId,
+            ...fields,
+          }),
+        );
+      const sampled = async (sampler: unknown, id: number) => {
+        const answer = await wire.result(await sample(String(sampler), id));
+        const tokens = (answer['sequences'] as Json[]).map((sequence) => sequence['tokens']);
+        return { tokens, path: answer['weights_path'] };
+      };
+      const path = (number: number) => `tinker://${model}/sampler_weights/checkpoint-000${number}`;
+
+      await train();
+      const { sampling_session_id: early } = await save({ kind: 'inflight' });
+      const before = await sampled(early, 0);
+      assert.equal(before.path, path(1));
+      await train();
+      const { sampling_session_id: late } = await save({ kind: 'inflight' });
+      const after = await sampled(early, 1);
+      assert.equal(after.path, path(2));
+      assert.deepEqual(await sampled(late, 0), after);
+      assert.notDeepEqual(after.tokens, before.tokens);
+
+      await train();
+      const { sampling_session_id: fixed } = await save({});
+      assert.equal((await sampled(fixed, 0)).path, undefined, 'of a snapshot it is known');
+      assert.equal((await sampled(early, 2)).path, path(2), 'a snapshot replaced inflight weights');
+    });
+
+    it('an inflight save with a name or a time to live is refused', async () => {
+      const model = await wire.createModel(session, 92);
+      const save = { model_id: model, kind: 'inflight' };
+      for (const [seq_id, more] of [
+        [1, { path: 'a' }],
+        [2, { ttl_seconds: 3600 }],
+      ] as const) {
+        const promise = await wire.post('save_weights_for_sampler', { ...save, seq_id, ...more });
+        assert.match(String((await wire.result(promise))['error']), /no path and no ttl_seconds/);
       }
     });
   });

@@ -4,7 +4,7 @@ import { TrainableAdapter } from '../../local-backend/trainable-adapter.js';
 import { decodeAdapter } from '../../shared/model/lora.js';
 import { Trainer } from '../../shared/model/trainer.js';
 import type { Datum } from '../../shared/rl/datum.js';
-import { LossName } from '../../shared/rl/losses.js';
+import { ServedLoss } from '../../shared/rl/gspo.js';
 import { tinyModel, warmAdapter } from '../support/tiny-model.js';
 
 const one = {
@@ -57,16 +57,64 @@ describe('the training state of a run', () => {
 
   it('a training state computes every loss in a forward pass as in a training pass, with the same defaults', async () => {
     const logprobs = Float32Array.of(-1, -3, -6);
-    const inputs = { ...one.inputs, logprobs, advantages: Float32Array.of(1, -2, 3) };
+    const advantages = Float32Array.of(1, -2, 3);
+    const mask = Float32Array.of(0, 1, 1);
+    const inputs = { ...one.inputs, logprobs, advantages, sequence_ratio_mask: mask };
     const data = [
       { ...one, inputs },
       { ...other, inputs },
     ];
-    for (const loss of LossName.options) {
+    for (const loss of ServedLoss.options) {
       const forward = await fresh().forward(trainer, data, loss, {});
       const training = await fresh().forwardBackward(trainer, data, loss, {});
       const error = Math.abs(forward.lossSum - training.lossSum);
       assert(error < 1e-4, `${loss}: ${forward.lossSum} and ${training.lossSum}`);
+    }
+  });
+
+  it('a training state trains with gspo by the gradient of each logprob, weighted with the ratio of its sequence', async () => {
+    const [adapter, expected] = [fresh(), fresh()];
+    const { logprobs } = await adapter.forward(trainer, [one], 'cross_entropy', {});
+    const [first, second] = logprobs[0]!;
+    const ratio = Math.exp((0.2 + 0.4) / 2);
+    const inputs = {
+      logprobs: Float32Array.of(first! - 0.2, second! - 0.4, -1),
+      advantages: Float32Array.of(1, -1, 2),
+      sequence_ratio_mask: Float32Array.of(1, 1, 0),
+    };
+    const config = { clip_low_threshold: 0.5, clip_high_threshold: 2 };
+    const result = await adapter.forwardBackward(trainer, [{ ...one, inputs }], 'gspo', config);
+    assert(Math.abs(result.lossSum + 2 * ratio) < 1e-5);
+    assert.deepEqual(result.logprobs, logprobs);
+
+    const weights = Float32Array.of(ratio, -ratio, 2 * ratio);
+    await train(expected, [{ ...one, inputs: { weights } }]);
+    const [a, b] = [adapter.optimStep(adam), expected.optimStep(adam)];
+    assert(b.gradNorm > 0 && Math.abs(a.gradNorm - b.gradNorm) < 1e-5 * b.gradNorm);
+  });
+
+  it('a training state refuses gspo without the tokens of its ratio, and names the datum', async () => {
+    const inputs = { logprobs: one.inputs.weights, advantages: one.inputs.weights };
+    const empty = { ...inputs, sequence_ratio_mask: new Float32Array(3) };
+    const config = { clip_low_threshold: 2 };
+    for (const [data, settings, message] of [
+      [{ ...one, inputs }, {}, 'gspo: data[0] needs 3 sequence_ratio_mask, found none'],
+      [{ ...one, inputs: empty }, {}, 'gspo: data[0]: sequence_ratio_mask marks no token'],
+      [
+        one,
+        config,
+        'loss_fn_config: the lowest ratio, 2, is above the highest, 1.0004; exchange the two',
+      ],
+      [
+        one,
+        { beta: 1 },
+        'loss_fn_config has "beta", which gspo does not know; it knows clip_low_threshold, clip_high_threshold, temperature',
+      ],
+    ] as const) {
+      await assert.rejects(fresh().forwardBackward(trainer, [data], 'gspo', settings), {
+        name: 'PermanentError',
+        message,
+      });
     }
   });
 
@@ -115,7 +163,7 @@ describe('the training state of a run', () => {
   });
 
   it('a training state refuses settings of a loss that it does not know or that cannot work', async () => {
-    const refused = async (loss: LossName, config: Record<string, number>, message: RegExp) => {
+    const refused = async (loss: ServedLoss, config: Record<string, number>, message: RegExp) => {
       const expected = { name: 'PermanentError', message };
       await assert.rejects(fresh().forwardBackward(trainer, [one], loss, config), expected);
       await assert.rejects(fresh().forward(trainer, [one], loss, config), expected);

@@ -70,10 +70,12 @@ describe('what Tinker SDKs can send', () => {
     assert.deepEqual(ignored, []);
   });
 
-  it('every field of our protobuf messages has the number and the name that the SDK gives it', () => {
+  it('every field of our protobuf messages has the number and the name that the SDK gives it, or a number far from its own', () => {
+    const added = ['SampleResponse.weights_path'];
     for (const message of ours.messages) {
       const given = known.messages[message.name];
       for (const { number, name } of message.fields) {
+        if (number >= 100 && added.includes(`${message.name}.${name}`)) continue;
         assert.equal(name, given?.[number], `${message.name}.${name}`);
       }
     }
