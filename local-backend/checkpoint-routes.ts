@@ -7,6 +7,7 @@ import type { Reply } from '../shared/service/http-server.js';
 import { CopyWeightsRequest, TtlRequest } from '../shared/tinker/api.js';
 import { parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
 import {
+  adapterFiles,
   checkpointKinds,
   expiryAfter,
   type CheckpointMetadata,
@@ -15,8 +16,8 @@ import {
   pathOf,
 } from './checkpoint-store.js';
 import {
-  ApiError,
   type ApiRequest,
+  badRequest,
   jsonReply,
   notFound,
   readJson,
@@ -75,6 +76,25 @@ export function checkpointRoutes(
         const [run, checkpoint] = request.params;
         const path = findCheckpoint(store, runs, run!, checkpoint!);
         return redirectToArchive(request, archives.offer(store.adapterFolder(path)));
+      },
+    },
+    {
+      method: 'GET',
+      path: '/api/v1/training_runs/:run/checkpoints/*/external_weights_urls',
+      handle(request) {
+        const [run, checkpoint] = request.params;
+        const path = findCheckpoint(store, runs, run!, checkpoint!);
+        if (path.kind !== 'external_weights') {
+          throw badRequest(`${formatTinkerPath(path)} is no path of save_weights_external`);
+        }
+        const links = adapterFiles.map((file) => {
+          const { token, expiresAt } = archives.offer(store.adapterFolder(path), file);
+          return { file, url: archiveUrl(request, token), expiresAt };
+        });
+        return jsonReply(200, {
+          urls: Object.fromEntries(links.map(({ file, url }) => [file, url])),
+          expires: new Date(Math.min(...links.map(({ expiresAt }) => expiresAt))).toISOString(),
+        });
       },
     },
     ...(['POST', 'DELETE'] as const).map((method): Route => ({
@@ -147,8 +167,8 @@ export function checkpointRoutes(
       path: '/api/v1/archives/:token',
       access: 'open', // the token in the path is the secret: unguessable and short-lived
       async handle({ params: [token] }) {
-        const body = await archives.open(token!);
-        return { status: 200, headers: { 'content-type': 'application/x-tar' }, body };
+        const { body, type } = await archives.open(token!);
+        return { status: 200, headers: { 'content-type': type }, body };
       },
     },
   ];
@@ -202,10 +222,16 @@ function describeRun(name: string, runs: TrainingRuns, store: CheckpointStore) {
   };
 }
 
+const checkpointTypes = {
+  weights: 'training',
+  sampler_weights: 'sampler',
+  external_weights: 'external',
+} as const;
+
 function describeCheckpoint(saved: CheckpointMetadata) {
   return {
     checkpoint_id: `${saved.kind}/${saved.name}`,
-    checkpoint_type: saved.kind === 'weights' ? 'training' : 'sampler',
+    checkpoint_type: checkpointTypes[saved.kind],
     time: saved.created_at,
     tinker_path: formatTinkerPath(pathOf(saved)),
     size_bytes: saved.size_bytes,
@@ -249,22 +275,27 @@ function findCheckpoint(
 }
 
 function redirectToArchive(
-  { headers }: ApiRequest,
+  request: ApiRequest,
   { token, expiresAt }: { token: string; expiresAt: number },
 ): Reply {
-  if (headers.host === undefined) throw new ApiError(400, 'the Host header is missing');
   return {
     status: 302,
     headers: {
-      location: `http://${headers.host}/api/v1/archives/${token}`,
+      location: archiveUrl(request, token),
       expires: new Date(expiresAt).toUTCString(),
     },
     body: '',
   };
 }
 
+function archiveUrl({ headers }: ApiRequest, token: string): string {
+  if (headers.host === undefined) throw badRequest('the Host header is missing');
+  return `http://${headers.host}/api/v1/archives/${token}`;
+}
+
 interface Link {
   readonly folder: string; // of the adapter, with its two files
+  readonly file: string | undefined; // undefined: a tar of both
   readonly expiresAt: number; // ms since the epoch
 }
 
@@ -276,34 +307,35 @@ export class Archives {
 
   constructor(private readonly now: () => number = Date.now) {}
 
-  /** Creates a token for the adapter in `folder`. */
-  offer(folder: string): { token: string; expiresAt: number } {
+  /** Creates a token for one file of the adapter in `folder`, or for a tar of both. */
+  offer(folder: string, file?: string): { token: string; expiresAt: number } {
     const now = this.now();
     for (const [token, { expiresAt }] of this.#links) {
       if (expiresAt <= now) this.#links.delete(token);
     }
     const token = randomBytes(24).toString('base64url');
     const expiresAt = now + lifetimeMs;
-    this.#links.set(token, { folder, expiresAt });
+    this.#links.set(token, { folder, file, expiresAt });
     return { token, expiresAt };
   }
 
   /**
-   * Returns a tar of `adapter_model.safetensors` and `adapter_config.json`.
+   * Returns the file, or the tar.
    *
    * @throws {ApiError} 404 when the token is unknown or expired, or the checkpoint was deleted.
    */
-  async open(token: string): Promise<Uint8Array> {
+  async open(token: string): Promise<{ body: Uint8Array; type: string }> {
     const link = this.#links.get(token);
     if (link === undefined || link.expiresAt <= this.now()) {
       throw notFound('this download link is unknown or has expired; ask for the archive again');
     }
-    const names = ['adapter_config.json', 'adapter_model.safetensors'];
+    const names = link.file === undefined ? adapterFiles : [link.file];
     const contents = await Promise.all(
       names.map((name) => readFile(join(link.folder, name))),
     ).catch(() => {
       throw notFound('the checkpoint of this download link was deleted');
     });
+    if (link.file !== undefined) return { body: contents[0]!, type: 'application/octet-stream' };
     const tar = pack();
     names.forEach((name, i) => {
       tar.entry({ name, mtime: new Date(0) }, contents[i]!); // a fixed time makes the bytes reproducible
@@ -311,6 +343,6 @@ export class Archives {
     tar.finalize();
     const parts: Uint8Array[] = [];
     for await (const part of tar as AsyncIterable<Uint8Array>) parts.push(part);
-    return Buffer.concat(parts);
+    return { body: Buffer.concat(parts), type: 'application/x-tar' };
   }
 }

@@ -12,8 +12,11 @@ import { checkName, type TinkerPath } from '../shared/tinker/tinker-path.js';
 import { makeFolders, removeFolder, repairFolders, writeFolder } from './durable-folder.js';
 import { notFound } from './http-api.js';
 
-/** `weights` hold the adapter and the optimizer, to resume training; `sampler_weights` only the adapter. */
-export const checkpointKinds = ['weights', 'sampler_weights'] as const;
+/**
+ * `weights` hold the adapter and the optimizer, to resume training; `sampler_weights` only the adapter, and
+ * `external_weights` too, of which a client gets a link to each file.
+ */
+export const checkpointKinds = ['weights', 'sampler_weights', 'external_weights'] as const;
 
 /** Returns `tinker://<run>/<kind>/<name>`. */
 export function formatTinkerPath({ runId, kind, name }: TinkerPath): string {
@@ -92,9 +95,12 @@ export interface CheckpointFiles {
   readonly optimizer?: Uint8Array; // optimizer/optimizer.safetensors
 }
 
+/** The files of an adapter, in PEFT's layout. */
+export const adapterFiles = ['adapter_config.json', 'adapter_model.safetensors'] as const;
+
 const metadataFile = 'metadata.json';
-const adapterFile = 'adapter/adapter_model.safetensors';
-const adapterConfigFile = 'adapter/adapter_config.json';
+const adapterConfigFile = `adapter/${adapterFiles[0]}`;
+const adapterFile = `adapter/${adapterFiles[1]}`;
 const optimizerFile = 'optimizer/optimizer.safetensors';
 
 /**

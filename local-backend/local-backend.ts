@@ -92,7 +92,12 @@ export async function startLocalBackend(options: LocalBackendOptions): Promise<L
     const server = await serveApi({
       ...options,
       routes: [
-        ...sessionRoutes(model, sessions),
+        ...sessionRoutes(model, sessions, (id) => {
+          const ended = sessions.finish(id);
+          if (ended === undefined) return;
+          runs.unloadOf(ended, 'finished');
+          samplers.closeOf(ended);
+        }),
         ...trainingRoutes(model, runs, operations),
         ...samplingRoutes(model, samplers),
         ...futureRoutes(futures, samplers, options.pollMs ?? 30_000),

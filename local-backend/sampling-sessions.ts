@@ -120,6 +120,11 @@ export class SamplingSessions {
     }
   }
 
+  /** Closes all that a client opened, because it has finished. */
+  closeOf(session: Session): void {
+    for (const id of session.samplers) this.#close(this.get(id));
+  }
+
   #limitOpened({ id }: SamplingSession): void {
     this.#openedBySamplingKey.add(id);
     if (this.#openedBySamplingKey.size <= maxOpenedBySamplingKey) return;

@@ -2,6 +2,7 @@ import {
   ClientConfigRequest,
   CreateSamplingSessionRequest,
   CreateSessionRequest,
+  FinishSessionRequest,
   JoinSamplingSessionRequest,
   SampleRequest,
   SessionHeartbeatRequest,
@@ -11,8 +12,12 @@ import type { SamplingSessions } from './sampling-sessions.js';
 import type { ServedModel } from './served-model.js';
 import type { Sessions } from './sessions.js';
 
-/** Routes for discovery and sessions. */
-export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
+/** Routes for discovery and sessions. @param end ends a session with all that it holds. */
+export function sessionRoutes(
+  model: ServedModel,
+  sessions: Sessions,
+  end: (sessionId: string) => void,
+): Route[] {
   return [
     {
       method: 'GET',
@@ -100,6 +105,16 @@ export function sessionRoutes(model: ServedModel, sessions: Sessions): Route[] {
     },
     {
       method: 'POST',
+      path: '/api/v1/sessions/:id/finish',
+      access: 'sampling', // by its unguessable id
+      async handle(request) {
+        await readJson(request, FinishSessionRequest);
+        end(request.params[0]!);
+        return { status: 204, headers: {}, body: '' };
+      },
+    },
+    {
+      method: 'POST',
       path: '/api/v1/telemetry',
       access: 'sampling',
       async handle(request) {
@@ -127,6 +142,7 @@ const clientConfig = {
   fwd_via_fwdbwd: true,
   sample_join_sampling_session: true,
   sample_use_retrieve_futures: true,
+  custom_loss_server_side: true,
 };
 
 /** Limits of a body with a prompt: a million tokens. */

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { CreateSessionRequest } from '../shared/tinker/api.js';
+import type { CreateSessionRequest, CustomLoss } from '../shared/tinker/api.js';
 import { notFound } from './http-api.js';
 
 /** What a client can read back of its own words about a session. */
@@ -10,8 +10,11 @@ export interface Session {
   readonly trainingRuns: string[];
   readonly samplers: Set<string>;
   readonly about: SessionAbout;
+  readonly customLosses: Map<string, CustomLoss>; // by the id that forward_backward names
   lastSeenAt: number; // ms, by the clock of `Sessions`
 }
+
+const rememberedFinished = 10_000;
 
 /** A client without a heartbeat for this long counts as gone, in ms; clients send one every 10 s. */
 const inactivityMs = 600_000;
@@ -23,6 +26,7 @@ const inactivityMs = 600_000;
  */
 export class Sessions {
   readonly #sessions = new Map<string, Session>();
+  readonly #finished = new Set<string>(); // ids, the oldest first
 
   #lastCheckAt: number;
 
@@ -36,6 +40,7 @@ export class Sessions {
       trainingRuns: [],
       samplers: new Set(),
       about,
+      customLosses: new Map(),
       lastSeenAt: this.now(),
     };
     this.#sessions.set(session.id, session);
@@ -47,10 +52,21 @@ export class Sessions {
     const session = this.#sessions.get(id);
     if (session === undefined) {
       throw notFound(
-        `session ${JSON.stringify(id)} is unknown; sessions end when the backend restarts, or after ${inactivityMs / 60_000} minutes without a heartbeat; create another`,
+        `session ${JSON.stringify(id)} is unknown; sessions end when their client finishes them, when the backend restarts, or after ${inactivityMs / 60_000} minutes without a heartbeat; create another`,
       );
     }
     session.lastSeenAt = this.now();
+    return session;
+  }
+
+  /** Ends a session at its client's word; undefined if that had been done before. @throws {ApiError} 404 */
+  finish(id: string): Session | undefined {
+    if (this.#finished.has(id)) return undefined;
+    const session = this.get(id);
+    this.#sessions.delete(id);
+    this.#finished.add(id);
+    const [oldest] = this.#finished;
+    if (this.#finished.size > rememberedFinished) this.#finished.delete(oldest!);
     return session;
   }
 

@@ -20,12 +20,21 @@ import {
   lossSettings,
   ratioBounds,
 } from '../shared/rl/losses.js';
+import type { CustomInputs } from '../shared/tinker/types.js';
 import type { CheckpointFiles } from './checkpoint-store.js';
+import type { CustomLossValue, TracedLoss } from './custom-loss/traced-loss.js';
 
 /** The result of forward_backward. */
 export interface Evaluation {
   readonly logprobs: Float32Array[]; // [N] for each datum, before any update
   readonly lossSum: number;
+  readonly metrics?: Readonly<Record<string, number>>; // of a custom loss
+}
+
+/** A custom loss and what it reads of each datum. */
+export interface CustomWork {
+  readonly loss: TracedLoss;
+  readonly inputs: readonly CustomInputs[];
 }
 
 /** The training state of one run: its adapter, the gradients accumulated since its last step, and AdamW's moments. */
@@ -52,12 +61,13 @@ export class TrainableAdapter {
     data: readonly Datum[],
     loss: ServedLoss,
     config: Readonly<Record<string, number>>,
+    custom?: CustomWork,
   ): Promise<Evaluation> {
     checkLossConfig(loss, config);
     const added: Gradients = new Map();
     const result =
-      loss === 'gspo'
-        ? await this.#inTwoPasses(trainer, data, loss, config, added)
+      loss === 'gspo' || loss === 'custom'
+        ? await this.#inTwoPasses(trainer, data, loss, config, added, custom)
         : await trainer.forwardBackward(this.#adapter, data, loss, config, added);
     if (!result.logprobs.every(areFinite)) return result;
     assertFiniteLoss(result);
@@ -80,10 +90,10 @@ export class TrainableAdapter {
     data: readonly Datum[],
     loss: ServedLoss,
     config: Readonly<Record<string, number>>,
+    custom?: CustomWork,
   ): Promise<Evaluation> {
     checkLossConfig(loss, config);
-    const { logprobs, lossSum } = await this.#evaluate(trainer, data, loss, config);
-    return { logprobs, lossSum };
+    return (await this.#evaluate(trainer, data, loss, config, custom)).evaluation;
   }
 
   /** Evaluates the loss, and its derivative by each logprob, in one pass without the gradient of the weights. */
@@ -92,13 +102,22 @@ export class TrainableAdapter {
     data: readonly Datum[],
     loss: ServedLoss,
     config: Readonly<Record<string, number>>,
-  ): Promise<Evaluation & { derivatives: readonly Float64Array[] }> {
+    custom: CustomWork | undefined,
+  ): Promise<{ evaluation: Evaluation; derivatives: readonly Float64Array[] }> {
     checkInputs(data, loss);
     const logprobs = await trainer.forward(this.#adapter, data, config['temperature'] ?? 1);
-    const all = data.map(({ inputs }, d) => ofDatum(loss, d, logprobs[d]!, inputs, config));
+    const all = data.map(({ inputs }, d): Partial<CustomLossValue> & LossAndGradient =>
+      within(loss, d, () =>
+        custom === undefined
+          ? lossOf(loss, logprobs[d]!, inputs, config)
+          : custom.loss.evaluate(logprobs[d]!, custom.inputs[d]!),
+      ),
+    );
     const lossSum = all.reduce((sum, one) => sum + one.loss, 0);
-    if (logprobs.every(areFinite)) assertFiniteLoss({ logprobs, lossSum });
-    return { logprobs, lossSum, derivatives: all.map(({ gradient }) => gradient) };
+    const metrics = reduceMetrics(all.map((one) => one.metrics ?? {}));
+    const evaluation = { logprobs, lossSum, ...(custom && { metrics }) };
+    if (logprobs.every(areFinite)) assertFiniteLoss(evaluation);
+    return { evaluation, derivatives: all.map(({ gradient }) => gradient) };
   }
 
   /**
@@ -111,17 +130,18 @@ export class TrainableAdapter {
     loss: ServedLoss,
     config: Readonly<Record<string, number>>,
     added: Gradients,
+    custom: CustomWork | undefined,
   ): Promise<Evaluation> {
-    const { logprobs, lossSum, derivatives } = await this.#evaluate(trainer, data, loss, config);
-    if (!logprobs.every(areFinite)) return { logprobs, lossSum };
+    const { evaluation, derivatives } = await this.#evaluate(trainer, data, loss, config, custom);
+    if (!evaluation.logprobs.every(areFinite)) return evaluation;
     const weighted = data.map((datum, d) => {
       const weights = Float32Array.from(derivatives[d]!, (derivative) => -derivative);
-      if (!areFinite(weights)) throw infiniteGradient(loss, lossSum);
+      if (!areFinite(weights)) throw infiniteGradient(loss, evaluation.lossSum);
       return { ...datum, inputs: { weights } };
     });
     const { temperature = 1 } = config;
     await trainer.forwardBackward(this.#adapter, weighted, 'cross_entropy', { temperature }, added);
-    return { logprobs, lossSum };
+    return evaluation;
   }
 
   /**
@@ -181,22 +201,36 @@ export class TrainableAdapter {
   }
 }
 
-/** A loss of one datum, and its derivatives. @throws {PermanentError} naming the datum that does not fit the loss. */
-function ofDatum(
+/** A loss of one datum, and its derivatives. @throws {RangeError} if the datum does not fit the loss. */
+function lossOf(
   loss: ServedLoss,
-  index: number,
   logprobs: Float32Array,
   inputs: Datum['inputs'],
   config: Readonly<Record<string, number>>,
 ): LossAndGradient {
+  if (loss === 'custom') throw new RangeError('no loss_id names the loss');
+  if (loss === 'gspo') return gspo(logprobs, inputs as Required<Datum['inputs']>, config);
+  return lossAndGradient(loss, logprobs, inputs, lossSettings(loss, config, 'server'));
+}
+
+/** @throws {PermanentError} naming the datum for which `evaluate` throws. */
+function within<T>(loss: ServedLoss, index: number, evaluate: () => T): T {
   try {
-    if (loss !== 'gspo') {
-      return lossAndGradient(loss, logprobs, inputs, lossSettings(loss, config, 'server'));
-    }
-    return gspo(logprobs, inputs as Required<Datum['inputs']>, config);
+    return evaluate();
   } catch (error) {
     throw new PermanentError(`${loss}: data[${index}]: ${errorText(error)}`, { cause: error });
   }
+}
+
+/** Adds up the metrics of all data, or averages them, as the end of each name says. */
+function reduceMetrics(all: readonly Readonly<Record<string, number>>[]): Record<string, number> {
+  const reduced: Record<string, number> = {};
+  for (const metrics of all) {
+    for (const [name, value] of Object.entries(metrics)) {
+      reduced[name] = (reduced[name] ?? 0) + (name.endsWith(':mean') ? value / all.length : value);
+    }
+  }
+  return reduced;
 }
 
 function infiniteGradient(loss: ServedLoss, lossSum: number): PermanentError {
@@ -206,10 +240,14 @@ function infiniteGradient(loss: ServedLoss, lossSum: number): PermanentError {
   );
 }
 
+function settingsOf(loss: ServedLoss): string[] {
+  if (loss === 'custom') return [];
+  return Object.keys(loss === 'gspo' ? gspoDefaults : losses[loss].settings);
+}
+
 /** @throws {PermanentError} naming a setting that the loss does not have, or whose value cannot work. */
 function checkLossConfig(loss: ServedLoss, config: Readonly<Record<string, number>>): void {
-  const settings = loss === 'gspo' ? gspoDefaults : losses[loss].settings;
-  const known = [...Object.keys(settings), 'temperature'];
+  const known = [...settingsOf(loss), 'temperature'];
   for (const [key, value] of Object.entries(config)) {
     if (!known.includes(key)) {
       throw new PermanentError(
@@ -224,9 +262,11 @@ function checkLossConfig(loss: ServedLoss, config: Readonly<Record<string, numbe
   if (temperature <= 0) {
     throw new PermanentError(`loss_fn_config: temperature is ${temperature}, expected more than 0`);
   }
-  const given =
-    loss === 'gspo' ? { ...gspoDefaults, ...config } : lossSettings(loss, config, 'server');
-  const { low, high } = ratioBounds(loss === 'gspo' ? 'ppo' : loss, given);
+  if (loss === 'custom') return;
+  const { low, high } =
+    loss === 'gspo'
+      ? ratioBounds('ppo', { ...gspoDefaults, ...config })
+      : ratioBounds(loss, lossSettings(loss, config, 'server'));
   if (low > high) {
     throw new PermanentError(
       `loss_fn_config: the lowest ratio, ${low}, is above the highest, ${high}; exchange the two`,

@@ -1,14 +1,18 @@
 import type { z } from 'zod';
 import { type Datum, datumInputs } from '../shared/rl/datum.js';
 import type {
+  CreateCustomLossRequest,
+  CustomLoss,
   LoadWeightsRequest,
   OptimStepRequest,
+  SaveWeightsExternalRequest,
   SaveWeightsForSamplerRequest,
   SaveWeightsRequest,
 } from '../shared/tinker/api.js';
 import { checkName, parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
 import type { ForwardBackwardRequest } from '../shared/tinker/types.js';
-import { badRequest } from './http-api.js';
+import { TracedLoss } from './custom-loss/traced-loss.js';
+import { badRequest, notFound } from './http-api.js';
 import {
   type CheckpointMetadata,
   type CheckpointStore,
@@ -22,15 +26,19 @@ import type { OperationResult } from './operation-result.js';
 import { ResendMemory } from './futures.js';
 import type { SamplingSessions } from './sampling-sessions.js';
 import { assertFits, type ServedModel } from './served-model.js';
+import type { Session } from './sessions.js';
 import type { TrainingRun, TrainingRuns } from './training-runs.js';
 import type { TrainingCalls } from './training-worker.js';
 import type { WorkerCalls } from '../shared/service/worker-calls.js';
+
+const maxCustomLosses = 100; // of a session
 
 /**
  * The operations of a training run. Each returns the id of its future at once. Invalid content fails
  * that future, so that the operation still consumes its sequence id.
  */
 export class TrainingOperations {
+  readonly #customLosses = new ResendMemory<string>(10_000);
   readonly #createdFromState = new ResendMemory<{ requestId: string; modelId: string }>(10_000);
 
   constructor(
@@ -42,25 +50,58 @@ export class TrainingOperations {
   ) {}
 
   forwardBackward(run: TrainingRun, request: ForwardBackwardRequest): string {
-    const { seqId, data, loss, config, isForwardOnly } = request;
+    const { seqId, data, loss, config, isForwardOnly, custom } = request;
     const content = [
-      JSON.stringify([loss, Object.entries(config).sort(), isForwardOnly]),
+      JSON.stringify([loss, Object.entries(config).sort(), isForwardOnly, custom?.lossId]),
       ...data.flatMap((datum) => arraysOf(datum).map(bytesOf)),
+      ...(custom?.inputs ?? []).flatMap((inputs) =>
+        Object.entries(inputs).flatMap(([name, { shape, data }]) => [
+          `${name} ${shape.join()}`,
+          bytesOf(data),
+        ]),
+      ),
     ];
     return this.runs.submit(run, seqId, 'forward_backward', content, async () => {
       data.forEach(({ tokens, targetTokens }, i) => {
         assertFits(this.model, tokens, `datum ${i}`);
         assertFits(this.model, targetTokens, `target_tokens of datum ${i}`);
       });
-      const { logprobs, lossSum } = await this.worker.call('forwardBackward', {
+      const { logprobs, lossSum, metrics } = await this.worker.call('forwardBackward', {
         run: run.id,
         data,
         loss,
         config,
         isForwardOnly,
+        ...(custom && {
+          custom: { loss: customLoss(run, custom.lossId), inputs: custom.inputs },
+        }),
       });
-      const metrics = { 'loss:sum': lossSum };
-      return { kind: 'forward_backward', loss, result: { logprobs, metrics } };
+      const all = { 'loss:sum': lossSum, ...metrics };
+      return { kind: 'forward_backward', loss, result: { logprobs, metrics: all } };
+    });
+  }
+
+  /**
+   * Keeps a custom loss for the runs of its session; a resent request gets the first one's id.
+   *
+   * @throws {ApiError} 400 if the session has too many.
+   */
+  createCustomLoss(session: Session, request: z.output<typeof CreateCustomLossRequest>): string {
+    const { custom_loss_seq_id: seqId, name, inputs, graph } = request;
+    return this.#customLosses.getOrCreate(`${session.id}/${seqId}`, () => {
+      if (session.customLosses.size >= maxCustomLosses) {
+        throw badRequest(
+          `the session has ${maxCustomLosses} custom losses, the most that it may have`,
+        );
+      }
+      const create = (): OperationResult => {
+        const loss = { name, inputs, graph };
+        new TracedLoss(loss); // throws if it uses what is not served
+        const id = `${session.id}:loss:${seqId}`;
+        session.customLosses.set(id, loss);
+        return json({ loss_id: id, type: 'create_custom_loss' });
+      };
+      return this.runs.futures.add(Promise.resolve().then(create));
     });
   }
 
@@ -120,6 +161,18 @@ export class TrainingOperations {
     });
   }
 
+  /** Saves an adapter of which a client asks a link to each file. */
+  saveWeightsExternal(
+    run: TrainingRun,
+    request: z.output<typeof SaveWeightsExternalRequest>,
+  ): string {
+    const type = 'save_weights_external';
+    return this.runs.submit(run, request.seq_id, type, contentOf(request), async () => {
+      const saved = await this.#save(run, 'external_weights', request);
+      return json({ path: formatTinkerPath(pathOf(saved)), size_bytes: saved.size_bytes, type });
+    });
+  }
+
   /**
    * Creates a run from saved weights; a resent request gets the first one's run.
    *
@@ -170,7 +223,7 @@ export class TrainingOperations {
   async #save(
     run: TrainingRun,
     kind: TinkerPath['kind'],
-    { path: givenName, user_metadata, ttl_seconds }: SaveRequest,
+    { path: givenName, user_metadata, ttl_seconds }: Partial<SaveRequest>,
   ): Promise<CheckpointMetadata> {
     const name =
       givenName === undefined
@@ -202,6 +255,13 @@ export class TrainingOperations {
       files,
     );
   }
+}
+
+/** @throws {ApiError} 404 for a loss of another session. */
+function customLoss({ session }: TrainingRun, id: string): CustomLoss {
+  const loss = session.customLosses.get(id);
+  if (loss !== undefined) return loss;
+  throw notFound(`custom loss ${JSON.stringify(id)} is unknown in this session; create it again`);
 }
 
 type SaveRequest = Pick<

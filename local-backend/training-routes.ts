@@ -3,6 +3,7 @@ import { PermanentError } from '../shared/base/errors.js';
 import { checkData, datumInputs } from '../shared/rl/datum.js';
 import type { Reply } from '../shared/service/http-server.js';
 import {
+  CreateCustomLossRequest,
   CreateModelRequest,
   ForwardBackwardJsonRequest,
   ForwardJsonRequest,
@@ -10,6 +11,7 @@ import {
   type JsonTensor,
   LoadWeightsRequest,
   OptimStepRequest,
+  SaveWeightsExternalRequest,
   SaveWeightsForSamplerRequest,
   SaveWeightsRequest,
   UnloadModelRequest,
@@ -116,6 +118,15 @@ export function trainingRoutes(
     },
     {
       method: 'POST',
+      path: '/api/v1/create_custom_loss',
+      async handle(request) {
+        const body = await readJson(request, CreateCustomLossRequest);
+        const requestId = operations.createCustomLoss(runs.session(body.session_id), body);
+        return jsonReply(202, { request_id: requestId, model_id: null });
+      },
+    },
+    {
+      method: 'POST',
       path: '/api/v1/get_info',
       async handle(request) {
         const { id, geometry } = runs.get((await readJson(request, GetInfoRequest)).model_id);
@@ -157,6 +168,9 @@ export function trainingRoutes(
     operation('save_weights', SaveWeightsRequest, (run, body) => operations.saveWeights(run, body)),
     operation('save_weights_for_sampler', SaveWeightsForSamplerRequest, (run, body) =>
       operations.saveWeightsForSampler(run, body),
+    ),
+    operation('save_weights_external', SaveWeightsExternalRequest, (run, body) =>
+      operations.saveWeightsExternal(run, body),
     ),
     {
       method: 'POST',

@@ -40,7 +40,7 @@ export class TrainingRuns {
     private readonly model: ServedModel,
     private readonly sessions: Sessions,
     private readonly worker: WorkerCalls<TrainingCalls>,
-    private readonly futures: FutureStore<OperationResult>,
+    readonly futures: FutureStore<OperationResult>,
     private readonly gapWaitMs: number,
     private readonly log: Logger,
   ) {}
@@ -100,6 +100,11 @@ export class TrainingRuns {
     return run;
   }
 
+  /** Returns a client's session. @throws {ApiError} 404 */
+  session(id: string): Session {
+    return this.sessions.get(id);
+  }
+
   find(id: string): TrainingRun | undefined {
     return this.#runs.get(id) ?? this.#byDerivedId.get(id);
   }
@@ -141,13 +146,16 @@ export class TrainingRuns {
 
   /** Frees the memory of runs whose clients are gone. */
   unloadAbandoned(): void {
-    for (const session of this.sessions.endInactive()) {
-      for (const id of session.trainingRuns) {
-        const run = this.#runs.get(id);
-        if (run === undefined) continue;
-        this.log.info({ run: id, session: session.id }, 'abandoned run unloaded');
-        this.unload(run);
-      }
+    for (const session of this.sessions.endInactive()) this.unloadOf(session, 'abandoned');
+  }
+
+  /** Frees the memory of the runs of a session that has ended. */
+  unloadOf(session: Session, why: 'abandoned' | 'finished'): void {
+    for (const id of session.trainingRuns) {
+      const run = this.#runs.get(id);
+      if (run === undefined) continue;
+      this.log.info({ run: id, session: session.id, why }, 'run unloaded');
+      this.unload(run);
     }
   }
 

@@ -8,6 +8,9 @@ import { Trainer } from '../shared/model/trainer.js';
 import type { Datum } from '../shared/rl/datum.js';
 import type { ServedLoss } from '../shared/rl/gspo.js';
 import type { CheckpointFiles } from './checkpoint-store.js';
+import type { CustomLoss } from '../shared/tinker/api.js';
+import type { CustomInputs } from '../shared/tinker/types.js';
+import { TracedLoss } from './custom-loss/traced-loss.js';
 import { TrainableAdapter, type Evaluation } from './trainable-adapter.js';
 import { serveCalls } from '../shared/service/worker-calls.js';
 
@@ -23,6 +26,7 @@ export interface TrainingCalls {
     loss: ServedLoss;
     config: Readonly<Record<string, number>>;
     isForwardOnly: boolean;
+    custom?: { loss: CustomLoss; inputs: readonly CustomInputs[] };
   }): Promise<Evaluation>;
   optimStep(input: { run: string; params: AdamParams }): { gradNorm: number; step: number };
   save(input: { run: string; baseModel: string; withOptimizer: boolean }): CheckpointFiles;
@@ -55,12 +59,13 @@ serveCalls<TrainingCalls>(parentPort, {
   drop({ run }) {
     adapters.delete(run);
   },
-  forwardBackward({ run, data, loss, config, isForwardOnly }) {
+  forwardBackward({ run, data, loss, config, isForwardOnly, custom }) {
     const { trainer } = loaded();
     const adapter = adapterOf(run);
+    const own = custom && { loss: new TracedLoss(custom.loss), inputs: custom.inputs };
     return isForwardOnly
-      ? adapter.forward(trainer, data, loss, config)
-      : adapter.forwardBackward(trainer, data, loss, config);
+      ? adapter.forward(trainer, data, loss, config, own)
+      : adapter.forwardBackward(trainer, data, loss, config, own);
   },
   optimStep: ({ run, params }) => adapterOf(run).optimStep(params),
   save: ({ run, baseModel, withOptimizer }) => adapterOf(run).encode(baseModel, withOptimizer),

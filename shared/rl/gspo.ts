@@ -1,8 +1,8 @@
 import { z } from 'zod';
 import { type LossAndGradient, LossName } from './losses.js';
 
-/** The losses that the local backend serves: those of tokens, and GSPO. */
-export const ServedLoss = z.enum([...LossName.options, 'gspo']);
+/** The losses that the local backend serves: those of tokens, GSPO, and those that a client has uploaded. */
+export const ServedLoss = z.enum([...LossName.options, 'gspo', 'custom']);
 export type ServedLoss = z.infer<typeof ServedLoss>;
 
 /** The bounds of the sequence ratio where a request leaves them out: 3e-4 below 1 and 4e-4 above, as in the paper. */

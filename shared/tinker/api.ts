@@ -86,6 +86,12 @@ export const CreateSessionResponse = z.object({
   error_message: optional(z.string()),
 });
 
+/** `POST /api/v1/sessions/{id}/finish`, whose answer is empty */
+export const FinishSessionRequest = closed({
+  reason: closed({ type: z.enum(['success', 'errored', 'interrupted']) }),
+  detail: optional(z.string()),
+});
+
 /** `POST /api/v1/session_heartbeat` */
 export const SessionHeartbeatRequest = z.object({
   type: kind('session_heartbeat'),
@@ -97,6 +103,28 @@ export const UntypedFuture = z.object({
   request_id: z.string().min(1),
   model_id: optional(z.string()),
 });
+
+const GraphNode = closed({
+  op: z.string(),
+  name: z.string(),
+  target: z.string(),
+  args: z.array(z.unknown()).default([]),
+  kwargs: z.record(z.string(), z.unknown()).default({}),
+});
+
+/** `POST /api/v1/create_custom_loss` → a future of `{loss_id}`: a loss of one datum as torch.fx traced it */
+export const CreateCustomLossRequest = closed({
+  type: kind('create_custom_loss'),
+  session_id: z.string(),
+  custom_loss_seq_id: count,
+  name: z.string().max(256),
+  inputs: z.array(closed({ name: z.string(), rank: z.literal([0, 1, 2]) })).max(16),
+  graph: closed({ format: z.literal(1), nodes: z.array(GraphNode).max(1_000) }),
+});
+export type CustomLoss = Pick<
+  z.output<typeof CreateCustomLossRequest>,
+  'name' | 'inputs' | 'graph'
+>;
 
 /** `POST /api/v1/create_model` → a future of ModelResult */
 export const LoraConfig = closed({
@@ -211,6 +239,15 @@ export const SaveWeightsForSamplerRequest = closed({
   seq_id: optional(z.int()),
   ttl_seconds: optional(ttlSeconds),
   user_metadata: optional(UserMetadata),
+});
+
+/** `POST /api/v1/save_weights_external` → a future of SaveResult; `path` is a bare name. */
+export const SaveWeightsExternalRequest = closed({
+  type: kind('save_weights_external'),
+  model_id: z.string(),
+  path: z.string(),
+  seq_id: optional(z.int()),
+  ttl_seconds: optional(ttlSeconds),
 });
 export const SaveResult = z.object({
   path: optional(z.string()),

@@ -14,6 +14,7 @@ import {
   type PartLimits,
 } from './wire-bounds.js';
 import type {
+  CustomInputs,
   ForwardBackwardRequest,
   ForwardBackwardResult,
   SampledSequence,
@@ -49,7 +50,10 @@ export function encodeForwardBackwardRequest(request: ForwardBackwardRequest): U
 export function decodeForwardBackwardRequest(bytes: Uint8Array): ForwardBackwardRequest {
   const message = parse(pb.ForwardBackwardRequestSchema, bytes, requestLimits);
   const loss = lossNamed(message.lossFn);
-  const data = message.data.map((datum, i) => within(`datum ${i}`, () => fromDatumMessage(datum)));
+  const isCustom = loss === 'custom';
+  const data = message.data.map((datum, i) =>
+    within(`datum ${i}`, () => fromDatumMessage(datum, isCustom)),
+  );
   checkData(data);
   return {
     modelId: message.modelId,
@@ -58,7 +62,39 @@ export function decodeForwardBackwardRequest(bytes: Uint8Array): ForwardBackward
     loss,
     config: configOf(message),
     isForwardOnly: message.forwardOnly,
+    ...(isCustom && {
+      custom: {
+        lossId: lossIdOf(message),
+        inputs: message.data.map((datum, i) => within(`datum ${i}`, () => customInputs(datum))),
+      },
+    }),
   };
+}
+
+/** The loss that a request for a custom loss names. */
+function lossIdOf({ lossFnConfigV2: config }: pb.ForwardBackwardRequest): string {
+  const { value } = config['loss_id'] ?? {};
+  if (value?.case === 'text') return value.value;
+  throw new PermanentError(
+    'loss_fn_config.loss_id is missing: create the loss with create_custom_loss',
+  );
+}
+
+/** All inputs of a datum but its targets, in the shapes that they have. */
+function customInputs({ lossFnInputs }: pb.Datum): CustomInputs {
+  const named = Object.entries(lossFnInputs).filter(([name]) => name !== 'target_tokens');
+  return Object.fromEntries(
+    named.map(([name, { encoding, dtype, shape }]) => {
+      if (encoding.case !== 'dense') throw new PermanentError(`${name}: expected a dense tensor`);
+      const isInteger = dtype === pb.DType.DTYPE_INT64 || dtype === pb.DType.DTYPE_INT32;
+      const data = (isInteger ? readIntegers : readFloats)(encoding.value, dtype);
+      const dims = shape.map(Number);
+      if (dims.reduce((size, dim) => size * dim, 1) !== data.length) {
+        throw new PermanentError(`${name}: shape ${shown(shape)} for ${data.length} elements`);
+      }
+      return [name, { shape: dims, data }];
+    }),
+  );
 }
 
 /** Loss settings as numbers. @throws {PermanentError} for text, which no loss here takes. */
@@ -66,8 +102,9 @@ function configOf(message: pb.ForwardBackwardRequest): Record<string, number> {
   const entries = Object.entries(message.lossFnConfigV2);
   if (entries.length === 0) return message.lossFnConfig;
   return Object.fromEntries(
-    entries.map(([key, { value }]) => {
-      if (value.case === 'number') return [key, value.value];
+    entries.flatMap(([key, { value }]) => {
+      if (key === 'loss_id' && message.lossFn === 'custom') return [];
+      if (value.case === 'number') return [[key, value.value] as const];
       const found = value.case === undefined ? 'empty' : JSON.stringify(value.value);
       throw new PermanentError(`loss_fn_config.${key} is ${found}: send a number, or leave it out`);
     }),
@@ -206,25 +243,25 @@ function toDatumMessage(datum: Datum): pb.Datum {
   return message;
 }
 
-function fromDatumMessage(datum: pb.Datum): Datum {
+function fromDatumMessage(datum: pb.Datum, isCustom: boolean): Datum {
   const chunks = datum.modelInput.map(({ chunk }) => {
     if (chunk.case === 'encodedText') return readIntegers(chunk.value.tokens, pb.DType.DTYPE_INT32);
     throw new PermanentError(`model_input holds ${chunk.case ?? 'an empty chunk'}, expected text`);
   });
-  checkInputNames(Object.keys(datum.lossFnInputs));
   const target = datum.lossFnInputs['target_tokens'];
   if (!target) throw new PermanentError('loss_fn_inputs.target_tokens is missing');
 
+  const tokens = concatenate(chunks);
+  const targetTokens = readDense('target_tokens', target, readIntegers);
+  if (isCustom) return { tokens, targetTokens, inputs: {} };
+
+  checkInputNames(Object.keys(datum.lossFnInputs));
   const inputs: Partial<Record<DatumInput, Float32Array>> = {};
   for (const name of datumInputs) {
     const tensor = datum.lossFnInputs[name];
     if (tensor) inputs[name] = readDense(name, tensor, readFloats);
   }
-  return {
-    tokens: concatenate(chunks),
-    targetTokens: readDense('target_tokens', target, readIntegers),
-    inputs,
-  };
+  return { tokens, targetTokens, inputs };
 }
 
 function readDense<Values extends ArrayLike<number>>(

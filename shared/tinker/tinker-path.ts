@@ -1,16 +1,16 @@
 import { PermanentError } from '../base/errors.js';
 
-/** `tinker://<run>/weights/<name>`: a saved state, or `sampler_weights`: an adapter alone. */
+/** `tinker://<run>/weights/<name>`: a saved state; `sampler_weights` or `external_weights`: an adapter alone. */
 export interface TinkerPath {
   readonly runId: string;
-  readonly kind: 'weights' | 'sampler_weights';
+  readonly kind: 'weights' | 'sampler_weights' | 'external_weights';
   readonly name: string;
 }
 
 /** Parses a path. @throws {PermanentError} unless it has three parts and a known kind. */
 export function parseTinkerPath(path: string): TinkerPath {
   const [, runId, kind, name] =
-    /^tinker:\/\/([^/]+)\/(weights|sampler_weights)\/([^/]+)$/.exec(path) ?? [];
+    /^tinker:\/\/([^/]+)\/(weights|sampler_weights|external_weights)\/([^/]+)$/.exec(path) ?? [];
   if (runId === undefined || name === undefined || isDots(runId) || isDots(name)) {
     throw new PermanentError(
       `${JSON.stringify(path)} is no tinker path, as in tinker://<run>/weights/<name>`,

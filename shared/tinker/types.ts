@@ -9,6 +9,14 @@ export interface ForwardBackwardRequest {
   readonly loss: ServedLoss;
   readonly config: Readonly<Record<string, number>>; // thresholds, beta, temperature
   readonly isForwardOnly: boolean;
+  readonly custom?: { readonly lossId: string; readonly inputs: readonly CustomInputs[] }; // of a custom loss; for each datum
+}
+
+/** What a custom loss reads of a datum, by name: arrays of rank 0 to 2. */
+export type CustomInputs = Readonly<Record<string, CustomInput>>;
+export interface CustomInput {
+  readonly shape: readonly number[];
+  readonly data: Float32Array | Int32Array; // row-major
 }
 
 export interface ForwardBackwardResult {

@@ -97,3 +97,37 @@ describe('a session', () => {
     assert.equal(sessions.get(id).id, id);
   });
 });
+
+describe('a session that its client finishes', () => {
+  it('a finished session frees its runs and samplers and keeps its checkpoints, and is finished once', async () => {
+    await using model = await tinyModel(1);
+    await using backend = await startOn(model.path);
+    const wire = new Wire(backend.url);
+    const session = await wire.createSession();
+    const run = await wire.createModel(session);
+    const saving = { model_id: run, sampling_session_seq_id: 0, seq_id: 1 };
+    const saved = await wire.result(await wire.post('save_weights_for_sampler', saving));
+    const finish = () =>
+      wire.tryPost(`sessions/${session}/finish`, { reason: { type: 'success' }, detail: null });
+    const status = async (path: string) => (await wire.fetch(`/api/v1/${path}`)).status;
+
+    assert.equal((await finish()).status, 204);
+    assert.equal((await finish()).status, 204, 'a repeated one, after a lost answer');
+    assert.equal((await wire.tryPost('get_info', { model_id: run })).status, 404);
+    assert.equal(await status(`samplers/${String(saved['sampling_session_id'])}`), 404);
+    assert.equal(await status(`sessions/${session}`), 404);
+    const { checkpoints } = await wire.get('checkpoints');
+    assert.equal((checkpoints as unknown[]).length, 1);
+  });
+
+  it('a session that nobody opened, and a reason that the API does not have, are refused', async () => {
+    await using model = await tinyModel(1);
+    await using backend = await startOn(model.path);
+    const wire = new Wire(backend.url);
+    const success = { reason: { type: 'success' } };
+    assert.equal((await wire.tryPost('sessions/none/finish', success)).status, 404);
+    const session = await wire.createSession();
+    const other = { reason: { type: 'bored' } };
+    assert.equal((await wire.tryPost(`sessions/${session}/finish`, other)).status, 422);
+  });
+});

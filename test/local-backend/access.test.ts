@@ -42,6 +42,7 @@ describe('the access of routes', () => {
       'POST retrieve_future',
       'POST retrieve_futures',
       'POST session_heartbeat',
+      'POST sessions/:id/finish',
       'POST telemetry',
     ]);
   });

@@ -7,7 +7,7 @@ import { trainingRoutes } from '../../local-backend/training-routes.js';
 /** The routes without their dependencies: they cannot be called. */
 const unused = undefined as never;
 export const routes: readonly Route[] = [
-  ...sessionRoutes(unused, unused),
+  ...sessionRoutes(unused, unused, unused),
   ...trainingRoutes(unused, unused, unused),
   ...samplingRoutes(unused, unused),
   ...futureRoutes(unused, unused, 0),
