@@ -35,7 +35,7 @@ const unknown = positionals.find((name) => !suites.some((suite) => suite.name ==
 const setupMinutes = Number(values['setup-minutes']);
 const startWithinMinutes = Number(values['start-within-minutes']);
 if (values.list) {
-  for (const { name, proves } of suites) process.stdout.write(`${name.padEnd(14)} ${proves}\n`);
+  for (const { name, proves } of suites) process.stdout.write(`${name.padEnd(16)} ${proves}\n`);
 } else if (unknown !== undefined) {
   note(`no suite ${unknown}; there are ${suites.map(({ name }) => name).join(', ')}`);
   process.exitCode = 2;

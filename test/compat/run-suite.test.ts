@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { UserError } from '../../shared/base/errors.js';
 import { runSuite } from './run-suite.js';
-import { atMost, type Suite } from './suite.js';
+import { atMost, failureOf, type Suite } from './suite.js';
 import { hasPassed, table } from './table.js';
 
 const run = (body: Suite['run']) =>
@@ -68,5 +68,24 @@ describe('a compatibility suite', () => {
     const outcome = await run(() => Promise.reject(new UserError('no python3')));
     assert(hasPassed(outcome));
     assert.match(table([outcome]), /^parity {2}no python3 .* skipped$/m);
+  });
+
+  it('a Python program that failed is summarized by its exception, and then its first and its last tracebacks', () => {
+    const traceback = 'Traceback (most recent call last):';
+    const middle = Array.from({ length: 100 }, (_, line) => `  line ${line}`);
+    const written = [
+      'a warning',
+      traceback,
+      'KeyError: the cause',
+      ...middle,
+      'TypeError: later',
+      '',
+    ];
+    const summary = failureOf(written).split('\n');
+    assert.deepEqual(summary.slice(0, 3), ['TypeError: later', traceback, 'KeyError: the cause']);
+    assert.equal(summary[31], '… 44 lines …');
+    assert.deepEqual(summary.slice(-2), ['TypeError: later', '']);
+    assert.equal(summary.length, 62);
+    assert.equal(failureOf([]), 'it wrote no error');
   });
 });

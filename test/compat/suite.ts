@@ -60,7 +60,7 @@ export function atLeast(check: string, value: number, limit: number): Check {
  * Runs a Python program of test/compat in the environment. Each line of its standard output that is
  * a JSON object is a check (`{"check", "value", "bound", "passed"}`), the others are notes.
  *
- * @throws if it does not end with 0; the message ends with its last output.
+ * @throws if it does not end with 0; the message has the exception and its tracebacks.
  */
 export async function runPython(
   context: SuiteContext,
@@ -82,8 +82,27 @@ export async function runPython(
   });
   const [code] = (await once(child, 'close')) as [number | null];
   if (code !== 0) {
-    throw new Error(`${file} ended with ${code ?? 'a signal'}: ${errors.slice(-15).join('\n')}`);
+    throw new Error(`${file} ended with ${code ?? 'a signal'}: ${failureOf(errors)}`);
   }
+}
+
+const shownLines = 60;
+
+/**
+ * Summarizes what a Python program wrote to standard error: its last line, which names the exception, and then
+ * everything from the first traceback on. The middle of a long text is left out; both ends matter, since the first
+ * of several tracebacks is the cause of the others.
+ */
+export function failureOf(lines: readonly string[]): string {
+  const last = lines.findLast((line) => line.trim() !== '') ?? 'it wrote no error';
+  const cause = lines.findIndex((line) => line.includes('Traceback (most recent call last)'));
+  const from = cause === -1 ? lines.slice(-shownLines) : lines.slice(cause);
+  const left = from.length - shownLines;
+  const shown =
+    left <= 0
+      ? from
+      : [...from.slice(0, shownLines / 2), `… ${left} lines …`, ...from.slice(-shownLines / 2)];
+  return [last, ...shown].join('\n');
 }
 
 /** The sources of these tests: Python is not compiled into dist/. */

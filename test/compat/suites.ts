@@ -1,7 +1,8 @@
-import { testCookbook } from './cookbook.js';
+import { testCookbook, testNewestCookbook } from './cookbook.js';
 import { testCountdownExample } from './countdown-example.js';
 import { testReasoningGym } from './reasoning-gym.js';
 import { testSdk } from './sdk.js';
+import { testSdkVersions } from './sdk-versions.js';
 import { runPython, type Suite } from './suite.js';
 import { tuftCalls } from './tuft/calls.js';
 import { tuftMishaps } from './tuft/mishaps.js';
@@ -22,7 +23,7 @@ export const suites: readonly Suite[] = [
   {
     name: 'sdk',
     proves: 'the Python SDK works against the local backend, with the numbers of transformers',
-    run: testSdk,
+    run: (context) => testSdk(context),
   },
   {
     name: 'tuft-example',
@@ -32,7 +33,7 @@ export const suites: readonly Suite[] = [
   {
     name: 'cookbook',
     proves: "the cookbook's asynchronous RL loop trains and resumes against the local backend",
-    run: testCookbook,
+    run: (context) => testCookbook(context),
   },
   {
     name: 'tuft-calls',
@@ -75,5 +76,17 @@ export const suites: readonly Suite[] = [
     name: 'tensorboard',
     proves: "TensorBoard's own reader reads our event file correctly",
     run: (context) => runPython(context, 'event_file.py'),
+  },
+  {
+    name: 'sdk-versions',
+    proves:
+      'SDKs 0.24 to 0.38 work like that of `sdk`, and the newest one sends nothing that is unknown here',
+    run: testSdkVersions,
+    limitMinutes: 20,
+  },
+  {
+    name: 'cookbook-newest',
+    proves: "the newest cookbook's loop trains and resumes too, with the newest SDK",
+    run: testNewestCookbook,
   },
 ];

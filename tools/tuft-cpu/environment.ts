@@ -1,6 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { access, mkdir, readFile, rename, rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { runCommand } from '../../cli/run-command.js';
 import { findExecutables, searchFolders } from '../../cli/nats-server/binary.js';
 import { UserError } from '../../shared/base/errors.js';
@@ -88,21 +88,15 @@ export async function ensurePythonEnvironment(options: PythonEnvironmentOptions)
   if (typeof interpreter === 'string') throw new UserError(interpreter);
 
   const home = join(cache, await digest(interpreter.version, requirements));
-  const python = join(home, 'bin/python');
-  if (await exists(python)) return python;
+  await createFolderOnce(home, async (draft) => {
+    report(`creating a Python environment in ${home} (a download of about 200 MB)`);
+    const deadline = Date.now() + timeoutMs;
+    const run = (command: string, args: readonly string[]) =>
+      runCommand(command, args, {
+        timeoutMs: Math.max(1, deadline - Date.now()),
+        ...(signal !== undefined && { signal }),
+      });
 
-  report(`creating a Python environment in ${home} (a download of about 200 MB)`);
-  const deadline = Date.now() + timeoutMs;
-  const run = (command: string, args: readonly string[]) =>
-    runCommand(command, args, {
-      timeoutMs: Math.max(1, deadline - Date.now()),
-      ...(signal !== undefined && { signal }),
-    });
-
-  // The rename comes last: no process sees a partial environment, and two that create it do not collide.
-  const draft = `${home}.${randomUUID()}`;
-  try {
-    await mkdir(cache, { recursive: true });
     const made = await run(interpreter.path, ['-m', 'venv', draft]);
     if (made.code !== 0)
       throw new UserError(`${interpreter.path} -m venv: ${lastLine(made.output)}`);
@@ -129,10 +123,26 @@ export async function ensurePythonEnvironment(options: PythonEnvironmentOptions)
         `pip could not install the Python packages: ${found} (required by ${requirements.join(', ')})`,
       );
     }
-    await rename(draft, home).catch(async (caught: unknown) => {
-      if (!(await exists(python))) throw caught; // else another start was faster
+  });
+  return join(home, 'bin/python');
+}
+
+/**
+ * Creates a folder unless it exists. `fill` creates it under another name, and the rename comes last: no process sees
+ * a partial folder, and two that create it do not collide.
+ */
+export async function createFolderOnce(
+  folder: string,
+  fill: (draft: string) => Promise<void>,
+): Promise<void> {
+  if (await exists(folder)) return;
+  const draft = `${folder}.${randomUUID()}`;
+  try {
+    await mkdir(dirname(folder), { recursive: true });
+    await fill(draft);
+    await rename(draft, folder).catch(async (caught: unknown) => {
+      if (!(await exists(folder))) throw caught; // else another process was faster
     });
-    return python;
   } finally {
     await rm(draft, { recursive: true, force: true });
   }
@@ -152,6 +162,6 @@ function exists(path: string): Promise<boolean> {
 }
 
 /** The last line of a command's output. */
-function lastLine(output: string): string {
+export function lastLine(output: string): string {
   return output.trim().split('\n').at(-1)!.trim() || 'it ended without output';
 }

@@ -6,12 +6,13 @@ import tarfile
 import tempfile
 import urllib.request
 from datetime import datetime, timezone
+from pathlib import Path
 
 import tinker
 import torch
 from peft import PeftModel
 
-from checks import at_most, holds, refused, same
+from checks import at_most, client_of, holds, refused, same
 from reference import imitation, logprobs_of
 
 
@@ -45,7 +46,7 @@ def check_restoring(world, client, saved):
     same(
         "load_state_with_optimizer: the same 3 steps, to the bit", train(client, world, 3), went_on
     )
-    again = world.service.create_training_client_from_state_with_optimizer(saved)
+    again = client_of(world.service.create_training_client_from_state_with_optimizer(saved))
     same("create_training_client_from_state_with_optimizer", train(again, world, 3), went_on)
     same("its rank", again.get_info().lora_rank, 8)
 
@@ -53,7 +54,7 @@ def check_restoring(world, client, saved):
     fresh = train(client, world, 3)
     same("load_state: the same loss", fresh[0], went_on[0])
     holds("load_state: AdamW begins anew", fresh[2:] != went_on[2:])
-    bare = world.service.create_training_client_from_state(saved)
+    bare = client_of(world.service.create_training_client_from_state(saved))
     same("create_training_client_from_state", train(bare, world, 3), fresh)
 
 
@@ -61,8 +62,8 @@ def check_sampler(world, client, path):
     current = logprobs_of(
         client.forward([imitation(t) for t in world.texts], "cross_entropy").result()
     )
-    named = world.service.create_sampling_client(model_path=path)
-    unnamed = client.save_weights_and_get_sampling_client()
+    named = world.sampler(model_path=path)
+    unnamed = client_of(client.save_weights_and_get_sampling_client())
     for label, sampler in (("a saved sampler", named), ("an unnamed one", unnamed)):
         worst = 0.0
         for text, expected in zip(world.texts, current, strict=True):
@@ -77,21 +78,32 @@ def check_sampler(world, client, path):
 def check_archive(world, client, path):
     """The download loads in peft, and then transformers and the backend agree."""
     rest = world.service.create_rest_client()
-    url = rest.get_checkpoint_archive_url_from_tinker_path(path).result().url
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        archive = tarfile.open(fileobj=io.BytesIO(answer.read()))
     with tempfile.TemporaryDirectory() as folder:
-        archive.extractall(folder, filter="data")
-        with open(f"{folder}/adapter_config.json", encoding="utf-8") as file:
-            same("archive: the adapter's rank", json.load(file)["r"], 8)
-        adapted = PeftModel.from_pretrained(world.reference.model, folder).eval()
-        found = logprobs_of(
-            client.forward([imitation(t) for t in world.texts], "cross_entropy").result()
-        )
-        expected = [world.reference.logprobs(t, model=adapted) for t in world.texts]
-        adapted.unload()
+        if hasattr(rest, "get_checkpoint_archive_url_from_tinker_path"):
+            url = rest.get_checkpoint_archive_url_from_tinker_path(path).result().url
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                archive = tarfile.open(fileobj=io.BytesIO(answer.read()))
+            archive.extractall(folder, filter="data")
+            check_adapter(world, client, "archive", folder)
+        else:  # SDK 0.38 has links to the files of external weights instead
+            saved = client.save_weights_external("outside").result().path
+            for name, url in rest.get_external_weights_urls(saved).result().urls.items():
+                with urllib.request.urlopen(url, timeout=30) as answer:
+                    Path(folder, name).write_bytes(answer.read())
+            check_adapter(world, client, "external weights", folder)
+
+
+def check_adapter(world, client, label, folder):
+    config = json.loads(Path(folder, "adapter_config.json").read_text(encoding="utf-8"))
+    same(f"{label}: the adapter's rank", config["r"], 8)
+    adapted = PeftModel.from_pretrained(world.reference.model, folder).eval()
+    found = logprobs_of(
+        client.forward([imitation(t) for t in world.texts], "cross_entropy").result()
+    )
+    expected = [world.reference.logprobs(t, model=adapted) for t in world.texts]
+    adapted.unload()
     worst = max((a - b).abs().max() for a, b in zip(found, expected, strict=True))
-    at_most("archive: forward against peft with its adapter", worst, 1e-4)
+    at_most(f"{label}: forward against peft with its adapter", worst, 1e-4)
 
 
 def check_listings(world, client, saved, sampled):

@@ -1,4 +1,4 @@
-"""The real Tinker SDK, by its public API alone, against a running local backend.
+"""The real Tinker SDK against a running local backend, by its public API alone (but for additions.py).
 
 Its argument is the model directory, which is also the model's name there. TINKER_BASE_URL and
 TINKER_API_KEY say where the backend is.
@@ -13,7 +13,9 @@ import tinker
 import torch
 from transformers import AutoTokenizer
 
+from additions import check_additions
 from checkpoints import check_checkpoints
+from checks import client_of
 from protocol import check_protocol
 from reference import Reference, datum
 from refusals import check_refusals
@@ -46,7 +48,13 @@ class World:
         self.eos = eos
 
     def client(self, rank=8, seed=3):
-        return self.service.create_lora_training_client(self.model, rank=rank, seed=seed)
+        return client_of(
+            self.service.create_lora_training_client(self.model, rank=rank, seed=seed)
+        )
+
+    def sampler(self, **source):
+        source = source or {"base_model": self.model}
+        return client_of(self.service.create_sampling_client(**source))
 
     def rollouts(self):
         """One datum per text with the inputs of every loss, off-policy by up to half a nat per token."""
@@ -61,6 +69,9 @@ class World:
                     weights=torch.ones(len(current)),
                     logprobs=(current + noise).clamp(max=0),
                     advantages=torch.tensor([chance.uniform(-1, 1) for _ in text[1:]]),
+                    sequence_ratio_mask=torch.tensor(
+                        [float(t % 3 != 1) for t in range(len(current))]
+                    ),
                 )
             )
         return data
@@ -76,3 +87,4 @@ if __name__ == "__main__":
     check_sampling(world)
     check_checkpoints(world)
     check_refusals(world)
+    check_additions(world)

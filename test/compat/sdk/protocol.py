@@ -2,16 +2,18 @@
 
 `python test/compat/sdk/protocol.py` adds those of the installed version to known-protocol.json, which holds all
 that we have compared with our schemas, messages and docs/backends.md. Tests fail until those know the additions.
+With `--check` it reports whether there are any.
 """
 
 import importlib
 import json
 import pkgutil
 import re
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from checks import holds
+from checks import report
 
 KNOWN = Path(__file__).with_name("known-protocol.json")
 NESTED = ("AdamParams", "LoraConfig", "SamplingParams")
@@ -60,12 +62,29 @@ def merged(known, found):
     return found
 
 
+def additions(known, found, path=""):
+    """The paths of what `found` has and `known` lacks, or has under another name."""
+    if isinstance(found, dict):
+        parts = [
+            additions(known[key], value, f"{path}{key}.") if key in known else [f"{path}{key}"]
+            for key, value in found.items()
+        ]
+        return [one for part in parts for one in part]
+    if isinstance(found, list):
+        return [f"{path}{one}" for one in found if one not in known]
+    return [] if found == known else [f"{path}{found}"]
+
+
 def check_protocol():
     known, found = json.loads(KNOWN.read_text()), installed_protocol()
-    known["versions"] = found["versions"]  # a version that sends nothing new is fine
-    holds("the SDK sends nothing that is unknown", merged(known, found) == known)
+    (installed,) = found.pop("versions")  # a version that sends nothing new is fine
+    unknown = additions(known, found)
+    check = f"SDK {installed} sends what is known here"
+    report(check, ", ".join(unknown) or "yes", "yes", not unknown)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1:] == ["--check"]:
+    check_protocol()
+elif __name__ == "__main__":
     known = json.loads(KNOWN.read_text()) if KNOWN.exists() else {}
     KNOWN.write_text(json.dumps(merged(known, installed_protocol()), indent=2) + "\n")

@@ -18,6 +18,11 @@ class Reference:
         picked = torch.log_softmax(logits / temperature, dim=-1)
         return picked[torch.arange(len(tokens) - 1), torch.tensor(tokens[1:])]
 
+    def distributions(self, tokens):
+        """[N, V] logprobs of every token in the place of tokens[1:], each given all before it."""
+        with torch.no_grad():
+            return torch.log_softmax(self.model(torch.tensor([tokens[:-1]])).logits[0], dim=-1)
+
     def next_token(self, prompt):
         """[V] probabilities of what follows the prompt."""
         with torch.no_grad():
@@ -51,14 +56,25 @@ def logprobs_of(result):
 
 
 def losses(config):
-    """The five losses as TuFT defines them, each a function of one datum's current logprobs."""
+    """Each a function of one datum's current logprobs: five as TuFT defines them, and GSPO in its token form, whose
+    ratio is that of the marked tokens together."""
     low, high = config.get("clip_low_threshold", 0.9), config.get("clip_high_threshold", 1.1)
     beta = config.get("beta", 0.01)
 
     def ratio(logprobs, data):
         return torch.exp(logprobs - data["logprobs"])
 
+    def gspo(logprobs, data):
+        marked = data["sequence_ratio_mask"] != 0
+        ratio = torch.exp((logprobs.detach() - data["logprobs"])[marked].mean())
+        each = ratio * torch.exp(logprobs - logprobs.detach())
+        lowest = config.get("clip_low_threshold", 0.9997)
+        highest = config.get("clip_high_threshold", 1.0004)
+        clipped = each.clamp(lowest, highest)
+        return -torch.minimum(each * data["advantages"], clipped * data["advantages"]).sum()
+
     return {
+        "gspo": gspo,
         "cross_entropy": lambda l, d: -(l * d["weights"]).sum(),
         "importance_sampling": lambda l, d: -(ratio(l, d) * d["advantages"]).sum(),
         "ppo": lambda l, d: (

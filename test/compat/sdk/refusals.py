@@ -4,8 +4,9 @@ import tinker
 import torch
 from tinker import types
 
-from checks import at_most, refused
+from checks import at_most, client_of, offers, refused
 from reference import datum, imitation
+from sampling import sample
 
 
 def check_refusals(world):
@@ -38,7 +39,7 @@ def check_creation(world):
     ):
         refused(
             f"an unknown model {name}",
-            lambda: call("Qwen/None"),
+            lambda: client_of(call("Qwen/None")),
             tinker.NotFoundError,
             f'is not served; use "{world.model}"',
         )
@@ -50,21 +51,23 @@ def check_creation(world):
     )
     refused(
         "the output head alone",
-        lambda: service.create_lora_training_client(
-            world.model, rank=4, train_mlp=False, train_attn=False
+        lambda: client_of(
+            service.create_lora_training_client(
+                world.model, rank=4, train_mlp=False, train_attn=False
+            )
         ),
         tinker.BadRequestError,
         "train_attn or train_mlp",
     )
     refused(
         "an unknown checkpoint to sample from",
-        lambda: service.create_sampling_client(model_path="tinker://x/sampler_weights/y"),
+        lambda: world.sampler(model_path="tinker://x/sampler_weights/y"),
         tinker.NotFoundError,
         "not found",
     )
     refused(
         "an unknown checkpoint to train from",
-        lambda: service.create_training_client_from_state("tinker://x/weights/y"),
+        lambda: client_of(service.create_training_client_from_state("tinker://x/weights/y")),
         tinker.NotFoundError,
         "not found",
     )
@@ -107,10 +110,10 @@ def check_data(world):
     drift = abs(after.metrics["loss:sum"] / before - 1)
     at_most("the run is as it was after all that, relative", drift, 1e-5)
     refused(
-        "a learning rate that is NaN, by the SDK itself",
+        "a learning rate that is NaN",
         lambda: client.optim_step(types.AdamParams(learning_rate=float("nan"))).result(),
-        ValueError,
-        "JSON",
+        (ValueError, tinker.UnprocessableEntityError),
+        ("JSON", "expected number, received null"),  # by the SDK itself; SDK 0.38 sends null
     )
     step = client.optim_step(types.AdamParams(learning_rate=1e-3)).result(timeout=60)
     at_most("the run goes on behind an operation that never came", step.metrics["step:max"], 1)
@@ -135,20 +138,22 @@ def image():
 
 
 def check_sampling_requests(world):
-    sampler = world.service.create_sampling_client(base_model=world.model)
-    prompt = world.prompts[0]
+    sampler = world.sampler()
 
-    def asking(tokens=prompt, topk=0, **params):
+    def asking(tokens=world.prompts[0], questions={}, **params):
         params = tinker.SamplingParams(**{"max_tokens": 4, **params})
         prompt = tinker.ModelInput.from_ints(tokens)
-        return lambda: sampler.sample(
-            prompt, 1, params, include_prompt_logprobs=topk > 0, topk_prompt_logprobs=topk
-        ).result()
+        return lambda: sampler.sample(prompt, 1, params, **questions).result()
 
     bad = tinker.BadRequestError
     refused("top_k", asking(top_k=3), bad, "top_k is 3")
     refused("top_p", asking(top_p=0.9), bad, "top_p is 0.9")
-    refused("topk_prompt_logprobs", asking(topk=2), bad, "prompt_logprobs is")
+    refused(
+        "topk_prompt_logprobs of more than the vocabulary",
+        asking(questions={"topk_prompt_logprobs": 23}),
+        bad,
+        "topk_prompt_logprobs is 23; at most 22",
+    )
     refused("an empty prompt", asking([]), bad, "no tokens")
     refused("a prompt that is too long", asking([5] * 80), bad, "80 tokens")
     refused("a prompt with a token that is none", asking([99_999]), bad, "token 99999")
@@ -158,3 +163,15 @@ def check_sampling_requests(world):
         tinker.UnprocessableEntityError,
         "temperature",
     )
+    target = tinker.TensorData.from_torch(torch.zeros(len(world.prompts[0]) - 1, 1).long())
+    for name, value in (("prompt_alt_tokens_k", 2), ("target_prompt_logprobs", target)):
+        if offers(tinker.SamplingClient.sample, name):
+            refused(name, asking(questions={name: value}), tinker.APIStatusError, f"{name} is")
+    if offers(tinker.ServiceClient.create_sampling_client, "record_stability_info"):
+        recording = world.sampler(base_model=world.model, record_stability_info=True)
+        refused(
+            "record_stability_info, which stable_reinforce needs",
+            lambda: sample(recording, world.prompts[0]),
+            tinker.APIStatusError,
+            "record_stability_info is",
+        )

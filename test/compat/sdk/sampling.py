@@ -7,15 +7,16 @@ from collections import Counter
 import tinker
 import torch
 
-from checks import at_most, holds, same
+from checks import at_most, holds, offers, same
 
 
 def check_sampling(world):
-    sampler = world.service.create_sampling_client(base_model=world.model)
+    sampler = world.sampler()
     check_samples(world, sampler)
     check_distribution(world, sampler)
     check_ends(world, sampler)
     check_prompt_logprobs(world, sampler)
+    check_most_probable(world, sampler)
     asyncio.run(check_asynchronous(world, sampler))
     copy = pickle.loads(pickle.dumps(sampler))
     same("a pickled client samples", len(sample(copy, world.prompts[0], 2)), 2)
@@ -110,6 +111,36 @@ def check_prompt_logprobs(world, sampler):
     scored = sampler.compute_logprobs(tinker.ModelInput.from_ints(text)).result()[1:]
     apart = (torch.tensor(both) - torch.tensor(scored)).abs().max()
     at_most("sampled and prompt logprobs against compute_logprobs", apart, 1e-4)
+
+
+def check_most_probable(world, sampler):
+    """The most probable tokens at each position, of the prompt and, with SDKs that ask for them, of the sample."""
+    few, prompt = 5, world.prompts[0]
+    samples_too = offers(tinker.SamplingClient.sample, "topk_sample_logprobs")
+    answer = sampler.sample(
+        tinker.ModelInput.from_ints(prompt),
+        1,
+        tinker.SamplingParams(max_tokens=20, seed=3),
+        include_prompt_logprobs=True,
+        topk_prompt_logprobs=few,
+        **({"topk_sample_logprobs": few} if samples_too else {}),
+    ).result()
+    sequence = answer.sequences[0]
+    expected = world.reference.distributions(prompt + list(sequence.tokens)).topk(few)
+    tokens, logprobs = expected.indices.tolist(), expected.values
+    places = len(prompt) - 1
+
+    def compare(label, found, tokens, logprobs):
+        same(f"{label}: the tokens", [[t for t, _ in each] for each in found], tokens)
+        apart = (torch.tensor([[l for _, l in each] for each in found]) - logprobs).abs().max()
+        at_most(f"{label}: logprobs against transformers", apart, 1e-4)
+
+    first, *rest = answer.topk_prompt_logprobs
+    same(f"topk_prompt_logprobs={few}: none for the first token", first, None)
+    compare(f"topk_prompt_logprobs={few}", rest, tokens[:places], logprobs[:places])
+    if samples_too:
+        found = sequence.topk_logprobs
+        compare(f"topk_sample_logprobs={few}", found, tokens[places:], logprobs[places:])
 
 
 async def check_asynchronous(world, sampler):

@@ -8,7 +8,7 @@ import tinker
 from checks import at_most, holds, same
 from reference import datum, imitation, logprobs_of, losses
 
-# Without settings, the defaults are TuFT's.
+# Without settings, the defaults are TuFT's; those of gspo are the SDK's.
 LOSSES = [
     ("cross_entropy", "cross_entropy", {}),
     ("cross_entropy at 0.7", "cross_entropy", {"temperature": 0.7}),
@@ -19,6 +19,8 @@ LOSSES = [
     ("cispo 0 4", "cispo", {"clip_low_threshold": 0.0, "clip_high_threshold": 4.0}),
     ("dro", "dro", {}),
     ("dro 0.3", "dro", {"beta": 0.3}),
+    ("gspo", "gspo", {}),
+    ("gspo 0.9 1.1", "gspo", {"clip_low_threshold": 0.9, "clip_high_threshold": 1.1}),
 ]
 
 
@@ -111,6 +113,15 @@ def check_chunks(world):
     at_most(
         "1,100 datums: loss over two requests, relative",
         abs(whole.metrics["loss:sum"] / expected - 1),
+        1e-5,
+    )
+    custom = client.forward_backward_custom(
+        [datum(world.texts[i % len(world.texts)]) for i in range(1_100)],
+        lambda _, logprobs: (-sum(each.sum() for each in logprobs), {}),
+    ).result()
+    at_most(
+        "1,100 datums: custom loss over two requests, relative",
+        abs(custom.metrics["loss:sum"] / expected - 1),
         1e-5,
     )
 

@@ -25,6 +25,8 @@ const schemas: Readonly<Record<string, z.ZodType | undefined>> = {
   CreateModelRequest: api.CreateModelRequest,
   CreateSamplingSessionRequest: api.CreateSamplingSessionRequest,
   CreateSessionRequest: api.CreateSessionRequest,
+  ForwardBackwardRequest: api.ForwardBackwardJsonRequest,
+  ForwardRequest: api.ForwardJsonRequest,
   FutureRetrieveRequest: api.RetrieveFutureRequest,
   FuturesRetrieveRequest: api.RetrieveFuturesRequest,
   GetBillingUsageRequest: undefined,
