@@ -47,7 +47,7 @@ export interface OrphansOptions {
 }
 
 /** Names of checkpoints that learners save; other checkpoints were saved by someone else. */
-const savedByLearner = /^(state|policy)-\d{6,}$/;
+const savedByLearner = /^(state|policy)-\d{6,}(-files)?$/;
 
 /**
  * Deletes orphans: checkpoints that earlier learners of the run saved and that nothing names, because of a

@@ -123,7 +123,7 @@ export function makeParts(
     broker,
     client,
     run,
-    backendSamples: doesSample(client, config.model.name),
+    backendSamples: backendSamples(client, config.model.name),
     idle,
     maxStepsOffPolicy,
     rewinds,
@@ -193,7 +193,7 @@ export function makeParts(
 }
 
 /** Whether actors may sample through the backend; assumed where the backend does not state its capabilities. */
-function doesSample(client: TinkerClient, modelName: string): boolean {
+export function backendSamples(client: TinkerClient, modelName: string): boolean {
   const capabilities = client.models.find(({ name }) => name === modelName)?.capabilities;
   return capabilities?.includes('sampling') ?? true;
 }

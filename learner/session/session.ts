@@ -13,7 +13,7 @@ import { newTicketKey } from '../../shared/wire/ticket-ids.js';
 import { divergenceLimits } from '../settings/run-control.js';
 import { VersionNotFinite } from '../step/publisher.js';
 import { Training } from '../step/training.js';
-import { makeParts, type SessionParts, type SessionOptions } from './parts.js';
+import { backendSamples, makeParts, type SessionParts, type SessionOptions } from './parts.js';
 import { SessionQueues } from './queues.js';
 
 export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
@@ -33,6 +33,14 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const opened = await openRun({ ...options, checkpoints });
   const { step, version } = opened;
   const base = await openBase(client, config);
+  // The loss of the run, and the one that corrections, audits and watches ask for logprobs with.
+  const carried = await opened.run.probeLosses([config.loss.name, 'cross_entropy']);
+  for (const [name, carrier] of Object.entries(carried)) {
+    log.warn(
+      { loss: name, carrier },
+      'the backend lacks this loss: it is computed exactly by another, with one forward pass more',
+    );
+  }
   const unkeyed = opened.table?.nextOrder ?? 0; // tickets that may have been issued without a key
   const ids = await broker.ledger.settleTicketIds(opened.ticketKey ?? newTicketKey(unkeyed));
   const ticketsSoFar = await broker.ticketsSoFar();
@@ -50,6 +58,15 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       { cause: caught },
     );
   });
+  const { loss } = config;
+  log.info(
+    {
+      loss: carried[loss.name] === undefined ? loss.name : `${loss.name} by ${carried[loss.name]}`,
+      sampling: backendSamples(client, config.model.name),
+      adapters: publisher.adapters,
+    },
+    'what the backend offers',
+  );
   const past = await openPast(options, version, step);
   audit.remember(past.quarantined);
   checkpointer.remember(past.scores);

@@ -6,8 +6,8 @@ export interface PublishedVersionsOptions {
   readonly policy: Pick<PolicyStore, 'isWhole' | 'restore'>;
   /** How many times the run's data in NATS was restored after an outage. */
   readonly restorations: () => number;
-  /** The adapter of saved weights; undefined if the backend hands out none. */
-  readonly download: (samplerPath: string) => Promise<PolicyAdapter | undefined>;
+  /** The adapter of a version; undefined if the backend hands out none. */
+  readonly download: (manifest: PolicyManifest) => Promise<PolicyAdapter | undefined>;
   /** Rejects if another learner leads the run. */
   readonly confirmLead: () => Promise<void>;
   readonly log: Logger;
@@ -58,9 +58,8 @@ export class PublishedVersions {
       let { manifest } = known;
       if (!(await policy.isWhole(manifest, version === newest))) {
         await confirmLead();
-        const { adapter, samplerPath } = manifest;
         log.warn({ version }, 'policy version lost by NATS, publishing it again');
-        const weights = adapter === undefined ? undefined : await download(samplerPath);
+        const weights = manifest.adapter === undefined ? undefined : await download(manifest);
         manifest = await policy.restore(manifest, weights, version === newest);
       }
       if (this.#known.has(version)) this.#known.set(version, { manifest, restorations: now });

@@ -2,15 +2,16 @@ import pLimit from 'p-limit';
 import { Gauge } from 'prom-client';
 import { StatTable } from '../report/stat-table.js';
 import type { IdleClock } from './idle-clock.js';
+import { AdapterSource, type AdapterKind } from './adapter-source.js';
 import { PublishedVersions } from './published-versions.js';
 import { errorText, PermanentError, UserError } from '../../shared/base/errors.js';
 import { markHandled } from '../../shared/base/task-scope.js';
 import type { Broker } from '../../shared/broker/broker.js';
+import type { PolicyAdapter } from '../../shared/broker/policy-store.js';
 import { requireFinite, WeightsNotFinite } from '../../shared/model/lora.js';
 import { smallestUsefulVersion, type Rewind } from '../../shared/rl/staleness.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
-import { AdapterOutOfReach } from '../../shared/tinker/errors.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 
@@ -33,9 +34,13 @@ export interface PublisherOptions {
   readonly broker: Pick<Broker, 'policy' | 'events' | 'actors' | 'restorations'>;
   readonly client: Pick<
     TinkerClient,
-    'downloadAdapter' | 'createSamplingSession' | 'deleteCheckpoint' | 'sampler'
+    | 'downloadAdapter'
+    | 'downloadExternal'
+    | 'createSamplingSession'
+    | 'deleteCheckpoint'
+    | 'sampler'
   >;
-  readonly run: Pick<TrainingRun, 'saveWeightsForSampler'>;
+  readonly run: Pick<TrainingRun, 'saveWeightsForSampler' | 'saveWeightsExternal'>;
   readonly backendSamples: boolean;
   readonly idle: IdleClock;
   readonly maxStepsOffPolicy: number;
@@ -70,7 +75,7 @@ export class Publisher {
   readonly #oneAtATime = pLimit(1);
   #newestVersion = -1;
   readonly #metrics: Record<string, number> = {};
-  #handsOutAdapters = true;
+  readonly #adapters: AdapterSource;
   readonly #undeleted: Backoff<number>; // versions whose weights the backend failed to delete
   readonly #published: PublishedVersions;
 
@@ -78,10 +83,11 @@ export class Publisher {
     this.#options = options;
     this.#undeleted = new Backoff(options.now);
     const { broker, confirmLead, log } = options;
+    this.#adapters = new AdapterSource(options);
     this.#published = new PublishedVersions({
       policy: broker.policy,
       restorations: () => broker.restorations,
-      download: (samplerPath) => this.#download(samplerPath),
+      download: (manifest) => this.#download(manifest),
       confirmLead,
       log,
     });
@@ -90,6 +96,11 @@ export class Publisher {
   /** The duration of each phase of the newest publication, by the names of `metrics.jsonl`. */
   get metrics(): Readonly<Record<string, number>> {
     return this.#metrics;
+  }
+
+  /** How actors get the adapters; known after the first publication. */
+  get adapters(): AdapterKind {
+    return this.#adapters.kind;
   }
 
   /** The newest version that an actor may have seen; set just before its manifest is published. */
@@ -108,6 +119,7 @@ export class Publisher {
     const { run, idle } = this.#options;
     const startedAt = performance.now();
     const saved = idle.during(run.saveWeightsForSampler(`policy-${padded(version)}`));
+    this.#adapters.save(version);
     const published = this.#oneAtATime(async () => {
       const samplerPath = await saved;
       this.#observe('save', startedAt);
@@ -126,7 +138,7 @@ export class Publisher {
     const { broker, maxStepsOffPolicy, rewinds, log } = this.#options;
     const [samplingSessionId, adapter] = await Promise.all([
       this.#open(samplerPath),
-      this.#download(samplerPath),
+      this.#download({ version, samplerPath }),
     ]);
     if (samplingSessionId === undefined && adapter === undefined) {
       throw new UserError(
@@ -199,24 +211,15 @@ export class Publisher {
     return id;
   }
 
-  async #download(
-    samplerPath: string,
-  ): Promise<{ bytes: Uint8Array; rank: number; alpha: number } | undefined> {
-    if (!this.#handsOutAdapters) return undefined;
+  async #download({
+    version,
+    samplerPath,
+  }: Pick<PolicyManifest, 'version' | 'samplerPath'>): Promise<PolicyAdapter | undefined> {
     const startedAt = performance.now();
-    try {
-      const { adapter, rank, alpha } = await this.#options.client.downloadAdapter(samplerPath);
-      this.#observe('download', startedAt);
-      return { bytes: adapter, rank, alpha };
-    } catch (caught) {
-      if (!(caught instanceof AdapterOutOfReach)) throw caught;
-      this.#handsOutAdapters = false;
-      this.#options.log.warn(
-        { reason: errorText(caught) },
-        'adapters not available; start actors with --sampler tinker',
-      );
-      return undefined;
-    }
+    const found = await this.#adapters.fetch(version, samplerPath);
+    if (found === undefined) return undefined;
+    this.#observe('download', startedAt);
+    return { bytes: found.adapter, rank: found.rank, alpha: found.alpha };
   }
 
   /**
@@ -243,6 +246,7 @@ export class Publisher {
   async #deleteWeights({ version, samplerPath }: PolicyManifest): Promise<boolean> {
     try {
       await this.#options.client.deleteCheckpoint(samplerPath);
+      await this.#adapters.delete(version);
     } catch (caught) {
       const isFinal = caught instanceof PermanentError || caught instanceof UserError;
       if (!isFinal) this.#undeleted.failed(version);

@@ -4,8 +4,8 @@ import { fileURLToPath } from 'node:url';
 import { extract } from 'tar-stream';
 import { z } from 'zod';
 import { errorText, PermanentError } from '../base/errors.js';
-import { ArchiveResponse } from './api.js';
-import { AdapterOutOfReach, BadAnswer } from './errors.js';
+import { ArchiveResponse, ExternalWeightsUrls } from './api.js';
+import { AdapterOutOfReach, BadAnswer, BadRequest, hasNoSuchCall } from './errors.js';
 import { NoAnswer, waitable, type TinkerHttp } from './http.js';
 import { checkpointUrl, type TinkerPath } from './tinker-path.js';
 
@@ -34,7 +34,44 @@ export async function downloadAdapter(
   const files =
     url.protocol === 'file:'
       ? await readDirectory(url, path, checkpointDir)
-      : await readTar(url, await fetchTar(http, url, signal));
+      : await readTar(
+          url,
+          await fetchBytes(http, 'archive download', url, maxArchiveBytes, signal),
+        );
+  return adapterOf(files, url);
+}
+
+/**
+ * Fetches an adapter that `save_weights_external` has saved: the server names a signed URL for each of its files.
+ *
+ * @throws {BadAnswer} if it names none for one of the two.
+ */
+export async function downloadExternal(
+  http: TinkerHttp,
+  path: TinkerPath,
+  signal: AbortSignal,
+): Promise<DownloadedAdapter> {
+  const operation = 'external_weights_urls';
+  const request = {
+    operation,
+    method: 'GET',
+    path: `${checkpointUrl(path)}/${operation}`,
+  } as const;
+  const answer = await http.call(request, signal, { max500s: 1 });
+  const { urls } = answer.parse(ExternalWeightsUrls);
+  const links = Object.entries(maxBytes).map(([file, limit]) => {
+    const [, link = ''] = Object.entries(urls).find(([name]) => basename(name) === file) ?? [];
+    if (!URL.canParse(link, answer.url)) throw answer.unexpected(`it has no URL of ${file}`);
+    return { file, limit, url: new URL(link, answer.url) };
+  });
+  const files: Files = {};
+  for (const { file, limit, url } of links) {
+    files[file] = await fetchBytes(http, `download of ${file}`, url, limit, signal);
+  }
+  return adapterOf(files, links.find(({ file }) => file === configFile)!.url);
+}
+
+function adapterOf(files: Files, url: URL): DownloadedAdapter {
   const { r, lora_alpha } = parseConfig(files[configFile]!, url);
   return { adapter: files[weightsFile]!, rank: r, alpha: lora_alpha };
 }
@@ -68,7 +105,13 @@ async function locate(http: TinkerHttp, path: TinkerPath, signal: AbortSignal): 
   } as const;
   const isRedirect = ({ status }: { status: number }) => status >= 300 && status < 400;
   // 503: the archive is still being built.
-  const answer = await http.call(request, signal, { isDone: isRedirect, max500s: 1 });
+  const options = { isDone: isRedirect, max500s: 1 };
+  const answer = await http.call(request, signal, options).catch((caught: unknown) => {
+    if (!(caught instanceof BadRequest) || !hasNoSuchCall(caught.failure)) throw caught;
+    throw new AdapterOutOfReach(`the server at ${http.baseUrl} offers no archives`, {
+      cause: caught,
+    });
+  });
   const text = isRedirect(answer)
     ? answer.headers.get('location')
     : answer.parse(ArchiveResponse).url;
@@ -82,11 +125,17 @@ async function locate(http: TinkerHttp, path: TinkerPath, signal: AbortSignal): 
   );
 }
 
-async function fetchTar(http: TinkerHttp, url: URL, signal: AbortSignal): Promise<Uint8Array> {
+async function fetchBytes(
+  http: TinkerHttp,
+  operation: string,
+  url: URL,
+  limit: number,
+  signal: AbortSignal,
+): Promise<Uint8Array> {
   const retryBudget = http.retryBudget();
   for (;;) {
     try {
-      const answer = await http.download('archive download', url, maxArchiveBytes, signal);
+      const answer = await http.download(operation, url, limit, signal);
       if (answer.isOk) return answer.bytes;
       if (!waitable(answer)) throw answer.error;
       await retryBudget.wait(answer.failure, answer.headers, signal);

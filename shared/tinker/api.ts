@@ -363,7 +363,7 @@ export const CheckpointList = z.object({
   checkpoints: z.array(
     z.object({
       checkpoint_id: z.string(),
-      checkpoint_type: z.enum(['training', 'sampler']),
+      checkpoint_type: z.enum(['training', 'sampler', 'external']),
       tinker_path: z.string(),
       time: optional(z.string()),
       size_bytes: optional(z.number()),
@@ -385,6 +385,12 @@ export const CopyWeightsRequest = closed({
 
 /** `PUT …/checkpoints/{id}/ttl`; null: it does not expire */
 export const TtlRequest = closed({ ttl_seconds: optional(ttlSeconds) });
+
+/** `GET …/checkpoints/{id}/external_weights_urls` */
+export const ExternalWeightsUrls = z.object({
+  urls: z.record(z.string(), z.string()), // by the file's path in the checkpoint
+  expires: optional(z.string()),
+});
 
 /** `GET …/checkpoints/{id}/archive`, the form without a redirect */
 export const ArchiveResponse = z.object({ url: z.string().min(1), expires: optional(z.string()) });

@@ -1,6 +1,6 @@
 import { errorText, UserError } from '../base/errors.js';
 import { TaskScope } from '../base/task-scope.js';
-import { downloadAdapter, type DownloadedAdapter } from './adapter-archive.js';
+import { downloadAdapter, downloadExternal, type DownloadedAdapter } from './adapter-archive.js';
 import {
   CheckpointList,
   CreateModelRequest,
@@ -36,7 +36,7 @@ export interface LoraModelOptions {
 
 export interface CheckpointInfo {
   readonly path: string; // tinker://…
-  readonly kind: 'training' | 'sampler';
+  readonly kind: 'training' | 'sampler' | 'external';
   readonly time?: string; // ISO 8601
   readonly bytes?: number;
 }
@@ -72,7 +72,7 @@ export class TinkerClient implements AsyncDisposable {
         maxBytes: config.fwdbwd_max_chunk_bytes_count,
       };
       const session = await Session.open(http, scope.signal);
-      const dialect = { chunks, isJsonOnly: false };
+      const dialect = { chunks, isJsonOnly: false, carriers: new Map() };
       return new TinkerClient(options, http, dialect, models, session, scope);
     } catch (caught) {
       await scope[Symbol.asyncDispose]();
@@ -168,7 +168,12 @@ export class TinkerClient implements AsyncDisposable {
     return downloadAdapter(this.http, path, this.options.checkpointDir, this.#scope.signal);
   }
 
-  /** Lists the checkpoints of a run, of both kinds. */
+  /** Downloads an adapter that was saved for it, from a server without archives. */
+  async downloadExternal(tinkerPath: string): Promise<DownloadedAdapter> {
+    return downloadExternal(this.http, parseTinkerPath(tinkerPath), this.#scope.signal);
+  }
+
+  /** Lists the checkpoints of a run, of all kinds. */
   async listCheckpoints(runId: string): Promise<CheckpointInfo[]> {
     const found: CheckpointInfo[] = [];
     for (;;) {

@@ -111,6 +111,7 @@ export function errorOfStatus(failure: Failure & { readonly status: number }): T
   if (status === 404 && /checkpoint|loss function|base model/i.test(detail)) {
     return new BadRequest(failure);
   }
+  if (hasNoSuchCall(failure)) return new BadRequest(failure);
   if (status === 404 || status === 410) return new RunLost(failure);
   // 408: a server that waits for missing ids answers this when it gives up.
   if (status === 409 || status === 408) return new SequenceConflict(failure, expectedId(detail));
@@ -120,6 +121,11 @@ export function errorOfStatus(failure: Failure & { readonly status: number }): T
     return new Unavailable(failure);
   }
   return new BadRequest(failure);
+}
+
+/** Whether the server does not have the call itself; a lost run or checkpoint is named in the answer. */
+export function hasNoSuchCall({ status, detail }: Failure): boolean {
+  return status === 405 || status === 501 || (status === 404 && /^not found\.?$/i.test(detail));
 }
 
 /** "Sequence conflict: expected 5, got 6." → 5 */

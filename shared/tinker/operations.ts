@@ -1,10 +1,13 @@
 import type { z } from 'zod';
 import type { AdamParams } from '../rl/adam-params.js';
+import type { Carrier } from '../rl/carried-loss.js';
 import { type Datum, datumInputs } from '../rl/datum.js';
+import type { LossName } from '../rl/losses.js';
 import type { Answer } from './answer.js';
 import {
   LoadWeightsRequest,
   OptimStepRequest,
+  SaveWeightsExternalRequest,
   SaveWeightsForSamplerRequest,
   SaveWeightsRequest,
   type ForwardBackwardJsonRequest,
@@ -15,6 +18,7 @@ import {
   forwardBackwardType,
   loadType,
   optimStepType,
+  saveExternalType,
   saveForSamplerType,
   saveStateType,
 } from './result-types.js';
@@ -26,6 +30,8 @@ export interface Dialect {
   readonly chunks: ChunkLimits;
   /** Becomes true once the server refuses protobuf, as servers older than SDK 0.25 do. */
   isJsonOnly: boolean;
+  /** The losses that the server lacks, and those that carry them. */
+  readonly carriers: Map<LossName, Carrier>;
 }
 
 /** A forward_backward, or only forward, of one chunk of data. */
@@ -101,6 +107,20 @@ export function saveWeightsForSampler(modelId: string, name: string): SequencedO
     request: (seq_id) => ({
       path: '/api/v1/save_weights_for_sampler',
       body: { json: SaveWeightsForSamplerRequest.parse({ model_id: modelId, path: name, seq_id }) },
+    }),
+    afterLoss: () => ({ operation }),
+  };
+  return operation;
+}
+
+/** Saves only the adapter under a name, in files to download; idempotent. */
+export function saveWeightsExternal(modelId: string, name: string): SequencedOperation<string> {
+  const operation: SequencedOperation<string> = {
+    name: 'save_weights_external',
+    type: saveExternalType,
+    request: (seq_id) => ({
+      path: '/api/v1/save_weights_external',
+      body: { json: SaveWeightsExternalRequest.parse({ model_id: modelId, path: name, seq_id }) },
     }),
     afterLoss: () => ({ operation }),
   };

@@ -58,6 +58,8 @@ export const optimStepType: ResultType<Record<string, number>> = {
 export const saveStateType: ResultType<string> = savedAs('SaveWeights');
 export const saveForSamplerType: ResultType<string> = savedAs('SaveWeightsForSampler');
 
+export const saveExternalType: ResultType<string> = savedAs('SaveWeightsExternal');
+
 export const loadType: ResultType<z.output<typeof LoadResult>> = {
   name: 'LoadWeights',
   json: LoadResult,

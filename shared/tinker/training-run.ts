@@ -1,18 +1,21 @@
-import { PermanentError } from '../base/errors.js';
+import { PermanentError, UserError } from '../base/errors.js';
 import { markHandled } from '../base/task-scope.js';
-import { losses, type LossName } from '../rl/losses.js';
+import { carriers, carryLoss, withoutLoss, type Carrier } from '../rl/carried-loss.js';
+import { losses, lossSettings, type LossName } from '../rl/losses.js';
 import { GetInfoRequest, ModelInfo, UnloadModelRequest, UntypedFuture } from './api.js';
 import { combineResults, groupByLength, splitData } from './chunks.js';
-import { BadAnswer } from './errors.js';
+import { BadAnswer, BadRequest } from './errors.js';
 import type { TinkerHttp } from './http.js';
 import * as operations from './operations.js';
-import { SubmissionQueue } from './submission-queue.js';
+import { SubmissionQueue, type SequencedOperation } from './submission-queue.js';
 import { retrieve } from './future.js';
 import { unloadModelType } from './result-types.js';
 import { checkName } from './tinker-path.js';
 import type { AdamParams } from '../rl/adam-params.js';
 import { checkData, type Datum } from '../rl/datum.js';
 import type { ForwardBackwardResult } from './types.js';
+
+type LossConfig = Readonly<Record<string, number>>;
 
 /**
  * One LoRA adapter in training on the server. Calls run in order and need not await earlier ones; a rejection
@@ -22,6 +25,7 @@ import type { ForwardBackwardResult } from './types.js';
 export class TrainingRun {
   readonly #queue: SubmissionQueue;
   readonly #names = new Map<string, string>(); // kind of checkpoint, by name
+  #unqueued: Promise<unknown> | undefined; // passes that later calls must follow
 
   constructor(
     readonly modelId: string,
@@ -30,6 +34,39 @@ export class TrainingRun {
     private readonly signal: AbortSignal,
   ) {
     this.#queue = new SubmissionQueue(http, modelId, signal);
+  }
+
+  /**
+   * Asks the server whether it has these losses, by a forward pass of two tokens with each. One that it lacks is from now
+   * on carried by another, in this and all other runs of the client: every pass with it costs a forward pass more.
+   *
+   * @returns the losses that are carried, and by which.
+   * @throws {UserError} if the server lacks a loss and everything that could carry it.
+   */
+  async probeLosses(names: readonly LossName[]): Promise<Partial<Record<LossName, Carrier>>> {
+    const carried: Partial<Record<LossName, Carrier>> = {};
+    const refusals = new Map<LossName, BadRequest | undefined>();
+    const refusal = async (name: LossName) => {
+      if (!refusals.has(name)) refusals.set(name, await this.#refusal(name));
+      return refusals.get(name);
+    };
+    for (const name of names) {
+      const refused = await refusal(name);
+      if (refused === undefined) continue;
+      for (const carrier of carriers) {
+        if ((await refusal(carrier)) === undefined) carried[name] ??= carrier;
+      }
+      const carrier = carried[name];
+      if (carrier === undefined) {
+        throw new UserError(
+          `the server at ${this.http.baseUrl} computes neither the loss ${name} nor ${carriers.join(' or ')}, with ` +
+            `which it could be had: ${refused.failure.detail}. Use another server, or one of its losses (--loss).`,
+          { cause: refused },
+        );
+      }
+      this.dialect.carriers.set(name, carrier);
+    }
+    return carried;
   }
 
   /**
@@ -42,23 +79,23 @@ export class TrainingRun {
   forwardBackward(
     data: readonly Datum[],
     loss: LossName,
-    config: Readonly<Record<string, number>>,
+    config: LossConfig,
   ): Promise<ForwardBackwardResult> {
-    return markHandled(this.#passes(data, loss, config, false));
+    return this.#evaluate(data, loss, config, false);
   }
 
   /** Computes the same logprobs and metrics without changing gradients. */
   forward(
     data: readonly Datum[],
     loss: LossName,
-    config: Readonly<Record<string, number>>,
+    config: LossConfig,
   ): Promise<ForwardBackwardResult> {
-    return markHandled(this.#passes(data, loss, config, true));
+    return this.#evaluate(data, loss, config, true);
   }
 
   /** Applies the gradients in one AdamW step. Returns its metrics; {} if the answer was lost. */
   optimStep(adam: AdamParams): Promise<Record<string, number>> {
-    return markHandled(this.#queue.run(operations.optimStep(this.modelId, adam)));
+    return this.#inTurn(() => this.#queue.run(operations.optimStep(this.modelId, adam)));
   }
 
   /**
@@ -67,18 +104,27 @@ export class TrainingRun {
    * @throws {PermanentError} if the name could leave a directory, or holds sampler weights.
    */
   saveState(name: string): Promise<string> {
-    return markHandled(this.#save(name, operations.saveState));
+    return this.#inTurn(() => this.#save(name, operations.saveState));
   }
 
   /** Saves only the adapter, for sampling or download; otherwise like `saveState`. */
   saveWeightsForSampler(name: string): Promise<string> {
-    return markHandled(this.#save(name, operations.saveWeightsForSampler));
+    return this.#inTurn(() => this.#save(name, operations.saveWeightsForSampler));
+  }
+
+  /**
+   * Saves only the adapter, in files to download, for servers without archives; otherwise like `saveState`.
+   *
+   * @throws {BadRequest} if the server does not offer it.
+   */
+  saveWeightsExternal(name: string): Promise<string> {
+    return this.#inTurn(() => this.#save(name, operations.saveWeightsExternal));
   }
 
   /** Replaces the weights, and with `optimizer` its moments, which are otherwise reset. */
   loadState(path: string, { optimizer }: { optimizer: boolean }): Promise<void> {
     const load = operations.loadState(this.modelId, path, optimizer);
-    return markHandled(this.#queue.run(load).then(() => undefined));
+    return this.#inTurn(() => this.#queue.run(load).then(() => undefined));
   }
 
   /** Returns the server's description of the run. */
@@ -105,10 +151,77 @@ export class TrainingRun {
     await retrieve(this.http, { operation, requestId, type: unloadModelType }, this.signal);
   }
 
+  /** Calls in order: behind a pass that is not in the queue yet. */
+  #inTurn<T>(call: () => Promise<T>): Promise<T> {
+    return markHandled(this.#unqueued === undefined ? call() : this.#unqueued.then(call));
+  }
+
+  #evaluate(
+    data: readonly Datum[],
+    loss: LossName,
+    config: LossConfig,
+    isForwardOnly: boolean,
+  ): Promise<ForwardBackwardResult> {
+    const carrier = this.dialect.carriers.get(loss);
+    return carrier === undefined
+      ? this.#inTurn(() => this.#passes(data, loss, config, isForwardOnly))
+      : markHandled(this.#carried({ data, loss, config, carrier, isForwardOnly }));
+  }
+
+  /** A forward pass and, unless that is all, the carrier's own with the derivative that follows from it. */
+  #carried(what: {
+    readonly data: readonly Datum[];
+    readonly loss: LossName;
+    readonly config: LossConfig;
+    readonly carrier: Carrier;
+    readonly isForwardOnly: boolean;
+  }): Promise<ForwardBackwardResult> {
+    const { data, loss, config, carrier, isForwardOnly } = what;
+    const { temperature = 1 } = config;
+    const first = this.#inTurn(() =>
+      this.#passes(withoutLoss(data, carrier), carrier, { temperature }, true),
+    );
+    const queued = first.then(({ logprobs, metrics }) => {
+      const { data: ready, lossSum } = carryLoss(loss, config, data, logprobs, carrier);
+      const second = isForwardOnly
+        ? Promise.resolve({ logprobs, metrics })
+        : markHandled(this.#passes(ready, carrier, { temperature }, false));
+      return { second, lossSum };
+    });
+    if (!isForwardOnly) this.#holdBehind(queued);
+    return queued.then(async ({ second, lossSum }) => {
+      const { logprobs, metrics } = await second;
+      return { logprobs, metrics: { ...metrics, 'loss:sum': lossSum } };
+    });
+  }
+
+  #holdBehind(queued: Promise<unknown>): void {
+    const release = () => {
+      if (this.#unqueued === queued) this.#unqueued = undefined;
+    };
+    this.#unqueued = queued;
+    queued.then(release, release);
+  }
+
+  /** @returns the server's refusal of a loss, or undefined if it has it. */
+  async #refusal(loss: LossName): Promise<BadRequest | undefined> {
+    const nothing = Float32Array.of(0, 0);
+    const inputs = Object.fromEntries(losses[loss].inputs.map((name) => [name, nothing]));
+    const datum = { tokens: Int32Array.of(0, 0), targetTokens: Int32Array.of(0, 0), inputs };
+    const config = { ...lossSettings(loss, {}, 'learner'), temperature: 1 };
+    try {
+      await this.#passes([datum], loss, config, true);
+      return undefined;
+    } catch (caught) {
+      if (caught instanceof BadRequest) return caught;
+      throw caught;
+    }
+  }
+
   async #passes(
     data: readonly Datum[],
     loss: LossName,
-    config: Readonly<Record<string, number>>,
+    config: LossConfig,
     isForwardOnly: boolean,
   ): Promise<ForwardBackwardResult> {
     checkData(data);
@@ -150,7 +263,7 @@ export class TrainingRun {
 
   async #save(
     name: string,
-    save: typeof operations.saveState | typeof operations.saveWeightsForSampler,
+    save: (modelId: string, name: string) => SequencedOperation<string>,
   ): Promise<string> {
     const operation = save(this.modelId, checkName(name));
     const holds = this.#names.get(name) ?? operation.name;

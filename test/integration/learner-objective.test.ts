@@ -5,6 +5,7 @@ import { consume } from '../../shared/broker/consume.js';
 import { notFinite } from '../../shared/wire/death-cause.js';
 import { Ticket } from '../../shared/wire/ticket.js';
 import { gate, silent, until } from '../support/broker.js';
+import { RecordingProxy } from '../support/recording-proxy.js';
 import { samplingApiKey, TrainingGround } from '../support/training-ground.js';
 
 describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
@@ -37,6 +38,27 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     const [first, ...later] = metrics.map((line) => line['kl_policy_base']!);
     assert(Math.abs(first!) < 1e-5, `${first}`);
     assert(Math.max(...later) > 1e-4, later.join(', '));
+  });
+
+  it('a learner trains on a server without its loss and without archives, by another loss and by links to files', async () => {
+    await using ground = await TrainingGround.prepare('lesser');
+    await using proxy = await RecordingProxy.before(ground.backendUrl, undefined, {
+      losses: ['cispo'],
+      calls: ['archive'],
+    });
+    const learner = ground.learner({ 'max-steps': 2, 'backend-url': proxy.url });
+    const offers = learner.says(({ msg }) => msg === 'what the backend offers');
+    ground.actor('actor-0');
+    await ground.startScoring();
+    assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
+    const { loss, sampling, adapters } = await offers;
+    assert.deepEqual(
+      { loss, sampling, adapters },
+      { loss: 'cispo by importance_sampling', sampling: true, adapters: 'external weights' },
+    );
+    assert.equal((await ground.metrics()).length, 2);
+    const passes = proxy.calls.filter(({ operation }) => operation === 'forward_backward');
+    assert.deepEqual([...new Set(passes.map(({ pass }) => pass?.loss))], ['importance_sampling']);
   });
 
   it('a learner may train on the solutions that the generator of problems knows', async () => {

@@ -2,7 +2,10 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { buffer } from 'node:stream/consumers';
-import { decodeForwardBackwardRequest } from '../../shared/tinker/codec.js';
+import {
+  decodeForwardBackwardRequest,
+  encodeForwardBackwardRequest,
+} from '../../shared/tinker/codec.js';
 import type { ForwardBackwardRequest } from '../../shared/tinker/types.js';
 import { gate } from './broker.js';
 
@@ -23,6 +26,12 @@ export interface Exchange {
   readonly answerIsJson: boolean;
 }
 
+/** What another server of the Tinker API lacks. */
+export interface Lacking {
+  readonly losses?: readonly string[];
+  readonly calls?: readonly string[]; // the last parts of their paths
+}
+
 /** Queued operations, whose results are polled. */
 const queued = new Set([
   'forward_backward',
@@ -32,9 +41,12 @@ const queued = new Set([
   'save_weights_for_sampler',
 ]);
 
-/** A proxy in front of a real backend that records its requests and can hold back its results. */
+/**
+ * A proxy in front of a real backend that records its requests and can hold back its results. With `lacking` it plays
+ * a lesser server: the backend refuses those losses as any that it does not know, and those calls are not there.
+ */
 export class RecordingProxy implements AsyncDisposable {
-  /** The operations of training runs, in the order of their requests. */
+  /** The operations of training runs, in the order of their requests, without the question for losses at the start. */
   readonly calls: RecordedCall[] = [];
   readonly #backendUrl: string;
   readonly #server: Server;
@@ -45,8 +57,9 @@ export class RecordingProxy implements AsyncDisposable {
   static async before(
     backendUrl: string,
     answered?: (exchange: Exchange) => void,
+    lacking: Lacking = {},
   ): Promise<RecordingProxy> {
-    const proxy = new RecordingProxy(backendUrl, answered);
+    const proxy = new RecordingProxy(backendUrl, answered, lacking);
     proxy.#server.listen(0, '127.0.0.1');
     await once(proxy.#server, 'listening');
     return proxy;
@@ -55,6 +68,7 @@ export class RecordingProxy implements AsyncDisposable {
   private constructor(
     backendUrl: string,
     private readonly answered: ((exchange: Exchange) => void) | undefined,
+    private readonly lacking: Lacking,
   ) {
     this.#backendUrl = backendUrl;
     this.#server = createServer((request, response) => {
@@ -87,20 +101,26 @@ export class RecordingProxy implements AsyncDisposable {
     const { method = 'GET', url = '/' } = request;
     const body = await buffer(request);
     const operation = url.split('/').at(-1)!;
+    if (this.lacking.calls?.includes(operation) === true) {
+      const type = { 'content-type': 'application/json' };
+      response.writeHead(404, type).end('{"detail":"Not Found"}');
+      return;
+    }
     const isJson = request.headers['content-type'] === 'application/json';
     const json = isJson ? (JSON.parse(body.toString()) as Record<string, unknown>) : {};
     const call = queued.has(operation) ? callOf(operation, isJson ? json : body) : undefined;
-    if (call !== undefined) this.calls.push(call);
+    if (call !== undefined && !isQuestion(call)) this.calls.push(call);
     if (operation === 'retrieve_future') {
       await this.#held.get(this.#operationOf.get(String(json['request_id'])) ?? '');
     }
 
-    const { host: _host, connection: _connection, ...headers } = request.headers;
+    const { host: _host, connection: _connection, ...rest } = request.headers;
+    const { 'content-length': _length, ...headers } = rest;
     const answer = await fetch(this.#backendUrl + url, {
       method,
       headers: headers as Record<string, string>,
       redirect: 'manual',
-      ...(method === 'GET' ? {} : { body }),
+      ...(method === 'GET' ? {} : { body: this.#unknownLoss(call) ?? body }),
     });
     const bytes = Buffer.from(await answer.arrayBuffer());
     if (method === 'POST') {
@@ -116,6 +136,14 @@ export class RecordingProxy implements AsyncDisposable {
     const passedOn = [...answer.headers].filter(([name]) => !ownHeaders.has(name));
     response.writeHead(answer.status, Object.fromEntries(passedOn)).end(bytes);
   }
+
+  /** The body of a pass whose loss is lacking, under a name that the backend does not know. */
+  #unknownLoss(call: RecordedCall | undefined): Uint8Array<ArrayBuffer> | undefined {
+    const pass = call?.pass;
+    if (pass === undefined || this.lacking.losses?.includes(pass.loss) !== true) return undefined;
+    const loss = `${pass.loss}_of_another_server` as typeof pass.loss;
+    return new Uint8Array(encodeForwardBackwardRequest({ ...pass, loss }));
+  }
 }
 
 /** Headers that this hop sets itself, since it receives the body whole and unpacked. */
@@ -125,6 +153,13 @@ const ownHeaders = new Set([
   'content-length',
   'transfer-encoding',
 ]);
+
+/** Whether this is a pass of two tokens with which the learner asks whether the backend has a loss. */
+function isQuestion({ operation, pass }: RecordedCall): boolean {
+  const [datum, ...others] = pass?.data ?? [];
+  const isTiny = others.length === 0 && datum?.tokens.join() === '0,0';
+  return operation === 'forward' && isTiny;
+}
 
 /** Distinguishes a forward, which is sent under the name of a forward_backward, by its content. */
 function callOf(operation: string, body: Buffer | Readonly<Record<string, unknown>>): RecordedCall {

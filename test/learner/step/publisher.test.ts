@@ -6,7 +6,7 @@ import { UserError } from '../../../shared/base/errors.js';
 import { encodeAdapter } from '../../../shared/model/lora.js';
 import { parseModelConfig } from '../../../shared/model/model-config.js';
 import { qwen3ConfigText } from '../../../shared/model/model-writer.js';
-import { AdapterOutOfReach } from '../../../shared/tinker/errors.js';
+import { AdapterOutOfReach, BadRequest } from '../../../shared/tinker/errors.js';
 import { silent } from '../../support/broker.js';
 import { tinySizes, warmAdapter } from '../../support/tiny-model.js';
 
@@ -18,6 +18,11 @@ function adapterWith(weight: number): Uint8Array {
   [...adapter.tensors.values()].at(-1)!.data[3] = weight;
   return encodeAdapter(adapter).safetensors;
 }
+
+const noSuchCall = () =>
+  Promise.reject(
+    new BadRequest({ operation: 'save_weights_external', url: 'http://backend', detail: 'no' }),
+  );
 
 /** A publisher of the weights that a backend has, and the versions that it announced. */
 function publishing(backend: {
@@ -51,7 +56,10 @@ function publishing(backend: {
           ]),
       }),
     } as never,
-    run: { saveWeightsForSampler: (name) => Promise.resolve(`tinker://run/${name}`) },
+    run: {
+      saveWeightsForSampler: (name) => Promise.resolve(`tinker://run/${name}`),
+      saveWeightsExternal: noSuchCall,
+    },
     backendSamples: backend.logprob !== undefined,
     idle: new IdleClock(() => 0),
     maxStepsOffPolicy: 1,
@@ -138,8 +146,12 @@ async function bench(
       createSamplingSession: () => Promise.resolve('s'),
       sampler: () => assert.fail('the adapter is looked at, so no token needs to be drawn'),
       downloadAdapter: () => Promise.resolve({ adapter: adapterWith(0.5), rank: 2, alpha: 4 }),
+      downloadExternal: () => assert.fail('the archive is used'),
     },
-    run: { saveWeightsForSampler: (name) => Promise.resolve(name) },
+    run: {
+      saveWeightsForSampler: (name) => Promise.resolve(name),
+      saveWeightsExternal: noSuchCall,
+    },
     backendSamples: true,
     idle: new IdleClock(() => 0),
     maxStepsOffPolicy: 0,
