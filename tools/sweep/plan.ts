@@ -2,13 +2,14 @@ import type { z } from 'zod';
 import { sha256 } from '../../shared/base/bytes.js';
 import { UserError } from '../../shared/base/errors.js';
 import { RunName } from '../../shared/wire/run-name.js';
-import type { Choice, Settings, Sweep } from './sweep-file.js';
+import type { Choice, Limits, Settings, Sweep } from './sweep-file.js';
 import { asFlags, loadUpConfig } from '../../cli/up/up-config.js';
 
 /** One combination of the axes' values. */
 export interface Cell {
   readonly choice: Choice; // in the order of the axes
   readonly settings: Settings;
+  readonly limits: Limits;
 }
 
 /** One run of `offbeat up`. */
@@ -27,12 +28,12 @@ interface Resolved {
 }
 
 /**
- * All combinations that are not skipped, the last axis fastest.
+ * All combinations that are not skipped, the last axis fastest. If several axes give limits, the last one's count.
  *
  * @throws {UserError} if a setting is given by two axes.
  */
-export function cellsOf({ axes, skip, settings }: Sweep): Cell[] {
-  let cells: Cell[] = [{ choice: {}, settings }];
+export function cellsOf({ axes, skip, settings, limits }: Sweep): Cell[] {
+  let cells: Cell[] = [{ choice: {}, settings, limits }];
   const takenBy = new Map<string, string>();
   for (const { name, values } of axes) {
     for (const key of new Set(values.flatMap((value) => Object.keys(value.settings)))) {
@@ -43,9 +44,10 @@ export function cellsOf({ axes, skip, settings }: Sweep): Cell[] {
       takenBy.set(key, name);
     }
     cells = cells.flatMap((cell) =>
-      values.map(({ label, settings: chosen }) => ({
-        choice: { ...cell.choice, [name]: label },
-        settings: { ...cell.settings, ...chosen },
+      values.map((value) => ({
+        choice: { ...cell.choice, [name]: value.label },
+        settings: { ...cell.settings, ...value.settings },
+        limits: value.limits ?? cell.limits,
       })),
     );
   }
@@ -69,10 +71,11 @@ export function planRuns(sweep: Sweep, resolve: (settings: Settings) => Resolved
   if (cells.length === 0) throw new UserError(`${sweep.name} skips every combination`);
   checkBaselines(sweep, cells);
   return sweep.seeds.flatMap((seed) =>
-    cells.map(({ choice, settings: chosen }): PlannedRun => {
+    cells.map((cell): PlannedRun => {
+      const { choice, settings: chosen } = cell;
       const { groupsPerBatch, groupSize } = resolve(chosen);
       const samplesPerStep = groupsPerBatch * groupSize;
-      const settings = { ...chosen, ...measured(sweep, choice, samplesPerStep), seed };
+      const settings = { ...chosen, ...measured(cell, sweep.evaluation, samplesPerStep), seed };
       resolve(settings);
       return { name: nameOf(choice, seed, settings), choice, seed, settings, samplesPerStep };
     }),
@@ -93,8 +96,12 @@ function checkBaselines({ name, comparisons }: Sweep, cells: readonly Cell[]): v
   }
 }
 
-/** The settings of one cell that follow from the limits and evaluations of the experiment. */
-function measured({ limits, evaluation }: Sweep, choice: Choice, samplesPerStep: number): Settings {
+/** The settings of one cell that follow from its limits and the evaluations of the experiment. */
+function measured(
+  { limits, choice }: Cell,
+  evaluation: Sweep['evaluation'],
+  samplesPerStep: number,
+): Settings {
   const stepsFor = (samples: number, what: string): number => {
     if (samples % samplesPerStep === 0) return samples / samplesPerStep;
     throw new UserError(

@@ -1,7 +1,7 @@
 import { escaped } from '../../cli/plot/markup.js';
 import { formatSeconds } from '../../cli/up/summary.js';
 import type { Report } from './report.js';
-import type { Comparison } from './sweep-file.js';
+import type { Comparison, Limits } from './sweep-file.js';
 import { cellTable, comparisonTable, markdownOf, type Table } from './table.js';
 
 /** The report as Markdown, with its plot in `plot.svg` in the same folder. */
@@ -65,19 +65,30 @@ function notes({ sweep, planned, results }: Report): string[] {
   const machines = [...new Set(results.map(({ machine }) => machine))];
   const models = [...new Set(results.map(({ modelDigest }) => modelDigest))];
   const { limits, evaluation, seeds, settings } = sweep;
-  const until = Object.entries(limits).map(([what, count]) => `${count} ${what}`);
+  const until = describeLimits(limits);
+  const others = sweep.axes.flatMap(({ values }) =>
+    values.flatMap(({ label, limits: own }) =>
+      own === undefined ? [] : [`${label} until ${describeLimits(own)}`],
+    ),
+  );
   const given = Object.entries(settings).map(([key, value]) => `${key} ${String(value)}`);
   return [
     `Rates of the last evaluation: ${evaluation.problems} held-out problems, ${evaluation.samples} answers to each, ` +
       'with the 95 % interval of a bootstrap over the problems, and of Student’s t over the seeds. Other numbers: the ' +
       'mean of the seeds, from the smallest to the largest. Differences are paired by problem and seed; "with other seeds" also resamples the seeds.',
-    `${results.length} of ${planned.length} runs with seeds ${seeds.join(', ')}, each until ${until.join(' or ')}` +
+    `${results.length} of ${planned.length} runs with seeds ${seeds.join(', ')}, each until ${[until, ...others].join('; ')}` +
       `${given.length === 0 ? '' : `, with ${given.join(', ')}`}; all else by default.` +
       (results.length === 0
         ? ''
         : ` They took ${formatSeconds(seconds)} on ${machines.join('; ')}. ` +
           `SHA-256 of the model: ${models.join('; ')}.`),
   ];
+}
+
+/** `9 steps or 2 minutes` */
+function describeLimits(limits: Limits): string {
+  const parts = Object.entries(limits).map(([what, count]) => `${count} ${what}`);
+  return parts.join(' or ');
 }
 
 function htmlTable({ head, rows }: Table): string {

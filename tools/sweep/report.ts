@@ -34,13 +34,13 @@ export function reportOf(
   const cells = cellsOf(sweep);
   const resultsOf = (choice: Choice) =>
     results.filter((result) => describe(result.choice) === describe(choice));
-  const reports = cells.map(({ choice }): CellReport => {
+  const reports = cells.map(({ choice, limits }): CellReport => {
     const mine = resultsOf(choice);
     return {
       choice,
       runs: mine.length,
       planned: planned.filter((run) => describe(run.choice) === describe(choice)).length,
-      ends: endsOf(mine, sweep.limits.minutes === undefined ? 'max_steps' : 'max_minutes'),
+      ends: endsOf(mine, limits.minutes === undefined ? 'max_steps' : 'max_minutes'),
       minutes: mine.length === 0 ? 0 : mean(mine.map(({ seconds }) => seconds)) / 60,
       measured: sweep.measures.map((spec) => {
         const random = createRandom(`${sweep.name} ${spec.name} ${describe(choice)}`);

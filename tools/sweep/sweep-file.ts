@@ -13,7 +13,23 @@ export const Settings = z.record(
 );
 export type Settings = z.infer<typeof Settings>;
 
-const AxisValue = z.strictObject({ label: string.max(40), settings: Settings });
+const Limits = z
+  .strictObject({
+    samples: int.positive().optional(), // rollouts to train on: the same for every run
+    steps: int.positive().optional(),
+    minutes: z.number().positive().optional(),
+  })
+  .refine((limits) => Object.keys(limits).length > 0, 'say when a run ends')
+  .refine(({ samples, steps }) => samples === undefined || steps === undefined, {
+    message: 'give samples or steps',
+  });
+export type Limits = z.infer<typeof Limits>;
+
+const AxisValue = z.strictObject({
+  label: string.max(40),
+  settings: Settings,
+  limits: Limits.optional(), // of these runs, instead of the experiment's
+});
 
 /** What is varied: the values of one setting, or named combinations. */
 const Axis = z
@@ -89,17 +105,6 @@ const Comparison = z.strictObject({
   margin: z.number().positive().optional(), // a difference below it does not matter; 0.01: one point
 });
 export type Comparison = z.infer<typeof Comparison>;
-
-const Limits = z
-  .strictObject({
-    samples: int.positive().optional(), // rollouts to train on: the same for every run
-    steps: int.positive().optional(),
-    minutes: z.number().positive().optional(),
-  })
-  .refine((limits) => Object.keys(limits).length > 0, 'say when a run ends')
-  .refine(({ samples, steps }) => samples === undefined || steps === undefined, {
-    message: 'give samples or steps',
-  });
 
 const Evaluation = z.strictObject({
   problems: int.positive().default(1_024),
@@ -238,7 +243,9 @@ function shortened(sweep: Sweep, { settings, axes, ...rest }: NonNullable<Sweep[
     settings: { ...sweep.settings, ...settings },
     axes: sweep.axes.map(({ name, values }) => ({
       name,
-      values: values.filter(({ label }) => axes[name]?.includes(label) ?? true),
+      values: values
+        .filter(({ label }) => axes[name]?.includes(label) ?? true)
+        .map(({ label, settings: chosen }) => ({ label, settings: chosen })), // the short limits
     })),
   };
 }

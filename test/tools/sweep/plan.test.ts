@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { cellsOf, planRuns, resolveSettings } from '../../../tools/sweep/plan.js';
+import { cellsOf, planRuns, resolveSettings, type PlannedRun } from '../../../tools/sweep/plan.js';
 import { LearnerConfig } from '../../../learner/config.js';
 import { sweepOf } from './values.js';
 
+const endPanel = (x: string) => ({ kind: 'end', title: 't', measure: 'solved', x });
 const plan = (over: object = {}) =>
   planRuns(sweepOf(over), () => ({ groupsPerBatch: 4, groupSize: 4 }));
 
@@ -26,12 +27,27 @@ describe('the cells of an experiment', () => {
     });
   });
 
+  it('the cells of an experiment end by the limits of their value, else by those of the experiment', () => {
+    const values = [
+      { label: 'a', settings: { loraRank: 1 } },
+      { label: 'b', settings: { loraRank: 2 }, limits: { steps: 3 } },
+    ];
+    const only = { skip: [], comparisons: [], panels: [endPanel('rank')], short: undefined };
+    const sweep = sweepOf({ axes: [{ name: 'rank', values }], limits: { minutes: 1 }, ...only });
+    const limits = ({ settings: { maxSteps, maxMinutes } }: PlannedRun) => [maxSteps, maxMinutes];
+    const runs = planRuns(sweep, () => ({ groupsPerBatch: 4, groupSize: 4 }));
+    assert.deepEqual(runs.slice(0, 2).map(limits), [
+      [undefined, 1],
+      [3, undefined],
+    ]);
+  });
+
   it('the cells of an experiment cannot have a setting from two axes', () => {
     const axes = ['a', 'b'].map((name) => ({ name, setting: 'loraRank', values: [1] }));
     const rest = {
       skip: [],
       comparisons: [],
-      panels: [{ kind: 'end', title: 't', measure: 'solved', x: 'a' }],
+      panels: [endPanel('a')],
       short: undefined,
     };
     assert.throws(() => cellsOf(sweepOf({ axes, ...rest })), /a and b both set loraRank/);

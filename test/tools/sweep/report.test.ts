@@ -66,6 +66,12 @@ describe('the report of an experiment', () => {
       markdown,
       /4 of 6 runs with seeds 0, 1, each until 64 samples, with groupSize 4, loraRank 8/,
     );
+    const own = { label: 'x', settings: {}, limits: { steps: 9, minutes: 2 } };
+    const axes = [...sweep.axes, { name: 'other', values: [own] }];
+    assert.match(
+      reportMarkdown(reportOf({ ...sweep, axes }, planned, results)),
+      /each until 64 samples; x until 9 steps or 2 minutes, with groupSize 4/,
+    );
     assert.match(markdown, /They took 4 min 0 s on a machine\. SHA-256 of the model: a0b1\./);
   });
 

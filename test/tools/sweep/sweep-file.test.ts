@@ -61,7 +61,12 @@ describe('the file of an experiment', () => {
   });
 
   it('the file of an experiment has a short form, which is an experiment of another name', async () => {
-    const { name, axes, seeds, limits, evaluation } = await read({}, true);
+    const [lag, correction] = sweepJson.axes;
+    const longer = { ...lag!, values: [{ label: '4', settings: {}, limits: { minutes: 9 } }] };
+    const noSkip = { skip: [], comparisons: [] };
+    const shortened = await read({ ...noSkip, axes: [longer, correction] }, true);
+    const { name, axes, seeds, limits, evaluation } = shortened;
+    assert.deepEqual(axes[0]!.values, [{ label: '4', settings: {} }]); // the short limits are for all
     assert.deepEqual([name, seeds, limits], ['staleness-short', [7], { steps: 2 }]);
     assert.deepEqual(
       axes.map(({ values }) => values.map(({ label }) => label)),
