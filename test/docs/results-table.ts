@@ -43,6 +43,9 @@ const tables: readonly ResultTable[] = [
         measures: [...before.map(() => undefined), 'base in 64 tries at 2'],
       },
       { label: 'after ten minutes of RL', choice: { arm: 'RL' }, measures: after },
+      { label: 'synchronous, 180 steps', choice: { arm: 'synchronous' }, measures: after },
+      { label: 'no correction, 180 steps', choice: { arm: 'no correction' }, measures: after },
+      { label: 'random reward', choice: { arm: 'random reward' }, measures: after },
       {
         label: 'pre-trained problems, before',
         choice: { arm: 'RL' },
