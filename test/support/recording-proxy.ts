@@ -168,7 +168,7 @@ export class RecordingProxy implements AsyncDisposable {
       const answerIsJson = type.startsWith('application/json');
       this.answered?.({ operation, body, isJson, status, answer: bytes, answerIsJson });
     }
-    if (call !== undefined && answer.ok) {
+    if (call !== undefined && !isQuestion(call) && answer.ok) {
       const { request_id: id } = JSON.parse(bytes.toString()) as { request_id: string };
       this.#operationOf.set(id, call.operation);
     }
