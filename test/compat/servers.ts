@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { pino } from 'pino';
 import type { LocalBackend } from '../../local-backend/local-backend.js';
-import { errorText, UserError } from '../../shared/base/errors.js';
 import type { LossName } from '../../shared/rl/losses.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
@@ -11,7 +10,7 @@ import { apiKey as groundKey, TrainingGround } from '../support/training-ground.
 import { apart, bounds, trainTwoSteps } from '../support/two-steps.js';
 import { readContracts, type Contract } from './servers/contract.js';
 import { ContractRules } from './servers/contract-rules.js';
-import { atMost, type SuiteContext } from './suite.js';
+import type { SuiteContext } from './suite.js';
 
 /**
  * Our client and learner against other servers of the Tinker API, each played in front of the local backend by the
@@ -31,31 +30,29 @@ export async function testServers(context: SuiteContext): Promise<void> {
 async function checkLosses(context: SuiteContext, contract: Contract, backend: LocalBackend) {
   for (const [loss, bound] of Object.entries(contract.found.losses) as [LossName, string][]) {
     const own = await withRun(undefined, backend, (run) => trainTwoSteps(run, loss, 1));
-    await withRun(contract, backend, async (run) => {
-      const carried = await run.probeLosses([loss], bounds);
-      const value = carried[loss] ?? 'served';
-      const check = `${contract.server}: the loss ${loss}`;
-      context.report({ check, value, bound, passed: value === bound });
-      const results = await trainTwoSteps(run, loss, 1);
-      context.report(atMost(`${check}, difference of logprobs`, apart(results, own), 1e-4));
-    });
+    await context.step(`${contract.server}: the loss ${loss}`, bound, () =>
+      withRun(contract, backend, async (run) => {
+        const carried = await run.probeLosses([loss], bounds);
+        const value = carried[loss] ?? 'served';
+        assert.equal(value, bound);
+        const difference = apart(await trainTwoSteps(run, loss, 1), own);
+        assert(difference <= 1e-4, `its logprobs differ from the local backend's by ${difference}`);
+        return value;
+      }),
+    );
   }
 }
 
 async function checkTemperature(context: SuiteContext, contract: Contract, backend: LocalBackend) {
   const bound = contract.found.temperature;
-  const value = await withRun(contract, backend, async (run) => {
-    try {
-      await run.probeLosses(['cross_entropy'], { temperature: 0.8 });
-      return 'served';
-    } catch (caught) {
-      assert(caught instanceof UserError, errorText(caught));
-      assert.match(caught.message, /temperature 1 only .* Set --temperature 1/);
-      return 'refused';
-    }
+  await context.step(`${contract.server}: a temperature of 0.8`, bound, async () => {
+    const asked = withRun(contract, backend, (run) =>
+      run.probeLosses(['cross_entropy'], { temperature: 0.8 }),
+    );
+    if (bound === 'served') await asked;
+    else await assert.rejects(asked, /temperature 1 only .* Set --temperature 1/);
+    return bound;
   });
-  const check = `${contract.server}: a temperature of 0.8`;
-  context.report({ check, value, bound, passed: value === bound });
 }
 
 /** A learner and an actor that samples through the server: two steps, and two more after a restart. */

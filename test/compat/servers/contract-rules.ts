@@ -44,6 +44,7 @@ export class ContractRules implements ServerRules {
   readonly #saved = new Set<string>(); // names, with their model and kind
   readonly #samplers = new Map<string, string>(); // model of each sampling session
   readonly #newest = new Map<string, string>(); // sampling session of the newest weights, by model
+  readonly #adams = new Map<string, Json>(); // settings of the first optimizer step, by model
   #session = '';
   #rank: number | undefined;
 
@@ -176,15 +177,22 @@ export class ContractRules implements ServerRules {
       }
       this.#saved.add(place);
     }
-    const adam = json['adam_params'] as Json | undefined;
-    const ignored = call.ignoredSettings ?? [];
-    const kept =
-      adam && Object.fromEntries(Object.entries(adam).filter(([key]) => !ignored.includes(key)));
     return withJson(given, {
       ...json,
       seq_id: this.#nextId(model),
-      ...(kept && { adam_params: kept }),
+      ...(json['adam_params'] !== undefined && { adam_params: this.#adam(model, json, call) }),
     });
+  }
+
+  #adam(model: string, json: Json, call: Call): Json {
+    const given = json['adam_params'] as Json;
+    const ignored = call.ignoredSettings ?? [];
+    const kept = Object.entries(given).filter(([key]) => !ignored.includes(key));
+    const adam = Object.fromEntries(kept);
+    if (call.keepsFirst !== true) return adam;
+    const first = this.#adams.get(model) ?? adam;
+    this.#adams.set(model, first);
+    return { ...first, learning_rate: adam['learning_rate'] };
   }
 
   #model(given: PassedRequest, json: Json, call: Call): PassedRequest | PassedAnswer {

@@ -36,6 +36,7 @@ const Call = z.strictObject({
   ranks: words.optional(), // an adapter of another rank than the first fails
   pass: Pass.optional(),
   ignoredSettings: z.array(z.string()).optional(), // of an optimizer step
+  keepsFirst: z.boolean().optional(), // settings of a run's first optimizer step, except its learning rate
   metrics: z.record(z.string(), z.string()).optional(), // of an optimizer step: ours to theirs; others are left out
   again: z.union([Refusal, z.strictObject({ fails: words })]).optional(), // a name that was saved before
   path: z.string().optional(), // of sampler weights; {model} and {name}
