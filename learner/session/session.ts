@@ -34,7 +34,10 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
   const { step, version } = opened;
   const base = await openBase(client, config);
   // The loss of the run, and the one that corrections, audits and watches ask for logprobs with.
-  const carried = await opened.run.probeLosses([config.loss.name, 'cross_entropy']);
+  const carried = await opened.run.probeLosses([config.loss.name, 'cross_entropy'], {
+    ...config.loss.config,
+    temperature: config.sampling.temperature,
+  });
   for (const [name, carrier] of Object.entries(carried)) {
     log.warn(
       { loss: name, carrier },

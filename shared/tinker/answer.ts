@@ -60,7 +60,7 @@ export class Answer {
     const location = this.headers.get('location');
     if (location !== null) return this.#failure(`it redirects to ${location}`);
     const body = ErrorResponse.safeParse(this.json());
-    const detail = body.success ? body.data.detail : undefined;
+    const detail = body.data;
     if (detail === undefined) return this.#failure(this.#excerpt());
     return this.#failure(typeof detail === 'string' ? detail : JSON.stringify(detail));
   }

@@ -395,5 +395,14 @@ export const ExternalWeightsUrls = z.object({
 /** `GET …/checkpoints/{id}/archive`, the form without a redirect */
 export const ArchiveResponse = z.object({ url: z.string().min(1), expires: optional(z.string()) });
 
-/** Every server's answer to a bad request; `detail` may be FastAPI's list. */
-export const ErrorResponse = z.object({ detail: z.unknown() });
+/**
+ * A server's answer to a bad request: `detail` may be FastAPI's list. Miles and open-rl name it `error`, and
+ * open-rl the failure of an operation `error_message`.
+ */
+export const ErrorResponse = z
+  .object({
+    detail: optional(z.unknown()),
+    error: optional(z.unknown()),
+    error_message: optional(z.unknown()),
+  })
+  .transform(({ detail, error, error_message }) => detail ?? error ?? error_message);

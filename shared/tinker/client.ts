@@ -8,7 +8,7 @@ import {
   CreateSamplingSessionResponse,
   UntypedFuture,
 } from './api.js';
-import { Unavailable } from './errors.js';
+import { BadRequest, hasNoSuchCall, Unavailable } from './errors.js';
 import { retrieve } from './future.js';
 import { shakeHands, type ServedModel } from './handshake.js';
 import { TinkerHttp, type HttpOptions } from './http.js';
@@ -44,6 +44,7 @@ export interface CheckpointInfo {
 /** A connection to one Tinker server: TuFT, the hosted service, or the embedded backend. */
 export class TinkerClient implements AsyncDisposable {
   readonly #scope: TaskScope;
+  #keepsCheckpoints = false; // whether the server has no call that deletes one
 
   private constructor(
     private readonly options: TinkerClientOptions,
@@ -90,8 +91,21 @@ export class TinkerClient implements AsyncDisposable {
    * @throws {UserError} if the server does not serve the base model.
    */
   async createLoraModel(options: LoraModelOptions): Promise<TrainingRun> {
-    const { signal } = this.#scope;
     this.#checkServed(options.baseModel);
+    try {
+      return await this.#create(options);
+    } catch (caught) {
+      const { seed, ...unseeded } = options;
+      const isAboutSeed = caught instanceof BadRequest && /\bseed\b/.test(caught.failure.detail);
+      if (!isAboutSeed || seed === undefined) throw caught;
+      const reason = caught.failure.detail;
+      this.http.log.warn({ reason }, 'adapter created without its seed: another one each time');
+      return this.#create(unseeded);
+    }
+  }
+
+  async #create(options: LoraModelOptions): Promise<TrainingRun> {
+    const { signal } = this.#scope;
     const modelId = await this.session.create(async (session_id, model_seq_id) => {
       const json = CreateModelRequest.parse({
         session_id,
@@ -201,7 +215,14 @@ export class TinkerClient implements AsyncDisposable {
     const request = { operation: 'delete checkpoint', method: 'DELETE', path } as const;
     const isDone = ({ status }: { status: number }) => status === 404;
     try {
-      await this.http.call(request, this.#scope.signal, { max500s: 1, isDone });
+      const answer = await this.http.call(request, this.#scope.signal, { max500s: 1, isDone });
+      if (!answer.isOk && hasNoSuchCall(answer.failure) && !this.#keepsCheckpoints) {
+        this.#keepsCheckpoints = true;
+        this.http.log.warn(
+          { path: tinkerPath },
+          'the server deletes no checkpoints: delete old ones there',
+        );
+      }
     } catch (error) {
       // TuFT answers 500 for a missing checkpoint.
       if (!(error instanceof Unavailable) || error.failure.status !== 500) throw error;

@@ -112,7 +112,7 @@ export function errorOfStatus(failure: Failure & { readonly status: number }): T
     return new BadRequest(failure);
   }
   if (hasNoSuchCall(failure)) return new BadRequest(failure);
-  if (status === 404 || status === 410) return new RunLost(failure);
+  if (status === 404 || status === 410 || isLost(detail)) return new RunLost(failure);
   // 408: a server that waits for missing ids answers this when it gives up.
   if (status === 409 || status === 408) return new SequenceConflict(failure, expectedId(detail));
   // TuFT answers 422 instead of 500 for a failure inside an operation, such as out of memory.
@@ -127,6 +127,17 @@ export function errorOfStatus(failure: Failure & { readonly status: number }): T
 export function hasNoSuchCall({ status, detail }: Failure): boolean {
   return status === 405 || status === 501 || (status === 404 && /^not found\.?$/i.test(detail));
 }
+
+/**
+ * Whether a refusal says that the server no longer has the run, session or future. Miles, open-rl and SkyRL answer 400
+ * to that, where others answer 404.
+ */
+export function isLost(detail: string): boolean {
+  return lost.test(detail);
+}
+
+const lost =
+  /^(unknown (model|session|sampling session) |future not found|model \S+ (was unloaded|not loaded))/i;
 
 /** "Sequence conflict: expected 5, got 6." → 5 */
 export function expectedId(detail: string): number | undefined {

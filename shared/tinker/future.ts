@@ -5,6 +5,7 @@ import { protobufType } from './codec.js';
 import {
   BadRequest,
   expectedId,
+  isLost,
   RunLost,
   SequenceConflict,
   StillPending,
@@ -125,6 +126,7 @@ function errorOfFuture(
   const failure = { operation, url, detail };
   const expected = expectedId(detail);
   if (expected !== undefined) return new SequenceConflict(failure, expected);
+  if (isLost(detail)) return new RunLost(failure);
   return category === 'user' ? new BadRequest(failure) : new Unavailable(failure);
 }
 

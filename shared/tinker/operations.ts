@@ -62,6 +62,19 @@ export function pass(
   };
 }
 
+/** A forward pass of two tokens; `count` is a weight, by which one can be told from another. */
+export function sequenceProbe(
+  modelId: string,
+  count: number,
+  dialect: Dialect,
+): SequencedOperation<unknown> {
+  const tokens = Int32Array.of(0, 0);
+  const inputs = { weights: Float32Array.of(0, count) };
+  const data = [{ tokens, targetTokens: tokens, inputs }];
+  const what = { modelId, data, loss: 'cross_entropy', config: {}, isForwardOnly: true } as const;
+  return pass(what, dialect);
+}
+
 export function optimStep(
   modelId: string,
   adam: AdamParams,

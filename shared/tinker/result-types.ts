@@ -69,5 +69,10 @@ function savedAs(name: string): ResultType<string> {
   const path = SaveResult.transform((result) => result.path).pipe(
     z.string().startsWith('tinker://'),
   );
-  return { name, json: path };
+  return { name, json: path.transform(withKind) };
+}
+
+/** SkyRL leaves out the kind of sampler weights, though it takes the path with it too. */
+function withKind(path: string): string {
+  return path.replace(/^(tinker:\/\/[^/]+)\/([^/]+)$/, '$1/sampler_weights/$2');
 }

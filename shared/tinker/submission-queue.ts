@@ -1,10 +1,10 @@
 import type { Logger } from '../service/telemetry/logger.js';
 import type { Answer } from './answer.js';
-import { OptimStepRequest, UntypedFuture } from './api.js';
+import { UntypedFuture } from './api.js';
 import { BadRequest, RunLost, SequenceConflict, type Failure } from './errors.js';
 import { retrieve } from './future.js';
 import { NoAnswer, waitable, type TinkerHttp, type TinkerRequest } from './http.js';
-import { optimStepType, type ResultType } from './result-types.js';
+import type { ResultType } from './result-types.js';
 
 /** An operation that the server runs in the order of its sequence id. */
 export interface SequencedOperation<T> {
@@ -59,8 +59,9 @@ export class SubmissionQueue {
 
   constructor(
     private readonly http: TinkerHttp,
-    private readonly modelId: string,
     private readonly signal: AbortSignal,
+    /** An operation without effects; each that it returns differs from those before. */
+    private readonly probe: (count: number) => SequencedOperation<unknown>,
     private readonly log: Logger = http.log,
   ) {
     this.#refusals = http.refusals;
@@ -199,22 +200,19 @@ export class SubmissionQueue {
   }
 
   /**
-   * No endpoint returns the expected id, but the refusal of an invalid id does: ids start at 1. If a server
-   * runs the probe anyway, a learning rate of 0 leaves the weights unchanged. Each probe differs in a number
-   * without effect, since a server that recognizes copies would repeat its last answer.
+   * No endpoint returns the expected id, but the refusal of an invalid id does: ids start at 1. Servers without a check
+   * of ids (SkyRL, open-rl) run the probe, which therefore has no effect: an optimizer step, even at a learning rate of 0,
+   * would change the moments, and open-rl keeps the other settings of a run's first one. Each probe differs, since a
+   * server that recognizes copies would repeat its last answer.
    */
   async #probe(): Promise<number | undefined> {
     const operation = 'sequence probe';
-    const json = OptimStepRequest.parse({
-      adam_params: { learning_rate: 0, eps: 1 + this.#probes++ },
-      model_id: this.modelId,
-      seq_id: 0,
-    });
-    const request = { operation, path: '/api/v1/optim_step', body: { json } };
+    const probe = this.probe(this.#probes++);
+    const request = { operation, ...probe.request(0) };
     try {
       const answer = await this.http.call(request, this.signal);
       const { request_id: requestId } = answer.parse(UntypedFuture);
-      await retrieve(this.http, { operation, requestId, type: optimStepType }, this.signal);
+      await retrieve(this.http, { operation, requestId, type: probe.type }, this.signal);
       return undefined;
     } catch (error) {
       if (error instanceof SequenceConflict) return error.expected;

@@ -1,11 +1,12 @@
-import { PermanentError, UserError } from '../base/errors.js';
+import { PermanentError } from '../base/errors.js';
 import { markHandled } from '../base/task-scope.js';
-import { carriers, carryLoss, withoutLoss, type Carrier } from '../rl/carried-loss.js';
-import { losses, lossSettings, type LossName } from '../rl/losses.js';
+import { carryLoss, withoutLoss, type Carrier } from '../rl/carried-loss.js';
+import { losses, type LossName } from '../rl/losses.js';
 import { GetInfoRequest, ModelInfo, UnloadModelRequest, UntypedFuture } from './api.js';
 import { combineResults, groupByLength, splitData } from './chunks.js';
-import { BadAnswer, BadRequest } from './errors.js';
+import { BadAnswer } from './errors.js';
 import type { TinkerHttp } from './http.js';
+import { probeLosses, type ForwardPass } from './loss-probe.js';
 import * as operations from './operations.js';
 import { SubmissionQueue, type SequencedOperation } from './submission-queue.js';
 import { retrieve } from './future.js';
@@ -33,38 +34,25 @@ export class TrainingRun {
     private readonly dialect: operations.Dialect,
     private readonly signal: AbortSignal,
   ) {
-    this.#queue = new SubmissionQueue(http, modelId, signal);
+    const probe = (count: number) => operations.sequenceProbe(modelId, count, dialect);
+    this.#queue = new SubmissionQueue(http, signal, probe);
   }
 
   /**
-   * Asks the server whether it has these losses, by a forward pass of two tokens with each. One that it lacks is from now
-   * on carried by another, in this and all other runs of the client: every pass with it costs a forward pass more.
+   * Asks the server for these losses. One that it lacks is from now on carried by another, in this and all other runs of
+   * the client: every pass with it costs a forward pass more. See {@link probeLosses}.
    *
    * @returns the losses that are carried, and by which.
-   * @throws {UserError} if the server lacks a loss and everything that could carry it.
    */
-  async probeLosses(names: readonly LossName[]): Promise<Partial<Record<LossName, Carrier>>> {
-    const carried: Partial<Record<LossName, Carrier>> = {};
-    const refusals = new Map<LossName, BadRequest | undefined>();
-    const refusal = async (name: LossName) => {
-      if (!refusals.has(name)) refusals.set(name, await this.#refusal(name));
-      return refusals.get(name);
-    };
-    for (const name of names) {
-      const refused = await refusal(name);
-      if (refused === undefined) continue;
-      for (const carrier of carriers) {
-        if ((await refusal(carrier)) === undefined) carried[name] ??= carrier;
-      }
-      const carrier = carried[name];
-      if (carrier === undefined) {
-        throw new UserError(
-          `the server at ${this.http.baseUrl} computes neither the loss ${name} nor ${carriers.join(' or ')}, with ` +
-            `which it could be had: ${refused.failure.detail}. Use another server, or one of its losses (--loss).`,
-          { cause: refused },
-        );
-      }
-      this.dialect.carriers.set(name, carrier);
+  async probeLosses(
+    names: readonly LossName[],
+    config: LossConfig = {},
+  ): Promise<Partial<Record<LossName, Carrier>>> {
+    const pass: ForwardPass = (datum, loss, settings) =>
+      this.#passes([datum], loss, settings, true);
+    const carried = await probeLosses(pass, names, config, this.http.baseUrl);
+    for (const [name, carrier] of Object.entries(carried)) {
+      this.dialect.carriers.set(name as LossName, carrier);
     }
     return carried;
   }
@@ -203,21 +191,6 @@ export class TrainingRun {
     queued.then(release, release);
   }
 
-  /** @returns the server's refusal of a loss, or undefined if it has it. */
-  async #refusal(loss: LossName): Promise<BadRequest | undefined> {
-    const nothing = Float32Array.of(0, 0);
-    const inputs = Object.fromEntries(losses[loss].inputs.map((name) => [name, nothing]));
-    const datum = { tokens: Int32Array.of(0, 0), targetTokens: Int32Array.of(0, 0), inputs };
-    const config = { ...lossSettings(loss, {}, 'learner'), temperature: 1 };
-    try {
-      await this.#passes([datum], loss, config, true);
-      return undefined;
-    } catch (caught) {
-      if (caught instanceof BadRequest) return caught;
-      throw caught;
-    }
-  }
-
   async #passes(
     data: readonly Datum[],
     loss: LossName,
@@ -225,6 +198,9 @@ export class TrainingRun {
     isForwardOnly: boolean,
   ): Promise<ForwardBackwardResult> {
     checkData(data);
+    // Every server's default; SkyRL refuses the setting itself.
+    const { temperature, ...rest } = config;
+    const sent = temperature === 1 ? rest : config;
     // TuFT pads a batch, and a loss that no input scales counts the padding: with 8 sequences of 8 to 40 tokens,
     // ten steps of dro deviated by 27 degrees from the correct direction (0.2.2, micro batch 16).
     // The server refuses a loss that this client does not know.
@@ -236,7 +212,7 @@ export class TrainingRun {
       return splitData(part, this.dialect.chunks);
     });
     const results = chunks.map((chunk) => {
-      const what = { modelId: this.modelId, data: chunk, loss, config, isForwardOnly };
+      const what = { modelId: this.modelId, data: chunk, loss, config: sent, isForwardOnly };
       return this.#queue.run(operations.pass(what, this.dialect));
     });
     const { logprobs, metrics } = combineResults(await Promise.all(results));

@@ -27,7 +27,9 @@ export function auditPasses(
       complain(`is an optimizer step with ${shown(adam)}, not ${shown(settings.adam)}`);
     }
     if (pass === undefined) continue;
-    const config = { ...settings.loss.config, temperature: settings.sampling.temperature };
+    const { temperature } = settings.sampling;
+    // The client leaves out a temperature of 1.
+    const config = { ...settings.loss.config, ...(temperature !== 1 && { temperature }) };
     if (pass.loss !== settings.loss.name || !sameNumbers(pass.config, config)) {
       complain(
         `has the loss ${pass.loss} with ${shown(pass.config)}, not ${settings.loss.name} with ${shown(config)}`,

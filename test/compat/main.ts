@@ -15,7 +15,7 @@ import { ensurePythonEnvironment } from '../../tools/tuft-cpu/environment.js';
 import { errorText, UserError } from '../../shared/base/errors.js';
 import { parseArgs } from '../../shared/service/npm-flags.js';
 import { runSuite } from './run-suite.js';
-import { compatFolder } from './suite.js';
+import { compatFolder, type Suite } from './suite.js';
 import { suites } from './suites.js';
 import { hasPassed, table, type Outcome } from './table.js';
 
@@ -62,6 +62,26 @@ async function run(): Promise<Outcome[]> {
     });
   }
 
+  const outcomes: Outcome[] = [];
+  const deadline = Date.now() + startWithinMinutes * 60_000;
+  const runAll = async (some: readonly Suite[], python: string) => {
+    for (const suite of some) {
+      if (Date.now() > deadline) {
+        const message = `not begun after ${startWithinMinutes} min`;
+        outcomes.push({ suite: suite.name, checks: [], problem: { kind: 'skipped', message } });
+        continue;
+      }
+      const options = { python, isShort: values.short, signal: stop.signal, note, now: Date.now };
+      outcomes.push(await runSuite(suite, options));
+    }
+  };
+  const withPython = chosen.filter(({ needsPython }) => needsPython !== false);
+  await runAll(
+    chosen.filter((suite) => !withPython.includes(suite)),
+    'python3',
+  );
+  if (withPython.length === 0) return outcomes;
+
   let python: string;
   try {
     python = await ensurePythonEnvironment({
@@ -78,19 +98,10 @@ async function run(): Promise<Outcome[]> {
     const kind = caught instanceof UserError ? 'skipped' : 'failed';
     const message = errorText(caught);
     note(`there is no Python environment for these tests: ${message}`);
-    return chosen.map(({ name }) => ({ suite: name, checks: [], problem: { kind, message } }));
+    const problem = { kind, message } as const;
+    return [...outcomes, ...withPython.map(({ name }) => ({ suite: name, checks: [], problem }))];
   }
 
-  const outcomes: Outcome[] = [];
-  const deadline = Date.now() + startWithinMinutes * 60_000;
-  for (const suite of chosen) {
-    if (Date.now() > deadline) {
-      const message = `not begun after ${startWithinMinutes} min`;
-      outcomes.push({ suite: suite.name, checks: [], problem: { kind: 'skipped', message } });
-      continue;
-    }
-    const options = { python, isShort: values.short, signal: stop.signal, note, now: Date.now };
-    outcomes.push(await runSuite(suite, options));
-  }
+  await runAll(withPython, python);
   return outcomes;
 }

@@ -42,6 +42,8 @@ export interface Suite {
   readonly name: string;
   readonly proves: string;
   readonly run: (context: SuiteContext) => Promise<void>;
+  /** Whether it needs the Python environment; true by default. */
+  readonly needsPython?: boolean;
   /** The time limit; exceeding it is a failure. 10 by default. */
   readonly limitMinutes?: number;
 }

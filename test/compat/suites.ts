@@ -3,6 +3,7 @@ import { testCountdownExample } from './countdown-example.js';
 import { testReasoningGym } from './reasoning-gym.js';
 import { testSdk } from './sdk.js';
 import { testSdkVersions } from './sdk-versions.js';
+import { testServers } from './servers.js';
 import { runPython, type Suite } from './suite.js';
 import { tuftCalls } from './tuft/calls.js';
 import { tuftMishaps } from './tuft/mishaps.js';
@@ -15,6 +16,12 @@ import { tuftTraining } from './tuft/training.js';
  * proves, and what runs it. Programs in Python report their checks as lines of JSON (runPython).
  */
 export const suites: readonly Suite[] = [
+  {
+    name: 'servers',
+    proves: 'our learner trains at SkyRL, Miles and open-rl, played by contracts of their sources',
+    run: testServers,
+    needsPython: false,
+  },
   {
     name: 'environment',
     proves: 'the pinned versions are the ones that the other suites import',

@@ -6,6 +6,7 @@ import { matchPath } from '../../local-backend/http-api.js';
 import { packageRoot } from '../../shared/base/package-root.js';
 import { routes } from '../local-backend/routes.js';
 import { codeIn, tableUnder } from './metrics-table.js';
+import { updatedServers } from './servers-table.js';
 
 const read = (path: string) => readFileSync(join(packageRoot, path), 'utf8');
 
@@ -54,5 +55,12 @@ describe('the table of Tinker calls', () => {
       inState('refused').filter((call) => answering(call).length > 0),
       [],
     );
+  });
+});
+
+describe('the table of other servers', () => {
+  it('the table of other servers is what the suite `servers` must find, by the contracts', () => {
+    const page = read('docs/backends.md');
+    assert.equal(updatedServers(page), page, 'npm run docs writes it');
   });
 });

@@ -6,11 +6,13 @@ import { examplePages, updatedExample } from './example.js';
 import { objectivePage, updatedObjective } from './losses-table.js';
 import { metricsPage, updatedPage } from './metrics-table.js';
 import { resultPages, updatedResults } from './results-table.js';
+import { backendsPage, updatedServers } from './servers-table.js';
 import { configurationPage, updatedConfiguration } from './settings-table.js';
 
 await writeFile(metricsPage, await updatedPage(await readFile(metricsPage, 'utf8')));
 await writeFile(configurationPage, updatedConfiguration(await readFile(configurationPage, 'utf8')));
 await writeFile(objectivePage, updatedObjective(await readFile(objectivePage, 'utf8')));
+await writeFile(backendsPage, updatedServers(await readFile(backendsPage, 'utf8')));
 for (const name of resultPages) {
   const path = join(packageRoot, name);
   await writeFile(path, await updatedResults(name, await readFile(path, 'utf8')));

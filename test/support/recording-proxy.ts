@@ -32,6 +32,28 @@ export interface Lacking {
   readonly calls?: readonly string[]; // the last parts of their paths
 }
 
+/** A request on its way to the backend. */
+export interface PassedRequest {
+  readonly method: string;
+  readonly path: string; // `/api/v1/forward_backward`, with its query
+  readonly isJson: boolean;
+  readonly body: Buffer;
+}
+
+export interface PassedAnswer {
+  readonly status: number;
+  readonly type: string; // of its content
+  readonly body: Buffer;
+}
+
+/** Plays another server in front of the backend. */
+export interface ServerRules {
+  /** @returns the request as the backend gets it, or the other server's own answer. */
+  request(given: PassedRequest): Promise<PassedRequest | PassedAnswer>;
+  /** @param sent what the backend got. @returns the backend's answer as the other server would give it. */
+  answer(given: PassedRequest, sent: PassedRequest, answer: PassedAnswer): Promise<PassedAnswer>;
+}
+
 /** Queued operations, whose results are polled. */
 const queued = new Set([
   'forward_backward',
@@ -43,7 +65,8 @@ const queued = new Set([
 
 /**
  * A proxy in front of a real backend that records its requests and can hold back its results. With `lacking` it plays
- * a lesser server: the backend refuses those losses as any that it does not know, and those calls are not there.
+ * a lesser server: the backend refuses those losses as any that it does not know, and those calls are not there. With
+ * `rules` it plays any other server.
  */
 export class RecordingProxy implements AsyncDisposable {
   /** The operations of training runs, in the order of their requests, without the question for losses at the start. */
@@ -58,8 +81,9 @@ export class RecordingProxy implements AsyncDisposable {
     backendUrl: string,
     answered?: (exchange: Exchange) => void,
     lacking: Lacking = {},
+    rules?: ServerRules,
   ): Promise<RecordingProxy> {
-    const proxy = new RecordingProxy(backendUrl, answered, lacking);
+    const proxy = new RecordingProxy(backendUrl, answered, lacking, rules);
     proxy.#server.listen(0, '127.0.0.1');
     await once(proxy.#server, 'listening');
     return proxy;
@@ -69,6 +93,7 @@ export class RecordingProxy implements AsyncDisposable {
     backendUrl: string,
     private readonly answered: ((exchange: Exchange) => void) | undefined,
     private readonly lacking: Lacking,
+    private readonly rules: ServerRules | undefined,
   ) {
     this.#backendUrl = backendUrl;
     this.#server = createServer((request, response) => {
@@ -114,22 +139,36 @@ export class RecordingProxy implements AsyncDisposable {
       await this.#held.get(this.#operationOf.get(String(json['request_id'])) ?? '');
     }
 
+    const given = { method, path: url, isJson, body };
+    const sent = (await this.rules?.request(given)) ?? given;
+    if ('status' in sent) {
+      response.writeHead(sent.status, { 'content-type': sent.type }).end(sent.body);
+      return;
+    }
+
     const { host: _host, connection: _connection, ...rest } = request.headers;
     const { 'content-length': _length, ...headers } = rest;
-    const answer = await fetch(this.#backendUrl + url, {
+    const answer = await fetch(this.#backendUrl + sent.path, {
       method,
       headers: headers as Record<string, string>,
       redirect: 'manual',
-      ...(method === 'GET' ? {} : { body: this.#unknownLoss(call) ?? body }),
+      ...(method === 'GET' ? {} : { body: this.#unknownLoss(call) ?? new Uint8Array(sent.body) }),
     });
     const bytes = Buffer.from(await answer.arrayBuffer());
+    if (this.rules !== undefined) {
+      const type = answer.headers.get('content-type') ?? 'application/json';
+      const whole = { status: answer.status, type, body: bytes };
+      const turned = await this.rules.answer(given, sent, whole);
+      response.writeHead(turned.status, { 'content-type': turned.type }).end(turned.body);
+      return;
+    }
     if (method === 'POST') {
       const { status } = answer;
       const type = answer.headers.get('content-type') ?? '';
       const answerIsJson = type.startsWith('application/json');
       this.answered?.({ operation, body, isJson, status, answer: bytes, answerIsJson });
     }
-    if (call !== undefined && answer.ok) {
+    if (call !== undefined && !isQuestion(call) && answer.ok) {
       const { request_id: id } = JSON.parse(bytes.toString()) as { request_id: string };
       this.#operationOf.set(id, call.operation);
     }
@@ -154,11 +193,11 @@ const ownHeaders = new Set([
   'transfer-encoding',
 ]);
 
-/** Whether this is a pass of two tokens with which the learner asks whether the backend has a loss. */
+/** Whether this is a pass with which the learner asks the backend whether it has a loss, or for a sequence id. */
 function isQuestion({ operation, pass }: RecordedCall): boolean {
   const [datum, ...others] = pass?.data ?? [];
-  const isTiny = others.length === 0 && datum?.tokens.join() === '0,0';
-  return operation === 'forward' && isTiny;
+  const hasNoText = others.length === 0 && datum?.tokens.every((token) => token === 0) === true;
+  return operation === 'forward' && hasNoText;
 }
 
 /** Distinguishes a forward, which is sent under the name of a forward_backward, by its content. */
