@@ -1,8 +1,8 @@
 import { z } from 'zod';
 import { UserError } from '../../base/errors.js';
-import { HubFile, listDataset, type DatasetListing } from '../hub/dataset-listing.js';
-import { fetchFile } from '../hub/download.js';
-import { hubOf, HubFailure, type Hub } from '../hub/hub.js';
+import { HubFile, listDataset, type DatasetListing } from '../../service/hub/dataset-listing.js';
+import { fetchFile } from '../../service/hub/download.js';
+import { hubOf, HubFailure, type Hub } from '../../service/hub/hub.js';
 import type { CommonSettings, Complain } from '../task.js';
 import { readRows, split, tableKind, tableSpec, TableSpec } from './table.js';
 

@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
-import type { Hub } from '../../../shared/tasks/hub/hub.js';
+import type { Hub } from '../../../shared/service/hub/hub.js';
 import { dataSpec, readData, type DataSpec } from '../../../shared/tasks/data/data.js';
 import { until } from '../../support/broker.js';
 import { commit, HubServer, repository, type Answer } from '../../support/hub-server.js';

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText, UserError } from '../../base/errors.js';
 import { cacheFolder } from '../../base/package-root.js';
-import { printError } from '../../service/telemetry/print-error.js';
-import type { Environment } from '../../service/config.js';
+import { printError } from '../telemetry/print-error.js';
+import type { Environment } from '../config.js';
 
 /** Address of the Hugging Face hub and the local folder of its datasets. */
 export interface Hub {
