@@ -27,8 +27,8 @@ export function isModelFile(name: string): boolean {
 }
 
 /**
- * The files of a repository or folder that make its model, in the order in which to take them: config.json first, since
- * it says whether the model can be run, and the weights last.
+ * The files of a repository or folder that make its model, in the order in which to take them: config.json first, because
+ * it decides whether the model can be run, and the weights last.
  *
  * @param names all file names; those in subfolders belong to other programs.
  * @throws {UserError} if something is missing, with what there is instead.

@@ -8,6 +8,7 @@ import { parseModelConfig } from '../../shared/model/model-config.js';
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
 import { fetchFile, sizeText } from '../../shared/service/hub/download.js';
 import { HubFailure, type Repository } from '../../shared/service/hub/hub.js';
+import { printError } from '../../shared/service/telemetry/print-error.js';
 import { askForListing, HubFile, listingOf } from '../../shared/service/hub/listing.js';
 import { isModelFile, licensePattern, modelFiles, requireRoom } from './model-files.js';
 import { originFile, originText, readOrigin, sizesOf, sourceText, type Origin } from './origin.js';
@@ -117,6 +118,7 @@ async function takeDirectory({ path }: Wanted<'directory'>, folder: string): Pro
 }
 
 async function takeGguf({ path, dtype }: Wanted<'gguf'>, folder: string): Promise<Origin> {
+  printError(`unpacking ${path}`);
   const { license, formats } = await convertGguf(path, folder, dtype);
   for (const name of await readdir(dirname(path))) {
     if (licensePattern.test(name)) await copyFile(join(dirname(path), name), join(folder, name));

@@ -42,6 +42,7 @@ export function tinyGguf(architecture: 'llama' | 'qwen2' | 'qwen3' = 'llama'): T
       [`${architecture}.feed_forward_length`]: hidden,
       [`${architecture}.attention.head_count`]: heads,
       [`${architecture}.attention.head_count_kv`]: kvHeads,
+      ...(architecture === 'qwen3' && { 'qwen3.attention.key_length': headDim }),
       [`${architecture}.attention.layer_norm_rms_epsilon`]: { float: 1e-5 },
       [`${architecture}.rope.freq_base`]: { float: 100_000 },
       'tokenizer.ggml.model': 'gpt2',

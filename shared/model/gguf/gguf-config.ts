@@ -15,9 +15,7 @@ export type GgufArchitecture = keyof typeof classes;
 const size = z.int().positive();
 const none = (what: string) => z.literal(0, `${what} cannot be run`).optional();
 
-/**
- * The keys below `llama.` and the like. Strict, because a setting that is ignored makes every answer wrong.
- */
+/** The keys that begin with the architecture's name. Strict, because an ignored setting makes every answer wrong. */
 const Settings = z.strictObject({
   context_length: size,
   embedding_length: size,
