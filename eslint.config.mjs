@@ -52,7 +52,7 @@ const importsPointDown = {
 };
 
 export default tseslint.config(
-  { ignores: ['dist/', 'runs/', 'sweeps/', '.cache/', 'node_modules/', '**/*_pb.ts'] },
+  { ignores: ['dist/', 'runs/', 'sweeps/', 'models/', '.cache/', 'node_modules/', '**/*_pb.ts'] },
   ...tseslint.configs.strictTypeChecked,
   {
     languageOptions: {

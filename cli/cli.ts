@@ -64,6 +64,17 @@ const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
     },
   ],
   [
+    'model',
+    {
+      words: 'get NAME|PATH',
+      purpose: 'a language model from the Hugging Face hub, a directory or a GGUF file',
+      load: async () => {
+        const { model, modelHelp } = await import('./model/command.js');
+        return { run: model, help: modelHelp };
+      },
+    },
+  ],
+  [
     'eval',
     {
       purpose: 'measures a policy version of a run on held-out problems',

@@ -61,7 +61,12 @@ export class SafetensorsFile implements AsyncDisposable {
 const pieceBytes = 2 ** 24;
 const mostAtOnce = 2 ** 30; // one read call takes less than 2 GiB
 
-async function readRange(handle: FileHandle, begin: number, end: number): Promise<Uint8Array> {
+/** Bytes of a file; fewer than asked for are an error. */
+export async function readRange(
+  handle: FileHandle,
+  begin: number,
+  end: number,
+): Promise<Uint8Array> {
   const bytes = new Uint8Array(end - begin);
   for (let done = 0; done < bytes.byteLength;) {
     const length = Math.min(bytes.byteLength - done, mostAtOnce);

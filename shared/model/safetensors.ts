@@ -152,23 +152,40 @@ export function firstNotFinite({ dtype, bytes }: TensorEntry): number | undefine
   return undefined;
 }
 
+/**
+ * The start of a safetensors file: the header's length and the header. The tensors' bytes follow in the same order.
+ * The header is padded, so that they are aligned.
+ */
+export function encodeHeader(
+  tensors: Iterable<readonly [name: string, Pick<TensorPlace, 'dtype' | 'dims'>]>,
+  metadata: Readonly<Record<string, string>> = {},
+): Uint8Array {
+  const header: Record<string, unknown> = { __metadata__: metadata };
+  let offset = 0;
+  for (const [name, { dtype, dims }] of tensors) {
+    const begin = offset;
+    offset += dims.reduce((product, dim) => product * dim, bytesPerElement[dtype]);
+    header[name] = { dtype, shape: dims, data_offsets: [begin, offset] };
+  }
+  const json = JSON.stringify(header);
+  const padded = new TextEncoder().encode(json.padEnd(Math.ceil(json.length / 8) * 8));
+  const start = new Uint8Array(lengthBytes + padded.byteLength);
+  new DataView(start.buffer).setBigUint64(0, BigInt(padded.byteLength), true);
+  start.set(padded, lengthBytes);
+  return start;
+}
+
 /** Encodes float32 tensors as a safetensors file, in the given order. */
 export function encodeSafetensors(
   tensors: ReadonlyMap<string, Tensor>,
   metadata: Readonly<Record<string, string>> = {},
 ): Uint8Array {
-  const header: Record<string, unknown> = { __metadata__: metadata };
-  let offset = 0;
-  for (const [key, { dims, data }] of tensors) {
-    header[key] = { dtype: 'F32', shape: dims, data_offsets: [offset, offset + data.byteLength] };
-    offset += data.byteLength;
-  }
-  const json = JSON.stringify(header);
-  const padded = new TextEncoder().encode(json.padEnd(Math.ceil(json.length / 8) * 8));
-  const file = new Uint8Array(8 + padded.byteLength + offset);
-  new DataView(file.buffer).setBigUint64(0, BigInt(padded.byteLength), true);
-  file.set(padded, 8);
-  let at = 8 + padded.byteLength;
+  const entries = [...tensors].map(([name, { dims }]) => [name, { dtype: 'F32', dims }] as const);
+  const start = encodeHeader(entries, metadata);
+  const dataBytes = [...tensors.values()].reduce((sum, { data }) => sum + data.byteLength, 0);
+  const file = new Uint8Array(start.byteLength + dataBytes);
+  file.set(start);
+  let at = start.byteLength;
   for (const { data } of tensors.values()) {
     file.set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength), at);
     at += data.byteLength;
@@ -176,8 +193,16 @@ export function encodeSafetensors(
   return file;
 }
 
+/** Rounds to bfloat16, the upper half of a float32: to the nearest, ties to even. */
+export function toBfloat16(values: Float32Array): Uint16Array {
+  const words = new Uint32Array(values.buffer, values.byteOffset, values.length);
+  return Uint16Array.from(words, (word, i) =>
+    Number.isNaN(values[i]) ? 0x7fc0 : (word + 0x7fff + ((word >>> 16) & 1)) >>> 16,
+  );
+}
+
 /** Converts IEEE 754 binary16 to a number. */
-function halfToFloat(half: number): number {
+export function halfToFloat(half: number): number {
   const sign = half & 0x8000 ? -1 : 1;
   const exponent = (half >> 10) & 0x1f;
   const fraction = half & 0x3ff;

@@ -11,6 +11,7 @@ const commands = [
   'up',
   'status',
   'doctor',
+  'model',
   'eval',
   'export',
   'dashboard',

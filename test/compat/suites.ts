@@ -1,5 +1,6 @@
 import { testCookbook, testNewestCookbook } from './cookbook.js';
 import { testCountdownExample } from './countdown-example.js';
+import { testGguf } from './gguf.js';
 import { testReasoningGym } from './reasoning-gym.js';
 import { testSdk } from './sdk.js';
 import { testSdkVersions } from './sdk-versions.js';
@@ -72,6 +73,12 @@ export const suites: readonly Suite[] = [
     name: 'transformers',
     proves: 'the golden files of npm test agree with transformers and peft',
     run: (context) => runPython(context, 'golden/make.py', ['--check']),
+  },
+  {
+    name: 'gguf',
+    proves: 'offbeat model get makes of a GGUF file what transformers reads from it',
+    run: testGguf,
+    limitMinutes: 15,
   },
   {
     name: 'reasoning-gym',

@@ -57,11 +57,14 @@ export async function readFlags({ name, flags, env }: OffbeatCommand): Promise<v
   else readOtherFlags(name, flags, env);
 }
 
-/** For commands that only have flags; `solve` also takes its problem as arguments. */
+/** For commands that only have flags; `solve` also takes its problem as arguments, `model` begins with `get NAME`. */
 function readOtherFlags(name: string, words: readonly string[], env: Environment): void {
   const settings = commandSettings[name];
   if (settings === undefined) throw new Error(`offbeat ${name} is not in test/docs/settings.ts`);
-  const flags = name === 'solve' ? words.filter((word) => !/^-?\d+$/.test(word)) : words;
+  const flags =
+    name === 'solve'
+      ? words.filter((word) => !/^-?\d+$/.test(word))
+      : words.slice(name === 'model' ? 2 : 0);
   loadConfig(z.object(settings.shape), settings.service, flags, env);
 }
 

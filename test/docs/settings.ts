@@ -10,6 +10,7 @@ import { DeadLettersConfig, deadLettersService } from '../../cli/dead-letters/co
 import { DoctorConfig, doctorService } from '../../cli/doctor/doctor-config.js';
 import { EvalConfig, evalService } from '../../cli/eval/eval-config.js';
 import { ExportConfig, exportService } from '../../cli/export/export.js';
+import { ModelConfig, modelService } from '../../cli/model/request.js';
 import { NatsConfig, natsConfigService } from '../../cli/nats-config.js';
 import { SolveConfig, solveService } from '../../tools/solve/solve.js';
 import { StatusConfig } from '../../cli/status/status.js';
@@ -55,6 +56,7 @@ export const commandSettings: Readonly<
   'score-server': { service: 'score-server', shape: ScoreServerConfig.shape },
   'local-backend': { service: 'local-backend', shape: LocalBackendConfig.shape },
   doctor: { service: doctorService, shape: DoctorConfig.shape },
+  model: { service: modelService, shape: ModelConfig.shape },
   export: { service: exportService, shape: ExportConfig.shape },
   eval: { service: evalService, shape: EvalConfig.shape },
   'dead-letters': { service: deadLettersService, shape: DeadLettersConfig.shape },

@@ -39,7 +39,7 @@ describe('the files that a program loads', () => {
     for (const file of [
       'shared/tasks/countdown/score.js',
       'shared/tasks/integer-answers/score.js',
-      'shared/tasks/hub/download.js',
+      'shared/service/hub/download.js',
       'shared/tasks/data/parquet-process.js',
     ]) {
       assert(loaded.has(file), `${file} is missed`);

@@ -6,6 +6,7 @@ import { sha256 } from '../../shared/base/bytes.js';
 
 export type Answer = (request: IncomingMessage, response: ServerResponse) => void;
 
+/** The only repository of each server, and its only commit. */
 export const repository = 'Jiayi-Pan/Countdown-Tasks-3to4';
 export const commit = 'c'.repeat(40);
 
@@ -19,7 +20,13 @@ export class HubServer implements AsyncDisposable {
   /** The token of each request. */
   readonly tokens: (string | undefined)[] = [];
 
-  private constructor(readonly files: Map<string, Buffer>) {
+  /** What the repository's owner wrote about it. */
+  card: object | undefined;
+
+  private constructor(
+    readonly files: Map<string, Buffer>,
+    readonly kind: 'datasets' | 'models',
+  ) {
     this.#server = createServer((request, response) => {
       this.asked.push([request.url, request.headers.range].filter(Boolean).join(' '));
       this.tokens.push(request.headers.authorization);
@@ -27,28 +34,36 @@ export class HubServer implements AsyncDisposable {
     });
   }
 
-  static async start(files: Readonly<Record<string, Buffer>>): Promise<HubServer> {
-    const hub = new HubServer(new Map(Object.entries(files)));
+  static async start(
+    files: Readonly<Record<string, Buffer>>,
+    kind: HubServer['kind'] = 'datasets',
+  ): Promise<HubServer> {
+    const hub = new HubServer(new Map(Object.entries(files)), kind);
     hub.#server.listen(0, '127.0.0.1');
     await once(hub.#server, 'listening');
     return hub;
+  }
+
+  /** Models are at the root of the hub. */
+  get #place(): string {
+    return this.kind === 'models' ? `/${repository}` : `/${this.kind}/${repository}`;
   }
 
   get url(): string {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** The hub's file list; it treats files that end in .parquet as large. */
+  /** The hub's file list; it treats files that end in .parquet or .safetensors as large. */
   listing(): object {
     const siblings = [...this.files].map(([rfilename, bytes]) => ({
       rfilename,
       size: bytes.byteLength,
       blobId: createHash('sha1').update(`blob ${bytes.byteLength}\0`).update(bytes).digest('hex'),
-      ...(rfilename.endsWith('.parquet') && {
+      ...(/\.(parquet|safetensors)$/.test(rfilename) && {
         lfs: { sha256: sha256(bytes), size: bytes.byteLength, pointerSize: 132 },
       }),
     }));
-    return { id: repository, sha: commit, private: false, siblings };
+    return { id: repository, sha: commit, private: false, cardData: this.card, siblings };
   }
 
   /** Sends a file or the requested range of it. */
@@ -64,7 +79,7 @@ export class HubServer implements AsyncDisposable {
   }
 
   fileAt(url = ''): Buffer | undefined {
-    return this.files.get(url.replace(`/datasets/${repository}/resolve/${commit}/`, ''));
+    return this.files.get(url.replace(`${this.#place}/resolve/${commit}/`, ''));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -81,7 +96,7 @@ export class HubServer implements AsyncDisposable {
     }
     const file = this.fileAt(request.url);
     if (file !== undefined) this.send(file, request, response);
-    else if (request.url?.startsWith(`/api/datasets/${repository}/revision/`) === true) {
+    else if (request.url?.startsWith(`/api/${this.kind}/${repository}/revision/`) === true) {
       response.end(JSON.stringify(this.listing()));
     } else response.writeHead(404).end('not found');
   }

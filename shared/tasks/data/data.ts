@@ -1,15 +1,15 @@
 import { z } from 'zod';
 import { UserError } from '../../base/errors.js';
-import { HubFile, listDataset, type DatasetListing } from '../hub/dataset-listing.js';
-import { fetchFile } from '../hub/download.js';
-import { hubOf, HubFailure, type Hub } from '../hub/hub.js';
+import { HubFailure, repositoryPattern } from '../../service/hub/hub.js';
+import { HubFile, type Listing } from '../../service/hub/listing.js';
 import type { CommonSettings, Complain } from '../task.js';
+import { datasetHubOf, fetchDatasetFile, listDataset, type DatasetHub } from './dataset-hub.js';
 import { readRows, split, tableKind, tableSpec, TableSpec } from './table.js';
 
 /** Files of one revision of a dataset on the Hugging Face hub, with their checksums. */
 export const HubSpec = z.strictObject({
   kind: z.literal('hub'),
-  repository: z.string().regex(/^[A-Za-z0-9][\w.-]*\/[A-Za-z0-9][\w.-]*$/), // OWNER/NAME
+  repository: z.string().regex(repositoryPattern), // OWNER/NAME
   commit: z.string().regex(/^[0-9a-f]{40}$/),
   files: z.array(HubFile).min(1),
   ...split,
@@ -29,7 +29,7 @@ export type DataSpec = z.infer<typeof DataSpec>;
 export async function dataSpec(
   dataset: string,
   how: Pick<TableSpec, 'seed' | 'testSize'>,
-  hub = hubOf(process.env),
+  hub = datasetHubOf(process.env),
 ): Promise<DataSpec> {
   const [, repository, revision = 'main', file] =
     /^([A-Za-z0-9][\w.-]*\/[A-Za-z0-9][\w.-]*)(?:@([^:]+))?(?::(.+))?$/.exec(dataset) ?? [];
@@ -66,13 +66,15 @@ export async function readData<Problem>(
   spec: DataSpec,
   problemOf: (row: unknown) => Problem,
   example: Readonly<Record<string, unknown>>,
-  hub: Hub = hubOf(process.env),
+  hub: DatasetHub = datasetHubOf(process.env),
 ): Promise<Problem[]> {
   if (spec.kind !== 'hub') return readRows(spec, problemOf, example);
   const { repository, commit } = spec;
   const problems: Problem[] = [];
   for (const file of spec.files) {
-    const path = await explained(repository, () => fetchFile(hub, repository, commit, file));
+    const path = await explained(repository, () =>
+      fetchDatasetFile(hub, { name: repository, commit, file }),
+    );
     const kind = tableKind(file.path)!;
     for (const problem of await readRows({ kind, path }, problemOf, example))
       problems.push(problem);
@@ -88,7 +90,7 @@ export function sourceOf(spec: DataSpec): string {
 /** The requested file, or those of the train split. */
 function chosenFiles(
   repository: string,
-  { files, commit }: DatasetListing,
+  { files, commit }: Listing,
   wanted: string | undefined,
 ): HubFile[] {
   const readable = files.filter(({ path }) => tableKind(path) !== undefined);

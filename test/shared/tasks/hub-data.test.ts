@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
-import type { Hub } from '../../../shared/tasks/hub/hub.js';
 import { dataSpec, readData, type DataSpec } from '../../../shared/tasks/data/data.js';
+import type { DatasetHub } from '../../../shared/tasks/data/dataset-hub.js';
 import { until } from '../../support/broker.js';
 import { commit, HubServer, repository, type Answer } from '../../support/hub-server.js';
 
@@ -21,12 +22,15 @@ const rows = [
 ];
 const Row = z.object({ nums: z.array(z.int()), target: z.int() });
 
+/** Linux has a device whose disk is always full. */
+const hasFullDevice = { skip: !existsSync('/dev/full') };
+
 describe('a dataset on the hub', { timeout: 60_000 }, () => {
   let folder: string;
   let server: HubServer;
   let waits: number[];
   let reports: string[];
-  let hub: Hub;
+  let hub: DatasetHub;
   beforeEach(async () => {
     folder = await mkdtemp(join(tmpdir(), 'offbeat-hub-'));
     server = await HubServer.start({ 'README.md': Buffer.from('# Countdown'), [path]: train });
@@ -205,6 +209,24 @@ describe('a dataset on the hub', { timeout: 60_000 }, () => {
       return !error.message.includes('hf_secret');
     });
     assert.deepEqual(server.tokens, [undefined, 'Bearer hf_secret']);
+  });
+
+  it('a dataset whose owner asks for consent is refused with the place where to give it', async () => {
+    server.mishaps = [
+      (_, response) => response.writeHead(403, { 'x-error-code': 'GatedRepo' }).end(),
+    ];
+    await assert.rejects(
+      specOf(),
+      /answered 403: its owner asks for consent to terms; accept them/,
+    );
+  });
+
+  it('a download ends at once, with the reason, when the disk is full', hasFullDevice, async () => {
+    const spec = await specOf();
+    await mkdir(dirname(place()), { recursive: true });
+    await symlink('/dev/full', `${place()}.part-${process.pid}`);
+    await assert.rejects(read(spec), { code: 'ENOSPC' });
+    assert.deepEqual(waits, []);
   });
 
   it('a download follows a redirect of the hub to its storage, without the token', async () => {

@@ -1,26 +1,32 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { errorText, UserError } from '../../base/errors.js';
-import { cacheFolder } from '../../base/package-root.js';
-import { printError } from '../../service/telemetry/print-error.js';
-import type { Environment } from '../../service/config.js';
+import { printError } from '../telemetry/print-error.js';
+import type { Environment } from '../config.js';
 
-/** Address of the Hugging Face hub and the local folder of its datasets. */
+/** Access to the Hugging Face hub. */
 export interface Hub {
   readonly endpoint: string; // https://huggingface.co
   readonly token?: string;
-  readonly folder: string; // of downloaded files
   readonly wait: (ms: number) => Promise<unknown>;
   readonly report: (line: string) => void; // prints why it takes longer
   readonly stallMs: number; // timeout of a response without further data
 }
 
-/** The hub from HF_ENDPOINT and HF_TOKEN, as for its own tools; OFFBEAT_DATASETS is the folder. */
+/** A repository of the hub. */
+export interface Repository {
+  readonly kind: 'datasets' | 'models';
+  readonly name: string; // OWNER/NAME
+}
+
+/** What can be the name of a repository. */
+export const repositoryPattern = /^[A-Za-z0-9][\w.-]*\/[A-Za-z0-9][\w.-]*$/;
+
+/** The hub from HF_ENDPOINT and HF_TOKEN, as for its own tools. */
 export function hubOf(env: Environment): Hub {
-  const { HF_ENDPOINT: endpoint, HF_TOKEN: token, OFFBEAT_DATASETS: folder } = env;
+  const { HF_ENDPOINT: endpoint, HF_TOKEN: token } = env;
   return {
     endpoint: (endpoint || 'https://huggingface.co').replace(/\/+$/, ''),
     ...(token !== undefined && token !== '' && { token }),
-    folder: folder || `${cacheFolder}/datasets`,
     wait: (ms) => sleep(ms),
     report: printError,
     stallMs: 30_000,
@@ -79,14 +85,15 @@ export async function ask(
   if (response.ok || status === 416) return response;
   await response.body?.cancel();
   if (status === 401 || status === 403) {
+    const isGated = response.headers.get('x-error-code') === 'GatedRepo';
+    const why = isGated ? 'its owner asks for consent to terms' : 'it is not there, or not for all';
+    const terms = isGated ? 'accept them on its page in a browser; ' : '';
     const remedy =
       hub.token === undefined ? 'set HF_TOKEN to a token that may' : 'HF_TOKEN may not';
-    throw new UserError(
-      `${url} answered ${status}: it is not there, or not for all; ${remedy} read it`,
-    );
+    throw new UserError(`${url} answered ${status}: ${why}; ${terms}${remedy} read it`);
   }
   if (status === 404) {
-    throw new UserError(`${url} answered 404: there is no such dataset, revision or file`);
+    throw new UserError(`${url} answered 404: there is no such repository, revision or file`);
   }
   throw new HubFailure(`${url} answered ${status}`);
 }

@@ -3,32 +3,40 @@ import { createReadStream } from 'node:fs';
 import { mkdir, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { UserError } from '../../base/errors.js';
-import type { HubFile } from './dataset-listing.js';
-import { ask, HubFailure, persistently, reasonOf, type Hub } from './hub.js';
+import { noRoomReason } from '../telemetry/disk-room.js';
+import { ask, HubFailure, persistently, reasonOf, type Hub, type Repository } from './hub.js';
+import type { HubFile } from './listing.js';
+
+/** A file of one commit. */
+export interface FileAtCommit {
+  readonly repository: Repository;
+  readonly commit: string;
+  readonly file: HubFile;
+}
 
 /**
- * Downloads a file of a dataset if it is not on this machine. A partial download, even by a process that
+ * Downloads a file unless it is already at `path`. A partial download, even by a process that
  * has ended, is kept and continued; the file is accepted only if its checksum matches.
  *
- * @returns its path.
  * @throws {HubFailure} if it cannot be fetched now.
  * @throws {UserError} if the hub refuses it, or a different file exists at its path.
+ * @throws the error of the write if the disk is full.
  */
 export async function fetchFile(
   hub: Hub,
-  repository: string,
-  commit: string,
-  file: HubFile,
-): Promise<string> {
-  const path = join(hub.folder, repository, commit, file.path);
+  { repository: { kind, name }, commit, file }: FileAtCommit,
+  path: string,
+): Promise<void> {
   const found = await sizeOf(path);
   if (found !== undefined) {
-    if (found === file.size && (await hasChecksum(path, file))) return path;
+    if (found === file.size && (await hasChecksum(path, file))) return;
     throw new UserError(`${path} is not the file that the hub has there; delete it, or repair it`);
   }
   await mkdir(dirname(path), { recursive: true });
   const part = await takeOver(path);
-  const from = `/datasets/${repository}/resolve/${commit}/${file.path.split('/').map(encodeURIComponent).join('/')}`;
+  const place = kind === 'models' ? name : `${kind}/${name}`;
+  const inside = file.path.split('/').map(encodeURIComponent).join('/');
+  const from = `/${place}/resolve/${commit}/${inside}`;
   await persistently(hub, async () => {
     await continuePart(hub, from, part, file.size);
     if (await hasChecksum(part, file)) return;
@@ -36,7 +44,6 @@ export async function fetchFile(
     throw new HubFailure(`${hub.endpoint}${from} has another checksum than ${file.checksum}`);
   });
   await rename(part, path);
-  return path;
 }
 
 /** Appends the missing bytes to the partial file. */
@@ -60,23 +67,35 @@ async function continuePart(hub: Hub, from: string, part: string, size: number):
     }
     await using file = await open(part, response.status === 206 ? 'a' : 'w');
     let bytes = response.status === 206 ? have : 0;
+    let reportedAt = performance.now();
     for await (const chunk of response.body ?? []) {
       timer.refresh();
       bytes += (chunk as Uint8Array).byteLength;
       if (bytes > size) throw new TooLong(`${hub.endpoint}${from} has more than ${size} bytes`);
       await file.writeFile(chunk as Uint8Array);
+      if (performance.now() - reportedAt < reportEveryMs) continue;
+      reportedAt = performance.now();
+      hub.report(`${basename(from)}: ${Math.floor((100 * bytes) / size)} % of ${sizeText(size)}`);
     }
     if (bytes < size)
       throw new HubFailure(`${hub.endpoint}${from} ended at byte ${bytes} of ${size}`);
   } catch (caught) {
     if (caught instanceof TooLong) await rm(part, { force: true });
     if (caught instanceof HubFailure || caught instanceof UserError) throw caught;
+    if (noRoomReason(caught) !== undefined) throw caught; // asking again would not help
     throw new HubFailure(`${hub.endpoint}${from} broke off (${reasonOf(caught)})`, {
       cause: caught,
     });
   } finally {
     clearTimeout(timer);
   }
+}
+
+const reportEveryMs = 10_000;
+
+/** `269 MB`. */
+export function sizeText(bytes: number): string {
+  return bytes < 1e9 ? `${Math.ceil(bytes / 1e6)} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
 }
 
 class TooLong extends HubFailure {}

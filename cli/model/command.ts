@@ -1,0 +1,91 @@
+import { existsSync } from 'node:fs';
+import { rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { UserError } from '../../shared/base/errors.js';
+import { describeFlags } from '../../shared/service/config-help.js';
+import type { Environment } from '../../shared/service/config.js';
+import { findingText } from '../doctor/finding.js';
+import { modelFindings } from '../doctor/model.js';
+import { lockFolder } from '../folder-lock.js';
+import { checkFiles, readOrigin, sourceText, type Origin } from './origin.js';
+import { loadModelRequest, ModelConfig, modelService, type ModelRequest } from './request.js';
+import { isOf, take } from './sources.js';
+
+export function modelHelp(): string {
+  return `offbeat model get NAME|PATH: a language model as a directory for --model-dir.
+
+  OWNER/NAME     a model of the Hugging Face hub, as safetensors. HF_TOKEN is used for models that are not for all.
+                 An interrupted download is continued by the same command, with the same commit.
+  DIRECTORY      a copy of the files that make the model
+  FILE.gguf      the model of a GGUF file (F32, F16, BF16, Q8_0, Q4_1 or Q4_0), unpacked
+
+The model must be a dense one of the Qwen3, Qwen2 or Llama family; another is refused before its weights are taken.
+The directory has its origin and license in origin.json. At the end it is checked as offbeat doctor does.
+Exit code: 0 if training can begin with it, 1 if it cannot.
+
+${describeFlags(ModelConfig.shape, modelService)}
+`;
+}
+
+/**
+ * Gets a model, unless it is here, and checks it.
+ *
+ * @returns the exit code.
+ * @throws {UserError} if it cannot be had, with the remedy.
+ */
+export async function model(words: readonly string[], env: Environment): Promise<number> {
+  const { wanted, out } = await loadModelRequest(words, env);
+  const finished = await finishedOrigin(wanted, out);
+  const origin = finished ?? (await getInto(wanted, out));
+  const license = origin.license?.name ?? origin.license?.id ?? 'unknown; see its page';
+  process.stdout.write(
+    `${out} ${finished === undefined ? 'is' : 'is already'} ${sourceText(origin.source)}\n` +
+      `license: ${license}\n${formatsText(origin)}`,
+  );
+  const findings = await modelFindings(out);
+  process.stdout.write(findings.map(findingText).join(''));
+  const isGood = findings.every(({ level }) => level !== 'error');
+  if (isGood) process.stdout.write(nextText(out));
+  return isGood ? 0 : 1;
+}
+
+/** The origin of a directory that is complete. @throws {UserError} if it holds something else. */
+async function finishedOrigin(
+  wanted: ModelRequest['wanted'],
+  out: string,
+): Promise<Origin | undefined> {
+  const origin = await readOrigin(out);
+  if (origin === undefined) return undefined;
+  if (!(await isOf(wanted, origin))) {
+    throw new UserError(
+      `${out} is ${sourceText(origin.source)}; name another --out, or delete it first`,
+    );
+  }
+  await checkFiles(out, origin);
+  return origin;
+}
+
+/** The directory appears under its name when it is complete. */
+async function getInto(wanted: ModelRequest['wanted'], out: string): Promise<Origin> {
+  const partial = `${out}.partial`;
+  await using _lock = await lockFolder(partial);
+  const origin = await take(wanted, partial);
+  await rename(partial, out);
+  await rm(join(out, '.lock'), { force: true });
+  return origin;
+}
+
+function formatsText({ formats }: Origin): string {
+  const quantized = Object.keys(formats ?? {}).filter((name) => name.startsWith('Q'));
+  return quantized.length === 0
+    ? ''
+    : `its weights were quantized (${quantized.join(', ')}): they differ from the published ones by that error\n`;
+}
+
+function nextText(out: string): string {
+  const start = `npx offbeat up --model-dir ${out} --prompt-style`;
+  const chat = existsSync(join(out, 'chat_template.jinja'))
+    ? `  ${start} think --max-tokens 400   # by its chat template\n`
+    : '';
+  return `\nnext:\n  ${start} fewshot --max-tokens 40\n${chat}`;
+}
