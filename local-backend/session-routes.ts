@@ -36,6 +36,8 @@ export function sessionRoutes(
               model_name: model.name,
               max_context_length: model.directory.config.maxPositions,
               capabilities: ['training', 'sampling'],
+              trainable: true,
+              sampleable: true,
             },
           ],
         }),

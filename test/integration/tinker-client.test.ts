@@ -7,6 +7,7 @@ import { TinkerClient } from '../../shared/tinker/client.js';
 import { protobufType } from '../../shared/tinker/codec.js';
 import { BadRequest, RunLost } from '../../shared/tinker/errors.js';
 import { apiKey, imitation, modelName, startOn } from '../local-backend/running-backend.js';
+import { RecordingProxy, type Exchange, type Lacking } from '../support/recording-proxy.js';
 import { tinyModel } from '../support/tiny-model.js';
 
 const model = { baseModel: modelName, rank: 4, seed: 3 };
@@ -188,6 +189,41 @@ describe('the Tinker client on the local backend', () => {
     await client.deleteCheckpoint(path);
     await client.deleteCheckpoint(path);
     assert.equal((await client.listCheckpoints(run.modelId)).length, 1);
+  });
+
+  it('samples that share one poll are those that are polled one by one', async () => {
+    const run = await client.createLoraModel(model);
+    const path = await run.saveWeightsForSampler('shared-poll');
+    const ask = async (lacking: Lacking) => {
+      const polls = { retrieve_future: 0, retrieve_futures: 0 };
+      const count = ({ operation }: Exchange) => {
+        if (operation in polls) polls[operation as keyof typeof polls]++;
+      };
+      await using proxy = await RecordingProxy.before(backend.url, count, lacking);
+      const signal = new AbortController().signal;
+      const log = pino({ level: 'silent' });
+      await using other = await TinkerClient.connect({ baseUrl: proxy.url, apiKey, log, signal });
+      const sampler = other.sampler(await other.createSamplingSession(path));
+      const groups = await Promise.all(
+        Array.from({ length: 8 }, (_, seed) =>
+          sampler.sample({
+            prompt: Int32Array.of(3, 4, 5 + seed),
+            numSamples: 16,
+            maxTokens: 24,
+            temperature: 1,
+            seed,
+          }),
+        ),
+      );
+      return { groups, polls };
+    };
+    const together = await ask({});
+    const apart = await ask({ calls: ['retrieve_futures'] });
+    assert.deepEqual(together.groups, apart.groups);
+    assert.equal(together.groups.flat().length, 8 * 16);
+    assert.equal(together.polls.retrieve_future, 8, 'each result is fetched once');
+    assert(together.polls.retrieve_futures > 0);
+    assert.equal(apart.polls.retrieve_futures, 0);
   });
 
   it('the Tinker client detects a backend restart and restores the run in a new session', async () => {
