@@ -78,6 +78,9 @@ export function hasCall(answer: Pick<Answer, 'isOk' | 'status' | 'failure'>): Kn
   return isHidden ? 'unknown' : 'yes';
 }
 
+/** The capability by which the local backend spares itself that question, which loads its model for sampling. */
+export const promptLogprobs = 'prompt_logprobs';
+
 /** Whether a server gives the logprobs of a prompt, asked by two tokens and one sampled token of the base model. */
 export async function probePromptLogprobs(
   openSampler: () => Promise<Pick<Sampler, 'logprobs'>>,

@@ -11,6 +11,7 @@ import {
 import {
   probeCalls,
   probePromptLogprobs,
+  promptLogprobs,
   type Known,
   type OfferedCalls,
 } from './capability-probe.js';
@@ -162,14 +163,15 @@ export class TinkerClient implements AsyncDisposable {
 
   /** Whether the server samples with a base model, as it says itself. */
   samples(baseModel: string): Known {
-    const model = this.models.find(({ name }) => name === baseModel);
-    if (model?.capabilities === undefined) return 'unknown';
-    return model.capabilities.includes('sampling') ? 'yes' : 'no';
+    const capabilities = this.#capabilitiesOf(baseModel);
+    if (capabilities === undefined) return 'unknown';
+    return capabilities.includes('sampling') ? 'yes' : 'no';
   }
 
-  /** Asks whether the server gives the logprobs of a prompt, unless it says that it does not sample. */
+  /** Asks whether the server gives the logprobs of a prompt, unless it says so, or that it does not sample. */
   async probePromptLogprobs(baseModel: string): Promise<{ known: Known; reason?: string }> {
     if (this.samples(baseModel) === 'no') return { known: 'no', reason: 'it does not sample' };
+    if (this.#capabilitiesOf(baseModel)?.includes(promptLogprobs) === true) return { known: 'yes' };
     const open = async () => this.sampler(await this.#openSampling({ base_model: baseModel }));
     return probePromptLogprobs(open, this.#scope.signal);
   }
@@ -227,6 +229,10 @@ export class TinkerClient implements AsyncDisposable {
     this.session[Symbol.dispose]();
     this.#scope.abort(new Error('the Tinker client is closed'));
     await this.#scope[Symbol.asyncDispose]();
+  }
+
+  #capabilitiesOf(baseModel: string): readonly string[] | undefined {
+    return this.models.find(({ name }) => name === baseModel)?.capabilities;
   }
 
   #openSampling(weights: { model_path: string } | { base_model: string }): Promise<string> {

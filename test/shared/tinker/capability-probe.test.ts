@@ -1,6 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { callsText, optionalCalls } from '../../../shared/tinker/capability-probe.js';
+import {
+  callsText,
+  optionalCalls,
+  promptLogprobs,
+} from '../../../shared/tinker/capability-probe.js';
 import { connectTo, ScriptedServer, type Reply } from './scripted-server.js';
 
 const detail = (status: number, text: string): Reply => ({ status, json: { detail: text } });
@@ -83,6 +87,18 @@ describe('the probe of prompt logprobs', () => {
       assert.deepEqual([prompt_logprobs, num_samples, max_tokens], [true, 1, 1]);
     });
   }
+
+  it('a server that lists prompt logprobs is believed, since the question may load a model', async () => {
+    await using server = await ScriptedServer.start();
+    const capabilities = ['training', 'sampling', promptLogprobs];
+    server.script('GET get_server_capabilities', {
+      json: { supported_models: [{ model_name: 'base', capabilities }] },
+    });
+    const { client } = await connectTo(server);
+    await using _closed = client;
+    assert.deepEqual(await client.probePromptLogprobs('base'), { known: 'yes' });
+    assert.equal(server.sent('create_sampling_session').length, 0);
+  });
 
   const models: [string, object, samples: string][] = [
     ['lists training alone', { capabilities: ['training'] }, 'no'],

@@ -2,7 +2,9 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { encodeSampleResult } from '../../../shared/tinker/codec.js';
 import { BadRequest, StillPending } from '../../../shared/tinker/errors.js';
-import { gate } from '../../support/broker.js';
+import { TinkerHttp } from '../../../shared/tinker/http.js';
+import { SamplingPoller } from '../../../shared/tinker/sampling-poller.js';
+import { gate, silent } from '../../support/broker.js';
 import { FaultyNetwork } from './faulty-network.js';
 import { connectTo, ScriptedServer, type Reply, type Seen } from './scripted-server.js';
 
@@ -129,6 +131,10 @@ describe('samples at a server that has one poll for all of a client', () => {
     await server.asked(2);
     server.settle(1);
     await second;
+    const third = token();
+    await server.asked(3);
+    server.settle(2);
+    await third;
     const asked = server.http.sent('asample').map(({ json }) => Number(json['seq_id']));
     const clones = new Set(asked.map((id) => Math.floor(id / 1e9)));
     assert.equal(clones.size, 1);
@@ -138,6 +144,7 @@ describe('samples at a server that has one poll for all of a client', () => {
     assert.deepEqual(polls(), [
       { target, prev_cursor: 0, retrieved_request_ids: [] },
       { target, prev_cursor: 1, retrieved_request_ids: ['sample-0'] },
+      { target, prev_cursor: 2, retrieved_request_ids: ['sample-1'] },
     ]);
   });
 
@@ -252,6 +259,22 @@ describe('samples at a server that has one poll for all of a client', () => {
     while (scene.polls().length < 3) await tick();
     server.settle(2);
     assert.equal(await next, 2);
+  });
+
+  it('a sample that is submitted while the last poll is being ended is polled for', async () => {
+    await using scene = await setUp();
+    const { server, polls } = scene;
+    const http = new TinkerHttp({ baseUrl: server.http.url, apiKey: 'tml-test', log: silent });
+    const poller = new SamplingPoller(http, { samplingSessionId: 'shared', clone: 1 });
+    const [first, second] = [new AbortController(), new AbortController()];
+    const unwanted = await poller.submit(() => Promise.resolve('sample-0'), first.signal, 60_000);
+    while (!server.isPolled) await tick();
+    first.abort(new Error('no longer wanted'));
+    const wanted = await poller.submit(() => Promise.resolve('sample-1'), second.signal, 60_000);
+    await assert.rejects(unwanted.settled, /no longer wanted/);
+    while (polls().length < 2) await tick();
+    server.settle(1);
+    await wanted.settled;
   });
 
   it('pending samples end when the client is closed', async () => {
