@@ -161,14 +161,14 @@ export class TinkerClient implements AsyncDisposable {
     return probeCalls(this.http, this.#scope.signal);
   }
 
-  /** Whether the server samples with a base model, as it says itself. */
+  /** Whether the server samples with a base model, according to its capabilities. */
   samples(baseModel: string): Known {
     const capabilities = this.#capabilitiesOf(baseModel);
     if (capabilities === undefined) return 'unknown';
     return capabilities.includes('sampling') ? 'yes' : 'no';
   }
 
-  /** Asks whether the server gives the logprobs of a prompt, unless it says so, or that it does not sample. */
+  /** Asks whether the server gives the logprobs of a prompt, unless the capabilities answer it. */
   async probePromptLogprobs(baseModel: string): Promise<{ known: Known; reason?: string }> {
     if (this.samples(baseModel) === 'no') return { known: 'no', reason: 'it does not sample' };
     if (this.#capabilitiesOf(baseModel)?.includes(promptLogprobs) === true) return { known: 'yes' };

@@ -24,7 +24,7 @@ export interface PolledClient {
 }
 
 /**
- * Polls all pending samples of one client by one request at a time, for servers that offer `retrieve_futures`. It says
+ * Polls all pending samples of one client by one request at a time, for servers that offer `retrieve_futures`. It reports
  * only which results are there: each is then fetched, and its failure read, by its own `retrieve_future`. If the server
  * refuses the call after all, every sample polls by itself.
  */
