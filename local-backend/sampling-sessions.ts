@@ -1,6 +1,10 @@
 import { createHash, randomUUID } from 'node:crypto';
 import type { z } from 'zod';
-import type { CreateSamplingSessionRequest, SampleRequest } from '../shared/tinker/api.js';
+import {
+  requestsOfAClient,
+  type CreateSamplingSessionRequest,
+  type SampleRequest,
+} from '../shared/tinker/api.js';
 import { parseTinkerPath, type TinkerPath } from '../shared/tinker/tinker-path.js';
 import { noLogprob, type SampledSequence, type TopTokens } from '../shared/tinker/types.js';
 import { type Access, ApiError, badRequest, notFound } from './http-api.js';
@@ -236,9 +240,9 @@ export class SamplingSessions {
   }
 }
 
-/** The number of the client that chose a sequence id: each counts on from 10^9 times its number. */
+/** The number of the client that chose a sequence id. */
 function cloneOf(seqId: number | bigint | string = 0): number {
-  return Number(BigInt(seqId) / 1_000_000_000n);
+  return Number(BigInt(seqId) / BigInt(requestsOfAClient));
 }
 
 /** The most probable tokens of a prompt whose first `count` positions are not scored. */

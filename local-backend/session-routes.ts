@@ -7,6 +7,7 @@ import {
   SampleRequest,
   SessionHeartbeatRequest,
 } from '../shared/tinker/api.js';
+import { promptLogprobs } from '../shared/tinker/capability-probe.js';
 import { type BodyBounds, jsonReply, readJson, readPage, type Route } from './http-api.js';
 import type { SamplingSessions } from './sampling-sessions.js';
 import type { ServedModel } from './served-model.js';
@@ -35,7 +36,9 @@ export function sessionRoutes(
             {
               model_name: model.name,
               max_context_length: model.directory.config.maxPositions,
-              capabilities: ['training', 'sampling'],
+              capabilities: ['training', 'sampling', promptLogprobs],
+              trainable: true,
+              sampleable: true,
             },
           ],
         }),

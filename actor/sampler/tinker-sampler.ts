@@ -30,6 +30,7 @@ export interface TinkerSamplerOptions {
   readonly stallSeconds?: number | undefined; // limit of a call; undefined: derived from earlier calls
   readonly log: Logger;
   readonly signal: AbortSignal;
+  readonly fetch?: typeof fetch; // replaced in tests
 }
 
 /** One call to the backend: samples the sequences of a request with one version. */

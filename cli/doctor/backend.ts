@@ -5,8 +5,16 @@ import type { ModelConfig } from '../../shared/model/model-config.js';
 import { checkModelDirectory } from '../../shared/model/model-directory.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
-import { AccessRefused, BadAnswer, Unavailable } from '../../shared/tinker/errors.js';
+import {
+  AccessRefused,
+  BadAnswer,
+  BadRequest,
+  hasNoSuchCall,
+  Unavailable,
+} from '../../shared/tinker/errors.js';
 import type { ServedModel } from '../../shared/tinker/handshake.js';
+import type { TrainingRun } from '../../shared/tinker/training-run.js';
+import { adapterFindings, offerFindings, release } from './backend-offer.js';
 import { finding, ok, type Finding } from './finding.js';
 
 export interface BackendQuestion {
@@ -42,6 +50,7 @@ export async function backendFindings(question: BackendQuestion): Promise<Findin
   findings.push(...servedFindings(model));
   const context = contextFinding(model, await configOf(question.modelDir));
   if (context !== undefined) findings.push(context);
+  findings.push(...(await offerFindings(client, model.name)));
   if (!question.trial) {
     return [...findings, finding('lora-rank', 'skipped', 'not tried', 'rankNotTried')];
   }
@@ -83,32 +92,46 @@ function servedFindings({ name, capabilities }: ServedModel): Finding[] {
   ];
 }
 
-/** Creates an adapter of the rank, compares the rank that the server reports, and releases it. */
+/**
+ * Creates an adapter of the rank, compares the rank that the server reports, tries what training needs, and releases
+ * the adapter.
+ */
 async function tryRank(
   client: TinkerClient,
   baseModel: string,
   { loraRank: rank, modelDir, log }: BackendQuestion,
 ): Promise<Finding[]> {
   const check = 'lora-rank';
+  const model = { baseModel, rank };
+  let run: TrainingRun;
   try {
-    const run = await client.createLoraModel({ baseModel, rank });
-    try {
-      const { tokenizerId, loraRank = rank } = await run.info();
-      const found = `an adapter of rank ${rank} can be created`;
-      return [
-        loraRank === rank
-          ? ok(check, found)
-          : finding(check, 'error', `${found}, but has rank ${loraRank}`, 'rankRefused'),
-        await tokenizerFinding(tokenizerId, modelDir),
-      ];
-    } finally {
-      await run.unload().catch((caught: unknown) => {
-        log.warn({ reason: errorText(caught) }, 'the trial adapter could not be unloaded');
-      });
-    }
+    run = await client.createLoraModel(model);
   } catch (caught) {
     const found = `an adapter of rank ${rank} cannot be created: ${errorText(caught)}`;
     return [finding(check, 'error', found, 'rankRefused')];
+  }
+  try {
+    const { tokenizerId, loraRank = rank } = await infoOf(run);
+    const found = `an adapter of rank ${rank} can be created`;
+    return [
+      loraRank === rank
+        ? ok(check, found)
+        : finding(check, 'error', `${found}, but has rank ${loraRank}`, 'rankRefused'),
+      await tokenizerFinding(tokenizerId, modelDir),
+      ...(await adapterFindings(client, run, { model, log })),
+    ];
+  } finally {
+    await release(run, log);
+  }
+}
+
+/** A server may lack the call. */
+async function infoOf(run: TrainingRun): Promise<Awaited<ReturnType<TrainingRun['info']>>> {
+  try {
+    return await run.info();
+  } catch (caught) {
+    if (caught instanceof BadRequest && hasNoSuchCall(caught.failure)) return {};
+    throw caught;
   }
 }
 

@@ -90,6 +90,12 @@ export const remedies = {
     'let actors sample in their own processes (--sampler onnx) if the server provides weights, or let it serve this model for sampling',
   rankRefused:
     'choose a rank that the server accepts with --lora-rank; TuFT: max_lora_rank, with FSDP fsdp_rank_slots',
+  oneAdapter:
+    'start no second run on this server, nor this check, while one trains there; TuFT with FSDP: fsdp_rank_slots',
+  noLoss: 'train on another server: this one has no loss that could carry the others',
+  noAdapters:
+    'start the actors with --sampler tinker; or let the server serve archives, or mount its checkpoint directory: --checkpoint-dir of the learner',
+  neitherWay: 'let the server sample, or serve archives of adapters: actors can do neither here',
   rankNotTried: 'leave out --no-trial, so that an adapter is created and released',
   shortContext: "choose a --max-tokens that fits, or raise the server's context limit",
   modelBroken: 'download the complete model again, or name another directory: --model-dir',

@@ -123,7 +123,7 @@ export function makeParts(
     broker,
     client,
     run,
-    backendSamples: backendSamples(client, config.model.name),
+    backendSamples: client.samples(config.model.name) !== 'no', // assumed where the backend does not say
     idle,
     maxStepsOffPolicy,
     rewinds,
@@ -190,10 +190,4 @@ export function makeParts(
     receiver,
     learningRates,
   };
-}
-
-/** Whether actors may sample through the backend; assumed where the backend does not state its capabilities. */
-export function backendSamples(client: TinkerClient, modelName: string): boolean {
-  const capabilities = client.models.find(({ name }) => name === modelName)?.capabilities;
-  return capabilities?.includes('sampling') ?? true;
 }

@@ -1,5 +1,6 @@
 import { UserError } from '../../shared/base/errors.js';
 import { dropTotals } from '../../shared/service/telemetry/drops.js';
+import { callsText } from '../../shared/tinker/capability-probe.js';
 import type { EvalResult } from '../../shared/wire/eval-result.js';
 import { CheckpointStore } from '../checkpoints/checkpoint-store.js';
 import { openBase, openRun } from '../checkpoints/opening.js';
@@ -13,7 +14,7 @@ import { newTicketKey } from '../../shared/wire/ticket-ids.js';
 import { divergenceLimits } from '../settings/run-control.js';
 import { VersionNotFinite } from '../step/publisher.js';
 import { Training } from '../step/training.js';
-import { backendSamples, makeParts, type SessionParts, type SessionOptions } from './parts.js';
+import { makeParts, type SessionParts, type SessionOptions } from './parts.js';
 import { SessionQueues } from './queues.js';
 
 export type SessionResult = Omit<SummaryInput, 'run' | 'wallSeconds'>;
@@ -61,12 +62,15 @@ export async function runSession(options: SessionOptions): Promise<SessionResult
       { cause: caught },
     );
   });
-  const { loss } = config;
+  const { loss, model } = config;
   log.info(
     {
       loss: carried[loss.name] === undefined ? loss.name : `${loss.name} by ${carried[loss.name]}`,
-      sampling: backendSamples(client, config.model.name),
+      sampling: client.samples(model.name),
+      promptLogprobs: (await client.probePromptLogprobs(model.name)).known,
       adapters: publisher.adapters,
+      adaptersAtOnce: 'unknown', // no server says it; the doctor tries a second one
+      calls: callsText(await client.probeCalls()),
     },
     'what the backend offers',
   );

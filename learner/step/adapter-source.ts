@@ -1,14 +1,11 @@
-import { errorText, UserError } from '../../shared/base/errors.js';
+import { UserError } from '../../shared/base/errors.js';
 import { markHandled } from '../../shared/base/task-scope.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { DownloadedAdapter } from '../../shared/tinker/adapter-archive.js';
+import { probeAdapters, type AdapterKind } from '../../shared/tinker/capability-probe.js';
 import type { TinkerClient } from '../../shared/tinker/client.js';
-import { AdapterOutOfReach, BadRequest } from '../../shared/tinker/errors.js';
 import type { TrainingRun } from '../../shared/tinker/training-run.js';
 import type { IdleClock } from './idle-clock.js';
-
-/** How a backend hands out adapters; `none`: actors can only sample through it. */
-export type AdapterKind = 'archive' | 'external weights' | 'none';
 
 export interface AdapterSourceOptions {
   readonly client: Pick<TinkerClient, 'downloadAdapter' | 'downloadExternal' | 'deleteCheckpoint'>;
@@ -41,7 +38,7 @@ export class AdapterSource {
   async fetch(version: number, samplerPath: string): Promise<DownloadedAdapter | undefined> {
     const { client } = this.options;
     if (!this.#isKnown) {
-      const adapter = await this.#tryArchive(version, samplerPath);
+      const adapter = await this.#first(version, samplerPath);
       this.#isKnown = true;
       if (adapter !== undefined) return adapter;
     }
@@ -60,31 +57,20 @@ export class AdapterSource {
   }
 
   /** Called before anything is trained, so that the run still has the weights of this version. */
-  async #tryArchive(version: number, samplerPath: string): Promise<DownloadedAdapter | undefined> {
+  async #first(version: number, samplerPath: string): Promise<DownloadedAdapter | undefined> {
     const { client, log } = this.options;
-    try {
-      return await client.downloadAdapter(samplerPath);
-    } catch (caught) {
-      if (!(caught instanceof AdapterOutOfReach)) throw caught;
-      this.#kind = (await this.#offersExternal(version)) ? 'external weights' : 'none';
-      if (this.#kind === 'none') {
-        const reason = errorText(caught);
-        log.warn({ reason }, 'adapters not available; start actors with --sampler tinker');
-      }
-      return undefined;
-    }
-  }
-
-  async #offersExternal(version: number): Promise<boolean> {
-    try {
-      await this.#saveExternal(version);
-      return true;
-    } catch (caught) {
-      if (!(caught instanceof BadRequest)) throw caught;
+    const first = await probeAdapters(
+      () => client.downloadAdapter(samplerPath),
+      () => this.#saveExternal(version),
+    );
+    this.#kind = first.kind;
+    if (first.kind === 'archive') return first.adapter;
+    if (first.kind === 'none') {
       this.#external.delete(version);
-      this.options.log.info({ reason: errorText(caught) }, 'external weights not available');
-      return false;
+      const { reasons } = first;
+      log.warn({ reasons }, 'adapters not available; start actors with --sampler tinker');
     }
+    return undefined;
   }
 
   #saveExternal(version: number): Promise<string> {

@@ -52,6 +52,7 @@ export const ClientConfigResponse = z.object({
   fwdbwd_max_chunk_len: z.int().positive().default(1024), // datums a request
   fwdbwd_max_chunk_bytes_count: z.int().positive().default(5_000_000), // estimated bytes a request
   billing_exception_max_pause_duration_sec: z.number().nonnegative().default(3600),
+  sample_use_retrieve_futures: z.boolean().default(false),
 });
 export type ClientConfigResponse = z.output<typeof ClientConfigResponse>;
 
@@ -65,6 +66,8 @@ export const ServerCapabilities = z.object({
       model_name: optional(z.string()),
       max_context_length: optional(z.int().positive()),
       capabilities: optional(z.array(z.string())), // TuFT's: training, sampling
+      trainable: optional(z.boolean()), // the hosted service's, since SDK 0.38
+      sampleable: optional(z.boolean()),
     }),
   ),
 });
@@ -346,6 +349,11 @@ export const FailedFuture = z.object({
 /** `POST /api/v1/cancel_future`, whose answer is empty */
 export const CancelFutureRequest = z.object({ request_id: z.string() });
 
+/** Copies of a sampling client number their requests from different multiples of this. */
+export const requestsOfAClient = 1_000_000_000;
+/** Ids of retrieved results in one request. */
+export const maxRetrieved = 4_096;
+
 /** `POST /api/v1/retrieve_futures`: which futures of a sampling client have settled, for SDKs since 0.38 */
 export const RetrieveFuturesRequest = closed({
   target: closed({
@@ -355,7 +363,11 @@ export const RetrieveFuturesRequest = closed({
   }),
   prev_cursor: count.default(0), // of the previous answer
   timeout: optional(z.number().nonnegative()), // seconds
-  retrieved_request_ids: z.array(z.string()).max(4_096).default([]), // whose results the client has
+  retrieved_request_ids: z.array(z.string()).max(maxRetrieved).default([]), // whose results the client has
+});
+export const RetrieveFuturesResponse = z.object({
+  completions: z.array(z.object({ request_id: z.string() })).max(65_536),
+  cursor: count,
 });
 
 /** `GET /api/v1/training_runs/{id}/checkpoints?limit=&offset=` */

@@ -8,6 +8,13 @@ import {
   CreateSamplingSessionResponse,
   UntypedFuture,
 } from './api.js';
+import {
+  probeCalls,
+  probePromptLogprobs,
+  promptLogprobs,
+  type Known,
+  type OfferedCalls,
+} from './capability-probe.js';
 import { BadRequest, hasNoSuchCall, Unavailable } from './errors.js';
 import { retrieve } from './future.js';
 import { shakeHands, type ServedModel } from './handshake.js';
@@ -73,7 +80,8 @@ export class TinkerClient implements AsyncDisposable {
         maxBytes: config.fwdbwd_max_chunk_bytes_count,
       };
       const session = await Session.open(http, scope.signal);
-      const dialect = { chunks, isJsonOnly: false, carriers: new Map() };
+      const pollsTogether = config.sample_use_retrieve_futures;
+      const dialect = { chunks, pollsTogether, isJsonOnly: false, carriers: new Map() };
       return new TinkerClient(options, http, dialect, models, session, scope);
     } catch (caught) {
       await scope[Symbol.asyncDispose]();
@@ -151,29 +159,35 @@ export class TinkerClient implements AsyncDisposable {
   }
 
   /** Opens a session that samples with saved weights. Returns its id, which other processes may use too. */
-  createSamplingSession(modelPath: string): Promise<string> {
+  async createSamplingSession(modelPath: string): Promise<string> {
     parseTinkerPath(modelPath);
-    return this.session.create(async (session_id, sampling_session_seq_id) => {
-      const json = CreateSamplingSessionRequest.parse({
-        session_id,
-        sampling_session_seq_id,
-        model_path: modelPath,
-      });
-      const path = '/api/v1/create_sampling_session';
-      const request = {
-        operation: 'create_sampling_session',
-        path,
-        body: { json },
-        timeoutMs: 280_000,
-      };
-      const answer = await this.http.call(request, this.#scope.signal, { max500s: 1 });
-      return answer.parse(CreateSamplingSessionResponse).sampling_session_id;
-    });
+    return this.#openSampling({ model_path: modelPath });
   }
 
   /** Creates a sampler for a session, which any process may have opened. */
   sampler(samplingSessionId: string): Sampler {
-    return new Sampler(samplingSessionId, this.http, this.#scope.signal);
+    const { signal } = this.#scope;
+    return new Sampler(samplingSessionId, this.http, signal, this.dialect.pollsTogether);
+  }
+
+  /** Asks which optional calls the server has. Changes nothing there. */
+  probeCalls(): Promise<OfferedCalls> {
+    return probeCalls(this.http, this.#scope.signal);
+  }
+
+  /** Whether the server samples with a base model, according to its capabilities. */
+  samples(baseModel: string): Known {
+    const capabilities = this.#capabilitiesOf(baseModel);
+    if (capabilities === undefined) return 'unknown';
+    return capabilities.includes('sampling') ? 'yes' : 'no';
+  }
+
+  /** Asks whether the server gives the logprobs of a prompt, unless the capabilities answer it. */
+  async probePromptLogprobs(baseModel: string): Promise<{ known: Known; reason?: string }> {
+    if (this.samples(baseModel) === 'no') return { known: 'no', reason: 'it does not sample' };
+    if (this.#capabilitiesOf(baseModel)?.includes(promptLogprobs) === true) return { known: 'yes' };
+    const open = async () => this.sampler(await this.#openSampling({ base_model: baseModel }));
+    return probePromptLogprobs(open, this.#scope.signal);
   }
 
   /** Downloads an adapter. @throws {AdapterOutOfReach} if its location is not reachable from here. */
@@ -236,6 +250,29 @@ export class TinkerClient implements AsyncDisposable {
     this.session[Symbol.dispose]();
     this.#scope.abort(new Error('the Tinker client is closed'));
     await this.#scope[Symbol.asyncDispose]();
+  }
+
+  #capabilitiesOf(baseModel: string): readonly string[] | undefined {
+    return this.models.find(({ name }) => name === baseModel)?.capabilities;
+  }
+
+  #openSampling(weights: { model_path: string } | { base_model: string }): Promise<string> {
+    return this.session.create(async (session_id, sampling_session_seq_id) => {
+      const json = CreateSamplingSessionRequest.parse({
+        session_id,
+        sampling_session_seq_id,
+        ...weights,
+      });
+      const path = '/api/v1/create_sampling_session';
+      const request = {
+        operation: 'create_sampling_session',
+        path,
+        body: { json },
+        timeoutMs: 280_000,
+      };
+      const answer = await this.http.call(request, this.#scope.signal, { max500s: 1 });
+      return answer.parse(CreateSamplingSessionResponse).sampling_session_id;
+    });
   }
 
   #checkServed(baseModel: string): void {

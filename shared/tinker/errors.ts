@@ -125,7 +125,7 @@ export function errorOfStatus(failure: Failure & { readonly status: number }): T
 
 /** Whether the server does not have the call itself; a lost run or checkpoint is named in the answer. */
 export function hasNoSuchCall({ status, detail }: Failure): boolean {
-  return status === 405 || status === 501 || (status === 404 && /^not found\.?$/i.test(detail));
+  return status === 405 || status === 501 || (status === 404 && noRoute.test(detail));
 }
 
 /**
@@ -138,6 +138,8 @@ export function isLost(detail: string): boolean {
 
 const lost =
   /^(unknown (model|session|sampling session) |future not found|model \S+ (was unloaded|not loaded))/i;
+/** FastAPI's answer to an unknown path, and the local backend's. */
+const noRoute = /^not found\.?$|is not part of this API$/i;
 
 /** "Sequence conflict: expected 5, got 6." → 5 */
 export function expectedId(detail: string): number | undefined {

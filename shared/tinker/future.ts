@@ -12,7 +12,7 @@ import {
   Unavailable,
   type TinkerError,
 } from './errors.js';
-import { NoAnswer, waitable, type TinkerHttp } from './http.js';
+import { NoAnswer, waitable, type TinkerHttp, type TinkerRequest } from './http.js';
 import type { ResultType } from './result-types.js';
 
 /** A pending result of `operation`, identified by `requestId`. */
@@ -35,30 +35,59 @@ export interface Future<T> {
  * @throws {StillPending} if the operation takes longer than `deadlineMs`.
  * @throws {Unavailable} if no poll was answered for too long, or the operation failed on the server.
  */
-export async function retrieve<T>(
+export function retrieve<T>(
   http: TinkerHttp,
   future: Future<T>,
   signal: AbortSignal,
   deadlineMs = defaultDeadlineMs,
 ): Promise<T> {
-  const retryBudget = http.retryBudget();
   const deadline = http.now() + deadlineMs;
+  const question: Question<T> = {
+    request: (iteration) => poll(future, iteration),
+    read: (answer) => read(answer, future),
+    onPending: (answer) => {
+      if (http.now() > deadline) throw overdue(future.operation, answer.url, deadlineMs);
+    },
+  };
+  return pollUntil(http, question, signal);
+}
+
+/** What a poll asks, and how its answers are read. */
+export interface Question<T> {
+  readonly request: (iteration: number) => TinkerRequest;
+  readonly read: (answer: Answer) => Reading<T>;
+  /** Called when an answer says that there is nothing yet; an error ends the polling. */
+  readonly onPending: (answer: Answer) => void;
+}
+
+export type Reading<T> =
+  | { readonly value: T }
+  | { readonly isPending: true }
+  | { readonly error: TinkerError; readonly isTransient: boolean };
+
+/** Polls until an answer has a value. @throws what {@link retrieve} throws of the exchange itself. */
+export async function pollUntil<T>(
+  http: TinkerHttp,
+  { request, read, onPending }: Question<T>,
+  signal: AbortSignal,
+): Promise<T> {
+  const retryBudget = http.retryBudget();
   let badRequests = 0;
   for (let iteration = 0; ; iteration++) {
     let answer: Answer;
     try {
-      answer = await http.send(poll(future, iteration), signal);
+      answer = await http.send(request(iteration), signal);
     } catch (caught) {
       if (!(caught instanceof NoAnswer)) throw caught;
       if (caught.isRefused) throw new RunLost(caught.failure, { cause: caught });
       await retryBudget.wait(caught.failure, undefined, signal, caught);
       continue;
     }
-    const reading = read(answer, future);
+    const reading = read(answer);
     if ('value' in reading) return reading.value;
     if ('isPending' in reading) {
       retryBudget.renew();
-      if (http.now() > deadline) throw overdue(answer, deadlineMs);
+      onPending(answer);
       await http.sleep(minPauseMs, signal);
     } else if (reading.isTransient || (answer.status === 400 && badRequests++ < 3)) {
       await retryBudget.wait(answer.failure, answer.headers, signal);
@@ -69,16 +98,11 @@ export async function retrieve<T>(
 }
 
 /** Above the 120 s that TuFT holds a poll, so that its "try again" arrives before our timeout. */
-const pollTimeoutMs = 150_000;
+export const pollTimeoutMs = 150_000;
 const minPauseMs = 50; // for servers that do not hold polls
-const defaultDeadlineMs = 2 * 3_600_000; // for one pending operation
+export const defaultDeadlineMs = 2 * 3_600_000; // for one pending operation
 
-type Reading<T> =
-  | { readonly value: T }
-  | { readonly isPending: true }
-  | { readonly error: TinkerError; readonly isTransient: boolean };
-
-function poll(future: Future<unknown>, iteration: number) {
+function poll(future: Future<unknown>, iteration: number): TinkerRequest {
   const json = RetrieveFutureRequest.parse({ request_id: future.requestId });
   const accept = future.type.protobuf ? `${protobufType}, application/json` : 'application/json';
   return {
@@ -130,7 +154,7 @@ function errorOfFuture(
   return category === 'user' ? new BadRequest(failure) : new Unavailable(failure);
 }
 
-function overdue({ url, failure: { operation } }: Answer, deadlineMs: number): StillPending {
+export function overdue(operation: string, url: string, deadlineMs: number): StillPending {
   const detail = `still pending after ${Math.round(deadlineMs / 1_000)} s`;
   return new StillPending({ operation, url, detail });
 }

@@ -1,3 +1,4 @@
+import type { z } from 'zod';
 import {
   AuthTokenResponse,
   ClientConfigRequest,
@@ -6,6 +7,8 @@ import {
 } from './api.js';
 import type { TinkerHttp } from './http.js';
 import { sdkVersion } from './session.js';
+
+type ServedModelJson = z.output<typeof ServerCapabilities>['supported_models'][number];
 
 /** A model that the server trains or samples. */
 export interface ServedModel {
@@ -66,12 +69,27 @@ async function fetchModels(http: TinkerHttp, signal: AbortSignal): Promise<Serve
   const answer = await http.call(request, signal);
   return answer.parse(ServerCapabilities).supported_models.flatMap((model) => {
     if (model.model_name === undefined) return [];
+    const capabilities = capabilitiesOf(model);
     return {
       name: model.model_name,
       ...(model.max_context_length !== undefined && { maxContextLength: model.max_context_length }),
-      ...(model.capabilities && { capabilities: model.capabilities }),
+      ...(capabilities && { capabilities }),
     };
   });
+}
+
+/** TuFT lists them; the hosted service has a field for each. What is absent there is not known to be missing. */
+function capabilitiesOf({
+  capabilities,
+  trainable,
+  sampleable,
+}: Pick<ServedModelJson, 'capabilities' | 'trainable' | 'sampleable'>): string[] | undefined {
+  if (capabilities !== undefined) return capabilities;
+  if (trainable === undefined && sampleable === undefined) return undefined;
+  return [
+    ...(trainable === false ? [] : ['training']),
+    ...(sampleable === false ? [] : ['sampling']),
+  ];
 }
 
 function useTokens(http: TinkerHttp, apiKey: string): void {

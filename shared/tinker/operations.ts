@@ -28,6 +28,8 @@ import type { ForwardBackwardRequest, ForwardBackwardResult } from './types.js';
 /** Protocol settings of a server, shared by all runs of a client. */
 export interface Dialect {
   readonly chunks: ChunkLimits;
+  /** Whether one poll answers for all samples of a client. */
+  readonly pollsTogether: boolean;
   /** Becomes true once the server refuses protobuf, as servers older than SDK 0.25 do. */
   isJsonOnly: boolean;
   /** The losses that the server lacks, and those that carry them. */

@@ -1,10 +1,11 @@
 import { randomInt } from 'node:crypto';
 import { TaskScope } from '../base/task-scope.js';
-import { SampleRequest, UntypedFuture } from './api.js';
+import { requestsOfAClient, SampleRequest, UntypedFuture } from './api.js';
 import { BadAnswer, RunLost } from './errors.js';
-import { retrieve } from './future.js';
+import { defaultDeadlineMs, retrieve } from './future.js';
 import type { TinkerHttp } from './http.js';
 import { sampleType } from './result-types.js';
+import { SamplingPoller } from './sampling-poller.js';
 import type { SampledSequence, SampleResult } from './types.js';
 
 export interface SampleOptions {
@@ -22,17 +23,22 @@ export interface SampleOptions {
 
 /** Samples with the weights of one sampling session. Calls are independent and may run concurrently. */
 export class Sampler {
-  /**
-   * Several processes share a session, and a server may treat a repeated id as a copy of the same request, so
-   * each process counts from a random start.
-   */
-  #seqId = randomInt(2 ** 31) * 2 ** 21;
+  #seqId: number;
+  readonly #poller: SamplingPoller | undefined;
 
+  /** @param pollsTogether whether the server has one poll for all samples of a client. */
   constructor(
     readonly samplingSessionId: string,
     private readonly http: TinkerHttp,
     private readonly clientSignal: AbortSignal,
-  ) {}
+    pollsTogether: boolean,
+  ) {
+    // Several processes share a session, and a server may treat a repeated id as a copy of the same request, so
+    // each client counts from a random start. Two that draw the same clone see, and ignore, each other's results.
+    const clone = 1 + randomInt(maxClones);
+    this.#seqId = clone * requestsOfAClient + randomInt(400) * 2 ** 21;
+    if (pollsTogether) this.#poller = new SamplingPoller(http, { samplingSessionId, clone });
+  }
 
   /**
    * @returns [numSamples] completions. Logprobs are of the sampled distribution, that is, after temperature.
@@ -75,13 +81,21 @@ export class Sampler {
       seq_id: this.#seqId++,
       ...(isForPrompt && { prompt_logprobs: true }),
     });
+    const { deadlineMs = defaultDeadlineMs } = options;
     await using call = new TaskScope(this.clientSignal, options.signal);
     const { signal } = call;
+    const submit = () => this.#submit(json, signal);
     for (let attempt = 1; ; attempt++) {
-      const requestId = await this.#submit(json, signal);
+      const { requestId, settled } =
+        this.#poller === undefined
+          ? { requestId: await submit(), settled: undefined }
+          : await this.#poller.submit(submit, signal, deadlineMs);
       try {
+        await settled;
         const future = { operation: 'asample', requestId, type: sampleType };
-        return await retrieve(this.http, future, signal, options.deadlineMs);
+        const result = await retrieve(this.http, future, signal, deadlineMs);
+        this.#poller?.retrieved(requestId);
+        return result;
       } catch (error) {
         // The future was lost, for instance in a server restart; the session may still exist.
         if (!(error instanceof RunLost) || attempt === maxAttempts) throw error;
@@ -113,3 +127,5 @@ export class Sampler {
 }
 
 const maxAttempts = 3;
+/** So that every id is a safe integer. */
+const maxClones = 9_000_000;

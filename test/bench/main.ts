@@ -3,6 +3,7 @@ import { UserError } from '../../shared/base/errors.js';
 import { parseArgs } from '../../shared/service/npm-flags.js';
 import { benchMemory } from './memory.js';
 import { benchDecoding, benchTraining } from './model.js';
+import { benchPolls } from './polls.js';
 import { benchReward } from './reward.js';
 import { benchWire } from './wire.js';
 
@@ -18,6 +19,7 @@ const suites: Record<string, () => Promise<Figure[]> | Figure[]> = {
   train: benchTraining,
   reward: benchReward,
   wire: benchWire,
+  polls: benchPolls,
   memory: benchMemory,
 };
 

@@ -1,4 +1,5 @@
-import { testCookbook, testNewestCookbook } from './cookbook.js';
+import { testCookbookSpeed } from './cookbook-speed.js';
+import { testCookbook, testNewestCookbook, testTwoCommands } from './cookbook.js';
 import { testCountdownExample } from './countdown-example.js';
 import { testGguf } from './gguf.js';
 import { testReasoningGym } from './reasoning-gym.js';
@@ -42,6 +43,18 @@ export const suites: readonly Suite[] = [
     name: 'cookbook',
     proves: "the cookbook's asynchronous RL loop trains and resumes against the local backend",
     run: (context) => testCookbook(context),
+  },
+  {
+    name: 'cookbook-laptop',
+    proves: 'the two commands of docs/backends.md train the embedded model with the cookbook',
+    run: testTwoCommands,
+    limitMinutes: 20,
+  },
+  {
+    name: 'cookbook-speed',
+    proves: "the cookbook's loop takes the same steps on the local backend and on TuFT; how fast",
+    run: testCookbookSpeed,
+    limitMinutes: 30,
   },
   {
     name: 'tuft-calls',

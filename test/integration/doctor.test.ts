@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { copyFile, mkdtemp, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { copyFile, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { createServer, type RequestListener } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { backendFindings, type BackendQuestion } from '../../cli/doctor/backend.js';
+import { adapterFinding } from '../../cli/doctor/backend-offer.js';
 import { clockFindings } from '../../cli/doctor/machine.js';
 import { type Finding, remedies, type Trouble } from '../../cli/doctor/finding.js';
 import { modelFindings } from '../../cli/doctor/model.js';
@@ -13,10 +14,12 @@ import { natsFindings, type NatsQuestion } from '../../cli/doctor/nats.js';
 import { freePort } from '../../cli/processes/free-port.js';
 import { identitiesOf } from '../../cli/nats-server/keys.js';
 import type { ModelDirectory } from '../../shared/model/model-directory.js';
+import { losses } from '../../shared/rl/losses.js';
 import { silent } from '../support/broker.js';
 import { GuardedServer } from '../support/guarded-server.js';
 import { NatsServer } from '../support/nats-server.js';
 import { runOffbeat } from '../support/offbeat.js';
+import { RecordingProxy, type Lacking } from '../support/recording-proxy.js';
 import { ServiceProcess } from '../support/service-process.js';
 import { tinyModel } from '../support/tiny-model.js';
 
@@ -155,18 +158,64 @@ describe('the doctor, at a backend', { timeout: 180_000 }, () => {
     const findings = await backendFindings(question);
     assert.deepEqual(
       findings.map(({ check, level }) => [check, level]),
-      ['backend', 'backend-model', 'context', 'lora-rank', 'backend-tokenizer'].map((check) => [
-        check,
-        'ok',
-      ]),
+      [
+        ...['backend', 'backend-model', 'context', 'calls', 'prompt-logprobs', 'lora-rank'],
+        ...['backend-tokenizer', 'losses', 'adapters', 'adapters-at-once'],
+      ].map((check) => [check, 'ok']),
     );
+    const found = Object.fromEntries(findings.map((each) => [each.check, each.found]));
+    assert.match(found['calls']!, /load_weights, .*retrieve_futures, [^;]*$/);
+    assert.equal(found['prompt-logprobs'], 'given');
+    assert.equal(found['losses'], Object.keys(losses).join(', '));
+    assert.equal(found['adapters'], 'can be downloaded (archive)');
   });
 
-  it('the doctor releases the adapter that it created', async () => {
+  it('the doctor says what a lesser backend lacks, and what takes its place', async () => {
+    const ask = async (lacking: Lacking) => {
+      await using proxy = await RecordingProxy.before(question.backendUrl, undefined, lacking);
+      return await backendFindings({ ...question, backendUrl: proxy.url });
+    };
+    const external = await ask({
+      losses: ['cispo'],
+      calls: ['archive', 'retrieve_futures', 'get_info'],
+    });
+    const found = Object.fromEntries(external.map((each) => [each.check, each]));
+    assert.match(found['calls']!.found, /; without get_info, retrieve_futures$/);
+    assert.match(found['losses']!.found, /cispo by importance_sampling/);
+    assert.equal(found['adapters']!.found, 'can be downloaded (external weights)');
+    assert.equal(found['lora-rank']!.level, 'ok');
+
+    const none = await ask({ calls: ['archive', 'save_weights_external'] });
+    assert.deepEqual(onlyTrouble(none), ['adapters', 'warning', 'noAdapters']);
+    const lossless = await ask({ losses: ['ppo', 'importance_sampling', 'cross_entropy'] });
+    assert.deepEqual(onlyTrouble(lossless), ['losses', 'error', 'noLoss']);
+  });
+
+  it('actors need a way to get adapters or a backend that samples', () => {
+    const first = { kind: 'none', reasons: ['no archives', 'no files'] } as const;
+    const cases = [
+      ['no', 'neitherWay'],
+      ['unknown', 'noAdapters'],
+      ['yes', 'noAdapters'],
+    ] as const;
+    for (const [samples, trouble] of cases) {
+      const { found, remedy } = adapterFinding('adapters', first, samples);
+      assert.equal(found, 'cannot be downloaded: no archives; no files');
+      assert.equal(remedy, remedies[trouble]);
+    }
+  });
+
+  it('the doctor leaves no adapter and no checkpoint', async () => {
     const answered = (call: string) =>
       backend.metric(`local_backend_requests_total{route="POST /api/v1/${call}",status="202"}`);
     const [made, given] = await Promise.all(['create_model', 'unload_model'].map(answered));
-    assert.deepEqual([made, given], [1, 1]);
+    assert.equal(made, given);
+    assert(made! >= 2);
+    const kept = await readdir(join(model.path, 'checkpoints'), { recursive: true });
+    assert.deepEqual(
+      kept.filter((path) => path.includes('offbeat-doctor')),
+      [],
+    );
   });
 
   it('the doctor detects a wrong backend key', async () => {

@@ -44,18 +44,25 @@ describe('a learner with a corrected objective', { timeout: 240_000 }, () => {
     await using ground = await TrainingGround.prepare('lesser');
     await using proxy = await RecordingProxy.before(ground.backendUrl, undefined, {
       losses: ['cispo'],
-      calls: ['archive'],
+      calls: ['archive', 'copy_weights'],
     });
     const learner = ground.learner({ 'max-steps': 2, 'backend-url': proxy.url });
     const offers = learner.says(({ msg }) => msg === 'what the backend offers');
     ground.actor('actor-0');
     await ground.startScoring();
     assert.equal(await learner.exitCode(), 0, learner.errors + learner.tail);
-    const { loss, sampling, adapters } = await offers;
+    const { loss, sampling, promptLogprobs, adapters, adaptersAtOnce, calls } = await offers;
     assert.deepEqual(
-      { loss, sampling, adapters },
-      { loss: 'cispo by importance_sampling', sampling: true, adapters: 'external weights' },
+      { loss, sampling, promptLogprobs, adapters, adaptersAtOnce },
+      {
+        loss: 'cispo by importance_sampling',
+        sampling: 'yes',
+        promptLogprobs: 'yes',
+        adapters: 'external weights',
+        adaptersAtOnce: 'unknown',
+      },
     );
+    assert.match(String(calls), /^load_weights, .*retrieve_futures, .*; without copy_weights$/);
     assert.equal((await ground.metrics()).length, 2);
     const passes = proxy.calls.filter(({ operation }) => operation === 'forward_backward');
     assert.deepEqual([...new Set(passes.map(({ pass }) => pass?.loss))], ['importance_sampling']);

@@ -3,10 +3,12 @@ import { after, before, describe, it } from 'node:test';
 import { pino } from 'pino';
 import type { LocalBackend } from '../../local-backend/local-backend.js';
 import { decodeAdapter } from '../../shared/model/lora.js';
+import { optionalCalls, probePromptLogprobs } from '../../shared/tinker/capability-probe.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
 import { protobufType } from '../../shared/tinker/codec.js';
 import { BadRequest, RunLost } from '../../shared/tinker/errors.js';
-import { apiKey, imitation, modelName, startOn } from '../local-backend/running-backend.js';
+import { apiKey, imitation, modelName, startOn, Wire } from '../local-backend/running-backend.js';
+import { RecordingProxy, type Exchange, type Lacking } from '../support/recording-proxy.js';
 import { tinyModel } from '../support/tiny-model.js';
 
 const model = { baseModel: modelName, rank: 4, seed: 3 };
@@ -188,6 +190,59 @@ describe('the Tinker client on the local backend', () => {
     await client.deleteCheckpoint(path);
     await client.deleteCheckpoint(path);
     assert.equal((await client.listCheckpoints(run.modelId)).length, 1);
+  });
+
+  it('samples that share one poll are those that are polled one by one', async () => {
+    const run = await client.createLoraModel(model);
+    const path = await run.saveWeightsForSampler('shared-poll');
+    const ask = async (lacking: Lacking) => {
+      const polls = { retrieve_future: 0, retrieve_futures: 0 };
+      const count = ({ operation }: Exchange) => {
+        if (operation in polls) polls[operation as keyof typeof polls]++;
+      };
+      await using proxy = await RecordingProxy.before(backend.url, count, lacking);
+      const signal = new AbortController().signal;
+      const log = pino({ level: 'silent' });
+      await using other = await TinkerClient.connect({ baseUrl: proxy.url, apiKey, log, signal });
+      const sampler = other.sampler(await other.createSamplingSession(path));
+      const groups = await Promise.all(
+        Array.from({ length: 8 }, (_, seed) =>
+          sampler.sample({
+            prompt: Int32Array.of(3, 4, 5 + seed),
+            numSamples: 16,
+            maxTokens: 24,
+            temperature: 1,
+            seed,
+          }),
+        ),
+      );
+      return { groups, polls };
+    };
+    const together = await ask({});
+    const apart = await ask({ calls: ['retrieve_futures'] });
+    assert.deepEqual(together.groups, apart.groups);
+    assert.equal(together.groups.flat().length, 8 * 16);
+    assert.equal(together.polls.retrieve_future, 8, 'each result is fetched once');
+    assert(together.polls.retrieve_futures > 0);
+    assert.equal(apart.polls.retrieve_futures, 0);
+  });
+
+  it('the local backend gives the prompt logprobs that it lists as a capability, and has every optional call', async () => {
+    const ofPrompt = async () => client.sampler(await openBase());
+    const openBase = async () => {
+      const wire = new Wire(backend.url);
+      const session_id = await wire.createSession();
+      const opened = await wire.post('create_sampling_session', {
+        session_id,
+        base_model: modelName,
+      });
+      return String(opened['sampling_session_id']);
+    };
+    const { signal } = new AbortController();
+    assert.deepEqual(await probePromptLogprobs(ofPrompt, signal), { known: 'yes' });
+    assert.deepEqual(await client.probePromptLogprobs(modelName), { known: 'yes' });
+    const { has, lacks, unknown } = await client.probeCalls();
+    assert.deepEqual([has, lacks, unknown], [Object.keys(optionalCalls), [], []]);
   });
 
   it('the Tinker client detects a backend restart and restores the run in a new session', async () => {

@@ -1,7 +1,6 @@
 """The cookbook's RL loop in its asynchronous mode against a running local backend.
 
-Arguments: the model's directory, a file of problems to train on, one of held-out problems, and how
-many steps to train: in a few, no progress is expected.
+Argument: how many steps to train: in a few, no progress is expected.
 TINKER_BASE_URL and TINKER_API_KEY say where the backend is.
 """
 
@@ -11,31 +10,34 @@ import json
 import logging
 import sys
 import tempfile
+from pathlib import Path
 
+import chz
 import tinker
 from tinker_cookbook.rl import train
-from tinker_cookbook.tokenizer_utils import get_tokenizer
 
-from problems import CountdownDatasetBuilder, prompt_of, read_lines, reward_of
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools/cookbook"))
+import countdown
+from countdown import Settings, client_of, read_lines, solved, steps_in
 
 # From 0.6 on, an asynchronous run has a loss of its own, discards no group, and logs its costs in a last row.
 IS_PACED = "loss_fn" in inspect.signature(train.AsyncConfig).parameters
 MANY = 12  # steps, after which more problems must be solved
-GROUPS = 16
 STALENESS = 3
 
 
-def main(model, training, held_out, steps_asked):
+def main(steps_asked):
     asked = int(steps_asked)
+    settings = Settings(steps=asked, held_out=512)
     service = tinker.ServiceClient()
-    before = solved(client_of(service.create_sampling_client(base_model=model)), model, held_out)
+    before = solved(client_of(service.create_sampling_client(base_model=settings.model)), settings)
     with tempfile.TemporaryDirectory() as folder:
         logging.disable(logging.WARNING)
-        asyncio.run(train.main(configuration(model, training, folder, asked)))
+        asyncio.run(train.main(configuration(settings, folder)))
         steps = steps_in(folder)
         path = read_lines(f"{folder}/checkpoints.jsonl")[-1]["sampler_path"]
         # The log folder makes it resume: weights and optimizer come from the last checkpoint.
-        asyncio.run(train.main(configuration(model, training, folder, asked + 2)))
+        asyncio.run(train.main(configuration(chz.replace(settings, steps=asked + 2), folder)))
         resumed = steps_in(folder)[len(steps) :]
     # Towards the end cookbook 0.5 drops groups that are too stale, and with them whole steps.
     report("steps trained", len(steps), f"{asked // 2} to {asked}", len(steps) >= asked // 2)
@@ -49,59 +51,25 @@ def main(model, training, held_out, steps_asked):
     onward = [each["step:max"] for each in resumed]
     expected = list(range(len(steps) + 1, len(steps) + 1 + len(onward)))
     report("steps counted after resuming", str(onward), "goes on", onward and onward == expected)
-    after = solved(client_of(service.create_sampling_client(path)), model, held_out)
+    after = solved(client_of(service.create_sampling_client(path)), settings)
     report("held-out problems solved, before", before, "> 0.2", before > 0.2)
     gain = 0.03 if asked >= MANY else -0.1
     report("held-out problems solved, after", after, f"> before {gain:+}", after > before + gain)
 
 
-def client_of(created):
-    """The created client itself: SDK 0.38 returns a future of it."""
-    return created.result() if hasattr(created, "result") else created
-
-
-def steps_in(folder):
-    return [row for row in read_lines(f"{folder}/metrics.jsonl") if "training_client/step" in row]
-
-
-def configuration(model, training, folder, batches):
-    return train.Config(
-        model_name=model,
-        recipe_name="countdown",
-        dataset_builder=CountdownDatasetBuilder(
-            path=training, model=model, batches=batches, groups=GROUPS, group_size=16
-        ),
-        learning_rate=1e-3,
-        lora_rank=16,
-        max_tokens=20,
-        log_path=folder,
-        eval_every=0,
+def configuration(settings, folder):
+    return countdown.configuration(
+        settings,
+        folder,
         save_every=6,
         rolling_save_every=4,
         async_config=train.AsyncConfig(
             max_steps_off_policy=STALENESS,
-            groups_per_batch=GROUPS,
+            groups_per_batch=settings.groups,
             # Its default, stable_reinforce, needs a server that records the sampler's states.
             **({"loss_fn": "importance_sampling"} if IS_PACED else {}),
         ),
     )
-
-
-def solved(sampler, model, path):
-    """The share of 4 answers to each held-out problem that are right."""
-    tokenizer = get_tokenizer(model)
-    params = tinker.SamplingParams(max_tokens=20, stop=[tokenizer.eos_token_id], seed=1)
-    problems = read_lines(path)
-    asked = [
-        sampler.sample(tinker.ModelInput.from_ints(tokenizer.encode(prompt_of(each))), 4, params)
-        for each in problems
-    ]
-    rewards = [
-        reward_of(problem, tokenizer.decode(sequence.tokens, skip_special_tokens=True))
-        for problem, answer in zip(problems, asked, strict=True)
-        for sequence in answer.result().sequences
-    ]
-    return rewards.count(1.0) / len(rewards)
 
 
 def report(check, value, bound, passed):
