@@ -20,7 +20,7 @@ const layers = {
   learner: ['shared'],
   'reward-service': ['shared'],
   cli: ['shared', 'tools'], // tools only in cli.ts, which names every command
-  tools: ['shared', 'cli'],
+  tools: ['shared', 'cli', 'learner/groups'], // the simulator decides with the learner's own code
   deploy: ['shared', 'cli'],
 };
 

@@ -16,6 +16,7 @@ const [, , task, ...words] = process.argv;
 const programs = {
   start: { file: 'dist/cli/cli.js', args: ['up', ...words] },
   sweep: { file: 'dist/cli/cli.js', args: ['sweep', ...words] },
+  simulate: { file: 'dist/tools/simulate/main.js', args: words },
   pretrain: { file: 'dist/tools/pretrain/main.js', args: words },
   docs: { file: 'dist/test/docs/main.js', args: words },
   monitoring: { file: 'dist/deploy/monitoring.js', args: words },

@@ -4,6 +4,7 @@ import { z } from 'zod';
 import { loadRequest } from '../../cli/dead-letters/command.js';
 import { loadEvalConfig } from '../../cli/eval/eval-config.js';
 import { loadSchema, serviceNames } from '../../cli/load-schema.js';
+import { SimulateConfig } from '../../tools/simulate/simulate.js';
 import { loadSweepConfig } from '../../tools/sweep/sweep.js';
 import { loadUpConfig } from '../../cli/up/up-config.js';
 import { LearnerConfig } from '../../learner/config.js';
@@ -76,7 +77,8 @@ async function readPythonFlags(flags: readonly string[]): Promise<void> {
 
 /** Every flag of our programs. */
 export async function knownFlags(): Promise<Set<string>> {
-  const ofSettings = Object.values(commandSettings).flatMap(({ shape }) =>
+  const shapes = [...Object.values(commandSettings), SimulateConfig].map(({ shape }) => shape);
+  const ofSettings = shapes.flatMap((shape) =>
     Object.keys(shape).flatMap((key) => [`--${kebab(key)}`, `--no-${kebab(key)}`]),
   );
   const programs = ['bench', 'chaos', 'elastic', 'compat'].map((name) => `test/${name}/main.ts`);

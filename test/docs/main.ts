@@ -7,6 +7,7 @@ import { objectivePage, updatedObjective } from './losses-table.js';
 import { metricsPage, updatedPage } from './metrics-table.js';
 import { resultPages, updatedResults } from './results-table.js';
 import { backendsPage, updatedServers } from './servers-table.js';
+import { simulatedPage, updatedSimulations } from './simulated-tables.js';
 import { configurationPage, updatedConfiguration } from './settings-table.js';
 
 await writeFile(metricsPage, await updatedPage(await readFile(metricsPage, 'utf8')));
@@ -17,6 +18,8 @@ for (const name of resultPages) {
   const path = join(packageRoot, name);
   await writeFile(path, await updatedResults(name, await readFile(path, 'utf8')));
 }
+const simulated = join(packageRoot, simulatedPage);
+await writeFile(simulated, await updatedSimulations(await readFile(simulated, 'utf8')));
 for (const [path, page] of await examplePages()) {
   await writeFile(join(packageRoot, path), await updatedExample(page));
 }

@@ -1,0 +1,170 @@
+import { Admission, type Minibatch, type TicketOffer } from '../../learner/groups/admission.js';
+import { smallestUsefulVersion } from '../../shared/rl/staleness.js';
+import { EventQueue } from './event-queue.js';
+import { Measures, type Outcome } from './measures.js';
+import type { Policy } from './policies.js';
+import { SlotPool, type SampledGroup } from './slot-pool.js';
+import type { Trace } from './trace.js';
+
+/** The machines and the shape of a step, which no policy can change. */
+export interface Setting {
+  readonly groupsPerBatch: number;
+  readonly groupSize: number;
+  readonly numMinibatches: number;
+  readonly slots: number; // answers sampled at once
+  readonly stepSeconds: number; // training of one batch
+  readonly publishSeconds: number; // from the end of a step until its version is sampled with
+  readonly scoreSeconds: number; // from a group's last token until the learner has it
+  readonly steps: number;
+}
+
+/**
+ * Runs learner, actors and backend in simulated time until `setting.steps` steps are trained. The learner decides with
+ * the real `Admission`. Actors take tickets in order, each answer occupies one slot of the sampler, and the backend
+ * trains one minibatch after another.
+ */
+export function simulate(setting: Setting, policy: Policy, trace: Trace): Outcome {
+  return new Loop(setting, policy, trace).run();
+}
+
+class Loop {
+  readonly #setting: Setting;
+  readonly #policy: Policy;
+  readonly #trace: Trace;
+  readonly #time = new EventQueue();
+  readonly #admission: Admission<SampledGroup>;
+  readonly #pool: SlotPool;
+  readonly #measures: Measures;
+  readonly #tickets: TicketOffer[] = []; // issued, and with no actor yet
+  readonly #publishedAt: number[] = [0]; // seconds, by version
+  #ready = 0; // groups that have arrived and are not taken
+  #backendFreeAt = 0; // seconds
+
+  constructor(setting: Setting, policy: Policy, trace: Trace) {
+    this.#setting = setting;
+    this.#policy = policy;
+    this.#trace = trace;
+    const { window, bound } = policy;
+    this.#admission = new Admission(
+      {
+        groupsPerBatch: setting.groupsPerBatch,
+        numSubsteps: 1,
+        numMinibatches: setting.numMinibatches,
+        maxStepsOffPolicy: bound,
+        windowPolicy: window === 'wait' ? 'wait' : 'drop',
+        maxSteps: setting.steps,
+      },
+      { step: 0, version: 0 },
+    );
+    this.#pool = new SlotPool({
+      slots: setting.slots,
+      answersNeeded: setting.groupSize,
+      time: this.#time,
+      newestVersion: () => this.#admission.publishedVersion,
+      onSampled: (group) => {
+        this.#time.plan(this.#time.now + setting.scoreSeconds, () => {
+          this.#arrive(group);
+        });
+      },
+    });
+    this.#measures = new Measures(policy, this.#publishedAt);
+  }
+
+  /** @throws {Error} if nothing can happen before the run has its steps: the policy has a deadlock. */
+  run(): Outcome {
+    const { steps, stepSeconds } = this.#setting;
+    this.#act();
+    while (this.#admission.step < steps) {
+      if (!this.#time.step()) throw new Error(`nothing can happen after ${this.#time.now} s`);
+    }
+    return this.#measures.outcome(this.#time.now, { steps, stepSeconds });
+  }
+
+  /** Does everything that can be done at this moment. */
+  #act(): void {
+    this.#train();
+    while (this.#issue() || this.#start());
+  }
+
+  #issue(): boolean {
+    const isDue = this.#policy.isIssuedWhenStarted !== true;
+    if (!isDue && (this.#tickets.length > 0 || !this.#hasFreeActor)) return false;
+    const offer = this.#admission.offer();
+    if (offer === undefined) return false;
+    this.#admission.issue();
+    this.#tickets.push(offer);
+    return true;
+  }
+
+  get #hasFreeActor(): boolean {
+    const { groupsInFlight = Infinity, maxReady = Infinity } = this.#policy;
+    return this.#pool.groupsInFlight < groupsInFlight && this.#ready < maxReady;
+  }
+
+  #start(): boolean {
+    const ticket = this.#hasFreeActor ? this.#tickets.shift() : undefined;
+    if (ticket === undefined) return false;
+    const { order, attempt } = ticket;
+    const { problems, spareAnswers = 0 } = this.#policy;
+    const answers = this.#setting.groupSize + spareAnswers;
+    const seconds = this.#trace.answersTo(problems?.[order] ?? order, attempt, answers);
+    this.#pool.start({ order, attempt, seconds });
+    return true;
+  }
+
+  #arrive(group: SampledGroup): void {
+    const { order, attempt, version } = group;
+    // With a bound on tokens, a group has time until its newest token is too old.
+    const newest = this.#admission.publishedVersion;
+    const sampledBy = [this.#policy.window === 'tokens' ? newest : version];
+    this.#admission.arrive(order, group, sampledBy, attempt);
+    this.#ready += 1;
+    this.#act();
+  }
+
+  /** Refuses groups that are too old, and sends minibatches to the backend, at most two steps ahead as in the learner. */
+  #train(): void {
+    for (const { group } of this.#admission.refuseStale()) {
+      this.#ready -= 1;
+      this.#measures.drop(group);
+    }
+    for (;;) {
+      const { version, unconfirmedSteps } = this.#admission;
+      const minibatch = unconfirmedSteps < 2 ? this.#admission.cut() : undefined;
+      if (minibatch === undefined) return;
+      this.#ready -= minibatch.groups.length;
+      this.#send(minibatch, version);
+    }
+  }
+
+  #send({ groups, isLastOfStep }: Minibatch<SampledGroup>, version: number): void {
+    const { stepSeconds, numMinibatches, publishSeconds } = this.#setting;
+    const startsAt = Math.max(this.#time.now, this.#backendFreeAt);
+    this.#backendFreeAt = startsAt + stepSeconds / numMinibatches;
+    this.#measures.train(groups, version);
+    if (!isLastOfStep) return;
+    this.#time.plan(this.#backendFreeAt, () => {
+      this.#admission.confirmStep();
+      this.#time.plan(this.#time.now + publishSeconds, () => {
+        this.#publish(version + 1);
+      });
+      this.#act();
+    });
+  }
+
+  #publish(version: number): void {
+    this.#publishedAt[version] = this.#time.now;
+    this.#admission.recordPublished(version);
+    if (this.#policy.window !== 'tokens') this.#cancelUseless(version);
+    this.#act();
+  }
+
+  /** The actors give up groups that can no longer be trained on. */
+  #cancelUseless(version: number): void {
+    const smallestUseful = smallestUsefulVersion(version, this.#policy.bound, []);
+    for (const group of this.#pool.cancelBelow(smallestUseful)) {
+      this.#admission.table.giveUp(group.order, group.attempt);
+      this.#measures.drop(group);
+    }
+  }
+}

@@ -1,0 +1,119 @@
+import type { Setting } from './loop.js';
+import { expectedLongestFirst, tailFirst } from './ticket-order.js';
+import type { Trace } from './trace.js';
+
+/** What learner and actors decide. */
+export interface Policy {
+  /**
+   * `wait` and `drop` as in the product. With `tokens` the bound holds for tokens instead of groups: a group is never late, and
+   * its tokens that are older than the bound when it is trained are masked.
+   */
+  readonly window: 'wait' | 'drop' | 'tokens';
+  readonly bound: number; // in versions: max_steps_off_policy
+  /** Groups that the actors hold at once; as many as there are tickets unless given. */
+  readonly groupsInFlight?: number | undefined;
+  /** A ticket is issued when an actor is free, instead of as soon as the capacity law allows. */
+  readonly isIssuedWhenStarted?: boolean;
+  /** No group is started while this many wait to be trained on. */
+  readonly maxReady?: number;
+  /** A running answer adopts a new version between two tokens. */
+  readonly isAdopting?: boolean;
+  /** Answers sampled beyond the group's size; the slowest ones are cancelled. */
+  readonly spareAnswers?: number;
+  /** [tickets] the problem of each ticket; unless given, and beyond its end, that of the ticket's order. */
+  readonly problems?: readonly number[];
+}
+
+/** Choices of the user, beside the staleness bound. */
+export interface PolicyOptions {
+  readonly groupsInFlight?: number | undefined;
+  readonly lookahead: number; // groups
+  readonly predictionError: number;
+  readonly spareAnswers: number;
+}
+
+/** What a policy may depend on. Only the oracle may use the trace without an error. */
+export interface Circumstances {
+  readonly bound: number;
+  readonly options: PolicyOptions;
+  readonly setting: Setting;
+  readonly trace: Trace;
+}
+
+interface NamedPolicy {
+  readonly about: string;
+  readonly isExact: boolean; // loses no answer and masks no token
+  readonly decide: (circumstances: Circumstances) => Omit<Policy, 'bound' | 'groupsInFlight'>;
+}
+
+/** The policies that can be compared, by name. */
+export const policies = {
+  oracle: {
+    about: 'wait, with the groups of the longest answers first: it knows the future',
+    isExact: true,
+    decide: ({ bound, setting, trace }) => {
+      const { stepSeconds, groupSize } = setting;
+      const fits = oracleMargin * bound * stepSeconds;
+      const longest = (problem: number) => Math.max(...trace.answersTo(problem, 0, groupSize));
+      return { window: 'wait', problems: tailFirst(ticketsOf(setting), longest, fits) };
+    },
+  },
+  wait: {
+    about: 'the learner waits for a group that must be trained now',
+    isExact: true,
+    decide: () => ({ window: 'wait' }),
+  },
+  drop: {
+    about: 'the learner never waits for a slow group; one that is too old is lost',
+    isExact: false,
+    decide: () => ({ window: 'drop' }),
+  },
+  tokens: {
+    about: 'the bound holds for tokens: older ones are masked, and answers adopt new versions',
+    isExact: false,
+    decide: () => ({ window: 'tokens', isAdopting: true }),
+  },
+  'longest-first': {
+    about: 'wait, with the longest of the next --lookahead groups first, by a prediction',
+    isExact: true,
+    decide: ({ setting, trace, options: { lookahead, predictionError } }) => {
+      const longest = (problem: number) =>
+        Math.max(...trace.answersTo(problem, 0, setting.groupSize));
+      const expected = (problem: number) =>
+        longest(problem) * Math.exp(predictionError * trace.predictionError(problem));
+      const problems = expectedLongestFirst(ticketsOf(setting), expected, lookahead);
+      return { window: 'wait', problems };
+    },
+  },
+  spare: {
+    about: 'wait, with --spare-answers more in each group, of which the slowest are cancelled',
+    isExact: false,
+    decide: ({ options: { spareAnswers } }) => ({ window: 'wait', spareAnswers }),
+  },
+  fresh: {
+    about: 'wait; an actor starts a group only while less than a batch waits to be trained on',
+    isExact: true,
+    decide: ({ setting: { groupsPerBatch } }) => {
+      return { window: 'wait', isIssuedWhenStarted: true, maxReady: groupsPerBatch };
+    },
+  },
+  'just-in-time': {
+    about: 'wait; a ticket is issued only when an actor is free (see --groups-in-flight)',
+    isExact: true,
+    decide: () => ({ window: 'wait', isIssuedWhenStarted: true }),
+  },
+} as const satisfies Record<string, NamedPolicy>;
+
+export type PolicyName = keyof typeof policies;
+
+export function policyOf(name: PolicyName, circumstances: Circumstances): Policy {
+  const { bound, options } = circumstances;
+  return { ...policies[name].decide(circumstances), bound, groupsInFlight: options.groupsInFlight };
+}
+
+/** Share of the time that the bound leaves for an answer at full speed which the oracle uses. */
+const oracleMargin = 0.85;
+
+function ticketsOf({ steps, groupsPerBatch }: Setting): number {
+  return steps * groupsPerBatch;
+}
