@@ -117,15 +117,18 @@ function refuse(name: string, why: string): never {
   throw new PermanentError(`${name} is not a valid safetensors file: ${why}`);
 }
 
+/** [2^16] The number of every half-precision pattern, computed when first needed. */
+let halfValues: Float32Array | undefined;
+
 /** The elements of an entry as float32, in new memory. Half precision is widened exactly. */
 export function toFloat32({ dtype, bytes }: TensorEntry): Float32Array {
   const copy = new Uint8Array(bytes).buffer; // not slice(): a Buffer's slice copies nothing
   if (dtype === 'F32') return new Float32Array(copy);
   const halves = new Uint16Array(copy);
   if (dtype === 'F16') {
-    const values = Float32Array.from({ length: 2 ** 16 }, (_, half) => halfToFloat(half));
+    halfValues ??= Float32Array.from({ length: 2 ** 16 }, (_, half) => halfToFloat(half));
     const floats = new Float32Array(halves.length);
-    for (let i = 0; i < halves.length; i++) floats[i] = values[halves[i]!]!;
+    for (let i = 0; i < halves.length; i++) floats[i] = halfValues[halves[i]!]!;
     return floats;
   }
   const words = new Uint32Array(halves.length);
