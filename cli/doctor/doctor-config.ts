@@ -32,7 +32,7 @@ export const DoctorConfig = z.object({
     .boolean()
     .default(true)
     .describe(
-      'creates an adapter of that rank on the backend and releases it; --no-trial does not.',
+      'creates two adapters of that rank on the backend, tries them and releases them; --no-trial does not.',
     ),
   json: z.boolean().default(false).describe('standard output is JSON.'),
 });

@@ -3,8 +3,10 @@ import { describe, it } from 'node:test';
 import {
   callsText,
   optionalCalls,
+  probeAdapters,
   promptLogprobs,
 } from '../../../shared/tinker/capability-probe.js';
+import { AdapterOutOfReach, Unavailable } from '../../../shared/tinker/errors.js';
 import { connectTo, ScriptedServer, type Reply } from './scripted-server.js';
 
 const detail = (status: number, text: string): Reply => ({ status, json: { detail: text } });
@@ -44,6 +46,19 @@ describe('the probe of a server’s calls', () => {
     );
     assert.deepEqual(server.sent('load_weights')[0]!.json, {});
     for (const call of Object.keys(optionalCalls)) assert.equal(server.sent(call).length, 1, call);
+  });
+});
+
+describe('the probe of adapters', () => {
+  it('a fault of the server while it is asked for an adapter is not taken for a lack', async () => {
+    const fault = new Unavailable({ operation: 'archive', url: 'there', detail: 'no answer' });
+    const failing = () => Promise.reject(fault);
+    const none = () => Promise.reject(new AdapterOutOfReach('no archives'));
+    await assert.rejects(
+      probeAdapters(failing, () => Promise.resolve('tinker://run/external_weights/x')),
+      fault,
+    );
+    await assert.rejects(probeAdapters(none, failing), fault);
   });
 });
 
