@@ -4,9 +4,10 @@ import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { RunConfig } from '../../shared/run/run-config.js';
 import type { ActorConfig } from '../config.js';
 import type { JoinedRun } from '../join-run.js';
+import { EngineSampler } from './engine-sampler.js';
 import { OnnxSampler } from './onnx-sampler.js';
 import type { Sampler } from './sampler.js';
-import { TinkerSampler } from './tinker-sampler.js';
+import { TinkerEngine } from './tinker-engine.js';
 
 export interface OpenSamplerOptions {
   readonly config: ActorConfig;
@@ -35,17 +36,16 @@ export async function openSampler(options: OpenSamplerOptions): Promise<Sampler>
     });
   }
   if (sampler === 'tinker' && backendUrl !== undefined && apiKey !== undefined) {
-    return TinkerSampler.connect({
+    const modelName = runConfig.model.name;
+    const engine = await TinkerEngine.connect({
       baseUrl: backendUrl,
       apiKey,
-      modelName: runConfig.model.name,
-      tokenizer: joined.tokenizer,
-      concurrency,
-      segmentTokens,
-      stallSeconds,
+      modelName,
       log,
       signal,
     });
+    const { tokenizer } = joined;
+    return new EngineSampler(engine, { tokenizer, concurrency, segmentTokens, stallSeconds, log });
   }
   throw new UserError(
     `--sampler ${sampler} lacks a setting that it needs; see --model-dir, --backend-url and --api-key`,

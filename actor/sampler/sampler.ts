@@ -1,5 +1,6 @@
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
+import type { Engine } from './engine.js';
 
 /** The policy that samples a group. */
 export interface PolicyChoice {
@@ -28,7 +29,7 @@ export interface Progress {
  * actor does not depend on its kind.
  */
 export interface Sampler extends AsyncDisposable {
-  readonly kind: 'onnx' | 'tinker';
+  readonly kind: 'onnx' | Engine['kind'];
   /** The number of groups that it can usefully sample at once. */
   readonly concurrency: number;
   /** The maximum tokens of prompt and answer together, if known. */

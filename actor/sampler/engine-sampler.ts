@@ -1,13 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { UserError } from '../../shared/base/errors.js';
 import type { Tokenizer } from '../../shared/model/tokenizer.js';
-import { TinkerClient } from '../../shared/tinker/client.js';
-import { RunLost, StillPending, Unavailable } from '../../shared/tinker/errors.js';
-import type { Sampler as SampleCalls } from '../../shared/tinker/sampler.js';
 import type { SampledSequence } from '../../shared/tinker/types.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import type { PolicyManifest } from '../../shared/wire/policy-manifest.js';
 import type { GroupRequest, SampledRollout } from '../../shared/model/rollout-draft.js';
+import { type Engine, type EnginePlace, NotServed } from './engine.js';
 import type { PolicyChoice, Progress, Sampler } from './sampler.js';
 import {
   appendSegment,
@@ -20,71 +17,55 @@ import {
 import { StallWatch } from '../stall-watch.js';
 import { aborted } from '../../shared/base/task-scope.js';
 
-export interface TinkerSamplerOptions {
-  readonly baseUrl: string;
-  readonly apiKey: string;
-  readonly modelName: string; // as the backend calls it
+export interface EngineSamplerOptions {
   readonly tokenizer: Pick<Tokenizer, 'decode'>; // the model's
   readonly concurrency: number; // groups at once
   readonly segmentTokens: number; // tokens per call; 0: the whole answer in one call, by one version
   readonly stallSeconds?: number | undefined; // limit of a call; undefined: derived from earlier calls
   readonly log: Logger;
-  readonly signal: AbortSignal;
 }
 
-/** One call to the backend: samples the sequences of a request with one version. */
+/** One call for a group: samples the sequences of a request with one version. */
 type SampleCall = (version: number, request: GroupRequest) => Promise<SampledSequence[]>;
 
 const retryDelayMs = 5_000;
-/** Only the learner reopens a lost sampling session, and only for recent versions. */
-const maxLostAttempts = 12;
-const firstStallSeconds = 3_600; // a long answer from a busy backend
+const firstStallSeconds = 3_600; // a long answer from a busy engine
 
-/** Samples on the backend, in the sampling session that the learner opened for each version. */
-export class TinkerSampler implements Sampler {
-  readonly kind = 'tinker';
+/**
+ * Samples groups by calls to an engine: a call starts a group, and with segments each rollout continues by
+ * calls of its own, the next of which may use a newer version.
+ */
+export class EngineSampler implements Sampler {
   readonly concurrency: number;
-  readonly #versions = new Map<number, SampleCalls>();
+  readonly #loaded = new Set<number>();
   readonly #stalls: StallWatch;
 
-  /** @throws {UserError} if the backend cannot be used, or does not serve the run's model. */
-  static async connect(options: TinkerSamplerOptions): Promise<TinkerSampler> {
-    const { baseUrl, modelName } = options;
-    const client = await TinkerClient.connect(options);
-    const model = client.models.find(({ name }) => name === modelName);
-    if (model === undefined && client.models.length > 0) {
-      await client[Symbol.asyncDispose]();
-      const names = client.models.map(({ name }) => name).join(', ');
-      throw new UserError(
-        `the backend at ${baseUrl} does not serve ${modelName}, the model of this run, but ${names}; give --backend-url of the learner's backend`,
-      );
-    }
-    return new TinkerSampler(options, client, model?.maxContextLength);
-  }
-
-  private constructor(
-    private readonly options: TinkerSamplerOptions,
-    private readonly client: TinkerClient,
-    readonly maxContext: number | undefined,
+  constructor(
+    private readonly engine: Engine,
+    private readonly options: EngineSamplerOptions,
   ) {
     this.concurrency = options.concurrency;
     this.#stalls = new StallWatch(options.stallSeconds, firstStallSeconds);
   }
 
-  load({ version, samplingSessionId }: PolicyManifest): Promise<void> {
-    if (samplingSessionId === undefined) {
-      const reason = `policy version ${version} names no sampling session; start the actors with --sampler onnx`;
-      return Promise.reject(new UserError(reason));
-    }
-    this.#versions.set(version, this.client.sampler(samplingSessionId));
-    return Promise.resolve();
+  get kind(): Engine['kind'] {
+    return this.engine.kind;
+  }
+
+  get maxContext(): number | undefined {
+    return this.engine.maxContext;
+  }
+
+  async load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
+    await this.engine.load(manifest, signal);
+    this.#loaded.add(manifest.version);
   }
 
   drop(version: number): void {
-    this.#versions.delete(version);
+    this.#loaded.delete(version);
+    this.engine.unload(version);
   }
 
-  /** Samples a group: one call starts it; with segments, each rollout continues by its own calls. */
   async sample(
     request: GroupRequest,
     policy: PolicyChoice,
@@ -92,10 +73,11 @@ export class TinkerSampler implements Sampler {
     progress?: Progress,
   ): Promise<SampledRollout[]> {
     const segmentTokens = policy.adoptsNewer ? this.options.segmentTokens : 0;
+    const place = this.engine.place();
     let drawn = 0; // by completed calls; an aborted call does not report its tokens
     const call: SampleCall = async (version, part) => {
       progress?.onDraw(version);
-      const segments = await this.#call(version, part, signal);
+      const segments = await this.#call(place, version, part, signal);
       drawn += segments.reduce((sum, { tokens }) => sum + tokens.length, 0);
       return segments;
     };
@@ -119,7 +101,7 @@ export class TinkerSampler implements Sampler {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.client[Symbol.asyncDispose]();
+    await this.engine[Symbol.asyncDispose]();
   }
 
   /** Continues a rollout until it has ended. */
@@ -134,13 +116,13 @@ export class TinkerSampler implements Sampler {
       const sampled = rollout.tokens.length;
       const maxTokens = nextSegmentLength(sampled, request.maxTokens, segmentTokens);
       if (rollout.stopReason === 'stop' || maxTokens === 0) return rollout;
-      const version = continuingVersion(policy, this.#versions.keys());
+      const version = continuingVersion(policy, this.#loaded);
       const prompt = continuedPrompt(request.prompt, rollout);
       const seed = continuationSeed(request.seed, index, sampled);
       const rest = { ...request, prompt, seed, maxTokens, count: 1 };
       const [segment] = await call(version, rest);
       if (segment === undefined || segment.tokens.length === 0) {
-        throw new Error(`the backend continued a rollout of ${sampled} tokens by none`);
+        throw new Error(`the engine continued a rollout of ${sampled} tokens by none`);
       }
       rollout = this.#end(appendSegment(rollout, segment, version), request);
     }
@@ -150,37 +132,24 @@ export class TinkerSampler implements Sampler {
     return endAtStop(rollout, this.options.tokenizer.decode, stopStrings);
   }
 
-  /** One sample call, retried while the backend is unavailable; the ticket's lease is extended meanwhile. */
+  /** One call, repeated while the engine does not serve it; the ticket's lease is extended meanwhile. */
   async #call(
+    place: EnginePlace,
     version: number,
     request: GroupRequest,
     signal: AbortSignal,
   ): Promise<SampledSequence[]> {
-    const { prompt, count, maxTokens, temperature, seed, stopTokenIds, stopStrings = [] } = request;
-    for (let lost = 0; ;) {
-      const calls = this.#versions.get(version); // again: the version may have a new session
-      if (calls === undefined) throw new Error(`policy version ${version} is not loaded`);
+    for (let limited = 0; ;) {
       const startedAt = performance.now();
       try {
-        const sequences = await calls.sample({
-          prompt,
-          numSamples: count,
-          maxTokens,
-          temperature,
-          seed,
-          // The API takes either texts or ids; with texts, a server also stops at the model's end of sequence.
-          stop: stopStrings.length > 0 ? [...stopStrings] : [...stopTokenIds],
-          signal,
-          deadlineMs: 1_000 * this.#stalls.limit,
-        });
+        const limitMs = 1_000 * this.#stalls.limit;
+        const sequences = await place.generate(version, request, limitMs, signal);
         this.#stalls.progressed((performance.now() - startedAt) / 1_000);
         return sequences;
       } catch (err) {
-        if (err instanceof StillPending) throw err; // its ticket goes back
-        if (err instanceof RunLost) lost++;
-        else if (!(err instanceof Unavailable)) throw err;
-        if (lost === maxLostAttempts) throw err;
-        this.options.log.warn({ err, version }, 'sampling failed, retrying');
+        if (!(err instanceof NotServed)) throw err;
+        if (err.maxAttempts !== undefined && ++limited >= err.maxAttempts) throw err.cause;
+        this.options.log.warn({ err: err.cause, version }, 'sampling failed, retrying');
         await sleep(retryDelayMs, undefined, { signal });
       }
     }
