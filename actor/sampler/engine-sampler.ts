@@ -15,7 +15,6 @@ import {
   nextSegmentLength,
 } from './segments.js';
 import { StallWatch } from '../stall-watch.js';
-import { aborted } from '../../shared/base/task-scope.js';
 
 export interface EngineSamplerOptions {
   readonly tokenizer: Pick<Tokenizer, 'decode'>; // the model's
@@ -56,6 +55,14 @@ export class EngineSampler implements Sampler {
     return this.engine.maxContext;
   }
 
+  get maxVersions(): number | undefined {
+    return this.engine.maxVersions;
+  }
+
+  get trouble(): string | undefined {
+    return this.engine.trouble;
+  }
+
   async load(manifest: PolicyManifest, signal: AbortSignal): Promise<void> {
     await this.engine.load(manifest, signal);
     this.#loaded.add(manifest.version);
@@ -73,7 +80,7 @@ export class EngineSampler implements Sampler {
     progress?: Progress,
   ): Promise<SampledRollout[]> {
     const segmentTokens = policy.adoptsNewer ? this.options.segmentTokens : 0;
-    const place = this.engine.place();
+    using place = this.engine.place();
     let drawn = 0; // by completed calls; an aborted call does not report its tokens
     const call: SampleCall = async (version, part) => {
       progress?.onDraw(version);
@@ -96,8 +103,12 @@ export class EngineSampler implements Sampler {
     }
   }
 
-  async guard(signal: AbortSignal): Promise<void> {
-    await aborted(signal);
+  ready(signal: AbortSignal): Promise<void> {
+    return this.engine.ready(signal);
+  }
+
+  guard(signal: AbortSignal): Promise<void> {
+    return this.engine.guard(signal);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,4 +1,5 @@
 import { UserError } from '../../shared/base/errors.js';
+import { aborted } from '../../shared/base/task-scope.js';
 import type { GroupRequest } from '../../shared/model/rollout-draft.js';
 import type { Logger } from '../../shared/service/telemetry/logger.js';
 import { TinkerClient } from '../../shared/tinker/client.js';
@@ -22,6 +23,8 @@ const maxLostAttempts = 12;
 /** A Tinker server, with the sampling session that the learner opened for each version. */
 export class TinkerEngine implements Engine {
   readonly kind = 'tinker';
+  readonly maxVersions = undefined;
+  readonly trouble = undefined; // a call waits for a backend that is away
   readonly #versions = new Map<number, SampleCalls>();
 
   /** @throws {UserError} if the backend cannot be used, or does not serve the run's model. */
@@ -61,7 +64,16 @@ export class TinkerEngine implements Engine {
     return {
       generate: (version, request, limitMs, signal) =>
         this.#generate(version, request, limitMs, signal),
+      [Symbol.dispose]: () => undefined,
     };
+  }
+
+  ready(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  async guard(signal: AbortSignal): Promise<void> {
+    await aborted(signal);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
