@@ -17,7 +17,7 @@ import { SglangServer } from './sglang-server.js';
 import { VllmServer } from './vllm-server.js';
 
 export interface ConnectEngineOptions
-  extends Pick<ReplicaEngineOptions, 'run' | 'actor' | 'policies' | 'log'>, EngineNeed {
+  extends Pick<ReplicaEngineOptions, 'run' | 'actor' | 'policies' | 'log' | 'checks'>, EngineNeed {
   readonly kind: AdapterServer['kind'];
   readonly urls: readonly string[];
   readonly apiKey: string | undefined;
@@ -57,9 +57,19 @@ export async function connectEngine(options: ConnectEngineOptions): Promise<Repl
     const slots = Math.min(...checked.map((each) => each.slots));
     const maxContext = Math.min(...checked.map((each) => each.maxContext ?? Infinity));
     log.info({ kind, engines: checked, slots }, 'what the engine offers');
-    const { policies } = options;
+    const { policies, checks } = options;
     const room = { slots, maxContext: Number.isFinite(maxContext) ? maxContext : undefined };
-    return new ReplicaEngine({ servers, folder, process, run, actor, policies, log, ...room });
+    return new ReplicaEngine({
+      servers,
+      folder,
+      process,
+      run,
+      actor,
+      policies,
+      log,
+      checks,
+      ...room,
+    });
   } catch (error) {
     await folder[Symbol.asyncDispose]();
     throw error;

@@ -23,6 +23,13 @@ export interface ReplicaEngineOptions {
   readonly slots: number; // adapters that may be loaded at once, at each server
   readonly policies: Pick<PolicyStore, 'fetchAdapter'>;
   readonly log: Logger;
+  readonly checks?: HealthChecks | undefined; // of the servers' health
+}
+
+/** How often a server is asked for its health, and how long it may take to answer, in ms. */
+export interface HealthChecks {
+  readonly everyMs: number;
+  readonly limitMs: number;
 }
 
 /** An adapter at the servers, as long as a version or a call uses it. */
@@ -31,7 +38,7 @@ interface LoadedAdapter extends NamedAdapter {
   isDropped: boolean;
 }
 
-const checkEveryMs = 2_000;
+const usualChecks: HealthChecks = { everyMs: 2_000, limitMs: 5_000 };
 const touchEveryMs = 60_000;
 
 const loadedAdapters = new Gauge({
@@ -54,14 +61,16 @@ export class ReplicaEngine implements Engine {
   readonly #adapters = new Map<string, LoadedAdapter>(); // by name
   readonly #nameOf = new Map<number, string>(); // by version
   readonly #changes = new Changes();
+  readonly #checkEveryMs: number;
   readonly #closing = new AbortController();
 
   constructor(private readonly options: ReplicaEngineOptions) {
-    const { servers, log } = options;
+    const { servers, log, checks = usualChecks } = options;
+    this.#checkEveryMs = checks.everyMs;
     this.kind = servers[0]!.kind;
     this.#replicas = servers.map(
       (server) =>
-        new Replica(server, log, () => {
+        new Replica(server, checks.limitMs, log, () => {
           this.#noteUp();
         }),
     );
@@ -96,7 +105,7 @@ export class ReplicaEngine implements Engine {
     const safetensors = await policies.fetchAdapter(manifest);
     await requireFinite(safetensors);
     await this.#freeSlot(name, signal);
-    const loaded = { name, folder: '', rank, calls: 0, isDropped: false };
+    const loaded = { name, folder: '', rank, calls: 0, isDropped: false }; // not written yet
     this.#adapters.set(name, loaded); // takes the slot
     try {
       loaded.folder = await folder.write(name, { safetensors, rank, alpha });
@@ -138,10 +147,13 @@ export class ReplicaEngine implements Engine {
   }
 
   async guard(signal: AbortSignal): Promise<void> {
-    const wanted = () => [...this.#adapters.values()].filter(({ isDropped }) => !isDropped);
-    for (let sinceTouch = 0; ; sinceTouch += checkEveryMs) {
-      await sleep(checkEveryMs, undefined, { signal });
-      await Promise.all(this.#replicas.map((replica) => replica.check(wanted, signal)));
+    const { run, actor, process } = this.options;
+    const isOwn = (name: string) => isOfActor(name, run, actor) && name.endsWith(`.${process}`);
+    const wanted = () =>
+      [...this.#adapters.values()].filter(({ isDropped, folder }) => !isDropped && folder !== '');
+    for (let sinceTouch = 0; ; sinceTouch += this.#checkEveryMs) {
+      await sleep(this.#checkEveryMs, undefined, { signal });
+      await Promise.all(this.#replicas.map((replica) => replica.check(wanted, isOwn, signal)));
       if (sinceTouch < touchEveryMs) continue;
       sinceTouch = 0;
       await this.options.folder.touch();

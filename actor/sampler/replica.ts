@@ -6,7 +6,6 @@ import type { SampledSequence } from '../../shared/tinker/types.js';
 import { AdapterLost, type AdapterServer, type NamedAdapter } from './adapter-server.js';
 import { EngineDown } from './engine-http.js';
 
-const healthLimitMs = 5_000;
 /** A busy server may miss one check. */
 const maxMissedChecks = 2;
 
@@ -19,9 +18,13 @@ export class Replica {
   readonly #calls = new Set<AbortController>();
   readonly #loading = new Map<string, Promise<void>>(); // adapters being loaded, by name
 
-  /** @param onChange called when the server goes down or comes back. */
+  /**
+   * @param healthLimitMs how long the answer to a health check may take.
+   * @param onChange called when the server goes down or comes back.
+   */
   constructor(
     readonly server: AdapterServer,
+    private readonly healthLimitMs: number,
     private readonly log: Logger,
     private readonly onChange: () => void,
   ) {}
@@ -97,13 +100,25 @@ export class Replica {
   /**
    * Checks the server. One that does not answer is taken out of use, and its calls end at once; one that answers
    * again is used once it has the adapters.
+   *
+   * @param wanted the adapters of now.
+   * @param isOwn whether an adapter was loaded by this process.
    */
-  async check(adapters: () => Iterable<NamedAdapter>, signal: AbortSignal): Promise<void> {
+  async check(
+    wanted: () => readonly NamedAdapter[],
+    isOwn: (name: string) => boolean,
+    signal: AbortSignal,
+  ): Promise<void> {
     try {
-      await this.server.checkHealth(healthLimitMs, signal);
+      await this.server.checkHealth(this.healthLimitMs, signal);
       this.#missedChecks = 0;
       if (this.isUp) return;
-      for (const adapter of adapters()) await this.server.load(adapter, signal);
+      for (const adapter of wanted()) await this.server.load(adapter, signal);
+      const names = new Set(wanted().map(({ name }) => name));
+      for (const name of await this.server.adapters(signal)) {
+        // Dropped while the server was out of use: it had not ended, only hung.
+        if (isOwn(name) && !names.has(name)) await this.server.unload(name, signal);
+      }
       this.#reason = undefined;
       this.log.info({ url: this.server.url }, 'engine is in use again');
       this.onChange();

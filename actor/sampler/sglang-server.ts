@@ -37,6 +37,7 @@ type Sequence = z.output<typeof Sequence>;
 const Generated = z.union([z.array(Sequence), Sequence.transform((only) => [only])]);
 
 const quickMs = 10_000;
+const abortMs = 2_000; // an actor that ends waits for it
 const loadMs = 120_000;
 /** Of an answer's JSON; its text is among them. */
 const valuesPerToken = 24;
@@ -113,7 +114,7 @@ export class SglangServer implements AdapterServer {
   }
 
   async abort(id: string): Promise<void> {
-    const request = { path: '/abort_request', body: { rid: id }, limitMs: quickMs };
+    const request = { path: '/abort_request', body: { rid: id }, limitMs: abortMs };
     await this.http.text(request, new AbortController().signal);
   }
 

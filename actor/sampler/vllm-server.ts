@@ -35,6 +35,7 @@ const Choice = z.object({
 const Generated = z.object({ choices: z.array(Choice) });
 
 const quickMs = 10_000;
+const abortMs = 2_000; // an actor that ends waits for it
 const loadMs = 120_000;
 /** Of an answer's JSON. */
 const valuesPerToken = 24;
@@ -135,7 +136,7 @@ export class VllmServer implements AdapterServer {
 
   async abort(id: string): Promise<void> {
     const body = { request_ids: [`generate-tokens-${id}`] };
-    const request = { path: '/inference/v1/abort_requests', body, limitMs: quickMs };
+    const request = { path: '/inference/v1/abort_requests', body, limitMs: abortMs };
     await this.http.text(request, new AbortController().signal);
   }
 

@@ -11,7 +11,8 @@ import { adapterBytes, groupRequest, openEngine } from './engine-values.js';
 
 const { signal } = new AbortController();
 const sampling = '/inference/v1/generate';
-const checks = 2; // calls that sample at the start: one of the base model, one with an adapter
+const checks = { everyMs: 20, limitMs: 300 }; // of health
+const started = 2; // calls that sample at the start: one of the base model, one with an adapter
 
 /** The versions whose adapters a twin has. */
 const versionsOf = (twin: VllmTwin | SglangTwin): number[] =>
@@ -46,7 +47,7 @@ describe('adapters at an engine', () => {
     twin.holds = { sampling: held };
     using place = engine.place();
     const sampled = place.generate(1, groupRequest, 60_000, signal);
-    await until(() => twin.sent(sampling).length === checks + 1);
+    await until(() => twin.sent(sampling).length === started + 1);
     engine.unload(1);
     await engine.load(adapters.manifest(2), signal);
     assert.deepEqual(versionsOf(twin), [1, 2]);
@@ -164,7 +165,7 @@ for (const Twin of [VllmTwin, SglangTwin]) {
 
     it(`${kind} that comes back gets its adapters before it is used`, async () => {
       await using twin = await Twin.start();
-      await using opened = await openEngine([twin.url], { kind });
+      await using opened = await openEngine([twin.url], { kind, checks });
       const { engine, adapters } = opened;
       for (const version of [1, 2]) await engine.load(adapters.manifest(version), signal);
       await twin.stop();
@@ -184,6 +185,29 @@ for (const Twin of [VllmTwin, SglangTwin]) {
   });
 }
 
+describe('an engine that hangs', () => {
+  it('an engine that misses health checks ends its calls, and is used again without what was dropped meanwhile', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url], { checks });
+    const { engine, adapters } = opened;
+    for (const version of [1, 2]) await engine.load(adapters.manifest(version), signal);
+    const [sampling, health] = [hold(), hold()];
+    twin.holds = { sampling: sampling.held, health: health.held };
+    using place = engine.place();
+    const stop = new AbortController();
+    const guarding = engine.guard(stop.signal).catch(() => undefined);
+    await assert.rejects(place.generate(2, groupRequest, 600_000, signal), /health/);
+    engine.unload(1);
+    assert.deepEqual(versionsOf(twin), [1, 2]);
+    sampling.release();
+    health.release();
+    await engine.ready(signal);
+    assert.deepEqual(versionsOf(twin), [2]);
+    stop.abort();
+    await guarding;
+  });
+});
+
 describe('a call that ends early', () => {
   it('an abandoned group closes its connection and is aborted by its id', async () => {
     await using twin = await VllmTwin.start();
@@ -195,7 +219,7 @@ describe('a call that ends early', () => {
     const stop = new AbortController();
     using place = engine.place();
     const sampled = place.generate(1, groupRequest, 60_000, stop.signal);
-    await until(() => twin.sent(sampling).length === checks + 1);
+    await until(() => twin.sent(sampling).length === started + 1);
     const reason = new Error('too old');
     stop.abort(reason);
     await assert.rejects(sampled, reason);

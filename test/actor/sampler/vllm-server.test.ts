@@ -126,6 +126,20 @@ describe('what an actor asks of a vLLM server', () => {
     });
   }
 
+  it('an answer of an older server, which names its tokens in words, is understood', async () => {
+    await using twin = await VllmTwin.start();
+    await using opened = await openEngine([twin.url]);
+    const { engine, adapters } = opened;
+    await engine.load(adapters.manifest(1), signal);
+    twin.tamper = (choices) => {
+      for (const choice of choices) for (const entry of entriesOf(choice)) delete entry['token_id'];
+      return choices;
+    };
+    using place = engine.place();
+    const [sequence] = await place.generate(1, groupRequest, 60_000, signal);
+    assert.deepEqual([...sequence!.tokens], [6, 7, 0, 1, 2]);
+  });
+
   it('an answer with a sequence too few is refused', async () => {
     await using twin = await VllmTwin.start();
     await using opened = await openEngine([twin.url]);
@@ -138,7 +152,12 @@ describe('what an actor asks of a vLLM server', () => {
 });
 
 function edit(choice: Record<string, unknown>, change: object): void {
-  Object.assign((choice['logprobs'] as { content: object[] }).content[0]!, change);
+  Object.assign(entriesOf(choice)[0]!, change);
+}
+
+/** What an answer says of each token. */
+function entriesOf(choice: Record<string, unknown>): Record<string, unknown>[] {
+  return (choice['logprobs'] as { content: Record<string, unknown>[] }).content;
 }
 
 describe('what is checked of an engine at the start', () => {
